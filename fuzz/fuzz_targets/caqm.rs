@@ -52,8 +52,8 @@ fn hosts(words: &mut Words<'_>) {
         min_cwnd: number(),
         max_cwnd: number(),
         mtu_unit: number(),
-        data_unit: number(),
-        ack_unit: number(),
+        data_hint_unit: number(),
+        ack_hint_unit: number(),
         rtt_standard_us: number(),
         alpha_root: number(),
     };
@@ -63,7 +63,7 @@ fn hosts(words: &mut Words<'_>) {
     let mut receiver = CaqmReceiver::new(&settings);
     let least = settings.min_cwnd.clamp(1, 1024);
     let bounds = least..=settings.max_cwnd.clamp(least, 1 << 20);
-    let ack_unit = i64::from(settings.ack_unit.clamp(1, 1024));
+    let ack_hint_unit = i64::from(settings.ack_hint_unit.clamp(1, 1024));
     while let Some(kind) = words.byte() {
         now = if kind & 8 == 0 { now.saturating_add(words.number()) } else { words.number() };
         let at = Time::from_nanos(now);
@@ -88,7 +88,7 @@ fn hosts(words: &mut Words<'_>) {
                     Meaning::Fewer(units) => -i64::from(units),
                     Meaning::Nothing => 0,
                 };
-                assert_eq!(net(&receiver) + units * ack_unit, before);
+                assert_eq!(net(&receiver) + units * ack_hint_unit, before);
                 sender.answer(told, kind & 16 != 0, at);
             }
             _ => sender.answer(Info::from_bits(words.number() as u16), kind & 16 != 0, at),

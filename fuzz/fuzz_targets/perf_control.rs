@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use perf::control::{Cookie, Message, Parameters, Results, State, count};
-use perf::rounds::wire::{Ask, Order, Report};
+use perf::rounds::wire::{Order, Report, TestRequest};
 use serde::de::DeserializeOwned;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(parameters) = read::<Parameters>(&message)
         && let Ok(options) = parameters.options()
     {
-        let _ = parameters.weir.as_ref().and_then(Ask::within);
+        let _ = parameters.weir.as_ref().and_then(TestRequest::within);
         assert!(options.block_bytes() <= 1 << 20);
         assert!(Parameters::of(&options).options().is_ok());
     }

@@ -41,7 +41,7 @@ fn count(bytes: &[u8], wide: bool) {
     }
     let (now, omitted) = (arrivals.datagrams(), arrivals.omitted());
     let seen = |d: perf::event::Datagrams| d.received + d.duplicates;
-    assert!(seen(now) + seen(omitted) + arrivals.too_late() + arrivals.strays() <= came);
+    assert!(seen(now) + seen(omitted) + arrivals.too_late() + arrivals.foreign() <= came);
     for datagrams in [now, omitted] {
         assert_eq!(datagrams.count, datagrams.received + datagrams.lost);
         assert!(datagrams.reordered <= datagrams.received);

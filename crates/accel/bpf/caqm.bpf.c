@@ -118,7 +118,7 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	for (u32 answers = 0; answers < 4; answers++) {
 		more = cc_min(record->more, CAQM_HINT);
 		fewer = cc_min(record->fewer, CAQM_HINT);
-		bytes = record->sender.params.ack_unit;
+		bytes = record->sender.params.ack_hint_unit;
 		if (more) {
 			caqm_answer(&record->sender, more, 0, limited, now);
 			record->more -= more;

@@ -59,7 +59,7 @@ static __always_inline u32 ask(struct caqm_record *record, u32 segments, u32 kin
 	/* The handshake's last packet may carry data. */
 	if (!record->goes_ahead || record->heard || record->sent_packets || record->sent_answers) {
 		hint = caqm_request(&record->sender, segments);
-		record->asked += (u64)hint * segments * record->sender.params.data_unit;
+		record->asked += (u64)hint * segments * record->sender.params.data_hint_unit;
 		info = TAG_REQUEST | TAG_VALID | hint;
 	}
 	record->sent_packets++;
@@ -139,7 +139,7 @@ int tag(struct __sk_buff *skb)
 		 * that tags arrive. */
 		if ((frame.flags & TCP_FIN) ||
 		    (!record->to_answer && record->heard && !record->receiver.fewer &&
-		     record->receiver.more < record->sender.params.ack_unit))
+		     record->receiver.more < record->sender.params.ack_hint_unit))
 			return TCX_NEXT;
 		info = answer(record, settings->kind);
 		count->sent_answers++;
@@ -198,7 +198,7 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 
 	bpf_spin_lock(&record->lock);
 	record->heard++;
-	unit = record->sender.params.data_unit;
+	unit = record->sender.params.data_hint_unit;
 	if (frame->info & TAG_REQUEST) {
 		if (more || fewer)
 			caqm_owe(&record->receiver, &record->sender.params, more, fewer, segments);
@@ -212,7 +212,7 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 		if (more) {
 			/* A peer cannot gain by reporting more than was requested. */
 			most = cc_div((u64)record->sender.asked + record->sender.asked_before,
-				      record->sender.params.ack_unit);
+				      record->sender.params.ack_hint_unit);
 			record->more = cc_min((u64)record->more + more, most);
 		} else if (fewer && hint) {
 			record->fewer = cc_min((u64)record->fewer + hint, CAQM_MOST_BYTES);

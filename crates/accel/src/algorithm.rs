@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::kernel::{Interface, interface};
-use crate::object::{Loaded, Spec, told};
+use crate::object::{Loaded, Spec, with_libbpf_log};
 use crate::pins::{self, Pins};
 use crate::{AccelError, Tunables};
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags};
@@ -36,7 +36,7 @@ impl Algorithm {
     /// Loads it under another name, beside one that is registered as `tcpa` and shares nothing with
     /// it. It begins with these tunables and no memory of paths, and ends with this process at the
     /// latest.
-    pub fn load_beside(name: &str, tunables: &Tunables) -> Result<Self, AccelError> {
+    pub fn load_unpinned(name: &str, tunables: &Tunables) -> Result<Self, AccelError> {
         tunables.check()?;
         let interface = interface()?;
         if !interface.links {
@@ -49,7 +49,7 @@ impl Algorithm {
         let loaded = Self::load_form(interface, ops_for(interface), name)?;
         let settings = loaded.loaded.map(pins::SETTINGS)?;
         let first = 0_u32.to_ne_bytes();
-        told(WHAT, || settings.update(&first, &tunables.to_bytes(), MapFlags::ANY))?;
+        with_libbpf_log(WHAT, || settings.update(&first, &tunables.to_bytes(), MapFlags::ANY))?;
         Ok(loaded)
     }
 
@@ -75,7 +75,7 @@ impl Algorithm {
             return Ok(());
         }
         let mut ops = self.loaded.map_mut(self.ops)?;
-        told(WHAT, || ops.pin(pins.at(pins::ALGORITHM_MAP)))
+        with_libbpf_log(WHAT, || ops.pin(pins.at(pins::ALGORITHM_MAP)))
     }
 
     /// Replaces the algorithm that the link registers: sockets that choose `tcpa` from now on get
@@ -97,7 +97,7 @@ impl Registration {
     /// Keeps it until [`Pins`] are removed.
     pub(crate) fn keep(mut self, pins: &Pins) -> Result<(), AccelError> {
         if self.linked {
-            return told(WHAT, || self.link.pin(pins.at(pins::ALGORITHM)));
+            return with_libbpf_log(WHAT, || self.link.pin(pins.at(pins::ALGORITHM)));
         }
         // Without links, libbpf's `Link` is the map, and would unregister the algorithm when
         // dropped.
@@ -118,7 +118,7 @@ pub(crate) fn register(
     name: &'static str,
 ) -> Result<Registration, AccelError> {
     let mut ops = loaded.map_mut(ops)?;
-    let link = told(what, || ops.attach_struct_ops()).map_err(|error| match error {
+    let link = with_libbpf_log(what, || ops.attach_struct_ops()).map_err(|error| match error {
         AccelError::Refused { source, .. } if source.kind() == ErrorKind::AlreadyExists => {
             AccelError::NameTaken { name }
         }
@@ -141,7 +141,7 @@ pub(crate) fn replace(
         Ok(_) => return Err(AccelError::NotRegistered { name }),
     }
     let ops = loaded.map(ops)?;
-    told(what, || {
+    with_libbpf_log(what, || {
         // SAFETY: both descriptors are open for the call; without options it takes no pointer.
         let status = unsafe {
             libbpf_sys::bpf_link_update(

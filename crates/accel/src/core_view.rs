@@ -1,9 +1,9 @@
 //! The core's estimate of each connection's path, read from its storage (bpf/look.bpf.c).
 
 use crate::AccelError;
-use crate::iterator::go_through;
-use crate::namespaces::in_each;
-use crate::object::{Spec, told};
+use crate::iterator::read_iterator;
+use crate::namespaces::run_in_each;
+use crate::object::{Spec, with_libbpf_log};
 use crate::pins::{self, Pins};
 use std::collections::HashMap;
 use units::{Bytes, Rate, Share, Span};
@@ -49,10 +49,10 @@ pub(crate) fn read(pins: &Pins) -> Result<HashMap<u64, CoreView>, AccelError> {
     let mut spec = Spec::open(WHAT, elf)?;
     spec.reuse(pins::FLOWS, &pins.pinned(pins::FLOWS)?)?;
     let loaded = spec.load()?;
-    let bytes = in_each(|_| {
+    let bytes = run_in_each(|_| {
         let program = loaded.program("look")?;
-        let link = told(WHAT, || program.attach())?;
-        go_through(WHAT, &link)
+        let link = with_libbpf_log(WHAT, || program.attach())?;
+        read_iterator(WHAT, &link)
     })?
     .concat();
     let (views, _) = bytes.as_chunks::<VIEW_BYTES>();

@@ -2,8 +2,8 @@
 
 use crate::algorithm::{Algorithm, NAME};
 use crate::cgroup;
-use crate::object::{Loaded, Spec, told};
-use crate::open::{Open, Reach, Turned};
+use crate::object::{Loaded, Spec, with_libbpf_log};
+use crate::open::{Open, Reach, SwitchedConnections};
 use crate::pins::{self, Pins, Presence};
 use crate::policy::Policy;
 use crate::rules::{MOST_RULES, RULE_BYTES, Rule, Tunables};
@@ -30,7 +30,7 @@ pub enum Change {
 pub struct Applied {
     pub change: Change,
     /// Zero if open connections were to be left alone.
-    pub turned: Turned,
+    pub switched: SwitchedConnections,
 }
 
 /// The result of a removal.
@@ -38,7 +38,7 @@ pub struct Applied {
 pub struct Removed {
     /// Whether anything was installed.
     pub there: bool,
-    pub turned: Turned,
+    pub switched: SwitchedConnections,
     /// Another user's entries with Weir's names; they stay.
     pub foreign: Vec<PathBuf>,
 }
@@ -68,7 +68,7 @@ pub fn change(
 
 /// Replaces the installed programs with this build's, with the policy in force. Open connections
 /// keep their program, unless `reach` includes them; new ones get the new program.
-pub fn update(reach: Reach) -> Result<Turned, AccelError> {
+pub fn update(reach: Reach) -> Result<SwitchedConnections, AccelError> {
     let kernel = kernel::interface()?;
     kernel.check_reach(reach)?;
     if !kernel.links {
@@ -84,19 +84,19 @@ pub fn update(reach: Reach) -> Result<Turned, AccelError> {
     }
     let (policy, remembered) = (in_force(&pins)?, memory::keep(&pins));
     let (registered, mut given) = (pins.link(pins::ALGORITHM)?, pins.link(pins::POLICY)?);
-    let beside = pins.beside();
-    let built = build(&beside, &policy).and_then(|(mut algorithm, hook)| {
-        memory::give(&beside, &remembered)?;
+    let staging = pins.staging();
+    let built = build(&staging, &policy).and_then(|(mut algorithm, hook)| {
+        memory::give(&staging, &remembered)?;
         algorithm.replace(&registered)?;
         Ok(hook)
     });
     // Until the first replacement, everything is as before.
-    let hook = built.inspect_err(|_| drop(beside.remove()))?;
+    let hook = built.inspect_err(|_| drop(staging.remove()))?;
     let program = hook.program(PROGRAM)?;
-    told(WHAT, || given.update_prog(&program))?;
-    pins.take(&beside)?;
+    with_libbpf_log(WHAT, || given.update_prog(&program))?;
+    pins.take(&staging)?;
     match reach {
-        Reach::New => Ok(Turned::default()),
+        Reach::New => Ok(SwitchedConnections::default()),
         Reach::OpenToo => Open::load(&pins)?.adopt(),
     }
 }
@@ -152,10 +152,10 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     // Do each of these even if another fails.
     let installed = pins.presence() != Presence::Nothing;
     let removed = pins.remove();
-    let turned = open.map_or(Ok(Turned::default()), |open| open.put_back());
+    let switched = open.map_or(Ok(SwitchedConnections::default()), |open| open.put_back());
     let changed = Journal::put_back();
     removed?;
-    Ok(Removed { there: changed? || installed, turned: turned?, foreign: pins.foreign()? })
+    Ok(Removed { there: changed? || installed, switched: switched?, foreign: pins.foreign()? })
 }
 
 /// The state in the kernel, not the last command's intention.
@@ -202,11 +202,11 @@ fn apply_in(pins: &Pins, policy: &Policy, reach: Reach) -> Result<Applied, Accel
         Change::Changed => write(pins, policy),
         _ => install(pins, policy),
     };
-    let turned = done.and_then(|()| match reach {
-        Reach::New => Ok(Turned::default()),
+    let switched = done.and_then(|()| match reach {
+        Reach::New => Ok(SwitchedConnections::default()),
         Reach::OpenToo => Open::load(pins)?.adopt(),
     });
-    let turned = turned.map_err(|failure| {
+    let switched = switched.map_err(|failure| {
         let rules = match change {
             Change::Changed => write(pins, &before),
             // A part remains, which the next command removes.
@@ -214,7 +214,7 @@ fn apply_in(pins: &Pins, policy: &Policy, reach: Reach) -> Result<Applied, Accel
         };
         failure.after(rules).after(journal.become_like(&before.system))
     })?;
-    Ok(Applied { change, turned })
+    Ok(Applied { change, switched })
 }
 
 fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
@@ -224,8 +224,8 @@ fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     algorithm.pin_ahead(pins)?;
     algorithm.register()?.keep(pins)?;
     let program = hook.program(PROGRAM)?;
-    let mut link = told(WHAT, || program.attach_cgroup(root.as_raw_fd()))?;
-    told(WHAT, || link.pin(pins.at(pins::POLICY)))
+    let mut link = with_libbpf_log(WHAT, || program.attach_cgroup(root.as_raw_fd()))?;
+    with_libbpf_log(WHAT, || link.pin(pins.at(pins::POLICY)))
 }
 
 /// Builds both programs, with the maps they share, ready for use.
@@ -249,7 +249,7 @@ fn build(pins: &Pins, policy: &Policy) -> Result<(Algorithm, Loaded), AccelError
 
 fn pin(pins: &Pins, loaded: &mut Loaded, name: &'static str) -> Result<(), AccelError> {
     let mut map = loaded.map_mut(name)?;
-    told(name, || map.pin(pins.at(name)))
+    with_libbpf_log(name, || map.pin(pins.at(name)))
 }
 
 fn write(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
@@ -293,7 +293,7 @@ pub(crate) fn store(
     value: &[u8],
 ) -> Result<(), AccelError> {
     let map_handle = pins.map(map)?;
-    told(map, || map_handle.update(&key.to_ne_bytes(), value, MapFlags::ANY))
+    with_libbpf_log(map, || map_handle.update(&key.to_ne_bytes(), value, MapFlags::ANY))
 }
 
 pub(crate) fn read<const N: usize>(
@@ -302,7 +302,7 @@ pub(crate) fn read<const N: usize>(
     key: u32,
 ) -> Result<[u8; N], AccelError> {
     let handle = pins.map(map)?;
-    let value = told(map, || handle.lookup(&key.to_ne_bytes(), MapFlags::ANY))?;
+    let value = with_libbpf_log(map, || handle.lookup(&key.to_ne_bytes(), MapFlags::ANY))?;
     value.and_then(|value| value.try_into().ok()).ok_or(AccelError::OtherVersion)
 }
 

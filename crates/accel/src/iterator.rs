@@ -1,12 +1,12 @@
 use crate::AccelError;
-use crate::object::told;
+use crate::object::with_libbpf_log;
 use libbpf_rs::{Iter, Link};
 use std::io::{ErrorKind, Read as _};
 
 /// Runs the iterator over all its entries in the calling thread's namespaces; returns the program's
 /// output.
-pub(crate) fn go_through(what: &'static str, link: &Link) -> Result<Vec<u8>, AccelError> {
-    let mut shown = told(what, || Iter::new(link))?;
+pub(crate) fn read_iterator(what: &'static str, link: &Link) -> Result<Vec<u8>, AccelError> {
+    let mut shown = with_libbpf_log(what, || Iter::new(link))?;
     let mut written = Vec::new();
     let mut piece = vec![0; PIECE];
     loop {

@@ -17,6 +17,7 @@ pub mod algorithm;
 pub mod caqm;
 pub mod cgroup;
 pub mod core_view;
+mod display;
 mod error;
 pub mod installation;
 mod iterator;
@@ -33,7 +34,6 @@ pub mod rules;
 pub mod status;
 pub mod system;
 mod table;
-mod tell;
 
 pub use error::AccelError;
 pub use policy::Policy;

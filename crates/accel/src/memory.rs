@@ -1,7 +1,7 @@
 //! The memory of paths, by destination: the kernel writes an entry when a connection ends.
 
 use crate::pins::{self, Pins, Presence};
-use crate::{AccelError, Prefix, object::told};
+use crate::{AccelError, Prefix, object::with_libbpf_log};
 use libbpf_rs::{MapCore, MapFlags};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub(crate) fn read_in(pins: &Pins) -> Result<Vec<Memory>, AccelError> {
     let mut memories = Vec::new();
     for key in map.keys() {
         // An entry evicted meanwhile is missing.
-        if let Some(value) = told(WHAT, || map.lookup(&key, MapFlags::ANY))? {
+        if let Some(value) = with_libbpf_log(WHAT, || map.lookup(&key, MapFlags::ANY))? {
             memories.extend(Memory::from_bytes(&key, &value, now));
         }
     }
@@ -61,7 +61,7 @@ pub(crate) fn give(pins: &Pins, kept: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Accel
     let map = pins.map(pins::PATHS)?;
     for (key, value) in kept {
         if value.len() == map.value_size() as usize {
-            told(WHAT, || map.update(key, value, MapFlags::ANY))?;
+            with_libbpf_log(WHAT, || map.update(key, value, MapFlags::ANY))?;
         }
     }
     Ok(())
@@ -102,8 +102,8 @@ impl Memory {
     }
 
     /// `struct place` and `struct memory` of bpf/flow.h.
-    fn from_bytes(place: &[u8], memory: &[u8], now: u64) -> Option<Self> {
-        let octets: [u8; 16] = place.try_into().ok()?;
+    fn from_bytes(key: &[u8], memory: &[u8], now: u64) -> Option<Self> {
+        let octets: [u8; 16] = key.try_into().ok()?;
         let wide = |at: usize| Some(u64::from_ne_bytes(memory.get(at..at + 8)?.try_into().ok()?));
         let narrow = |at: usize| Some(u32::from_ne_bytes(memory.get(at..at + 4)?.try_into().ok()?));
         let bits = if octets[..12] == MAPPED { 96 + 24 } else { 48 };
@@ -125,16 +125,16 @@ mod tests {
 
     #[test]
     fn a_memory_from_the_kernel_is_parsed() {
-        let mut place = [0; 16];
-        place[10..15].copy_from_slice(&[0xff, 0xff, 192, 0, 2]);
+        let mut key = [0; 16];
+        key[10..15].copy_from_slice(&[0xff, 0xff, 192, 0, 2]);
         let mut memory = [0; 24];
         memory[..8].copy_from_slice(&1_000_000_000_u64.to_ne_bytes());
         memory[8..16].copy_from_slice(&1_250_000_u64.to_ne_bytes());
         memory[16..20].copy_from_slice(&20_000_u32.to_ne_bytes());
-        let read = Memory::from_bytes(&place, &memory, 4_000_000_000).unwrap();
+        let read = Memory::from_bytes(&key, &memory, 4_000_000_000).unwrap();
         assert_eq!(read.to.to_string(), "192.0.2.0/24");
         assert_eq!((read.rate, read.min_rtt), (Rate::from_mbit(10), Span::from_millis(20)));
         assert_eq!(read.age, Span::from_secs(3));
-        assert_eq!(Memory::from_bytes(&place, &memory[..12], 0), None);
+        assert_eq!(Memory::from_bytes(&key, &memory[..12], 0), None);
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// The identity of another namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Inside {
+pub enum NamespaceId {
     /// A process that has at least one thread in it.
     Process(u32),
     /// A name of `ip netns`.
@@ -17,8 +17,8 @@ pub enum Inside {
 
 /// Runs `work` in this namespace, and then in every other that a process, a thread or a name of `ip
 /// netns` holds. A namespace that ends meanwhile has no connections left.
-pub(crate) fn in_each<T: Send>(
-    work: impl Fn(Option<&Inside>) -> Result<T, AccelError> + Sync,
+pub(crate) fn run_in_each<T: Send>(
+    work: impl Fn(Option<&NamespaceId>) -> Result<T, AccelError> + Sync,
 ) -> Result<Vec<T>, AccelError> {
     let mut done = vec![work(None)?];
     for (inside, path) in others() {
@@ -40,22 +40,22 @@ pub(crate) fn numbered(wanted: u64) -> Option<Namespace> {
     Namespace::named(&path.display().to_string()).ok()
 }
 
-fn others() -> Vec<(Inside, PathBuf)> {
+fn others() -> Vec<(NamespaceId, PathBuf)> {
     let mut seen: HashSet<_> =
         number(&PathBuf::from("/proc/thread-self/ns/net")).into_iter().collect();
     let mut found = Vec::new();
-    let mut consider = |path: PathBuf, inside: Inside| {
+    let mut consider = |path: PathBuf, inside: NamespaceId| {
         if number(&path).is_some_and(|number| seen.insert(number)) {
             found.push((inside, path));
         }
     };
     for name in names(NAMED) {
-        consider(PathBuf::from(NAMED).join(&name), Inside::Named(name));
+        consider(PathBuf::from(NAMED).join(&name), NamespaceId::Named(name));
     }
     for process in names("/proc").iter().filter_map(|name| name.parse::<u32>().ok()) {
         for thread in names(&format!("/proc/{process}/task")) {
             let path = format!("/proc/{process}/task/{thread}/ns/net");
-            consider(path.into(), Inside::Process(process));
+            consider(path.into(), NamespaceId::Process(process));
         }
     }
     found

@@ -26,7 +26,7 @@ pub struct Loaded {
 impl Spec {
     /// `what` is for messages.
     pub fn open(what: &'static str, elf: &[u8]) -> Result<Self, AccelError> {
-        let open = told(what, || ObjectBuilder::default().open_memory(elf))?;
+        let open = with_libbpf_log(what, || ObjectBuilder::default().open_memory(elf))?;
         Ok(Self { what, open })
     }
 
@@ -37,7 +37,7 @@ impl Spec {
         let of_these = |name: &OsStr| forms.iter().any(|form| name == *form);
         for mut map in self.open.maps_mut().filter(|map| of_these(map.name())) {
             let make = map.name() == wanted;
-            told(what, || map.set_autocreate(make))?;
+            with_libbpf_log(what, || map.set_autocreate(make))?;
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Spec {
         let what = self.what;
         let found = self.open.maps_mut().find(|found| found.name() == map);
         let mut found = found.ok_or_else(|| lacks(what))?;
-        told(what, || found.reuse_pinned_map(pin))
+        with_libbpf_log(what, || found.reuse_pinned_map(pin))
     }
 
     /// Likewise, with an object that is not pinned.
@@ -78,12 +78,12 @@ impl Spec {
         let theirs = other.map(map)?;
         let found = self.open.maps_mut().find(|found| found.name() == map);
         let mut found = found.ok_or_else(|| lacks(what))?;
-        told(what, || found.reuse_fd(theirs.as_fd()))
+        with_libbpf_log(what, || found.reuse_fd(theirs.as_fd()))
     }
 
     pub fn load(self) -> Result<Loaded, AccelError> {
         let Self { what, open } = self;
-        Ok(Loaded { what, object: told(what, || open.load())? })
+        Ok(Loaded { what, object: with_libbpf_log(what, || open.load())? })
     }
 }
 
@@ -115,23 +115,23 @@ fn lacks(what: &'static str) -> AccelError {
 
 /// Collects the output of libbpf and the verifier for the error. Runs one `work` at a time: the
 /// output has a single global callback.
-pub(crate) fn told<T>(
+pub(crate) fn with_libbpf_log<T>(
     what: &'static str,
     work: impl FnOnce() -> libbpf_rs::Result<T>,
 ) -> Result<T, AccelError> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock();
-    if let Ok(mut said) = SAID.lock() {
-        said.clear();
+    static LOCK: Mutex<()> = Mutex::new(());
+    let _lock = LOCK.lock();
+    if let Ok(mut log) = LOG.lock() {
+        log.clear();
     }
     let before = set_print(Some((PrintLevel::Warn, |_, text| {
-        if let Ok(mut said) = SAID.lock() {
-            said.push_str(&text);
+        if let Ok(mut log) = LOG.lock() {
+            log.push_str(&text);
         }
     })));
     let outcome = work();
     set_print(before);
-    let log = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
+    let log = LOG.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default();
     outcome.map_err(|source| match source.kind() {
         // The verifier's refusals differ only in their log.
         ErrorKind::PermissionDenied if !log.contains("PROG LOAD LOG") => {
@@ -142,4 +142,4 @@ pub(crate) fn told<T>(
 }
 
 const NAME_ROOM: usize = 16;
-static SAID: Mutex<String> = Mutex::new(String::new());
+static LOG: Mutex<String> = Mutex::new(String::new());

@@ -4,9 +4,9 @@
 use crate::AccelError;
 use crate::algorithm::NAME;
 use crate::cgroup;
-use crate::iterator::go_through;
-use crate::namespaces::in_each;
-use crate::object::{Loaded, Spec, told};
+use crate::iterator::read_iterator;
+use crate::namespaces::run_in_each;
+use crate::object::{Loaded, Spec, with_libbpf_log};
 use crate::pins::{self, Pins};
 use crate::system::read_sysctl;
 use libbpf_rs::{MapCore, MapFlags};
@@ -25,7 +25,7 @@ pub enum Reach {
 
 /// The effect on open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Turned {
+pub struct SwitchedConnections {
     pub given: u64,
     /// Got back their earlier algorithm, or their namespace's default if that is unknown.
     pub put_back: u64,
@@ -66,31 +66,33 @@ impl Open {
     }
 
     /// Treats open connections as the policy treats new ones.
-    pub(crate) fn adopt(&self) -> Result<Turned, AccelError> {
+    pub(crate) fn adopt(&self) -> Result<SwitchedConnections, AccelError> {
         self.run("adopt")
     }
 
     /// Takes the algorithm from all connections.
-    pub(crate) fn put_back(&self) -> Result<Turned, AccelError> {
+    pub(crate) fn put_back(&self) -> Result<SwitchedConnections, AccelError> {
         self.run("abandon")
     }
 
-    fn run(&self, program: &str) -> Result<Turned, AccelError> {
-        let each = in_each(|_| self.run_here(program))?;
-        Ok(each.into_iter().fold(Turned::default(), Add::add))
+    fn run(&self, program: &str) -> Result<SwitchedConnections, AccelError> {
+        let each = run_in_each(|_| self.run_here(program))?;
+        Ok(each.into_iter().fold(SwitchedConnections::default(), Add::add))
     }
 
     /// Runs in the calling thread's namespace.
-    fn run_here(&self, program: &str) -> Result<Turned, AccelError> {
+    fn run_here(&self, program: &str) -> Result<SwitchedConnections, AccelError> {
         let first = 0_u32.to_ne_bytes();
-        let (order, turned) = (self.loaded.map("order")?, self.loaded.map("turned")?);
-        told(WHAT, || order.update(&first, &self.order(), MapFlags::ANY))?;
-        told(WHAT, || turned.update(&first, &[0; TURNED_BYTES], MapFlags::ANY))?;
+        let (order, switched) = (self.loaded.map("order")?, self.loaded.map("turned")?);
+        with_libbpf_log(WHAT, || order.update(&first, &self.order(), MapFlags::ANY))?;
+        with_libbpf_log(WHAT, || switched.update(&first, &[0; SWITCHED_BYTES], MapFlags::ANY))?;
         let program = self.loaded.program(program)?;
-        let link = told(WHAT, || program.attach())?;
-        go_through(WHAT, &link)?;
-        let bytes = told(WHAT, || turned.lookup(&first, MapFlags::ANY))?;
-        bytes.and_then(|bytes| Turned::from_bytes(&bytes)).ok_or(AccelError::OtherVersion)
+        let link = with_libbpf_log(WHAT, || program.attach())?;
+        read_iterator(WHAT, &link)?;
+        let bytes = with_libbpf_log(WHAT, || switched.lookup(&first, MapFlags::ANY))?;
+        bytes
+            .and_then(|bytes| SwitchedConnections::from_bytes(&bytes))
+            .ok_or(AccelError::OtherVersion)
     }
 
     /// `struct order` of bpf/open.h.
@@ -105,7 +107,7 @@ impl Open {
     }
 }
 
-impl Turned {
+impl SwitchedConnections {
     /// `struct turned` of bpf/open.h.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
@@ -113,7 +115,7 @@ impl Turned {
     }
 }
 
-impl Add for Turned {
+impl Add for SwitchedConnections {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -129,4 +131,4 @@ const WHAT: &str = "the program for open connections";
 /// Every kernel has this algorithm.
 const EVERYWHERE: &str = "reno";
 const ORDER_BYTES: usize = 24;
-const TURNED_BYTES: usize = 24;
+const SWITCHED_BYTES: usize = 24;

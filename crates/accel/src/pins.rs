@@ -2,41 +2,41 @@
 //! file system.
 
 mod folder;
-mod turn;
+mod lock;
 
 use crate::AccelError;
 use crate::algorithm::NAME;
-use crate::object::told;
+use crate::object::with_libbpf_log;
 use crate::system::read_sysctl;
-use folder::{Folder, Inner};
+use folder::{Folder, FolderEntry};
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, MapHandle};
+use lock::CommandLock;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use turn::Turn;
 
 /// The pins of one algorithm, and their directory.
 #[derive(Debug)]
-pub(crate) struct Kit {
+pub(crate) struct PinLayout {
     /// The name by which sockets choose it.
     pub(crate) algorithm: &'static str,
     folder: &'static str,
     /// The kernel refuses names with a dot there (kernel/bpf/inode.c).
-    beside: &'static str,
+    staging: &'static str,
     maps: &'static [&'static str],
 }
 
 /// Weir's directory, locked against other commands until this is dropped.
 #[derive(Debug)]
 pub struct Pins {
-    kit: &'static Kit,
+    layout: &'static PinLayout,
     root: Arc<Folder>,
     folder: &'static str,
     /// None: another value holds the lock.
-    _turn: Option<Turn>,
+    _lock: Option<CommandLock>,
 }
 
 /// How much of the installation exists. A command that is killed between two steps leaves a part.
@@ -54,17 +54,17 @@ impl Pins {
         Self::open_of(&TCPA)
     }
 
-    pub(crate) fn open_of(kit: &'static Kit) -> Result<Self, AccelError> {
+    pub(crate) fn open_of(layout: &'static PinLayout) -> Result<Self, AccelError> {
         if !rustix::process::geteuid().is_root() {
             return Err(AccelError::NotPermitted { doing: "weir accel" });
         }
         let root = Folder::of_bpf(Path::new(BPF_FILES))?;
-        let turn = Turn::wait(&root)?;
-        Ok(Self { kit, root: Arc::new(root), folder: kit.folder, _turn: Some(turn) })
+        let lock = CommandLock::wait(&root)?;
+        Ok(Self { layout, root: Arc::new(root), folder: layout.folder, _lock: Some(lock) })
     }
 
     pub fn presence(&self) -> Presence {
-        if self.beside().is_made() {
+        if self.staging().is_made() {
             // An update did not complete: the maps may not belong to the programs.
             Presence::Part
         } else if self.holds(POLICY) && (self.holds(ALGORITHM) || self.holds(ALGORITHM_MAP)) {
@@ -84,12 +84,12 @@ impl Pins {
     /// Another user's entries with Weir's names: Weir neither uses nor removes them.
     pub fn foreign(&self) -> Result<Vec<PathBuf>, AccelError> {
         let mut found = Vec::new();
-        for name in [self.kit.folder, self.kit.beside] {
+        for name in [self.layout.folder, self.layout.staging] {
             let path = self.root.path().join(name);
             match self.root.inner(name)? {
-                Inner::Absent => {}
-                Inner::Foreign(_) => found.push(path),
-                Inner::Ours(folder) => {
+                FolderEntry::Absent => {}
+                FolderEntry::Foreign(_) => found.push(path),
+                FolderEntry::Ours(folder) => {
                     found.extend(folder.entries()?.foreign.iter().map(|name| path.join(name)));
                 }
             }
@@ -98,15 +98,15 @@ impl Pins {
     }
 
     /// The directory where a replacement is built.
-    pub(crate) fn beside(&self) -> Self {
+    pub(crate) fn staging(&self) -> Self {
         let root = Arc::clone(&self.root);
-        Self { kit: self.kit, root, folder: self.kit.beside, _turn: None }
+        Self { layout: self.layout, root, folder: self.layout.staging, _lock: None }
     }
 
     /// Takes over the maps of `newer`.
     pub(crate) fn take(&self, newer: &Self) -> Result<(), AccelError> {
         if let (Some(here), Some(there)) = (self.folder()?, newer.folder()?) {
-            self.kit.maps.iter().try_for_each(|name| here.take(&there, name))?;
+            self.layout.maps.iter().try_for_each(|name| here.take(&there, name))?;
         }
         newer.remove_folder()
     }
@@ -131,17 +131,17 @@ impl Pins {
 
     pub(crate) fn link(&self, name: &'static str) -> Result<Link, AccelError> {
         let path = self.pinned(name)?;
-        told(name, || Link::open(path))
+        with_libbpf_log(name, || Link::open(path))
     }
 
     pub(crate) fn link_named(&self, name: &str) -> Result<Link, AccelError> {
         let path = self.pinned(name)?;
-        told(LINK, || Link::open(path))
+        with_libbpf_log(LINK, || Link::open(path))
     }
 
     /// Whether the link is still attached to its interface.
     pub(crate) fn link_lives(&self, name: &str) -> bool {
-        let about = self.link_named(name).and_then(|link| told(LINK, || link.info()));
+        let about = self.link_named(name).and_then(|link| with_libbpf_log(LINK, || link.info()));
         about.is_ok_and(|about| match about.info {
             LinkTypeInfo::Tcx(tcx) => tcx.ifindex != 0,
             _ => false,
@@ -150,7 +150,7 @@ impl Pins {
 
     pub(crate) fn map(&self, name: &'static str) -> Result<MapHandle, AccelError> {
         let path = self.pinned(name)?;
-        told(name, || MapHandle::from_pinned_path(path))
+        with_libbpf_log(name, || MapHandle::from_pinned_path(path))
     }
 
     /// Removes everything of Weir's; [`Pins::foreign`] lists the rest.
@@ -160,7 +160,7 @@ impl Pins {
         for name in self.others() {
             self.end(&name)?;
         }
-        self.beside().remove_folder()?;
+        self.staging().remove_folder()?;
         if let Ok(ops) = self.map(ALGORITHM_MAP) {
             // Without a link this is the only way to unregister it. If it has gone already, that is
             // as good.
@@ -168,7 +168,7 @@ impl Pins {
         }
         self.remove_folder()?;
         if ended.contains(&false) {
-            wait_until_free(self.kit.algorithm);
+            wait_until_free(self.layout.algorithm);
         }
         Ok(())
     }
@@ -183,14 +183,14 @@ impl Pins {
         let link = self.link_named(name);
         // Remove the pin first: a pin must never claim more than is in effect.
         folder.unlink(name)?;
-        Ok(link.and_then(|link| told(LINK, || link.detach())).is_ok())
+        Ok(link.and_then(|link| with_libbpf_log(LINK, || link.detach())).is_ok())
     }
 
     /// Links with names that are not known beforehand.
     pub(crate) fn others(&self) -> Vec<String> {
         let entries = self.folder().ok().flatten().and_then(|folder| folder.entries().ok());
         let known = |name: &str| {
-            [POLICY, ALGORITHM, ALGORITHM_MAP].contains(&name) || self.kit.maps.contains(&name)
+            [POLICY, ALGORITHM, ALGORITHM_MAP].contains(&name) || self.layout.maps.contains(&name)
         };
         entries.unwrap_or_default().ours.into_iter().filter(|name| !known(name)).collect()
     }
@@ -198,8 +198,8 @@ impl Pins {
     /// None if there is no directory, or if it is not Weir's.
     fn folder(&self) -> Result<Option<Folder>, AccelError> {
         Ok(match self.root.inner(self.folder)? {
-            Inner::Ours(folder) => Some(folder),
-            Inner::Absent | Inner::Foreign(_) => None,
+            FolderEntry::Ours(folder) => Some(folder),
+            FolderEntry::Absent | FolderEntry::Foreign(_) => None,
         })
     }
 
@@ -233,7 +233,7 @@ pub(crate) fn is_there(path: &Path) -> bool {
 /// Before Linux 6.11 links of algorithms cannot be detached, and the kernel unregisters the
 /// algorithm later.
 fn wait_until_free(algorithm: &str) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     let taken = || {
         let names = read_sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
         names.split(' ').any(|name| name == algorithm)
@@ -255,26 +255,26 @@ pub(crate) const RULES: &str = "rules";
 pub(crate) const ACTIVE: &str = "active";
 /// The memory of paths.
 pub(crate) const PATHS: &str = "paths";
-pub(crate) static TCPA: Kit = Kit {
+pub(crate) static TCPA: PinLayout = PinLayout {
     algorithm: NAME,
     folder: "weir-accel",
-    beside: "weir-accel-new",
+    staging: "weir-accel-new",
     maps: &[FLOWS, SETTINGS, PATHS, RULES, ACTIVE],
 };
 /// Maps of CAQM: its connections, the parameters of the network, its interfaces, pending
 /// connections, and the traffic counters.
 pub(crate) const RECORDS: &str = "records";
 pub(crate) const NETWORK: &str = "network";
-pub(crate) const PLACES: &str = "places";
+pub(crate) const INTERFACES: &str = "places";
 pub(crate) const PENDING: &str = "pending";
 pub(crate) const TOTALS: &str = "totals";
-pub(crate) static CAQM: Kit = Kit {
+pub(crate) static CAQM: PinLayout = PinLayout {
     algorithm: "caqm",
     folder: "weir-caqm",
-    beside: "weir-caqm-new",
-    maps: &[RECORDS, NETWORK, PLACES, PENDING, TOTALS, RULES, ACTIVE],
+    staging: "weir-caqm-new",
+    maps: &[RECORDS, NETWORK, INTERFACES, PENDING, TOTALS, RULES, ACTIVE],
 };
 const LINK: &str = "a link of what is installed";
 const BPF_FILES: &str = "/sys/fs/bpf";
 /// A foreign algorithm may have the name too.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);

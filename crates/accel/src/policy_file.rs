@@ -1,6 +1,6 @@
 //! The file format of policies.
 
-use crate::caqm::{Network, Place};
+use crate::caqm::{InterfaceName, Network};
 use crate::cgroup::Cgroup;
 use crate::installation::{self, Applied};
 use crate::open::Reach;
@@ -28,7 +28,7 @@ pub struct CaqmPart {
     pub rules: Vec<Rule>,
     /// In addition to the current interfaces. If there is none at all, CAQM uses all interfaces of
     /// this network namespace.
-    pub places: Vec<Place>,
+    pub interfaces: Vec<InterfaceName>,
     pub network: Network,
 }
 
@@ -62,7 +62,7 @@ impl PolicyFile {
             },
         };
         tcpa.check().map_err(|error| wrong(0, error.to_string()))?;
-        let mut chosen = Chosen::default();
+        let mut chosen = CaqmRules::default();
         for table in file.rule {
             let at = table.span().start;
             let add = || {
@@ -89,9 +89,9 @@ impl PolicyFile {
         }
         installation::apply(&self.tcpa, reach).map(Some).map_err(|failure| {
             failure.after(match before {
-                Before::Untouched => Ok(()),
-                Before::Nothing => caqm::installation::remove().map(drop),
-                Before::Plan(plan) => caqm::installation::change(&[], |now| {
+                EarlierState::Untouched => Ok(()),
+                EarlierState::Nothing => caqm::installation::remove().map(drop),
+                EarlierState::Plan(plan) => caqm::installation::change(&[], |now| {
                     *now = plan;
                     Ok(())
                 })
@@ -100,7 +100,7 @@ impl PolicyFile {
         })
     }
 
-    fn apply_caqm(&self) -> Result<Before, AccelError> {
+    fn apply_caqm(&self) -> Result<EarlierState, AccelError> {
         let before = {
             // The open pins keep other commands out.
             let pins = Pins::open_of(&pins::CAQM)?;
@@ -109,19 +109,19 @@ impl PolicyFile {
         };
         match &self.caqm {
             None if before.as_ref().is_none_or(|plan| plan.rules.is_empty()) => {
-                return Ok(Before::Untouched);
+                return Ok(EarlierState::Untouched);
             }
             None => caqm::installation::change(&[], |plan| {
                 plan.rules.clear();
                 Ok(())
             })?,
-            Some(part) => caqm::installation::change(&part.places, |plan| {
+            Some(part) => caqm::installation::change(&part.interfaces, |plan| {
                 plan.rules.clone_from(&part.rules);
                 plan.network = part.network;
                 Ok(())
             })?,
         };
-        Ok(before.map_or(Before::Nothing, Before::Plan))
+        Ok(before.map_or(EarlierState::Nothing, EarlierState::Plan))
     }
 
     fn is_caqm_alone(&self) -> bool {
@@ -132,7 +132,7 @@ impl PolicyFile {
 
 /// The earlier state of CAQM's installation.
 #[derive(Debug)]
-enum Before {
+enum EarlierState {
     Untouched,
     Nothing,
     Plan(caqm::installation::Plan),
@@ -140,7 +140,7 @@ enum Before {
 
 /// The rules that CAQM uses.
 #[derive(Debug, Default)]
-struct Chosen {
+struct CaqmRules {
     rules: Vec<Rule>,
     /// The number of each rule in the file.
     numbers: Vec<usize>,
@@ -148,18 +148,18 @@ struct Chosen {
     any: bool,
 }
 
-impl Chosen {
+impl CaqmRules {
     /// Adds a rule to tcpa's rules or to these. If one end does not offer CAQM, the next matching
     /// rule decides, so tcpa ignores CAQM's rules.
     fn add(
         &mut self,
         rule: Rule,
-        treatment: Treatment,
+        treatment: RuleAlgorithm,
         tcpa: &mut Vec<Rule>,
     ) -> Result<(), AccelError> {
         self.count += 1;
         let covered = self.rules.iter().position(|earlier| earlier.covers(&rule));
-        let is_caqm = treatment == Treatment::Caqm;
+        let is_caqm = treatment == RuleAlgorithm::Caqm;
         match covered {
             Some(at) if is_caqm => {
                 return Err(AccelError::HiddenRule {
@@ -193,8 +193,9 @@ impl Chosen {
         let last = self.rules.iter().rposition(|rule| rule.tunables.is_some());
         self.rules.truncate(last.map_or(0, |last| last + 1));
         let table = table.unwrap_or_default();
-        let places = table.interface.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-        let part = CaqmPart { rules: self.rules, places, network: table.network()? };
+        let interfaces =
+            table.interface.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        let part = CaqmPart { rules: self.rules, interfaces, network: table.network()? };
         rules::check(&part.rules)?;
         Ok(Some(part))
     }
@@ -228,7 +229,7 @@ struct Values {
 #[serde(deny_unknown_fields)]
 struct RuleTable {
     #[serde(default)]
-    algorithm: Treatment,
+    algorithm: RuleAlgorithm,
     cgroup: Option<PathBuf>,
     to: Option<String>,
     port: Option<u16>,
@@ -243,7 +244,7 @@ struct RuleTable {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Treatment {
+enum RuleAlgorithm {
     #[default]
     Tcpa,
     /// If the peer and the path support it too.
@@ -343,7 +344,7 @@ impl RuleTable {
         if self.port == Some(0) {
             return Err(AccelError::Usage("port 0 is not a port: leave it out for all".to_owned()));
         }
-        if self.algorithm == Treatment::Caqm && !values.is_empty() {
+        if self.algorithm == RuleAlgorithm::Caqm && !values.is_empty() {
             let problem = "caqm does not use the tunables of tcpa: set the parameters of its connections in [caqm]";
             return Err(AccelError::Usage(problem.to_owned()));
         }
@@ -353,8 +354,8 @@ impl RuleTable {
             to: to.map_err(AccelError::Usage)?,
             port: self.port,
             tunables: match self.algorithm {
-                Treatment::Tcpa => Some(values.over(defaults)),
-                Treatment::Caqm | Treatment::None => None,
+                RuleAlgorithm::Tcpa => Some(values.over(defaults)),
+                RuleAlgorithm::Caqm | RuleAlgorithm::None => None,
             },
         })
     }
@@ -417,14 +418,14 @@ mod tests {
         assert_eq!(caqm.rules.len(), 2);
         assert_eq!((caqm.rules[0].port, caqm.rules[0].tunables), (Some(22), None));
         assert!(caqm.rules[1].tunables.is_some());
-        assert_eq!(caqm.places[1].to_string(), "left:eth0");
+        assert_eq!(caqm.interfaces[1].to_string(), "left:eth0");
         assert_eq!(caqm.network.rtt_standard, Span::from_millis(1));
         assert_eq!((caqm.network.tpid, caqm.network.alpha), (0x8100, Network::default().alpha));
     }
 
     #[test]
     fn an_error_is_reported_with_its_line() {
-        for (text, line, told) in [
+        for (text, line, message) in [
             ("[[rule]]\nprot = 80\n", 2, "did you mean `port`?"),
             ("[[rule]]\nport = 80\n\n[[rule]]\nto = \"10.0.0.1/8\"\n", 4, "behind the prefix"),
             ("[[rule]]\n[[rule]]\nport = 80\n", 2, "rule 2 never decides"),
@@ -448,7 +449,7 @@ mod tests {
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with(&format!("accel.toml:{line}: ")), "{text}: {error}");
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(message), "{text}: {error}");
         }
     }
 }

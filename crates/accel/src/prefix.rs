@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_invalid_prefix_is_reported() {
-        for (text, told) in [
+        for (text, message) in [
             ("10.0.0.0/33", "0 to 32"),
             ("10.0.0.1/24", "behind the prefix"),
             ("ten/8", "`ten` is no address"),
@@ -114,7 +114,7 @@ mod tests {
             ("::/80", "all of IPv4"),
         ] {
             let error = text.parse::<Prefix>().unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 

@@ -4,7 +4,7 @@ use crate::algorithm::NAME;
 use crate::core_view::{self, CoreView};
 use crate::installation::in_force;
 use crate::memory::{self, Memory};
-use crate::namespaces::{Inside, in_each};
+use crate::namespaces::{NamespaceId, run_in_each};
 use crate::pins::{Pins, Presence};
 use crate::policy::Policy;
 use crate::{AccelError, Prefix, kernel};
@@ -30,7 +30,7 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
     /// Its network namespace, if that is not this one.
-    pub inside: Option<Inside>,
+    pub inside: Option<NamespaceId>,
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// The recent delivery rate.
@@ -73,7 +73,7 @@ impl Status {
         let pins = Pins::open()?;
         let presence = pins.presence();
         let policy = in_force(&pins)?;
-        let (mut flows, hidden) = match in_each(flows_here) {
+        let (mut flows, hidden) = match run_in_each(flows_here) {
             Ok(flows) => (flows.into_iter().flatten().collect(), None),
             // Show the installation all the same.
             Err(AccelError::Probe(error)) if error.is_not_supported() => {
@@ -93,20 +93,20 @@ impl Status {
         }
         // The fastest first, grouped by namespace; the sort is stable.
         flows.sort_by_key(|flow| Reverse(flow.rate));
-        flows.sort_by_key(|flow| flow.inside.as_ref().map(Inside::to_string));
+        flows.sort_by_key(|flow| flow.inside.as_ref().map(NamespaceId::to_string));
         Ok(Self { presence, gives: pins.gives(), policy, flows, hidden })
     }
 }
 
 /// Connections in the calling thread's namespace.
-fn flows_here(inside: Option<&Inside>) -> Result<Vec<Flow>, AccelError> {
+fn flows_here(inside: Option<&NamespaceId>) -> Result<Vec<Flow>, AccelError> {
     let sockets = probe::tcp::sockets(&Filter::established())?;
     let ours = |socket: &&TcpSocket| socket.congestion_control.as_deref() == Some(NAME);
     Ok(sockets.iter().filter(ours).map(|socket| Flow::of(socket, inside)).collect())
 }
 
 impl Flow {
-    fn of(socket: &TcpSocket, inside: Option<&Inside>) -> Self {
+    fn of(socket: &TcpSocket, inside: Option<&NamespaceId>) -> Self {
         let info = socket.info.unwrap_or_default();
         let retransmitted = info.total_retrans.zip(info.data_segs_out).and_then(|(again, all)| {
             (all > 0).then(|| Share::new(f64::from(again) / f64::from(all)).unwrap_or(Share::ONE))

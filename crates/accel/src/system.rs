@@ -223,17 +223,17 @@ impl Journal {
     fn store(&self) -> Result<(), AccelError> {
         let path = Path::new(JOURNAL);
         let failed = |source| AccelError::file("writing", path, source);
-        let beside = PathBuf::from(format!("{JOURNAL}.new"));
+        let staging = PathBuf::from(format!("{JOURNAL}.new"));
         if self.settings.is_empty() {
-            return [&beside, path].into_iter().try_for_each(|path| match fs::remove_file(path) {
+            return [&staging, path].into_iter().try_for_each(|path| match fs::remove_file(path) {
                 Err(error) if is_there(path) => Err(failed(error)),
                 _ => Ok(()),
             });
         }
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        let mut file = File::create(&beside).map_err(failed)?;
+        let mut file = File::create(&staging).map_err(failed)?;
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;
-        fs::rename(&beside, path).map_err(failed)
+        fs::rename(&staging, path).map_err(failed)
     }
 }
 

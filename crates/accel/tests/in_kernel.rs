@@ -88,7 +88,7 @@ fn sockets_keep_tcpa_when_it_is_replaced_and_unregistered() {
 #[test]
 fn tcpa_under_another_name_is_independent() {
     let name = format!("other_{}", std::process::id());
-    let beside = match Algorithm::load_beside(&name, &Tunables::default()) {
+    let beside = match Algorithm::load_unpinned(&name, &Tunables::default()) {
         Err(error @ (AccelError::NotPermitted { .. } | AccelError::NotSupported { .. })) => {
             eprintln!("SKIPPED: {error}");
             return;
@@ -103,7 +103,7 @@ fn tcpa_under_another_name_is_independent() {
     assert!(!available().contains(&name));
     drop(stream);
     assert_eq!(reader.join().unwrap(), 8 << 20);
-    let refused = Algorithm::load_beside("longer-than-the-kernel-has-room", &Tunables::default());
+    let refused = Algorithm::load_unpinned("longer-than-the-kernel-has-room", &Tunables::default());
     assert!(refused.unwrap_err().to_string().contains("1 to 15 letters"));
 }
 

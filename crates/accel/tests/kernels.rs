@@ -71,7 +71,7 @@ fn each_kernel_version_is_detected() {
 
 #[test]
 fn an_unsupported_kernel_is_refused_with_a_reason() {
-    for (name, types, told) in [
+    for (name, types, message) in [
         ("5.5", &[OPS_TWO, OLDER_CGROUP][..], "6.1"),
         ("6.0", &[OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, OLDER_CGROUP], "6.1"),
         ("without-tcp", &["struct sock { int family; } sock;"], "struct_ops"),
@@ -83,7 +83,7 @@ fn an_unsupported_kernel_is_refused_with_a_reason() {
     ] {
         let error = described(name, types).unwrap_err();
         assert!(matches!(error, AccelError::NotSupported { .. }), "{name}: {error}");
-        assert!(error.to_string().contains(told), "{name}: {error}");
+        assert!(error.to_string().contains(message), "{name}: {error}");
     }
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("nonsense.btf");
     std::fs::write(&path, b"\x9f\xeb\x01\x00 and then something else").unwrap();

@@ -20,8 +20,8 @@ struct caqm_params {
 	u32 min_cwnd; /* segments */
 	u32 max_cwnd; /* segments */
 	u32 mtu_unit; /* bytes */
-	u32 data_unit; /* bytes of a hint on data */
-	u32 ack_unit; /* bytes of a hint on an acknowledgement */
+	u32 data_hint_unit; /* bytes of a hint on data */
+	u32 ack_hint_unit; /* bytes of a hint on an acknowledgement */
 	u32 rtt_standard_us; /* the round trip that alpha is defined for */
 	/* In eighths of a unit, per round trip, for each root of a segment of the window; 0: use
 	 * alpha alone. Refusals take more per round trip as windows grow. With a constant alpha, n
@@ -81,8 +81,8 @@ CC_INLINE void caqm_init(struct caqm_sender *s, const struct caqm_params *params
 	s->params.alpha = caqm_bound(params->alpha, 1, 64);
 	s->params.beta = caqm_bound(params->beta, 1, CAQM_MOST_UNIT);
 	s->params.mtu_unit = caqm_bound(params->mtu_unit, 64, CAQM_MOST_UNIT);
-	s->params.data_unit = caqm_bound(params->data_unit, 1, 1024);
-	s->params.ack_unit = caqm_bound(params->ack_unit, 1, 1024);
+	s->params.data_hint_unit = caqm_bound(params->data_hint_unit, 1, 1024);
+	s->params.ack_hint_unit = caqm_bound(params->ack_hint_unit, 1, 1024);
 	s->params.rtt_standard_us = caqm_bound(params->rtt_standard_us, 1, 1000000);
 	s->params.min_cwnd = caqm_bound(params->min_cwnd, 1, 1024);
 	s->params.alpha_root = caqm_bound(params->alpha_root, 0, 64);
@@ -153,12 +153,12 @@ CC_INLINE u64 caqm_part(const struct caqm_sender *s)
 	u64 rtt = caqm_rtt(s), flat, root;
 
 	flat = ((u64)p->alpha * p->mtu_unit) << (CAQM_SHARE - 3);
-	flat = cc_div(flat, (u64)p->data_unit * s->cwnd);
+	flat = cc_div(flat, (u64)p->data_hint_unit * s->cwnd);
 	flat = cc_div(flat * rtt, p->rtt_standard_us);
 	/* In 1/2^16. */
 	root = caqm_root(cc_div(rtt << 32, (u64)p->rtt_standard_us * s->cwnd + CAQM_FEW * rtt));
 	root = ((u64)p->alpha_root * p->mtu_unit * root) << (CAQM_SHARE - 3 - 16);
-	return cc_max(flat, cc_div(root, p->data_unit));
+	return cc_max(flat, cc_div(root, p->data_hint_unit));
 }
 
 /* The hint that each of `segments` segments sent together carries. */
@@ -171,7 +171,7 @@ CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
 	if (s->cwnd >= p->max_cwnd)
 		return 0;
 	if (s->start) {
-		hint = cc_min(cc_div(p->mtu_unit, p->data_unit), CAQM_HINT);
+		hint = cc_min(cc_div(p->mtu_unit, p->data_hint_unit), CAQM_HINT);
 	} else {
 		s->share += caqm_part(s) * count;
 		hint = cc_min(cc_div(s->share, count) >> CAQM_SHARE, CAQM_HINT);
@@ -179,7 +179,7 @@ CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
 		/* Do not carry over more than a hint can hold. */
 		s->share = cc_min(s->share, (u64)count << CAQM_SHARE);
 	}
-	s->asked = (u32)cc_min(s->asked + hint * count * p->data_unit, CAQM_MOST_BYTES);
+	s->asked = (u32)cc_min(s->asked + hint * count * p->data_hint_unit, CAQM_MOST_BYTES);
 	return (u32)hint;
 }
 
@@ -261,7 +261,7 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 	}
 	if (fewer) {
 		s->refused_us = now_us;
-		bytes = caqm_bound(fewer, 0, CAQM_HINT) * p->ack_unit;
+		bytes = caqm_bound(fewer, 0, CAQM_HINT) * p->ack_hint_unit;
 		/* First deduct from the gain that is not yet used. */
 		if (s->gained >= bytes) {
 			s->gained -= bytes;
@@ -273,7 +273,7 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 		s->taken = s->taken % p->mtu_unit;
 		return;
 	}
-	bytes = caqm_believed(s, caqm_bound(more, 0, CAQM_HINT) * p->ack_unit);
+	bytes = caqm_believed(s, caqm_bound(more, 0, CAQM_HINT) * p->ack_hint_unit);
 	if (!limited)
 		return;
 	if (s->taken >= bytes) {
@@ -301,7 +301,7 @@ CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *param
 		r->fewer = (u32)cc_min(sum, CAQM_MOST_BYTES);
 	} else {
 		sum = r->more + (u64)caqm_bound(more, 0, CAQM_HINT) * count *
-					caqm_bound(params->data_unit, 1, 1024);
+					caqm_bound(params->data_hint_unit, 1, 1024);
 		r->more = (u32)cc_min(sum, CAQM_MOST_BYTES);
 	}
 	/* Cancel one against the other. */
@@ -314,7 +314,7 @@ CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *param
  * byte. `fewer` returns which kind they are. */
 CC_INLINE u32 caqm_tell(struct caqm_receiver *r, const struct caqm_params *params, u32 *fewer)
 {
-	u32 unit = caqm_bound(params->ack_unit, 1, 1024);
+	u32 unit = caqm_bound(params->ack_hint_unit, 1, 1024);
 	u32 owed = r->fewer ? r->fewer : r->more;
 	u32 units = (u32)cc_min(cc_div(owed, unit), CAQM_HINT);
 

@@ -180,9 +180,9 @@ proptest! {
         absurd: bool,
     ) {
         let usual = CaqmSettings { max_cwnd: most, ..CaqmSettings::default() };
-        let [alpha, beta, min_cwnd, mtu_unit, data_unit, ack_unit, rtt_standard_us, alpha_root] = settings;
+        let [alpha, beta, min_cwnd, mtu_unit, data_hint_unit, ack_hint_unit, rtt_standard_us, alpha_root] = settings;
         let settings = match absurd {
-            true => CaqmSettings { alpha, beta, min_cwnd, mtu_unit, data_unit, ack_unit, rtt_standard_us, alpha_root, ..usual },
+            true => CaqmSettings { alpha, beta, min_cwnd, mtu_unit, data_hint_unit, ack_hint_unit, rtt_standard_us, alpha_root, ..usual },
             false => usual,
         };
         let mut sender = CaqmSender::new(&settings, window, None, at(0));

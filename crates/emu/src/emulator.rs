@@ -1,5 +1,5 @@
 use crate::engine::Engine;
-use crate::pause::Bell;
+use crate::pause::Wakeup;
 use crate::{Cable, Direction, EmuError, EmulatorStatistics};
 use link::LinkConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use units::Span;
 /// | ordinary, any CPU, spin 60 us | 121 us | 4850 us | 10 ms | 61 % |
 ///
 /// With other load on the CPUs, real-time scheduling makes the difference. The first row's 49 ms
-/// are the kernel's intervention described in `breath.rs`, once until the emulator detects it. A
+/// are the kernel's intervention described in `cpu_yield.rs`, once until the emulator detects it. A
 /// thread that may move escapes to the other CPU, and disturbs the measured programs there. An idle
 /// link takes 0.3 % of a CPU in each.
 #[derive(Debug, Clone)]
@@ -55,15 +55,15 @@ pub struct Emulator {
 /// error.
 #[derive(Debug, Clone)]
 pub struct Handle {
-    asks: mpsc::Sender<Ask>,
-    bell: Bell,
+    commands: mpsc::Sender<Command>,
+    wakeup: Wakeup,
     stop: Arc<AtomicBool>,
     cables: usize,
 }
 
 /// A request to the emulator's thread, served between two polls of its ports.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum Command {
     Change {
         cable: usize,
         direction: Direction,
@@ -78,15 +78,19 @@ pub(crate) enum Ask {
 impl Emulator {
     pub fn start(cables: Vec<Cable>, scheduling: Scheduling) -> Result<Self, EmuError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let bell = Bell::new()?;
-        let (asks, asked) = mpsc::channel();
-        let handle =
-            Handle { asks, bell: bell.clone(), stop: Arc::clone(&stop), cables: cables.len() };
+        let wakeup = Wakeup::new()?;
+        let (commands, receiver) = mpsc::channel();
+        let handle = Handle {
+            commands,
+            wakeup: wakeup.clone(),
+            stop: Arc::clone(&stop),
+            cables: cables.len(),
+        };
         let (begun, begin) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("emulated link".to_owned())
             .spawn(move || {
-                let engine = Engine::new(cables, scheduling, stop, asked, bell);
+                let engine = Engine::new(cables, scheduling, stop, receiver, wakeup);
                 let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
                 let ready = engine.as_ref().map(|_| tid).map_err(|_| ());
                 let _ = begun.send(ready);
@@ -138,24 +142,24 @@ impl Handle {
             return Err(EmuError::NoSuchCable(cable));
         }
         let config = Box::new(config);
-        self.ask(|answer| Ask::Change { cable, direction, config, answer })?
+        self.request(|answer| Command::Change { cable, direction, config, answer })?
     }
 
     /// The statistics so far, without the queues' traces, which are available at the end.
     pub fn statistics(&self) -> Result<EmulatorStatistics, EmuError> {
-        self.ask(|answer| Ask::Statistics { answer })
+        self.request(|answer| Command::Statistics { answer })
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(mpsc::Sender<T>) -> Ask) -> Result<T, EmuError> {
+    fn request<T>(&self, command: impl FnOnce(mpsc::Sender<T>) -> Command) -> Result<T, EmuError> {
         let (answer, answered) = mpsc::channel();
-        self.asks.send(ask(answer)).map_err(|_| EmuError::Ended)?;
-        self.bell.ring();
+        self.commands.send(command(answer)).map_err(|_| EmuError::Ended)?;
+        self.wakeup.notify();
         answered.recv().map_err(|_| EmuError::Ended)
     }
 
     fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.bell.ring();
+        self.wakeup.notify();
     }
 }
 

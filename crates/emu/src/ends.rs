@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) notes: Vec<String>,
-    made: Vec<Made>,
+    made: Vec<CreatedInterface>,
     /// The namespace of the inner ends, once it exists.
     wires: Option<Namespace>,
     /// Without root: the link's own namespaces, by the names that the endpoints use.
@@ -137,7 +137,7 @@ impl Ends {
         let inner = ["a", "b"][side];
         host::connect((namespace, name), (wires, inner), plan.mtu).map_err(failed)?;
         let shared = namespace.share().map_err(failed)?;
-        self.made.push(Made { namespace: shared, interface: name.to_owned() });
+        self.made.push(CreatedInterface { namespace: shared, interface: name.to_owned() });
         let port = open_own_port(wires, inner).map_err(|e| at(end, e))?;
         self.add_addresses(plan, side, namespace)?;
         let addresses: Vec<String> =
@@ -168,12 +168,12 @@ impl Ends {
 /// The outer end of a veth pair. The kernel removes it with the inner end's namespace, but some
 /// time after the process has ended; the user who starts the next link should not have to wait.
 #[derive(Debug)]
-struct Made {
+struct CreatedInterface {
     namespace: Namespace,
     interface: String,
 }
 
-impl Drop for Made {
+impl Drop for CreatedInterface {
     fn drop(&mut self) {
         // The interface is gone already if its namespace or another process removed it.
         if let Err(error) = host::remove_interface(&self.namespace, &self.interface) {

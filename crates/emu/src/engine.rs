@@ -1,10 +1,10 @@
 //! The emulator's thread.
 
-use crate::breath::{self, Breath};
 use crate::clock;
-use crate::emulator::Ask;
+use crate::cpu_yield::{self, CpuYield};
+use crate::emulator::Command;
 use crate::frame::Carried;
-use crate::pause::{Bell, Pause};
+use crate::pause::{Pause, Wakeup};
 use crate::statistics::{CableStatistics, lost_receiving, lost_sending};
 use crate::{
     Cable, DirectionStatistics, EmuError, EmulatorStatistics, Lateness, QueueTrace, Scheduling,
@@ -18,31 +18,31 @@ use std::sync::mpsc::Receiver;
 use units::{Span, Time};
 
 pub(crate) struct Engine {
-    lines: Vec<Line>,
+    cables: Vec<RunningCable>,
     stop: Arc<AtomicBool>,
-    asked: Receiver<Ask>,
+    commands: Receiver<Command>,
     pause: Pause,
     spin: Span,
     real_time: bool,
     start: Time,
     worked: Span,
     lateness: Lateness,
-    breath: Breath,
+    cpu_yield: CpuYield,
     /// Frames on their way from a port into the model, and from the model to a port.
     received: Vec<Frame>,
     due: Vec<Frame>,
 }
 
 /// A running cable.
-struct Line {
+struct RunningCable {
     name: String,
     ports: [Box<dyn Port>; 2],
-    /// `ways[0]` leads from `ports[0]` to `ports[1]`, `ways[1]` back.
-    ways: [Way; 2],
+    /// `directions[0]` leads from `ports[0]` to `ports[1]`, `directions[1]` back.
+    directions: [DirectionLink; 2],
     interrupts: Span,
 }
 
-struct Way {
+struct DirectionLink {
     link: Link<Carried>,
     trace: QueueTrace,
     /// No frame is handed over before this time.
@@ -55,18 +55,18 @@ impl Engine {
         cables: Vec<Cable>,
         scheduling: Scheduling,
         stop: Arc<AtomicBool>,
-        asked: Receiver<Ask>,
-        bell: Bell,
+        commands: Receiver<Command>,
+        wakeup: Wakeup,
     ) -> Result<Self, EmuError> {
         let frames = cables.iter().map(|cable| room(&cable.forward) + room(&cable.backward)).sum();
         FramePool::prepare(frames);
         let start = clock::now();
-        let lines = cables
+        let cables = cables
             .into_iter()
-            .map(|cable| Line::new(cable, start))
+            .map(|cable| RunningCable::new(cable, start))
             .collect::<Result<Vec<_>, EmuError>>()?;
-        let fds = lines.iter().flat_map(|line| &line.ports).filter_map(|port| port.fd());
-        let pause = Pause::new(fds, bell)?;
+        let fds = cables.iter().flat_map(|cable| &cable.ports).filter_map(|port| port.fd());
+        let pause = Pause::new(fds, wakeup)?;
         host::precise_timers();
         if let Some(cpu) = scheduling.cpu
             && let Err(error) = host::pin_to(&[cpu])
@@ -82,16 +82,16 @@ impl Engine {
                 }
             };
         Ok(Self {
-            lines,
+            cables,
             stop,
-            asked,
+            commands,
             pause,
             spin: scheduling.spin,
             real_time,
             start,
             worked: Span::ZERO,
             lateness: Lateness::new(),
-            breath: Breath::new(start, real_time),
+            cpu_yield: CpuYield::new(start, real_time),
             received: Vec::with_capacity(RECEIVE_LIMIT),
             due: Vec::with_capacity(SEND_LIMIT),
         })
@@ -102,7 +102,7 @@ impl Engine {
             self.answer();
             let begin = clock::now();
             let mut moved = 0;
-            for number in 0..self.lines.len() {
+            for number in 0..self.cables.len() {
                 for from in [0, 1] {
                     moved += self.serve(number, from)?;
                 }
@@ -112,9 +112,9 @@ impl Engine {
                 self.worked = self.worked + now.since(begin);
             }
             self.trace(now);
-            if self.breath.is_due(now) {
-                self.pause.sleep(breath::LENGTH);
-                self.breath.slept(breath::LENGTH, now, clock::now());
+            if self.cpu_yield.is_due(now) {
+                self.pause.sleep(cpu_yield::LENGTH);
+                self.cpu_yield.record_sleep(cpu_yield::LENGTH, now, clock::now());
             } else if moved == 0 {
                 self.rest(now);
             }
@@ -124,39 +124,39 @@ impl Engine {
 
     /// Passes the frames received at one port to the model, and hands the due frames to the other.
     fn serve(&mut self, number: usize, from: usize) -> Result<usize, EmuError> {
-        let line = &mut self.lines[number];
+        let cable = &mut self.cables[number];
         let polled = clock::now();
-        let received = line.ports[from]
+        let received = cable.ports[from]
             .receive(&mut self.received, RECEIVE_LIMIT)
-            .map_err(|source| failed(&line.name, from, source))?;
+            .map_err(|source| failed(&cable.name, from, source))?;
         // Frames still waiting at the port arrived after the last frame taken, and the model must
         // process them before it advances any further.
         let horizon = match self.received.last() {
             Some(last) if received >= RECEIVE_LIMIT => last.arrival(),
             _ => polled,
         };
-        let way = &mut line.ways[from];
+        let direction = &mut cable.directions[from];
         for frame in self.received.drain(..) {
-            way.link.arrive(frame.arrival(), Carried(frame));
+            direction.link.arrive(frame.arrival(), Carried(frame));
         }
         let mut sent = 0;
-        while polled >= way.next
+        while polled >= direction.next
             && sent < SEND_LIMIT
-            && let Some(delivery) = way.link.deliver(horizon)
+            && let Some(delivery) = direction.link.deliver(horizon)
         {
             // The wait for the interrupt is intended, not lateness.
-            self.lateness.record(clock::now().since(delivery.at.max(way.next)));
+            self.lateness.record(clock::now().since(delivery.at.max(direction.next)));
             self.due.push(delivery.packet.0);
             sent += 1;
         }
         if !self.due.is_empty() {
             // Frames beyond the limit belong to the same interrupt.
             if sent < SEND_LIMIT {
-                way.next = polled + line.interrupts;
+                direction.next = polled + cable.interrupts;
             }
-            line.ports[1 - from]
+            cable.ports[1 - from]
                 .send(&self.due)
-                .map_err(|source| failed(&line.name, 1 - from, source))?;
+                .map_err(|source| failed(&cable.name, 1 - from, source))?;
             self.due.clear();
         }
         Ok(received + sent)
@@ -164,8 +164,9 @@ impl Engine {
 
     /// Sleeps until a frame is due soon or arrives. Returns at once if the thread should spin.
     fn rest(&mut self, now: Time) {
-        let ways = self.lines.iter().flat_map(|line| &line.ways);
-        let next = ways.filter_map(|way| Some(way.link.next_delivery()?.max(way.next)));
+        let directions = self.cables.iter().flat_map(|cable| &cable.directions);
+        let next = directions
+            .filter_map(|direction| Some(direction.link.next_delivery()?.max(direction.next)));
         let next = next.min().unwrap_or(Time::NEVER);
         let nap = next.since(now + self.spin).min(LONGEST_SLEEP);
         if nap == Span::ZERO {
@@ -173,21 +174,21 @@ impl Engine {
             return;
         }
         self.pause.wait(nap);
-        self.breath.slept(nap, now, clock::now());
+        self.cpu_yield.record_sleep(nap, now, clock::now());
     }
 
     fn trace(&mut self, now: Time) {
         let start = self.start;
-        for way in self.lines.iter_mut().flat_map(|line| &mut line.ways) {
-            if way.trace.is_due(now) {
-                let stats = way.link.stats();
+        for direction in self.cables.iter_mut().flat_map(|cable| &mut cable.directions) {
+            if direction.trace.is_due(now) {
+                let stats = direction.link.stats();
                 let point = TracePoint {
                     at: now.since(start),
-                    queue: way.link.queued().1,
+                    queue: direction.link.queued().1,
                     delivered: stats.delivered.bytes,
                     dropped: stats.dropped.total().packets,
                 };
-                way.trace.add(now, point);
+                direction.trace.add(now, point);
             }
         }
     }
@@ -198,24 +199,24 @@ impl Engine {
             worked: self.worked,
             real_time: self.real_time,
             lateness: self.lateness.clone(),
-            cables: self.lines.iter_mut().map(|line| line.statistics(with_trace)).collect(),
+            cables: self.cables.iter_mut().map(|cable| cable.statistics(with_trace)).collect(),
         }
     }
 
     fn answer(&mut self) {
-        while let Ok(ask) = self.asked.try_recv() {
+        while let Ok(command) = self.commands.try_recv() {
             let now = clock::now();
             // The caller may have gone; the change still applies.
-            match ask {
-                Ask::Statistics { answer } => {
+            match command {
+                Command::Statistics { answer } => {
                     let _ = answer.send(self.statistics(now, false));
                 }
-                Ask::Change { cable, direction, config, answer } => {
-                    let line = &mut self.lines[cable];
-                    let result = line.ways[direction.index()]
+                Command::Change { cable, direction, config, answer } => {
+                    let cable = &mut self.cables[cable];
+                    let result = cable.directions[direction.index()]
                         .link
                         .reconfigure(now, &config)
-                        .map_err(|source| EmuError::Link { cable: line.name.clone(), source });
+                        .map_err(|source| EmuError::Link { cable: cable.name.clone(), source });
                     let _ = answer.send(result);
                 }
             }
@@ -223,22 +224,22 @@ impl Engine {
     }
 }
 
-impl Line {
+impl RunningCable {
     fn new(cable: Cable, start: Time) -> Result<Self, EmuError> {
-        let way = |config| -> Result<Way, EmuError> {
+        let direction = |config| -> Result<DirectionLink, EmuError> {
             let link = Link::new(config, start)
                 .map_err(|source| EmuError::Link { cable: cable.name.clone(), source })?;
-            Ok(Way { link, trace: QueueTrace::new(start), next: start })
+            Ok(DirectionLink { link, trace: QueueTrace::new(start), next: start })
         };
-        let ways = [way(&cable.forward)?, way(&cable.backward)?];
+        let directions = [direction(&cable.forward)?, direction(&cable.backward)?];
         let (ports, interrupts) = ([cable.a, cable.b], cable.interrupts);
-        Ok(Self { name: cable.name, ports, ways, interrupts })
+        Ok(Self { name: cable.name, ports, directions, interrupts })
     }
 
     fn statistics(&mut self, with_trace: bool) -> CableStatistics {
         let [a, b] = &mut self.ports;
         let (a, b) = (a.counters(), b.counters());
-        let [forward, backward] = &self.ways;
+        let [forward, backward] = &self.directions;
         CableStatistics {
             name: self.name.clone(),
             forward: forward.statistics(lost_receiving(&a) + lost_sending(&b), with_trace),
@@ -247,7 +248,7 @@ impl Line {
     }
 }
 
-impl Way {
+impl DirectionLink {
     fn statistics(&self, lost_outside_model: u64, with_trace: bool) -> DirectionStatistics {
         DirectionStatistics::new(
             self.link.stats(),

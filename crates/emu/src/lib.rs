@@ -10,10 +10,10 @@
 //! attached to or created, one cable, and a [`control::Server`] through which other commands show
 //! and change it.
 
-mod breath;
 mod cable;
 pub mod clock;
 pub mod control;
+mod cpu_yield;
 mod emulator;
 mod endpoint;
 mod ends;

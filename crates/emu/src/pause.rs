@@ -5,31 +5,31 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use units::Span;
 
-/// The sleep of the emulator's thread: until a time, until a port has a frame, or until the bell
+/// The sleep of the emulator's thread: until a time, until a port has a frame, or until the wakeup
 /// rings. The wake-up sources are registered once, so that a sleep costs one system call for any
 /// number of ports, and no memory.
 pub(crate) struct Pause {
     epoll: OwnedFd,
-    bell: Bell,
+    wakeup: Wakeup,
     events: Vec<epoll::Event>,
 }
 
-/// Wakes a sleeping emulator. Clones share the same bell.
+/// Wakes a sleeping emulator. Clones share the same wakeup.
 #[derive(Debug, Clone)]
-pub(crate) struct Bell(Arc<OwnedFd>);
+pub(crate) struct Wakeup(Arc<OwnedFd>);
 
-impl Bell {
+impl Wakeup {
     pub(crate) fn new() -> Result<Self, EmuError> {
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        Ok(Self(Arc::new(bell.map_err(|e| EmuError::Thread(e.into()))?)))
+        let wakeup = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+        Ok(Self(Arc::new(wakeup.map_err(|e| EmuError::Thread(e.into()))?)))
     }
 
     /// Fails only if it has rung 2^64 times without being read.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    fn silence(&self) {
+    fn clear(&self) {
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }
@@ -37,7 +37,7 @@ impl Bell {
 impl Pause {
     pub(crate) fn new<'a>(
         ports: impl Iterator<Item = BorrowedFd<'a>>,
-        bell: Bell,
+        wakeup: Wakeup,
     ) -> Result<Self, EmuError> {
         let failed = |e: rustix::io::Errno| EmuError::Thread(e.into());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
@@ -48,8 +48,8 @@ impl Pause {
         for port in ports {
             watch(port, PORT)?;
         }
-        watch(bell.0.as_fd(), BELL)?;
-        Ok(Self { epoll, bell, events: Vec::with_capacity(EVENTS) })
+        watch(wakeup.0.as_fd(), BELL)?;
+        Ok(Self { epoll, wakeup, events: Vec::with_capacity(EVENTS) })
     }
 
     /// The caller polls again, whether the sleep was interrupted or not.
@@ -62,7 +62,7 @@ impl Pause {
         self.events.clear();
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout));
         if self.events.iter().any(|event| event.data.u64() == BELL) {
-            self.bell.silence();
+            self.wakeup.clear();
         }
     }
 

@@ -102,7 +102,7 @@ impl RunningLink {
 
 impl Inspector {
     /// The figures so far.
-    pub fn look(&self) -> Result<LinkReport, EmuError> {
+    pub fn inspect(&self) -> Result<LinkReport, EmuError> {
         self.report(self.handle.statistics()?)
     }
 

@@ -12,12 +12,12 @@ use wire::{Layout, Network, Transport};
 
 /// Frames of one interface, in both directions. Super-packets are cut as on a wire.
 #[derive(Debug)]
-pub struct Look {
+pub struct TagCapture {
     port: PacketPort,
     batch: Vec<Frame>,
 }
 
-impl Look {
+impl TagCapture {
     pub fn open(end: &Endpoint) -> Result<Self, EmuError> {
         let refused = |problem: &str| EmuError::Refused(format!("{end} {problem}"));
         if end.kind == EndpointKind::Tap {
@@ -104,7 +104,7 @@ pub fn line(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<St
     {
         let _ = write!(text, ", vlan {ether_type:#06x} {}", tci & 0x0fff);
     }
-    let _ = write!(text, ", tag {tpid:#06x} {}", told(info, units));
+    let _ = write!(text, ", tag {tpid:#06x} {}", describe(info, units));
     Some(text)
 }
 
@@ -122,7 +122,7 @@ pub fn dump(frame: &[u8]) -> String {
 }
 
 /// Every bit by its name, and the meaning of all together.
-fn told(info: Info, (data_unit, ack_unit): (u64, u64)) -> String {
+fn describe(info: Info, (data_hint_unit, ack_hint_unit): (u64, u64)) -> String {
     let bits = info.bits();
     let bit = |number: u32| bits >> number & 1;
     let mut text = format!(
@@ -136,11 +136,13 @@ fn told(info: Info, (data_unit, ack_unit): (u64, u64)) -> String {
     );
     let meaning = match (info.is_request(), info.meaning()) {
         _ if info.is_go_ahead() => "reports a CAQM port on the return path".to_owned(),
-        (true, Meaning::More(hint)) => format!("asks for {} bytes", u64::from(hint) * data_unit),
+        (true, Meaning::More(hint)) => {
+            format!("asks for {} bytes", u64::from(hint) * data_hint_unit)
+        }
         (true, Meaning::Fewer(_)) => "refused".to_owned(),
         (true, Meaning::Nothing) => "asks for nothing more".to_owned(),
-        (false, Meaning::More(hint)) => format!("grants {} bytes", u64::from(hint) * ack_unit),
-        (false, Meaning::Fewer(hint)) => format!("takes {} bytes", u64::from(hint) * ack_unit),
+        (false, Meaning::More(hint)) => format!("grants {} bytes", u64::from(hint) * ack_hint_unit),
+        (false, Meaning::Fewer(hint)) => format!("takes {} bytes", u64::from(hint) * ack_hint_unit),
         (false, Meaning::Nothing) => "grants nothing".to_owned(),
     };
     let _ = write!(text, ", {meaning}");
@@ -211,15 +213,15 @@ mod tests {
 
     #[test]
     fn tags_of_data_and_answers_are_decoded_bit_by_bit() {
-        let tell = |tags: &[u16], payload| {
+        let described = |tags: &[u16], payload| {
             line(Time::from_nanos(1_500_000), &frame(tags, payload), 0x88a8, (8, 64))
         };
         assert_eq!(
-            tell(&[0x88a8, 0x0580], 1448).unwrap(),
+            described(&[0x88a8, 0x0580], 1448).unwrap(),
             "0.001500 10.0.0.1:5801 > 10.0.0.2:80 data 1448 seq 1:1449, tag 0x88a8 0x0580: cc_type 0 last_hop 0 \
              en 1 C 0 I 1 hint 128, asks for 1024 bytes"
         );
-        let answer = tell(&[0x8100, 5, 0x88a8, 0x1203], 0).unwrap();
+        let answer = described(&[0x8100, 5, 0x88a8, 0x1203], 0).unwrap();
         assert!(answer.contains("ack 7, vlan 0x8100 5, tag"), "{answer}");
         assert!(answer.ends_with("last_hop 1 en 0 C 1 I 0 hint 3, takes 192 bytes"), "{answer}");
         for (bits, meaning) in [
@@ -230,9 +232,9 @@ mod tests {
             (0x0000, "grants nothing"),
             (0x0102, "grants 128 bytes"),
         ] {
-            assert!(tell(&[0x88a8, bits], 1).unwrap().ends_with(meaning), "{bits:#06x}");
+            assert!(described(&[0x88a8, bits], 1).unwrap().ends_with(meaning), "{bits:#06x}");
         }
-        assert_eq!(tell(&[], 100), None);
+        assert_eq!(described(&[], 100), None);
     }
 
     #[test]

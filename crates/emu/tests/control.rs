@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-struct Bed {
+struct Testbed {
     server: Server,
     link: RunningLink,
     directory: Directory,
@@ -22,7 +22,7 @@ struct Bed {
     _hosts: [Namespace; 2],
 }
 
-fn bed() -> Option<Bed> {
+fn testbed() -> Option<Testbed> {
     let create = |name| match Namespace::create(name) {
         Ok(namespace) => Some(namespace),
         Err(error @ HostError::NotPermitted { .. }) => {
@@ -51,7 +51,7 @@ fn bed() -> Option<Bed> {
     let claim = directory.claim(Some("wan")).unwrap();
     let link = RunningLink::start("wan", options.plan().unwrap(), Privilege::Root).unwrap();
     let server = Server::start(claim, link.inspector()).unwrap();
-    Some(Bed { server, link, directory, path, _hosts: hosts })
+    Some(Testbed { server, link, directory, path, _hosts: hosts })
 }
 
 /// A folder that nobody else may enter, as the sockets' directory must be.
@@ -60,7 +60,7 @@ fn private() -> TempDir {
     tempfile::Builder::new().permissions(mode).tempdir().unwrap()
 }
 
-impl Bed {
+impl Testbed {
     fn client(&self) -> Client {
         Client::connect(&self.directory, "wan").unwrap()
     }
@@ -87,8 +87,8 @@ fn settings(pairs: &[&str]) -> Settings {
 
 #[test]
 fn shows_changes_and_ends() {
-    let Some(bed) = bed() else { return };
-    let mut client = bed.client();
+    let Some(testbed) = testbed() else { return };
+    let mut client = testbed.client();
     client
         .set(settings(&["delay=3ms"]), settings(&["rate=20mbit"]), settings(&["loss=1%"]))
         .unwrap();
@@ -97,28 +97,28 @@ fn shows_changes_and_ends() {
     // A busy machine makes frames late; nothing else may be wrong.
     assert!(report.problems.iter().all(|one| one.contains(" late ")), "{report:?}");
     assert_eq!(report.valid, report.problems.is_empty());
-    let said =
+    let shown =
         |config: &link::LinkConfig| format!("{} {} {}", config.rate, config.delay, config.loss);
-    assert_eq!(said(&report.ab.config), "20mbit 3ms none");
-    assert_eq!(said(&report.ba.config), "10mbit 3ms 1%");
+    assert_eq!(shown(&report.ab.config), "20mbit 3ms none");
+    assert_eq!(shown(&report.ba.config), "10mbit 3ms 1%");
 
     let refused = client.set(settings(&["seed=3", "rate=1mbit"]), settings(&[]), settings(&[]));
     assert!(matches!(&refused, Err(EmuError::Refused(why)) if why.contains("seed")), "{refused:?}");
-    assert_eq!(bed.rate(), "20mbit");
+    assert_eq!(testbed.rate(), "20mbit");
 
-    assert_eq!(bed.directory.names().unwrap(), ["wan"]);
+    assert_eq!(testbed.directory.names().unwrap(), ["wan"]);
     let down = std::thread::spawn(move || client.down());
-    support::until("the wish arrives", || bed.server.down_requested());
-    bed.link.finish().unwrap();
-    drop(bed.server);
+    support::until("the wish arrives", || testbed.server.down_requested());
+    testbed.link.finish().unwrap();
+    drop(testbed.server);
     down.join().unwrap().unwrap();
-    assert!(bed.directory.names().unwrap().is_empty());
-    assert_eq!(std::fs::read_dir(links(&bed.path)).unwrap().count(), 0);
+    assert!(testbed.directory.names().unwrap().is_empty());
+    assert_eq!(std::fs::read_dir(links(&testbed.path)).unwrap().count(), 0);
 }
 
 #[test]
 fn garbage_is_answered_or_cut_off_and_hurts_nobody() {
-    let Some(bed) = bed() else { return };
+    let Some(testbed) = testbed() else { return };
     for garbage in [
         "\n",
         "hello\n",
@@ -128,55 +128,55 @@ fn garbage_is_answered_or_cut_off_and_hurts_nobody() {
         "{\"do\":\"set\",\"both\":{\"rate\":\"0mbit\"},\"ba\":{\"rate\":\"5mbit\"}}\n",
         "{\"do\":\"set\",\"ab\":[[[[[[[[[[[[\n",
     ] {
-        let mut stream = bed.raw();
+        let mut stream = testbed.raw();
         stream.write_all(garbage.as_bytes()).unwrap();
         let mut answer = String::new();
         BufReader::new(stream).read_line(&mut answer).unwrap();
         assert!(answer.starts_with("{\"error\":"), "{garbage}: {answer}");
     }
     let deep = "[".repeat(1 << 20);
-    let mut stream = bed.raw();
+    let mut stream = testbed.raw();
     writeln!(stream, "{deep}").unwrap();
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();
     assert!(answer.starts_with("{\"error\":"), "{answer}");
 
-    let mut stream = bed.raw();
+    let mut stream = testbed.raw();
     stream.write_all(&[0xff, 0xfe, 0, b'\n']).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("UTF-8"), "{answer}");
 
     // A line without end is cut off at its bound, not stored.
-    let mut stream = bed.raw();
+    let mut stream = testbed.raw();
     let chunk = vec![b'x'; 1 << 16];
     let written = (0..1024).take_while(|_| stream.write_all(&chunk).is_ok()).count();
     assert!(written < 1024, "64 MiB of one line were taken");
 
-    assert_eq!(bed.rate(), "10mbit");
+    assert_eq!(testbed.rate(), "10mbit");
 }
 
 #[test]
 fn closed_and_silent_clients_do_not_block_others() {
-    let Some(bed) = bed() else { return };
+    let Some(testbed) = testbed() else { return };
     for _ in 0..200 {
-        let mut stream = bed.raw();
+        let mut stream = testbed.raw();
         let _ = stream.write_all(b"{\"do\":");
     }
     // More silent clients than are served at once: further ones are refused, and served once there
     // is room.
-    let silent: Vec<UnixStream> = (0..32).map(|_| bed.raw()).collect();
+    let silent: Vec<UnixStream> = (0..32).map(|_| testbed.raw()).collect();
     drop(silent);
     support::until("there is room again", || {
-        Client::connect(&bed.directory, "wan").and_then(|mut client| client.show()).is_ok()
+        Client::connect(&testbed.directory, "wan").and_then(|mut client| client.show()).is_ok()
     });
     // A client that sends a request and does not wait for the answer.
     for _ in 0..50 {
         // The link closes connections that are too many.
-        let _ = bed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n");
+        let _ = testbed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n");
     }
     support::until("there is room again", || {
-        Client::connect(&bed.directory, "wan").and_then(|mut client| client.show()).is_ok()
+        Client::connect(&testbed.directory, "wan").and_then(|mut client| client.show()).is_ok()
     });
 }
 

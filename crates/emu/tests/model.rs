@@ -22,9 +22,9 @@ fn equal_seeds_give_equal_drops_in_the_model_alone_and_over_packets() {
         let alone = model_alone(&config, COUNT);
         assert!(alone.len() < COUNT as usize);
         for _ in 0..2 {
-            let Some(bed) = bed(&config, &Default::default()) else { return };
-            let (mut a, mut b) = (bed.port(0), bed.port(1));
-            let handle = bed.emulator.handle();
+            let Some(testbed) = testbed(&config, &Default::default()) else { return };
+            let (mut a, mut b) = (testbed.port(0), testbed.port(1));
+            let handle = testbed.emulator.handle();
             send_paced(&mut a, &handle, 0..COUNT);
             assert_eq!(receive(&mut b, alone.len()), alone, "{loss}");
             drained(&handle);
@@ -75,9 +75,9 @@ fn every_frame_is_accounted_for() {
         "delay=2ms",
         "seed=3",
     ]);
-    let Some(bed) = bed(&config, &Default::default()) else { return };
-    let (mut a, mut b) = (bed.port(0), bed.port(1));
-    let handle = bed.emulator.handle();
+    let Some(testbed) = testbed(&config, &Default::default()) else { return };
+    let (mut a, mut b) = (testbed.port(0), testbed.port(1));
+    let handle = testbed.emulator.handle();
     let mut frames = Vec::new();
     // Far faster than the link: its queue overflows.
     for few in (0..COUNT).collect::<Vec<_>>().chunks(64) {
@@ -102,7 +102,7 @@ fn every_frame_is_accounted_for() {
         frames.clear();
         came.len() as u64 >= delivered
     });
-    let end = bed.emulator.finish().unwrap().cables.swap_remove(0).forward;
+    let end = testbed.emulator.finish().unwrap().cables.swap_remove(0).forward;
     assert_eq!(end.arrived.frames, u64::from(COUNT));
     assert_eq!(end.arrived.frames + end.duplicated.frames, end.delivered.frames + end.dropped());
     assert_eq!(came.len() as u64, end.delivered.frames);
@@ -118,9 +118,9 @@ fn every_frame_is_accounted_for() {
 #[test]
 fn a_change_takes_effect_and_loses_nothing() {
     let cut = config(&["loss=100%"]);
-    let Some(bed) = bed(&cut, &Default::default()) else { return };
-    let (mut a, mut b) = (bed.port(0), bed.port(1));
-    let handle = bed.emulator.handle();
+    let Some(testbed) = testbed(&cut, &Default::default()) else { return };
+    let (mut a, mut b) = (testbed.port(0), testbed.port(1));
+    let handle = testbed.emulator.handle();
     send_paced(&mut a, &handle, 0..100);
     drained(&handle);
     assert_eq!(forward(&handle).dropped_loss.frames, 100);
@@ -137,8 +137,8 @@ fn a_change_takes_effect_and_loses_nothing() {
 
 #[test]
 fn an_invalid_setting_or_cable_changes_nothing() {
-    let Some(bed) = bed(&config(&["rate=10mbit"]), &Default::default()) else { return };
-    let handle = bed.emulator.handle();
+    let Some(testbed) = testbed(&config(&["rate=10mbit"]), &Default::default()) else { return };
+    let handle = testbed.emulator.handle();
     let nothing = link::LinkConfig {
         rate: link::Capacity::Fixed(units::Rate::from_bits_per_second(0)),
         ..Default::default()
@@ -147,19 +147,19 @@ fn an_invalid_setting_or_cable_changes_nothing() {
     assert!(refused.to_string().contains("rate is 0"), "{refused}");
     let refused = handle.change(1, Direction::Forward, Default::default());
     assert!(matches!(refused, Err(EmuError::NoSuchCable(1))));
-    let mut a = bed.port(0);
+    let mut a = testbed.port(0);
     send_paced(&mut a, &handle, 0..10);
-    drop(bed.emulator);
+    drop(testbed.emulator);
     assert!(matches!(handle.statistics(), Err(EmuError::Ended)));
 }
 
 #[test]
 fn an_interface_that_vanishes_ends_the_link_with_its_name() {
     for side in [0, 1] {
-        let Some(bed) = bed(&Default::default(), &Default::default()) else { return };
-        host::remove_interface(&bed.hosts[side], "eth0").unwrap();
-        until("the emulator notices", || !bed.emulator.is_running());
-        match bed.emulator.finish() {
+        let Some(testbed) = testbed(&Default::default(), &Default::default()) else { return };
+        host::remove_interface(&testbed.hosts[side], "eth0").unwrap();
+        until("the emulator notices", || !testbed.emulator.is_running());
+        match testbed.emulator.finish() {
             Err(EmuError::Port {
                 side: named, source: PortError::InterfaceDown { name }, ..
             }) => {

@@ -22,9 +22,9 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
         "queue=droptail:256KiB",
         "seed=11",
     ]);
-    let Some(bed) = bed(&bad, &bad) else { return };
+    let Some(testbed) = testbed(&bad, &bad) else { return };
     let io = |source| HostError::Io { doing: "the transfer".to_owned(), source };
-    let listener = bed.hosts[1].run(|| TcpListener::bind("10.9.8.2:0").map_err(io)).unwrap();
+    let listener = testbed.hosts[1].run(|| TcpListener::bind("10.9.8.2:0").map_err(io)).unwrap();
     let to = listener.local_addr().unwrap();
     let receiver = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -39,7 +39,7 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
             }
         }
     });
-    let mut stream = bed.hosts[0].run(|| TcpStream::connect(to).map_err(io)).unwrap();
+    let mut stream = testbed.hosts[0].run(|| TcpStream::connect(to).map_err(io)).unwrap();
     let (mut hasher, mut word) = (fresh(), 1_u64);
     let mut chunk = vec![0; 1 << 16];
     for _ in 0..LENGTH / chunk.len() {
@@ -57,7 +57,7 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
     let (length, received) = receiver.join().unwrap();
     assert_eq!((length, received), (LENGTH, hasher.finish()));
 
-    let seen = bed.emulator.finish().unwrap().cables.swap_remove(0);
+    let seen = testbed.emulator.finish().unwrap().cables.swap_remove(0);
     for way in [&seen.forward, &seen.backward] {
         assert_eq!(way.lost_outside_model, 0);
     }

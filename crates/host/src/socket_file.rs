@@ -35,7 +35,7 @@ pub struct BoundFile {
 struct Inode(u64, u64);
 
 /// The state of a file when it was examined.
-struct Seen {
+struct Examined {
     file: OwnedFd,
     inode: Inode,
     is_socket: bool,
@@ -65,7 +65,7 @@ impl SocketFile {
         for entry in Dir::new(listing)? {
             let entry = entry?;
             let file = Self::inside(folder, path, OsStr::from_bytes(entry.file_name().to_bytes()));
-            if file.look()?.is_some_and(|seen| seen.is_socket) {
+            if file.examine()?.is_some_and(|seen| seen.is_socket) {
                 all.push(file);
             }
         }
@@ -91,7 +91,7 @@ impl SocketFile {
     /// ([`io::ErrorKind::AddrInUse`]), and so does any other file
     /// ([`io::ErrorKind::AlreadyExists`]).
     pub fn clear(&self) -> io::Result<()> {
-        let Some(seen) = self.look()? else { return Ok(()) };
+        let Some(seen) = self.examine()? else { return Ok(()) };
         if !seen.is_socket {
             let problem = "a file is there that is no socket: remove it, or choose another path";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
@@ -123,7 +123,7 @@ impl SocketFile {
                 error => error.into(),
             },
         )?;
-        let seen = self.look()?.filter(|seen| seen.is_socket).ok_or_else(taken)?;
+        let seen = self.examine()?.filter(|seen| seen.is_socket).ok_or_else(taken)?;
         let bound = BoundFile { inode: seen.inode, file: self };
         rustix::net::listen(&socket, BACKLOG)?;
         Ok((UnixListener::from(socket), bound))
@@ -147,7 +147,7 @@ impl SocketFile {
         Ok(UnixStream::from(socket))
     }
 
-    fn look(&self) -> io::Result<Option<Seen>> {
+    fn examine(&self) -> io::Result<Option<Examined>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&*self.folder, &self.name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
@@ -155,7 +155,7 @@ impl SocketFile {
         };
         let found = rustix::fs::fstat(&file)?;
         let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
-        Ok(Some(Seen { file, inode: Inode::of(&found), is_socket }))
+        Ok(Some(Examined { file, inode: Inode::of(&found), is_socket }))
     }
 
     /// Removes the file if it is still that inode. The kernel removes by name only, so the name is
@@ -198,7 +198,7 @@ impl SocketFile {
     }
 }
 
-impl Seen {
+impl Examined {
     /// Whether no process has this very socket any more. The kernel looks for the socket behind the
     /// inode, then compares the types: only a dead socket refuses a datagram socket that connects
     /// (unix_find_bsd in net/unix/af_unix.c). A listener does not notice, and the call does not
@@ -312,7 +312,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = socket(&folder);
         drop(UnixListener::bind(&path).unwrap());
-        let dead = file.look().unwrap().unwrap();
+        let dead = file.examine().unwrap().unwrap();
         std::fs::rename(&path, folder.path().join("b.sock")).unwrap();
         let theirs = UnixListener::bind(&path).unwrap();
         file.remove(dead.inode).unwrap();

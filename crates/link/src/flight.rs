@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use units::{Bytes, Time};
 
 #[derive(Debug)]
-pub(crate) struct Airborne<P> {
+pub(crate) struct InFlight<P> {
     pub(crate) at: Time,
     /// The departure order. It breaks ties and shows which packets were overtaken.
     pub(crate) sequence: u64,
@@ -18,95 +18,95 @@ pub(crate) struct Airborne<P> {
 /// overtaken, need a heap.
 #[derive(Debug)]
 pub(crate) struct Flight<P> {
-    line: VecDeque<Airborne<P>>,
-    astray: BinaryHeap<Astray<P>>,
+    ordered: VecDeque<InFlight<P>>,
+    unordered: BinaryHeap<ByDeliveryTime<P>>,
 }
 
 impl<P> Flight<P> {
     pub(crate) fn new() -> Self {
-        Self { line: VecDeque::new(), astray: BinaryHeap::new() }
+        Self { ordered: VecDeque::new(), unordered: BinaryHeap::new() }
     }
 
     /// Delivers the packet no earlier than the packet ahead of it.
     #[inline]
-    pub(crate) fn push_in_order(&mut self, mut item: Airborne<P>) {
-        if let Some(ahead) = self.line.back() {
+    pub(crate) fn push_in_order(&mut self, mut item: InFlight<P>) {
+        if let Some(ahead) = self.ordered.back() {
             item.at = item.at.max(ahead.at);
         }
-        self.line.push_back(item);
+        self.ordered.push_back(item);
     }
 
     /// Delivers the packet at its own time, regardless of the others.
     #[inline]
-    pub(crate) fn push_free(&mut self, item: Airborne<P>) {
-        match self.line.back() {
-            Some(ahead) if ahead.at > item.at => self.astray.push(Astray(item)),
-            _ => self.line.push_back(item),
+    pub(crate) fn push_free(&mut self, item: InFlight<P>) {
+        match self.ordered.back() {
+            Some(ahead) if ahead.at > item.at => self.unordered.push(ByDeliveryTime(item)),
+            _ => self.ordered.push_back(item),
         }
     }
 
     /// Delivers the packet at its own time, and later packets do not wait for it.
-    pub(crate) fn push_held_back(&mut self, item: Airborne<P>) {
-        self.astray.push(Astray(item));
+    pub(crate) fn push_held_back(&mut self, item: InFlight<P>) {
+        self.unordered.push(ByDeliveryTime(item));
     }
 
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
-        match (self.line.front(), self.astray.peek()) {
-            (Some(line), Some(astray)) => Some(line.at.min(astray.0.at)),
-            (Some(line), None) => Some(line.at),
-            (None, Some(astray)) => Some(astray.0.at),
+        match (self.ordered.front(), self.unordered.peek()) {
+            (Some(ordered), Some(unordered)) => Some(ordered.at.min(unordered.0.at)),
+            (Some(ordered), None) => Some(ordered.at),
+            (None, Some(unordered)) => Some(unordered.0.at),
             (None, None) => None,
         }
     }
 
     #[inline]
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Airborne<P>> {
-        let astray_first = match (self.line.front(), self.astray.peek()) {
-            (Some(line), Some(astray)) => {
-                (astray.0.at, astray.0.sequence) < (line.at, line.sequence)
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<InFlight<P>> {
+        let unordered_first = match (self.ordered.front(), self.unordered.peek()) {
+            (Some(ordered), Some(unordered)) => {
+                (unordered.0.at, unordered.0.sequence) < (ordered.at, ordered.sequence)
             }
             (None, Some(_)) => true,
             _ => false,
         };
-        if astray_first {
-            let due = self.astray.peek().is_some_and(|item| item.0.at <= now);
-            return if due { self.astray.pop().map(|item| item.0) } else { None };
+        if unordered_first {
+            let due = self.unordered.peek().is_some_and(|item| item.0.at <= now);
+            return if due { self.unordered.pop().map(|item| item.0) } else { None };
         }
-        let due = self.line.front().is_some_and(|item| item.at <= now);
-        if due { self.line.pop_front() } else { None }
+        let due = self.ordered.front().is_some_and(|item| item.at <= now);
+        if due { self.ordered.pop_front() } else { None }
     }
 
     pub(crate) fn for_each(&self, see: &mut dyn FnMut(&P)) {
-        self.line.iter().for_each(|item| see(&item.packet));
-        self.astray.iter().for_each(|item| see(&item.0.packet));
+        self.ordered.iter().for_each(|item| see(&item.packet));
+        self.unordered.iter().for_each(|item| see(&item.0.packet));
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.line.len() + self.astray.len()
+        self.ordered.len() + self.unordered.len()
     }
 }
 
 /// Reversed order: the heap pops the largest item, which is the earliest.
 #[derive(Debug)]
-struct Astray<P>(Airborne<P>);
+struct ByDeliveryTime<P>(InFlight<P>);
 
-impl<P> Ord for Astray<P> {
+impl<P> Ord for ByDeliveryTime<P> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.0.at, other.0.sequence).cmp(&(self.0.at, self.0.sequence))
     }
 }
 
-impl<P> PartialOrd for Astray<P> {
+impl<P> PartialOrd for ByDeliveryTime<P> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<P> PartialEq for Astray<P> {
+impl<P> PartialEq for ByDeliveryTime<P> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<P> Eq for Astray<P> {}
+impl<P> Eq for ByDeliveryTime<P> {}

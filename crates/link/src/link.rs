@@ -1,5 +1,5 @@
 use crate::capacity::Server;
-use crate::flight::{Airborne, Flight};
+use crate::flight::{Flight, InFlight};
 use crate::loss::LossProcess;
 use crate::random::Stream;
 use crate::{Balance, Count, LinkConfig, LinkError, LinkStats, Packet, Queue, Queued};
@@ -260,7 +260,7 @@ impl<P: Packet> Link<P> {
 
     #[inline]
     fn send(&mut self, at: Time, arrived: Time, size: Bytes, packet: P, held_back: bool) {
-        let item = Airborne { at, sequence: self.next_sequence, arrived, size, packet };
+        let item = InFlight { at, sequence: self.next_sequence, arrived, size, packet };
         self.next_sequence += 1;
         if held_back {
             self.flight.push_held_back(item);

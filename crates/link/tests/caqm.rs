@@ -85,8 +85,8 @@ fn requests_behind_at_most_two_vlans_are_refused_and_nothing_else_is_touched() {
         frame(&[&[TPID, asks][..], &tag].concat()),
     ];
     for (before, after) in requests.iter().zip(refused(&requests)) {
-        let told = wire::caqm::read(&after.0, TPID).unwrap();
-        assert!(matches!(told.meaning(), Meaning::Fewer(_)) && told.is_request(), "{told}");
+        let answer = wire::caqm::read(&after.0, TPID).unwrap();
+        assert!(matches!(answer.meaning(), Meaning::Fewer(_)) && answer.is_request(), "{answer}");
         let changed = before.0.iter().zip(&after.0).filter(|(a, b)| a != b).count();
         assert_eq!((changed, before.0.len()), (1, after.0.len()));
     }

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
+mod support;
 
 use link::{Link, LinkConfig, LinkStats};
+use support::tcp::{Sender, transfer};
+use support::{TestPacket, at, drain, link};
 use units::{Share, Span};
 use wire::caqm::Info;
-use world::tcp::{Sender, transfer};
-use world::{TestPacket, at, drain, link};
 
 /// 1250 bytes take 1 ms.
 fn ten_mbit(queue: &str) -> LinkConfig {
@@ -223,7 +223,7 @@ fn pie_marks_up_to_a_probability_of_ten_percent() {
     let wait = median_wait(stats);
     assert!((3.0..30.0).contains(&wait), "{wait} ms");
     assert!(delivered > FULL * 90 / 100, "{delivered} of {FULL}");
-    let mut flood = world::link(&ten_mbit("pie:limit=300p,ecn"));
+    let mut flood = support::link(&ten_mbit("pie:limit=300p,ecn"));
     stream(&mut flood, Span::ZERO, Span::from_secs(10), Span::from_micros(500), true);
     assert!(flood.stats().dropped.early.packets > 0);
 }

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
+mod support;
 
 use link::{Limit, Link, LinkConfig};
 use proptest::prelude::*;
+use support::{TestPacket, at, drain};
 use units::{Bytes, Share, Span, Time};
-use world::{TestPacket, at, drain};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]

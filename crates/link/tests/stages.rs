@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
+mod support;
 
 use link::{LinkConfig, LinkError};
+use support::{TestPacket, at, drain, link};
 use units::{Bytes, Rate, Share, Span};
-use world::{TestPacket, at, drain, link};
 
 /// 1000 bytes take 1 µs.
 fn eight_gbit() -> LinkConfig {

@@ -121,9 +121,9 @@ fn names_alone_are_whole_queues() {
 }
 
 #[test]
-fn a_wrong_queue_says_what_would_be_right() {
+fn an_invalid_queue_is_refused_with_the_valid_form() {
     let message = |text: &str| text.parse::<QueueConfig>().unwrap_err().to_string();
-    for (text, said) in [
+    for (text, expected) in [
         ("dropptail:10p", "did you mean `droptail`?"),
         ("fqcodel", "did you mean `fq_codel`?"),
         ("256KiB", "write `droptail:256KiB`"),
@@ -144,12 +144,12 @@ fn a_wrong_queue_says_what_would_be_right() {
         ("fq_codel:flows=many", "not `many`"),
         ("fq_codel:quantum=1B", "from 64B"),
     ] {
-        assert!(message(text).contains(said), "{text}: {}", message(text));
+        assert!(message(text).contains(expected), "{text}: {}", message(text));
     }
 }
 
 #[test]
-fn a_wrong_delay_says_what_would_be_right() {
+fn an_invalid_delay_is_refused_with_the_valid_form() {
     let jitter = |text: &str| text.parse::<Jitter>().unwrap_err().to_string();
     assert!(jitter("1ms,nromal").contains("did you mean `normal`?"));
     assert!(jitter("1").contains("has no unit"));

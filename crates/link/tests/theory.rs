@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
+mod support;
 
 use link::LinkConfig;
 use rand_pcg::{Pcg64, rand_core::Rng};
 use std::collections::BTreeSet;
+use support::{TestPacket, at, drain, link};
 use units::{Share, Span};
-use world::{TestPacket, at, drain, link};
 
 /// M/D/1: Poisson arrivals and equal packets wait rho / (2 (1 - rho)) service times on average
 /// (Pollaczek and Khinchine).

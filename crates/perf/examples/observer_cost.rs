@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let ip = IpAddr::V4(Ipv4Addr::new(10, 77, 0, last));
         host::add_address(namespace, name, Address { ip, prefix: 24 })?;
     }
-    let door = Door::open(&far)?;
+    let echo_server = EchoServer::open(&far)?;
     let mut ratios = Vec::new();
     let (mut costs, mut medians) = (Vec::new(), Vec::new());
     for pair in 0..pairs {
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let order = if pair % 2 == 0 { [true, false] } else { [false, true] };
         let mut rates = [0.0; 2];
         for probes in order {
-            let round = near.run(|| round(&door, probes, streams, length))?;
+            let round = near.run(|| round(&echo_server, probes, streams, length))?;
             rates[usize::from(probes)] = round.rate;
             if probes {
                 costs.push(round.cost * 100.0);
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         ratios.push((rates[1] / rates[0] - 1.0) * 100.0);
     }
-    let told = |name: &str, unit: &str, values: &mut Vec<f64>| {
+    let reported = |name: &str, unit: &str, values: &mut Vec<f64>| {
         values.sort_by(f64::total_cmp);
         let at = |part: f64| {
             values.get((values.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN)
@@ -50,9 +50,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{name:38} {:8.3} {unit}  [{:.3} … {:.3}]", at(0.5), at(0.25), at(0.75));
     };
     println!("{pairs} pairs of {} s, {streams} streams: median [quartiles]", length.as_secs_f64());
-    told("CPU of the probes", "% of a core", &mut costs);
-    told("goodput with them against without", "%", &mut ratios);
-    told("median round trip under load", "us", &mut medians);
+    reported("CPU of the probes", "% of a core", &mut costs);
+    reported("goodput with them against without", "%", &mut ratios);
+    reported("median round trip under load", "us", &mut medians);
     Ok(())
 }
 
@@ -64,12 +64,17 @@ struct Round {
     median_us: Option<f64>,
 }
 
-fn round(door: &Door, probes: bool, streams: u32, length: Duration) -> Result<Round, HostError> {
+fn round(
+    echo_server: &EchoServer,
+    probes: bool,
+    streams: u32,
+    length: Duration,
+) -> Result<Round, HostError> {
     let failed = |e| HostError::Io { doing: "a round".to_owned(), source: e };
-    let opened = (0..streams).map(|_| TcpStream::connect((door.ip, door.tcp)));
+    let opened = (0..streams).map(|_| TcpStream::connect((echo_server.ip, echo_server.tcp)));
     let sockets = opened.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    let mut latency = LatencyPlan::to((door.ip, door.tcp).into());
-    latency.echo = Some(door.offer);
+    let mut latency = LatencyPlan::to((echo_server.ip, echo_server.tcp).into());
+    latency.echo = Some(echo_server.offer);
     let mut observer = Observer::begin(Plan { probes, latency: Some(latency), ..Plan::default() });
     let sent: Vec<_> = sockets.iter().map(|_| AtomicU64::new(0)).collect();
     let now = || -> Vec<StreamSocket<'_>> {
@@ -96,7 +101,7 @@ fn round(door: &Door, probes: bool, streams: u32, length: Duration) -> Result<Ro
         while begun.elapsed() < length {
             let left = length.saturating_sub(begun.elapsed());
             std::thread::sleep(observer.due().min(left).min(Duration::from_millis(100)));
-            observer.look(&now());
+            observer.sample(&now());
         }
         observer.interval(&now());
         let elapsed = begun.elapsed().as_secs_f64();
@@ -112,14 +117,14 @@ fn round(door: &Door, probes: bool, streams: u32, length: Duration) -> Result<Ro
 }
 
 /// The far end: reads all data, and echoes the probes.
-struct Door {
+struct EchoServer {
     ip: IpAddr,
     tcp: u16,
     offer: EchoOffer,
     stop: Arc<AtomicBool>,
 }
 
-impl Door {
+impl EchoServer {
     fn open(far: &Namespace) -> Result<Self, HostError> {
         let failed = |e| HostError::Io { doing: "opening the far end".to_owned(), source: e };
         let ip = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
@@ -153,7 +158,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for EchoServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }

@@ -6,8 +6,8 @@
 //!
 //! A token contains no challenge from the server and does not name the server. An eavesdropper can
 //! replay it until its time is too old: any number of times to a stock iperf3, to a weir server
-//! after a restart, and to any other server with the same key. `Gate` refuses a token that it has
-//! accepted before.
+//! after a restart, and to any other server with the same key. `Authenticator` refuses a token
+//! that it has accepted before.
 //!
 //! PKCS#1 v1.5 padding (iperf3 before 3.17) lets an attacker decrypt tokens if a server reveals
 //! whether a padding was right (CVE-2024-26306). aws-lc checks the padding in constant time, but
@@ -15,14 +15,14 @@
 //! user and takes the same path as a wrong password. Every refusal is sent the same time after the
 //! message arrived (`REFUSED_AFTER`).
 
+mod authenticator;
 mod credentials;
-mod gate;
 mod keys;
-mod seen;
+mod replay_cache;
 mod users;
 
+pub(crate) use authenticator::Authenticator;
 pub use credentials::Credentials;
-pub(crate) use gate::Gate;
 
 use crate::PerfError;
 use keys::PrivateKey;

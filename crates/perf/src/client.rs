@@ -9,13 +9,13 @@ mod streams;
 
 use crate::PerfError;
 use crate::accounts::Credentials;
-use crate::control::{Control, Cookie, LONGEST, Results, SERIES_WISH, State, TURNS_WISH, ready};
+use crate::control::{Control, Cookie, LONGEST, PERIODS_WISH, Results, SERIES_WISH, State, ready};
 use crate::event::{Audience, Ended, Event, Role, ServerOutput, Started, Stop};
 use crate::observe::cpu::CpuOf;
-use crate::observe::toll::{Turns, Weighing};
+use crate::observe::probe_cost::{CostSettings, SamplingPeriods};
 use crate::observe::{LatencyPlan, Observer, Plan};
 use crate::options::{ClientOptions, Direction, Protocol, TestOptions};
-use crate::session::{Account, Additions, Halt, Session, Setup};
+use crate::session::{Account, Additions, Session, Setup, StopReason};
 use handshake::{Agreed, agree, expect, introduce, refusal, unexpected};
 use offer::Offer;
 use rustix::event::PollFlags;
@@ -75,15 +75,15 @@ impl<'a> Client<'a> {
     fn measure(mut self, audience: &mut dyn Audience) -> Result<Ended, PerfError> {
         let test = self.test();
         let round_trip = self.round_trip();
-        let turns = self.weighs().then(|| Turns::random(round_trip));
-        let wishes = self.wishes(turns.as_ref());
+        let periods = self.measures_cost().then(|| SamplingPeriods::random(round_trip));
+        let wishes = self.wishes(periods.as_ref());
         let credentials = self.options.credentials.as_ref();
         let agreed = agree(&mut self.control, &test, credentials, wishes)
             .map_err(|error| unaccepted(error, credentials))?;
         let offer = agreed.offer.as_ref().map(Offer::read);
-        let in_turns = offer.as_ref().is_some_and(|offer| offer.turns);
-        let weighing = turns.map(|_| Weighing::of(round_trip, in_turns));
-        let plan = Plan { turns, weighing, ..self.plan(&agreed, offer.as_ref()) };
+        let both_ends = offer.as_ref().is_some_and(|offer| offer.periods);
+        let cost_settings = periods.map(|_| CostSettings::of(round_trip, both_ends));
+        let plan = Plan { periods, cost_settings, ..self.plan(&agreed, offer.as_ref()) };
         let mut observer = Observer::begin(plan);
         // The server waits for streams meanwhile, and nothing else is in flight.
         let idle = observer.idle(self.options.idle_probe, self.stop);
@@ -106,7 +106,7 @@ impl<'a> Client<'a> {
         }
         expect(&mut self.control, State::TestRunning, STARTING)?;
         let halt = session.run(&mut self.control, audience);
-        let account = session.settle(audience);
+        let account = session.finish(audience);
         let outcome = self.finish(halt, session, &account, offer.is_some());
         // Report this end's counters, even if the other end failed.
         let mut ended = match &outcome {
@@ -125,14 +125,19 @@ impl<'a> Client<'a> {
     /// Runs from the end of the traffic to the last message; returns the server's results.
     fn finish(
         &mut self,
-        halt: Result<Halt, PerfError>,
+        halt: Result<StopReason, PerfError>,
         session: Session,
         account: &Account,
         peer_is_weir: bool,
     ) -> Result<Results, PerfError> {
         match halt {
-            Ok(Halt::Reached | Halt::Overran | Halt::TooFast(_) | Halt::Expired(_)) => {}
-            Ok(Halt::Told(state)) => {
+            Ok(
+                StopReason::Reached
+                | StopReason::NotEnded
+                | StopReason::RateExceeded(_)
+                | StopReason::TimeLimit(_),
+            ) => {}
+            Ok(StopReason::PeerState(state)) => {
                 let refused = refusal(&mut self.control, state);
                 return Err(refused.unwrap_or_else(|| unexpected(&self.control, state)));
             }
@@ -181,18 +186,18 @@ impl<'a> Client<'a> {
         Control::new(socket, self.control.peer().to_owned(), patience, self.stop.clone())
     }
 
-    fn wishes(&self, turns: Option<&Turns>) -> Map<String, Value> {
+    fn wishes(&self, periods: Option<&SamplingPeriods>) -> Map<String, Value> {
         let test = &self.options.test;
         let receives = test.protocol == Protocol::Tcp && test.direction != Direction::Forward;
         let series = (SERIES_WISH, Value::from(true));
         let series = (self.options.probes && receives).then_some(series);
-        let turns = turns.map(|turns| (TURNS_WISH, turns.to_json()));
-        series.into_iter().chain(turns).map(|(key, wish)| (key.to_owned(), wish)).collect()
+        let periods = periods.map(|periods| (PERIODS_WISH, periods.to_json()));
+        series.into_iter().chain(periods).map(|(key, wish)| (key.to_owned(), wish)).collect()
     }
 
     /// Measures the cost of probes only for TCP: the kernel does not tell a UDP sender what has
     /// arrived.
-    fn weighs(&self) -> bool {
+    fn measures_cost(&self) -> bool {
         let ClientOptions { probes, probe_cost, test, .. } = self.options;
         *probes && *probe_cost && test.protocol == Protocol::Tcp
     }

@@ -11,7 +11,7 @@ pub use connection::Control;
 pub(crate) use connection::ready;
 pub use cookie::Cookie;
 pub use message::{LONGEST, LONGEST_PARAMETERS, Message, MessageError};
+pub(crate) use parameters::{PERIODS_WISH, SERIES_WISH};
 pub use parameters::{Parameters, ParametersError};
-pub(crate) use parameters::{SERIES_WISH, TURNS_WISH};
 pub use results::{Results, StreamResult, count};
 pub use state::State;

@@ -83,11 +83,12 @@ mod tests {
 
     #[test]
     fn an_exhausted_file_limit_is_reported_with_a_remedy() {
-        let told = |errno: Errno| PerfError::system("opening a socket", errno.into()).to_string();
-        let text = told(Errno::MFILE);
+        let reported =
+            |errno: Errno| PerfError::system("opening a socket", errno.into()).to_string();
+        let text = reported(Errno::MFILE);
         assert!(text.starts_with("opening a socket: Too many open files"), "{text}");
         assert!(text.contains("ulimit -n"), "{text}");
-        assert!(told(Errno::NFILE).contains("fs.file-max"));
-        assert!(!told(Errno::NODEV).contains("ulimit"));
+        assert!(reported(Errno::NFILE).contains("fs.file-max"));
+        assert!(!reported(Errno::NODEV).contains("ulimit"));
     }
 }

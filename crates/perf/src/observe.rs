@@ -8,25 +8,25 @@ pub mod cpu;
 pub mod echo;
 pub mod latency;
 mod observed;
+pub mod probe_cost;
 mod series;
 mod tally;
 pub mod tcp;
-pub mod toll;
 
 pub use observed::Observed;
 pub use series::{Line, Series};
 
 use crate::event::{CpuUse, Latency, LatencySource, Stop};
-use cpu::{CpuAccount, CpuOf, CpuWatch};
+use cpu::{CpuAccount, CpuOf, CpuSampler};
 use latency::LatencyProbe;
 use probe::clock;
 use probe::tcp::TcpInfo;
+use probe_cost::{CostSettings, CurrentPeriod, Meter, SamplingPeriods};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use tally::Tally;
-use tcp::TcpWatch;
-use toll::{Meter, Place, Turns, Weighing};
+use tcp::TcpSampler;
 use units::{Bytes, Span, Time};
 
 /// Selects the measurements.
@@ -42,10 +42,10 @@ pub struct Plan {
     pub cores: Vec<usize>,
     /// The peer of the latency probe; `None` at a server, which does not probe.
     pub latency: Option<LatencyPlan>,
-    /// Samples are taken in turns, not all the time.
-    pub turns: Option<Turns>,
-    /// This end also compares the goodput of turns with and without samples.
-    pub weighing: Option<Weighing>,
+    /// Samples are taken in periods, not all the time.
+    pub periods: Option<SamplingPeriods>,
+    /// This end also compares the goodput of periods with and without samples.
+    pub cost_settings: Option<CostSettings>,
 }
 
 /// How the latency probe measures round trips.
@@ -83,7 +83,7 @@ pub struct StreamSocket<'a> {
 
 /// Result of [`Observer::interval`].
 #[derive(Debug, Clone, Default)]
-pub struct Noted {
+pub struct ObservedInterval {
     pub cpu: CpuUse,
     pub latency: Option<Latency>,
     /// By stream.
@@ -112,15 +112,15 @@ pub struct Noted {
 pub struct Observer {
     plan: Plan,
     account: CpuAccount,
-    cpu: CpuWatch,
-    tcp: TcpWatch,
+    cpu: CpuSampler,
+    tcp: TcpSampler,
     probe: Option<LatencyProbe>,
     idle: Option<Latency>,
-    smoothed: Smoothed,
+    smoothed: SmoothedRtts,
     carried: (Time, Bytes),
     next_tcp: Time,
     next_cpu: Time,
-    place: Option<Place>,
+    current_period: Option<CurrentPeriod>,
     meter: Option<Meter>,
     /// CPU time of the measurements themselves.
     cost: Span,
@@ -128,7 +128,7 @@ pub struct Observer {
 
 /// The streams' own round trips, for a far end that answers no probe.
 #[derive(Debug, Default)]
-struct Smoothed {
+struct SmoothedRtts {
     window: Tally,
     interval: Tally,
 }
@@ -138,8 +138,8 @@ impl Observer {
     pub fn begin(plan: Plan) -> Self {
         let account = CpuAccount::default();
         let now = clock::now();
-        let cpu = CpuWatch::begin(now, plan.cpu, account.clone(), plan.probes);
-        let tcp = TcpWatch::begin(now, &[], false);
+        let cpu = CpuSampler::begin(now, plan.cpu, account.clone(), plan.probes);
+        let tcp = TcpSampler::begin(now, &[], false);
         let probe = plan.latency.as_ref().filter(|_| plan.probes).map(LatencyProbe::begin);
         Self {
             plan,
@@ -148,11 +148,11 @@ impl Observer {
             tcp,
             probe,
             idle: None,
-            smoothed: Smoothed::default(),
+            smoothed: SmoothedRtts::default(),
             carried: (now, Bytes::ZERO),
             next_tcp: now,
             next_cpu: now,
-            place: None,
+            current_period: None,
             meter: None,
             cost: Span::ZERO,
         }
@@ -169,49 +169,49 @@ impl Observer {
         let probe = self.probe.as_mut()?;
         let begun = Instant::now();
         let (until, latest) = (length.as_duration(), (length + GRACE).as_duration());
-        while !stop.is_called() && probe.is_hopeful() {
+        while !stop.is_called() && probe.may_be_answered() {
             let waited = begun.elapsed();
             if waited >= latest || (waited >= until && probe.has_answer()) {
                 break;
             }
-            std::thread::sleep(TURN);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        self.idle = probe.turn(clock::now(), None);
+        self.idle = probe.end_phase(clock::now(), None);
         self.idle.clone()
     }
 
     /// Starts the test: time 0 of all series, and of the measured window.
     pub fn start(&mut self, sockets: &[StreamSocket<'_>]) {
         let now = clock::now();
-        self.cpu = CpuWatch::begin(now, self.plan.cpu, self.account.clone(), self.plan.probes);
-        self.tcp = TcpWatch::begin(now, sockets, self.plan.probes);
-        let until_now = self.probe.as_mut().and_then(|probe| probe.turn(now, Some(now)));
+        self.cpu = CpuSampler::begin(now, self.plan.cpu, self.account.clone(), self.plan.probes);
+        self.tcp = TcpSampler::begin(now, sockets, self.plan.probes);
+        let until_now = self.probe.as_mut().and_then(|probe| probe.end_phase(now, Some(now)));
         // If the far end answers no probe, the round trips of the streams' handshakes stand in.
         self.idle = self.idle.take().or(until_now).or_else(|| self.smoothed_now());
-        self.smoothed = Smoothed::default();
+        self.smoothed = SmoothedRtts::default();
         self.carried = (now, sockets.iter().map(|socket| socket.bytes).sum());
         self.next_tcp = now + self.plan.every;
         self.next_cpu = now + CPU_EVERY;
-        self.place = self.plan.turns.map(|turns| Place::begin(turns, now));
-        self.meter = self.plan.weighing.map(Meter::new);
-        self.rest_between_turns();
+        self.current_period = self.plan.periods.map(|periods| CurrentPeriod::begin(periods, now));
+        self.meter = self.plan.cost_settings.map(Meter::new);
+        self.pause_probe_between_periods();
     }
 
     /// Samples the streams and the cores if it is time. Cheap otherwise.
-    pub fn look(&mut self, sockets: &[StreamSocket<'_>]) {
+    pub fn sample(&mut self, sockets: &[StreamSocket<'_>]) {
         let now = clock::now();
-        self.take_turns(now, sockets);
-        if !self.is_looking() || now < self.next_tcp.min(self.next_cpu) {
+        self.switch_periods(now, sockets);
+        if !self.is_sampling() || now < self.next_tcp.min(self.next_cpu) {
             return;
         }
         if now >= self.next_tcp {
-            let took = self.charge(|observer| observer.look_tcp(now, sockets));
+            let took = self.charge(|observer| observer.sample_tcp(now, sockets));
             self.next_tcp = now + self.plan.every.max(took * DEAREST);
         }
         // Combine it with a sample of the streams that is due soon: each wakeup takes a core from a
         // stream.
         if now + self.plan.every / 2 >= self.next_cpu {
-            let took = self.charge(|observer| observer.cpu.look(now));
+            let took = self.charge(|observer| observer.cpu.sample(now));
             self.next_cpu = now + CPU_EVERY.max(took * DEAREST);
         }
     }
@@ -222,36 +222,36 @@ impl Observer {
             return Duration::MAX;
         }
         let now = clock::now();
-        let look = if self.is_looking() { self.next_tcp.min(self.next_cpu) } else { Time::NEVER };
-        let turn = self.place.as_ref().map_or(Time::NEVER, |place| {
-            self.meter.as_ref().map_or(place.ends(), |meter| meter.due(place, now))
+        let look = if self.is_sampling() { self.next_tcp.min(self.next_cpu) } else { Time::NEVER };
+        let period = self.current_period.as_ref().map_or(Time::NEVER, |current| {
+            self.meter.as_ref().map_or(current.ends(), |meter| meter.due(current, now))
         });
-        look.min(turn).since(now).as_duration()
+        look.min(period).since(now).as_duration()
     }
 
     /// Excludes everything so far from all figures except the series.
-    pub fn forget(&mut self, sockets: &[StreamSocket<'_>]) {
+    pub fn reset(&mut self, sockets: &[StreamSocket<'_>]) {
         let now = clock::now();
         self.charge(|observer| {
-            observer.look_tcp(now, sockets);
-            observer.tcp.forget(now);
-            observer.cpu.forget(now);
+            observer.sample_tcp(now, sockets);
+            observer.tcp.reset(now);
+            observer.cpu.reset(now);
             if let Some(probe) = &mut observer.probe {
-                probe.turn(now, None);
+                probe.end_phase(now, None);
             }
         });
-        self.smoothed = Smoothed::default();
+        self.smoothed = SmoothedRtts::default();
         if let Some(meter) = &mut self.meter {
-            meter.forget();
+            meter.reset();
         }
     }
 
     /// Ends an interval.
-    pub fn interval(&mut self, sockets: &[StreamSocket<'_>]) -> Noted {
+    pub fn interval(&mut self, sockets: &[StreamSocket<'_>]) -> ObservedInterval {
         let now = clock::now();
-        let mut noted = Noted::default();
+        let mut noted = ObservedInterval::default();
         self.charge(|observer| {
-            observer.look_tcp(now, sockets);
+            observer.sample_tcp(now, sockets);
             noted.cpu = observer.cpu.interval(now);
         });
         // Everything has just been sampled.
@@ -275,9 +275,9 @@ impl Observer {
         let mut cpu = CpuUse::default();
         let is_telling = self.cpu.is_telling(now);
         self.charge(|observer| {
-            observer.look_tcp(now, sockets);
+            observer.sample_tcp(now, sockets);
             cpu = observer.cpu.used(now);
-            observer.cpu.look(now);
+            observer.cpu.sample(now);
         });
         let asked = self.probe.take().map(|probe| probe.finish(now));
         let busy = observed::busy_cores(&cpu, &self.plan.cores).filter(|_| is_telling);
@@ -307,46 +307,48 @@ impl Observer {
         }
     }
 
-    fn is_looking(&self) -> bool {
-        self.plan.probes && self.place.as_ref().is_none_or(Place::looks)
+    fn is_sampling(&self) -> bool {
+        self.plan.probes && self.current_period.as_ref().is_none_or(CurrentPeriod::samples)
     }
 
-    /// The same counters are read in turns with samples and without.
-    fn take_turns(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
-        let Some(place) = self.place.as_mut().filter(|_| self.plan.probes) else { return };
-        if now < place.ends() {
+    /// The same counters are read in periods with samples and without.
+    fn switch_periods(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
+        let Some(current) = self.current_period.as_mut().filter(|_| self.plan.probes) else {
+            return;
+        };
+        if now < current.ends() {
             if let Some(meter) = &mut self.meter {
-                meter.begin(place, now, || carried(sockets));
+                meter.begin(current, now, || carried(sockets));
             }
             return;
         }
         if let Some(meter) = &mut self.meter {
-            meter.end(place, || carried(sockets));
+            meter.end(current, || carried(sockets));
         }
-        let looked = place.looks();
-        place.go_on(now);
-        if place.looks() == looked {
+        let sampled = current.samples();
+        current.advance(now);
+        if current.samples() == sampled {
             return;
         }
-        // Keep step with the previous samples, not with the turns. A turn then holds as many
+        // Keep step with the previous samples, not with the periods. A period then holds as many
         // samples as any other span of its length.
         let every = self.plan.every;
         self.next_tcp = in_step(self.next_tcp, every, now);
         self.next_cpu = in_step(self.next_cpu, CPU_EVERY, now);
-        self.rest_between_turns();
+        self.pause_probe_between_periods();
     }
 
-    fn rest_between_turns(&mut self) {
-        let rests = !self.is_looking();
+    fn pause_probe_between_periods(&mut self) {
+        let paused = !self.is_sampling();
         if let Some(probe) = &mut self.probe
-            && self.place.is_some()
+            && self.current_period.is_some()
         {
-            probe.rest(rests);
+            probe.rest(paused);
         }
     }
 
-    fn look_tcp(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
-        self.tcp.look(now, sockets);
+    fn sample_tcp(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
+        self.tcp.sample(now, sockets);
         if let Some(probe) = &self.probe {
             let bytes = sockets.iter().map(|socket| socket.bytes).sum();
             let (before, had) = std::mem::replace(&mut self.carried, (now, bytes));
@@ -378,7 +380,7 @@ impl Observer {
 /// Bytes received, or given to the kernel, by now. TCP_INFO would give the acknowledged bytes, but
 /// it waits for the socket lock, which a sender that fills its core hardly ever releases. The
 /// reading would cost more than the effect to be measured. The socket buffer holds the same for
-/// both kinds of turns.
+/// both kinds of periods.
 fn carried(sockets: &[StreamSocket<'_>]) -> (Time, Bytes) {
     (clock::now(), sockets.iter().map(|socket| socket.bytes).sum())
 }
@@ -397,8 +399,8 @@ impl Default for Plan {
             every: Span::from_millis(100),
             cores: Vec::new(),
             latency: None,
-            turns: None,
-            weighing: None,
+            periods: None,
+            cost_settings: None,
         }
     }
 }
@@ -421,7 +423,7 @@ impl LatencyPlan {
     }
 }
 
-const TURN: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// For the first answer of a distant peer.
 const GRACE: Span = Span::from_millis(500);
 /// Length of a point of CPU use: fifty ticks of /proc/stat.

@@ -125,7 +125,7 @@ pub struct Limits {
     /// Concurrent tests from one address; IPv6 addresses of one /64 count as one.
     pub sessions_per_address: usize,
     /// Connections that have not sent their cookie; a new connection displaces the oldest.
-    pub unnamed: usize,
+    pub pending: usize,
     pub streams: u32,
     pub rate: Option<Rate>,
     /// The longest test, omitted time included.
@@ -232,7 +232,7 @@ impl Default for Limits {
         Self {
             sessions: 32,
             sessions_per_address: 4,
-            unnamed: 256,
+            pending: 256,
             streams: 128,
             rate: None,
             duration: Some(LONGEST_TEST),

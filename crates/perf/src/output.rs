@@ -11,7 +11,7 @@ mod text;
 pub use figures::RateUnit;
 pub use json::{Document, Json};
 pub use json_stream::JsonStream;
-pub use text::{Look, Text};
+pub use text::{Text, TextFormat};
 
 use crate::event::Started;
 use units::foreign;

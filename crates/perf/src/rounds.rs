@@ -14,26 +14,26 @@
 //! once (TCP_NODELAY), which netperf does only if told.
 
 mod bulk;
+mod client_threads;
 mod columns;
 mod confidence;
 mod cpu;
 mod crr;
 mod document;
-mod greeting;
-mod heat;
 mod kind;
 mod latency;
-mod listening;
 mod options;
 mod outcome;
-mod patience;
+mod ports;
 mod rr;
 mod run;
 mod serve;
 mod session;
+mod start_barrier;
 mod table;
-mod team;
+mod timeouts;
 mod udp_bulk;
+mod udp_hello;
 mod udp_rr;
 pub mod wire;
 

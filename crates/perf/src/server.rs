@@ -1,35 +1,36 @@
 //! The server: serves many clients at once, each within its limits.
 //!
-//! The door thread accepts every connection and datagram that arrives at the port, finds out which
-//! session it belongs to, and never blocks on a single client. Each client has its own thread, and
-//! so has each of its streams. A client that misbehaves or stalls does not affect the others.
+//! The listener thread accepts every connection and datagram that arrives at the port, finds out
+//! which session it belongs to, and never blocks on a single client. Each client has its own
+//! thread, and so has each of its streams. A client that misbehaves or stalls does not affect the
+//! others.
 
 mod admission;
+mod client_session;
 mod datagrams;
-mod door;
-mod guests;
-mod listen;
+mod listener;
 mod offer;
+mod pending;
 mod refusal;
+mod sessions;
+mod sockets;
 mod streams;
-mod threshold;
 mod transcript;
-mod visit;
 
 use crate::PerfError;
-use crate::accounts::Gate;
+use crate::accounts::Authenticator;
 use crate::event::{Audience, Listening, Stop};
 use crate::options::ServerOptions;
-use door::Door;
-use guests::Guests;
-use listen::Sockets;
+use client_session::{ClientSession, ServerContext};
+use listener::Listener;
+use pending::Identified;
+use sessions::Sessions;
+use sockets::Sockets;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Instant;
-use threshold::Named;
-use visit::{House, Visit};
 
 /// A server that holds its port but does not serve yet.
 #[derive(Debug)]
@@ -97,45 +98,45 @@ impl Server {
     where
         A: Fn(&Client) -> Box<dyn Audience + Send> + Sync,
     {
-        let guests = Arc::new(Guests::default());
-        let gate = self.options.accounts.as_ref().map(Gate::new);
-        let house = House {
+        let sessions = Arc::new(Sessions::default());
+        let authenticator = self.options.accounts.as_ref().map(Authenticator::new);
+        let context = ServerContext {
             options: &self.options,
-            gate: gate.as_ref(),
+            authenticator: authenticator.as_ref(),
             output: self.output,
             stop,
             port: self.address().port(),
         };
         // With `one_off`, the end of the server also ends the sessions of all other clients.
         thread::scope(|scope| {
-            let mut reception = Reception {
-                house,
+            let mut threads = SessionThreads {
+                context,
                 scope,
-                guests: Arc::clone(&guests),
+                sessions: Arc::clone(&sessions),
                 audience_for: &audience_for,
-                visits: Vec::new(),
+                handles: Vec::new(),
                 ended: mpsc::channel(),
                 summary: Summary::default(),
             };
-            let served = reception.serve(&self.sockets, self.options.idle_timeout);
-            let summary = reception.close();
+            let served = threads.serve(&self.sockets, self.options.idle_timeout);
+            let summary = threads.close();
             served.map(|()| summary)
         })
     }
 }
 
-/// Starts a thread for each client that comes through the door.
-struct Reception<'scope, 'env, A> {
-    house: House<'env>,
+/// Starts a thread for each client that the listener accepts.
+struct SessionThreads<'scope, 'env, A> {
+    context: ServerContext<'env>,
     scope: &'scope Scope<'scope, 'env>,
-    guests: Arc<Guests>,
+    sessions: Arc<Sessions>,
     audience_for: &'env A,
-    visits: Vec<ScopedJoinHandle<'scope, ()>>,
+    handles: Vec<ScopedJoinHandle<'scope, ()>>,
     ended: (Sender<Outcome>, mpsc::Receiver<Outcome>),
     summary: Summary,
 }
 
-/// How a visit ended.
+/// How a client session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Completed,
@@ -146,7 +147,7 @@ enum Outcome {
     Nothing,
 }
 
-impl<'scope, 'env, A> Reception<'scope, 'env, A>
+impl<'scope, 'env, A> SessionThreads<'scope, 'env, A>
 where
     A: Fn(&Client) -> Box<dyn Audience + Send> + Sync,
 {
@@ -155,16 +156,16 @@ where
         sockets: &Sockets,
         idle_timeout: Option<std::time::Duration>,
     ) -> Result<(), PerfError> {
-        let mut door = Door::new(sockets, self.house.options, Arc::clone(&self.guests));
+        let mut listener = Listener::new(sockets, self.context.options, Arc::clone(&self.sessions));
         let mut idle_since = Instant::now();
-        while !self.house.stop.is_called() {
-            for named in door.look(&mut self.summary)? {
-                self.receive(named);
+        while !self.context.stop.is_called() {
+            for identified in listener.poll(&mut self.summary)? {
+                self.start_session(identified);
             }
-            if self.reap() && self.house.options.one_off {
+            if self.reap() && self.context.options.one_off {
                 return Ok(());
             }
-            if !self.visits.is_empty() {
+            if !self.handles.is_empty() {
                 idle_since = Instant::now();
             }
             if idle_timeout.is_some_and(|timeout| idle_since.elapsed() >= timeout) {
@@ -174,47 +175,49 @@ where
         Ok(())
     }
 
-    fn receive(&mut self, named: Named) {
-        let Named { cookie, socket, from, .. } = named;
-        if let Err(full) = self.guests.room(from, self.house.most_tests()) {
-            self.turn_away(socket, from, full.reason());
+    fn start_session(&mut self, identified: Identified) {
+        let Identified { cookie, socket, from, .. } = identified;
+        if let Err(full) = self.sessions.room(from, self.context.test_limits()) {
+            self.refuse(socket, from, full.reason());
             return;
         }
         let Ok(local) = socket.local_addr() else { return };
-        let most_silent = self.house.options.limits.unnamed;
-        let seat = self.guests.seat(cookie, &socket, (from, local), most_silent);
-        let client = Client { number: seat.number(), address: plain(from) };
-        let (house, audience_for, ended) = (self.house, self.audience_for, self.ended.0.clone());
+        let most_silent = self.context.options.limits.pending;
+        let reservation = self.sessions.reserve(cookie, &socket, (from, local), most_silent);
+        let client = Client { number: reservation.number(), address: plain(from) };
+        let (context, audience_for, ended) =
+            (self.context, self.audience_for, self.ended.0.clone());
         // A second handle, in case the thread cannot be started.
         let spare = socket.try_clone();
-        let visit = thread::Builder::new().name(format!("client {}", client.number)).spawn_scoped(
+        let handle = thread::Builder::new().name(format!("client {}", client.number)).spawn_scoped(
             self.scope,
             move || {
                 let audience = audience_for(&client);
-                let outcome = Visit::new(house, seat, cookie, client).receive(socket, audience);
+                let outcome =
+                    ClientSession::new(context, reservation, cookie, client).run(socket, audience);
                 // The receiver is gone when the server ends.
                 let _ = ended.send(outcome);
             },
         );
-        match visit {
-            Ok(visit) => self.visits.push(visit),
+        match handle {
+            Ok(handle) => self.handles.push(handle),
             Err(error) => {
                 if let Ok(socket) = spare {
-                    self.turn_away(socket, from, &format!("there is no thread for it: {error}"));
+                    self.refuse(socket, from, &format!("there is no thread for it: {error}"));
                 }
             }
         }
     }
 
-    fn turn_away(&mut self, socket: std::net::TcpStream, from: SocketAddr, why: &str) {
+    fn refuse(&mut self, socket: std::net::TcpStream, from: SocketAddr, why: &str) {
         tracing::warn!("{} was told to try again later: {why}", plain(from));
         self.summary.busy += 1;
-        door::deny(socket);
+        listener::deny(socket);
     }
 
-    /// Counts the visits that ended; true if one was a test.
+    /// Counts the sessions that ended; true if one was a test.
     fn reap(&mut self) -> bool {
-        self.visits.retain(|visit| !visit.is_finished());
+        self.handles.retain(|handle| !handle.is_finished());
         let mut tests = false;
         while let Ok(outcome) = self.ended.1.try_recv() {
             self.summary.note(outcome);
@@ -223,11 +226,11 @@ where
         tests
     }
 
-    /// Waits for the remaining visits, which the call to stop has told to end.
+    /// Waits for the remaining sessions, which the call to stop has told to end.
     fn close(mut self) -> Summary {
-        for visit in self.visits.drain(..) {
-            // A visit that panicked has ended like any other.
-            let _ = visit.join();
+        for handle in self.handles.drain(..) {
+            // A session that panicked has ended like any other.
+            let _ = handle.join();
         }
         self.reap();
         self.summary

@@ -5,18 +5,20 @@
 //! let mut session = Session::open(setup, opened, observer, stop)?;   // threads wait
 //! audience.event(&Event::Started(&Started { streams: session.streams(), … }));
 //! // … TestStart, TestRunning …
-//! let halt = session.run(&mut control, audience)?;                   // go, intervals, …
-//! let account = session.settle(audience);                            // senders stop, counting
-//! ends // … TestEnd, ExchangeResults … control.send_json(&account.results(peer_is_weir))?; let
-//! theirs: Results = control.receive_json(LONGEST, "sending its results")?; drop(session);
-//! // the streams close audience.event(&Event::Ended(&account.ended(&theirs)));
+//! let reason = session.run(&mut control, audience)?;          // go, intervals, …
+//! let account = session.finish(audience);                     // senders stop, counting ends
+//! // … TestEnd, ExchangeResults …
+//! control.send_json(&account.results(additions))?;
+//! let theirs: Results = control.receive_json(LONGEST, "sending its results")?;
+//! drop(session);                                              // the streams close
+//! audience.event(&Event::Ended(&account.ended(&theirs)));
 //! ```
 
 mod account;
 mod facts;
 mod intervals;
 mod rate_limit;
-mod timetable;
+mod schedule;
 
 pub(crate) use account::{Account, Additions};
 
@@ -30,9 +32,9 @@ use intervals::Intervals;
 use probe::clock;
 use rate_limit::RateLimit;
 use rustix::event::PollFlags;
+use schedule::{IntervalSchedule, Period};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use timetable::{Stretch, Timetable};
 use units::{Rate, Span, Time};
 
 /// One end of a test whose streams are open.
@@ -43,7 +45,7 @@ pub(crate) struct Session {
     running: Running,
     observer: Option<Observer>,
     stop: Stop,
-    timetable: Timetable,
+    schedule: IntervalSchedule,
     /// When traffic began, omitted time included.
     began: Time,
     intervals: Intervals,
@@ -73,17 +75,17 @@ pub(crate) struct Setup {
 
 /// Why a running test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Halt {
+pub(crate) enum StopReason {
     /// At a client: the time has passed, or the amount is reached.
     Reached,
     /// The peer sent this state.
-    Told(State),
+    PeerState(State),
     /// The rate exceeded [`Setup::rate_limit`].
-    TooFast(Rate),
+    RateExceeded(Rate),
     /// The client did not end the test in time.
-    Overran,
+    NotEnded,
     /// A test of an amount lasted longer than [`Setup::longest`].
-    Expired(Span),
+    TimeLimit(Span),
 }
 
 impl Session {
@@ -99,7 +101,7 @@ impl Session {
         let running =
             Running::start_charged(opened, &setup.options, affinity, stop.clone(), &account)?;
         let began = clock::now();
-        let timetable = Timetable::new(began, setup.interval, setup.options.omit);
+        let schedule = IntervalSchedule::new(began, setup.interval, setup.options.omit);
         let rate_limit = setup.rate_limit.map(RateLimit::new);
         Ok(Self {
             setup,
@@ -107,7 +109,7 @@ impl Session {
             running,
             observer: Some(observer),
             stop,
-            timetable,
+            schedule,
             began,
             intervals: Intervals::default(),
             rate_limit,
@@ -126,27 +128,28 @@ impl Session {
         &mut self,
         control: &mut Control,
         audience: &mut dyn Audience,
-    ) -> Result<Halt, PerfError> {
+    ) -> Result<StopReason, PerfError> {
         self.observe(|observer, sockets| observer.start(sockets));
         self.running.go();
         self.began = clock::now();
-        self.timetable = Timetable::new(self.began, self.setup.interval, self.setup.options.omit);
+        self.schedule =
+            IntervalSchedule::new(self.began, self.setup.interval, self.setup.options.omit);
         loop {
             let now = clock::now();
-            if let Some(stretch) = self.timetable.due(now) {
-                self.tell(stretch, &self.running.snapshot(), audience);
+            if let Some(period) = self.schedule.due(now) {
+                self.report(period, &self.running.snapshot(), audience);
             }
-            self.observe(|observer, sockets| observer.look(sockets));
+            self.observe(|observer, sockets| observer.sample(sockets));
             if let Some(state) = control.try_state(RUNNING)? {
                 self.check_own(control.peer())?;
-                return Ok(Halt::Told(state));
+                return Ok(StopReason::PeerState(state));
             }
             if self.stop.is_called() {
                 return Err(PerfError::Interrupted);
             }
             self.check(control.peer())?;
             // With a broken stream the test cannot succeed; only the peer's reason is awaited.
-            if let Some(halt) = self.halt(now)
+            if let Some(halt) = self.stop_reason(now)
                 && self.failed.is_none()
             {
                 return Ok(halt);
@@ -158,7 +161,7 @@ impl Session {
     /// Waits for the data that the peer sent before it ended a test of an amount. The peer's
     /// message uses another connection, and may have overtaken the data. Returns when all data is
     /// here, or when no more arrives.
-    pub(crate) fn await_rest(&mut self, patience: Duration) {
+    pub(crate) fn await_remaining_data(&mut self, patience: Duration) {
         let Some(amount) = self.amount() else { return };
         let began = Instant::now();
         while !self.stop.is_called() && began.elapsed() < patience {
@@ -168,13 +171,13 @@ impl Session {
             if !has_receiver || bytes(&snapshots, false) >= amount || idle >= QUIET {
                 return;
             }
-            std::thread::sleep(SHORTEST_TURN);
+            std::thread::sleep(SHORTEST_POLL);
         }
     }
 
     /// Ends the measured time: senders stop, and later arrivals are not counted. The streams stay
     /// open until the session is dropped.
-    pub(crate) fn settle(&mut self, audience: &mut dyn Audience) -> Account {
+    pub(crate) fn finish(&mut self, audience: &mut dyn Audience) -> Account {
         let now = clock::now();
         self.running.stop_sending();
         self.running.cut_datagrams(now);
@@ -192,13 +195,13 @@ impl Session {
                 *snapshot = received;
             }
         }
-        let mut elapsed = now.since(self.timetable.origin());
-        if self.amount().is_some() && !self.timetable.is_omitting() {
+        let mut elapsed = now.since(self.schedule.origin());
+        if self.amount().is_some() && !self.schedule.is_omitting() {
             // The time of the transfer, without the wait for more data.
             elapsed = elapsed.saturating_sub(idle).max(Span::from_nanos(1));
         }
-        if let Some(stretch) = self.timetable.rest(now) {
-            self.tell(stretch, &snapshots, audience);
+        if let Some(period) = self.schedule.rest(now) {
+            self.report(period, &snapshots, audience);
         }
         let sockets = sockets(&self.running, &snapshots);
         let observed = self.observer.take().map(|observer| observer.finish(&sockets));
@@ -211,38 +214,38 @@ impl Session {
         }
     }
 
-    fn tell(
+    fn report(
         &mut self,
-        stretch: Stretch,
+        period: Period,
         snapshots: &[StreamSnapshot],
         audience: &mut dyn Audience,
     ) {
         let sockets = sockets(&self.running, snapshots);
-        if stretch.is_interval
+        if period.is_interval
             && let Some(observer) = &mut self.observer
         {
             let noted = observer.interval(&sockets);
-            let interval = self.intervals.end(stretch, snapshots, noted);
+            let interval = self.intervals.end(period, snapshots, noted);
             audience.event(&Event::Interval(&interval));
         }
-        if stretch.ends_omission {
+        if period.ends_omission {
             if let Some(observer) = &mut self.observer {
-                observer.forget(&sockets);
+                observer.reset(&sockets);
             }
-            self.running.forget();
-            self.intervals.forget();
+            self.running.reset();
+            self.intervals.reset();
         }
     }
 
-    fn observe(&mut self, look: impl FnOnce(&mut Observer, &[observe::StreamSocket<'_>])) {
+    fn observe(&mut self, observe: impl FnOnce(&mut Observer, &[observe::StreamSocket<'_>])) {
         if let Some(observer) = &mut self.observer {
             let snapshots = self.running.snapshot();
-            look(observer, &sockets(&self.running, &snapshots));
+            observe(observer, &sockets(&self.running, &snapshots));
         }
     }
 
-    fn halt(&mut self, now: Time) -> Option<Halt> {
-        let since_start = now.since(self.timetable.origin());
+    fn stop_reason(&mut self, now: Time) -> Option<StopReason> {
+        let since_start = now.since(self.schedule.origin());
         if let Some(limit) = &mut self.rate_limit {
             let snapshots = self.running.snapshot();
             let total: u64 = snapshots
@@ -250,25 +253,25 @@ impl Session {
                 .map(|stream| stream.bytes.count() + stream.omitted.bytes.count())
                 .sum();
             if let Some(rate) = limit.exceeded(now, total) {
-                return Some(Halt::TooFast(rate));
+                return Some(StopReason::RateExceeded(rate));
             }
         }
-        let omitting = self.timetable.is_omitting();
+        let omitting = self.schedule.is_omitting();
         match (self.setup.role, self.setup.options.amount) {
             (Role::Client, _) if omitting => None,
             (Role::Client, Amount::Time(time)) => {
                 // Zero: until the user ends it.
-                (time > Span::ZERO && since_start >= time).then_some(Halt::Reached)
+                (time > Span::ZERO && since_start >= time).then_some(StopReason::Reached)
             }
-            (Role::Client, _) => self.has_amount().then_some(Halt::Reached),
+            (Role::Client, _) => self.has_amount().then_some(StopReason::Reached),
             (Role::Server, Amount::Time(time)) => {
                 let grace = Span::from(self.setup.grace?);
                 let agreed = if omitting { time + self.setup.options.omit } else { time };
-                (time > Span::ZERO && since_start >= agreed + grace).then_some(Halt::Overran)
+                (time > Span::ZERO && since_start >= agreed + grace).then_some(StopReason::NotEnded)
             }
             (Role::Server, _) => {
                 let longest = self.setup.longest?;
-                (now.since(self.began) >= longest).then_some(Halt::Expired(longest))
+                (now.since(self.began) >= longest).then_some(StopReason::TimeLimit(longest))
             }
         }
     }
@@ -334,21 +337,21 @@ impl Session {
     }
 
     fn until_next(&self, now: Time) -> Duration {
-        let mut next = self.timetable.next().since(now).as_duration().min(LONGEST_TURN);
+        let mut next = self.schedule.next().since(now).as_duration().min(LONGEST_POLL);
         if let Some(observer) = &self.observer {
             next = next.min(observer.due());
         }
-        if self.setup.role == Role::Client && !self.timetable.is_omitting() {
+        if self.setup.role == Role::Client && !self.schedule.is_omitting() {
             next = next.min(self.until_reached(now));
         }
         // Work that is due now has just been done.
-        next.max(SHORTEST_TURN)
+        next.max(SHORTEST_POLL)
     }
 
     fn until_reached(&self, now: Time) -> Duration {
-        let passed = now.since(self.timetable.origin());
+        let passed = now.since(self.schedule.origin());
         if let Amount::Time(time) = self.setup.options.amount {
-            return if time > Span::ZERO { (time - passed).as_duration() } else { LONGEST_TURN };
+            return if time > Span::ZERO { (time - passed).as_duration() } else { LONGEST_POLL };
         }
         let snapshots = self.running.snapshot();
         let done = bytes(&snapshots, false).max(bytes(&snapshots, true));
@@ -388,8 +391,8 @@ fn sockets<'a>(
 
 const RUNNING: &str = "the test ran";
 /// Longest delay until a call to stop takes effect.
-const LONGEST_TURN: Duration = Duration::from_millis(100);
-const SHORTEST_TURN: Duration = Duration::from_micros(500);
+const LONGEST_POLL: Duration = Duration::from_millis(100);
+const SHORTEST_POLL: Duration = Duration::from_micros(500);
 /// After this time without a byte no more data is in flight.
 const QUIET: Duration = Duration::from_millis(200);
 const LAST_WORD: Duration = Duration::from_secs(1);

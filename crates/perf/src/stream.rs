@@ -5,8 +5,8 @@
 //! that is subtracted; no counter is ever reset.
 
 mod budget;
-mod course;
 mod ending;
+mod lifecycle;
 pub(crate) mod option;
 mod pace;
 mod payload;
@@ -20,8 +20,8 @@ pub use ending::{Ending, StreamFailure};
 pub use prepare::{SocketError, flow_labelled, on_connected, on_unconnected};
 pub use tally::{Omitted, StreamSnapshot};
 
-pub(crate) use budget::{Budget, Encore};
-pub(crate) use course::Course;
+pub(crate) use budget::{Budget, OverBudgetPacer};
+pub(crate) use lifecycle::Lifecycle;
 pub(crate) use pace::Pace;
 pub(crate) use payload::payload;
 pub(crate) use pipe::may_run_on;
@@ -62,7 +62,7 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct Running {
     streams: Vec<Stream>,
-    course: Arc<Course>,
+    lifecycle: Arc<Lifecycle>,
     budget: Arc<Budget>,
     progress: Mutex<Progress>,
 }
@@ -108,7 +108,7 @@ impl Running {
         }
         let mut running = Self {
             streams: Vec::with_capacity(opened.len()),
-            course: Arc::new(Course::new(stop)),
+            lifecycle: Arc::new(Lifecycle::new(stop)),
             budget: Arc::new(Budget::of(options)),
             progress: Mutex::new(Progress { bytes: 0, at: Instant::now() }),
         };
@@ -121,10 +121,10 @@ impl Running {
     /// Starts the traffic.
     pub fn go(&self) {
         *guard(&self.progress) = Progress { bytes: self.total(), at: Instant::now() };
-        self.course.go();
+        self.lifecycle.go();
     }
 
-    /// Counters since [`Self::go`], or since [`Self::forget`]. Cheap: it does not disturb the
+    /// Counters since [`Self::go`], or since [`Self::reset`]. Cheap: it does not disturb the
     /// threads of the streams.
     pub fn snapshot(&self) -> Vec<StreamSnapshot> {
         self.last_progress();
@@ -133,11 +133,11 @@ impl Running {
 
     /// Ends the omitted time. The counts so far are kept separately ([`StreamSnapshot::omitted`]),
     /// and the budget begins to count.
-    pub fn forget(&self) {
+    pub fn reset(&self) {
         let mut omitted = 0;
         for stream in &self.streams {
             let mut baseline = guard(&stream.baseline);
-            *baseline = stream.tally.forget();
+            *baseline = stream.tally.reset();
             omitted += if stream.sends { baseline.bytes } else { 0 };
         }
         self.budget.open(omitted);
@@ -188,7 +188,7 @@ impl Running {
 
     /// Stops the senders within a tenth of a second; receivers continue.
     pub fn stop_sending(&self) {
-        self.course.stop_sending();
+        self.lifecycle.stop_sending();
     }
 
     /// If a sender is stopped in the middle of a write, its bytes are counted when the write
@@ -204,7 +204,7 @@ impl Running {
     /// Receivers of datagrams count those that their kernel took until `at`, and end when their
     /// queues hold no more of them. See [`Self::await_datagrams`].
     pub(crate) fn cut_datagrams(&self, at: Time) {
-        self.course.cut(at);
+        self.lifecycle.cut(at);
         self.datagram_receivers().for_each(|stream| stream.socket.wake_receiver());
     }
 
@@ -250,14 +250,14 @@ impl Running {
             ending: Arc::default(),
             thread: None,
         };
-        let work = pipe::work(&stream, &self.course, &self.budget, options).map_err(failed)?;
+        let work = pipe::work(&stream, &self.lifecycle, &self.budget, options).map_err(failed)?;
         let ending = Arc::clone(&stream.ending);
-        let course = Arc::clone(&self.course);
+        let lifecycle = Arc::clone(&self.lifecycle);
         let account = account.clone();
         let thread = std::thread::Builder::new().name(format!("stream {id}")).spawn(move || {
             let _charged = account.enter();
             pipe::settle(affinity);
-            if course.wait() {
+            if lifecycle.wait() {
                 *guard(&ending) = work();
             }
         });
@@ -282,7 +282,7 @@ impl Running {
     }
 
     fn end(&mut self) {
-        self.course.finish();
+        self.lifecycle.finish();
         for stream in self.streams.iter().filter(|stream| !stream.sends) {
             stream.socket.wake_receiver();
         }

@@ -10,11 +10,11 @@ use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rsa::{KeySize, PrivateDecryptingKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hostile::{House, Raw, on_loopback, patient, rest, server_error};
+use hostile::{RawClient, TestServer, long_timeouts, on_loopback, read_to_end, server_error};
 use perf::accounts::{Accounts, Credentials, Padding};
 use perf::control::State;
 use perf::options::{ClientOptions, Limits, Protocol, ServerOptions};
-use perf::rounds::wire::Ask;
+use perf::rounds::wire::TestRequest;
 use perf::rounds::{self, Kind, RoundsOptions};
 use serde_json::json;
 use std::time::Duration;
@@ -51,9 +51,9 @@ impl Files {
         Credentials::new(user, password, &key, padding).unwrap()
     }
 
-    fn house(&self, padding: Padding, limits: Limits) -> House {
+    fn server(&self, padding: Padding, limits: Limits) -> TestServer {
         let accounts = Some(self.accounts(padding));
-        House::open_with(ServerOptions { accounts, limits, ..on_loopback() })
+        TestServer::open_with(ServerOptions { accounts, limits, ..on_loopback() })
     }
 }
 
@@ -61,43 +61,43 @@ fn pem(name: &str, der: &[u8]) -> String {
     format!("-----BEGIN {name}-----\n{}\n-----END {name}-----\n", STANDARD.encode(der))
 }
 
-fn options(house: &House, credentials: Option<Credentials>) -> ClientOptions {
-    ClientOptions { credentials, ..house.client_options(Protocol::Tcp) }
+fn options(server: &TestServer, credentials: Option<Credentials>) -> ClientOptions {
+    ClientOptions { credentials, ..server.client_options(Protocol::Tcp) }
 }
 
 /// All bytes that the server sends to a client with these parameters.
-fn said(house: &House, parameters: &serde_json::Value) -> Vec<u8> {
-    let mut raw = Raw::connect(house);
-    raw.name();
+fn received(server: &TestServer, parameters: &serde_json::Value) -> Vec<u8> {
+    let mut raw = RawClient::connect(server);
+    raw.send_cookie();
     raw.send(parameters.to_string().as_bytes());
-    rest(&mut raw.control)
+    read_to_end(&mut raw.control)
 }
 
 #[test]
 fn a_user_with_the_right_password_is_served() {
     let files = Files::new();
     for padding in [Padding::Oaep, Padding::Pkcs1] {
-        let house = files.house(padding, patient());
+        let server = files.server(padding, long_timeouts());
         let mario = || Some(files.credentials("mario", "rossi", padding));
         // Each test has its own token, even within the same second.
         for _ in 0..2 {
-            hostile::client(options(&house, mario())).join().unwrap().unwrap();
+            hostile::client(options(&server, mario())).join().unwrap().unwrap();
         }
         let rounds = RoundsOptions {
-            port: house.address().port(),
+            port: server.address().port(),
             time: Span::from_millis(50),
             credentials: mario(),
             ..RoundsOptions::new("127.0.0.1", Kind::Rr)
         };
-        rounds::run(&rounds, &perf::event::Stop::default(), &mut Deaf).unwrap();
-        let summary = house.close();
+        rounds::run(&rounds, &perf::event::Stop::default(), &mut NoAudience).unwrap();
+        let summary = server.close();
         assert_eq!((summary.completed, summary.failed), (3, 0));
     }
 }
 
-struct Deaf;
+struct NoAudience;
 
-impl rounds::Audience for Deaf {
+impl rounds::Audience for NoAudience {
     fn event(&mut self, _: &rounds::Event<'_>) {}
 }
 
@@ -107,17 +107,17 @@ fn every_refusal_is_the_same() {
     let files = Files::new();
     for padding in [Padding::Oaep, Padding::Pkcs1] {
         let other = if padding == Padding::Oaep { Padding::Pkcs1 } else { Padding::Oaep };
-        let house = files.house(padding, patient());
+        let server = files.server(padding, long_timeouts());
         for (user, password, padding) in
             [("mario", "Rossi", padding), ("luigi", "rossi", padding), ("mario", "rossi", other)]
         {
             let credentials = Some(files.credentials(user, password, padding));
-            let error = hostile::client(options(&house, credentials)).join().unwrap().unwrap_err();
+            let error = hostile::client(options(&server, credentials)).join().unwrap().unwrap_err();
             assert!(error.to_string().contains("did not accept the account"), "{error}");
         }
         // 142 is AUTHORIZATION of iperf3, without an errno.
         let refusal = [&[State::ServerError.byte()], &142_i32.to_be_bytes()[..], &[0; 4]].concat();
-        let ask = Ask { kind: Kind::Rr }.to_weir();
+        let ask = TestRequest { kind: Kind::Rr }.to_weir();
         let refused = [
             json!({"tcp": true, "time": 1}),
             json!({"tcp": true, "time": 1, "weir": ask}),
@@ -131,11 +131,13 @@ fn every_refusal_is_the_same() {
         // Each refusal takes its second.
         std::thread::scope(|scope| {
             for parameters in &refused {
-                let (house, refusal) = (&house, &refusal);
-                scope.spawn(move || assert_eq!(said(house, parameters), *refusal, "{parameters}"));
+                let (server, refusal) = (&server, &refusal);
+                scope.spawn(move || {
+                    assert_eq!(received(server, parameters), *refusal, "{parameters}")
+                });
             }
         });
-        let summary = house.close();
+        let summary = server.close();
         assert_eq!((summary.completed, summary.failed), (0, 0));
     }
 }
@@ -144,10 +146,10 @@ fn every_refusal_is_the_same() {
 #[test]
 fn a_token_is_good_for_one_test() {
     let files = Files::new();
-    let house = files.house(Padding::Oaep, patient());
+    let server = files.server(Padding::Oaep, long_timeouts());
     // A server at the address where the client expects the real one.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut astray = options(&house, Some(files.credentials("mario", "rossi", Padding::Oaep)));
+    let mut astray = options(&server, Some(files.credentials("mario", "rossi", Padding::Oaep)));
     astray.port = listener.local_addr().unwrap().port();
     let client = hostile::client(astray);
     let parameters = overheard(&listener);
@@ -155,11 +157,11 @@ fn a_token_is_good_for_one_test() {
     let error = client.join().unwrap().unwrap_err().to_string();
     assert!(error.contains("as a server does that does not accept it"), "{error}");
 
-    let mut first = Raw::connect(&house);
-    first.name();
+    let mut first = RawClient::connect(&server);
+    first.send_cookie();
     first.send(parameters.to_string().as_bytes());
     first.expect(State::WeirOffer);
-    assert_eq!(server_error(&said(&house, &parameters)), Some(142));
+    assert_eq!(server_error(&received(&server, &parameters)), Some(142));
 }
 
 /// The parameters of the next client.
@@ -180,28 +182,28 @@ fn overheard(listener: &std::net::TcpListener) -> serde_json::Value {
 fn clients_without_an_account_hold_no_session_and_end_no_server() {
     let files = Files::new();
     let accounts = Some(files.accounts(Padding::Oaep));
-    let house = House::open_with(ServerOptions { accounts, one_off: true, ..on_loopback() });
-    let strangers: Vec<Raw> = (0..8)
+    let server = TestServer::open_with(ServerOptions { accounts, one_off: true, ..on_loopback() });
+    let strangers: Vec<RawClient> = (0..8)
         .map(|_| {
-            let mut raw = Raw::connect(&house);
-            raw.name();
+            let mut raw = RawClient::connect(&server);
+            raw.send_cookie();
             raw.send(br#"{"tcp":true,"time":1}"#);
             raw
         })
         .collect();
     for mut stranger in strangers {
-        assert_eq!(server_error(&rest(&mut stranger.control)), Some(142));
+        assert_eq!(server_error(&read_to_end(&mut stranger.control)), Some(142));
     }
     let mario = Some(files.credentials("mario", "rossi", Padding::Oaep));
-    hostile::client(options(&house, mario)).join().unwrap().unwrap();
-    assert_eq!(house.wait().completed, 1);
+    hostile::client(options(&server, mario)).join().unwrap().unwrap();
+    assert_eq!(server.wait().completed, 1);
 }
 
 #[test]
 fn a_server_without_accounts_takes_no_password() {
     let files = Files::new();
-    let house = House::open(patient());
+    let server = TestServer::open(long_timeouts());
     let mario = Some(files.credentials("mario", "rossi", Padding::Oaep));
-    let error = hostile::client(options(&house, mario)).join().unwrap().unwrap_err();
+    let error = hostile::client(options(&server, mario)).join().unwrap().unwrap_err();
     assert!(error.to_string().contains("leave both out where it has none"), "{error}");
 }

@@ -18,9 +18,9 @@ use units::Span;
 
 /// The events by name.
 #[derive(Debug, Default)]
-struct Told(Vec<&'static str>);
+struct EventNames(Vec<&'static str>);
 
-impl Audience for Told {
+impl Audience for EventNames {
     fn event(&mut self, event: &Event<'_>) {
         self.0.push(match event {
             Event::Listening(_) => "listening",
@@ -51,9 +51,9 @@ fn hurried(port: u16) -> ClientOptions {
 }
 
 fn failure(options: &ClientOptions) -> PerfError {
-    let mut told = Told::default();
-    let error = run(options, &Stop::default(), &mut told).unwrap_err();
-    assert_eq!(told.0.last(), Some(&"failed"), "{error}");
+    let mut reported = EventNames::default();
+    let error = run(options, &Stop::default(), &mut reported).unwrap_err();
+    assert_eq!(reported.0.last(), Some(&"failed"), "{error}");
     let sentence = error.to_string();
     assert!(!sentence.contains('\n') && sentence.len() < 300, "{sentence}");
     assert!(!error.is_misuse(), "{sentence}");
@@ -107,7 +107,7 @@ fn a_missing_address_or_interface_is_reported() {
 #[test]
 fn impossible_options_are_refused_by_the_client() {
     let misuse = |options: &ClientOptions| {
-        let error = run(options, &Stop::default(), &mut Told::default()).unwrap_err();
+        let error = run(options, &Stop::default(), &mut EventNames::default()).unwrap_err();
         assert!(error.is_misuse(), "{error}");
         error.to_string()
     };
@@ -186,9 +186,9 @@ fn a_server_that_hangs_in_any_state_times_out() {
 #[test]
 fn the_whole_script_is_a_successful_test() {
     let server = Server::start(scripted::whole(), After::Hang);
-    let mut told = Told::default();
-    run(&options("127.0.0.1", server.port()), &Stop::default(), &mut told).unwrap();
-    assert_eq!(told.0, ["started", "ended"]);
+    let mut reported = EventNames::default();
+    run(&options("127.0.0.1", server.port()), &Stop::default(), &mut reported).unwrap();
+    assert_eq!(reported.0, ["started", "ended"]);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn states_out_of_turn_and_absurd_lengths_are_refused() {
     let mut steps = scripted::whole();
     let results = steps.iter().position(|step| *step == Step::Results).unwrap();
     steps.truncate(results);
-    steps.push(Step::Raw(vec![0x7f, 0xff, 0xff, 0xff, b'{']));
+    steps.push(Step::RawClient(vec![0x7f, 0xff, 0xff, 0xff, b'{']));
     let server = Server::start(steps, After::Hang);
     let error = failure(&options("127.0.0.1", server.port()));
     assert!(error.to_string().contains("2147483647 bytes was announced"), "{error}");
@@ -210,10 +210,11 @@ fn a_server_that_is_stopped_reports_it() {
     let mut steps = scripted::running();
     steps.push(Step::State(11));
     let server = Server::start(steps, After::Hang);
-    let mut told = Told::default();
-    let error = run(&options("127.0.0.1", server.port()), &Stop::default(), &mut told).unwrap_err();
+    let mut reported = EventNames::default();
+    let error =
+        run(&options("127.0.0.1", server.port()), &Stop::default(), &mut reported).unwrap_err();
     assert!(matches!(error, PerfError::EndedByPeer { .. }), "{error}");
-    assert_eq!(told.0, ["started", "ended", "failed"]);
+    assert_eq!(reported.0, ["started", "ended", "failed"]);
 }
 
 #[test]
@@ -224,10 +225,10 @@ fn a_call_to_stop_ends_the_test_and_reports_the_measurements() {
     let mut endless = options("127.0.0.1", server.port());
     endless.test.amount = Amount::Time(Span::from_secs(600));
     let stop = Stop::default();
-    let mut told = StopsOnce { told: Told::default(), stop: stop.clone() };
-    let error = run(&endless, &stop, &mut told).unwrap_err();
+    let mut reported = StopsAtStart { reported: EventNames::default(), stop: stop.clone() };
+    let error = run(&endless, &stop, &mut reported).unwrap_err();
     assert!(matches!(error, PerfError::Interrupted), "{error}");
-    assert_eq!(told.told.0, ["started", "ended", "failed"]);
+    assert_eq!(reported.reported.0, ["started", "ended", "failed"]);
     server.has_done_all();
 }
 
@@ -235,14 +236,14 @@ fn a_call_to_stop_ends_the_test_and_reports_the_measurements() {
 fn a_lost_hello_is_repeated() {
     let steps = scripted::running().into_iter().take(4).collect();
     let server = Server::start(steps, After::Hang);
-    let heard = hellos(server.port(), 1);
+    let stopped = hellos(server.port(), 1);
     let within = Duration::from_millis(1500);
     let mut options = udp(server.port());
     options.connect_timeout = within;
     // The script ends here, so the client is left waiting in this state.
     let error = failure(&options);
     assert!(error.to_string().ends_with("the test was to start"), "{error}");
-    assert_eq!(heard.join().unwrap(), 2);
+    assert_eq!(stopped.join().unwrap(), 2);
 }
 
 #[test]
@@ -251,7 +252,7 @@ fn the_start_of_the_test_replaces_a_lost_answer() {
     steps.retain(|step| *step != Step::Stream);
     let server = Server::start(steps, After::Hang);
     let silent = UdpSocket::bind(("127.0.0.1", server.port())).unwrap();
-    run(&udp(server.port()), &Stop::default(), &mut Told::default()).unwrap();
+    run(&udp(server.port()), &Stop::default(), &mut EventNames::default()).unwrap();
     let mut datagram = [0; 64];
     let mut came = std::iter::from_fn(|| {
         silent.set_nonblocking(true).unwrap();
@@ -283,14 +284,14 @@ fn udp(port: u16) -> ClientOptions {
 }
 
 #[derive(Debug)]
-struct StopsOnce {
-    told: Told,
+struct StopsAtStart {
+    reported: EventNames,
     stop: Stop,
 }
 
-impl Audience for StopsOnce {
+impl Audience for StopsAtStart {
     fn event(&mut self, event: &Event<'_>) {
-        self.told.event(event);
+        self.reported.event(event);
         if matches!(event, Event::Started(_)) {
             let stop = self.stop.clone();
             // After the states that follow the start.
@@ -355,25 +356,28 @@ fn an_iperf3_that_is_killed_is_reported() {
             options.test.rate = Some(units::Rate::from_mbit(10));
             options.interval = Span::from_millis(100);
             let Some(server) = Iperf3::start() else { return Ok(None) };
-            let mut told = Kills { told: Told::default(), server };
-            let error = run(&options, &Stop::default(), &mut told).unwrap_err();
-            Ok(Some((error, told.told.0)))
+            let mut reported = KillsServer { reported: EventNames::default(), server };
+            let error = run(&options, &Stop::default(), &mut reported).unwrap_err();
+            Ok(Some((error, reported.reported.0)))
         });
-        let Some((error, told)) = outcome.unwrap() else { return };
+        let Some((error, reported)) = outcome.unwrap() else { return };
         assert!(matches!(error, PerfError::Gone { .. }), "{error}");
-        assert!(told.contains(&"interval") && told.ends_with(&["ended", "failed"]), "{told:?}");
+        assert!(
+            reported.contains(&"interval") && reported.ends_with(&["ended", "failed"]),
+            "{reported:?}"
+        );
     }
 }
 
 #[derive(Debug)]
-struct Kills {
-    told: Told,
+struct KillsServer {
+    reported: EventNames,
     server: Iperf3,
 }
 
-impl Audience for Kills {
+impl Audience for KillsServer {
     fn event(&mut self, event: &Event<'_>) {
-        self.told.event(event);
+        self.reported.event(event);
         if matches!(event, Event::Interval(_)) {
             self.server.0.kill().unwrap();
         }
@@ -393,12 +397,12 @@ impl Iperf3 {
             return None;
         };
         let mut output = child.stdout.take().unwrap();
-        let mut said = String::new();
-        while !said.contains("listening") {
+        let mut received = String::new();
+        while !received.contains("listening") {
             let mut bytes = [0; 256];
             let count = output.read(&mut bytes).unwrap();
-            assert!(count > 0, "iperf3 ended: {said}");
-            said += &String::from_utf8_lossy(&bytes[..count]);
+            assert!(count > 0, "iperf3 ended: {received}");
+            received += &String::from_utf8_lossy(&bytes[..count]);
         }
         // A process that writes to a pipe without a reader dies.
         thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));

@@ -8,7 +8,7 @@ use perf::client::run;
 use perf::control::State;
 use perf::event::Stop;
 use perf::options::{Amount, ClientOptions, TestOptions};
-use perf::output::{Json, Look, Text};
+use perf::output::{Json, Text, TextFormat};
 use perf::rounds::{self, Kind, RoundsOptions};
 use scripted::{After, Server, Step};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use units::Span;
 fn telling(results: &Value) -> Server {
     let mut steps = scripted::running();
     steps.extend([Step::Expect(4), Step::State(13), Step::ReadJson]);
-    steps.extend([Step::Raw(scripted::encoded(results)), Step::State(14)]);
+    steps.extend([Step::RawClient(scripted::encoded(results)), Step::State(14)]);
     Server::start(steps, After::Hang)
 }
 
@@ -51,7 +51,7 @@ fn hostile() -> Value {
 #[test]
 fn results_reach_no_terminal_unescaped() {
     let server = telling(&hostile());
-    let mut text = Text::new(Vec::new(), Look { verbose: true, ..Look::plain() });
+    let mut text = Text::new(Vec::new(), TextFormat { verbose: true, ..TextFormat::plain() });
     run(&options(&server), &Stop::default(), &mut text).unwrap();
     let shown = String::from_utf8(text.finish().unwrap()).unwrap();
     assert!(shown.contains(SHOWN), "{shown:?}");
@@ -80,23 +80,23 @@ fn a_refusal_is_one_bounded_sentence() {
         Step::State(9),
         Step::ReadJson,
         Step::State(byte(State::WeirOffer)),
-        Step::Raw(scripted::encoded(&json!({ "version": HOSTILE }))),
+        Step::RawClient(scripted::encoded(&json!({ "version": HOSTILE }))),
         Step::Expect(byte(State::TestStart)),
         Step::ReadJson,
         Step::State(byte(State::AccessDenied)),
-        Step::Raw(scripted::encoded(&refusal)),
+        Step::RawClient(scripted::encoded(&refusal)),
     ];
     let server = Server::start(steps, After::Hang);
     let mut options = RoundsOptions::new("127.0.0.1", Kind::Rr);
     options.port = server.port();
-    let refused = rounds::run(&options, &Stop::default(), &mut Deaf).unwrap_err().to_string();
+    let refused = rounds::run(&options, &Stop::default(), &mut NoAudience).unwrap_err().to_string();
     assert!(refused.contains(&format!(r"refused: {SHOWN}\nxxx")), "{refused}");
     assert!(refused.chars().count() < 400, "{refused}");
 }
 
-struct Deaf;
+struct NoAudience;
 
-impl rounds::Audience for Deaf {
+impl rounds::Audience for NoAudience {
     fn event(&mut self, event: &rounds::Event<'_>) {
         if let rounds::Event::Connected { server_version, .. } = event {
             assert_eq!(*server_version, SHOWN);

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
 /// A far end that sends the answers of its callback, until dropped.
-struct Door {
+struct EchoServer {
     offer: EchoOffer,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Door {
+impl EchoServer {
     /// `send` gets every answer with its number, and a function that sends it back.
     fn open(at: IpAddr, mut send: impl FnMut(u64, &[u8], &dyn Fn(&[u8])) + Send + 'static) -> Self {
         let socket = UdpSocket::bind((at, 0)).unwrap();
@@ -48,7 +48,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for EchoServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -74,12 +74,12 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 #[test]
 fn the_echo_answers_over_loopback() {
-    let door = Door::open(HERE, |_, answer, back| back(answer));
-    let mut probe = LatencyProbe::begin(&plan(HERE, Some(door.offer)));
+    let echo_server = EchoServer::open(HERE, |_, answer, back| back(answer));
+    let mut probe = LatencyProbe::begin(&plan(HERE, Some(echo_server.offer)));
     // Until the echo has answered, ping stands in for it.
     let echoed = |latency: Latency| latency.by == LatencySource::Echo;
     until("an echo", || probe.interval().is_some_and(echoed));
-    let idle = probe.turn(clock::now(), Some(clock::now())).unwrap();
+    let idle = probe.end_phase(clock::now(), Some(clock::now())).unwrap();
     assert_eq!(idle.by, LatencySource::Echo);
     assert!(idle.p50 > Span::ZERO && idle.p50 <= idle.p99 && idle.p99 <= idle.max);
     let mut samples = 0;
@@ -99,7 +99,7 @@ fn lost_duplicated_and_reordered_answers_each_count_once() {
     let sent = Arc::new(AtomicU64::new(0));
     let counted = sent.clone();
     let mut held: Option<Vec<u8>> = None;
-    let door = Door::open(HERE, move |number, answer, back| {
+    let echo_server = EchoServer::open(HERE, move |number, answer, back| {
         counted.store(number + 1, Ordering::Relaxed);
         match number % 4 {
             // Out of four answers the first is lost, the second is sent twice, and the other two
@@ -115,7 +115,7 @@ fn lost_duplicated_and_reordered_answers_each_count_once() {
             }
         }
     });
-    let mut probe = LatencyProbe::begin(&plan(HERE, Some(door.offer)));
+    let mut probe = LatencyProbe::begin(&plan(HERE, Some(echo_server.offer)));
     let (mut samples, mut lost) = (0, 0);
     until("5 lost probes", || {
         // Until the echo has answered, ping stands in for it.
@@ -125,7 +125,7 @@ fn lost_duplicated_and_reordered_answers_each_count_once() {
         lost >= 5
     });
     let most = sent.load(Ordering::Relaxed) + 1;
-    let whole = probe.turn(clock::now(), None).unwrap();
+    let whole = probe.end_phase(clock::now(), None).unwrap();
     assert!(whole.samples >= samples && whole.lost >= lost, "{whole:?}");
     // If a duplicate counted, there would be as many answers as probes.
     assert!(whole.samples <= most * 3 / 4 + 1, "{whole:?} of {most}");
@@ -134,13 +134,13 @@ fn lost_duplicated_and_reordered_answers_each_count_once() {
 
 #[test]
 fn a_far_end_without_the_token_is_pinged_instead() {
-    let door = Door::open(HERE, |_, answer, back| back(answer));
-    let offer = EchoOffer { token: Token::random(), ..door.offer };
+    let echo_server = EchoServer::open(HERE, |_, answer, back| back(answer));
+    let offer = EchoOffer { token: Token::random(), ..echo_server.offer };
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(offer)));
     if !wait_for_ping(&probe) {
         return;
     }
-    assert_eq!(probe.turn(clock::now(), None).unwrap().by, LatencySource::Ping);
+    assert_eq!(probe.end_phase(clock::now(), None).unwrap().by, LatencySource::Ping);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn ping_works_between_two_hosts_over_both_families() {
             };
             let latency = in_namespace(&near, || {
                 let mut probe = LatencyProbe::begin(&plan);
-                wait_for_ping(&probe).then(|| probe.turn(clock::now(), None)).flatten()
+                wait_for_ping(&probe).then(|| probe.end_phase(clock::now(), None)).flatten()
             });
             if let Some(latency) = latency {
                 assert_eq!(latency.by, LatencySource::Ping);
@@ -177,7 +177,7 @@ fn an_unprivileged_ping_is_used_where_the_group_may() {
         // Raw sockets are in another list.
         let open = std::fs::read_to_string("/proc/thread-self/net/icmp").unwrap();
         assert_eq!(open.lines().count(), 2, "{open}");
-        probe.turn(clock::now(), None)
+        probe.end_phase(clock::now(), None)
     });
     assert_eq!(latency.unwrap().by, LatencySource::Ping);
 }
@@ -213,7 +213,7 @@ fn the_probe_sees_the_queue_of_a_load() {
             (0..64).try_for_each(|_| stream.write_all(&block)).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
         });
-        probe.turn(clock::now(), Some(clock::now()));
+        probe.end_phase(clock::now(), Some(clock::now()));
     });
     let asked = probe.finish(clock::now());
     let latency = asked.latency.unwrap();
@@ -238,7 +238,7 @@ fn without_answers_the_streams_round_trips_are_used() {
     observer.start(&[socket(0)]);
     exchange(&near, &far, 10_000);
     std::thread::sleep(Duration::from_millis(5));
-    observer.look(&[socket(10_000)]);
+    observer.sample(&[socket(10_000)]);
     let noted = observer.interval(&[socket(10_000)]);
     assert_eq!(noted.latency.unwrap().by, LatencySource::TcpInfo);
     assert_eq!(noted.tcp.len(), 1);
@@ -263,7 +263,7 @@ fn without_probes_only_the_figures_of_iperf3_are_read() {
     assert_eq!(observer.idle(Span::from_secs(3600), &Stop::default()), None);
     observer.start(&[socket]);
     exchange(&near, &far, 1);
-    observer.look(&[socket]);
+    observer.sample(&[socket]);
     assert_eq!(observer.due(), Duration::MAX);
     let noted = observer.interval(&[socket]);
     assert!(noted.latency.is_none() && noted.tcp.len() == 1);
@@ -274,7 +274,7 @@ fn without_probes_only_the_figures_of_iperf3_are_read() {
 
 /// False, with a message, where this host does not allow ping.
 fn wait_for_ping(probe: &LatencyProbe) -> bool {
-    if !probe.is_hopeful() {
+    if !probe.may_be_answered() {
         eprintln!("SKIPPED: neither an unprivileged nor a raw ICMP socket may be opened here");
         return false;
     }

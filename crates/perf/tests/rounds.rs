@@ -6,7 +6,7 @@ use perf::PerfError;
 use perf::control::{Control, Cookie, Message, Parameters, State};
 use perf::event::{self, Stop};
 use perf::options::{Limits, ServerOptions};
-use perf::rounds::wire::{Ask, Offer, Order, Ready, Refusal, Report};
+use perf::rounds::wire::{Offer, Order, Ready, Refusal, Report, TestRequest};
 use perf::rounds::{self, Confidence, Event, Kind, Repeats, RoundsOptions, RoundsOutcome, Size};
 use perf::server::Server;
 use serde_json::Value;
@@ -24,13 +24,13 @@ struct Served {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Deaf;
+struct NoAudience;
 
-impl event::Audience for Deaf {
+impl event::Audience for NoAudience {
     fn event(&mut self, _: &event::Event<'_>) {}
 }
 
-impl rounds::Audience for Deaf {
+impl rounds::Audience for NoAudience {
     fn event(&mut self, _: &Event<'_>) {}
 }
 
@@ -44,11 +44,11 @@ impl Served {
         let sessions_per_address = limits.sessions;
         let limits = Limits { patience: Duration::from_secs(5), sessions_per_address, ..limits };
         let options = ServerOptions { port: 0, bind: Some(bind), limits, ..Default::default() };
-        let server = Server::bind(&options).unwrap();
-        let (port, stop) = (server.address().port(), Stop::default());
-        let heard = stop.clone();
+        let bound = Server::bind(&options).unwrap();
+        let (port, stop) = (bound.address().port(), Stop::default());
+        let stopped = stop.clone();
         let thread = thread::spawn(move || {
-            server.run(&heard, |_| Box::new(Deaf)).unwrap();
+            bound.run(&stopped, |_| Box::new(NoAudience)).unwrap();
         });
         Self { port, stop, thread: Some(thread) }
     }
@@ -76,7 +76,7 @@ impl Served {
     /// A client that was offered these tests.
     fn offered(&self, kind: Kind) -> (Control, Cookie) {
         let (mut control, cookie) = self.control();
-        let weir = Some(Ask { kind }.to_weir());
+        let weir = Some(TestRequest { kind }.to_weir());
         control.send_json(&Parameters { tcp: true, weir, ..Parameters::default() }).unwrap();
         assert_eq!(control.receive_state("").unwrap(), State::WeirOffer);
         let _: Offer = control.receive_json(10_000, "").unwrap();
@@ -98,7 +98,7 @@ fn size(text: &str) -> Size {
 }
 
 fn measure(options: &RoundsOptions) -> Vec<RoundsOutcome> {
-    rounds::run(options, &Stop::default(), &mut Deaf).unwrap()
+    rounds::run(options, &Stop::default(), &mut NoAudience).unwrap()
 }
 
 fn order(kind: Kind) -> Order {
@@ -259,7 +259,10 @@ fn a_lost_datagram_is_counted_and_the_next_one_is_sent() {
             Control::new(socket, "client".to_owned(), patience, Stop::default()).unwrap();
         control.send_state(State::ExchangeParameters).unwrap();
         let asked: Parameters = control.receive_json(10_000, "").unwrap();
-        assert_eq!(Ask::within(&asked.weir.unwrap()), Some(Ask { kind: Kind::UdpRr }));
+        assert_eq!(
+            TestRequest::within(&asked.weir.unwrap()),
+            Some(TestRequest { kind: Kind::UdpRr })
+        );
         control.send_state(State::WeirOffer).unwrap();
         control.send_json(&Offer::default()).unwrap();
         assert_eq!(control.receive_state("").unwrap(), State::TestStart);
@@ -335,7 +338,7 @@ fn a_stock_server_is_recognized_and_released() {
     let options = RoundsOptions { port, ..RoundsOptions::new("127.0.0.1", Kind::Rr) };
     // The server may not listen yet, and needs some time between two tests.
     let mut ask = || loop {
-        let error = rounds::run(&options, &Stop::default(), &mut Deaf).unwrap_err();
+        let error = rounds::run(&options, &Stop::default(), &mut NoAudience).unwrap_err();
         let is_between_tests = match &error {
             PerfError::Refused { .. } | PerfError::Gone { .. } | PerfError::Busy { .. } => true,
             // iperf3 closes its listener while the connection waits to be accepted.
@@ -403,7 +406,7 @@ fn limits_are_reported_to_the_client() {
     let refused = |change: fn(&mut RoundsOptions)| {
         let mut options = server.options(Kind::Rr);
         change(&mut options);
-        let error = rounds::run(&options, &Stop::default(), &mut Deaf).unwrap_err();
+        let error = rounds::run(&options, &Stop::default(), &mut NoAudience).unwrap_err();
         assert!(matches!(error, PerfError::Denied { .. }), "{error}");
         error.to_string()
     };
@@ -414,7 +417,8 @@ fn limits_are_reported_to_the_client() {
 
     let limits = Limits { rate: Some(Rate::from_mbit(10)), ..Limits::default() };
     let server = Served::with(limits, Ipv4Addr::LOCALHOST.into());
-    let error = rounds::run(&server.options(Kind::Rr), &Stop::default(), &mut Deaf).unwrap_err();
+    let error =
+        rounds::run(&server.options(Kind::Rr), &Stop::default(), &mut NoAudience).unwrap_err();
     assert!(error.to_string().contains("10mbit"), "{error}");
 }
 
@@ -466,7 +470,7 @@ fn clients_that_die_in_any_state_leave_the_server_serving() {
 }
 
 #[test]
-fn strangers_are_not_answered() {
+fn unknown_senders_are_not_answered() {
     let server = Served::start();
     let (mut control, cookie) = server.offered(Kind::UdpRr);
     control.send_state(State::TestStart).unwrap();
@@ -524,7 +528,7 @@ fn a_call_to_stop_takes_effect_at_once() {
             thread::sleep(Duration::from_millis(150));
             caller.call();
         });
-        let error = rounds::run(&options, &stop, &mut Deaf).unwrap_err();
+        let error = rounds::run(&options, &stop, &mut NoAudience).unwrap_err();
         assert!(matches!(error, PerfError::Interrupted), "{kind}: {error}");
         call.join().unwrap();
     }

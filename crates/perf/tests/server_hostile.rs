@@ -5,7 +5,7 @@
 #[path = "support/hostile.rs"]
 mod hostile;
 
-use hostile::{House, Raw, on_loopback, patient, quick};
+use hostile::{RawClient, TestServer, long_timeouts, on_loopback, short_timeouts};
 use perf::control::State;
 use perf::event::StreamTotal;
 use perf::options::{Amount, Direction, Limits, Protocol, ServerOptions};
@@ -18,7 +18,7 @@ use units::{Bytes, Rate, Span};
 
 #[test]
 fn other_protocols_are_dismissed() {
-    let house = House::open(patient());
+    let server = TestServer::open(long_timeouts());
     let strangers: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03],
@@ -27,12 +27,12 @@ fn other_protocols_are_dismissed() {
         &[b'a'; 37],
     ];
     for bytes in strangers {
-        let mut socket = house.connect();
+        let mut socket = server.connect();
         socket.write_all(bytes).unwrap();
-        assert!(hostile::rest(&mut socket).is_empty());
+        assert!(hostile::read_to_end(&mut socket).is_empty());
     }
-    house.assert_serves();
-    let summary = house.close();
+    server.assert_serves();
+    let summary = server.close();
     assert_eq!((summary.dismissed, summary.completed, summary.failed), (4, 1, 0));
 }
 
@@ -46,20 +46,27 @@ fn oversized_datagrams_end_a_test_in_any_direction() {
         return;
     }
     for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
-        let house = House::open_with(ServerOptions { bind: localhost, ..on_loopback() });
-        let mut options = house.client_options(Protocol::Udp);
+        let server = TestServer::open_with(ServerOptions { bind: localhost, ..on_loopback() });
+        let mut options = server.client_options(Protocol::Udp);
         options.test.direction = direction;
         options.test.dont_fragment = true;
         options.test.block = Some(Bytes::new(65_507));
         options.test.amount = Amount::Time(Span::from_millis(20));
         let error = hostile::client(options).join().unwrap().unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains("do not fit the path's MTU whole: take"), "{direction:?}: {said}");
+        let received = error.to_string();
+        assert!(
+            received.contains("do not fit the path's MTU whole: take"),
+            "{direction:?}: {received}"
+        );
         // If both ends send, either may notice first.
         if direction != Direction::Both {
-            assert_eq!(said.contains(" failed: "), direction == Direction::Reverse, "{said}");
+            assert_eq!(
+                received.contains(" failed: "),
+                direction == Direction::Reverse,
+                "{received}"
+            );
         }
-        house.close();
+        server.close();
     }
 }
 
@@ -73,14 +80,14 @@ fn a_server_is_not_pinned_to_a_missing_cpu() {
 #[test]
 fn both_ends_of_every_stream_have_the_requested_algorithm() {
     for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
-        let house = House::open(patient());
-        let mut options = house.client_options(Protocol::Tcp);
+        let server = TestServer::open(long_timeouts());
+        let mut options = server.client_options(Protocol::Tcp);
         options.test.direction = direction;
         options.test.congestion = Some("reno".to_owned());
         let ended = hostile::client(options).join().unwrap().unwrap();
         let (here, there) = (ended.local_congestion.as_deref(), ended.remote_congestion.as_deref());
         assert_eq!((here, there), (Some("reno"), Some("reno")), "{direction:?}");
-        house.close();
+        server.close();
     }
 }
 
@@ -91,14 +98,14 @@ fn a_missing_algorithm_is_refused_where_it_matters() {
         (json!({"tcp": true, "time": 60, "congestion": "no-such", "reverse": true}), false),
         (json!({"tcp": true, "time": 60, "congestion": "no-such", "bidirectional": true}), false),
     ] {
-        let house = House::open(patient());
-        let mut raw = Raw::connect(&house);
-        raw.name();
+        let server = TestServer::open(long_timeouts());
+        let mut raw = RawClient::connect(&server);
+        raw.send_cookie();
         raw.send(test.to_string().as_bytes());
         raw.expect(State::CreateStreams);
-        raw.open_stream(&house);
+        raw.open_stream(&server);
         if test["bidirectional"] == true {
-            raw.open_stream(&house);
+            raw.open_stream(&server);
         }
         if serves {
             raw.expect(State::TestStart);
@@ -107,68 +114,68 @@ fn a_missing_algorithm_is_refused_where_it_matters() {
         } else {
             // iperf3's number for it.
             assert_eq!(
-                hostile::server_error(&hostile::rest(&mut raw.control)),
+                hostile::server_error(&hostile::read_to_end(&mut raw.control)),
                 Some(134),
                 "{test}"
             );
         }
-        house.close();
+        server.close();
     }
 }
 
 #[test]
 fn silence_ends_a_session_in_every_state() {
     in_every_state(|step| {
-        let house = House::open(quick());
-        let mut raw = Raw::connect(&house);
-        step.go_to(&mut raw, &house);
+        let server = TestServer::open(short_timeouts());
+        let mut raw = RawClient::connect(&server);
+        step.advance(&mut raw, &server);
         // The client sends nothing more, and keeps everything open.
-        let rest = hostile::rest(&mut raw.control);
-        let told = match step {
+        let rest = hostile::read_to_end(&mut raw.control);
+        let reported = match step {
             Step::Connected | Step::Displayed => None,
-            Step::Named => Some(114),
-            Step::Asked => Some(204),
+            Step::CookieSent => Some(114),
+            Step::ParametersSent => Some(204),
             Step::Running => Some(144),
             Step::Ended => Some(117),
         };
-        match told {
+        match reported {
             Some(code) => assert_eq!(hostile::server_error(&rest), Some(code), "{step:?}"),
             None if step == Step::Connected => assert!(rest.is_empty(), "{step:?}"),
             None => assert!(hostile::server_error(&rest).is_some(), "{step:?}: {rest:?}"),
         }
-        house.assert_serves();
-        house.assert_one_failure(step != Step::Connected, &format!("{step:?}"));
+        server.assert_serves();
+        server.assert_one_failure(step != Step::Connected, &format!("{step:?}"));
     });
 }
 
 #[test]
 fn death_ends_a_session_in_every_state() {
     in_every_state(|step| {
-        let house = House::open(Limits { sessions: 1, ..patient() });
-        let mut raw = Raw::connect(&house);
-        step.go_to(&mut raw, &house);
+        let server = TestServer::open(Limits { sessions: 1, ..long_timeouts() });
+        let mut raw = RawClient::connect(&server);
+        step.advance(&mut raw, &server);
         drop(raw);
         // The only session that is allowed is free again.
-        house.assert_serves();
+        server.assert_serves();
         // After the results nothing is left to lose.
         let fails = !matches!(step, Step::Connected | Step::Displayed);
-        house.assert_one_failure(fails, &format!("{step:?}"));
+        server.assert_one_failure(fails, &format!("{step:?}"));
     });
 }
 
 #[test]
 fn an_announced_length_of_two_gigabytes_is_refused_at_once() {
-    let house = House::open(patient());
+    let server = TestServer::open(long_timeouts());
     for message in ["parameters", "results"] {
-        let mut raw = Raw::connect(&house);
-        let step = if message == "parameters" { Step::Named } else { Step::Ended };
-        step.go_to(&mut raw, &house);
+        let mut raw = RawClient::connect(&server);
+        let step = if message == "parameters" { Step::CookieSent } else { Step::Ended };
+        step.advance(&mut raw, &server);
         raw.control.write_all(&0x7fff_ffff_u32.to_be_bytes()).unwrap();
         let code = if message == "parameters" { 114 } else { 117 };
-        let rest = hostile::rest(&mut raw.control);
+        let rest = hostile::read_to_end(&mut raw.control);
         assert_eq!(hostile::server_error(&rest), Some(code), "{message}");
     }
-    house.assert_serves();
+    server.assert_serves();
 }
 
 #[test]
@@ -177,9 +184,9 @@ fn absurd_parameters_are_refused_with_iperf3s_numbers() {
         streams: 16,
         rate: Some(Rate::from_bits_per_second(1_000_000_000)),
         duration: Some(Span::from_secs(60)),
-        ..patient()
+        ..long_timeouts()
     };
-    let house = House::open(limits);
+    let server = TestServer::open(limits);
     for (parameters, code) in [
         (r#"{"tcp":true,"time":-1}"#, 5),
         (r#"{"tcp":true,"time":61}"#, 5),
@@ -202,18 +209,18 @@ fn absurd_parameters_are_refused_with_iperf3s_numbers() {
         (r#"[[[[[[[["#, 114),
         ("\u{0}", 114),
     ] {
-        let mut raw = Raw::connect(&house);
-        raw.name();
+        let mut raw = RawClient::connect(&server);
+        raw.send_cookie();
         raw.send(parameters.as_bytes());
-        let rest = hostile::rest(&mut raw.control);
+        let rest = hostile::read_to_end(&mut raw.control);
         assert_eq!(hostile::server_error(&rest), Some(code), "{parameters}");
     }
-    house.assert_serves();
+    server.assert_serves();
 }
 
 #[test]
 fn each_absurd_result_is_ignored() {
-    let house = House::open(patient());
+    let server = TestServer::open(long_timeouts());
     for results in [
         json!({}),
         json!({"streams": [{"id": 1, "bytes": -7, "end_time": 1e300, "jitter": -1e300}]}),
@@ -221,97 +228,91 @@ fn each_absurd_result_is_ignored() {
         json!({"congestion_used": "\u{1b}[2J\u{1b}[31m", "sender_has_retransmits": 1e19}),
         json!({"streams": vec![json!({}); 20_000]}),
     ] {
-        let mut raw = Raw::connect(&house);
-        Step::Ended.go_to(&mut raw, &house);
+        let mut raw = RawClient::connect(&server);
+        Step::Ended.advance(&mut raw, &server);
         raw.send(results.to_string().as_bytes());
-        let told = raw.receive_json();
-        assert_eq!(told["streams"][0]["id"], json!(1), "{results}");
+        let reported = raw.receive_json();
+        assert_eq!(reported["streams"][0]["id"], json!(1), "{results}");
         raw.expect(State::DisplayResults);
-        raw.say(State::Done);
-        assert!(hostile::rest(&mut raw.control).is_empty());
+        raw.send_state(State::Done);
+        assert!(hostile::read_to_end(&mut raw.control).is_empty());
     }
-    let mut raw = Raw::connect(&house);
-    Step::Ended.go_to(&mut raw, &house);
+    let mut raw = RawClient::connect(&server);
+    Step::Ended.advance(&mut raw, &server);
     raw.send(br#"{"streams":"none"}"#);
-    assert_eq!(hostile::server_error(&hostile::rest(&mut raw.control)), Some(117));
-    let summary = house.close();
+    assert_eq!(hostile::server_error(&hostile::read_to_end(&mut raw.control)), Some(117));
+    let summary = server.close();
     assert_eq!((summary.completed, summary.failed), (5, 1));
 }
 
 #[test]
-fn a_thousand_silent_connections_disturb_nobody() {
+fn a_thousand_silent_connections_block_no_other_client() {
     hostile::allow_files(4096);
-    let house = House::open(Limits { unnamed: 100, ..patient() });
-    let mut silent: Vec<TcpStream> = (0..500).map(|_| house.connect()).collect();
-    let server = house.address();
+    let server = TestServer::open(Limits { pending: 100, ..long_timeouts() });
+    let mut silent: Vec<TcpStream> = (0..500).map(|_| server.connect()).collect();
+    let address = server.address();
     let more = std::thread::spawn(move || -> Vec<TcpStream> {
-        (0..500).map(|_| TcpStream::connect(server).unwrap()).collect()
+        (0..500).map(|_| TcpStream::connect(address).unwrap()).collect()
     });
     // While they connect.
-    house.assert_serves();
+    server.assert_serves();
     silent.extend(more.join().unwrap());
-    house.assert_serves();
+    server.assert_serves();
     // All but the newest were closed, without a message.
     let mut oldest = silent.swap_remove(0);
-    assert!(hostile::rest(&mut oldest).is_empty());
-    let summary = house.close();
+    assert!(hostile::read_to_end(&mut oldest).is_empty());
+    let summary = server.close();
     assert_eq!(summary.completed, 2);
     assert!(summary.dismissed >= 900, "{summary:?}");
 }
 
 #[test]
-fn a_test_above_the_limit_is_told_to_come_again() {
-    let house = House::open(Limits { sessions: 2, ..patient() });
-    let mut first = Raw::connect(&house);
-    Step::Running.go_to(&mut first, &house);
-    let mut second = Raw::connect(&house);
-    Step::Asked.go_to(&mut second, &house);
-    let mut third = Raw::connect(&house);
+fn a_test_above_the_limit_is_refused_as_busy() {
+    let server = TestServer::open(Limits { sessions: 2, ..long_timeouts() });
+    let mut first = RawClient::connect(&server);
+    Step::Running.advance(&mut first, &server);
+    let mut second = RawClient::connect(&server);
+    Step::ParametersSent.advance(&mut second, &server);
+    let mut third = RawClient::connect(&server);
     third.control.write_all(third.cookie.as_bytes()).unwrap();
-    assert_eq!(hostile::rest(&mut third.control), [State::AccessDenied.byte()]);
+    assert_eq!(hostile::read_to_end(&mut third.control), [State::AccessDenied.byte()]);
     // Running tests do not notice.
-    first.say(State::TestEnd);
+    first.send_state(State::TestEnd);
     first.expect(State::ExchangeResults);
     drop(second);
-    house.assert_serves();
-    assert!(house.close().busy >= 1);
+    server.assert_serves();
+    assert!(server.close().busy >= 1);
 }
 
 #[test]
-fn clients_that_send_only_a_cookie_keep_nobody_out() {
-    let house = House::open(Limits { sessions: 1, unnamed: 20, ..patient() });
-    let mut named: Vec<Raw> = (0..60)
-        .map(|_| {
-            let mut raw = Raw::connect(&house);
-            raw.name();
-            raw
-        })
-        .collect();
-    house.assert_serves();
+fn clients_that_send_only_a_cookie_block_no_other() {
+    let server = TestServer::open(Limits { sessions: 1, pending: 20, ..long_timeouts() });
+    let mut silent = server.silent_clients(60);
+    server.assert_serves();
     // All but the newest were disconnected.
-    assert!(hostile::rest(&mut named[0].control).is_empty());
-    drop(named);
-    let summary = house.close();
+    assert!(hostile::read_to_end(&mut silent[0].control).is_empty());
+    drop(silent);
+    let summary = server.close();
     assert_eq!((summary.completed, summary.failed), (1, 0));
 }
 
 #[test]
-fn a_surplus_stream_is_refused_and_keeps_nobody_out() {
-    let house = House::open(patient());
-    let mut raw = Raw::connect(&house);
-    Step::Running.go_to(&mut raw, &house);
-    let mut uninvited = house.connect();
+fn a_surplus_stream_is_refused_and_blocks_no_other_client() {
+    let server = TestServer::open(long_timeouts());
+    let mut raw = RawClient::connect(&server);
+    Step::Running.advance(&mut raw, &server);
+    let mut uninvited = server.connect();
     uninvited.write_all(raw.cookie.as_bytes()).unwrap();
-    assert_eq!(hostile::rest(&mut uninvited), [State::AccessDenied.byte()]);
+    assert_eq!(hostile::read_to_end(&mut uninvited), [State::AccessDenied.byte()]);
     raw.finish();
 }
 
 #[test]
 fn two_clients_from_one_address_run_at_once() {
-    let house = House::open(patient());
+    let server = TestServer::open(long_timeouts());
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
-            let mut options = house.client_options(protocol);
+            let mut options = server.client_options(protocol);
             options.test.direction = direction;
             options.test.streams = 3;
             options.test.amount = Amount::Time(Span::from_millis(300));
@@ -337,24 +338,24 @@ fn two_clients_from_one_address_run_at_once() {
             }
         }
     }
-    assert_eq!(house.close().completed, 18);
+    assert_eq!(server.close().completed, 18);
 }
 
 #[test]
 fn a_second_hello_makes_no_second_stream() {
-    let house = House::open(patient());
-    let mut raw = Raw::connect(&house);
-    raw.name();
+    let server = TestServer::open(long_timeouts());
+    let mut raw = RawClient::connect(&server);
+    raw.send_cookie();
     raw.send(br#"{"udp":true,"time":1,"parallel":2,"len":1000}"#);
     raw.expect(State::CreateStreams);
-    let first = hostile::datagrams(&house);
+    let first = hostile::datagrams(&server);
     let mut answer = [0; 16];
     for _ in 0..2 {
         first.send(&hostile::HELLO).unwrap();
         // It is answered again: the first answer may have been lost.
         assert_eq!(first.recv(&mut answer).unwrap(), 4);
     }
-    let second = hostile::datagrams(&house);
+    let second = hostile::datagrams(&server);
     second.send(&hostile::HELLO).unwrap();
     assert_eq!(second.recv(&mut answer).unwrap(), 4);
     raw.expect(State::TestStart);
@@ -364,12 +365,12 @@ fn a_second_hello_makes_no_second_stream() {
 
 #[test]
 fn an_unexpected_hello_is_not_answered_and_does_no_harm() {
-    let house = House::open(patient());
-    let stranger = hostile::datagrams(&house);
+    let server = TestServer::open(long_timeouts());
+    let stranger = hostile::datagrams(&server);
     for bytes in [&hostile::HELLO[..], &[], &[0; 4], &[0xff; 60_000]] {
         stranger.send(bytes).unwrap();
     }
-    let mut options = house.client_options(Protocol::Udp);
+    let mut options = server.client_options(Protocol::Udp);
     options.test.amount = Amount::Time(Span::from_millis(100));
     hostile::client(options).join().unwrap().unwrap();
     stranger.set_nonblocking(true).unwrap();
@@ -378,18 +379,18 @@ fn an_unexpected_hello_is_not_answered_and_does_no_harm() {
 
 #[test]
 fn probes_with_the_token_are_echoed() {
-    let house = House::open(patient());
-    let mut raw = Raw::connect(&house);
-    raw.name();
+    let server = TestServer::open(long_timeouts());
+    let mut raw = RawClient::connect(&server);
+    raw.send_cookie();
     raw.send(br#"{"tcp":true,"time":1,"weir":{}}"#);
     raw.expect(State::WeirOffer);
     let offer = raw.receive_json();
-    assert_eq!(offer["echo"]["port"], json!(house.address().port()));
+    assert_eq!(offer["echo"]["port"], json!(server.address().port()));
     let token = offer["echo"]["token"].as_str().unwrap().parse().unwrap();
     let echo = |token, sequence| {
         perf::observe::echo::Echo { token, sequence, sent_at: units::Time::ZERO }.encode()
     };
-    let socket = hostile::datagrams(&house);
+    let socket = hostile::datagrams(&server);
     socket.send(&echo(perf::observe::echo::Token::random(), 1)).unwrap();
     socket.send(&echo(token, 2)).unwrap();
     let mut back = [0; 100];
@@ -399,46 +400,46 @@ fn probes_with_the_token_are_echoed() {
 
 #[test]
 fn a_call_to_stop_ends_running_tests_with_a_message() {
-    let house = House::open(patient());
-    let mut running = Raw::connect(&house);
-    Step::Running.go_to(&mut running, &house);
-    let mut opening = Raw::connect(&house);
-    Step::Asked.go_to(&mut opening, &house);
-    house.stop.call();
+    let server = TestServer::open(long_timeouts());
+    let mut running = RawClient::connect(&server);
+    Step::Running.advance(&mut running, &server);
+    let mut opening = RawClient::connect(&server);
+    Step::ParametersSent.advance(&mut opening, &server);
+    server.stop.call();
     for raw in [&mut running, &mut opening] {
-        assert_eq!(hostile::rest(&mut raw.control), [State::ServerTerminate.byte()]);
+        assert_eq!(hostile::read_to_end(&mut raw.control), [State::ServerTerminate.byte()]);
     }
-    let summary = house.close();
+    let summary = server.close();
     assert_eq!((summary.completed, summary.failed), (0, 2));
 }
 
 #[test]
 fn a_client_above_the_rate_is_stopped() {
-    let limits = Limits { rate: Some(Rate::from_bits_per_second(1_000_000)), ..patient() };
-    let house = House::open(limits);
-    let mut options = house.client_options(Protocol::Tcp);
+    let limits = Limits { rate: Some(Rate::from_bits_per_second(1_000_000)), ..long_timeouts() };
+    let server = TestServer::open(limits);
+    let mut options = server.client_options(Protocol::Tcp);
     options.test.amount = Amount::Time(Span::from_secs(30));
     let error = hostile::client(options).join().unwrap().unwrap_err();
     assert!(error.to_string().contains("limit") || error.to_string().contains("rate"), "{error}");
-    assert_eq!(house.close().failed, 1);
+    assert_eq!(server.close().failed, 1);
 }
 
 #[test]
 fn a_one_off_server_ends_after_one_test() {
-    let house = House::open_with(ServerOptions { one_off: true, ..on_loopback() });
+    let server = TestServer::open_with(ServerOptions { one_off: true, ..on_loopback() });
     // A connection without a test does not count.
-    let mut stranger = house.connect();
+    let mut stranger = server.connect();
     stranger.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    assert!(hostile::rest(&mut stranger).is_empty());
-    house.assert_serves();
-    assert_eq!(house.wait().completed, 1);
+    assert!(hostile::read_to_end(&mut stranger).is_empty());
+    server.assert_serves();
+    assert_eq!(server.wait().completed, 1);
 }
 
 #[test]
 fn a_server_without_clients_ends() {
     let idle_timeout = Some(Duration::from_millis(100));
-    let house = House::open_with(ServerOptions { idle_timeout, ..on_loopback() });
-    assert_eq!(house.wait().completed, 0);
+    let server = TestServer::open_with(ServerOptions { idle_timeout, ..on_loopback() });
+    assert_eq!(server.wait().completed, 0);
 }
 
 #[test]
@@ -465,37 +466,43 @@ fn in_every_state(check: impl Fn(Step) + Sync) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Connected,
-    Named,
-    Asked,
+    CookieSent,
+    ParametersSent,
     Running,
     Ended,
     Displayed,
 }
 
 impl Step {
-    const ALL: [Self; 6] =
-        [Self::Connected, Self::Named, Self::Asked, Self::Running, Self::Ended, Self::Displayed];
+    const ALL: [Self; 6] = [
+        Self::Connected,
+        Self::CookieSent,
+        Self::ParametersSent,
+        Self::Running,
+        Self::Ended,
+        Self::Displayed,
+    ];
 
-    fn go_to(self, raw: &mut Raw, house: &House) {
+    fn advance(self, raw: &mut RawClient, server: &TestServer) {
         if self == Self::Connected {
             return;
         }
-        raw.name();
-        if self == Self::Named {
+        raw.send_cookie();
+        if self == Self::CookieSent {
             return;
         }
         raw.send(br#"{"tcp":true,"time":30,"parallel":1,"len":1000}"#);
         raw.expect(State::CreateStreams);
-        if self == Self::Asked {
+        if self == Self::ParametersSent {
             return;
         }
-        raw.open_stream(house);
+        raw.open_stream(server);
         raw.expect(State::TestStart);
         raw.expect(State::TestRunning);
         if self == Self::Running {
             return;
         }
-        raw.say(State::TestEnd);
+        raw.send_state(State::TestEnd);
         raw.expect(State::ExchangeResults);
         if self == Self::Ended {
             return;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod world;
+mod testbed;
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{Read, Write};
@@ -13,16 +13,16 @@ use nix::sys::socket::{setsockopt, sockopt};
 use port::{
     PacketOptions, PacketPort, Port, PortCounters, PortError, SuperPackets, TapKind, TapPort,
 };
-use world::{Forwarder, Namespace, World};
+use testbed::{Forwarder, Namespace, Testbed};
 
 #[test]
 fn tcp_over_ipv4_and_ipv6_arrives_intact() {
-    let Some(world) = World::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let addresses = ["10.9.0.2:5000", "[fd09::2]:5000"];
     let ways = [SuperPackets::Queue, SuperPackets::Ring];
     for (address, way) in addresses.iter().flat_map(|address| ways.map(|way| (address, way))) {
-        let forwarder = Forwarder::start(world.middle.run(move || packet_ports_with(way)));
-        exchange(&world.left, &world.right, address);
+        let forwarder = Forwarder::start(testbed.middle.run(move || packet_ports_with(way)));
+        exchange(&testbed.left, &testbed.right, address);
         let [left, right] = forwarder.stop();
         for counters in [left, right] {
             assert!(counters.super_packets > 0, "no super-packet came: {counters:?}");
@@ -38,10 +38,10 @@ fn tcp_over_ipv4_and_ipv6_arrives_intact() {
 
 #[test]
 fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
-    let Some(world) = World::new() else { return };
-    for (number, host) in [(1, &world.left), (2, &world.right)] {
-        let made =
-            host.run(|| world::try_command("ip", "link add link eth0 name eth0.5 type vlan id 5"));
+    let Some(testbed) = Testbed::new() else { return };
+    for (number, host) in [(1, &testbed.left), (2, &testbed.right)] {
+        let made = host
+            .run(|| testbed::try_command("ip", "link add link eth0 name eth0.5 type vlan id 5"));
         if !made {
             eprintln!("SKIPPED: this kernel has no VLAN interfaces (CONFIG_VLAN_8021Q)");
             return;
@@ -49,8 +49,8 @@ fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
         host.ip(&format!("address add 10.5.0.{number}/24 dev eth0.5"));
         host.ip("link set eth0.5 up");
     }
-    let forwarder = Forwarder::start(world.middle.run(packet_ports));
-    exchange(&world.left, &world.right, "10.5.0.2:5000");
+    let forwarder = Forwarder::start(testbed.middle.run(packet_ports));
+    exchange(&testbed.left, &testbed.right, "10.5.0.2:5000");
     let [left, right] = forwarder.stop();
     assert!(left.tags_inserted > 0 && right.tags_inserted > 0);
     assert!(left.super_packets > 0);
@@ -58,11 +58,11 @@ fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
 
 #[test]
 fn udp_with_segmentation_offload_arrives_datagram_by_datagram() {
-    let Some(world) = World::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     for (from, to) in [("10.9.0.1:0", "10.9.0.2:6000"), ("[fd09::1]:0", "[fd09::2]:6000")] {
-        let forwarder = Forwarder::start(world.middle.run(packet_ports));
-        let receiver = world.right.run(move || UdpSocket::bind(to).unwrap());
-        let sender = world.left.run(move || UdpSocket::bind(from).unwrap());
+        let forwarder = Forwarder::start(testbed.middle.run(packet_ports));
+        let receiver = testbed.right.run(move || UdpSocket::bind(to).unwrap());
+        let sender = testbed.left.run(move || UdpSocket::bind(from).unwrap());
         send_datagrams(&sender, &receiver, to);
         let [left, _] = forwarder.stop();
         assert!(left.super_packets >= ROUNDS as u64, "no super-packet came: {left:?}");
@@ -108,21 +108,22 @@ fn tap_and_tun_devices_carry_tcp_and_udp() {
 
 #[test]
 fn a_port_that_cannot_be_opened_reports_the_reason() {
-    let Some(world) = World::new() else { return };
-    let error = world.middle.run(|| PacketPort::open("lefd")).unwrap_err();
+    let Some(testbed) = Testbed::new() else { return };
+    let error = testbed.middle.run(|| PacketPort::open("lefd")).unwrap_err();
     assert!(
         matches!(&error, PortError::NoSuchInterface { nearest: Some(near), .. } if near == "left")
     );
     assert_eq!(error.to_string(), "there is no interface \"lefd\"; did you mean \"left\"?");
-    let error = world.middle.run(|| PacketPort::open("a name that no interface has")).unwrap_err();
+    let error =
+        testbed.middle.run(|| PacketPort::open("a name that no interface has")).unwrap_err();
     assert!(matches!(error, PortError::NoSuchInterface { nearest: None, .. }));
 }
 
 #[test]
 fn an_interface_that_goes_away_is_an_error() {
-    let Some(world) = World::new() else { return };
-    let mut port = world.middle.run(|| PacketPort::open("left")).unwrap();
-    world.middle.ip("link delete left");
+    let Some(testbed) = Testbed::new() else { return };
+    let mut port = testbed.middle.run(|| PacketPort::open("left")).unwrap();
+    testbed.middle.ip("link delete left");
     let mut batch = Vec::new();
     let error = (0..100_000).find_map(|_| port.receive(&mut batch, 64).err()).unwrap();
     assert!(matches!(error, PortError::InterfaceDown { name } if name == "left"));
@@ -132,8 +133,8 @@ fn an_interface_that_goes_away_is_an_error() {
 
 #[test]
 fn frames_beyond_the_mtu_are_refused_and_counted() {
-    let Some(world) = World::new() else { return };
-    let mut port = world.middle.run(|| PacketPort::open("left")).unwrap();
+    let Some(testbed) = Testbed::new() else { return };
+    let mut port = testbed.middle.run(|| PacketPort::open("left")).unwrap();
     assert_eq!(port.mtu(), units::Bytes::new(1500));
     let frames: Vec<_> = [1514, 1515, 60, 1518]
         .map(|len| port::Frame::from_bytes(&vec![0; len], units::Time::ZERO))

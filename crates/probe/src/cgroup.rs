@@ -2,7 +2,7 @@
 //! mounted (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpuacct.rst,
 //! scheduler/sched-bwc.rst).
 
-mod place;
+mod paths;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::ProbeError;
 use crate::clock;
 use crate::error::read_text;
 
-pub use place::Place;
+pub use paths::CgroupPaths;
 
 /// The groups of a process, from its own up to the outermost visible one. A limit at any of them
 /// applies.
@@ -60,17 +60,17 @@ pub struct Throttling {
 
 impl CgroupSnapshot {
     pub fn own() -> Result<Self, ProbeError> {
-        Self::at(&Place::own()?)
+        Self::at(&CgroupPaths::own()?)
     }
 
     pub fn of(pid: u32) -> Result<Self, ProbeError> {
-        Self::at(&Place::of(pid)?)
+        Self::at(&CgroupPaths::of(pid)?)
     }
 
-    /// Reads the groups found by [`Place`].
-    pub fn at(place: &Place) -> Result<Self, ProbeError> {
-        let mut snapshot = Self { used: place.used()?, ..Self::default() };
-        for (path, version) in place.levels() {
+    /// Reads the groups found by [`CgroupPaths`].
+    pub fn at(paths: &CgroupPaths) -> Result<Self, ProbeError> {
+        let mut snapshot = Self { used: paths.used()?, ..Self::default() };
+        for (path, version) in paths.levels() {
             // A group that was removed meanwhile has no figures.
             if let Some(stat) = optional(&path.join("cpu.stat"))? {
                 snapshot.levels.push(Level {

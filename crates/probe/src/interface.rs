@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State, Stats64};
-use netlink_sys::protocols::NETLINK_ROUTE;
 use units::{Bytes, Rate, Span, Time};
 
+use crate::netlink::RouteDump;
 use crate::{ProbeError, clock, netlink};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,24 +62,14 @@ pub struct Direction {
 
 impl InterfaceSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
-        let mut snapshot = Self::default();
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        netlink::dump(NETLINK_ROUTE, ASKED, request, |answer| snapshot.add(answer))?;
+        let mut snapshot: Self = netlink::read_dump()?;
         snapshot.taken = clock::now();
         Ok(snapshot)
     }
 
     /// One datagram of the kernel's answer.
     pub fn parse(datagram: &[u8]) -> Result<Self, ProbeError> {
-        let mut snapshot = Self::default();
-        netlink::parse(datagram, ASKED, |answer| snapshot.add(answer))?;
-        Ok(snapshot)
-    }
-
-    fn add(&mut self, answer: RouteNetlinkMessage) {
-        if let RouteNetlinkMessage::NewLink(message) = answer {
-            self.interfaces.extend(Interface::of(message));
-        }
+        netlink::parse_dump(datagram)
     }
 
     pub fn get(&self, name: &str) -> Result<&Interface, ProbeError> {
@@ -110,6 +100,20 @@ impl InterfaceSnapshot {
                         .then(|| (name.clone(), now.counters.since(&before.counters)))
                 })
                 .collect(),
+        }
+    }
+}
+
+impl RouteDump for InterfaceSnapshot {
+    const WHAT: &str = "interfaces (RTM_GETLINK)";
+
+    fn request() -> RouteNetlinkMessage {
+        RouteNetlinkMessage::GetLink(LinkMessage::default())
+    }
+
+    fn add(&mut self, answer: RouteNetlinkMessage) {
+        if let RouteNetlinkMessage::NewLink(message) = answer {
+            self.interfaces.extend(Interface::of(message));
         }
     }
 }
@@ -215,8 +219,6 @@ impl From<State> for OperationalState {
         }
     }
 }
-
-const ASKED: &str = "interfaces (RTM_GETLINK)";
 
 #[cfg(test)]
 mod tests {

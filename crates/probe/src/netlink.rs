@@ -5,9 +5,34 @@ use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
     NetlinkPayload, NetlinkSerializable,
 };
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
 use crate::ProbeError;
+
+/// A snapshot that one rtnetlink dump fills.
+pub(crate) trait RouteDump: Default {
+    /// The request, for errors.
+    const WHAT: &str;
+
+    fn request() -> RouteNetlinkMessage;
+
+    fn add(&mut self, answer: RouteNetlinkMessage);
+}
+
+pub(crate) fn read_dump<S: RouteDump>() -> Result<S, ProbeError> {
+    let mut snapshot = S::default();
+    dump(NETLINK_ROUTE, S::WHAT, S::request(), |answer| snapshot.add(answer))?;
+    Ok(snapshot)
+}
+
+/// One datagram of a dump's answer.
+pub(crate) fn parse_dump<S: RouteDump>(datagram: &[u8]) -> Result<S, ProbeError> {
+    let mut snapshot = S::default();
+    parse(datagram, S::WHAT, |answer| snapshot.add(answer))?;
+    Ok(snapshot)
+}
 
 /// Requests a dump and passes each answer to `each`.
 pub(crate) fn dump<M>(

@@ -3,9 +3,9 @@
 use netlink_packet_core::Nla as _;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
-use netlink_sys::protocols::NETLINK_ROUTE;
 use units::{Bytes, Span, Time};
 
+use crate::netlink::RouteDump;
 use crate::{ProbeError, clock, netlink};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -54,24 +54,14 @@ pub struct QdiscCounters {
 
 impl QdiscSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
-        let mut snapshot = Self::default();
-        let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-        netlink::dump(NETLINK_ROUTE, ASKED, request, |answer| snapshot.add(answer))?;
+        let mut snapshot: Self = netlink::read_dump()?;
         snapshot.taken = clock::now();
         Ok(snapshot)
     }
 
     /// One datagram of the kernel's answer.
     pub fn parse(datagram: &[u8]) -> Result<Self, ProbeError> {
-        let mut snapshot = Self::default();
-        netlink::parse(datagram, ASKED, |answer| snapshot.add(answer))?;
-        Ok(snapshot)
-    }
-
-    fn add(&mut self, answer: RouteNetlinkMessage) {
-        if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer {
-            self.qdiscs.extend(Qdisc::of(message));
-        }
+        netlink::parse_dump(datagram)
     }
 
     pub fn on(&self, interface: u32) -> impl Iterator<Item = &Qdisc> {
@@ -94,6 +84,20 @@ impl QdiscSnapshot {
                     Some(Qdisc { counters: now.counters.since(&before.counters), ..now.clone() })
                 })
                 .collect(),
+        }
+    }
+}
+
+impl RouteDump for QdiscSnapshot {
+    const WHAT: &str = "queues (RTM_GETQDISC)";
+
+    fn request() -> RouteNetlinkMessage {
+        RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default())
+    }
+
+    fn add(&mut self, answer: RouteNetlinkMessage) {
+        if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer {
+            self.qdiscs.extend(Qdisc::of(message));
         }
     }
 }
@@ -190,8 +194,6 @@ impl std::fmt::Display for Handle {
 
 /// include/uapi/linux/gen_stats.h, TCA_STATS_PKT64.
 const STATS_PKT64: u16 = 8;
-
-const ASKED: &str = "queues (RTM_GETQDISC)";
 
 #[cfg(test)]
 mod tests {

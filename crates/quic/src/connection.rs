@@ -321,7 +321,7 @@ impl Connection {
         if stream.may_grow()
             && let Some(limit) = stream.granted.raise(self.stream_window)
         {
-            self.tell(Record::Stream(id, limit));
+            self.queue_record(Record::Stream(id, limit));
         }
         self.raise();
         self.weigh();
@@ -440,7 +440,7 @@ impl Connection {
             && !std::mem::replace(&mut stream.said_final, true)
         {
             let size = stream.allowed.used();
-            self.tell(Record::Final(id, size));
+            self.queue_record(Record::Final(id, size));
         }
     }
 

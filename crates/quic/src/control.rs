@@ -188,7 +188,7 @@ impl Control {
         if !is_ack_eliciting || bytes > self.path.mtu.into() && is_size_probe {
             return;
         }
-        self.tell();
+        self.report_pending();
         let epoch = self.epoch;
         let path = &mut self.path;
         if path.flight.inflight() == 0
@@ -214,7 +214,7 @@ impl Control {
             return None;
         }
         if self.path.pending.is_some_and(|pending| pending.arrived != now) {
-            self.tell();
+            self.report_pending();
         }
         let path = &mut self.path;
         let at = path.acknowledged_at(now, frame);
@@ -240,7 +240,7 @@ impl Control {
     pub(crate) fn on_lost(&mut self, bytes: u64, persistent: bool) {
         let now = self.arrived;
         if self.path.pending.is_some_and(|pending| pending.arrived != now) {
-            self.tell();
+            self.report_pending();
         }
         let path = &mut self.path;
         let Some(largest) = path.flight.on_lost(bytes) else { return };
@@ -270,11 +270,11 @@ impl Control {
     }
 
     /// Reports all pending events to the algorithm.
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn report_pending(&mut self) {
         let epoch = self.epoch;
         let Some(pending) = self.path.pending.take() else { return };
         if let Some(loss) = pending.loss {
-            self.path.tell_loss(epoch, pending.at, loss);
+            self.path.report_loss(epoch, pending.at, loss);
         }
         let Some(sample) = self.path.flight.take_sample(self.path.app_limited) else {
             return;
@@ -327,7 +327,7 @@ impl Control {
     /// Packets counted as lost arrived late. If all losses of an event did, the algorithm undoes
     /// its reaction.
     fn undo(&mut self, not_lost: u64) {
-        self.tell();
+        self.report_pending();
         let path = &mut self.path;
         let at = time(self.epoch, path.clock.unwrap_or(self.now));
         path.lost_in_recovery = path.lost_in_recovery.saturating_sub(not_lost);
@@ -391,7 +391,7 @@ impl Control {
     /// next packets. `owes`: data has arrived since this end last sent a packet.
     pub(crate) fn open_gate(&mut self, now: Instant, owes: bool) -> usize {
         self.at(now, now);
-        self.tell();
+        self.report_pending();
         let packet = u64::from(self.path.mtu);
         let room = self.window().saturating_sub(self.path.flight.inflight());
         let allowed = room.min(self.path.pacer.allowance(now, packet));
@@ -612,19 +612,19 @@ impl PathControl {
         Some(shown)
     }
 
-    fn tell_loss(&mut self, epoch: Instant, now: Instant, loss: PendingLoss) {
+    fn report_loss(&mut self, epoch: Instant, now: Instant, loss: PendingLoss) {
         let time = time(epoch, now);
         let inflight = Bytes::new(self.flight.inflight() + loss.bytes);
         let Some(algorithm) = self.algorithm.as_mut() else { return };
         let within = self.recovery_until.is_some_and(|until| loss.largest <= until);
-        let told = cc::Loss {
+        let reported = cc::Loss {
             now: time,
             lost: Bytes::new(loss.bytes),
             inflight,
             repeated: loss.persistent && self.recovery_until.is_some(),
         };
         if loss.persistent {
-            algorithm.on_timeout(&told);
+            algorithm.on_timeout(&reported);
             self.recovery_until = None;
         } else if self.recovery_until.is_some() && algorithm.reduction() == Reduction::Own {
             // If each round trip loses packets, BBR would enter one recovery after another and
@@ -635,7 +635,7 @@ impl PathControl {
                 algorithm.on_recovered(time);
                 self.lost_in_recovery = loss.bytes;
             }
-            algorithm.on_loss(&told);
+            algorithm.on_loss(&reported);
             self.recovery_until = Some(self.newest_sent);
         }
     }

@@ -358,11 +358,11 @@ impl Endpoint {
     fn after_transmit(&mut self, key: Key) {
         let Some(connection) = self.get(key) else { return };
         let deadline = connection.deadline();
-        let mut told = VecDeque::new();
+        let mut reported = VecDeque::new();
         while let Some(event) = connection.next_event() {
-            told.push_back((key, event));
+            reported.push_back((key, event));
         }
-        self.events.append(&mut told);
+        self.events.append(&mut reported);
         self.set_deadline(key, deadline);
     }
 

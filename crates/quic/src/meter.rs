@@ -91,20 +91,20 @@ mod tests {
 
     #[test]
     fn charges_add_up_and_the_mark_is_reported() {
-        let told = Arc::new(AtomicU64::new(0));
-        let teller = Arc::clone(&told);
+        let reported = Arc::new(AtomicU64::new(0));
+        let reporter = Arc::clone(&reported);
         let meter = Arc::new(Meter::new(100, move || {
-            teller.fetch_add(1, Ordering::Relaxed);
+            reporter.fetch_add(1, Ordering::Relaxed);
         }));
-        let told = || told.load(Ordering::Relaxed);
+        let reported = || reported.load(Ordering::Relaxed);
         let mut one = Charge::new(&meter, 60);
         let two = Charge::new(&meter, 40);
-        assert_eq!((meter.held(), told()), (100, 0));
+        assert_eq!((meter.held(), reported()), (100, 0));
         one.set(61);
-        assert_eq!((meter.held(), told()), (101, 1));
+        assert_eq!((meter.held(), reported()), (101, 1));
         one.set(61);
         one.set(20);
-        assert_eq!((meter.held(), told()), (60, 1));
+        assert_eq!((meter.held(), reported()), (60, 1));
         drop(two);
         assert_eq!((meter.held(), one.bytes()), (20, 20));
         drop(one);

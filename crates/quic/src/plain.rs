@@ -63,7 +63,7 @@ impl Plain {
         let (config, seed) = self.endpoint_config(&settings);
         let token_key = Arc::new(PlainSecret(self.draw()));
         let mut server = quinn_proto::ServerConfig::new(self.crypto.clone(), token_key);
-        server.time_source(Arc::new(Standstill));
+        server.time_source(Arc::new(FixedClock));
         Endpoint::new(config, Some(server), settings, true, Some(seed))
     }
 
@@ -318,9 +318,9 @@ fn connection_id(drawn: Word) -> ConnectionId {
 }
 
 /// A fixed clock, so that tokens never expire: the time of day would make two runs differ.
-struct Standstill;
+struct FixedClock;
 
-impl TimeSource for Standstill {
+impl TimeSource for FixedClock {
     fn now(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH
     }

@@ -7,7 +7,7 @@ mod world;
 use std::collections::BTreeMap;
 use units::{Span, Time};
 use world::{
-    CLIENT, Change, Path, SERVER, Transfer, Windows, World, millis, packet, seconds, settings,
+    CLIENT, Change, PathConfig, SERVER, Transfer, Windows, World, millis, packet, seconds, settings,
 };
 
 const BULK: Transfer = Transfer { up: 1 << 40, down: 0, reset_after: None, stop_after: None };
@@ -15,8 +15,9 @@ const BULK: Transfer = Transfer { up: 1 << 40, down: 0, reset_after: None, stop_
 #[test]
 fn one_seed_gives_one_hash_of_all_packets() {
     let run = |seed| {
-        let path =
-            Path::new("50mbit", "20ms", "droptail:100p").loss("1%").jitter("3ms,uniform,reorder");
+        let path = PathConfig::new("50mbit", "20ms", "droptail:100p")
+            .loss("1%")
+            .jitter("3ms,uniform,reorder");
         let mut world = World::new(seed, settings("tcpa"), &path);
         world.transfer(CLIENT, Transfer { up: 3_000_000, down: 1_000_000, ..Transfer::default() });
         assert!(world.run_to_the_end(seconds(60)), "{:?}", world.lost());
@@ -33,7 +34,7 @@ fn one_seed_gives_one_hash_of_all_packets() {
 fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
     for (rate, bits) in [("1mbit", 1_000_000), ("20mbit", 20_000_000), ("300mbit", 300_000_000)] {
         for slack in [Span::ZERO, Span::from_micros(800)] {
-            let path = Path::new("1gbit", "20ms", "droptail:1000p");
+            let path = PathConfig::new("1gbit", "20ms", "droptail:1000p");
             let mut world = World::new(5, settings(&format!("fixed {rate}")), &path);
             world.transfer(CLIENT, BULK);
             world.run_until(seconds(2));
@@ -59,7 +60,7 @@ fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
 /// The server's return path is full, and the server has nothing else to send.
 #[test]
 fn a_full_window_delays_no_acknowledgement() {
-    let path = Path::new("50mbit", "20ms", "droptail:200p");
+    let path = PathConfig::new("50mbit", "20ms", "droptail:200p");
     let mut world = World::of(3, [settings("tcpa"), settings("fixed 100kbit")], &path);
     world.transfer(CLIENT, Transfer { up: 1 << 40, down: 60_000, ..Transfer::default() });
     world.run_until(seconds(10));
@@ -74,7 +75,7 @@ fn a_full_window_delays_no_acknowledgement() {
 /// that.
 #[test]
 fn acknowledgements_behind_data_leave_with_the_next_packet() {
-    let path = Path::new("20mbit", "20ms", "droptail:500KB");
+    let path = PathConfig::new("20mbit", "20ms", "droptail:500KB");
     let mut world = World::of(3, [settings("tcpa"), settings("fixed 2mbit")], &path);
     world.transfer(CLIENT, Transfer { down: 1 << 40, ..BULK });
     world.run_until(seconds(5));
@@ -87,11 +88,11 @@ fn acknowledgements_behind_data_leave_with_the_next_packet() {
 #[test]
 fn probes_pass_a_full_window() {
     for congestion in ["fixed 20mbit", "tcpa", "bbr", "cubic"] {
-        let open = Path::new("20mbit", "20ms", "droptail:100p");
+        let open = PathConfig::new("20mbit", "20ms", "droptail:100p");
         let mut world = World::new(3, settings(congestion), &open);
         world.transfer(CLIENT, BULK);
-        world.change_at(seconds(2), Change::Path(Box::new(open.clone().loss("100%"))));
-        world.change_at(seconds(5), Change::Path(Box::new(open)));
+        world.change_at(seconds(2), Change::PathConfig(Box::new(open.clone().loss("100%"))));
+        world.change_at(seconds(5), Change::PathConfig(Box::new(open)));
         // By now all data that the window allows has left.
         world.run_until(millis(3000));
         let before = world.ways[CLIENT].sent.datagrams;
@@ -112,7 +113,7 @@ fn probes_pass_a_full_window() {
 fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
     for (loss, queue) in [("5%", "droptail:1000p"), ("0%", "droptail:20p"), ("2%", "droptail:40p")]
     {
-        let path = Path::new("40mbit", "30ms", queue).loss(loss);
+        let path = PathConfig::new("40mbit", "30ms", queue).loss(loss);
         // Use one packet size: a lost size probe is in neither sum.
         let settings = quic::Settings { largest_packet: 1200, ..settings("bbr") };
         let mut world = World::new(9, settings, &path);
@@ -120,12 +121,13 @@ fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
         assert!(world.run_to_the_end(seconds(120)), "{:?}", world.lost());
         world.run_for(Span::from_secs(2));
         let dropped = world.ways[CLIENT].sent.bulk - world.ways[CLIENT].arrived.bulk;
-        let quic::Statistics { bytes_lost: told, bytes_mistaken, .. } = world.statistics(CLIENT);
+        let quic::Statistics { bytes_lost: reported, bytes_mistaken, .. } =
+            world.statistics(CLIENT);
         assert!(bytes_mistaken <= 4 * 1200, "{loss} {queue}: {bytes_mistaken} were not lost");
         assert!(dropped > 20_000, "{loss} {queue}: only {dropped} dropped");
         // The very last packets may be lost without a later packet that reveals it. The first
         // packets carried no data.
-        assert!(told.abs_diff(dropped) <= 4 * 1200, "{loss} {queue}: {told} of {dropped}");
+        assert!(reported.abs_diff(dropped) <= 4 * 1200, "{loss} {queue}: {reported} of {dropped}");
     }
 }
 
@@ -134,7 +136,7 @@ fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
 #[test]
 fn batches_are_cut_where_packets_end() {
     for congestion in ["tcpa", "fixed 80mbit"] {
-        let path = Path::new("100mbit", "20ms", "droptail:60p").loss("3%");
+        let path = PathConfig::new("100mbit", "20ms", "droptail:60p").loss("3%");
         let mut world = World::new(4, settings(congestion), &path);
         world.hosts[CLIENT].trains = Some(Vec::new());
         world.ways[CLIENT].log = Some(Vec::new());
@@ -144,8 +146,8 @@ fn batches_are_cut_where_packets_end() {
         // Outages cause probes between streams that begin and end.
         for outage in 1..6 {
             let at = |open: u64| millis(outage * 300 + open);
-            world.change_at(at(0), Change::Path(Box::new(path.clone().loss("100%"))));
-            world.change_at(at(120), Change::Path(Box::new(path.clone())));
+            world.change_at(at(0), Change::PathConfig(Box::new(path.clone().loss("100%"))));
+            world.change_at(at(120), Change::PathConfig(Box::new(path.clone())));
         }
         assert!(world.run_to_the_end(seconds(60)), "{:?}", world.lost());
         assert_eq!(world.refused(), 0);
@@ -163,7 +165,7 @@ fn batches_are_cut_where_packets_end() {
 /// in flight.
 #[test]
 fn each_packet_is_encrypted_once_and_numbers_rise() {
-    let path = Path::new("50mbit", "20ms", "droptail:50p").loss("2%");
+    let path = PathConfig::new("50mbit", "20ms", "droptail:50p").loss("2%");
     let mut world = World::new(6, settings("tcpa"), &path);
     let before = world.sealed();
     world.ways[CLIENT].log = Some(Vec::new());
@@ -191,7 +193,7 @@ fn each_packet_is_encrypted_once_and_numbers_rise() {
 #[test]
 fn a_reordering_path_is_used_with_few_needless_retransmissions() {
     for congestion in ["tcpa", "bbr"] {
-        let path = Path::new("50mbit", "30ms", "droptail:250p").jitter("5ms,uniform,reorder");
+        let path = PathConfig::new("50mbit", "30ms", "droptail:250p").jitter("5ms,uniform,reorder");
         let mut world = World::new(7, settings(congestion), &path);
         world.transfer(CLIENT, BULK);
         world.run_until(seconds(3));
@@ -215,7 +217,7 @@ fn a_reordering_path_is_used_with_few_needless_retransmissions() {
 /// consumed in the end; otherwise they would exhaust the connection's credit.
 #[test]
 fn credit_of_stopped_and_reset_streams_is_returned() {
-    let path = Path::new("100mbit", "10ms", "droptail:200p").loss("0.5%");
+    let path = PathConfig::new("100mbit", "10ms", "droptail:200p").loss("0.5%");
     let windows = Windows { receive: 256 * 1024, stream: 64 * 1024, send: 512 * 1024 };
     let mut world = World::new(8, settings("tcpa"), &path).with_windows(windows);
     for number in 0..5000_u64 {

@@ -7,7 +7,7 @@ mod world;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use units::Bytes;
-use world::{CLIENT, Change, Path, SERVER, Transfer, World, millis, seconds, settings};
+use world::{CLIENT, Change, PathConfig, SERVER, Transfer, World, millis, seconds, settings};
 
 fn port(number: u16) -> Change {
     Change::Address(SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), number)))
@@ -23,7 +23,7 @@ fn impatient(congestion: &str) -> quic::Settings {
 
 /// The window of `side`, and the bytes that arrived at the other side in equal times before and
 /// after the change.
-fn around(side: usize, change: Change, path: &Path) -> ([Bytes; 2], [u64; 2]) {
+fn around(side: usize, change: Change, path: &PathConfig) -> ([Bytes; 2], [u64; 2]) {
     let mut world = World::new(11, impatient("tcpa"), path);
     let bulk = 1 << 40;
     let (up, down) = if side == CLIENT { (bulk, 0) } else { (0, bulk) };
@@ -49,7 +49,7 @@ fn around(side: usize, change: Change, path: &Path) -> ([Bytes; 2], [u64; 2]) {
 #[test]
 fn a_new_port_keeps_the_window_and_a_new_address_resets_it() {
     // 7.5 MB per round trip: a restarted window stays small for a while.
-    let path = Path::new("200mbit", "300ms", "droptail:4MB");
+    let path = PathConfig::new("200mbit", "300ms", "droptail:4MB");
     let ([before, after], [rate, later]) = around(SERVER, port(4001), &path);
     assert!(after.count() > before.count() / 2, "{before} became {after}");
     assert!(later > rate * 8 / 10, "{rate} became {later}");
@@ -63,7 +63,7 @@ fn a_new_port_keeps_the_window_and_a_new_address_resets_it() {
 
 #[test]
 fn transfers_continue_after_each_move() {
-    let path = Path::new("50mbit", "20ms", "droptail:100p");
+    let path = PathConfig::new("50mbit", "20ms", "droptail:100p");
     for side in [CLIENT, SERVER] {
         for change in [port(4001), address(2)] {
             let (_, [rate, later]) = around(side, change.clone(), &path);
@@ -76,7 +76,7 @@ fn transfers_continue_after_each_move() {
 fn clients_that_move_often_lose_no_byte_over_lossy_paths() {
     for (loss, seed) in [("5%", 1), ("10%", 2), ("5%", 3), ("10%", 4), ("8%", 5)] {
         for congestion in ["tcpa", "bbr", "cubic"] {
-            let path = Path::new("30mbit", "30ms", "droptail:60p").loss(loss);
+            let path = PathConfig::new("30mbit", "30ms", "droptail:60p").loss(loss);
             let mut world = World::new(seed, impatient(congestion), &path);
             world.transfer(
                 CLIENT,

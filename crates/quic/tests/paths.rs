@@ -7,7 +7,7 @@
 mod world;
 
 use units::{Rate, Share, Span};
-use world::{CLIENT, Change, Path, SERVER, Transfer, World, millis, seconds, settings};
+use world::{CLIENT, Change, PathConfig, SERVER, Transfer, World, millis, seconds, settings};
 
 /// The result of one upload, without its first seconds.
 #[derive(Debug, Clone, Copy)]
@@ -31,14 +31,14 @@ struct Figures {
 
 fn upload(
     congestion: &str,
-    path: &Path,
-    changes: &[(u64, Path)],
+    path: &PathConfig,
+    changes: &[(u64, PathConfig)],
     omit: u64,
     measured: u64,
 ) -> Figures {
     let mut world = World::new(7, settings(congestion), path);
     for (second, path) in changes {
-        world.change_at(seconds(*second), Change::Path(Box::new(path.clone())));
+        world.change_at(seconds(*second), Change::PathConfig(Box::new(path.clone())));
     }
     world.transfer(CLIENT, Transfer { up: 1 << 40, ..Transfer::default() });
     let mut start = None;
@@ -125,25 +125,29 @@ fn figures_of_each_path_and_algorithm() {
 }
 
 /// Path changes by second.
-type Changes = Vec<(u64, Path)>;
+type Changes = Vec<(u64, PathConfig)>;
 
-fn paths() -> Vec<(String, Path, Changes)> {
+fn paths() -> Vec<(String, PathConfig, Changes)> {
     let mut paths = vec![
         (
             "50mbit 30ms ±5ms reorder".to_owned(),
-            Path::new("50mbit", "30ms", "droptail:125p").jitter("5ms,uniform,reorder"),
+            PathConfig::new("50mbit", "30ms", "droptail:125p").jitter("5ms,uniform,reorder"),
             Vec::new(),
         ),
-        ("50mbit 20ms 10p".to_owned(), Path::new("50mbit", "20ms", "droptail:10p"), Vec::new()),
+        (
+            "50mbit 20ms 10p".to_owned(),
+            PathConfig::new("50mbit", "20ms", "droptail:10p"),
+            Vec::new(),
+        ),
     ];
     for round_trip in ["20ms", "100ms"] {
         let queue = if round_trip == "20ms" { "droptail:1500KB" } else { "droptail:7500KB" };
         for loss in ["0%", "1%", "5%"] {
-            let path = Path::new("600mbit", round_trip, queue).loss(loss);
+            let path = PathConfig::new("600mbit", round_trip, queue).loss(loss);
             paths.push((format!("600mbit {round_trip} {loss}"), path, Vec::new()));
         }
     }
-    let at = |rate: &str| Path::new(rate, "30ms", "droptail:100p");
+    let at = |rate: &str| PathConfig::new(rate, "30ms", "droptail:100p");
     let changes =
         (1..60).map(|second| (second, at(if second % 2 == 1 { "1mbit" } else { "40mbit" })));
     paths.push(("1/40mbit 30ms 100p".to_owned(), at("40mbit"), changes.collect()));
@@ -151,7 +155,7 @@ fn paths() -> Vec<(String, Path, Changes)> {
 }
 
 /// Times of small requests, each answered before the next is made.
-fn requests(path: &Path, pause: Span, count: usize) -> Vec<Span> {
+fn requests(path: &PathConfig, pause: Span, count: usize) -> Vec<Span> {
     let mut world = World::new(11, settings("tcpa"), path);
     assert!(world.run_until_confirmed(seconds(10)));
     let mut times = Vec::new();
@@ -178,7 +182,7 @@ fn figures_of_small_requests() {
     for round_trip in ["1ms", "20ms", "100ms"] {
         for loss in ["0%", "1%", "5%"] {
             for pause in [Span::from_millis(10), Span::from_secs(1)] {
-                let path = Path::new("600mbit", round_trip, "droptail:7500KB").loss(loss);
+                let path = PathConfig::new("600mbit", round_trip, "droptail:7500KB").loss(loss);
                 let times = requests(&path, pause, 400);
                 let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
                 println!(
@@ -202,7 +206,7 @@ fn figures_of_many_starts() {
     let stall_ms: u64 = std::env::var("WEIR_STALL_MS").map_or(0, |text| text.parse().unwrap());
     let delay_ms: u64 = std::env::var("WEIR_DELAY_MS").map_or(0, |text| text.parse().unwrap());
     let rate = std::env::var("WEIR_RATE").unwrap_or("600mbit".to_owned());
-    let path = Path::new(&rate, "100ms", "droptail:7500KB").loss("5%");
+    let path = PathConfig::new(&rate, "100ms", "droptail:7500KB").loss("5%");
     let mut all = Vec::new();
     for seed in first..first + count {
         let mut world = World::new(seed, settings("tcpa"), &path);
@@ -210,10 +214,10 @@ fn figures_of_many_starts() {
         // Once, soon after the start, the path holds its packets.
         if delay_ms > 0 {
             let at = 120 + link::mix(seed) % 400;
-            let slow = Path::new(&rate, &format!("{}ms", 100 + delay_ms), "droptail:7500KB");
+            let slow = PathConfig::new(&rate, &format!("{}ms", 100 + delay_ms), "droptail:7500KB");
             let slow = slow.loss("5%");
-            world.change_at(millis(at), Change::Path(Box::new(slow)));
-            world.change_at(millis(at + delay_ms), Change::Path(Box::new(path.clone())));
+            world.change_at(millis(at), Change::PathConfig(Box::new(slow)));
+            world.change_at(millis(at + delay_ms), Change::PathConfig(Box::new(path.clone())));
         }
         // Now and then a host stalls.
         for step in 0..10 {

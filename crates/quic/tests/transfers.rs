@@ -11,7 +11,9 @@ use link::Stream;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use units::{Rate, Share, Span};
-use world::{CLIENT, Change, Path, SERVER, Transfer, Windows, World, millis, seconds, settings};
+use world::{
+    CLIENT, Change, PathConfig, SERVER, Transfer, Windows, World, millis, seconds, settings,
+};
 
 #[test]
 fn random_transfers_are_exact_to_the_byte() {
@@ -97,8 +99,8 @@ fn transfer(seed: u64) -> (u64, u64) {
     (progress.iter().map(|(.., received)| received).sum(), world.hash())
 }
 
-fn path(draw: &mut Stream, rate: u64) -> Path {
-    let mut path = Path::new("1mbit", "0ms", "droptail:10p");
+fn path(draw: &mut Stream, rate: u64) -> PathConfig {
+    let mut path = PathConfig::new("1mbit", "0ms", "droptail:10p");
     path.mtu = if draw.one_in(4) { draw.log_uniform(1200, 1472) as usize } else { 1472 };
     let round_trip = Span::from_micros(draw.log_uniform(100, 300_000));
     for (link, rate) in [(&mut path.up, rate), (&mut path.down, rate / draw.log_uniform(1, 10))] {
@@ -153,13 +155,13 @@ fn moves(draw: &mut Stream, world: &mut World) {
     }
 }
 
-fn outages(draw: &mut Stream, world: &mut World, path: &Path) {
+fn outages(draw: &mut Stream, world: &mut World, path: &PathConfig) {
     let mut at = world.now().nanos() / 1_000_000;
     for _ in 0..draw.log_uniform(1, 4) {
         at += draw.log_uniform(50, 2000);
-        world.change_at(millis(at), Change::Path(Box::new(path.clone().loss("100%"))));
+        world.change_at(millis(at), Change::PathConfig(Box::new(path.clone().loss("100%"))));
         at += draw.log_uniform(50, 3000);
-        world.change_at(millis(at), Change::Path(Box::new(path.clone())));
+        world.change_at(millis(at), Change::PathConfig(Box::new(path.clone())));
     }
 }
 

@@ -115,11 +115,11 @@ fn sentence(results: &Results, system: &str, other: &str) -> Option<String> {
             Some(Direction::LowerIsBetter) => own < theirs,
             None => continue,
         };
-        let told = metrics::meaning(&one.metric).label;
+        let label = metrics::meaning(&one.metric).label;
         match (better, (own - theirs).abs() <= theirs.abs() * NEAR) {
             (_, true) => same += 1,
-            (true, _) => ahead.push(told),
-            (false, _) => behind.push(told),
+            (true, _) => ahead.push(label),
+            (false, _) => behind.push(label),
         }
     }
     let all = ahead.len() + behind.len() + same;

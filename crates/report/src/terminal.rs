@@ -242,8 +242,8 @@ fn closing(results: &Results, width: usize, colour: bool) -> String {
     }
     paragraphs.extend(legend(results));
     let warnings = method::warnings(results);
-    let told = warnings.iter().take(MOST_WARNINGS);
-    paragraphs.extend(told.map(|warning| format!("Warning: {warning}")));
+    let shown = warnings.iter().take(MOST_WARNINGS);
+    paragraphs.extend(shown.map(|warning| format!("Warning: {warning}")));
     if let Some(more @ 1..) = warnings.len().checked_sub(MOST_WARNINGS) {
         paragraphs.push(format!("{} more in the report.", answer::counted(more, "warning")));
     }

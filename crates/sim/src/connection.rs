@@ -1,4 +1,4 @@
-use crate::event::{Event, Occasion};
+use crate::event::{Event, EventKind};
 use crate::outcome::{FlowOutcome, FlowPoint, LinkOutcome, QueuePoint};
 use crate::source::Source;
 use crate::tcp::{Counts, Receiver, Sender};
@@ -17,12 +17,12 @@ pub(crate) struct Connection {
     /// The times of the timer events in the wheel: the sender's, the pacer's, the receiver's.
     pub(crate) armed: [Time; 3],
     /// For a connection within a host at an end of a tunnel.
-    pub(crate) leg: Option<Leg>,
+    pub(crate) leg: Option<TunnelLeg>,
 }
 
 /// A connection between an application and the tunnel on its host.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Leg {
+pub(crate) struct TunnelLeg {
     pub(crate) tunnel: u32,
     /// The flow's index among those of the tunnel.
     pub(crate) place: u32,
@@ -195,7 +195,7 @@ fn rate_of(bytes: u64, time: Span) -> Rate {
     Rate::from_bits_per_second(per_second.min(u128::from(u64::MAX)) as u64)
 }
 
-const TIMERS: [Occasion; 3] = [Occasion::Sender, Occasion::Pace, Occasion::Receiver];
+const TIMERS: [EventKind; 3] = [EventKind::Sender, EventKind::Pace, EventKind::Receiver];
 
 #[cfg(test)]
 mod tests {

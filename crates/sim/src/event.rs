@@ -3,7 +3,7 @@
 pub(crate) struct Event(u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occasion {
+pub(crate) enum EventKind {
     /// A link may have something to deliver.
     Delivery,
     Start,
@@ -28,8 +28,8 @@ pub(crate) enum Occasion {
 
 impl Event {
     #[inline]
-    pub(crate) fn new(occasion: Occasion, whose: usize) -> Self {
-        Self((occasion as u64) << 32 | whose as u64)
+    pub(crate) fn new(kind: EventKind, whose: usize) -> Self {
+        Self((kind as u64) << 32 | whose as u64)
     }
 
     #[inline]
@@ -38,24 +38,24 @@ impl Event {
     }
 
     #[inline]
-    pub(crate) fn occasion(self) -> Occasion {
-        OCCASIONS[(self.0 >> 32) as usize]
+    pub(crate) fn kind(self) -> EventKind {
+        EVENT_KINDS[(self.0 >> 32) as usize]
     }
 }
 
-const OCCASIONS: [Occasion; 12] = [
-    Occasion::Delivery,
-    Occasion::Start,
-    Occasion::Stop,
-    Occasion::Write,
-    Occasion::Sender,
-    Occasion::Pace,
-    Occasion::Receiver,
-    Occasion::Sample,
-    Occasion::Measure,
-    Occasion::Opened,
-    Occasion::Change,
-    Occasion::Tunnel,
+const EVENT_KINDS: [EventKind; 12] = [
+    EventKind::Delivery,
+    EventKind::Start,
+    EventKind::Stop,
+    EventKind::Write,
+    EventKind::Sender,
+    EventKind::Pace,
+    EventKind::Receiver,
+    EventKind::Sample,
+    EventKind::Measure,
+    EventKind::Opened,
+    EventKind::Change,
+    EventKind::Tunnel,
 ];
 
 #[cfg(test)]
@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn an_event_unpacks_as_packed() {
-        for occasion in OCCASIONS {
-            let event = Event::new(occasion, 123_456);
-            assert_eq!((event.occasion(), event.whose()), (occasion, 123_456));
+        for kind in EVENT_KINDS {
+            let event = Event::new(kind, 123_456);
+            assert_eq!((event.kind(), event.whose()), (kind, 123_456));
         }
     }
 }

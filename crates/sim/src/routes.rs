@@ -1,4 +1,4 @@
-use crate::topology::Joint;
+use crate::topology::LinkSpec;
 use crate::{Node, SimError};
 use std::collections::{HashMap, VecDeque};
 
@@ -14,11 +14,11 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    pub(crate) fn new(nodes: usize, joints: &[Joint]) -> Self {
+    pub(crate) fn new(nodes: usize, link_specs: &[LinkSpec]) -> Self {
         let (mut outgoing, mut incoming) = (vec![Vec::new(); nodes], vec![Vec::new(); nodes]);
-        for (index, joint) in joints.iter().enumerate() {
-            outgoing[joint.from.0 as usize].push(index as u32);
-            incoming[joint.to.0 as usize].push(index as u32);
+        for (index, link_spec) in link_specs.iter().enumerate() {
+            outgoing[link_spec.from.0 as usize].push(index as u32);
+            incoming[link_spec.to.0 as usize].push(index as u32);
         }
         Self {
             hops: Vec::new(),
@@ -39,14 +39,14 @@ impl Routes {
     /// The index at which the path of a flow begins in the table.
     pub(crate) fn way(
         &mut self,
-        joints: &[Joint],
+        link_specs: &[LinkSpec],
         from: Node,
         to: Node,
         flow: u64,
     ) -> Result<u32, SimError> {
         let Self { outgoing, incoming, .. } = self;
         let distances =
-            self.distances.entry(to.0).or_insert_with(|| distances(joints, incoming, to));
+            self.distances.entry(to.0).or_insert_with(|| distances(link_specs, incoming, to));
         if distances[from.0 as usize] == UNREACHABLE {
             return Err(SimError::NoRoute { from: from.0, to: to.0 });
         }
@@ -54,13 +54,14 @@ impl Routes {
         let mut at = from;
         while at != to {
             let left = distances[at.0 as usize];
-            let nearer = |link: &&u32| distances[joints[**link as usize].to.0 as usize] + 1 == left;
+            let nearer =
+                |link: &&u32| distances[link_specs[**link as usize].to.0 as usize] + 1 == left;
             let choices: Vec<u32> =
                 outgoing[at.0 as usize].iter().filter(nearer).copied().collect();
             let hash = link::mix(flow ^ link::mix(u64::from(at.0) + 1));
             let link = choices[(hash % choices.len() as u64) as usize];
             way.push(link);
-            at = joints[link as usize].to;
+            at = link_specs[link as usize].to;
         }
         way.push(ARRIVED);
         let next = self.hops.len() as u32;
@@ -72,13 +73,13 @@ impl Routes {
     }
 }
 
-fn distances(joints: &[Joint], incoming: &[Vec<u32>], to: Node) -> Vec<u32> {
+fn distances(link_specs: &[LinkSpec], incoming: &[Vec<u32>], to: Node) -> Vec<u32> {
     let mut distances = vec![UNREACHABLE; incoming.len()];
     distances[to.0 as usize] = 0;
     let mut ahead = VecDeque::from([to.0]);
     while let Some(node) = ahead.pop_front() {
         for link in &incoming[node as usize] {
-            let before = joints[*link as usize].from.0;
+            let before = link_specs[*link as usize].from.0;
             if distances[before as usize] == UNREACHABLE {
                 distances[before as usize] = distances[node as usize] + 1;
                 ahead.push_back(before);

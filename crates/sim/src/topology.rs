@@ -7,7 +7,7 @@ use units::{Span, Time};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Topology {
     nodes: u32,
-    links: Vec<Joint>,
+    links: Vec<LinkSpec>,
     changes: Vec<Change>,
 }
 
@@ -18,7 +18,7 @@ pub struct Node(pub(crate) u32);
 pub struct LinkId(pub(crate) u32);
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Joint {
+pub(crate) struct LinkSpec {
     pub(crate) name: String,
     pub(crate) from: Node,
     pub(crate) to: Node,
@@ -57,7 +57,7 @@ impl Topology {
         config: &LinkConfig,
     ) -> LinkId {
         let (name, config) = (name.into(), config.clone());
-        self.links.push(Joint { name, from, to, config, conditions: Conditions::default() });
+        self.links.push(LinkSpec { name, from, to, config, conditions: Conditions::default() });
         LinkId(self.links.len() as u32 - 1)
     }
 
@@ -76,15 +76,15 @@ impl Topology {
 
     /// Adds a policer before the link.
     pub fn police(&mut self, link: LinkId, policer: Policer) {
-        if let Some(joint) = self.links.get_mut(link.0 as usize) {
-            joint.conditions.policer = Some(policer);
+        if let Some(link_spec) = self.links.get_mut(link.0 as usize) {
+            link_spec.conditions.policer = Some(policer);
         }
     }
 
     /// Releases the link's packets in intervals, all together.
     pub fn release_every(&mut self, link: LinkId, every: Span) {
-        if let Some(joint) = self.links.get_mut(link.0 as usize) {
-            joint.conditions.release_every = Some(every);
+        if let Some(link_spec) = self.links.get_mut(link.0 as usize) {
+            link_spec.conditions.release_every = Some(every);
         }
     }
 
@@ -96,7 +96,7 @@ impl Topology {
         self.nodes == 0
     }
 
-    pub(crate) fn joints(&self) -> &[Joint] {
+    pub(crate) fn link_specs(&self) -> &[LinkSpec] {
         &self.links
     }
 

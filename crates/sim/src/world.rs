@@ -1,7 +1,7 @@
 mod tunnels;
 
 use crate::connection::{Connection, Record};
-use crate::event::{Event, Occasion};
+use crate::event::{Event, EventKind};
 use crate::line::Line;
 use crate::outcome::{FlowCount, PacketBalance, QueuePoint};
 use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
@@ -105,29 +105,30 @@ impl World {
         config: WorldConfig,
     ) -> Result<Self, SimError> {
         check_size("flows", flows.len())?;
-        check_size("links", topology.joints().len())?;
+        check_size("links", topology.link_specs().len())?;
         for (index, flow) in flows.iter().enumerate() {
             check_flow(topology, &config, index, flow)?;
         }
         let nodes = topology.len() as u32;
         let topology = &tunnels::with_applications(topology, &config)?;
-        let joints = topology.joints();
-        let mut lines = Vec::with_capacity(joints.len());
-        for (index, joint) in joints.iter().enumerate() {
+        let link_specs = topology.link_specs();
+        let mut lines = Vec::with_capacity(link_specs.len());
+        for (index, link_spec) in link_specs.iter().enumerate() {
             let seed = link::mix(config.seed ^ link::mix(index as u64 + 1));
             let changes = topology.changes_later(index);
-            let line = Line::new(&joint.config, &joint.conditions, changes, seed)
-                .map_err(|source| SimError::Link { name: joint.name.clone(), source })?;
+            let line = Line::new(&link_spec.config, &link_spec.conditions, changes, seed)
+                .map_err(|source| SimError::Link { name: link_spec.name.clone(), source })?;
             lines.push(line);
         }
         for change in topology.changes() {
             let named = |source| {
-                let name = joints.get(change.link.0 as usize).map(|joint| joint.name.clone());
+                let name =
+                    link_specs.get(change.link.0 as usize).map(|link_spec| link_spec.name.clone());
                 SimError::Link { name: name.unwrap_or_default(), source }
             };
             change.config.validate().map_err(named)?;
         }
-        let mut routes = Routes::new(topology.len(), joints);
+        let mut routes = Routes::new(topology.len(), link_specs);
         let mut ways = Vec::with_capacity(flows.len());
         let mut wheel = Wheel::new();
         for (index, flow) in flows.iter().enumerate() {
@@ -138,31 +139,32 @@ impl World {
                 }
                 _ => (flow.from, flow.to),
             };
-            let there = routes.way(joints, from, to, hash)?;
-            let back = routes.way(joints, to, from, !hash)?;
+            let there = routes.way(link_specs, from, to, hash)?;
+            let back = routes.way(link_specs, to, from, !hash)?;
             ways.push((there, back));
-            wheel.push(flow.start, Event::new(Occasion::Start, index));
+            wheel.push(flow.start, Event::new(EventKind::Start, index));
             if let Some(stop) = flow.stop {
-                wheel.push(stop, Event::new(Occasion::Stop, index));
+                wheel.push(stop, Event::new(EventKind::Stop, index));
             }
         }
-        let laid = tunnels::Laid::new((nodes, joints), &flows, &config, &mut routes, &mut ways)?;
+        let new_tunnels =
+            tunnels::NewTunnels::new((nodes, link_specs), &flows, &config, &mut routes, &mut ways)?;
         for (index, tunnel) in config.tunnels.iter().enumerate() {
-            wheel.push(tunnel.start, Event::new(Occasion::Tunnel, 2 * index + CLIENT));
+            wheel.push(tunnel.start, Event::new(EventKind::Tunnel, 2 * index + CLIENT));
         }
-        wheel.push(config.measure_from, Event::new(Occasion::Measure, 0));
+        wheel.push(config.measure_from, Event::new(EventKind::Measure, 0));
         if config.opening_until > Time::ZERO {
-            wheel.push(config.opening_until, Event::new(Occasion::Opened, 0));
+            wheel.push(config.opening_until, Event::new(EventKind::Opened, 0));
         }
         for (index, change) in topology.changes().iter().enumerate() {
-            wheel.push(change.at, Event::new(Occasion::Change, index));
+            wheel.push(change.at, Event::new(EventKind::Change, index));
         }
         let queues: Vec<_> =
             config.traced.iter().map(|id| (*id, Trace::new(config.sample_limit))).collect();
         if config.sample_every > Span::ZERO
             && (!queues.is_empty() || flows.iter().any(|f| f.traced))
         {
-            wheel.push(Time::ZERO, Event::new(Occasion::Sample, 0));
+            wheel.push(Time::ZERO, Event::new(EventKind::Sample, 0));
         }
         let records =
             flows.iter().map(|flow| Record::new(flow.traced, config.sample_limit)).collect();
@@ -183,11 +185,11 @@ impl World {
             opening_peaks: Vec::new(),
             lines,
             connections: (0..ways_count).map(|_| None).collect(),
-            arriving: laid.arriving,
-            tunnels: laid.tunnels,
+            arriving: new_tunnels.arriving,
+            tunnels: new_tunnels.tunnels,
             datagrams: Datagrams::new(tunnels::duplicates(topology)),
             buffer: Vec::new(),
-            epoch: laid.epoch,
+            epoch: new_tunnels.epoch,
             records,
             unfinished: flows.iter().filter(|flow| flow.finishes()).count(),
             active: flows.len(),
@@ -266,24 +268,24 @@ impl World {
     #[inline]
     fn happen(&mut self, event: Event) {
         let whose = event.whose();
-        match event.occasion() {
-            Occasion::Delivery => {
+        match event.kind() {
+            EventKind::Delivery => {
                 if self.awaited[whose] == self.now {
                     self.events += 1;
                     self.deliver(whose);
                 }
             }
-            Occasion::Start => self.start(whose),
-            Occasion::Stop => self.stop(whose),
-            Occasion::Write => self.write(whose),
-            Occasion::Sender => self.timer(whose, SENDER),
-            Occasion::Pace => self.timer(whose, PACE),
-            Occasion::Receiver => self.timer(whose, RECEIVER),
-            Occasion::Sample => self.sample(),
-            Occasion::Measure => self.measure(),
-            Occasion::Opened => self.opened(),
-            Occasion::Change => self.change(whose),
-            Occasion::Tunnel => self.wake_end(whose),
+            EventKind::Start => self.start(whose),
+            EventKind::Stop => self.stop(whose),
+            EventKind::Write => self.write(whose),
+            EventKind::Sender => self.timer(whose, SENDER),
+            EventKind::Pace => self.timer(whose, PACE),
+            EventKind::Receiver => self.timer(whose, RECEIVER),
+            EventKind::Sample => self.sample(),
+            EventKind::Measure => self.measure(),
+            EventKind::Opened => self.opened(),
+            EventKind::Change => self.change(whose),
+            EventKind::Tunnel => self.wake_end(whose),
         }
     }
 
@@ -314,7 +316,7 @@ impl World {
             && due < self.awaited[index]
         {
             self.awaited[index] = due;
-            self.wheel.push(due, Event::new(Occasion::Delivery, index));
+            self.wheel.push(due, Event::new(EventKind::Delivery, index));
         }
     }
 
@@ -492,7 +494,7 @@ impl World {
         if let Some(at) = at {
             // An application must not write without end at one time.
             let at = at.max(self.now + Span::from_nanos(1));
-            self.wheel.push(at, Event::new(Occasion::Write, flow));
+            self.wheel.push(at, Event::new(EventKind::Write, flow));
         }
     }
 
@@ -535,7 +537,7 @@ impl World {
         }
         if self.active > 0 {
             let next = now + self.config.sample_every;
-            self.wheel.push(next, Event::new(Occasion::Sample, 0));
+            self.wheel.push(next, Event::new(EventKind::Sample, 0));
         }
     }
 
@@ -614,7 +616,7 @@ impl World {
             let trace = self.queues.iter().find(|(id, _)| id.0 as usize == index);
             let mut link = crate::connection::link_outcome(
                 LinkId(index as u32),
-                &self.topology.joints()[index].name,
+                &self.topology.link_specs()[index].name,
                 (stats, self.before[index].as_ref()),
                 measured,
                 trace.map(|(_, trace)| trace.clone()),

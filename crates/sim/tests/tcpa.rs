@@ -14,7 +14,7 @@ use units::{Bytes, Rate, Span, Time};
 
 /// One bottleneck.
 #[derive(Debug, Clone)]
-struct Path {
+struct PathConfig {
     rate: Rate,
     rtt: Span,
     /// Bandwidth-delay products.
@@ -32,7 +32,7 @@ struct Ended {
     peak: f64,
 }
 
-impl Path {
+impl PathConfig {
     /// Rates and round trips are drawn over their orders of magnitude.
     fn drawn(from: &mut Stream, seed: u64) -> Self {
         let mut spread = |low: f64, high: f64| low * (high / low).powf(from.unit());
@@ -131,16 +131,16 @@ fn hosts() -> TcpConfig {
     }
 }
 
-fn paths(name: &str, count: u64) -> Vec<Path> {
+fn paths(name: &str, count: u64) -> Vec<PathConfig> {
     let mut stream = Stream::new(1, name);
-    (0..count).map(|seed| Path::drawn(&mut stream, seed)).collect()
+    (0..count).map(|seed| PathConfig::drawn(&mut stream, seed)).collect()
 }
 
 #[test]
 fn a_wrong_memory_costs_a_round_trip_of_queue_at_most() {
     let mut factors = Stream::new(1, "factors");
     for path in paths("wrong memory", 60) {
-        let path = Path { buffer: 100.0, lasts: path.rtt * 40, ..path };
+        let path = PathConfig { buffer: 100.0, lasts: path.rtt * 40, ..path };
         let times = 10_f64.powf(factors.unit());
         let without = path.run(1, Demand::Bulk, None).peak;
         for times in [times, 10.0] {
@@ -153,7 +153,7 @@ fn a_wrong_memory_costs_a_round_trip_of_queue_at_most() {
 #[test]
 fn a_valid_memory_slows_no_flow_and_shortens_the_queue() {
     for path in paths("right memory", 40) {
-        let path = Path { lasts: Span::from_secs(300), ..path };
+        let path = PathConfig { lasts: Span::from_secs(300), ..path };
         for size in [100_000, 640_000, 8_000_000] {
             let size = Demand::Size(Bytes::new(size));
             let without = path.run(1, size, None);
@@ -170,7 +170,7 @@ fn a_valid_memory_slows_no_flow_and_shortens_the_queue() {
 fn a_path_unlike_the_remembered_one_starts_afresh() {
     for path in paths("another path", 10) {
         let size = Demand::Size(Bytes::new(640_000));
-        let path = Path { lasts: Span::from_secs(60), ..path };
+        let path = PathConfig { lasts: Span::from_secs(60), ..path };
         let afresh = path.run(1, size, None).completion();
         for min_rtt in [path.rtt * 3, path.rtt / 3, Span::ZERO] {
             let memory = Memory { min_rtt, ..path.memory(4.0) };
@@ -216,7 +216,7 @@ fn an_overflow_of_a_short_queue_does_not_recur() {
     for path in paths("short queue", 24) {
         let rate = path.rate.min(Rate::from_mbit(40));
         let rtt = rate.time_for(Bytes::new(40 * 1514));
-        let path = Path { rate, rtt, buffer: 0.75, lasts: Span::from_secs(60), ..path };
+        let path = PathConfig { rate, rtt, buffer: 0.75, lasts: Span::from_secs(60), ..path };
         let size = Bytes::kib(640);
         let ended = path.run(1, Demand::Size(size), None);
         let least = rtt * 2 + rate.time_for(Bytes::new(size.count() * 1514 / 1448));
@@ -232,7 +232,7 @@ fn an_overflow_of_a_short_queue_does_not_recur() {
 fn random_loss_is_not_treated_as_congestion() {
     for path in paths("loss", 16) {
         let rtt = path.rtt.max(Span::from_millis(20));
-        let path = Path { rtt, loss: 0.05, buffer: 4.0, lasts: Span::from_secs(20), ..path };
+        let path = PathConfig { rtt, loss: 0.05, buffer: 4.0, lasts: Span::from_secs(20), ..path };
         let ended = path.run(1, Demand::Bulk, None);
         let share = path.share(&ended);
         assert!(share >= 0.9, "{share} of what loss leaves, on {path:?}");
@@ -247,7 +247,7 @@ fn random_loss_keeps_no_connection_at_half_of_the_path() {
         for seed in 0..40 {
             let (rate, rtt) = (Rate::from_mbit(rate), Span::from_millis(rtt));
             let (policer, lasts) = (None, Span::from_secs(10));
-            let path = Path { rate, rtt, buffer: 1.0, loss, policer, lasts, seed };
+            let path = PathConfig { rate, rtt, buffer: 1.0, loss, policer, lasts, seed };
             let share = path.share(&path.run(1, Demand::Bulk, None));
             assert!(share >= 0.85, "{share} of what loss leaves, on {path:?}");
         }
@@ -261,7 +261,7 @@ fn a_policer_is_not_fought() {
         let rate = Rate::from_bits_per_second(path.rate.bits_per_second() / 2);
         let burst = rate.bytes_in(path.rtt).max(Bytes::new(15_140));
         let policer = Some(Policer { rate, burst });
-        let path = Path { policer, buffer: 2.0, lasts: Span::from_secs(30), ..path };
+        let path = PathConfig { policer, buffer: 2.0, lasts: Span::from_secs(30), ..path };
         let ended = path.run(1, Demand::Bulk, None);
         let share = path.share(&ended);
         assert!(share >= 0.75, "{share} of the policed rate on {path:?}");
@@ -277,8 +277,11 @@ fn a_policer_is_not_fought() {
 fn tcpa_flows_share_equally() {
     let mut jains = Vec::new();
     for path in paths("own kind", 8) {
-        let path =
-            Path { lasts: Span::from_secs(45), rate: path.rate.max(Rate::from_mbit(10)), ..path };
+        let path = PathConfig {
+            lasts: Span::from_secs(45),
+            rate: path.rate.max(Rate::from_mbit(10)),
+            ..path
+        };
         let ended = path.run(2, Demand::Bulk, None);
         let rates: Vec<f64> = ended.flows.iter().map(|f| f.goodput.mbit_per_second()).collect();
         assert!(jain(&rates) >= 0.8, "{rates:?} on {path:?}");
@@ -293,7 +296,7 @@ fn a_late_flow_reaches_its_share_beside_cubic() {
     for path in paths("late beside cubic", 12) {
         let rate = path.rate.max(Rate::from_mbit(10));
         let (rtt, lasts) = (path.rtt.min(Span::from_millis(40)), Span::from_secs(30));
-        let path = Path { rate, rtt, buffer: 4.0, lasts, ..path };
+        let path = PathConfig { rate, rtt, buffer: 4.0, lasts, ..path };
         let ended = path.run_beside(Some(Algorithm::Cubic), 2, Demand::Bulk, hosts());
         let share = 2.0 * ended.flows[1].goodput.mbit_per_second() / rate.mbit_per_second();
         assert!((0.6..1.5).contains(&share), "{share} of the fair share on {path:?}");

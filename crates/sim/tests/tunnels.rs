@@ -134,10 +134,10 @@ fn gathered_packets_and_small_packets_change_little() {
     };
     let spec = TunnelSpec::new(from, to, congestion("tcpa"));
     let usual = goodput(spec.clone());
-    let gathered = goodput(TunnelSpec { gather: Span::from_micros(200), ..spec.clone() });
+    let merged = goodput(TunnelSpec { gather: Span::from_micros(200), ..spec.clone() });
     let small = goodput(TunnelSpec { mtu: Bytes::new(1280), ..spec });
-    for goodput in [usual, gathered, small] {
-        assert!(goodput > 40.0, "{usual} {gathered} {small}");
+    for goodput in [usual, merged, small] {
+        assert!(goodput > 40.0, "{usual} {merged} {small}");
     }
 }
 

@@ -1,6 +1,6 @@
-//! Statistics of measurements: intervals, rank tests, outliers, and the decision of an A/B test. All
-//! are pure functions of the samples and a random seed (`seed`), so the same samples always give
-//! the same interval and the same verdict.
+//! Statistics of measurements: intervals, rank tests, outliers, and the decision of an A/B test.
+//! All are pure functions of the samples and a random seed (`seed`), so the same samples always
+//! give the same interval and the same verdict.
 //!
 //! A value that is not a number, not finite or (in a ratio) not positive gives a [`StatsError`],
 //! never a NaN in a table.

@@ -54,11 +54,11 @@ pub struct Rights {
 
 /// An approved destination or listening address. Only this module creates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admitted(Way);
+pub struct Admitted(Destination);
 
 /// The approved addresses, at least one, tried in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum Destination {
     Tcp(Vec<SocketAddr>),
     Udp(Vec<SocketAddr>),
     Unix(PathBuf),
@@ -138,12 +138,14 @@ impl Access {
     ) -> Result<Admitted, Refusal> {
         let rights = self.of(peer)?;
         let not_listed = || Refusal::NotListed { peer: peer.clone(), target: target.clone() };
-        let (host, way): (_, fn(_) -> _) = match target {
-            Target::Tcp(host) => (host, Way::Tcp),
-            Target::Udp(host) => (host, Way::Udp),
+        let (host, destination): (_, fn(_) -> _) = match target {
+            Target::Tcp(host) => (host, Destination::Tcp),
+            Target::Udp(host) => (host, Destination::Udp),
             Target::Unix(path) => {
                 let listed = rights.dial.iter().any(|rule| rule.covers_path(path));
-                return listed.then(|| Admitted(Way::Unix(path.clone()))).ok_or_else(not_listed);
+                return listed
+                    .then(|| Admitted(Destination::Unix(path.clone())))
+                    .ok_or_else(not_listed);
             }
         };
         if host.port() == 0 {
@@ -172,7 +174,7 @@ impl Access {
         if admitted.is_empty() {
             return Err(refusal.unwrap_or_else(not_listed));
         }
-        Ok(Admitted(way(admitted)))
+        Ok(Admitted(destination(admitted)))
     }
 
     /// Checks whether this end may listen on the target for this identity. Port 0, which means any
@@ -208,12 +210,14 @@ impl Access {
     fn listening(&self, peer: &PeerName, target: &Target) -> Result<Admitted, Refusal> {
         let rights = self.of(peer)?;
         let refused = || Refusal::ListenNotListed { peer: peer.clone(), target: target.clone() };
-        let (host, way): (_, fn(_) -> _) = match target {
-            Target::Tcp(host) => (host, Way::Tcp),
-            Target::Udp(host) => (host, Way::Udp),
+        let (host, destination): (_, fn(_) -> _) = match target {
+            Target::Tcp(host) => (host, Destination::Tcp),
+            Target::Udp(host) => (host, Destination::Udp),
             Target::Unix(path) => {
                 let listed = rights.listen.iter().any(|rule| rule.covers_path(path));
-                return listed.then(|| Admitted(Way::Unix(path.clone()))).ok_or_else(refused);
+                return listed
+                    .then(|| Admitted(Destination::Unix(path.clone())))
+                    .ok_or_else(refused);
             }
         };
         let address: IpAddr =
@@ -222,7 +226,9 @@ impl Access {
         // This end can listen only on its machine's own addresses, so those need no exception here.
         let special = || special::special(address);
         match rights.listen.iter().map(|rule| rule.covers(target, address, &special)).max() {
-            Some(Reach::Covered) => Ok(Admitted(way(vec![SocketAddr::new(address, host.port())]))),
+            Some(Reach::Covered) => {
+                Ok(Admitted(destination(vec![SocketAddr::new(address, host.port())])))
+            }
             _ => Err(refused()),
         }
     }
@@ -251,26 +257,26 @@ impl Admitted {
         let at =
             |port: u16| addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
         Ok(Self(match target {
-            Target::Tcp(host) => Way::Tcp(at(host.port())),
-            Target::Udp(host) => Way::Udp(at(host.port())),
-            Target::Unix(path) => Way::Unix(path.clone()),
+            Target::Tcp(host) => Destination::Tcp(at(host.port())),
+            Target::Udp(host) => Destination::Udp(at(host.port())),
+            Target::Unix(path) => Destination::Unix(path.clone()),
         }))
     }
 
-    pub fn way(&self) -> &Way {
+    pub fn destination(&self) -> &Destination {
         &self.0
     }
 
     pub fn addresses(&self) -> &[SocketAddr] {
         match &self.0 {
-            Way::Tcp(addresses) | Way::Udp(addresses) => addresses,
-            Way::Unix(_) => &[],
+            Destination::Tcp(addresses) | Destination::Udp(addresses) => addresses,
+            Destination::Unix(_) => &[],
         }
     }
 
     pub fn path(&self) -> Option<&Path> {
         match &self.0 {
-            Way::Unix(path) => Some(path),
+            Destination::Unix(path) => Some(path),
             _ => None,
         }
     }
@@ -376,16 +382,16 @@ mod tests {
         ] {
             let target = target.parse().unwrap();
             for (peer, expected) in [(&careful, of_careful), (&open, of_open)] {
-                let verdict = access.admit(peer, &target, &NoNames).await;
+                let verdict = access.admit(peer, &target, &FailingResolver).await;
                 assert_eq!(verdict.unwrap_err().reason(), expected, "{target} of {peer}");
             }
         }
     }
 
     #[derive(Debug)]
-    struct NoNames;
+    struct FailingResolver;
 
-    impl Resolve for NoNames {
+    impl Resolve for FailingResolver {
         fn resolve<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
             Box::pin(async { Err(io::ErrorKind::NotFound.into()) })
         }

@@ -1,7 +1,7 @@
 //! The client: listens for applications locally and carries their data to a server.
 
-mod door;
 mod link;
+mod listener;
 mod listeners;
 mod reverse;
 
@@ -90,7 +90,7 @@ pub struct ClientLimits {
 /// A running client. Dropping it ends it immediately; [`Client::drain`] lets tunnels finish first.
 #[derive(Debug)]
 pub struct Client {
-    world: Arc<World>,
+    shared: Arc<Shared>,
     shards: Arc<Shards>,
     listeners: Listeners,
 }
@@ -124,7 +124,7 @@ pub struct LinkStatus {
 }
 
 #[derive(Debug)]
-struct World {
+struct Shared {
     servers: Vec<Arc<Remote>>,
     resolver: Arc<dyn Resolve>,
     /// By listener number. Guests of a listener at the server cause look-ups of its target's name.
@@ -165,7 +165,7 @@ impl Client {
                 address: server.address,
             }));
         }
-        let world = Arc::new(World {
+        let shared = Arc::new(Shared {
             servers,
             lookups: Lookups::new(Arc::clone(&parts.resolver), LOOKUPS_EACH, LOOKUPS),
             resolver: parts.resolver,
@@ -178,14 +178,14 @@ impl Client {
             draining: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
-        let client = Self { world, shards, listeners: Listeners::default() };
-        client.listeners.replace(parts.listeners, &client.world, &client.shards).await?;
-        for link in client.world.links.all() {
-            let keep = Link::keep(Arc::clone(link), Arc::clone(&client.world));
-            client.until_ended(link.shard(), keep);
+        let client = Self { shared, shards, listeners: Listeners::default() };
+        client.listeners.replace(parts.listeners, &client.shared, &client.shards).await?;
+        for link in client.shared.links.all() {
+            let maintain = Link::maintain(Arc::clone(link), Arc::clone(&client.shared));
+            client.until_ended(link.shard(), maintain);
         }
         client.until_ended(client.shards.handle(0), budget.keep());
-        client.world.reverses.replace(&parts.reverse, &client.world, &client.shards);
+        client.shared.reverses.replace(&parts.reverse, &client.shared, &client.shards);
         Ok(client)
     }
 
@@ -197,17 +197,17 @@ impl Client {
         reverse: &[Reverse],
     ) -> Result<(), ClientError> {
         check_reverse(reverse)?;
-        self.listeners.replace(listeners, &self.world, &self.shards).await?;
-        self.world.reverses.replace(reverse, &self.world, &self.shards);
+        self.listeners.replace(listeners, &self.shared, &self.shards).await?;
+        self.shared.reverses.replace(reverse, &self.shared, &self.shards);
         Ok(())
     }
 
     fn until_ended(&self, shard: &Handle, task: impl Future<Output = ()> + Send + 'static) {
-        let world = Arc::clone(&self.world);
+        let shared = Arc::clone(&self.shared);
         shard.spawn(async move {
             tokio::select! {
                 () = task => {}
-                () = world.ended.cancelled() => {}
+                () = shared.ended.cancelled() => {}
             }
         });
     }
@@ -215,7 +215,7 @@ impl Client {
     /// Replaces the trust in the server with this index in the configured order. Connections that
     /// it does not cover end, also those whose handshake is under way.
     pub fn replace_trust(&self, server: usize, trust: &ServerTrust) {
-        if let Some(server) = self.world.servers.get(server) {
+        if let Some(server) = self.shared.servers.get(server) {
             server.trust.send_replace(trust.clone());
         }
     }
@@ -227,7 +227,7 @@ impl Client {
 
     /// Waits until one connection is established.
     pub async fn connected(&self) {
-        self.world.links.connected().await;
+        self.shared.links.connected().await;
     }
 
     pub fn health(&self) -> Health {
@@ -235,22 +235,22 @@ impl Client {
     }
 
     pub fn counted(&self) -> Counted {
-        self.world.counters.now()
+        self.shared.counters.now()
     }
 
     /// The memory that servers make this end hold.
     pub fn memory_held(&self) -> Bytes {
-        self.world.budget.held()
+        self.shared.budget.held()
     }
 
     pub fn memory_granted(&self) -> Bytes {
-        self.world.budget.granted()
+        self.shared.budget.granted()
     }
 
     pub fn links(&self) -> Vec<LinkStatus> {
         let status = |link: &Arc<Link>| match link.current() {
             Some((server, session)) => LinkStatus {
-                server: self.world.servers.get(server).map(|remote| remote.address.clone()),
+                server: self.shared.servers.get(server).map(|remote| remote.address.clone()),
                 remote: Some(session.connection.remote()),
                 tunnels: session.tunnels(),
                 statistics: session.connection.statistics(),
@@ -262,15 +262,15 @@ impl Client {
                 statistics: Statistics::default(),
             },
         };
-        self.world.links.all().iter().map(status).collect()
+        self.shared.links.all().iter().map(status).collect()
     }
 
     /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
     /// notifies the server.
     pub async fn drain(self, patience: Duration) {
-        self.world.draining.cancel();
-        self.world.counters.no_tunnels(patience).await;
-        self.world.links.close("the client is shutting down");
+        self.shared.draining.cancel();
+        self.shared.counters.no_tunnels(patience).await;
+        self.shared.links.close("the client is shutting down");
         // The last packets have to leave before the threads end.
         tokio::time::sleep(FAREWELL).await;
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
@@ -288,9 +288,9 @@ fn check_reverse(all: &[Reverse]) -> Result<(), ClientError> {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.world.draining.cancel();
-        self.world.ended.cancel();
-        self.world.links.close("the client has ended");
+        self.shared.draining.cancel();
+        self.shared.ended.cancel();
+        self.shared.links.close("the client has ended");
         let _ = &self.shards;
     }
 }

@@ -2,18 +2,18 @@
 //! checked, including keys and rules, before anything starts.
 
 mod check;
-mod locate;
+mod located;
 mod parts;
 mod reload;
-mod said;
+mod source;
 mod tables;
 
 #[cfg(test)]
 mod tests;
 
-pub use crate::confinement::Places;
-pub use locate::ConfigError;
-pub use said::{OneOrMore, Said};
+pub use crate::confinement::ConfinedPaths;
+pub use located::{Located, OneOrMore};
+pub use source::ConfigError;
 pub use tables::{ClientTable, FarServerTable, File, ForwardTable, PeerTable, ServerTable};
 
 use crate::access::Access;
@@ -36,7 +36,7 @@ pub struct ServerConfig {
     /// Their rights, by the same names.
     pub access: Access,
     /// The directories of the server's files and sockets.
-    pub places: Places,
+    pub confined_paths: ConfinedPaths,
     pub settings: Settings,
 }
 
@@ -53,7 +53,7 @@ pub struct ClientConfig {
     /// Parallel connections to the server, over which tunnels are spread.
     pub connections: usize,
     /// The directories of the client's files and sockets.
-    pub places: Places,
+    pub confined_paths: ConfinedPaths,
     pub settings: Settings,
 }
 

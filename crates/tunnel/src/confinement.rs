@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 /// The directories that an end uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct ConfinedPaths {
     /// Directories in which the end reads files.
     read: BTreeSet<PathBuf>,
     /// Directories in which the end creates and removes UNIX sockets.
@@ -29,7 +29,7 @@ pub(crate) struct Confined {
     calls: bool,
 }
 
-impl Places {
+impl ConfinedPaths {
     /// Adds the directory of a file that the end reads, and its target's directory if it is a
     /// symbolic link.
     pub(crate) fn reads(&mut self, file: &Path) {
@@ -69,13 +69,13 @@ impl Places {
 impl Confined {
     /// Confines this thread, and threads that it starts later, permanently. Call it before starting
     /// any. If the kernel lacks a part, the process runs without that part.
-    pub(crate) fn to(places: &Places) -> Self {
-        let files = confine_files(places).unwrap_or_else(|error| {
+    pub(crate) fn to(confined_paths: &ConfinedPaths) -> Self {
+        let files = confine_files(confined_paths).unwrap_or_else(|error| {
             tracing::warn!(%error, "this process can still open files outside its directories");
             false
         });
         if files {
-            let _ = IN_FORCE.set(places.clone());
+            let _ = IN_FORCE.set(confined_paths.clone());
         }
         let calls = confine_calls().map(|()| true).unwrap_or_else(|error| {
             tracing::warn!(%error, "this process can still make every system call");
@@ -106,7 +106,7 @@ fn resolved(directory: PathBuf) -> PathBuf {
     directory.canonicalize().unwrap_or(directory)
 }
 
-fn confine_files(places: &Places) -> Result<bool, RulesetError> {
+fn confine_files(confined_paths: &ConfinedPaths) -> Result<bool, RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let bind = AccessFs::MakeSock | AccessFs::RemoveFile;
     let mut rules = Ruleset::default()
@@ -116,10 +116,10 @@ fn confine_files(places: &Places) -> Result<bool, RulesetError> {
     for system in SYSTEM.map(PathBuf::from).into_iter().chain(std::env::current_exe()) {
         rules = allow(rules, &system, read)?;
     }
-    for directory in &places.read {
+    for directory in &confined_paths.read {
         rules = allow(rules, directory, read)?;
     }
-    for directory in &places.sockets {
+    for directory in &confined_paths.sockets {
         // Another service may create its directory later, so allow the nearest existing ancestor.
         let exists = directory.ancestors().find(|path| path.is_dir());
         rules = allow(rules, exists.unwrap_or(directory), read | bind)?;
@@ -149,7 +149,7 @@ fn confine_calls() -> Result<(), seccompiler::Error> {
 }
 
 /// The places to which this process is confined.
-static IN_FORCE: OnceLock<Places> = OnceLock::new();
+static IN_FORCE: OnceLock<ConfinedPaths> = OnceLock::new();
 
 /// The C library reads these for name look-ups, a reload for the number of CPUs, and a panic for
 /// its backtrace.
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_directory_outside_the_confinement_is_named() {
-        let mut own = Places::default();
+        let mut own = ConfinedPaths::default();
         own.reads(Path::new("/etc/weir/tunnel.toml"));
         own.binds(Path::new("/run/weir/a.sock"));
         let mut other = own.clone();
@@ -242,13 +242,13 @@ mod tests {
         for folder in [&own, &other] {
             std::fs::write(folder.path().join("file"), "text").unwrap();
         }
-        let mut places = Places::default();
-        places.reads(&own.path().join("file"));
-        places.binds(&own.path().join("socket"));
+        let mut confined_paths = ConfinedPaths::default();
+        confined_paths.reads(&own.path().join("file"));
+        confined_paths.binds(&own.path().join("socket"));
         // Confines only this thread, which ends with the test.
         let confined = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let files = confine_files(&places).unwrap_or(false);
+                let files = confine_files(&confined_paths).unwrap_or(false);
                 let calls = confine_calls().is_ok();
                 if files {
                     assert_eq!(std::fs::read(own.path().join("file")).unwrap(), b"text");

@@ -15,9 +15,9 @@ macro_rules! counters {
 
         impl Counters {
     pub(crate) fn lost(&self, why: &Lost) {
-        self.connections_lost.one();
+        self.connections_lost.increment();
         if matches!(why, Lost::Violation(_)) {
-            self.connections_in_violation.one();
+            self.connections_in_violation.increment();
         }
     }
 
@@ -84,11 +84,11 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(crate) fn one(&self) {
+    pub(crate) fn increment(&self) {
         self.add(1);
     }
 
-    pub(crate) fn less_one(&self) {
+    pub(crate) fn decrement(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 

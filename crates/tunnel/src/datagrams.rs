@@ -5,11 +5,11 @@
 //! opened it, and its datagrams carry its number. Datagrams may arrive before that stream; a few of
 //! them wait for it.
 
-mod door;
 mod flows;
+mod listener;
 
-pub(crate) use door::UdpDoor;
 pub(crate) use flows::{Flow, Flows};
+pub(crate) use listener::UdpListener;
 
 use crate::frame::{self, Opening, Properties, Request};
 use crate::inbound::Inbound;
@@ -63,7 +63,7 @@ pub(crate) async fn carry<C: Connection>(
                 // An absent target reports itself by ICMP, on this send or the next. Later
                 // datagrams may succeed.
                 if socket.send(&payload).await.is_ok() {
-                    session.counters.datagrams_in.one();
+                    session.counters.datagrams_in.increment();
                 }
             }
             received = receive(socket, &mut buffer) => {
@@ -82,10 +82,10 @@ pub(crate) async fn carry<C: Connection>(
 pub(crate) fn send<C: Connection>(session: &Session<C>, flow: u32, payload: &[u8]) {
     let counters = &session.counters;
     match session.connection.send_datagram(frame::datagram(flow, payload)) {
-        Ok(()) => counters.datagrams_out.one(),
-        Err(DatagramRefused::TooLarge) => counters.datagrams_oversize.one(),
+        Ok(()) => counters.datagrams_out.increment(),
+        Err(DatagramRefused::TooLarge) => counters.datagrams_oversize.increment(),
         Err(DatagramRefused::Lost | DatagramRefused::Unsupported) => {
-            counters.datagrams_dropped.one()
+            counters.datagrams_dropped.increment()
         }
     }
 }

@@ -1,4 +1,4 @@
-use crate::access::{Admitted, Way};
+use crate::access::{Admitted, Destination};
 use crate::frame::{Answer, Status};
 use crate::local::Local;
 use std::io;
@@ -17,17 +17,17 @@ pub(crate) enum DialError {
 /// Tries each address in turn and leaves time for the last one. All attempts share `patience`,
 /// counted from `began`.
 pub(crate) async fn dial(
-    way: &Admitted,
+    destination: &Admitted,
     patience: Duration,
     began: Instant,
 ) -> Result<Local, DialError> {
     let left = (began + patience).saturating_duration_since(Instant::now());
-    let addresses = match way.way() {
-        Way::Unix(path) => {
+    let addresses = match destination.destination() {
+        Destination::Unix(path) => {
             let dialled = tokio::time::timeout(left, Local::dial_unix(path)).await;
             return Ok(dialled.map_err(|_| DialError::TimedOut(patience))??);
         }
-        Way::Tcp(addresses) | Way::Udp(addresses) => addresses,
+        Destination::Tcp(addresses) | Destination::Udp(addresses) => addresses,
     };
     let each = left / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failure = DialError::TimedOut(patience);

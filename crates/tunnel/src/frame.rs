@@ -70,7 +70,7 @@ pub enum FrameError {
     #[error("{what} of {length} bytes: at most {most} are allowed")]
     TooLong { what: &'static str, length: usize, most: usize },
     #[error("malformed frame: {0}")]
-    Senseless(&'static str),
+    Malformed(&'static str),
     #[error(transparent)]
     Target(#[from] TargetError),
 }
@@ -119,14 +119,14 @@ impl Opening {
         let Some(body) = rest.get(..address + properties) else { return Ok(None) };
         let (address_text, properties_bytes) = body.split_at(address);
         let text = std::str::from_utf8(address_text)
-            .map_err(|_| FrameError::Senseless("the address is not UTF-8"))?;
+            .map_err(|_| FrameError::Malformed("the address is not UTF-8"))?;
         let request = match kind {
             FORWARD => Request::Forward(text.parse()?),
             LISTEN => Request::Listen(text.parse()?),
             ARRIVED => Request::Arrived(
-                text.parse().map_err(|_| FrameError::Senseless("the listener is not a number"))?,
+                text.parse().map_err(|_| FrameError::Malformed("the listener is not a number"))?,
             ),
-            _ => return Err(FrameError::Senseless("unknown kind of request")),
+            _ => return Err(FrameError::Malformed("unknown kind of request")),
         };
         let opening = Self { request, properties: Properties::decode(properties_bytes)? };
         Ok(Some((opening, OPENING_HEAD + address + properties)))
@@ -135,13 +135,13 @@ impl Opening {
 
 impl Properties {
     fn decode(mut bytes: &[u8]) -> Result<Self, FrameError> {
-        let cut = FrameError::Senseless("truncated properties");
+        let cut = FrameError::Malformed("truncated properties");
         let mut properties = Self::default();
         while let Some((head, rest)) = bytes.split_at_checked(2) {
             let (value, next) = rest.split_at_checked(head[1].into()).ok_or(cut.clone())?;
             let number = || {
                 let number: [u8; 4] = value.try_into().map_err(|_| {
-                    FrameError::Senseless("a property with a length other than four")
+                    FrameError::Malformed("a property with a length other than four")
                 })?;
                 Ok::<_, FrameError>(Some(u32::from_be_bytes(number)))
             };
@@ -198,7 +198,7 @@ impl Status {
             Self::NotUnderstood,
         ];
         let known = all.into_iter().find(|status| *status as u8 == code);
-        known.ok_or(FrameError::Senseless("unknown status"))
+        known.ok_or(FrameError::Malformed("unknown status"))
     }
 }
 

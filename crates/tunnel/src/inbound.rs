@@ -20,13 +20,13 @@ pub(crate) struct Inbound<C: Connection> {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HeadError {
+pub(crate) enum OpeningError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     #[error(transparent)]
     Stream(#[from] StreamError),
     #[error("the stream ended before its opening or answer")]
-    Cut,
+    Truncated,
 }
 
 impl<C: Connection> Inbound<C> {
@@ -59,11 +59,11 @@ impl<C: Connection> Inbound<C> {
         self.more(0).await
     }
 
-    pub(crate) async fn opening(&mut self) -> Result<Opening, HeadError> {
+    pub(crate) async fn opening(&mut self) -> Result<Opening, OpeningError> {
         self.head(Opening::decode).await
     }
 
-    pub(crate) async fn answer(&mut self) -> Result<Answer, HeadError> {
+    pub(crate) async fn answer(&mut self) -> Result<Answer, OpeningError> {
         self.head(Answer::decode).await
     }
 
@@ -74,7 +74,7 @@ impl<C: Connection> Inbound<C> {
     async fn head<T>(
         &mut self,
         decode: impl Fn(&[u8]) -> Result<Option<(T, usize)>, FrameError>,
-    ) -> Result<T, HeadError> {
+    ) -> Result<T, OpeningError> {
         loop {
             let known = self.reassembly.ready();
             if let Some((head, length)) = decode(&self.reassembly.peek(OPENING_LIMIT))? {
@@ -82,7 +82,7 @@ impl<C: Connection> Inbound<C> {
                 return Ok(head);
             }
             if self.ended {
-                return Err(HeadError::Cut);
+                return Err(OpeningError::Truncated);
             }
             self.more(known).await?;
         }

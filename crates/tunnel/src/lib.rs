@@ -8,7 +8,7 @@
 //! | [`frame`] | the frames at the beginning of a stream |
 //! | [`transport`] | connections, streams, datagrams: endpoints of `quic` on sockets |
 //! | `windows` | how much each connection may hold |
-//! | `tenure` | closing connections whose peer is no longer trusted |
+//! | `revocation` | closing connections whose peer is no longer trusted |
 //! | [`server`], [`client`] | the two ends |
 //! | [`check`] | checks of a configuration before a tunnel starts |
 //! | [`run`] | either end as a process |
@@ -29,12 +29,12 @@ mod inbound;
 mod local;
 mod memory;
 mod relay;
+mod revocation;
 pub mod run;
 pub mod server;
 mod session;
 pub mod status;
 mod target;
-mod tenure;
 pub mod transport;
 mod windows;
 

@@ -15,7 +15,7 @@ pub(crate) enum Local {
 
 /// A stream that is not bound to a thread's reactor yet.
 #[derive(Debug)]
-pub(crate) enum Loose {
+pub(crate) enum DetachedLocal {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
@@ -31,7 +31,7 @@ impl Local {
             match UnixStream::connect(path).await {
                 // No event reports room in the backlog (connect(2), EAGAIN).
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    tokio::time::sleep(BREATH).await;
+                    tokio::time::sleep(RETRY_PAUSE).await;
                 }
                 connected => return Ok(Self::Unix(connected?)),
             }
@@ -102,7 +102,7 @@ impl Local {
     }
 }
 
-impl Loose {
+impl DetachedLocal {
     pub(crate) fn bind(self) -> io::Result<Local> {
         match self {
             Self::Tcp(stream) => Local::of_tcp(TcpStream::from_std(stream)?),
@@ -119,12 +119,12 @@ impl Loose {
 
 /// A listener on a path. Dropping it removes its file.
 #[derive(Debug)]
-pub(crate) struct UnixDoor {
+pub(crate) struct UnixPathListener {
     listener: UnixListener,
     _file: BoundFile,
 }
 
-impl UnixDoor {
+impl UnixPathListener {
     /// Replaces the socket of a dead process. A live socket of whatever type, or any other file,
     /// stays and causes an error.
     pub(crate) async fn open(path: &Path) -> io::Result<Self> {
@@ -147,7 +147,7 @@ fn abort(stream: &TcpStream) {
 }
 
 /// The pause between two checks for room in a backlog.
-const BREATH: std::time::Duration = std::time::Duration::from_millis(10);
+const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
@@ -159,18 +159,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.sock");
         let theirs = UnixDatagram::bind(&path).unwrap();
-        let refused = UnixDoor::open(&path).await.unwrap_err();
+        let refused = UnixPathListener::open(&path).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse, "{refused}");
         let other = UnixDatagram::unbound().unwrap();
         other.send_to(b"still there", &path).unwrap();
-        let mut heard = [0; 11];
-        theirs.recv(&mut heard).unwrap();
-        assert_eq!(&heard, b"still there");
+        let mut received = [0; 11];
+        theirs.recv(&mut received).unwrap();
+        assert_eq!(&received, b"still there");
         drop(theirs);
         // A dead socket is replaced.
-        let door = UnixDoor::open(&path).await.unwrap();
+        let listener = UnixPathListener::open(&path).await.unwrap();
         std::os::unix::net::UnixStream::connect(&path).unwrap();
-        drop(door);
+        drop(listener);
         assert!(!path.exists());
     }
 
@@ -188,10 +188,10 @@ mod tests {
             async move { Local::dial_unix(&path).await }
         });
         // All tasks share one thread: if the dial blocked it, this sleep would never end.
-        tokio::time::sleep(BREATH * 5).await;
+        tokio::time::sleep(RETRY_PAUSE * 5).await;
         assert!(!waiting.is_finished());
         assert_eq!(
-            UnixDoor::open(&path).await.unwrap_err().kind(),
+            UnixPathListener::open(&path).await.unwrap_err().kind(),
             io::ErrorKind::AddrInUse,
             "a busy listener is alive"
         );

@@ -2,7 +2,7 @@
 
 use crate::counters::Counters;
 use crate::frame::Status;
-use crate::inbound::{HeadError, Inbound};
+use crate::inbound::{Inbound, OpeningError};
 use crate::local::Local;
 use crate::transport::{Connection, Sending, StreamError};
 use crate::windows::Windows;
@@ -18,7 +18,7 @@ pub(crate) enum RelayError {
     #[error("in the tunnel: {0}")]
     Tunnel(#[from] StreamError),
     #[error("no answer to the opening: {0}")]
-    Head(#[from] HeadError),
+    Head(#[from] OpeningError),
     #[error("refused ({0:?}): {1}")]
     Refused(Status, String),
     #[error("the opening was not answered within {0:?}")]
@@ -112,7 +112,7 @@ async fn outward<C: Connection>(
                     biased;
                     written = sending.write(bytes) => written?,
                     () = blocked(windows) => {
-                        counters.tunnels_not_read.one();
+                        counters.tunnels_not_read.increment();
                         return Err(short_of_memory("the peer does not read").into());
                     }
                 }
@@ -170,7 +170,7 @@ async fn writable<C: Connection>(
     if let Ok(writable) = tokio::time::timeout(STUCK, local.writable()).await {
         return writable;
     }
-    let _stuck = Stuck::of(windows);
+    let _stuck = StuckMark::of(windows);
     loop {
         tokio::select! {
             writable = tokio::time::timeout(STUCK, local.writable()) => match writable {
@@ -181,7 +181,7 @@ async fn writable<C: Connection>(
             () = windows.let_go() => break,
         }
     }
-    counters.tunnels_not_read.one();
+    counters.tunnels_not_read.increment();
     Err(short_of_memory("the application does not read"))
 }
 
@@ -196,18 +196,18 @@ fn short_of_memory(why: &str) -> io::Error {
 }
 
 /// Marks the stream as stuck until it is dropped.
-struct Stuck<'a, C: Connection> {
+struct StuckMark<'a, C: Connection> {
     windows: &'a Windows<C>,
 }
 
-impl<'a, C: Connection> Stuck<'a, C> {
+impl<'a, C: Connection> StuckMark<'a, C> {
     fn of(windows: &'a Windows<C>) -> Self {
         windows.on_stuck();
         Self { windows }
     }
 }
 
-impl<C: Connection> Drop for Stuck<'_, C> {
+impl<C: Connection> Drop for StuckMark<'_, C> {
     fn drop(&mut self) {
         self.windows.on_unstuck();
     }

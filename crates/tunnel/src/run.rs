@@ -3,13 +3,14 @@
 
 use crate::access::SystemResolver;
 use crate::client::{Client, ClientError};
-use crate::config::{ClientConfig, ConfigError, Forward, Places, ServerConfig, Settings};
+use crate::config::{ClientConfig, ConfigError, ConfinedPaths, Forward, ServerConfig, Settings};
 use crate::confinement::Confined;
 use crate::health::{Health, Supervisor};
 use crate::identity::{ClientCredentials, Identity, IdentityError};
 use crate::server::{Guard, Server, ServerError};
 use crate::status::{
-    self, Answer, Directory, Facts, MetricsListener, Status, StatusError, StatusListener, Tell,
+    self, Answer, Directory, Facts, MetricsListener, Status, StatusError, StatusListener,
+    StatusSource,
 };
 use std::fmt::Display;
 use std::future::Future;
@@ -53,17 +54,17 @@ pub fn server(
 ) -> Result<(), RunError> {
     open_many_files();
     runtime()?.block_on(async {
-        let mut signals = Signals::hear()?;
-        let desk = Desk::open("server", &config.settings).await?;
-        confine(&config.places, &config.settings);
+        let mut signals = Signals::install()?;
+        let endpoints = StatusEndpoints::open("server", &config.settings).await?;
+        confine(&config.confined_paths, &config.settings);
         let credentials = config.credentials();
         let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
         let server = Arc::new(Server::start(parts)?);
-        let told = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
+        let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
         let (weak, shown, access) =
-            (Arc::downgrade(&server), Arc::clone(&told), config.access.clone());
-        let _desk =
-            desk.serve(weak, move |server| Status::of_server(server, &access, &lock(&shown)));
+            (Arc::downgrade(&server), Arc::clone(&facts), config.access.clone());
+        let _endpoints =
+            endpoints.serve(weak, move |server| Status::of_server(server, &access, &lock(&shown)));
         if let Some(address) = server.local_addr() {
             say(format!("listening on {address}; this server's pin is {}", config.identity.pin()));
         }
@@ -75,13 +76,13 @@ pub fn server(
             supervisor.watch(|| watched.upgrade().map_or(Health::Good, |end| end.health()));
         tokio::pin!(watching);
         loop {
-            let heard = tokio::select! {
-                heard = signals.next() => heard,
+            let received = tokio::select! {
+                received = signals.next() => received,
                 () = &mut watching => return Err(RunError::Failed),
             };
-            match heard {
-                Heard::End => break,
-                Heard::Reload => {
+            match received {
+                SignalEvent::End => break,
+                SignalEvent::Reload => {
                     let outcome = again().map(|new| {
                         credentials.replace(&new.identity, new.peers.clone());
                         // Keep the counters of earlier refusals.
@@ -90,7 +91,7 @@ pub fn server(
                         warn_of_expiry(&new.identity);
                         (new.identity.clone(), new.waits_for_start(config))
                     });
-                    reloaded(outcome, &told, &say);
+                    reloaded(outcome, &facts, &say);
                 }
             }
         }
@@ -109,15 +110,15 @@ pub fn client(
 ) -> Result<(), RunError> {
     open_many_files();
     runtime()?.block_on(async {
-        let mut signals = Signals::hear()?;
-        let desk = Desk::open("client", &config.settings).await?;
-        confine(&config.places, &config.settings);
+        let mut signals = Signals::install()?;
+        let endpoints = StatusEndpoints::open("client", &config.settings).await?;
+        confine(&config.confined_paths, &config.settings);
         let credentials = config.credentials();
         let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
         let client = Arc::new(Client::start(parts).await?);
-        let told = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
-        let (weak, shown) = (Arc::downgrade(&client), Arc::clone(&told));
-        let _desk = desk.serve(weak, move |client| Status::of_client(client, &lock(&shown)));
+        let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
+        let (weak, shown) = (Arc::downgrade(&client), Arc::clone(&facts));
+        let _endpoints = endpoints.serve(weak, move |client| Status::of_client(client, &lock(&shown)));
         for Forward { listen_on, target } in &config.forwards {
             say(format!("listening on {listen_on}, which leads to {target} as the server sees it"));
         }
@@ -134,7 +135,7 @@ pub fn client(
         tokio::pin!(watching);
         let mut connected = false;
         loop {
-            let heard = tokio::select! {
+            let received = tokio::select! {
                 () = client.connected(), if !connected => {
                     connected = true;
                     for one in client.links().iter().filter_map(|link| link.server.as_ref()).take(1) {
@@ -142,17 +143,17 @@ pub fn client(
                     }
                     continue;
                 }
-                heard = signals.next() => heard,
+                received = signals.next() => received,
                 () = &mut watching => return Err(RunError::Failed),
             };
-            match heard {
-                Heard::End => break,
-                Heard::Reload => {
+            match received {
+                SignalEvent::End => break,
+                SignalEvent::Reload => {
                     let outcome = match again() {
                         Ok(new) => take_over(&client, &credentials, config, &new).await,
                         Err(error) => Err(error.into()),
                     };
-                    reloaded(outcome, &told, &say);
+                    reloaded(outcome, &facts, &say);
                 }
             }
         }
@@ -185,10 +186,10 @@ async fn take_over(
 /// Reports the outcome of a reload to the log, to `status` and to the user.
 fn reloaded<E: Display>(
     outcome: Result<(Identity, Vec<&'static str>), E>,
-    told: &Mutex<Facts>,
+    facts: &Mutex<Facts>,
     say: impl Fn(String),
 ) {
-    let mut facts = lock(told);
+    let mut facts = lock(facts);
     facts.reloads += 1;
     match outcome {
         Ok((identity, waits)) => {
@@ -241,15 +242,15 @@ fn open_many_files() {
 }
 
 /// Must be called while the process has a single thread.
-fn confine(places: &Places, settings: &Settings) {
+fn confine(confined_paths: &ConfinedPaths, settings: &Settings) {
     if settings.unconfined {
         return;
     }
-    let mut places = places.clone();
+    let mut confined_paths = confined_paths.clone();
     if settings.status_socket.is_none() {
-        places.binds_in(Directory::of_user().path());
+        confined_paths.binds_in(Directory::of_user().path());
     }
-    let confined = Confined::to(&places);
+    let confined = Confined::to(&confined_paths);
     tracing::debug!("{confined}");
 }
 
@@ -302,16 +303,16 @@ async fn end<T, F: Future<Output = ()>>(
 }
 
 async fn ended_again(signals: &mut Signals) {
-    while !matches!(signals.next().await, Heard::End) {}
+    while !matches!(signals.next().await, SignalEvent::End) {}
 }
 
 /// The sockets through which others query this end's status.
-struct Desk {
+struct StatusEndpoints {
     socket: Option<StatusListener>,
     metrics: Option<MetricsListener>,
 }
 
-impl Desk {
+impl StatusEndpoints {
     /// A configured socket must be available. Without the default one, the tunnel still works.
     async fn open(role: &str, settings: &Settings) -> Result<Self, RunError> {
         let socket = match &settings.status_socket {
@@ -340,7 +341,7 @@ impl Desk {
         end: Weak<T>,
         look: impl Fn(&T) -> Status + Send + Sync + 'static,
     ) -> JoinSet<()> {
-        let tell: Tell = Arc::new(move || end.upgrade().map(|end| look(&end)));
+        let tell: StatusSource = Arc::new(move || end.upgrade().map(|end| look(&end)));
         let mut tasks = JoinSet::new();
         if let Some(socket) = self.socket {
             tasks.spawn(socket.serve(Arc::clone(&tell)));
@@ -358,13 +359,13 @@ struct Signals {
     hangup: Signal,
 }
 
-enum Heard {
+enum SignalEvent {
     End,
     Reload,
 }
 
 impl Signals {
-    fn hear() -> Result<Self, RunError> {
+    fn install() -> Result<Self, RunError> {
         let hear = |kind| signal(kind).map_err(RunError::Process);
         Ok(Self {
             interrupt: hear(SignalKind::interrupt())?,
@@ -373,11 +374,11 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Heard {
+    async fn next(&mut self) -> SignalEvent {
         tokio::select! {
-            _ = self.interrupt.recv() => Heard::End,
-            _ = self.terminate.recv() => Heard::End,
-            _ = self.hangup.recv() => Heard::Reload,
+            _ = self.interrupt.recv() => SignalEvent::End,
+            _ = self.terminate.recv() => SignalEvent::End,
+            _ = self.hangup.recv() => SignalEvent::Reload,
         }
     }
 }

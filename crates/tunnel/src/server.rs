@@ -1,6 +1,6 @@
 //! The server: lets known peers in and dials targets for them that they may reach.
 
-mod door;
+mod accept;
 mod handshakes;
 mod limits;
 mod reverse;
@@ -51,7 +51,7 @@ pub struct Guard {
 /// A running server. Dropping it ends it immediately; [`Server::drain`] lets tunnels finish first.
 #[derive(Debug)]
 pub struct Server {
-    world: Arc<World>,
+    shared: Arc<Shared>,
     /// The threads end when the last reference is dropped.
     threads: Arc<Shards>,
 }
@@ -76,7 +76,7 @@ pub struct PeerStatus {
 }
 
 #[derive(Debug)]
-struct World {
+struct Shared {
     quic: QuicServer,
     /// A change makes every tunnel and connection check its rights again.
     guard: watch::Sender<Arc<Guard>>,
@@ -103,7 +103,7 @@ impl Server {
         let (tuning, meter) = (parts.tuning.clone(), budget.meter());
         let quic = QuicServer::bind(parts.listen, parts.tls, tuning, meter, &shards)?;
         shards.spawn(0, budget.clone().keep());
-        let world = Arc::new(World {
+        let shared = Arc::new(Shared {
             quic,
             guard: watch::Sender::new(Arc::new(parts.guard)),
             lookups: Lookups::new(parts.resolver, parts.limits.lookups_each, parts.limits.lookups),
@@ -118,20 +118,20 @@ impl Server {
             draining: CancellationToken::new(),
         });
         for shard in 0..shards.count() {
-            shards.spawn(shard, door::keep(Arc::clone(&world), shard));
+            shards.spawn(shard, accept::run(Arc::clone(&shared), shard));
         }
-        Ok(Self { world, threads: shards })
+        Ok(Self { shared, threads: shards })
     }
 
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.world.quic.local_addr()
+        self.shared.quic.local_addr()
     }
 
     /// Replaces the trusted peers and their rights. Connected peers that are no longer trusted are
-    /// disconnected (`tenure`). Tunnels and listeners that are no longer allowed end; the others
-    /// continue.
+    /// disconnected (`revocation`). Tunnels and listeners that are no longer allowed end; the
+    /// others continue.
     pub fn replace_guard(&self, guard: Guard) {
-        self.world.guard.send_replace(Arc::new(guard));
+        self.shared.guard.send_replace(Arc::new(guard));
     }
 
     pub fn health(&self) -> Health {
@@ -139,20 +139,20 @@ impl Server {
     }
 
     pub fn counted(&self) -> Counted {
-        self.world.counters.now()
+        self.shared.counters.now()
     }
 
     pub fn memory_granted(&self) -> Bytes {
-        self.world.budget.granted()
+        self.shared.budget.granted()
     }
 
     /// The memory that peers make this end hold.
     pub fn memory_held(&self) -> Bytes {
-        self.world.budget.held()
+        self.shared.budget.held()
     }
 
     pub fn peers(&self) -> Vec<PeerStatus> {
-        let sessions = self.world.sessions().into_iter();
+        let sessions = self.shared.sessions().into_iter();
         let status = |(peer, session): (PeerName, Arc<Session<QuicConnection>>)| PeerStatus {
             peer,
             remote: session.connection.remote(),
@@ -166,10 +166,10 @@ impl Server {
     /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
     /// notifies the peers.
     pub async fn drain(self, patience: Duration) {
-        self.world.draining.cancel();
-        self.world.counters.no_tunnels(patience).await;
-        self.world.quic.close("the server is shutting down");
-        let _ = tokio::time::timeout(FAREWELL, self.world.quic.told()).await;
+        self.shared.draining.cancel();
+        self.shared.counters.no_tunnels(patience).await;
+        self.shared.quic.close("the server is shutting down");
+        let _ = tokio::time::timeout(FAREWELL, self.shared.quic.notified()).await;
         // Dropping joins the threads, which a task must not do.
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
@@ -177,8 +177,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.world.draining.cancel();
-        self.world.quic.close("the server has ended");
+        self.shared.draining.cancel();
+        self.shared.quic.close("the server has ended");
     }
 }
 
@@ -188,7 +188,7 @@ impl PeerStatus {
     }
 }
 
-impl World {
+impl Shared {
     fn guard(&self) -> Arc<Guard> {
         Arc::clone(&self.guard.borrow())
     }

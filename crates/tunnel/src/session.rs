@@ -46,8 +46,8 @@ impl<C: Connection> Session<C> {
     /// Counts one more tunnel until the result is dropped.
     pub(crate) fn tunnel(self: &Arc<Self>) -> Tunnel<C> {
         self.tunnels.fetch_add(1, Ordering::Relaxed);
-        self.counters.tunnels.one();
-        self.counters.tunnels_opened.one();
+        self.counters.tunnels.increment();
+        self.counters.tunnels_opened.increment();
         Tunnel(Arc::clone(self))
     }
 
@@ -65,19 +65,19 @@ impl<C: Connection> Session<C> {
     /// direction is blocked, the peer still receives packets from this end, and would take them for
     /// a sign of life until this end falls silent too.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
-        let mut heard = self.connection.statistics().packets_received;
-        let mut looks = 0;
+        let mut received = self.connection.statistics().packets_received;
+        let mut silent_polls = 0;
         // Count polls, not time: after the host has stalled, silence proves nothing.
-        while looks < SILENT_LOOKS {
+        while silent_polls < SILENT_POLLS {
             tokio::select! {
                 _ = self.connection.closed() => return,
-                () = tokio::time::sleep(keepalive / LOOKS_A_KEEPALIVE) => {}
+                () = tokio::time::sleep(keepalive / POLLS_PER_KEEPALIVE) => {}
             }
             let now = self.connection.statistics().packets_received;
-            looks = if now == heard { looks + 1 } else { 0 };
-            heard = now;
+            silent_polls = if now == received { silent_polls + 1 } else { 0 };
+            received = now;
         }
-        self.counters.connections_silent.one();
+        self.counters.connections_silent.increment();
         self.connection.close("no packet arrived from this end for three keepalives");
     }
 
@@ -99,17 +99,17 @@ impl<C: Connection> Session<C> {
 
 impl<C: Connection> Drop for Tunnel<C> {
     fn drop(&mut self) {
-        self.0.counters.tunnels.less_one();
+        self.0.counters.tunnels.decrement();
         if self.0.tunnels.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.windows.on_idle();
         }
     }
 }
 
-const LOOKS_A_KEEPALIVE: u32 = 4;
+const POLLS_PER_KEEPALIVE: u32 = 4;
 /// Less than three keepalives even if the last packet arrived between two polls. After three, at
 /// the earliest, the engine drops the connection without notice.
-const SILENT_LOOKS: u32 = 3 * LOOKS_A_KEEPALIVE - 2;
+const SILENT_POLLS: u32 = 3 * POLLS_PER_KEEPALIVE - 2;
 /// Datagrams received per call.
 const BATCH: usize = 64;
 /// The first flow number of each end.

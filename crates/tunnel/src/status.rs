@@ -6,7 +6,9 @@ mod http;
 mod prometheus;
 mod text;
 
-pub use directory::{Answer, Directory, StatusError, StatusListener, Tell, ask, at, listen};
+pub use directory::{
+    Answer, Directory, StatusError, StatusListener, StatusSource, ask, at, listen,
+};
 pub use http::{MetricsListener, serve_metrics};
 
 use crate::access::Access;
@@ -268,9 +270,9 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         assert!(matches!(listen(&path), Err(StatusError::Taken(_))));
         let serving = tokio::spawn(listener.serve(std::sync::Arc::new(|| Some(status()))));
-        let told = ask(&file).await.unwrap().unwrap().status;
-        assert_eq!(told, Status { pid: std::process::id(), ..status() });
-        let text = told.to_string();
+        let facts = ask(&file).await.unwrap().unwrap().status;
+        assert_eq!(facts, Status { pid: std::process::id(), ..status() });
+        let text = facts.to_string();
         assert!(
             text.contains(
                 "lost 1.00 % of packets (0.95 % by the path itself); pacing 600.0 Mbit/s"

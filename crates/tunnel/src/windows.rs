@@ -148,7 +148,7 @@ impl<C: Connection> Windows<C> {
 
     /// Does the same for a tunnel whose bytes the peer does not take.
     pub(crate) async fn let_go_blocked(&self) {
-        let _blocked = Counted::one(&self.blocked);
+        let _blocked = CountGuard::increment(&self.blocked);
         self.let_go().await;
     }
 
@@ -291,16 +291,16 @@ impl Drop for Waiting<'_> {
 }
 
 /// Increments a counter until dropped.
-struct Counted<'a>(&'a AtomicU64);
+struct CountGuard<'a>(&'a AtomicU64);
 
-impl<'a> Counted<'a> {
-    fn one(counter: &'a AtomicU64) -> Self {
+impl<'a> CountGuard<'a> {
+    fn increment(counter: &'a AtomicU64) -> Self {
         counter.fetch_add(1, Ordering::Relaxed);
         Self(counter)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

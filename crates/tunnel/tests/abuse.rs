@@ -5,7 +5,7 @@
 
 mod ends;
 
-use ends::{Keys, echo, pair_over_wire, shout, target, tcp_of, through, to_tcp, tuning};
+use ends::{Keys, echo, pair_over_wire, target, tcp_of, through, to_tcp, tuning, write_endlessly};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -53,23 +53,23 @@ async fn never_read(count: usize, budget: Bytes) {
     parts.tuning = tuning;
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
-    let doors: Vec<_> = client.bound().iter().map(tcp_of).collect();
+    let listener_addresses: Vec<_> = client.bound().iter().map(tcp_of).collect();
     let tasks = [
         tokio::spawn(echo(echoes)),
         tokio::spawn(echo_datagrams(datagrams)),
         // Both sides send as much as they can and read nothing.
         tokio::spawn(async move {
             while let Ok((stream, _)) = hogs.accept().await {
-                tokio::spawn(shout(stream));
+                tokio::spawn(write_endlessly(stream));
             }
         }),
     ];
     let before = resident();
-    let hog_door = doors[0];
+    let hog_address = listener_addresses[0];
     let hogs: Vec<_> = (0..count)
         .map(|_| {
             tokio::spawn(async move {
-                shout(through(hog_door).await).await;
+                write_endlessly(through(hog_address).await).await;
             })
         })
         .collect();
@@ -80,9 +80,9 @@ async fn never_read(count: usize, budget: Bytes) {
         assert!(client.memory_granted() <= budget && server.memory_granted() <= budget);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let mut stream = through(doors[1]).await;
+    let mut stream = through(listener_addresses[1]).await;
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    socket.connect(doors[2]).await.unwrap();
+    socket.connect(listener_addresses[2]).await.unwrap();
     for round in 0..20 {
         let (sent, mut got) = (ends::bytes(round, 5000), vec![0; 5000]);
         let both = async {
@@ -159,13 +159,13 @@ async fn replayed_packets_of_a_client_open_no_tunnel() {
     let mut stream = through(tcp_of(&client.bound()[0])).await;
     stream.write_all(b"transfer 100").await.unwrap();
     let (mut far, _) = listener.accept().await.unwrap();
-    let mut said = [0; 12];
-    far.read_exact(&mut said).await.unwrap();
-    let heard = wire.heard();
-    assert!(heard.len() >= 4);
+    let mut output = [0; 12];
+    far.read_exact(&mut output).await.unwrap();
+    let received = wire.received();
+    assert!(received.len() >= 4);
     let thief = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     for _ in 0..3 {
-        for packet in &heard {
+        for packet in &received {
             thief.send_to(packet, at).await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -177,7 +177,7 @@ async fn replayed_packets_of_a_client_open_no_tunnel() {
     assert_eq!(&last, b".");
     assert_eq!(server.counted().tunnels_opened, 1);
     drop((client, stream, far));
-    for packet in &heard {
+    for packet in &received {
         thief.send_to(packet, at).await.unwrap();
     }
     let again = tokio::time::timeout(Duration::from_secs(1), listener.accept()).await;
@@ -193,14 +193,14 @@ async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() 
     dead.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
     dead.listen(0).unwrap();
     let dead_address = dead.local_addr().unwrap().as_socket().unwrap();
-    let mut house = Vec::new();
+    let mut clients = Vec::new();
     loop {
         let connect = TcpStream::connect(dead_address);
         match tokio::time::timeout(Duration::from_millis(300), connect).await {
-            Ok(guest) => house.push(guest.unwrap()),
+            Ok(client) => clients.push(client.unwrap()),
             Err(_) => break,
         }
-        assert!(house.len() < 100);
+        assert!(clients.len() < 100);
     }
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
@@ -212,14 +212,14 @@ async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() 
     let parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
-    let doors: Vec<_> = client.bound().iter().map(tcp_of).collect();
-    let dead_door = doors[0];
+    let listener_addresses: Vec<_> = client.bound().iter().map(tcp_of).collect();
+    let dead_address = listener_addresses[0];
     let waiting = tokio::spawn(async move {
-        let mut stream = through(dead_door).await;
+        let mut stream = through(dead_address).await;
         let end = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut [0; 1])).await;
         end.unwrap().unwrap_err().kind()
     });
-    let mut stream = through(doors[1]).await;
+    let mut stream = through(listener_addresses[1]).await;
     for _ in 0..20 {
         stream.write_all(b"x").await.unwrap();
         stream.read_exact(&mut [0; 1]).await.unwrap();
@@ -235,10 +235,10 @@ async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() 
 async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
-    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
+    let (server, client, listener_addresses, wire) = pair_over_wire(&[address]).await;
     let mut streams = Vec::new();
     for _ in 0..10 {
-        let mut stream = through(doors[0]).await;
+        let mut stream = through(listener_addresses[0]).await;
         stream.write_all(b"x").await.unwrap();
         stream.read_exact(&mut [0; 1]).await.unwrap();
         streams.push(stream);
@@ -251,11 +251,11 @@ async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
     }
     eprintln!("all knew after {:?}, with a keepalive of a second", began.elapsed());
     // An application that arrives meanwhile gets a reset too.
-    let mut late = through(doors[0]).await;
+    let mut late = through(listener_addresses[0]).await;
     let end = tokio::time::timeout(Duration::from_secs(20), late.read(&mut [0; 1])).await;
     assert_eq!(end.unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
     wire.cut(false);
-    carries_again(doors[0]).await;
+    carries_again(listener_addresses[0]).await;
     echo.abort();
     drop((client, server));
 }
@@ -265,8 +265,8 @@ async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
 async fn a_path_that_is_blocked_one_way_resets_its_tunnels_as_soon() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
-    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
-    let mut stream = through(doors[0]).await;
+    let (server, client, listener_addresses, wire) = pair_over_wire(&[address]).await;
+    let mut stream = through(listener_addresses[0]).await;
     stream.write_all(b"x").await.unwrap();
     stream.read_exact(&mut [0; 1]).await.unwrap();
     wire.cut_from_clients(true);
@@ -279,15 +279,15 @@ async fn a_path_that_is_blocked_one_way_resets_its_tunnels_as_soon() {
     assert_eq!(client.counted().connections_silent, 0);
     eprintln!("known after {:?}, with a keepalive of a second", began.elapsed());
     wire.cut(false);
-    carries_again(doors[0]).await;
+    carries_again(listener_addresses[0]).await;
     echo.abort();
     drop((client, server));
 }
 
 /// Waits until a new tunnel through the listener is echoed.
-async fn carries_again(door: SocketAddr) {
+async fn carries_again(listener_address: SocketAddr) {
     loop {
-        let mut stream = through(door).await;
+        let mut stream = through(listener_address).await;
         if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
             return;
         }

@@ -24,18 +24,18 @@ async fn datagrams_keep_their_boundaries_and_answers_reach_their_senders() {
     let parts = keys.client_parts(&[server.local_addr().unwrap()], vec![listener]);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
-    let door = tcp_of(&client.bound()[0]);
+    let listener_address = tcp_of(&client.bound()[0]);
     let first = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let second = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    first.connect(door).await.unwrap();
-    second.connect(door).await.unwrap();
+    first.connect(listener_address).await.unwrap();
+    second.connect(listener_address).await.unwrap();
     for (seed, length) in [(1, 1), (2, 0), (3, 1000), (4, 7), (5, 1100)] {
         for (socket, own) in [(&first, seed), (&second, seed + 100)] {
-            assert_eq!(said(socket, &bytes(own, length)).await, bytes(own, length));
+            assert_eq!(exchange(socket, &bytes(own, length)).await, bytes(own, length));
         }
     }
     first.send(&bytes(6, 8000)).await.unwrap();
-    assert_eq!(said(&first, b"after it").await, b"after it");
+    assert_eq!(exchange(&first, b"after it").await, b"after it");
     assert_eq!(client.counted().datagrams_oversize, 1);
     assert_eq!(client.counted().tunnels, 2);
     client.drain(Duration::from_secs(0)).await;
@@ -48,21 +48,21 @@ async fn a_listener_at_the_server_carries_datagrams_to_the_client() {
     let address = target.local_addr().unwrap();
     tokio::spawn(echo(target));
     // The port was free a moment ago, and most likely still is.
-    let door = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let listener_address = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&[], &["udp:127.0.0.1:*"]))).unwrap();
     let mut parts = keys.client_parts(&[server.local_addr().unwrap()], Vec::new());
     parts.reverse = vec![Reverse {
-        listen: format!("udp:{door}").parse().unwrap(),
+        listen: format!("udp:{listener_address}").parse().unwrap(),
         target: format!("udp:{address}").parse().unwrap(),
     }];
     let client = Client::start(parts).await.unwrap();
     while server.counted().listeners == 0 {
         tokio::task::yield_now().await;
     }
-    let guest = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    guest.connect(door).await.unwrap();
-    assert_eq!(said(&guest, b"there and back").await, b"there and back");
+    let application = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    application.connect(listener_address).await.unwrap();
+    assert_eq!(exchange(&application, b"there and back").await, b"there and back");
     drop(client);
     drop(server);
 }
@@ -75,7 +75,7 @@ async fn echo(socket: UdpSocket) {
 }
 
 /// Repeats the datagram until an answer arrives, because UDP may lose packets even on the loopback.
-async fn said(socket: &UdpSocket, what: &[u8]) -> Vec<u8> {
+async fn exchange(socket: &UdpSocket, what: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 65_536];
     for _ in 0..20 {
         socket.send(what).await.unwrap();

@@ -18,25 +18,25 @@ use tunnel::server::Server;
 #[tokio::test]
 async fn a_dead_path_resets_tunnels_and_a_restored_one_carries_new_ones() {
     let (listener, address) = target().await;
-    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
+    let (server, client, listener_addresses, wire) = pair_over_wire(&[address]).await;
     let echo = tokio::spawn(echo(listener));
-    let mut stream = through(doors[0]).await;
+    let mut stream = through(listener_addresses[0]).await;
     stream.write_all(b"hello").await.unwrap();
-    let mut said = [0; 5];
-    stream.read_exact(&mut said).await.unwrap();
+    let mut output = [0; 5];
+    stream.read_exact(&mut output).await.unwrap();
     wire.cut(true);
     // Three keepalives of one second, plus the delay of a busy machine.
-    let end = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut said)).await.unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut output)).await.unwrap();
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     wire.cut(false);
     let mut again = loop {
-        let mut stream = through(doors[0]).await;
+        let mut stream = through(listener_addresses[0]).await;
         stream.write_all(b"again").await.unwrap();
-        if stream.read_exact(&mut said).await.is_ok() {
+        if stream.read_exact(&mut output).await.is_ok() {
             break stream;
         }
     };
-    assert_eq!(&said, b"again");
+    assert_eq!(&output, b"again");
     assert!(client.counted().connections_lost >= 1);
     again.shutdown().await.unwrap();
     drop((client, server));
@@ -54,8 +54,8 @@ async fn an_absent_or_unlisted_target_gives_a_reset_and_others_continue() {
     let parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);
     let client = Client::start(parts).await.unwrap();
     let echo = tokio::spawn(echo(listener));
-    for door in [0, 1] {
-        let mut stream = through(tcp_of(&client.bound()[door])).await;
+    for listener_address in [0, 1] {
+        let mut stream = through(tcp_of(&client.bound()[listener_address])).await;
         let error = stream.read(&mut [0; 1]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
@@ -71,8 +71,8 @@ async fn an_absent_or_unlisted_target_gives_a_reset_and_others_continue() {
 #[tokio::test]
 async fn a_target_that_resets_resets_the_application() {
     let (listener, address) = target().await;
-    let (server, client, doors) = pair(&[address]).await;
-    let mut stream = through(doors[0]).await;
+    let (server, client, listener_addresses) = pair(&[address]).await;
+    let mut stream = through(listener_addresses[0]).await;
     stream.write_all(b"x").await.unwrap();
     let (far, _) = listener.accept().await.unwrap();
     socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
@@ -85,7 +85,7 @@ async fn a_target_that_resets_resets_the_application() {
 #[tokio::test]
 async fn garbage_on_the_port_disturbs_no_tunnel() {
     let (listener, address) = target().await;
-    let (server, client, doors) = pair(&[address]).await;
+    let (server, client, listener_addresses) = pair(&[address]).await;
     let echo = tokio::spawn(echo(listener));
     let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let at = server.local_addr().unwrap();
@@ -98,7 +98,7 @@ async fn garbage_on_the_port_disturbs_no_tunnel() {
         }
         stranger.send_to(&garbage, at).await.unwrap();
     }
-    let mut stream = through(doors[0]).await;
+    let mut stream = through(listener_addresses[0]).await;
     stream.write_all(b"x").await.unwrap();
     stream.read_exact(&mut [0; 1]).await.unwrap();
     assert_eq!(server.counted().connections_made, 2);
@@ -135,15 +135,15 @@ async fn the_second_server_serves_if_the_first_is_gone() {
     parts.tuning.handshake = Duration::from_secs(1);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
-    let door = tcp_of(&client.bound()[0]);
-    let mut stream = through(door).await;
+    let listener_address = tcp_of(&client.bound()[0]);
+    let mut stream = through(listener_address).await;
     stream.write_all(b"x").await.unwrap();
     stream.read_exact(&mut [0; 1]).await.unwrap();
     assert!(first.counted().tunnels_opened == 1 && second.counted().tunnels_opened == 0);
     drop(first);
     loop {
         // Until the client has found the second server, it resets connections.
-        let Ok(mut stream) = TcpStream::connect(door).await else { continue };
+        let Ok(mut stream) = TcpStream::connect(listener_address).await else { continue };
         if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
             break;
         }
@@ -199,20 +199,20 @@ async fn a_tunnel_above_the_limit_is_refused_and_accepted_later() {
     let server = Server::start(parts).unwrap();
     let parts = keys.client_parts(&[server.local_addr().unwrap()], vec![to_tcp(address)]);
     let client = Client::start(parts).await.unwrap();
-    let door = tcp_of(&client.bound()[0]);
+    let listener_address = tcp_of(&client.bound()[0]);
     let mut held = Vec::new();
     for _ in 0..2 {
-        let mut stream = through(door).await;
+        let mut stream = through(listener_address).await;
         stream.write_all(b"x").await.unwrap();
         stream.read_exact(&mut [0; 1]).await.unwrap();
         held.push(stream);
     }
-    let mut third = through(door).await;
+    let mut third = through(listener_address).await;
     assert!(third.read(&mut [0; 1]).await.is_err());
     assert_eq!(server.counted().tunnels_over_limit, 1);
     drop(held);
     loop {
-        let mut stream = through(door).await;
+        let mut stream = through(listener_address).await;
         if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
             break;
         }
@@ -253,9 +253,9 @@ async fn unix_sockets_and_listeners_at_the_server_carry_data() {
     for path in [&own, &far] {
         let mut stream = tokio::net::UnixStream::connect(path).await.unwrap();
         stream.write_all(b"over it").await.unwrap();
-        let mut said = [0; 7];
-        stream.read_exact(&mut said).await.unwrap();
-        assert_eq!(&said, b"over it");
+        let mut output = [0; 7];
+        stream.read_exact(&mut output).await.unwrap();
+        assert_eq!(&output, b"over it");
     }
     assert_eq!(server.counted().listeners, 1);
     // A closed listener removes its own socket, but not one that another process has put there.

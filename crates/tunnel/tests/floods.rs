@@ -17,7 +17,7 @@ use tunnel::server::Server;
 
 /// 5 Mbit/s of first packets, from addresses of one /64 that can all receive.
 #[test]
-fn clients_get_through_a_flood_from_one_ipv6_network() {
+fn clients_connect_during_a_flood_from_one_ipv6_network() {
     let _ = clients_beside_a_flood();
 }
 

@@ -5,10 +5,8 @@
 mod ends;
 
 use bytes::Bytes;
+use ends::verifier::ServerVerifier;
 use ends::{Keys, tuning};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -26,7 +24,7 @@ async fn a_peer_cannot_forge_log_lines_by_frames() {
     let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
     let quic = QuicClient::new(tls, tuning(), &unlimited()).unwrap();
     let connection = quic.connect(at, trust.server_name(), 0).await.unwrap();
-    for (address, told) in [
+    for (address, message) in [
         (format!("frame {HOSTILE}"), "not understood"),
         (format!("tcp:frame {HOSTILE}:22"), "not understood"),
         (format!("unix:/frame {HOSTILE}"), "refused"),
@@ -40,8 +38,8 @@ async fn a_peer_cannot_forge_log_lines_by_frames() {
         sending.write(Bytes::from(opening)).await.unwrap();
         // The answer arrives after the log line was written.
         let mut answer = Vec::new();
-        assert!(receiving.read(2000, &mut answer).await.unwrap(), "{told}");
-        let line = log.line_with(&["frame a", told]);
+        assert!(receiving.read(2000, &mut answer).await.unwrap(), "{message}");
+        let line = log.line_with(&["frame a", message]);
         assert!(line.contains(SHOWN), "{line:?}");
     }
     connection.close(&format!("parting {HOSTILE}"));
@@ -59,7 +57,8 @@ async fn a_stranger_cannot_forge_log_lines_by_its_close_reason() {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let mut tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
     // The engine sends the reason to the server, in a CONNECTION_CLOSE during the handshake.
-    tls.dangerous().set_certificate_verifier(Arc::new(Slanderer));
+    let reason = format!("stranger {HOSTILE}{}", "x".repeat(600));
+    tls.dangerous().set_certificate_verifier(Arc::new(ServerVerifier::rejecting(reason)));
     let quic = QuicClient::new(tls, tuning(), &unlimited()).unwrap();
     let lost = quic.connect(at, trust.server_name(), 0).await.unwrap_err().to_string();
     assert!(!lost.contains(OBEYED), "{lost:?}");
@@ -68,46 +67,6 @@ async fn a_stranger_cannot_forge_log_lines_by_its_close_reason() {
     assert!(line.chars().count() < 500, "{line:?}");
     log.holds_no_raw_text();
     drop(server);
-}
-
-/// Rejects every certificate with a hostile reason.
-#[derive(Debug)]
-struct Slanderer;
-
-impl ServerCertVerifier for Slanderer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Err(Error::General(format!("stranger {HOSTILE}{}", "x".repeat(600))))
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let all = rustls::crypto::aws_lc_rs::default_provider();
-        all.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// The log lines of this process, as a terminal would receive them.

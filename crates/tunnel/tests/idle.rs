@@ -45,11 +45,11 @@ async fn idle(count: usize, most_mib: u64) {
     // Each process has its own limit of open files.
     let (_targets, address) = End::start("target", home.path(), None, None);
     let (server, at) = End::start("server", home.path(), None, None);
-    let (client, door) = End::start("client", home.path(), Some(at), Some(address));
+    let (client, listener_address) = End::start("client", home.path(), Some(at), Some(address));
     let before = [server.resident(), client.resident()];
     let mut applications = Vec::new();
     for number in 0..count {
-        let mut stream = through(door).await;
+        let mut stream = through(listener_address).await;
         let (sent, mut got) = (ends::bytes(number as u64, 100), vec![0; 100]);
         stream.write_all(&sent).await.unwrap();
         stream.read_exact(&mut got).await.unwrap();
@@ -90,8 +90,8 @@ impl End {
             }
         }
         let mut child = command.spawn().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
-        let lines = said.lines().map_while(Result::ok);
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let lines = output.lines().map_while(Result::ok);
         let at = lines.filter_map(|line| line.strip_prefix("at ")?.parse().ok()).next();
         (Self { name, child }, at.unwrap())
     }
@@ -161,9 +161,9 @@ fn key(home: &Path, name: &str) -> PathBuf {
 async fn answer(listener: TcpListener) {
     let mut all = Vec::new();
     while let Ok((mut stream, _)) = listener.accept().await {
-        let mut said = [0; 100];
-        stream.read_exact(&mut said).await.unwrap();
-        stream.write_all(&said).await.unwrap();
+        let mut output = [0; 100];
+        stream.read_exact(&mut output).await.unwrap();
+        stream.write_all(&output).await.unwrap();
         all.push(stream);
     }
 }

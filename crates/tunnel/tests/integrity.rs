@@ -50,7 +50,8 @@ enum Order {
 async fn transfers(count: u64, largest: u32, seed: u64) {
     let all = Arc::new(draw(count, largest, seed));
     let (listener, address) = target().await;
-    let (server, client, doors, wire) = tuned_pair_over_wire(&[address], &Tuning::default()).await;
+    let (server, client, listener_addresses, wire) =
+        tuned_pair_over_wire(&[address], &Tuning::default()).await;
     wire.lose(50);
     wire.reorder(20);
     wire.duplicate(10);
@@ -79,7 +80,9 @@ async fn transfers(count: u64, largest: u32, seed: u64) {
     let began = Instant::now();
     let next = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let applications: Vec<_> = (0..8)
-        .map(|_| tokio::spawn(application(doors[0], Arc::clone(&all), Arc::clone(&next))))
+        .map(|_| {
+            tokio::spawn(application(listener_addresses[0], Arc::clone(&all), Arc::clone(&next)))
+        })
         .collect();
     for one in applications {
         let done = one.await;
@@ -118,12 +121,12 @@ fn draw(count: u64, largest: u32, seed: u64) -> Vec<Transfer> {
 }
 
 async fn application(
-    door: SocketAddr,
+    listener_address: SocketAddr,
     all: Arc<Vec<Transfer>>,
     next: Arc<std::sync::atomic::AtomicUsize>,
 ) {
     while let Some(transfer) = all.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-        let mut stream = through(door).await;
+        let mut stream = through(listener_address).await;
         stream.write_u64(transfer.number).await.unwrap();
         run(stream, *transfer, 0).await;
     }

@@ -4,15 +4,14 @@
 
 mod ends;
 
+use ends::verifier::ServerVerifier;
 use ends::wire::Wire;
 use ends::{Keys, tcp_of, through, to_tcp, tuning};
 use quinn_proto::crypto::rustls::QuicClientConfig;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,7 +77,7 @@ async fn a_crowded_server_accepts_clients_that_prove_their_address() {
     let mut parts = keys.server_parts(keys.guard(&[&rule], &[]));
     // One handshake per socket makes the server crowded; some slots remain for unfinished
     // handshakes.
-    (parts.limits.handshakes, parts.limits.handshakes_unproved) = (32, 1);
+    (parts.limits.handshakes, parts.limits.handshakes_unvalidated) = (32, 1);
     parts.shards = Some(1);
     let server = Server::start(parts).unwrap();
     let at = server.local_addr().unwrap();
@@ -139,49 +138,11 @@ fn by_group(home: &Path, group: &'static dyn SupportedKxGroup) -> rustls::Client
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer))
+        .with_custom_certificate_verifier(Arc::new(ServerVerifier::accepting()))
         .with_client_auth_cert(vec![certificate], key)
         .unwrap();
     config.alpn_protocols = vec![ALPN.to_vec()];
     config
-}
-
-#[derive(Debug)]
-struct AnyServer;
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }
 
 async fn until(what: &str, done: impl Fn() -> bool) {

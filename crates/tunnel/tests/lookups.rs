@@ -87,11 +87,11 @@ async fn attack() {
 
 /// Gives this thread, and threads it starts, their own network, name server and hosts file.
 fn own_machine(home: &Path) -> Result<(), String> {
-    let told = |error: nix::Error| error.to_string();
-    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).map_err(told)?;
+    let error_text = |error: nix::Error| error.to_string();
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).map_err(error_text)?;
     let none = None::<&Path>;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(none, Path::new("/"), none, private, none).map_err(told)?;
+    mount(none, Path::new("/"), none, private, none).map_err(error_text)?;
     for (name, text) in [
         ("resolv.conf", "nameserver 127.0.0.1\n"),
         ("hosts", "127.0.0.1 localhost\n"),
@@ -136,11 +136,11 @@ async fn ask(connection: &QuicConnection, target: &str) -> Status {
     let (mut sending, mut receiving) = connection.open().await.unwrap();
     let opening = Opening::forward(target.parse().unwrap());
     sending.write(opening.encode()).await.unwrap();
-    let (mut chunks, mut said) = (Vec::new(), Vec::new());
+    let (mut chunks, mut output) = (Vec::new(), Vec::new());
     loop {
         let more = receiving.read(4096, &mut chunks).await.unwrap();
-        chunks.drain(..).for_each(|(_, bytes)| said.extend_from_slice(&bytes));
-        if let Some((answer, _)) = Answer::decode(&said).unwrap() {
+        chunks.drain(..).for_each(|(_, bytes)| output.extend_from_slice(&bytes));
+        if let Some((answer, _)) = Answer::decode(&output).unwrap() {
             return answer.status;
         }
         assert!(more, "no answer about {target}");

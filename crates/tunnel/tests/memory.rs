@@ -5,7 +5,7 @@
 mod ends;
 
 use ends::raw::RawPeer;
-use ends::{Keys, bytes, echo, guard_of, shout, target, tcp_of, through, to_tcp, tuning};
+use ends::{Keys, bytes, echo, guard_of, target, tcp_of, through, to_tcp, tuning, write_endlessly};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -145,10 +145,10 @@ async fn an_identity_that_fills_the_memory_leaves_others_their_share() {
     parts.tuning = tuning();
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
-    let door = tcp_of(&client.bound()[0]);
+    let listener_address = tcp_of(&client.bound()[0]);
     let mut shouting = JoinSet::new();
     for _ in 0..64 {
-        shouting.spawn(async move { shout(through(door).await).await });
+        shouting.spawn(async move { write_endlessly(through(listener_address).await).await });
     }
     let given_up = || setup.server.counted().tunnels_not_read;
     await_some(|| (given_up() > 0).then_some(())).await;

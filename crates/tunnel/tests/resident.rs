@@ -208,7 +208,7 @@ async fn keep(listener: TcpListener) {
 
 async fn pour(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(ends::shout(stream));
+        tokio::spawn(ends::write_endlessly(stream));
     }
 }
 

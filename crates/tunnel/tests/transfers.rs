@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 #[tokio::test]
 async fn sixty_four_mebibytes_arrive_as_they_were_sent() {
     let (listener, address) = target().await;
-    let (server, client, doors) = pair(&[address]).await;
+    let (server, client, listener_addresses) = pair(&[address]).await;
     let sent = bytes(1, 64 << 20);
     let expected = sent.clone();
     let receiver = tokio::spawn(async move {
@@ -26,7 +26,7 @@ async fn sixty_four_mebibytes_arrive_as_they_were_sent() {
         assert!(got == expected);
         stream.write_all(b"all of it").await.unwrap();
     });
-    let mut stream = through(doors[0]).await;
+    let mut stream = through(listener_addresses[0]).await;
     stream.write_all(&sent).await.unwrap();
     stream.shutdown().await.unwrap();
     let mut answer = Vec::new();
@@ -60,11 +60,11 @@ async fn loss_and_reordering_change_nothing() {
 async fn busy_tunnels_share_a_connection_evenly() {
     const TUNNELS: usize = 16;
     let (listener, address) = target().await;
-    let (server, client, doors) = pair(&[address]).await;
+    let (server, client, listener_addresses) = pair(&[address]).await;
     let mut carried = Vec::new();
     let mut tasks = JoinSet::new();
     for _ in 0..TUNNELS {
-        let mut near = through(doors[0]).await;
+        let mut near = through(listener_addresses[0]).await;
         tasks.spawn(async move {
             let block = vec![7; 64 << 10];
             while near.write_all(&block).await.is_ok() {}
@@ -97,13 +97,13 @@ async fn busy_tunnels_share_a_connection_evenly() {
 #[tokio::test]
 async fn a_client_continues_from_another_port() {
     let (listener, address) = target().await;
-    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
+    let (server, client, listener_addresses, wire) = pair_over_wire(&[address]).await;
     let echo = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let (mut reading, mut writing) = stream.split();
         tokio::io::copy(&mut reading, &mut writing).await.unwrap();
     });
-    let mut stream = through(doors[0]).await;
+    let mut stream = through(listener_addresses[0]).await;
     for round in 0..6 {
         let sent = bytes(round, 200_000);
         let mut got = vec![0; sent.len()];
@@ -129,7 +129,7 @@ async fn transfers_over(
     most: usize,
 ) -> (tunnel::server::Server, tunnel::client::Client, u64) {
     let (listener, address) = target().await;
-    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
+    let (server, client, listener_addresses, wire) = pair_over_wire(&[address]).await;
     wire.lose(loss);
     wire.reorder(reorder);
     let targets = tokio::spawn(async move {
@@ -148,8 +148,10 @@ async fn transfers_over(
     let mut done = 0;
     // Run eight transfers at a time.
     for group in (0..count).collect::<Vec<_>>().chunks(8) {
-        let all: Vec<_> =
-            group.iter().map(|number| tokio::spawn(transfer(doors[0], *number, most))).collect();
+        let all: Vec<_> = group
+            .iter()
+            .map(|number| tokio::spawn(transfer(listener_addresses[0], *number, most)))
+            .collect();
         for one in all {
             one.await.unwrap();
             done += 1;
@@ -159,8 +161,8 @@ async fn transfers_over(
     (server, client, done)
 }
 
-async fn transfer(door: SocketAddr, number: u64, most: usize) {
-    let mut stream = through(door).await;
+async fn transfer(listener_address: SocketAddr, number: u64, most: usize) {
+    let mut stream = through(listener_address).await;
     stream.write_u64(number).await.unwrap();
     exchange(stream, number, most, true).await;
 }

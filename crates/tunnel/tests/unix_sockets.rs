@@ -114,19 +114,19 @@ async fn a_target_with_a_full_backlog_delays_no_other_tunnel() {
     let parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
-    let doors: Vec<_> = client.bound().iter().map(ends::tcp_of).collect();
-    let mut waiting = ends::through(doors[0]).await;
+    let listener_addresses: Vec<_> = client.bound().iter().map(ends::tcp_of).collect();
+    let mut waiting = ends::through(listener_addresses[0]).await;
     waiting.write_all(b"w").await.unwrap();
-    let mut stream = ends::through(doors[1]).await;
+    let mut stream = ends::through(listener_addresses[1]).await;
     for _ in 0..20 {
         stream.write_all(b"x").await.unwrap();
         stream.read_exact(&mut [0; 1]).await.unwrap();
     }
     // The backlog has room now, so the waiting tunnel is carried normally.
     busy.accept().unwrap();
-    let (guest, _) = tokio::task::spawn_blocking(move || busy.accept()).await.unwrap().unwrap();
-    let mut said = [std::mem::MaybeUninit::uninit(); 1];
-    let told = tokio::task::spawn_blocking(move || guest.recv(&mut said)).await.unwrap();
-    assert_eq!(told.unwrap(), 1);
+    let (accepted, _) = tokio::task::spawn_blocking(move || busy.accept()).await.unwrap().unwrap();
+    let mut output = [std::mem::MaybeUninit::uninit(); 1];
+    let message = tokio::task::spawn_blocking(move || accepted.recv(&mut output)).await.unwrap();
+    assert_eq!(message.unwrap(), 1);
     drop((client, server));
 }

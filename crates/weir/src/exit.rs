@@ -21,14 +21,14 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),
         Err(error) => {
-            output::note(format_args!("weir: {}", visible(&told(&error))));
+            output::note(format_args!("weir: {}", visible(&error_text(&error))));
             ExitCode::from(if is_misuse(&error) { 2 } else { 1 })
         }
     }
 }
 
 /// The error and its causes without repetition: most messages already contain their cause.
-fn told(error: &anyhow::Error) -> String {
+fn error_text(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| match cause.to_string() {
         cause if text.contains(&cause) => text,
         cause if text.is_empty() => cause,

@@ -46,9 +46,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct Recorded(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for Recorded {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_whatever_is_in_it() {
-        let kept = Kept::default();
+        let kept = Recorded::default();
         let out = kept.clone();
         let subscriber = lines(move || out.clone(), "info".into());
         tracing::subscriber::with_default(subscriber, || {

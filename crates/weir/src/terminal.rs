@@ -19,7 +19,7 @@ pub(crate) fn confirm(question: &str) -> io::Result<bool> {
 
 /// Reads a line that the terminal does not show; `None` if `is_called_off` becomes true first.
 pub(crate) fn secret(prompt: &str, is_called_off: impl Fn() -> bool) -> io::Result<Option<String>> {
-    let _hidden = Hidden::begin()?;
+    let _hidden = EchoOff::begin()?;
     put(prompt)?;
     while !is_readable()? {
         if is_called_off() {
@@ -31,19 +31,19 @@ pub(crate) fn secret(prompt: &str, is_called_off: impl Fn() -> bool) -> io::Resu
 }
 
 /// Disables echo until it is dropped. Input typed before the question is discarded.
-struct Hidden(Termios);
+struct EchoOff(Termios);
 
-impl Hidden {
+impl EchoOff {
     fn begin() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
-        let mut hidden = before.clone();
-        hidden.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
         Ok(Self(before))
     }
 }
 
-impl Drop for Hidden {
+impl Drop for EchoOff {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
         // The terminal did not show the newline either.

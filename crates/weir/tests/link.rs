@@ -4,7 +4,7 @@
 mod support;
 
 use std::process::Command;
-use support::{Running, Said, World, await_some, is_installed};
+use support::{CommandOutput, Running, Sandbox, await_some, is_installed};
 
 /// A name that no other test's link has.
 fn name(what: &str) -> String {
@@ -12,13 +12,13 @@ fn name(what: &str) -> String {
 }
 
 /// Creates a link between two interfaces that it makes, and waits until it is up.
-fn up(world: &World, name: &str, more: &[&str]) -> Running {
+fn up(sandbox: &Sandbox, name: &str, more: &[&str]) -> Running {
     let mut words = vec!["link", "up", "--a", "west", "--b", "east", "--name", name];
     words.extend(["--no-real-time", "--spin", "0us"]);
     words.extend(more);
-    let running = world.start(&words);
+    let running = sandbox.start(&words);
     await_some("the link", || {
-        let (stdout, stderr) = running.said_so_far();
+        let (stdout, stderr) = running.output_so_far();
         format!("{stdout}{stderr}").contains("is up").then_some(())
     });
     running
@@ -26,14 +26,14 @@ fn up(world: &World, name: &str, more: &[&str]) -> Running {
 
 /// The link ended by itself with its figures. On a busy machine they may be late; the status shows
 /// that.
-fn orderly(said: &Said) -> bool {
-    matches!(said.status.code(), Some(0 | 1)) && said.stdout.contains("lateness")
+fn orderly(output: &CommandOutput) -> bool {
+    matches!(output.status.code(), Some(0 | 1)) && output.stdout.contains("lateness")
 }
 
 #[test]
 fn nonsense_is_refused_and_nothing_is_made() {
-    let Some(world) = World::new() else { return };
-    for (words, told) in [
+    let Some(sandbox) = Sandbox::new() else { return };
+    for (words, message) in [
         (&["--rate", "0"][..], "rate"),
         (&["--rate", "600mbut"], "`mbut`"),
         (&["--loss", "140%"], "0% to 100%"),
@@ -46,100 +46,100 @@ fn nonsense_is_refused_and_nothing_is_made() {
     ] {
         let mut all = vec!["link", "up", "--a", "west", "--b", "east"];
         all.extend(words);
-        let said = world.weir(&all);
-        assert_eq!(said.status.code(), Some(2), "{words:?}: {}", said.stderr);
-        assert!(said.stderr.contains(told), "{words:?}: {}", said.stderr);
-        assert_eq!(world.leftovers(), Vec::<String>::new(), "{words:?}");
+        let output = sandbox.weir(&all);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", output.stderr);
+        assert!(output.stderr.contains(message), "{words:?}: {}", output.stderr);
+        assert_eq!(sandbox.leftovers(), Vec::<String>::new(), "{words:?}");
     }
 }
 
 #[test]
 fn an_unknown_namespace_or_link_is_named() {
-    let Some(world) = World::new() else { return };
-    let no_capture = world.weir(&["link", "show-tags", "/no/such.pcap"]);
+    let Some(sandbox) = Sandbox::new() else { return };
+    let no_capture = sandbox.weir(&["link", "show-tags", "/no/such.pcap"]);
     assert_eq!(no_capture.status.code(), Some(2), "{}", no_capture.stderr);
     assert!(no_capture.stderr.contains("no capture `/no/such.pcap`"), "{}", no_capture.stderr);
-    let said = world.weir(&["link", "up", "--a", "no-such-namespace:eth0", "--b", "east"]);
-    assert!(!said.status.success());
-    assert!(said.stderr.contains("no-such-namespace"), "{}", said.stderr);
-    let said = world.weir(&["link", "set", &name("nobody"), "rate=1mbit"]);
-    assert!(!said.status.success());
-    assert!(said.stderr.contains("weir link list"), "{}", said.stderr);
-    assert_eq!(world.leftovers(), Vec::<String>::new());
+    let output = sandbox.weir(&["link", "up", "--a", "no-such-namespace:eth0", "--b", "east"]);
+    assert!(!output.status.success());
+    assert!(output.stderr.contains("no-such-namespace"), "{}", output.stderr);
+    let output = sandbox.weir(&["link", "set", &name("nobody"), "rate=1mbit"]);
+    assert!(!output.status.success());
+    assert!(output.stderr.contains("weir link list"), "{}", output.stderr);
+    assert_eq!(sandbox.leftovers(), Vec::<String>::new());
 }
 
 #[test]
 fn other_commands_show_change_and_end_a_link() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let name = name("wan");
-    let running = up(&world, &name, &["--rate", "10mbit", "--json"]);
-    let listed = world.weir(&["link", "list"]);
+    let running = up(&sandbox, &name, &["--rate", "10mbit", "--json"]);
+    let listed = sandbox.weir(&["link", "list"]);
     assert!(listed.stdout.contains(&name), "{}", listed.stdout);
 
-    let said = world.weir(&["link", "set", &name, "rate=20mbit", "--ba", "loss=2%"]);
-    assert!(said.status.success(), "{}", said.stderr);
-    let refused = world.weir(&["link", "set", &name, "rate=30mbit", "--ab", "loss=200%"]);
+    let output = sandbox.weir(&["link", "set", &name, "rate=20mbit", "--ba", "loss=2%"]);
+    assert!(output.status.success(), "{}", output.stderr);
+    let refused = sandbox.weir(&["link", "set", &name, "rate=30mbit", "--ab", "loss=200%"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
 
-    let shown = world.weir(&["link", "show", &name, "--json"]);
+    let shown = sandbox.weir(&["link", "show", &name, "--json"]);
     assert!(shown.status.success(), "{}", shown.stderr);
     let shown = serde_json::from_str::<serde_json::Value>(&shown.stdout).unwrap().to_string();
     assert!(shown.contains("20mbit") && shown.contains("2%"), "{shown}");
     assert!(!shown.contains("30mbit"), "a refused change changed something: {shown}");
 
-    let said = world.weir(&["link", "down", &name]);
-    assert!(said.status.success(), "{}", said.stderr);
+    let output = sandbox.weir(&["link", "down", &name]);
+    assert!(output.status.success(), "{}", output.stderr);
     let end = running.end();
     assert!(orderly(&end), "{end:?}");
     let report: serde_json::Value = serde_json::from_str(&end.stdout).unwrap();
     assert!(report.is_object(), "{report}");
-    assert_eq!(world.leftovers(), Vec::<String>::new());
+    assert_eq!(sandbox.leftovers(), Vec::<String>::new());
 }
 
 #[test]
 fn a_link_leaves_nothing_however_it_ends() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     for signal in ["INT", "TERM", "HUP", "KILL"] {
         let name = name(signal);
-        let running = up(&world, &name, &["--delay", "5ms"]);
+        let running = up(&sandbox, &name, &["--delay", "5ms"]);
         running.signal(signal);
-        let said = running.end();
-        assert_eq!(orderly(&said), signal != "KILL", "{signal}: {said:?}");
-        assert_eq!(world.leftovers(), Vec::<String>::new(), "{signal}");
+        let output = running.end();
+        assert_eq!(orderly(&output), signal != "KILL", "{signal}: {output:?}");
+        assert_eq!(sandbox.leftovers(), Vec::<String>::new(), "{signal}");
         // The next `show` removes the socket that a killed link left in the folder.
-        let listed = world.weir(&["link", "list"]);
+        let listed = sandbox.weir(&["link", "list"]);
         assert!(!listed.stdout.contains(&name), "{}", listed.stdout);
     }
 }
 
 #[test]
 fn a_name_belongs_to_one_link_and_a_vanished_interface_ends_it() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let name = name("one");
-    let mut running = up(&world, &name, &[]);
-    let second = world.weir(&["link", "up", "--a", "w2", "--b", "e2", "--name", &name]);
+    let mut running = up(&sandbox, &name, &[]);
+    let second = sandbox.weir(&["link", "up", "--a", "w2", "--b", "e2", "--name", &name]);
     assert_eq!(second.status.code(), Some(2), "{}", second.stderr);
     assert!(second.stderr.contains("is up already"), "{}", second.stderr);
     assert!(!running.has_ended());
 
     let mut remove = Command::new("ip");
     remove.args(["link", "del", "west"]);
-    assert!(world.start_command(remove).end().status.success());
-    let said = running.end();
-    assert_eq!(said.status.code(), Some(1), "{}", said.stderr);
-    assert!(said.stderr.contains("is down or gone"), "{}", said.stderr);
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert!(sandbox.start_command(remove).end().status.success());
+    let output = running.end();
+    assert_eq!(output.status.code(), Some(1), "{}", output.stderr);
+    assert!(output.stderr.contains("is down or gone"), "{}", output.stderr);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 /// An existing interface stays as it was; the command warns about an address on it.
 #[test]
 fn existing_interfaces_are_attached_to_and_left_alone() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let ip = |words: &str| {
         let mut command = Command::new("ip");
         command.args(words.split(' '));
-        let said = world.start_command(command).end();
-        assert!(said.status.success(), "{words}: {}", said.stderr);
+        let output = sandbox.start_command(command).end();
+        assert!(output.status.success(), "{words}: {}", output.stderr);
     };
     ip("link add west type veth peer name farwest");
     ip("link add east type veth peer name fareast");
@@ -148,50 +148,51 @@ fn existing_interfaces_are_attached_to_and_left_alone() {
     }
     ip("addr add 10.1.2.3/24 dev east");
     let name = name("attached");
-    let running = up(&world, &name, &[]);
-    let (_, stderr) = running.said_so_far();
+    let running = up(&sandbox, &name, &[]);
+    let (_, stderr) = running.output_so_far();
     assert!(stderr.contains("east carries the address 10.1.2.3"), "{stderr}");
     assert!(!stderr.contains("made interface"), "{stderr}");
     running.signal("INT");
-    let said = running.end();
-    assert!(orderly(&said), "{said:?}");
+    let output = running.end();
+    assert!(orderly(&output), "{output:?}");
     let refused =
-        world.weir(&["link", "up", "--a", "west", "--b", "east", "--address-a", "10.0.0.1/8"]);
+        sandbox.weir(&["link", "up", "--a", "west", "--b", "east", "--address-a", "10.0.0.1/8"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
     ip("link del west");
     ip("link del east");
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn a_file_takes_the_same_settings_as_flags() {
-    let Some(world) = World::new() else { return };
-    world.write("wan.toml", "rate = \"5mbit\"\nspin = \"0us\"\n[ba]\nloss = \"3%\"\n");
-    world.write("bad.toml", "rate = \"5mbit\"\ndelai = \"1ms\"\n");
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("wan.toml", "rate = \"5mbit\"\nspin = \"0us\"\n[ba]\nloss = \"3%\"\n");
+    sandbox.write("bad.toml", "rate = \"5mbit\"\ndelai = \"1ms\"\n");
     let running =
-        up(&world, &name("file"), &["--config", "wan.toml", "--json", "--duration", "100ms"]);
-    let said = running.end();
-    let report: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        up(&sandbox, &name("file"), &["--config", "wan.toml", "--json", "--duration", "100ms"]);
+    let output = running.end();
+    let report: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(report["ab"]["config"]["rate"], "5mbit");
     assert_eq!(report["ba"]["config"]["loss"], "3%");
-    let refused = world.weir(&["link", "up", "--a", "west", "--b", "east", "--config", "bad.toml"]);
+    let refused =
+        sandbox.weir(&["link", "up", "--a", "west", "--b", "east", "--config", "bad.toml"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(
         refused.stderr.contains("bad.toml:2: ") && refused.stderr.contains("`delay`"),
         "{}",
         refused.stderr
     );
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 /// Without root the link makes new namespaces and prints how to enter them; it cannot use others.
 #[test]
 fn without_root_a_link_makes_its_own_namespaces() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let nobody = |words: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).args(words);
-        command.env("XDG_RUNTIME_DIR", world.path("tmp"));
+        command.env("XDG_RUNTIME_DIR", sandbox.path("tmp"));
         command
     };
     if !is_installed("setpriv") || !is_installed("unshare") || !is_installed("nsenter") {
@@ -202,8 +203,8 @@ fn without_root_a_link_makes_its_own_namespaces() {
         eprintln!("SKIPPED: this kernel gives user namespaces to root alone");
         return;
     }
-    std::fs::copy(env!("CARGO_BIN_EXE_weir"), world.path("weir")).unwrap();
-    for folder in [world.home().to_owned(), world.path("tmp")] {
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), sandbox.path("weir")).unwrap();
+    for folder in [sandbox.home().to_owned(), sandbox.path("tmp")] {
         let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(folder, all).unwrap();
     }
@@ -222,9 +223,9 @@ fn without_root_a_link_makes_its_own_namespaces() {
             "0us",
         ]
     };
-    let running = world.start_command(nobody(&words("left:eth0")));
+    let running = sandbox.start_command(nobody(&words("left:eth0")));
     let entrance = await_some("the link", || {
-        let (_, stderr) = running.said_so_far();
+        let (_, stderr) = running.output_so_far();
         let line =
             stderr.lines().find(|line| line.contains("namespace right is this link's own"))?;
         stderr.contains("is up").then(|| line.split_once("nsenter ").unwrap().1.to_owned())
@@ -233,16 +234,16 @@ fn without_root_a_link_makes_its_own_namespaces() {
     let mut inside = vec!["nsenter"];
     inside.extend(entrance);
     inside.extend(["ip", "address", "show", "dev", "eth0"]);
-    let seen = world.start_command(nobody(&inside)).end();
+    let seen = sandbox.start_command(nobody(&inside)).end();
     assert!(seen.stdout.contains("10.0.0.2/24"), "{seen:?}");
     running.signal("TERM");
-    let said = running.end();
-    assert!(said.stderr.contains("running without root"), "{}", said.stderr);
-    assert_eq!(said.stderr.matches("real-time").count(), 1, "{}", said.stderr);
+    let output = running.end();
+    assert!(output.stderr.contains("running without root"), "{}", output.stderr);
+    assert_eq!(output.stderr.matches("real-time").count(), 1, "{}", output.stderr);
 
-    let refused = world.start_command(nobody(&words("pid:1:eth0"))).end();
+    let refused = sandbox.start_command(nobody(&words("pid:1:eth0"))).end();
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("without root no other namespace"), "{}", refused.stderr);
-    std::fs::remove_dir_all(world.path("tmp/weir")).unwrap();
-    assert_eq!(world.leftovers(), [""; 0]);
+    std::fs::remove_dir_all(sandbox.path("tmp/weir")).unwrap();
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }

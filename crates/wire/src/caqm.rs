@@ -304,12 +304,12 @@ mod tests {
 
         #[test]
         fn an_answer_holds_the_given_units(units in -255_i16..=255) {
-            let told = match Info::answer(units).meaning() {
+            let reported = match Info::answer(units).meaning() {
                 Meaning::More(hint) => i16::from(hint),
                 Meaning::Fewer(hint) => -i16::from(hint),
                 Meaning::Nothing => 0,
             };
-            prop_assert_eq!(told, units);
+            prop_assert_eq!(reported, units);
             prop_assert!(Info::answer(units).is_caqm() && !Info::answer(units).is_request());
         }
     }

@@ -1,13 +1,13 @@
 //! Switching CAQM on and off.
 
-use super::place::{self, Found, Place};
+use super::interface::{self, FoundInterface, InterfaceName};
 use super::programs::{self, Programs};
 use super::{NAME, Network};
 use crate::installation::{Change, Removed};
-use crate::iterator::go_through;
-use crate::namespaces::in_each;
-use crate::object::{Spec, told};
-use crate::open::Turned;
+use crate::iterator::read_iterator;
+use crate::namespaces::run_in_each;
+use crate::object::{Spec, with_libbpf_log};
+use crate::open::SwitchedConnections;
 use crate::pins::{self, Pins, Presence};
 use crate::rules::{self, Rule};
 use crate::{AccelError, installation, kernel};
@@ -33,9 +33,9 @@ impl Plan {
 /// Without any interface, and if nothing is installed yet, it uses all Ethernet interfaces of this
 /// network namespace.
 pub fn change(
-    places: &[Place],
+    interfaces: &[InterfaceName],
     change: impl FnOnce(&mut Plan) -> Result<(), AccelError>,
-) -> Result<(Change, Vec<Place>), AccelError> {
+) -> Result<(Change, Vec<InterfaceName>), AccelError> {
     kernel::interface()?.check_caqm()?;
     let pins = Pins::open_of(&pins::CAQM)?;
     let before = in_force(&pins)?;
@@ -43,22 +43,22 @@ pub fn change(
     change(&mut plan)?;
     plan.check()?;
     let presence = pins.presence();
-    let mut found = places.iter().map(Place::find).collect::<Result<Vec<_>, _>>()?;
+    let mut found = interfaces.iter().map(InterfaceName::find).collect::<Result<Vec<_>, _>>()?;
     if found.is_empty() && presence != Presence::Whole {
-        found = Found::all_here()?;
+        found = FoundInterface::all_here()?;
     }
     if presence == Presence::Whole {
         unchanged_for_open_ones(&pins, &before.network, &plan.network)?;
         add(&pins, &found)?;
         write(&pins, &plan).inspect_err(|_| drop(write(&pins, &before)))?;
-        return Ok((Change::Changed, found.into_iter().map(|found| found.place).collect()));
+        return Ok((Change::Changed, found.into_iter().map(|found| found.name).collect()));
     }
     if presence == Presence::Part {
         pins.remove()?;
     }
     install(&pins, &plan, &found).inspect_err(|_| drop(pins.remove()))?;
     let change = if presence == Presence::Part { Change::Repaired } else { Change::Installed };
-    Ok((change, found.into_iter().map(|found| found.place).collect()))
+    Ok((change, found.into_iter().map(|found| found.name).collect()))
 }
 
 /// Sets parameters from `NAME=VALUE`, for connections that begin from now on.
@@ -92,11 +92,11 @@ pub fn update() -> Result<(), AccelError> {
         // If its interface has gone, there is nothing to replace.
         let _ = pins
             .link_named(&name)
-            .and_then(|mut link| told(programs::TAGS, || link.update_prog(&program)));
+            .and_then(|mut link| with_libbpf_log(programs::TAGS, || link.update_prog(&program)));
     }
     let program = programs.negotiation.program(programs::NEGOTIATE)?;
     let mut negotiation = pins.link(pins::POLICY)?;
-    told(programs::NEGOTIATION, || negotiation.update_prog(&program))
+    with_libbpf_log(programs::NEGOTIATION, || negotiation.update_prog(&program))
 }
 
 /// Returns connections to the kernel. Open ones lose their tags and continue as Reno.
@@ -109,7 +109,7 @@ pub fn remove() -> Result<Removed, AccelError> {
         // result.
         let _ = listeners("ignore");
     }
-    Ok(Removed { there, turned: Turned::default(), foreign: pins.foreign()? })
+    Ok(Removed { there, switched: SwitchedConnections::default(), foreign: pins.foreign()? })
 }
 
 /// The state in the kernel, not the last command's intention.
@@ -123,20 +123,22 @@ pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
 }
 
 /// The interfaces with CAQM: the kernel's key of each, and its name unless it has gone.
-pub(crate) fn places(pins: &Pins) -> Result<Vec<(u64, u32, Option<Place>)>, AccelError> {
-    let map = pins.map(pins::PLACES)?;
-    let everywhere = Found::everywhere()?;
+pub(crate) fn interfaces(
+    pins: &Pins,
+) -> Result<Vec<(u64, u32, Option<InterfaceName>)>, AccelError> {
+    let map = pins.map(pins::INTERFACES)?;
+    let everywhere = FoundInterface::everywhere()?;
     let named = |cookie, index| {
         let found = everywhere.iter().find(|f| f.cookie == cookie && f.index == index);
         // An interface may have gone and its number been reused: the link shows it.
-        let lives = place::links(cookie, index).iter().all(|name| pins.link_lives(name));
-        found.filter(|_| lives).map(|found| found.place.clone())
+        let lives = interface::links(cookie, index).iter().all(|name| pins.link_lives(name));
+        found.filter(|_| lives).map(|found| found.name.clone())
     };
-    let keys = map.keys().filter_map(|key| Found::of_key(&key));
+    let keys = map.keys().filter_map(|key| FoundInterface::of_key(&key));
     Ok(keys.map(|(cookie, index)| (cookie, index, named(cookie, index))).collect())
 }
 
-fn install(pins: &Pins, plan: &Plan, found: &[Found]) -> Result<(), AccelError> {
+fn install(pins: &Pins, plan: &Plan, found: &[FoundInterface]) -> Result<(), AccelError> {
     let mut programs = Programs::load()?;
     pins.make()?;
     programs.pin_maps(pins)?;
@@ -144,24 +146,27 @@ fn install(pins: &Pins, plan: &Plan, found: &[Found]) -> Result<(), AccelError> 
     programs.register()?.keep(pins)?;
     found.iter().try_for_each(|found| at(pins, &programs, found))?;
     let mut negotiation = programs.begin()?;
-    told(programs::NEGOTIATION, || negotiation.pin(pins.at(pins::POLICY)))?;
+    with_libbpf_log(programs::NEGOTIATION, || negotiation.pin(pins.at(pins::POLICY)))?;
     listeners("hear")
 }
 
 /// Adds interfaces to the existing ones; forgets those that have gone.
-fn add(pins: &Pins, found: &[Found]) -> Result<(), AccelError> {
+fn add(pins: &Pins, found: &[FoundInterface]) -> Result<(), AccelError> {
     let mut there = Vec::new();
-    for (cookie, index, place) in places(pins)? {
-        if place.is_some() {
+    for (cookie, index, interface) in interfaces(pins)? {
+        if interface.is_some() {
             there.push((cookie, index));
             continue;
         }
-        for name in place::links(cookie, index) {
+        for name in interface::links(cookie, index) {
             pins.end(&name)?;
         }
-        let map = pins.map(pins::PLACES)?;
-        let gone =
-            Found { place: Place { namespace: None, interface: String::new() }, cookie, index };
+        let map = pins.map(pins::INTERFACES)?;
+        let gone = FoundInterface {
+            name: InterfaceName { namespace: None, interface: String::new() },
+            cookie,
+            index,
+        };
         let _ = map.delete(&gone.key());
     }
     let new: Vec<_> =
@@ -173,10 +178,10 @@ fn add(pins: &Pins, found: &[Found]) -> Result<(), AccelError> {
     new.into_iter().try_for_each(|found| at(pins, &programs, found))
 }
 
-fn at(pins: &Pins, programs: &Programs, found: &Found) -> Result<(), AccelError> {
+fn at(pins: &Pins, programs: &Programs, found: &FoundInterface) -> Result<(), AccelError> {
     let links = programs.attach(found)?;
     for (link, name) in links.iter().zip(found.links()) {
-        place::pin(link.as_fd(), &pins.at(&name))?;
+        interface::pin(link.as_fd(), &pins.at(&name))?;
     }
     Ok(())
 }
@@ -207,10 +212,10 @@ fn listeners(program: &'static str) -> Result<(), AccelError> {
     let spec =
         Spec::open(LISTENERS, include_bytes!(concat!(env!("OUT_DIR"), "/caqm_listen.bpf.o")))?;
     let loaded = spec.load()?;
-    in_each(|_| {
+    run_in_each(|_| {
         let program = loaded.program(program)?;
-        let link = told(LISTENERS, || program.attach())?;
-        go_through(LISTENERS, &link).map(drop)
+        let link = with_libbpf_log(LISTENERS, || program.attach())?;
+        read_iterator(LISTENERS, &link).map(drop)
     })
     .map(drop)
 }

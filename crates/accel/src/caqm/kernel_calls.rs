@@ -98,8 +98,8 @@ fn any_socket() -> io::Result<OwnedFd> {
 fn is_ethernet(socket: &OwnedFd, name: &CStr) -> bool {
     // SAFETY: zeroes are a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (place, byte) in request.ifr_name.iter_mut().zip(name.to_bytes()) {
-        *place = *byte as libc::c_char;
+    for (slot, byte) in request.ifr_name.iter_mut().zip(name.to_bytes()) {
+        *slot = *byte as libc::c_char;
     }
     // SAFETY: SIOCGIFHWADDR takes an ifreq with a name and fills in the address.
     let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &mut request) };

@@ -5,22 +5,22 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`network`] | the parameters that all hosts and ports of a network share |
-//! | [`place`] | the interfaces at which tags are added and removed |
+//! | [`interface`] | the interfaces at which tags are added and removed |
 //! | [`programs`] | the algorithm, the negotiation and the tags, in the kernel |
 //! | [`installation`] | on, off, changed while it runs |
 //! | [`status`], [`view`] | the installation, the traffic counters, and its connections |
 
+mod display;
 pub mod installation;
+pub mod interface;
 mod kernel_calls;
 pub mod network;
-pub mod place;
 pub mod programs;
 pub mod status;
-mod tell;
 pub mod view;
 
+pub use interface::InterfaceName;
 pub use network::Network;
-pub use place::Place;
 pub use status::CaqmStatus;
 
 /// The name by which sockets choose it.

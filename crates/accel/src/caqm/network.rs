@@ -154,7 +154,7 @@ impl Network {
     }
 
     /// Names and values in the order of display.
-    pub fn told(&self) -> [(&'static str, String); NAMES.len()] {
+    pub fn entries(&self) -> [(&'static str, String); NAMES.len()] {
         let values = [
             self.alpha.to_string(),
             self.alpha_root.to_string(),
@@ -190,8 +190,8 @@ impl Network {
             self.trusts_path.into(),
         ];
         let mut bytes = [0; NETWORK_BYTES];
-        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_ne_bytes());
+        for (slot, word) in bytes.chunks_exact_mut(4).zip(words) {
+            slot.copy_from_slice(&word.to_ne_bytes());
         }
         let name = &algorithm.as_bytes()[..algorithm.len().min(NAME_ROOM - 1)];
         bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name);
@@ -262,7 +262,7 @@ mod tests {
             assert!(Network::knows(text));
             network.set(text).unwrap();
             let (name, value) = text.split_once('=').unwrap();
-            assert!(network.told().contains(&(name, value.to_owned())), "{text}");
+            assert!(network.entries().contains(&(name, value.to_owned())), "{text}");
         }
         network.check().unwrap();
         assert_eq!(Network::from_bytes(&network.to_bytes("caqm")), network);

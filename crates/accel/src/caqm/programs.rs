@@ -1,13 +1,13 @@
 //! CAQM's programs in the kernel: the algorithm, the negotiation and the tags, with the maps they
 //! share.
 
-use super::place::Found;
+use super::interface::FoundInterface;
 use super::{NAME, Network};
 use crate::AccelError;
 use crate::algorithm::{Registration, register};
 use crate::cgroup;
 use crate::kernel::{Interface, interface};
-use crate::object::{Loaded, Spec, told};
+use crate::object::{Loaded, Spec, with_libbpf_log};
 use crate::pins::{self, Pins};
 use crate::rules::{self, Rule};
 use libbpf_rs::{Link, MapCore, MapFlags};
@@ -25,7 +25,7 @@ pub struct Programs {
 
 /// CAQM for the lifetime of this value, under a separate name and without a pin.
 #[derive(Debug)]
-pub struct Beside {
+pub struct Unpinned {
     programs: Programs,
     name: String,
     _links: Vec<OwnedFd>,
@@ -57,25 +57,26 @@ impl Programs {
         };
         reuse(&mut spec, SHARED)?;
         let algorithm = spec.load()?;
-        let beside = |what, elf: &[u8], more: &[&str]| {
+        let staging = |what, elf: &[u8], more: &[&str]| {
             let mut spec = Spec::open(what, elf)?;
             SHARED.iter().try_for_each(|name| spec.share(name, &algorithm))?;
             reuse(&mut spec, more)?;
             spec.load()
         };
-        let negotiation = beside(
+        let negotiation = staging(
             NEGOTIATION,
             include_bytes!(concat!(env!("OUT_DIR"), "/caqm_negotiate.bpf.o")),
             &[pins::RULES, pins::ACTIVE],
         )?;
-        let tags = beside(TAGS, include_bytes!(concat!(env!("OUT_DIR"), "/caqm_tags.bpf.o")), &[])?;
+        let tags =
+            staging(TAGS, include_bytes!(concat!(env!("OUT_DIR"), "/caqm_tags.bpf.o")), &[])?;
         Ok(Self { algorithm, negotiation, tags, ops })
     }
 
     pub(crate) fn pin_maps(&mut self, pins: &Pins) -> Result<(), AccelError> {
         let pin = |loaded: &mut Loaded, name: &'static str| {
             let mut map = loaded.map_mut(name)?;
-            told(name, || map.pin(pins.at(name)))
+            with_libbpf_log(name, || map.pin(pins.at(name)))
         };
         SHARED.iter().try_for_each(|name| pin(&mut self.algorithm, name))?;
         [pins::RULES, pins::ACTIVE].iter().try_for_each(|name| pin(&mut self.negotiation, name))
@@ -90,11 +91,13 @@ impl Programs {
         crate::algorithm::replace(&mut self.algorithm, self.ops, ALGORITHM, NAME, registered)
     }
 
-    pub(crate) fn attach(&self, found: &Found) -> Result<[OwnedFd; 2], AccelError> {
+    pub(crate) fn attach(&self, found: &FoundInterface) -> Result<[OwnedFd; 2], AccelError> {
         let (inward, outward) = (self.tags.program(UNTAG)?, self.tags.program(TAG)?);
         let links = found.attach(inward.as_fd(), outward.as_fd())?;
-        let places = self.algorithm.map(pins::PLACES)?;
-        told(TAGS, || places.update(&found.key(), &1_u32.to_ne_bytes(), MapFlags::ANY))?;
+        let interfaces = self.algorithm.map(pins::INTERFACES)?;
+        with_libbpf_log(TAGS, || {
+            interfaces.update(&found.key(), &1_u32.to_ne_bytes(), MapFlags::ANY)
+        })?;
         Ok(links)
     }
 
@@ -104,30 +107,33 @@ impl Programs {
         let root =
             File::open(&root).map_err(|source| AccelError::file("opening", &root, source))?;
         let program = self.negotiation.program(NEGOTIATE)?;
-        told(NEGOTIATION, || program.attach_cgroup(root.as_raw_fd()))
+        with_libbpf_log(NEGOTIATION, || program.attach_cgroup(root.as_raw_fd()))
     }
 }
 
-impl Beside {
+impl Unpinned {
     /// Handles all connections through these interfaces; each name begins with its namespace.
     pub fn start(
         name: &str,
         network: &Network,
-        places: &[super::Place],
+        interfaces: &[super::InterfaceName],
     ) -> Result<Self, AccelError> {
         network.check()?;
-        let found = places.iter().map(super::Place::find).collect::<Result<Vec<_>, _>>()?;
+        let found =
+            interfaces.iter().map(super::InterfaceName::find).collect::<Result<Vec<_>, _>>()?;
         let mut programs = Programs::load_as(name, None)?;
         let first = 0_u32.to_ne_bytes();
         let settings = programs.algorithm.map(pins::NETWORK)?;
-        told(ALGORITHM, || settings.update(&first, &network.to_bytes(name), MapFlags::ANY))?;
+        with_libbpf_log(ALGORITHM, || {
+            settings.update(&first, &network.to_bytes(name), MapFlags::ANY)
+        })?;
         let all = Rule { tunables: Some(rules::Tunables::default()), ..Rule::default() };
         let (rules, active) =
             (programs.negotiation.map(pins::RULES)?, programs.negotiation.map(pins::ACTIVE)?);
-        told(NEGOTIATION, || rules.update(&first, &all.to_bytes(), MapFlags::ANY))?;
+        with_libbpf_log(NEGOTIATION, || rules.update(&first, &all.to_bytes(), MapFlags::ANY))?;
         let mut one = [0; 8];
         one[4..].copy_from_slice(&1_u32.to_ne_bytes());
-        told(NEGOTIATION, || active.update(&first, &one, MapFlags::ANY))?;
+        with_libbpf_log(NEGOTIATION, || active.update(&first, &one, MapFlags::ANY))?;
         let registration = programs.register()?;
         let mut links = Vec::new();
         for found in &found {
@@ -167,7 +173,7 @@ fn ops_for(interface: Interface) -> &'static str {
 /// The forms of bpf/caqm.bpf.c.
 const OPS: [&str; 2] = ["ops", "ops_before_6_10"];
 pub(crate) const SHARED: &[&str] =
-    &[pins::RECORDS, pins::NETWORK, pins::PLACES, pins::PENDING, pins::TOTALS];
+    &[pins::RECORDS, pins::NETWORK, pins::INTERFACES, pins::PENDING, pins::TOTALS];
 const ALGORITHM: &str = "the congestion control caqm";
 pub(crate) const NEGOTIATION: &str = "the program that negotiates CAQM";
 pub(crate) const TAGS: &str = "the programs that put tags on and take them off";

@@ -2,11 +2,11 @@
 
 use super::NAME;
 use super::installation::{self, Plan};
-use super::place::Place;
+use super::interface::InterfaceName;
 use super::view::{self, View};
 use crate::AccelError;
-use crate::namespaces::{Inside, in_each};
-use crate::object::told;
+use crate::namespaces::{NamespaceId, run_in_each};
+use crate::object::with_libbpf_log;
 use crate::pins::{self, Pins, Presence};
 use libbpf_rs::{MapCore, MapFlags};
 use probe::tcp::{Filter, TcpSocket};
@@ -22,7 +22,7 @@ pub struct CaqmStatus {
     pub gives: bool,
     pub plan: Plan,
     /// The interfaces with CAQM; `None` if an interface has gone.
-    pub places: Vec<Option<Place>>,
+    pub interfaces: Vec<Option<InterfaceName>>,
     pub totals: Totals,
     pub flows: Vec<CaqmFlow>,
     /// The reason why no connections are shown.
@@ -33,7 +33,7 @@ pub struct CaqmStatus {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaqmFlow {
     /// Its network namespace, if that is not this one.
-    pub inside: Option<Inside>,
+    pub inside: Option<NamespaceId>,
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub algorithm: String,
@@ -83,7 +83,7 @@ impl CaqmStatus {
             presence,
             gives: pins.gives(),
             plan: installation::in_force(&pins)?,
-            places: Vec::new(),
+            interfaces: Vec::new(),
             totals: Totals::default(),
             flows: Vec::new(),
             hidden: None,
@@ -91,11 +91,11 @@ impl CaqmStatus {
         if presence != Presence::Whole {
             return Ok(status);
         }
-        let places = installation::places(&pins)?;
-        status.places = places.into_iter().map(|(_, _, place)| place).collect();
+        let interfaces = installation::interfaces(&pins)?;
+        status.interfaces = interfaces.into_iter().map(|(_, _, interface)| interface).collect();
         status.totals = Totals::read(&pins.map(pins::TOTALS)?)?;
         let views = view::read(&pins)?;
-        match in_each(|inside| flows_here(&views, inside)) {
+        match run_in_each(|inside| flows_here(&views, inside)) {
             Ok(flows) => status.flows = flows.into_iter().flatten().collect(),
             Err(AccelError::Probe(error)) if error.is_not_supported() => {
                 status.hidden = Some(error.to_string());
@@ -109,7 +109,7 @@ impl CaqmStatus {
 /// Connections in the calling thread's namespace.
 fn flows_here(
     views: &HashMap<u64, View>,
-    inside: Option<&Inside>,
+    inside: Option<&NamespaceId>,
 ) -> Result<Vec<CaqmFlow>, AccelError> {
     let sockets = probe::tcp::sockets(&Filter::established())?;
     let flow = |socket: &TcpSocket| {
@@ -130,7 +130,8 @@ fn flows_here(
 
 impl Totals {
     pub(crate) fn read(map: &impl MapCore) -> Result<Self, AccelError> {
-        let bytes = told(WHAT, || map.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY))?;
+        let bytes =
+            with_libbpf_log(WHAT, || map.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY))?;
         let cpus = bytes.unwrap_or_default();
         Ok(Self { cpus: cpus.iter().map(|bytes| CpuTotals::from_bytes(bytes)).collect() })
     }
@@ -181,7 +182,7 @@ impl CpuTotals {
     }
 
     /// The counters by name.
-    pub fn told(&self) -> [(&'static str, u64); 13] {
+    pub fn entries(&self) -> [(&'static str, u64); 13] {
         [
             ("sent_packets", self.sent_packets),
             ("sent_segments", self.sent_segments),

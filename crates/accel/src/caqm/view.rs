@@ -1,9 +1,9 @@
 //! The state of each negotiated connection, read from the programs' records (bpf/caqm_look.bpf.c).
 
 use crate::AccelError;
-use crate::iterator::go_through;
-use crate::namespaces::in_each;
-use crate::object::{Spec, told};
+use crate::iterator::read_iterator;
+use crate::namespaces::run_in_each;
+use crate::object::{Spec, with_libbpf_log};
 use crate::pins::{self, Pins};
 use std::collections::HashMap;
 use units::Bytes;
@@ -56,10 +56,10 @@ pub(crate) fn read_of(
     let mut spec = Spec::open(WHAT, elf)?;
     records(&mut spec)?;
     let loaded = spec.load()?;
-    let bytes = in_each(|_| {
+    let bytes = run_in_each(|_| {
         let program = loaded.program("look")?;
-        let link = told(WHAT, || program.attach())?;
-        go_through(WHAT, &link)
+        let link = with_libbpf_log(WHAT, || program.attach())?;
+        read_iterator(WHAT, &link)
     })?
     .concat();
     let (views, _) = bytes.as_chunks::<VIEW_BYTES>();

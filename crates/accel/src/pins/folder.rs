@@ -19,7 +19,7 @@ pub(super) struct Folder {
 
 /// An entry of a directory.
 #[derive(Debug)]
-pub(super) enum Inner {
+pub(super) enum FolderEntry {
     Absent,
     Ours(Folder),
     /// Belongs to somebody else; the text gives the reason.
@@ -68,20 +68,20 @@ impl Folder {
         &self.path
     }
 
-    pub(super) fn inner(&self, name: &str) -> Result<Inner, AccelError> {
+    pub(super) fn inner(&self, name: &str) -> Result<FolderEntry, AccelError> {
         let path = self.path.join(name);
         let directory = match openat(&self.directory, name, DIRECTORY, Mode::empty()) {
             Ok(directory) => directory,
-            Err(Errno::NOENT) => return Ok(Inner::Absent),
+            Err(Errno::NOENT) => return Ok(FolderEntry::Absent),
             Err(Errno::LOOP | Errno::NOTDIR) => {
-                return Ok(Inner::Foreign("it is not a directory".to_owned()));
+                return Ok(FolderEntry::Foreign("it is not a directory".to_owned()));
             }
             Err(errno) => return Err(failed("opening", &path, errno)),
         };
         let about = fstat(&directory).map_err(|errno| failed("reading", &path, errno))?;
         Ok(match exposed(&about) {
-            None => Inner::Ours(Self { directory, path }),
-            Some(problem) => Inner::Foreign(problem),
+            None => FolderEntry::Ours(Self { directory, path }),
+            Some(problem) => FolderEntry::Foreign(problem),
         })
     }
 
@@ -93,9 +93,9 @@ impl Folder {
             Err(errno) => return Err(failed("making", &path, errno)),
         }
         match self.inner(name)? {
-            Inner::Ours(_) => Ok(()),
-            Inner::Foreign(problem) => Err(AccelError::NotOurs { path, problem }),
-            Inner::Absent => Err(failed("opening", &path, Errno::NOENT)),
+            FolderEntry::Ours(_) => Ok(()),
+            FolderEntry::Foreign(problem) => Err(AccelError::NotOurs { path, problem }),
+            FolderEntry::Absent => Err(failed("opening", &path, Errno::NOENT)),
         }
     }
 

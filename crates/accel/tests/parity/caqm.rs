@@ -25,14 +25,14 @@ impl Core for Caqm {
         unsafe { weir_caqm_parity_size() as usize }
     }
 
-    fn told() -> Range<usize> {
+    fn input_words() -> Range<usize> {
         // SAFETY: the function reads no memory.
         let both = unsafe { weir_caqm_parity_told() };
         (both >> 32) as usize..(both & u64::from(u32::MAX)) as usize
     }
 
     fn result() -> usize {
-        Self::told().end
+        Self::input_words().end
     }
 
     unsafe fn take(step: *mut u8) {

@@ -18,7 +18,7 @@ pub(crate) trait Core: Debug + Clone + PartialEq {
     fn size() -> usize;
 
     /// The range of a step that holds the core's inputs.
-    fn told() -> Range<usize>;
+    fn input_words() -> Range<usize>;
 
     /// The offset of the results: the state, which is also an input, and the decision.
     fn result() -> usize;
@@ -62,7 +62,7 @@ impl<C: Core> Step<C> {
 
     /// Changes the core's inputs, as 32-bit words.
     pub(crate) fn set_told(&mut self, mut word: impl FnMut(u32) -> u32) {
-        let (words, _) = self.bytes_mut()[C::told()].as_chunks_mut::<4>();
+        let (words, _) = self.bytes_mut()[C::input_words()].as_chunks_mut::<4>();
         for bytes in words {
             *bytes = word(u32::from_ne_bytes(*bytes)).to_ne_bytes();
         }

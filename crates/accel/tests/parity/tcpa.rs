@@ -24,7 +24,7 @@ impl Core for Tcpa {
         unsafe { weir_parity_size() as usize }
     }
 
-    fn told() -> Range<usize> {
+    fn input_words() -> Range<usize> {
         // SAFETY: the functions read no memory.
         let (from, length) = unsafe { (weir_parity_told_offset(), weir_parity_told_size()) };
         from as usize..(from + length) as usize

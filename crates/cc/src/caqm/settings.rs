@@ -17,9 +17,9 @@ pub struct CaqmSettings {
     /// Bytes of answers that move the window by one segment.
     pub mtu_unit: u32,
     /// Bytes of a hint on data.
-    pub data_unit: u32,
+    pub data_hint_unit: u32,
     /// Bytes of a hint on an acknowledgement.
-    pub ack_unit: u32,
+    pub ack_hint_unit: u32,
     /// Microseconds: the round trip that alpha is defined for.
     pub rtt_standard_us: u32,
     /// Requested per round trip for the root of a window of segments, in eighths of
@@ -40,7 +40,7 @@ impl CaqmSettings {
     /// Returns an error if the core would change any value.
     pub fn validate(&self) -> Result<(), OutOfBounds> {
         let Self { alpha, beta, min_cwnd, max_cwnd, mtu_unit, .. } = *self;
-        let Self { data_unit, ack_unit, rtt_standard_us, alpha_root, .. } = *self;
+        let Self { data_hint_unit, ack_hint_unit, rtt_standard_us, alpha_root, .. } = *self;
         let all = [
             ("alpha", alpha, 1..=64),
             ("alpha_root", alpha_root, 0..=64),
@@ -48,8 +48,8 @@ impl CaqmSettings {
             ("min_cwnd", min_cwnd, 1..=1024),
             ("max_cwnd", max_cwnd, min_cwnd.clamp(1, 1024)..=MOST_WINDOW),
             ("mtu_unit", mtu_unit, 64..=MOST_UNIT),
-            ("data_unit", data_unit, 1..=1024),
-            ("ack_unit", ack_unit, 1..=1024),
+            ("data_hint_unit", data_hint_unit, 1..=1024),
+            ("ack_hint_unit", ack_hint_unit, 1..=1024),
             ("rtt_standard", rtt_standard_us, 1..=1_000_000),
         ];
         let wrong = all.into_iter().find(|(_, value, bounds)| !bounds.contains(value));
@@ -68,8 +68,8 @@ impl Default for CaqmSettings {
             min_cwnd: 1,
             max_cwnd: MOST_WINDOW,
             mtu_unit: 1024,
-            data_unit: 8,
-            ack_unit: 64,
+            data_hint_unit: 8,
+            ack_hint_unit: 64,
             rtt_standard_us: 200,
             alpha_root: 28,
         }

@@ -129,7 +129,7 @@ fn converse(mut lines: Lines, shared: &Shared) {
                 shared.down.store(true, Ordering::Release);
                 return;
             }
-            Ok(Request::Show) => shared.inspector.look().map(|link| Reply::Link(Box::new(link))),
+            Ok(Request::Show) => shared.inspector.inspect().map(|link| Reply::Link(Box::new(link))),
             Ok(Request::Set { both, ab, ba }) => {
                 shared.inspector.change(&both, &ab, &ba).map(|()| Reply::Done("changed".to_owned()))
             }

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use units::{Bytes, Span, Time};
 
 /// Hosts `a` and `b` with an `eth0` each, at 10.9.8.1 and 10.9.8.2, and the link between them.
-pub struct Bed {
+pub struct Testbed {
     pub hosts: [Namespace; 2],
     pub emulator: Emulator,
     _wires: Namespace,
 }
 
 /// `None`, with a note, if networks cannot be created.
-pub fn bed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Bed> {
+pub fn testbed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Testbed> {
     let hosts = [silent("a")?, silent("b")?];
     let wires = silent("wires")?;
     for (number, host) in hosts.iter().enumerate() {
@@ -34,7 +34,7 @@ pub fn bed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Bed> {
         interrupts: Span::ZERO,
     };
     let emulator = Emulator::start(vec![cable], ordinary()).unwrap();
-    Some(Bed { hosts, emulator, _wires: wires })
+    Some(Testbed { hosts, emulator, _wires: wires })
 }
 
 /// Tests share the machine, so nothing here needs to be on time.
@@ -54,7 +54,7 @@ fn silent(name: &str) -> Option<Namespace> {
     }
 }
 
-impl Bed {
+impl Testbed {
     pub fn port(&self, host: usize) -> PacketPort {
         open_port(&self.hosts[host], "eth0").unwrap()
     }

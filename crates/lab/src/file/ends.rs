@@ -31,7 +31,7 @@ pub(crate) type Loopback = Result<(), &'static str>;
 impl Document {
     /// The ends of the workload in the cell at `axes`.
     pub(crate) fn ends_at(&self, axes: &Axes, loopback: Loopback) -> Result<Ends, FileError> {
-        let from = self.from_at(axes)?;
+        let from = self.sender_at(axes)?;
         let to = match self.workload_key(axes, TO, |text| Ok(text.to_owned()))? {
             Some(to) => {
                 self.one_way()?;
@@ -47,7 +47,7 @@ impl Document {
     }
 
     /// The host that the data comes from.
-    pub(crate) fn from_at(&self, axes: &Axes) -> Result<String, FileError> {
+    pub(crate) fn sender_at(&self, axes: &Axes) -> Result<String, FileError> {
         let Some(from) = self.workload_key(axes, FROM, |text| Ok(text.to_owned()))? else {
             let message = "`from` is missing here: which host does the data come from?";
             return Err(self.source.error(self.workload.span(), message));

@@ -85,8 +85,8 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
         "min_cwnd" => settings.min_cwnd = number()?,
         "max_cwnd" => settings.max_cwnd = number()?,
         "mtu_unit" => settings.mtu_unit = bytes()?,
-        "data_unit" => settings.data_unit = bytes()?,
-        "ack_unit" => settings.ack_unit = bytes()?,
+        "data_hint_unit" => settings.data_hint_unit = bytes()?,
+        "ack_hint_unit" => settings.ack_hint_unit = bytes()?,
         "rtt_standard" => {
             let span: Span = value.parse().map_err(|error| format!("{key}: {error}"))?;
             settings.rtt_standard_us = u32::try_from(span.nanos() / 1000).unwrap_or(u32::MAX);
@@ -132,8 +132,8 @@ const SETTINGS: [&str; 13] = [
     "min_cwnd",
     "max_cwnd",
     "mtu_unit",
-    "data_unit",
-    "ack_unit",
+    "data_hint_unit",
+    "ack_hint_unit",
     "rtt_standard",
     "cc_type",
     "tpid",
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn settings_have_the_reference_kernels_names() {
-        let all = "alpha=16,alpha_root=4,beta=1024B,min_cwnd=2,max_cwnd=500,mtu_unit=2048B,data_unit=16B,ack_unit=32B,\
+        let all = "alpha=16,alpha_root=4,beta=1024B,min_cwnd=2,max_cwnd=500,mtu_unit=2048B,data_hint_unit=16B,ack_hint_unit=32B,\
                    rtt_standard=4ms,cc_type=0,tpid=0x88b5,ends=client,path=trust";
         let hosts = caqm(all).unwrap();
         let settings = CaqmSettings {
@@ -157,8 +157,8 @@ mod tests {
             min_cwnd: 2,
             max_cwnd: 500,
             mtu_unit: 2048,
-            data_unit: 16,
-            ack_unit: 32,
+            data_hint_unit: 16,
+            ack_hint_unit: 32,
             rtt_standard_us: 4000,
         };
         let expected = CaqmHosts {

@@ -1,7 +1,7 @@
 //! The workloads of a lab.
 //!
-//! Each workload is a folder here: its keys in a lab file, their parsing and checks, and how it runs
-//! on a machine and in the simulator. [`WORKLOADS`] has one line for each.
+//! Each workload is a folder here: its keys in a lab file, their parsing and checks, and how it
+//! runs on a machine and in the simulator. [`WORKLOADS`] has one line for each.
 
 mod bulk;
 mod check;
@@ -127,7 +127,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         Ok(())
     }
 
-    /// What a machine must prepare in the hosts of a cell.
+    /// The preparation that the hosts of a cell need.
     fn host_setup(&self) -> HostSetup {
         HostSetup::default()
     }

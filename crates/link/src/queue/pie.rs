@@ -276,7 +276,7 @@ mod tests {
     /// 0.125 * (35 - 15) ms + 1.25 * (35 - 25) ms = 0.015, divided by a factor that depends on the
     /// probability.
     #[test]
-    fn small_probabilities_take_small_steps() {
+    fn small_probabilities_change_in_small_steps() {
         for (probability, divisor) in [
             (0.0, 2048.0),
             (0.000_005, 512.0),
@@ -348,7 +348,7 @@ mod tests {
 
     /// A long idle time takes no longer to process, and the timer keeps its phase.
     #[test]
-    fn the_timer_keeps_its_beat_over_a_silence() {
+    fn the_timer_keeps_its_period_while_the_queue_is_idle() {
         let mut pie = pie(0.5, 0, 0);
         let start = Time::from_nanos(7);
         pie.catch_up(start);

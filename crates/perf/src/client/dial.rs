@@ -109,7 +109,7 @@ pub(crate) fn connect(
             let within = rounded(begun.elapsed().min(options.connect_timeout));
             return Err(PerfError::NoAnswer { peer: remote.to_string(), within });
         }
-        if ready(socket.as_fd(), PollFlags::OUT, left.min(TURN))? {
+        if ready(socket.as_fd(), PollFlags::OUT, left.min(POLL_INTERVAL))? {
             let failed = socket.take_error().map_err(|e| PerfError::system("connecting", e))?;
             return failed.map_or(Ok(socket), |e| Err(failure(e, remote)));
         }
@@ -173,7 +173,7 @@ fn rounded(time: Duration) -> Duration {
 }
 
 /// Longest delay until a call to stop takes effect.
-pub(super) const TURN: Duration = Duration::from_millis(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

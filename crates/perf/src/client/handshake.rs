@@ -1,4 +1,4 @@
-use super::dial::TURN;
+use super::dial::POLL_INTERVAL;
 use super::server_error;
 use crate::PerfError;
 use crate::accounts::Credentials;
@@ -104,7 +104,7 @@ pub(crate) fn refusal(control: &mut Control, state: State) -> Option<PerfError> 
         State::ServerError => {
             let peer = peer();
             Some(match control.receive_server_error() {
-                Ok((code, errno)) => server_error::told(&peer, code, errno),
+                Ok((code, errno)) => server_error::reported(&peer, code, errno),
                 Err(error) => error,
             })
         }
@@ -122,7 +122,7 @@ pub(crate) fn unexpected(control: &Control, state: State) -> PerfError {
 /// Peeks at the first bytes without consuming them: servers of other protocols send a greeting.
 pub(crate) fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Result<(), PerfError> {
     let deadline = Instant::now() + patience;
-    while !ready(control.socket().as_fd(), PollFlags::IN, TURN)? {
+    while !ready(control.socket().as_fd(), PollFlags::IN, POLL_INTERVAL)? {
         if stop.is_called() {
             return Err(PerfError::Interrupted);
         }

@@ -1,4 +1,4 @@
-use crate::control::TURNS_WISH;
+use crate::control::PERIODS_WISH;
 use crate::observe::EchoOffer;
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 pub(super) struct Offer {
     pub(super) version: Option<String>,
     pub(super) echo: Option<EchoOffer>,
-    /// The server samples in the turns that this client asked for.
-    pub(super) turns: bool,
+    /// The server samples in the periods that this client asked for.
+    pub(super) periods: bool,
 }
 
 impl Offer {
@@ -19,7 +19,7 @@ impl Offer {
         let port = echo["port"].as_u64().and_then(|port| u16::try_from(port).ok());
         let token = echo["token"].as_str().and_then(|token| token.parse().ok());
         let echo = port.zip(token).map(|(port, token)| EchoOffer { port, token });
-        Self { version, echo, turns: value[TURNS_WISH] == true }
+        Self { version, echo, periods: value[PERIODS_WISH] == true }
     }
 }
 
@@ -43,7 +43,7 @@ mod tests {
         assert_eq!(offer.echo.unwrap().port, 5201);
         assert_eq!(offer.echo.unwrap().token.to_string(), token);
         let absurd = json!({"version": "\u{1b}[2J", "echo": {"port": 70000, "token": token}});
-        assert_eq!(Offer::read(&absurd), Offer { version: None, echo: None, turns: false });
-        assert_eq!(Offer::read(&json!(null)), Offer { version: None, echo: None, turns: false });
+        assert_eq!(Offer::read(&absurd), Offer { version: None, echo: None, periods: false });
+        assert_eq!(Offer::read(&json!(null)), Offer { version: None, echo: None, periods: false });
     }
 }

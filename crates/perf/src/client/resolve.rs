@@ -53,7 +53,7 @@ fn look_up(
         .map_err(|e| PerfError::system("starting a thread", e))?;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        match answers.recv_timeout(left.min(TURN)) {
+        match answers.recv_timeout(left.min(POLL_INTERVAL)) {
             Ok(Ok(addresses)) => return Ok(addresses),
             Ok(Err(error)) => return Err(no_address(options, Some(error.to_string()))),
             Err(RecvTimeoutError::Disconnected) => return Err(no_address(options, None)),
@@ -96,7 +96,7 @@ fn no_address(options: &ClientOptions, reason: Option<String>) -> PerfError {
 }
 
 /// Longest delay until a call to stop takes effect.
-const TURN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -122,16 +122,19 @@ mod tests {
 
     #[test]
     fn an_address_of_the_wrong_family_is_reported() {
-        let told = of("127.0.0.1", Some(Family::V6), None).unwrap_err();
-        assert_eq!(told, "127.0.0.1 has no address in IPv6, and -6 asks for one");
-        let told = of("::1", None, Some("127.0.0.1")).unwrap_err();
-        assert_eq!(told, "no way to ::1: 127.0.0.1 of --bind is IPv4, and ::1 is IPv6");
+        let reported = of("127.0.0.1", Some(Family::V6), None).unwrap_err();
+        assert_eq!(reported, "127.0.0.1 has no address in IPv6, and -6 asks for one");
+        let reported = of("::1", None, Some("127.0.0.1")).unwrap_err();
+        assert_eq!(reported, "no way to ::1: 127.0.0.1 of --bind is IPv4, and ::1 is IPv6");
     }
 
     #[test]
     fn a_missing_interface_is_reported() {
-        let told = of("fe80::1%nodevice0", None, None).unwrap_err();
-        assert!(told.starts_with("there is no interface nodevice0: see `ip link`"), "{told}");
+        let reported = of("fe80::1%nodevice0", None, None).unwrap_err();
+        assert!(
+            reported.starts_with("there is no interface nodevice0: see `ip link`"),
+            "{reported}"
+        );
     }
 
     #[test]

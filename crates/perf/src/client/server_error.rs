@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::io;
 
 /// The error of a server that gave up, in words.
-pub(super) fn told(peer: &str, code: i32, errno: i32) -> PerfError {
+pub(super) fn reported(peer: &str, code: i32, errno: i32) -> PerfError {
     let reason = match (words(code), errno) {
         (_, errno) if code == 205 && errno == Errno::MSGSIZE.raw_os_error() => {
             "its datagrams do not fit the path's MTU whole: take a smaller --length".to_owned()
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn numbers_become_words() {
-        let text = |code, errno| told("host", code, errno).to_string();
+        let text = |code, errno| reported("host", code, errno).to_string();
         assert!(text(27, 0).ends_with("above its limit: ask for less with --bitrate"));
         assert!(!text(141, 9).contains("Bad file descriptor"));
         assert!(text(134, 2).ends_with("(No such file or directory)"));

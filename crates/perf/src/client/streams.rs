@@ -1,4 +1,4 @@
-use super::dial::{self, TURN};
+use super::dial::{self, POLL_INTERVAL};
 use crate::PerfError;
 use crate::control::{Control, Cookie, State, ready};
 use crate::event::Stop;
@@ -122,7 +122,7 @@ impl Opener<'_> {
                 next_hello = now + patience;
                 patience *= 2;
             }
-            let wait = next_hello.min(deadline).saturating_duration_since(now).min(TURN);
+            let wait = next_hello.min(deadline).saturating_duration_since(now).min(POLL_INTERVAL);
             ready(socket.as_fd(), PollFlags::IN, wait)?;
             let mut datagram = [0; 64];
             match socket.recv(&mut datagram) {

@@ -172,7 +172,7 @@ impl Control {
                 let peer = self.peer.clone();
                 return Err(PerfError::Silent { peer, within: self.patience, doing });
             }
-            if ready(self.socket.as_fd(), flags, left.min(TURN))? {
+            if ready(self.socket.as_fd(), flags, left.min(POLL_INTERVAL))? {
                 return Ok(());
             }
         }
@@ -220,4 +220,4 @@ fn is_transient(error: &io::Error) -> bool {
 }
 
 const SAYING: &str = "reporting its error";
-const TURN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -73,8 +73,8 @@ pub struct Parameters {
 /// time for the streams it sent.
 pub(crate) const SERIES_WISH: &str = "series";
 /// Key in [`Parameters::weir`]. It asks the server to sample in these turns
-/// ([`crate::observe::toll::Turns`]); the offer says whether it will.
-pub(crate) const TURNS_WISH: &str = "turns";
+/// ([`crate::observe::probe_cost::SamplingPeriods`]); the offer says whether it will.
+pub(crate) const PERIODS_WISH: &str = "turns";
 
 /// A parameter that no server can serve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

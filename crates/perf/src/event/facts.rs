@@ -161,7 +161,7 @@ pub struct PathFacts {
     pub bytes_retransmitted: Option<Bytes>,
 }
 
-/// CPU time over a stretch, in percent of one core.
+/// CPU time over a period, in percent of one core.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CpuUse {
     pub user: f64,

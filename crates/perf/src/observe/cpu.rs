@@ -22,7 +22,7 @@ pub enum CpuOf {
 }
 
 #[derive(Debug)]
-pub struct CpuWatch {
+pub struct CpuSampler {
     origin: Origin,
     of: CpuOf,
     account: CpuAccount,
@@ -43,7 +43,7 @@ struct Snapshot {
     machine: Option<CpuSnapshot>,
 }
 
-impl CpuWatch {
+impl CpuSampler {
     pub fn begin(now: Time, of: CpuOf, account: CpuAccount, series: bool) -> Self {
         let base = Snapshot::read(now, of, &account);
         let table = series.then(|| table_of(base.machine.as_ref()));
@@ -52,7 +52,7 @@ impl CpuWatch {
     }
 
     /// Reads a point of the series.
-    pub fn look(&mut self, now: Time) {
+    pub fn sample(&mut self, now: Time) {
         let snapshot = Snapshot::read(now, self.of, &self.account);
         self.keep(snapshot);
     }
@@ -67,7 +67,7 @@ impl CpuWatch {
     }
 
     /// Starts the measured window.
-    pub fn forget(&mut self, now: Time) {
+    pub fn reset(&mut self, now: Time) {
         self.base = Snapshot::read(now, self.of, &self.account);
         self.mark = self.base.clone();
     }
@@ -191,14 +191,14 @@ mod tests {
     #[test]
     fn a_core_of_the_machine_is_never_more_than_busy() {
         let now = probe::clock::now;
-        let mut watch = CpuWatch::begin(now(), CpuOf::Process, CpuAccount::default(), true);
+        let mut watch = CpuSampler::begin(now(), CpuOf::Process, CpuAccount::default(), true);
         spin(Span::from_millis(50));
         let used = watch.interval(now());
         assert!(used.user + used.system > 0.0);
         assert!(
             used.cores.iter().all(|core| core.busy <= 100.0 && core.softirq <= core.busy + 0.001)
         );
-        watch.forget(now());
+        watch.reset(now());
         let rest = watch.used(now());
         assert!(rest.cores.len() <= 4096);
     }

@@ -8,25 +8,25 @@
 //! every packet of the host, which at 50 Gbit/s costs about one percent of goodput. The send time
 //! is taken right before the send, so that the local queue counts: it is part of the path.
 
-mod asker;
 mod flow;
 mod icmp;
+mod in_flight;
 mod pace;
-mod stamped;
-mod waiting;
+mod prober;
+mod timestamps;
 
 use super::LatencyPlan;
 use super::series::Series;
 use crate::event::Latency;
-use asker::Asker;
 use flow::{Flows, Times};
 use probe::clock;
+use prober::Prober;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use stamped::Jumps;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use timestamps::ClockJumps;
 use units::{Rate, Span, Time};
 
 /// Sends probes until it is finished or dropped, in a separate thread.
@@ -38,7 +38,7 @@ pub struct LatencyProbe {
 
 /// The results of a [`LatencyProbe`] for its last phase.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct LatencyResult {
     pub latency: Option<Latency>,
     /// Lost probes, also if all were lost.
     pub lost: u64,
@@ -61,7 +61,7 @@ struct Running {
 struct Shared {
     flows: Mutex<Flows>,
     stop: AtomicBool,
-    rests: AtomicBool,
+    paused: AtomicBool,
     wake: OwnedFd,
     /// Bits per second of the streams.
     load: AtomicU64,
@@ -71,17 +71,17 @@ impl LatencyProbe {
     /// Begins the idle phase. The sockets are opened in the caller's network namespace.
     pub fn begin(plan: &LatencyPlan) -> Self {
         let mut problems = Vec::new();
-        let mut askers = Vec::new();
-        let echo = plan.echo.map(|offer| ("the echo", Asker::echo(plan, offer.port, offer.token)));
-        for (name, asker) in echo.into_iter().chain([("ping", Asker::ping(plan))]) {
-            match asker {
-                Ok(asker) => askers.push(asker),
+        let mut probers = Vec::new();
+        let echo = plan.echo.map(|offer| ("the echo", Prober::echo(plan, offer.port, offer.token)));
+        for (name, prober) in echo.into_iter().chain([("ping", Prober::ping(plan))]) {
+            match prober {
+                Ok(prober) => probers.push(prober),
                 Err(error) => problems.push(format!("{name} cannot be used here ({error})")),
             }
         }
-        let running = match askers.is_empty() {
+        let running = match probers.is_empty() {
             true => None,
-            false => Running::start(askers)
+            false => Running::start(probers)
                 .map_err(|e| problems.push(format!("no thread for the probe ({e})")))
                 .ok(),
         };
@@ -89,7 +89,7 @@ impl LatencyProbe {
     }
 
     /// True while probes are sent that may yet be answered.
-    pub fn is_hopeful(&self) -> bool {
+    pub fn may_be_answered(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.flows().has_ended())
     }
 
@@ -100,8 +100,8 @@ impl LatencyProbe {
 
     /// Ends a phase and returns its result. `loaded` is the time at which the load started, if the
     /// next phase is under load.
-    pub fn turn(&mut self, now: Time, loaded: Option<Time>) -> Option<Latency> {
-        self.running.as_ref()?.flows().turn(now, loaded)
+    pub fn end_phase(&mut self, now: Time, loaded: Option<Time>) -> Option<Latency> {
+        self.running.as_ref()?.flows().end_phase(now, loaded)
     }
 
     /// Latency since the last call of this method, or since the phase began.
@@ -117,23 +117,23 @@ impl LatencyProbe {
     }
 
     /// While it rests, it sends no probes and its thread sleeps.
-    pub fn rest(&mut self, rests: bool) {
+    pub fn rest(&mut self, paused: bool) {
         if let Some(running) = &self.running {
-            running.shared.rests.store(rests, Ordering::Relaxed);
+            running.shared.paused.store(paused, Ordering::Relaxed);
             running.shared.wake();
         }
     }
 
     /// Ends at once, without waiting for probes in flight.
-    pub fn finish(mut self, now: Time) -> Asked {
+    pub fn finish(mut self, now: Time) -> LatencyResult {
         let problems = std::mem::take(&mut self.problems);
         let Some(running) = self.running.take() else {
-            return Asked { problems, ..Asked::default() };
+            return LatencyResult { problems, ..LatencyResult::default() };
         };
         let shared = running.shared.clone();
         let cost = running.stop();
         let mut flows = shared.flows();
-        Asked {
+        LatencyResult {
             latency: flows.close(now),
             lost: flows.lost(),
             answered: flows.has_answer(),
@@ -153,18 +153,18 @@ impl Drop for LatencyProbe {
 }
 
 impl Running {
-    fn start(askers: Vec<Asker>) -> std::io::Result<Self> {
-        let flows = Flows::new(clock::now(), askers.iter().map(Asker::source));
+    fn start(probers: Vec<Prober>) -> std::io::Result<Self> {
+        let flows = Flows::new(clock::now(), probers.iter().map(Prober::source));
         let shared = Arc::new(Shared {
             flows: Mutex::new(flows),
             stop: AtomicBool::new(false),
-            rests: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             load: AtomicU64::new(0),
         });
         let its = shared.clone();
         let thread = std::thread::Builder::new().name("latency".to_owned()).spawn(move || {
-            ask(&its, askers);
+            ask(&its, probers);
             clock::own_thread_cpu_time()
         })?;
         Ok(Self { shared, thread })
@@ -196,41 +196,41 @@ impl Shared {
     }
 }
 
-fn ask(shared: &Shared, askers: Vec<Asker>) {
+fn ask(shared: &Shared, probers: Vec<Prober>) {
     let prompt = host::real_time().is_ok();
-    let mut askers = stamped_unless(prompt, askers);
+    let mut probers = stamped_unless(prompt, probers);
     let mut random = rand::rng();
     let mut next = clock::now();
     let mut patient = false;
-    let mut jumps = Jumps::none_yet();
+    let mut jumps = ClockJumps::none_yet();
     while !shared.stop.load(Ordering::Relaxed) {
-        if shared.rests.load(Ordering::Relaxed) {
-            match rest(shared, askers) {
-                Ok(rested) => askers = stamped_unless(prompt, rested),
+        if shared.paused.load(Ordering::Relaxed) {
+            match rest(shared, probers) {
+                Ok(rested) => probers = stamped_unless(prompt, rested),
                 Err(error) => return tracing::warn!("latency probing has stopped: {error}"),
             }
-            jumps = Jumps::none_yet();
+            jumps = ClockJumps::none_yet();
             // Resume at a random point of the pause.
             next = clock::now() + pace::pause(true, shared.load(), &mut random) / 2;
             continue;
         }
         let now = clock::now();
         if now >= next {
-            let loaded = send(shared, &askers, now);
+            let loaded = send(shared, &probers, now);
             // Count from now, not from the due time: after a long wait for a core no burst follows.
             let pause = pace::pause(loaded, shared.load(), &mut random);
             next = now + pause;
-            let stamped = askers.iter().all(Asker::is_stamped);
+            let stamped = probers.iter().all(Prober::is_stamped);
             patient = loaded && stamped && shared.flows().has_answer() && pause <= LONGEST_LAG;
         }
         // Under load each wakeup takes a core from a stream. A stamped answer is read when the next
         // probe leaves.
-        let awaited = if patient { &askers[..0] } else { &askers[..] };
+        let awaited = if patient { &probers[..0] } else { &probers[..] };
         wait(shared, awaited, Some(next.since(clock::now())));
         if jumps.happened() {
             shared.flows().pause(clock::now());
         }
-        receive(shared, &askers);
+        receive(shared, &probers);
         if shared.flows().has_ended() {
             return;
         }
@@ -238,36 +238,36 @@ fn ask(shared: &Shared, askers: Vec<Asker>) {
 }
 
 /// A real-time thread reads an answer when it arrives, and needs no stamps.
-fn stamped_unless(prompt: bool, mut askers: Vec<Asker>) -> Vec<Asker> {
+fn stamped_unless(prompt: bool, mut probers: Vec<Prober>) -> Vec<Prober> {
     if !prompt {
-        askers.iter_mut().for_each(Asker::want_stamps);
+        probers.iter_mut().for_each(Prober::want_stamps);
     }
-    askers
+    probers
 }
 
 /// Sleeps, without sockets, until told to go on.
-fn rest(shared: &Shared, askers: Vec<Asker>) -> std::io::Result<Vec<Asker>> {
-    receive(shared, &askers);
+fn rest(shared: &Shared, probers: Vec<Prober>) -> std::io::Result<Vec<Prober>> {
+    receive(shared, &probers);
     // Probes in flight can no longer be judged.
     shared.flows().pause(clock::now());
-    let closed: Vec<_> = askers.into_iter().map(Asker::close).collect();
-    while shared.rests.load(Ordering::Relaxed) && !shared.stop.load(Ordering::Relaxed) {
+    let closed: Vec<_> = probers.into_iter().map(Prober::close).collect();
+    while shared.paused.load(Ordering::Relaxed) && !shared.stop.load(Ordering::Relaxed) {
         wait(shared, &[], None);
     }
-    closed.iter().map(Asker::reopened).collect()
+    closed.iter().map(Prober::reopened).collect()
 }
 
 /// Returns whether the load is on.
-fn send(shared: &Shared, askers: &[Asker], now: Time) -> bool {
+fn send(shared: &Shared, probers: &[Prober], now: Time) -> bool {
     let mut flows = shared.flows();
     flows.settle(now);
-    for (index, asker) in askers.iter().enumerate() {
+    for (index, prober) in probers.iter().enumerate() {
         if !flows.is_alive(index) {
             continue;
         }
         let sent_at = clock::now();
         if let Some(sequence) = flows.send(index, sent_at)
-            && asker.ask(sequence, sent_at).is_err()
+            && prober.ask(sequence, sent_at).is_err()
         {
             flows.retract(index, sequence);
         }
@@ -275,18 +275,18 @@ fn send(shared: &Shared, askers: &[Asker], now: Time) -> bool {
     flows.is_loaded()
 }
 
-fn receive(shared: &Shared, askers: &[Asker]) {
-    for (index, asker) in askers.iter().enumerate() {
-        for (echo, receipt) in std::iter::from_fn(|| asker.answer()).take(MOST_AT_ONCE) {
+fn receive(shared: &Shared, probers: &[Prober]) {
+    for (index, prober) in probers.iter().enumerate() {
+        for (echo, receipt) in std::iter::from_fn(|| prober.answer()).take(MOST_AT_ONCE) {
             let times = Times { sent: echo.sent_at, now: receipt.now, lag: receipt.lag };
             shared.flows().answer(index, echo.sequence, times);
         }
     }
 }
 
-/// Waits for an answer to one of `askers`, or a wakeup from the owner.
-fn wait(shared: &Shared, askers: &[Asker], within: Option<Span>) {
-    let sockets = askers.iter().map(AsFd::as_fd);
+/// Waits for an answer to one of `probers`, or a wakeup from the owner.
+fn wait(shared: &Shared, probers: &[Prober], within: Option<Span>) {
+    let sockets = probers.iter().map(AsFd::as_fd);
     let mut all: Vec<_> = std::iter::once(shared.wake.as_fd())
         .chain(sockets)
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))

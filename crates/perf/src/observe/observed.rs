@@ -1,8 +1,8 @@
 use super::Series;
 use super::cpu::CpuOf;
-use super::latency::Asked;
-use super::tcp::Path;
-use super::toll::ProbeCost;
+use super::latency::LatencyResult;
+use super::probe_cost::ProbeCost;
+use super::tcp::StreamPath;
 use crate::event::{CpuUse, Latency, LatencySource};
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
@@ -13,7 +13,7 @@ pub struct Observed {
     pub cpu: CpuUse,
     pub cpu_of: CpuOf,
     /// One for each TCP stream.
-    pub paths: Vec<Path>,
+    pub paths: Vec<StreamPath>,
     pub idle: Option<Latency>,
     pub loaded: Option<Latency>,
     /// Series of the whole test, omitted time included; empty without probes. They include those
@@ -28,7 +28,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    pub fn path(&self, id: u32) -> Option<&Path> {
+    pub fn path(&self, id: u32) -> Option<&StreamPath> {
         self.paths.iter().find(|path| path.id == id)
     }
 
@@ -78,7 +78,7 @@ pub(super) fn busy_cores(cpu: &CpuUse, pinned: &[usize]) -> Option<String> {
 }
 
 /// Warning about a probe that got no answer under load.
-pub(super) fn silent_probe(asked: &Asked) -> Option<String> {
+pub(super) fn silent_probe(asked: &LatencyResult) -> Option<String> {
     let instead = "the latency shown is the kernel's smoothed round-trip time of the streams, which hides \
                    peaks";
     if asked.latency.is_some() {
@@ -132,7 +132,7 @@ fn latency(latency: &Latency) -> Value {
 }
 
 /// Omits figures that the kernel did not report.
-fn path(path: &Path) -> Value {
+fn path(path: &StreamPath) -> Value {
     let micros = |span: Option<Span>| span.map(|span| json!(span.micros_f64()));
     let bytes = |count: Option<Bytes>| count.map(|count| json!(count.count()));
     let facts = &path.facts;

@@ -120,8 +120,8 @@ impl Table {
             let part = f64::from(self.gathered) / f64::from(self.stride);
             self.close_point(Span::from_secs_f64(last + step * part));
         }
-        let told = |column: &Column| column.values.iter().any(|value| !value.is_nan());
-        let lines: Vec<Line> = self.columns.into_iter().filter(told).map(Line::from).collect();
+        let reported = |column: &Column| column.values.iter().any(|value| !value.is_nan());
+        let lines: Vec<Line> = self.columns.into_iter().filter(reported).map(Line::from).collect();
         (!lines.is_empty()).then_some(Series {
             name: self.name,
             stream: self.stream,

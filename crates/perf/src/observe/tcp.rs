@@ -15,15 +15,15 @@ use units::{Bytes, Rate, Share, Span, Time};
 
 /// Samples the streams of one test. It keeps only sums, extremes and bounded series.
 #[derive(Debug)]
-pub struct TcpWatch {
+pub struct TcpSampler {
     origin: Origin,
-    streams: Vec<Watched>,
+    streams: Vec<SampledStream>,
     tables: Option<Tables>,
 }
 
 /// One stream's path over the measured window.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Path {
+pub struct StreamPath {
     pub id: u32,
     /// This end sends. A receiver's path facts mean little: it only sends acknowledgements.
     pub sends: bool,
@@ -42,7 +42,7 @@ pub struct Path {
 }
 
 #[derive(Debug)]
-struct Watched {
+struct SampledStream {
     id: u32,
     sends: bool,
     /// When the measured window began.
@@ -62,25 +62,26 @@ struct Rtts {
     max: Option<Span>,
 }
 
-impl TcpWatch {
+impl TcpSampler {
     /// Begins to sample these streams; `series` keeps their time series.
     pub fn begin(now: Time, sockets: &[StreamSocket<'_>], series: bool) -> Self {
-        let streams: Vec<_> = sockets.iter().map(|socket| Watched::new(now, socket)).collect();
+        let streams: Vec<_> =
+            sockets.iter().map(|socket| SampledStream::new(now, socket)).collect();
         let ids = || streams.iter().map(|stream| (stream.id, stream.sends));
         let tables = series.then(|| Tables::new(ids()));
         let mut watch = Self { origin: Origin(now), streams, tables };
         watch.read(now, sockets, false);
-        watch.forget(now);
+        watch.reset(now);
         watch
     }
 
     /// Samples all streams once.
-    pub fn look(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
+    pub fn sample(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
         self.read(now, sockets, true);
     }
 
     /// Excludes everything so far from the figures; the series keep it.
-    pub fn forget(&mut self, now: Time) {
+    pub fn reset(&mut self, now: Time) {
         for stream in &mut self.streams {
             stream.base = stream.last.map(|(_, info)| (now, info));
             stream.rtt = Rtts::default();
@@ -104,8 +105,8 @@ impl TcpWatch {
             .filter(|rtt| *rtt > Span::ZERO)
     }
 
-    pub fn paths(&self) -> Vec<Path> {
-        self.streams.iter().filter_map(Watched::path).collect()
+    pub fn paths(&self) -> Vec<StreamPath> {
+        self.streams.iter().filter_map(SampledStream::path).collect()
     }
 
     pub fn into_series(self) -> Vec<Series> {
@@ -124,7 +125,7 @@ impl TcpWatch {
     }
 }
 
-impl Watched {
+impl SampledStream {
     fn new(now: Time, socket: &StreamSocket<'_>) -> Self {
         Self {
             id: socket.id,
@@ -155,7 +156,7 @@ impl Watched {
         reading
     }
 
-    fn path(&self) -> Option<Path> {
+    fn path(&self) -> Option<StreamPath> {
         let (begun, base) = self.base.as_ref()?;
         let (at, last) = self.last.as_ref()?;
         let used = last.since(base, at.since(*begun));
@@ -171,7 +172,7 @@ impl Watched {
             sndbuf_limited: used.sndbuf_limited,
             bytes_retransmitted: used.bytes_retrans,
         };
-        Some(Path {
+        Some(StreamPath {
             id: self.id,
             sends: self.sends,
             facts,
@@ -226,20 +227,20 @@ mod tests {
             far.read_exact(&mut vec![0; count]).unwrap();
         };
         let second = |count: u64| Time::from_nanos(count * 1_000_000_000);
-        let look = |bytes| StreamSocket {
+        let sample = |bytes| StreamSocket {
             id: 3,
             sends: true,
             tcp: Some(near.as_fd()),
             bytes: Bytes::new(bytes),
         };
-        let mut watch = TcpWatch::begin(second(0), &[look(0)], true);
+        let mut watch = TcpSampler::begin(second(0), &[sample(0)], true);
         assert!(watch.round_trips().next().is_some());
         pass(&near, 1000);
-        watch.look(second(1), &[look(1000)]);
-        watch.forget(second(1));
+        watch.sample(second(1), &[sample(1000)]);
+        watch.reset(second(1));
         assert_eq!(watch.paths()[0].facts.max_rtt, None);
         pass(&near, 500);
-        watch.look(second(2), &[look(1500)]);
+        watch.sample(second(2), &[sample(1500)]);
         let path = watch.paths().remove(0);
         assert_eq!((path.id, path.sends, path.retransmits), (3, true, Some(0)));
         assert!(path.facts.min_rtt.is_some() && path.facts.min_rtt <= path.facts.max_rtt);
@@ -262,8 +263,8 @@ mod tests {
             tcp: Some(socket.as_fd()),
             bytes: Bytes::new(bytes),
         };
-        let mut watch = TcpWatch::begin(Time::from_nanos(0), &[of(0)], true);
-        watch.look(Time::from_nanos(1_000_000_000), &[of(125_000)]);
+        let mut watch = TcpSampler::begin(Time::from_nanos(0), &[of(0)], true);
+        watch.sample(Time::from_nanos(1_000_000_000), &[of(125_000)]);
         assert_eq!(watch.paths(), []);
         let series = watch.into_series();
         assert_eq!(series.len(), 1);

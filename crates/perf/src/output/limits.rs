@@ -18,10 +18,10 @@ pub fn of(path: &PathFacts, elapsed: Span) -> Option<LimitedBy> {
 pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> Option<LimitedBy> {
     let [mut all, mut busy, mut receiver, mut buffer] = [0.0; 4];
     for (path, elapsed) in paths {
-        let told = path.busy?.secs_f64();
+        let reported = path.busy?.secs_f64();
         // The kernel's clock and ours are read at different moments.
-        all += elapsed.secs_f64().max(told);
-        busy += told;
+        all += elapsed.secs_f64().max(reported);
+        busy += reported;
         receiver += path.rwnd_limited?.secs_f64();
         buffer += path.sndbuf_limited?.secs_f64();
     }
@@ -51,12 +51,12 @@ pub fn ranked(limits: &LimitedBy) -> [(&'static str, Share); 4] {
 
 /// "congestion control 93 %, receiver's window 5 %, application 2 %"
 pub fn words(limits: &LimitedBy) -> String {
-    let told: Vec<String> = ranked(limits)
+    let reported: Vec<String> = ranked(limits)
         .iter()
         .filter(|(_, share)| share.percent() >= LEAST_PERCENT)
         .map(|(name, share)| format!("{name} {:.0} %", share.percent()))
         .collect();
-    told.join(", ")
+    reported.join(", ")
 }
 
 /// Smaller shares round to zero and are not shown.

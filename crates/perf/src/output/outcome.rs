@@ -7,7 +7,7 @@ use units::{Bytes, Span};
 
 /// The streams of one direction.
 #[derive(Debug, Clone)]
-pub struct Way<'a, S> {
+pub struct DirectionStreams<'a, S> {
     /// From the client to the server. In a bidirectional test, iperf3 calls the other direction
     /// `bidir_reverse`.
     pub forward: bool,
@@ -21,15 +21,15 @@ pub trait Sends {
 }
 
 /// The client's direction first.
-pub fn ways<S: Sends>(role: Role, streams: &[S]) -> Vec<Way<'_, S>> {
+pub fn directions<S: Sends>(role: Role, streams: &[S]) -> Vec<DirectionStreams<'_, S>> {
     [true, false]
         .into_iter()
         .map(|forward| {
             let sends = forward == (role == Role::Client);
             let streams = streams.iter().filter(|stream| stream.sends() == sends).collect();
-            Way { forward, sends, streams }
+            DirectionStreams { forward, sends, streams }
         })
-        .filter(|way| !way.streams.is_empty())
+        .filter(|direction| !direction.streams.is_empty())
         .collect()
 }
 

@@ -1,16 +1,16 @@
 //! Text for people: the test's options, a line for each interval, the totals.
 
 mod columns;
-mod look;
+mod format;
 mod opening;
 mod progress;
 mod summary;
 
-pub use look::Look;
+pub use format::TextFormat;
 
 use super::sink::Sink;
 use crate::event::{Audience, Event, Started, Stop};
-use look::Style;
+use format::Style;
 use progress::Table;
 use std::io::{self, Write};
 use units::foreign;
@@ -18,7 +18,7 @@ use units::foreign;
 #[derive(Debug)]
 pub struct Text<W> {
     sink: Sink<W>,
-    look: Look,
+    format: TextFormat,
     test: Option<Test>,
 }
 
@@ -30,8 +30,8 @@ struct Test {
 }
 
 impl<W: Write> Text<W> {
-    pub fn new(out: W, look: Look) -> Self {
-        Self { sink: Sink::new(out), look, test: None }
+    pub fn new(out: W, format: TextFormat) -> Self {
+        Self { sink: Sink::new(out), format, test: None }
     }
 
     /// Calls `stop` when the reader has gone.
@@ -50,34 +50,34 @@ impl<W: Write> Text<W> {
         self.sink.finish()
     }
 
-    fn told(&mut self, event: &Event<'_>) -> String {
-        let look = &self.look;
+    fn reported(&mut self, event: &Event<'_>) -> String {
+        let format = &self.format;
         match event {
-            Event::Listening(listening) if !look.quiet => {
-                look.labelled("listening", Style::Dim, &format!("on {}", listening.address))
+            Event::Listening(listening) if !format.quiet => {
+                format.labelled("listening", Style::Dim, &format!("on {}", listening.address))
             }
             Event::Started(started) => {
-                let table = Table::new(started, look);
+                let table = Table::new(started, format);
                 self.test = Some(Test { started: (*started).clone(), table });
-                if look.quiet { String::new() } else { opening::lines(started, look) }
+                if format.quiet { String::new() } else { opening::lines(started, format) }
             }
-            Event::Idle(latency) if !look.quiet => {
+            Event::Idle(latency) if !format.quiet => {
                 if let Some(test) = &mut self.test {
                     test.table.idle(latency);
                 }
-                look.labelled("idle", Style::Dim, &opening::latency(latency))
+                format.labelled("idle", Style::Dim, &opening::latency(latency))
             }
             Event::Interval(interval) => match &mut self.test {
-                Some(test) if !look.quiet => test.table.lines(&test.started, interval, look),
+                Some(test) if !format.quiet => test.table.lines(&test.started, interval, format),
                 _ => String::new(),
             },
             Event::Ended(ended) => {
                 let test = self.test.take();
-                test.map_or_else(String::new, |test| summary::lines(&test.started, ended, look))
+                test.map_or_else(String::new, |test| summary::lines(&test.started, ended, format))
             }
             Event::Failed(error) => {
                 self.test = None;
-                look.labelled("failed", Style::Bad, &foreign(error).up_to(LONGEST).to_string())
+                format.labelled("failed", Style::Bad, &foreign(error).up_to(LONGEST).to_string())
             }
             Event::Listening(_) | Event::Idle(_) => String::new(),
         }
@@ -86,9 +86,9 @@ impl<W: Write> Text<W> {
 
 impl<W: Write> Audience for Text<W> {
     fn event(&mut self, event: &Event<'_>) {
-        let told = self.told(event);
-        if !told.is_empty() {
-            self.sink.write(&told);
+        let reported = self.reported(event);
+        if !reported.is_empty() {
+            self.sink.write(&reported);
         }
     }
 }

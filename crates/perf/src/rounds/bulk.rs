@@ -1,17 +1,17 @@
 //! Messages over TCP as fast as they go, netperf's TCP_STREAM.
 
-use super::heat::{StartLine, Tally};
-use super::patience::{Broken, Patience};
 use super::serve::Arrivals;
+use super::start_barrier::{StartBarrier, Tally};
+use super::timeouts::{Timeouts, TransferError};
 use super::wire::Order;
 use std::io::Read;
 use std::net::TcpStream;
 use std::time::Instant;
 
 /// The server's end: counts the received bytes.
-pub(super) fn drain(socket: &TcpStream, patience: Patience<'_>, arrivals: &Arrivals) {
+pub(super) fn receive(socket: &TcpStream, timeouts: Timeouts<'_>, arrivals: &Arrivals) {
     let mut buffer = vec![0; BUFFER];
-    while let Ok(count) = patience.repeat(|| (&*socket).read(&mut buffer)) {
+    while let Ok(count) = timeouts.repeat(|| (&*socket).read(&mut buffer)) {
         let now = Instant::now();
         arrivals.add(0, count as u64);
         arrivals.span(now, now);
@@ -19,16 +19,16 @@ pub(super) fn drain(socket: &TcpStream, patience: Patience<'_>, arrivals: &Arriv
 }
 
 /// The client's end: one write per message.
-pub(super) fn pour(
+pub(super) fn send(
     socket: &TcpStream,
     order: &Order,
-    patience: Patience<'_>,
-    line: &StartLine,
-) -> Result<Tally, Broken> {
+    timeouts: Timeouts<'_>,
+    barrier: &StartBarrier,
+) -> Result<Tally, TransferError> {
     let message = vec![0; order.request as usize];
-    let (mut tally, until) = line.cross(Ok(()), patience)?;
-    while tally.ended < until && !patience.is_over() {
-        patience.send(socket, &message)?;
+    let (mut tally, until) = barrier.wait(Ok(()), timeouts)?;
+    while tally.ended < until && !timeouts.is_over() {
+        timeouts.send(socket, &message)?;
         tally.send(order.request);
     }
     tally.ended = Instant::now();

@@ -1,6 +1,6 @@
 //! Aligned columns under two lines of headings.
 
-use crate::output::Look;
+use crate::output::TextFormat;
 
 /// Numbers are aligned to the right; a remark may follow a row.
 #[derive(Debug, Default)]
@@ -30,22 +30,22 @@ impl Columns {
         self.rows.push(Row::Remark(text));
     }
 
-    pub(super) fn render(&self, look: &Look) -> String {
+    pub(super) fn render(&self, format: &TextFormat) -> String {
         let widths: Vec<usize> = (0..self.heads.len()).map(|index| self.width(index)).collect();
         let titles: Vec<&str> = self.heads.iter().map(|(_, title)| title.as_str()).collect();
         let mut out = String::new();
         let groups = self.groups(&widths);
         if !groups.is_empty() {
-            out += &painted(&groups, DIM, look);
+            out += &painted(&groups, DIM, format);
         }
-        out += &painted(&line(&titles, &widths), DIM, look);
+        out += &painted(&line(&titles, &widths), DIM, format);
         for row in &self.rows {
             out += &match row {
                 Row::Cells(cells) => {
                     let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
-                    painted(&line(&cells, &widths), "", look)
+                    painted(&line(&cells, &widths), "", format)
                 }
-                Row::Remark(text) => painted(text, LOUD, look),
+                Row::Remark(text) => painted(text, LOUD, format),
             };
         }
         out
@@ -82,9 +82,9 @@ fn line(cells: &[&str], widths: &[usize]) -> String {
     padded.collect::<Vec<_>>().join(GAP)
 }
 
-fn painted(text: &str, code: &str, look: &Look) -> String {
+fn painted(text: &str, code: &str, format: &TextFormat) -> String {
     let text = text.trim_end();
-    if !look.colour || code.is_empty() {
+    if !format.colour || code.is_empty() {
         return format!("{text}\n");
     }
     format!("\x1b[{code}m{text}\x1b[0m\n")
@@ -108,10 +108,10 @@ mod tests {
         columns.row(["1", "12.5", "100", "3"].map(str::to_owned).to_vec());
         columns.remark("! 1 is loud".to_owned());
         assert_eq!(
-            columns.render(&Look::plain()),
+            columns.render(&TextFormat::plain()),
             "       latency   CPU\nsize   p50  p99  here\n   1  12.5  100     3\n! 1 is loud\n"
         );
-        let coloured = columns.render(&Look { colour: true, ..Look::plain() });
+        let coloured = columns.render(&TextFormat { colour: true, ..TextFormat::plain() });
         assert!(coloured.contains("\x1b[1;31m! 1 is loud\x1b[0m\n"));
     }
 }

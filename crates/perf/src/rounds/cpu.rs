@@ -1,6 +1,6 @@
 use super::wire::{WireCore, WireCpu};
 use crate::event::{CoreUse, CpuUse};
-use crate::observe::cpu::{Counted, CpuAccount, CpuOf, CpuWatch};
+use crate::observe::cpu::{Counted, CpuAccount, CpuOf, CpuSampler};
 use probe::clock;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use units::{Span, Time};
@@ -45,7 +45,7 @@ impl Cpu {
     }
 
     /// `None` if the peer reported impossible figures.
-    pub(super) fn told(wire: &WireCpu) -> Option<Self> {
+    pub(super) fn from_wire(wire: &WireCpu) -> Option<Self> {
         let percent = |value: f64, most: f64| value.is_finite() && (0.0..=most).contains(&value);
         let possible = wire.elapsed.is_finite()
             && (0.0..=MOST_SECONDS).contains(&wire.elapsed)
@@ -97,13 +97,13 @@ impl Cpu {
 #[derive(Debug)]
 pub(super) struct CpuMeter {
     began: Time,
-    machine: CpuWatch,
+    machine: CpuSampler,
 }
 
 impl CpuMeter {
     pub(super) fn start() -> Self {
         let began = clock::now();
-        let machine = CpuWatch::begin(began, CpuOf::Threads, CpuAccount::default(), false);
+        let machine = CpuSampler::begin(began, CpuOf::Threads, CpuAccount::default(), false);
         Self { began, machine }
     }
 
@@ -167,18 +167,18 @@ mod tests {
 
     #[test]
     fn impossible_figures_of_a_peer_are_rejected() {
-        let told = cpu(2, 40.0, 50.0);
-        assert_eq!(Cpu::told(&told.to_wire()), Some(told.clone()));
+        let reported = cpu(2, 40.0, 50.0);
+        assert_eq!(Cpu::from_wire(&reported.to_wire()), Some(reported.clone()));
         for wrong in [
-            WireCpu { elapsed: f64::NAN, ..told.to_wire() },
-            WireCpu { elapsed: -1.0, ..told.to_wire() },
-            WireCpu { user: 1e300, ..told.to_wire() },
+            WireCpu { elapsed: f64::NAN, ..reported.to_wire() },
+            WireCpu { elapsed: -1.0, ..reported.to_wire() },
+            WireCpu { user: 1e300, ..reported.to_wire() },
             WireCpu {
                 cores: vec![WireCore { core: 0, busy: 4711.0, softirq: 0.0 }],
-                ..told.to_wire()
+                ..reported.to_wire()
             },
         ] {
-            assert_eq!(Cpu::told(&wrong), None);
+            assert_eq!(Cpu::from_wire(&wrong), None);
         }
     }
 }

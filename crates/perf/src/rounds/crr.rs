@@ -4,9 +4,9 @@
 //! connections therefore linger (TIME-WAIT) at the server, where they do not use up the client's
 //! ports.
 
-use super::heat::{StartLine, Tally};
-use super::patience::{Broken, PIECE, Patience, TURN, is_transient};
 use super::serve::Arrivals;
+use super::start_barrier::{StartBarrier, Tally};
+use super::timeouts::{PIECE, POLL_INTERVAL, Timeouts, TransferError, is_transient};
 use super::wire::Order;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -16,16 +16,16 @@ use std::thread;
 use std::time::Instant;
 
 /// The server's end. Connections from other addresses than `peer` are closed.
-pub(super) fn answer(
+pub(super) fn respond(
     listener: &TcpListener,
     peer: IpAddr,
     order: &Order,
-    patience: Patience<'_>,
+    timeouts: Timeouts<'_>,
     arrivals: &Arrivals,
 ) {
     let mut buffer = vec![0; PIECE.min(order.request as usize)];
     let mut count = 0;
-    while !patience.is_over() {
+    while !timeouts.is_over() {
         let socket = match listener.accept() {
             Ok((socket, from)) if from.ip().to_canonical() == peer => socket,
             Ok(_) => continue,
@@ -34,13 +34,13 @@ pub(super) fn answer(
             Err(error) => {
                 // File descriptors have run out, for example: other sessions may free some.
                 tracing::warn!("accepting a connection: {error}");
-                thread::sleep(TURN);
+                thread::sleep(POLL_INTERVAL);
                 continue;
             }
         };
-        let served = patience
+        let served = timeouts
             .receive(&socket, order.request, &mut buffer)
-            .and_then(|()| patience.send_any(&socket, order.response));
+            .and_then(|()| timeouts.send_any(&socket, order.response));
         count += u64::from(served.is_ok());
     }
     arrivals.add(count, count * order.request);
@@ -48,37 +48,37 @@ pub(super) fn answer(
 
 /// The endpoints of the client's connections.
 #[derive(Debug, Clone)]
-pub(super) struct Ends {
+pub(super) struct Addresses {
     pub(super) remote: SocketAddr,
     pub(super) bind: Option<IpAddr>,
     pub(super) bind_device: Option<String>,
 }
 
 /// The client's end.
-pub(super) fn ask(
-    ends: &Ends,
+pub(super) fn request(
+    addresses: &Addresses,
     order: &Order,
-    patience: Patience<'_>,
-    line: &StartLine,
-) -> Result<Tally, Broken> {
+    timeouts: Timeouts<'_>,
+    barrier: &StartBarrier,
+) -> Result<Tally, TransferError> {
     let mut buffer = vec![0; PIECE];
-    let mut transact = || ends.transact(order, patience, &mut buffer);
+    let mut transact = || addresses.transact(order, timeouts, &mut buffer);
     // The first transaction waits until the server's thread runs, and is not counted.
-    let (mut tally, until) = line.cross(transact(), patience)?;
+    let (mut tally, until) = barrier.wait(transact(), timeouts)?;
     let mut began = Instant::now();
     let mut answered = began;
-    while began < until && !patience.is_over() {
+    while began < until && !timeouts.is_over() {
         match transact() {
             Ok(()) => {
                 began = tally.transact(began);
                 answered = began;
             }
             // The connection was reset: the server's queue may have been full.
-            Err(Broken::Closed) if answered.elapsed() < patience.silence => {
+            Err(TransferError::Closed) if answered.elapsed() < timeouts.silence => {
                 tally.lost += 1;
                 began = Instant::now();
             }
-            Err(Broken::Closed) => return Err(Broken::Silent),
+            Err(TransferError::Closed) => return Err(TransferError::Silent),
             Err(error) => return Err(error),
         }
     }
@@ -86,28 +86,30 @@ pub(super) fn ask(
     Ok(tally)
 }
 
-impl Ends {
+impl Addresses {
     /// One transaction, from the connection's beginning to its end.
     fn transact(
         &self,
         order: &Order,
-        patience: Patience<'_>,
+        timeouts: Timeouts<'_>,
         buffer: &mut [u8],
-    ) -> Result<(), Broken> {
-        let socket = self.connect(patience)?;
-        patience.send_any(&socket, order.request)?;
-        patience.receive(&socket, order.response, buffer)?;
-        match patience.wait_for(|| (&socket).read(buffer))? {
+    ) -> Result<(), TransferError> {
+        let socket = self.connect(timeouts)?;
+        timeouts.send_any(&socket, order.request)?;
+        timeouts.receive(&socket, order.response, buffer)?;
+        match timeouts.wait_for(|| (&socket).read(buffer))? {
             0 => Ok(()),
-            _ => Err(Broken::Failed(io::Error::other("more bytes arrived than the response has"))),
+            _ => Err(TransferError::Failed(io::Error::other(
+                "more bytes arrived than the response has",
+            ))),
         }
     }
 
-    fn connect(&self, patience: Patience<'_>) -> Result<TcpStream, Broken> {
-        let socket = self.open().map_err(Broken::Failed)?;
+    fn connect(&self, timeouts: Timeouts<'_>) -> Result<TcpStream, TransferError> {
+        let socket = self.open().map_err(TransferError::Failed)?;
         let remote = self.remote.into();
         // The send timeout also bounds each turn of connecting (net/ipv4/af_inet.c).
-        patience.wait_for(|| match socket.connect(&remote) {
+        timeouts.wait_for(|| match socket.connect(&remote) {
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::INPROGRESS | Errno::ALREADY) => Err(ErrorKind::WouldBlock.into()),
                 Some(Errno::ISCONN) => Ok(()),
@@ -123,8 +125,8 @@ impl Ends {
         let domain = Domain::for_address(self.remote);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;
-        socket.set_read_timeout(Some(TURN))?;
-        socket.set_write_timeout(Some(TURN))?;
+        socket.set_read_timeout(Some(POLL_INTERVAL))?;
+        socket.set_write_timeout(Some(POLL_INTERVAL))?;
         if let Some(device) = &self.bind_device {
             socket.bind_device(Some(device.as_bytes()))?;
         }

@@ -256,18 +256,18 @@ mod tests {
 
     #[test]
     fn impossible_measurements_are_refused() {
-        let told = |change: fn(&mut RoundsOptions)| {
+        let message = |change: fn(&mut RoundsOptions)| {
             let mut options = RoundsOptions::new("host", Kind::UdpRr);
             change(&mut options);
             options.check().unwrap_err().to_string()
         };
-        assert!(told(|o| o.sizes = vec![Size::both(Bytes::kib(64))]).contains("1 to 65507"));
-        assert!(told(|o| o.sizes = vec!["1/0".parse().unwrap()]).contains("--size 1/0"));
-        assert!(told(|o| o.sizes.clear()).contains("no size"));
-        assert!(told(|o| o.depth = 2).contains("one request in flight"));
-        assert!(told(|o| o.depth = 0).contains("--depth 0"));
-        assert!(told(|o| o.affinity = Some(4711)).contains("--affinity 4711"));
-        assert!(told(|o| o.confidence = Some(Confidence::usual())).contains("--repeats 3,30"));
+        assert!(message(|o| o.sizes = vec![Size::both(Bytes::kib(64))]).contains("1 to 65507"));
+        assert!(message(|o| o.sizes = vec!["1/0".parse().unwrap()]).contains("--size 1/0"));
+        assert!(message(|o| o.sizes.clear()).contains("no size"));
+        assert!(message(|o| o.depth = 2).contains("one request in flight"));
+        assert!(message(|o| o.depth = 0).contains("--depth 0"));
+        assert!(message(|o| o.affinity = Some(4711)).contains("--affinity 4711"));
+        assert!(message(|o| o.confidence = Some(Confidence::usual())).contains("--repeats 3,30"));
         assert!(RoundsOptions::new("host", Kind::Rr).check().is_ok());
     }
 }

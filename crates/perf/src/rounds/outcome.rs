@@ -1,4 +1,4 @@
-use super::heat::Tally;
+use super::start_barrier::Tally;
 use super::wire::Report;
 use super::{Confidence, Cpu, Kind, Latencies, LatencySummary, Size};
 use stats::MeanEstimate;
@@ -136,7 +136,7 @@ impl Run {
             Kind::UdpStream => count - report.count,
             _ => sum(|tally| tally.lost),
         };
-        let server = Cpu::told(&report.cpu).ok_or("it used more CPU than it has")?;
+        let server = Cpu::from_wire(&report.cpu).ok_or("it used more CPU than it has")?;
         Ok(Self {
             rate: if elapsed > 0.0 { work / elapsed } else { 0.0 },
             elapsed: Span::from_secs_f64(elapsed),

@@ -1,8 +1,8 @@
 //! Requests and responses over one persistent TCP connection, netperf's TCP_RR.
 
-use super::heat::{StartLine, Tally};
-use super::patience::{Broken, PIECE, Patience, TURN};
 use super::serve::Arrivals;
+use super::start_barrier::{StartBarrier, Tally};
+use super::timeouts::{PIECE, POLL_INTERVAL, Timeouts, TransferError};
 use super::wire::Order;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
@@ -11,17 +11,17 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 /// The server's end.
-pub(super) fn answer(
+pub(super) fn respond(
     socket: &TcpStream,
     order: &Order,
-    patience: Patience<'_>,
+    timeouts: Timeouts<'_>,
     arrivals: &Arrivals,
 ) {
     let mut buffer = vec![0; PIECE.min(order.request as usize)];
     let mut count = 0;
     let mut transact = || {
-        patience.receive(socket, order.request, &mut buffer)?;
-        patience.send_any(socket, order.response)
+        timeouts.receive(socket, order.request, &mut buffer)?;
+        timeouts.send_any(socket, order.response)
     };
     // The client closes the connection after the measurement, and reports failures on the control
     // connection.
@@ -32,24 +32,24 @@ pub(super) fn answer(
 }
 
 /// The client's end.
-pub(super) fn ask(
+pub(super) fn request(
     socket: &TcpStream,
     order: &Order,
-    patience: Patience<'_>,
-    line: &StartLine,
-) -> Result<Tally, Broken> {
+    timeouts: Timeouts<'_>,
+    barrier: &StartBarrier,
+) -> Result<Tally, TransferError> {
     let mut buffer = vec![0; PIECE];
     let mut transact = || {
-        patience.send_any(socket, order.request)?;
-        patience.receive(socket, order.response, &mut buffer)
+        timeouts.send_any(socket, order.request)?;
+        timeouts.receive(socket, order.response, &mut buffer)
     };
     // The first transaction waits until the server's thread runs, and is not counted.
-    let (mut tally, until) = line.cross(transact(), patience)?;
+    let (mut tally, until) = barrier.wait(transact(), timeouts)?;
     if order.depth > 1 {
-        return pipelined(socket, order, patience, (tally, until));
+        return pipelined(socket, order, timeouts, (tally, until));
     }
     let mut began = Instant::now();
-    while began < until && !patience.is_over() {
+    while began < until && !timeouts.is_over() {
         transact()?;
         began = tally.transact(began);
     }
@@ -62,10 +62,10 @@ pub(super) fn ask(
 fn pipelined(
     socket: &TcpStream,
     order: &Order,
-    patience: Patience<'_>,
+    timeouts: Timeouts<'_>,
     (mut tally, until): (Tally, Instant),
-) -> Result<Tally, Broken> {
-    socket.set_nonblocking(true).map_err(Broken::Failed)?;
+) -> Result<Tally, TransferError> {
+    socket.set_nonblocking(true).map_err(TransferError::Failed)?;
     let request = vec![0; order.request as usize];
     let mut response = vec![0; PIECE];
     let mut under_way = VecDeque::with_capacity(order.depth as usize);
@@ -84,14 +84,14 @@ fn pipelined(
                 Ok(count) => unsent -= count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Broken::of(error)),
+                Err(error) => return Err(TransferError::of(error)),
             }
         }
         if under_way.is_empty() {
             break;
         }
         match (&*socket).read(&mut response) {
-            Ok(0) => return Err(Broken::Closed),
+            Ok(0) => return Err(TransferError::Closed),
             Ok(count) => {
                 come += count as u64;
                 while come >= order.response
@@ -100,19 +100,19 @@ fn pipelined(
                     come -= order.response;
                     moved = tally.transact(began);
                 }
-                open = moved < until && !patience.is_over();
+                open = moved < until && !timeouts.is_over();
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 wait(socket, unsent > 0);
-                if patience.is_over() {
-                    return Err(Broken::Over);
+                if timeouts.is_over() {
+                    return Err(TransferError::Ended);
                 }
-                if moved.elapsed() >= patience.silence {
-                    return Err(Broken::Silent);
+                if moved.elapsed() >= timeouts.silence {
+                    return Err(TransferError::Silent);
                 }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Broken::of(error)),
+            Err(error) => return Err(TransferError::of(error)),
         }
     }
     tally.bytes = tally.count * order.request;
@@ -121,7 +121,7 @@ fn pipelined(
 
 fn wait(socket: &TcpStream, to_send: bool) {
     let flags = if to_send { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-    let turn = Timespec { tv_sec: 0, tv_nsec: TURN.subsec_nanos().into() };
+    let turn = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
     // An error shows when the socket is used.
     let _ = poll(&mut [PollFd::new(socket, flags)], Some(&turn));
 }

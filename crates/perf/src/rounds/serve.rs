@@ -1,7 +1,7 @@
 use super::cpu::{CpuMeter, enlist};
-use super::listening::{Doors, open_doors};
-use super::patience::Patience;
-use super::wire::{Ask, LONGEST, Offer, Order, Ready, Refusal, Report};
+use super::ports::{BoundPorts, bind_ports};
+use super::timeouts::Timeouts;
+use super::wire::{LONGEST, Offer, Order, Ready, Refusal, Report, TestRequest};
 use super::{Kind, bulk, crr, rr, udp_bulk, udp_rr};
 use crate::PerfError;
 use crate::control::{Control, Cookie, State};
@@ -19,9 +19,9 @@ use units::Span;
 
 /// Serves one client that asked for one of these tests, up to its end. Its threads end with it.
 ///
-/// The server calls this once it has read the parameters of a client whose `weir` holds an [`Ask`];
-/// the offer is made here. `connections` delivers the client's data connections: those whose
-/// cookie, read by the server's door, is `cookie`. It may be a bounded channel of
+/// The server calls this once it has read the parameters of a client whose `weir` holds a
+/// [`TestRequest`]; the offer is made here. `connections` delivers the client's data connections:
+/// those whose cookie, read by the server's listener, is `cookie`. It may be a bounded channel of
 /// `options.limits.streams`. `stop` ends the session within a tenth of a second, and must be the
 /// one `control` was made with.
 ///
@@ -33,7 +33,7 @@ use units::Span;
 pub fn serve(
     control: &mut Control,
     cookie: &Cookie,
-    ask: &Ask,
+    request: &TestRequest,
     connections: &Receiver<TcpStream>,
     options: &ServerOptions,
     stop: &Stop,
@@ -42,10 +42,10 @@ pub fn serve(
     control.send_json(&Offer { version: env!("CARGO_PKG_VERSION").to_owned() })?;
     let time = SessionTime::new(options.limits.duration);
     let mut session = Session { control, cookie, connections, options, stop };
-    let mut served = Served { kind: ask.kind, measurements: 0 };
+    let mut served = Served { kind: request.kind, measurements: 0 };
     while let Some(order) = session.next_order()? {
         let admitted =
-            admit(&order, ask.kind, &options.limits).and_then(|()| time.admit(order.seconds));
+            admit(&order, request.kind, &options.limits).and_then(|()| time.admit(order.seconds));
         if let Err(reason) = admitted {
             session.refuse(reason.clone())?;
             // A client that keeps ordering would hold its session for ever.
@@ -97,30 +97,30 @@ impl Session<'_> {
         // Drop connections that came too late for the previous measurement.
         while self.connections.try_recv().is_ok() {}
         let ports = self.options.limits.data_ports.as_ref();
-        let doors = match open_doors(self.control.socket(), order, ports) {
-            Ok(doors) => doors,
+        let bound = match bind_ports(self.control.socket(), order, ports) {
+            Ok(bound) => bound,
             Err(reason) => return self.refuse(reason).map(|()| false),
         };
         self.control.send_state(State::CreateStreams)?;
-        self.control.send_json(&Ready { ports: doors.ports() })?;
+        self.control.send_json(&Ready { ports: bound.ports() })?;
         let sockets = match order.kind {
             Kind::Rr | Kind::TcpStream => self.accepted(order.connections)?,
             _ => Vec::new(),
         };
-        let report = self.work(order, doors, sockets)?;
+        let report = self.work(order, bound, sockets)?;
         self.control.send_state(State::ExchangeResults)?;
         self.control.send_json(&report)?;
         Ok(true)
     }
 
-    /// The data connections that the server's door accepted.
+    /// The data connections that the server's listener accepted.
     fn accepted(&mut self, count: u32) -> Result<Vec<TcpStream>, PerfError> {
         let deadline = Instant::now() + self.options.limits.patience;
         let mut sockets = Vec::new();
         while sockets.len() < count as usize {
-            match self.connections.recv_timeout(TURN) {
+            match self.connections.recv_timeout(POLL_INTERVAL) {
                 Ok(socket) => {
-                    super::patience::prepare(&socket)
+                    super::timeouts::prepare(&socket)
                         .map_err(|e| PerfError::system("preparing a data connection", e))?;
                     sockets.push(socket);
                 }
@@ -142,24 +142,24 @@ impl Session<'_> {
     fn work(
         &mut self,
         order: &Order,
-        doors: Doors,
+        bound: BoundPorts,
         sockets: Vec<TcpStream>,
     ) -> Result<Report, PerfError> {
         let over = AtomicBool::new(false);
-        let patience = Patience::new(&over, self.stop, FOREVER);
+        let timeouts = Timeouts::new(&over, self.stop, FOREVER);
         let arrivals = Arrivals::default();
         // The order was checked: a missing CPU has been refused.
         let affinity = order.server_affinity.map(|cpu| cpu as usize).or(self.options.affinity);
         let account = CpuAccount::default();
-        let works = works(order, &doors, sockets, self.cookie, patience);
+        let works = works(order, &bound, sockets, self.cookie, timeouts);
         thread::scope(|scope| {
-            let _end = CallOff(patience);
+            let _end = EndOnDrop(timeouts);
             let (arrivals, account) = (&arrivals, &account);
-            let hire = move |work: Work<'_>| {
+            let run = move |work: Work<'_>| {
                 let _counted = enlist(account, affinity);
                 work(arrivals);
             };
-            let spawned = works.into_iter().map(|work| scope.spawn(move || hire(work)));
+            let spawned = works.into_iter().map(|work| scope.spawn(move || run(work)));
             let workers: Vec<_> = spawned.collect();
             self.control.send_state(State::TestRunning)?;
             let meter = CpuMeter::start();
@@ -167,7 +167,7 @@ impl Session<'_> {
             let cpu = meter.stop();
             // Data sent after the end is not part of a TCP stream's measurement.
             let at_end = arrivals.report();
-            patience.call_off();
+            timeouts.end();
             for worker in workers {
                 let _ = worker.join();
             }
@@ -190,7 +190,7 @@ impl Session<'_> {
                 Some(State::TestEnd) => return Ok(()),
                 Some(state) => return Err(self.unexpected(state, "the measurement's end")),
                 None if Instant::now() >= deadline => return Err(self.silent("measuring")),
-                None => wait_readable(self.control.socket(), TURN),
+                None => wait_readable(self.control.socket(), POLL_INTERVAL),
             }
         }
     }
@@ -244,39 +244,39 @@ type Work<'a> = Box<dyn FnOnce(&Arrivals) + Send + 'a>;
 /// The work of each thread of a measurement.
 fn works<'a>(
     order: &'a Order,
-    doors: &'a Doors,
+    bound: &'a BoundPorts,
     sockets: Vec<TcpStream>,
     cookie: &'a Cookie,
-    patience: Patience<'a>,
+    timeouts: Timeouts<'a>,
 ) -> Vec<Work<'a>> {
     let mut works: Vec<Work<'a>> = Vec::new();
     for socket in sockets {
         works.push(match order.kind {
-            Kind::TcpStream => Box::new(move |to| bulk::drain(&socket, patience, to)),
-            _ => Box::new(move |to| rr::answer(&socket, order, patience, to)),
+            Kind::TcpStream => Box::new(move |to| bulk::receive(&socket, timeouts, to)),
+            _ => Box::new(move |to| rr::respond(&socket, order, timeouts, to)),
         });
     }
-    if let Some(listener) = &doors.listener {
+    if let Some(listener) = &bound.listener {
         for _ in 0..order.connections {
-            let peer = doors.peer;
-            works.push(Box::new(move |to| crr::answer(listener, peer, order, patience, to)));
+            let peer = bound.peer;
+            works.push(Box::new(move |to| crr::respond(listener, peer, order, timeouts, to)));
         }
     }
-    for socket in &doors.datagrams {
+    for socket in &bound.datagrams {
         works.push(match order.kind {
-            Kind::UdpStream => Box::new(move |to| udp_bulk::drain(socket, cookie, patience, to)),
-            _ => Box::new(move |to| udp_rr::answer(socket, cookie, order, patience, to)),
+            Kind::UdpStream => Box::new(move |to| udp_bulk::receive(socket, cookie, timeouts, to)),
+            _ => Box::new(move |to| udp_rr::respond(socket, cookie, order, timeouts, to)),
         });
     }
     works
 }
 
 /// Ends the threads of a measurement, however it ends.
-struct CallOff<'a>(Patience<'a>);
+struct EndOnDrop<'a>(Timeouts<'a>);
 
-impl Drop for CallOff<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.call_off();
+        self.0.end();
     }
 }
 
@@ -374,7 +374,7 @@ pub(super) fn wait_readable(socket: &TcpStream, within: Duration) {
 }
 
 const CONNECTING: &str = "opening its data connections";
-const TURN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Workers of a server end when the control connection says so; only that connection has a
 /// deadline.
 const FOREVER: Duration = Duration::from_secs(1 << 32);

@@ -1,10 +1,10 @@
-use super::crr::Ends;
+use super::client_threads::{ClientThreads, End, ThreadFailure, Work};
+use super::crr::Addresses;
 use super::options::RoundsOptions;
 use super::outcome::Run;
-use super::patience::{Broken, Patience, TURN, prepare};
 use super::serve::wait_readable;
-use super::team::{End, Stumble, Team, Work};
-use super::wire::{Ask, LONGEST, Offer, Order, Ready, Refusal, Report};
+use super::timeouts::{POLL_INTERVAL, Timeouts, TransferError, prepare};
+use super::wire::{LONGEST, Offer, Order, Ready, Refusal, Report, TestRequest};
 use super::{Kind, Latencies, Size};
 use crate::PerfError;
 use crate::client::handshake::{expect, greeted, next, refusal, token, unexpected};
@@ -100,7 +100,7 @@ impl<'a> Session<'a> {
             amount: Amount::Time(options.time),
             ..TestOptions::default()
         };
-        let weir = Some(Ask { kind: options.kind }.to_weir());
+        let weir = Some(TestRequest { kind: options.kind }.to_weir());
         let authtoken = token(options.credentials.as_ref())?;
         control.send_json(&Parameters { weir, authtoken, ..Parameters::of(&test) })?;
         match next(control, AGREEING)? {
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         if ready.ports.len() != expected || ready.ports.contains(&0) {
             return Err(self.foreign(format!("it opened the ports {:?}", ready.ports)));
         }
-        let short = |remote| Ends {
+        let short = |remote| Addresses {
             remote,
             bind: self.path.bind,
             bind_device: self.path.bind_device.clone(),
@@ -178,29 +178,29 @@ impl<'a> Session<'a> {
     fn work(&mut self, order: &Order, ends: Vec<End>) -> Result<Work, PerfError> {
         let over = AtomicBool::new(false);
         let Self { options, stop, cookie, control, .. } = self;
-        let team = Team {
+        let team = ClientThreads {
             order,
             cookie,
             time: options.time.as_duration(),
             loss_timeout: options.loss_timeout,
             affinity: options.affinity,
-            patience: Patience::new(&over, stop, options.patience),
+            timeouts: Timeouts::new(&over, stop, options.patience),
         };
         // Includes time for the first transaction and for the last, each of which may take that
         // long.
         let longest = options.time.as_duration() + options.patience * 3;
         let outcome =
             team.work(ends, |ended, threads| listen(control, stop, ended, threads, longest))?;
-        outcome.map_err(|stumble| self.why(stumble, order.kind))
+        outcome.map_err(|failure| self.why(failure, order.kind))
     }
 
     /// The error for a broken data connection, with the server's reason if it sent one.
-    fn why(&mut self, stumble: Stumble, kind: Kind) -> PerfError {
+    fn why(&mut self, failure: ThreadFailure, kind: Kind) -> PerfError {
         let is_refused = |e: &std::io::Error| e.kind() == ErrorKind::ConnectionRefused;
-        let gone = match &stumble.broken {
-            Broken::Closed => true,
-            Broken::Failed(error) => is_refused(error),
-            Broken::Over | Broken::Silent => false,
+        let gone = match &failure.broken {
+            TransferError::Closed => true,
+            TransferError::Failed(error) => is_refused(error),
+            TransferError::Ended | TransferError::Silent => false,
         };
         if gone {
             wait_readable(self.control.socket(), LAST_WORD);
@@ -215,19 +215,21 @@ impl<'a> Session<'a> {
             }
         }
         let (peer, within) = (self.control.peer().to_owned(), self.options.patience);
-        match (stumble.broken, stumble.port) {
-            (Broken::Over, _) => PerfError::Interrupted,
-            (Broken::Silent, Some(port)) => {
+        match (failure.broken, failure.port) {
+            (TransferError::Ended, _) => PerfError::Interrupted,
+            (TransferError::Silent, Some(port)) => {
                 let protocol = if kind.is_udp() { "UDP" } else { "TCP" };
                 // The server opened this port for the test, and a firewall may block it.
                 let peer = format!("{} ({protocol}; --server-port chooses it)", self.at(port));
                 PerfError::NoAnswer { peer, within }
             }
-            (Broken::Silent, None) => PerfError::Silent { peer, within, doing: MEASURING },
-            (Broken::Failed(error), _) if !gone => {
+            (TransferError::Silent, None) => PerfError::Silent { peer, within, doing: MEASURING },
+            (TransferError::Failed(error), _) if !gone => {
                 PerfError::system(format!("measuring {kind}"), error)
             }
-            (Broken::Closed | Broken::Failed(_), _) => PerfError::Gone { peer, doing: MEASURING },
+            (TransferError::Closed | TransferError::Failed(_), _) => {
+                PerfError::Gone { peer, doing: MEASURING }
+            }
         }
     }
 
@@ -249,7 +251,7 @@ fn listen(
     let deadline = Instant::now() + longest;
     let mut left = threads;
     while left > 0 {
-        match ended.recv_timeout(TURN) {
+        match ended.recv_timeout(POLL_INTERVAL) {
             Ok(()) => left -= 1,
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {

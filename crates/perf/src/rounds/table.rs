@@ -1,19 +1,19 @@
 use super::columns::Columns;
 use super::{ConfidenceOutcome, Cpu, RoundsOptions, RoundsOutcome};
-use crate::output::Look;
+use crate::output::TextFormat;
 use units::Span;
 
 /// The measurements for people: a row for each size, and prominent warnings about unreliable ones.
-pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], look: &Look) -> String {
+pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], format: &TextFormat) -> String {
     let mut columns = Columns::default();
     let has_latency = options.kind.has_latency();
     columns.head("", if has_latency { "request/response" } else { "message" });
     columns.head("", "repeats");
     columns.head("", if has_latency { "trans/s" } else { "Mbit/s" });
-    columns.head("", if look.unicode { "±%" } else { "+-%" });
+    columns.head("", if format.unicode { "±%" } else { "+-%" });
     if has_latency {
         for title in ["mean", "p50", "p90", "p99", "p99.9", "max"] {
-            columns.head(if look.unicode { "latency in µs" } else { "latency in us" }, title);
+            columns.head(if format.unicode { "latency in µs" } else { "latency in us" }, title);
         }
     }
     let counts_loss = has_latency || options.kind.is_udp();
@@ -24,15 +24,15 @@ pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], look: &Look) -
         columns.head("CPU %", title);
     }
     for title in ["client", "server"] {
-        columns.head(demand_words(has_latency, look.unicode), title);
+        columns.head(demand_words(has_latency, format.unicode), title);
     }
     for outcome in outcomes {
         columns.row(row(outcome, counts_loss));
         if let Some(confidence) = outcome.confidence.filter(|confidence| !confidence.met) {
-            columns.remark(warning(outcome, &confidence, look.unicode));
+            columns.remark(warning(outcome, &confidence, format.unicode));
         }
     }
-    format!("{}\n{}", heading(options, look.unicode), columns.render(look))
+    format!("{}\n{}", heading(options, format.unicode), columns.render(format))
 }
 
 /// Describes the missed confidence in one sentence, with netperf's three exclamation marks.
@@ -162,17 +162,17 @@ mod tests {
             confidence: Some(Confidence::usual()),
             ..RoundsOptions::new("host", Kind::UdpRr)
         };
-        let look = Look { colour: true, ..Look::plain() };
+        let format = TextFormat { colour: true, ..TextFormat::plain() };
         let sure = outcome(&[10_000.0, 10_010.0, 9_990.0]);
-        let text = table(&options, std::slice::from_ref(&sure), &look);
+        let text = table(&options, std::slice::from_ref(&sure), &format);
         assert!(!text.contains("!!!") && text.contains("1/128"), "{text}");
         assert!(text.contains("+-2.5 % at 99 %") && !text.contains('±'), "{text}");
         let unsure = outcome(&[10_000.0, 20_000.0, 15_000.0]);
-        let text = table(&options, &[sure.clone(), unsure.clone()], &look);
+        let text = table(&options, &[sure.clone(), unsure.clone()], &format);
         assert!(text.contains("\x1b[1;31m!!! NOT SURE: 1/128 came to +-191 % at 99 %"), "{text}");
 
-        let told = document(&options, &[sure, unsure], None);
-        let results = told["results"].as_array().unwrap();
+        let json = document(&options, &[sure, unsure], None);
+        let results = json["results"].as_array().unwrap();
         assert_eq!(results[0]["confidence"]["met"], true);
         assert_eq!(results[1]["confidence"]["met"], false);
         assert_eq!(results[1]["requests_s"]["mean"], 15_000.0);

@@ -1,9 +1,9 @@
 //! Datagrams as fast as they go, netperf's UDP_STREAM.
 
-use super::greeting;
-use super::heat::{StartLine, Tally};
-use super::patience::{Broken, Patience, TURN, is_transient};
 use super::serve::Arrivals;
+use super::start_barrier::{StartBarrier, Tally};
+use super::timeouts::{POLL_INTERVAL, Timeouts, TransferError, is_transient};
+use super::udp_hello;
 use super::udp_rr::LONGEST_DATAGRAM;
 use super::wire::Order;
 use crate::control::Cookie;
@@ -11,27 +11,27 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 /// The server's end: counts the received datagrams, including those in flight at the end.
-pub(super) fn drain(
+pub(super) fn receive(
     socket: &UdpSocket,
     cookie: &Cookie,
-    patience: Patience<'_>,
+    timeouts: Timeouts<'_>,
     arrivals: &Arrivals,
 ) {
-    if greeting::welcome(socket, cookie, patience).is_err() {
+    if udp_hello::accept(socket, cookie, timeouts).is_err() {
         return;
     }
     let mut datagram = vec![0; LONGEST_DATAGRAM];
     let (mut count, mut bytes, mut first, mut last) = (0, 0, None, None);
     let mut over_since = None;
     loop {
-        if patience.is_over() {
+        if timeouts.is_over() {
             let since = *over_since.get_or_insert_with(Instant::now);
             if since.elapsed() >= LONGEST_TAIL {
                 break;
             }
         }
         match socket.recv(&mut datagram) {
-            Ok(length) if greeting::again(socket, cookie, &datagram[..length]) => {}
+            Ok(length) if udp_hello::answer_again(socket, cookie, &datagram[..length]) => {}
             Ok(length) => {
                 let now = Instant::now();
                 first.get_or_insert(now);
@@ -51,22 +51,23 @@ pub(super) fn drain(
 }
 
 /// The client's end.
-pub(super) fn pour(
+pub(super) fn send(
     socket: &UdpSocket,
     cookie: &Cookie,
     order: &Order,
-    patience: Patience<'_>,
-    line: &StartLine,
-) -> Result<Tally, Broken> {
-    let prepared = greeting::greet(socket, cookie, patience)
-        .and_then(|()| socket.set_write_timeout(Some(TURN)).map_err(Broken::Failed));
+    timeouts: Timeouts<'_>,
+    barrier: &StartBarrier,
+) -> Result<Tally, TransferError> {
+    let prepared = udp_hello::connect(socket, cookie, timeouts).and_then(|()| {
+        socket.set_write_timeout(Some(POLL_INTERVAL)).map_err(TransferError::Failed)
+    });
     let message = vec![0; order.request as usize];
-    let (mut tally, until) = line.cross(prepared, patience)?;
-    while tally.ended < until && !patience.is_over() {
+    let (mut tally, until) = barrier.wait(prepared, timeouts)?;
+    while tally.ended < until && !timeouts.is_over() {
         match socket.send(&message) {
             Ok(_) => tally.send(order.request),
             Err(error) if is_transient(&error) => tally.ended = Instant::now(),
-            Err(error) => return Err(Broken::of(error)),
+            Err(error) => return Err(TransferError::of(error)),
         }
     }
     tally.ended = Instant::now();

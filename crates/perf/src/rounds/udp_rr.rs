@@ -4,33 +4,33 @@
 //! A request begins with its number, as much of its eight bytes as fit. The response repeats the
 //! number, so that a late response is not taken for the next one.
 
-use super::greeting;
-use super::heat::{StartLine, Tally};
-use super::patience::{Broken, Patience, is_transient};
 use super::serve::Arrivals;
+use super::start_barrier::{StartBarrier, Tally};
+use super::timeouts::{Timeouts, TransferError, is_transient};
+use super::udp_hello;
 use super::wire::Order;
 use crate::control::Cookie;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 /// The server's end.
-pub(super) fn answer(
+pub(super) fn respond(
     socket: &UdpSocket,
     cookie: &Cookie,
     order: &Order,
-    patience: Patience<'_>,
+    timeouts: Timeouts<'_>,
     arrivals: &Arrivals,
 ) {
-    if greeting::welcome(socket, cookie, patience).is_err() {
+    if udp_hello::accept(socket, cookie, timeouts).is_err() {
         return;
     }
     let mut request = vec![0; LONGEST_DATAGRAM];
     let mut response = vec![0; order.response as usize];
     let mut count = 0;
     let mut bytes = 0;
-    while !patience.is_over() {
+    while !timeouts.is_over() {
         let Ok(length) = socket.recv(&mut request) else { continue };
-        if greeting::again(socket, cookie, &request[..length]) {
+        if udp_hello::answer_again(socket, cookie, &request[..length]) {
             continue;
         }
         let numbered = NUMBER.min(length).min(response.len());
@@ -45,18 +45,18 @@ pub(super) fn answer(
 }
 
 /// The client's end. After `loss_timeout` without its response a request is lost.
-pub(super) fn ask(
+pub(super) fn request(
     socket: &UdpSocket,
     cookie: &Cookie,
     order: &Order,
     loss_timeout: Duration,
-    patience: Patience<'_>,
-    line: &StartLine,
-) -> Result<Tally, Broken> {
-    let prepared = greeting::greet(socket, cookie, patience)
-        .and_then(|()| socket.set_read_timeout(Some(loss_timeout)).map_err(Broken::Failed));
-    let (mut tally, until) = line.cross(prepared, patience)?;
-    let mut asker = Asker {
+    timeouts: Timeouts<'_>,
+    barrier: &StartBarrier,
+) -> Result<Tally, TransferError> {
+    let prepared = udp_hello::connect(socket, cookie, timeouts)
+        .and_then(|()| socket.set_read_timeout(Some(loss_timeout)).map_err(TransferError::Failed));
+    let (mut tally, until) = barrier.wait(prepared, timeouts)?;
+    let mut requester = Requester {
         socket,
         cookie,
         number: 0,
@@ -67,23 +67,23 @@ pub(super) fn ask(
     };
     let mut began = Instant::now();
     let mut answered = began;
-    while began < until && !patience.is_over() {
-        if asker.transact(began, &mut tally)? {
+    while began < until && !timeouts.is_over() {
+        if requester.transact(began, &mut tally)? {
             began = tally.transact(began);
             answered = began;
         } else {
             tally.lost += 1;
             began = Instant::now();
-            if answered.elapsed() >= patience.silence {
-                return Err(Broken::Silent);
+            if answered.elapsed() >= timeouts.silence {
+                return Err(TransferError::Silent);
             }
         }
     }
-    tally.bytes = asker.number * order.request;
+    tally.bytes = requester.number * order.request;
     Ok(tally)
 }
 
-struct Asker<'a> {
+struct Requester<'a> {
     socket: &'a UdpSocket,
     cookie: &'a Cookie,
     number: u64,
@@ -93,22 +93,23 @@ struct Asker<'a> {
     loss_timeout: Duration,
 }
 
-impl Asker<'_> {
+impl Requester<'_> {
     /// Returns whether the response came in time.
-    fn transact(&mut self, began: Instant, tally: &mut Tally) -> Result<bool, Broken> {
+    fn transact(&mut self, began: Instant, tally: &mut Tally) -> Result<bool, TransferError> {
         self.number += 1;
         let numbered = NUMBER.min(self.request.len());
         self.request[..numbered].copy_from_slice(&self.number.to_le_bytes()[..numbered]);
-        let told = numbered.min(self.expected);
+        let compared = numbered.min(self.expected);
         match self.socket.send(&self.request) {
             Ok(_) => {}
             Err(error) if is_transient(&error) => return Ok(false),
-            Err(error) => return Err(Broken::of(error)),
+            Err(error) => return Err(TransferError::of(error)),
         }
         loop {
             match self.socket.recv(&mut self.response) {
                 Ok(length)
-                    if length == self.expected && self.response[..told] == self.request[..told] =>
+                    if length == self.expected
+                        && self.response[..compared] == self.request[..compared] =>
                 {
                     return Ok(true);
                 }
@@ -116,7 +117,7 @@ impl Asker<'_> {
                 Ok(length) if self.response[..length] == self.cookie.as_bytes()[..] => {}
                 Ok(_) => tally.late += 1,
                 Err(error) if is_transient(&error) => return Ok(false),
-                Err(error) => return Err(Broken::of(error)),
+                Err(error) => return Err(TransferError::of(error)),
             }
             if began.elapsed() >= self.loss_timeout {
                 return Ok(false);

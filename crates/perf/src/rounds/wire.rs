@@ -4,7 +4,7 @@
 //! client                                            server
 //! cookie, as iperf3                              →
 //!                                                ←  ExchangeParameters
-//! Parameters with {"weir": {"test": Ask}}        →
+//! Parameters with {"weir": {"test": TestRequest}}        →
 //!                                                ←  WeirOffer, Offer    a stock server: CreateStreams
 //! ┌ TestStart, Order                             →
 //! │                                              ←  CreateStreams, Ready   or AccessDenied, Refusal
@@ -25,11 +25,11 @@ use serde_json::{Value, json};
 
 /// Asks a server for one of these tests: `weir.test` of the parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
+pub struct TestRequest {
     pub kind: Kind,
 }
 
-impl Ask {
+impl TestRequest {
     /// Reads `weir` of a client's parameters. `None` if it asks for none of these tests.
     pub fn within(weir: &Value) -> Option<Self> {
         serde_json::from_value(weir.get("test")?.clone()).ok()
@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn an_ask_is_found_among_other_parameters() {
-        let ask = Ask { kind: Kind::UdpRr };
-        assert_eq!(Ask::within(&ask.to_weir()), Some(ask));
+        let request = TestRequest { kind: Kind::UdpRr };
+        assert_eq!(TestRequest::within(&request.to_weir()), Some(request));
         for other in ["{}", "7", r#"{"test":{"kind":"web"}}"#, r#"{"test":1}"#, r#"{"echo":true}"#]
         {
-            assert_eq!(Ask::within(&serde_json::from_str(other).unwrap()), None, "{other}");
+            assert_eq!(TestRequest::within(&serde_json::from_str(other).unwrap()), None, "{other}");
         }
     }
 

@@ -1,6 +1,6 @@
 use super::refusal::{self, Refusal};
 use crate::PerfError;
-use crate::accounts::{Gate, REFUSED_AFTER};
+use crate::accounts::{Authenticator, REFUSED_AFTER};
 use crate::control::{Control, Parameters, ready};
 use crate::event::Stop;
 use rustix::event::PollFlags;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// Admits a client with an account. Any other client is refused [`REFUSED_AFTER`] after its
 /// parameters arrived; until then it holds no session.
 pub(super) fn admit(
-    gate: &Gate<'_>,
+    authenticator: &Authenticator<'_>,
     control: &Control,
     parameters: &mut Parameters,
     stop: &Stop,
@@ -18,7 +18,7 @@ pub(super) fn admit(
     let answer_at = Instant::now() + REFUSED_AFTER;
     let peer = control.peer();
     let token = parameters.authtoken.take();
-    let denied = match gate.admit(token.as_deref(), SystemTime::now()) {
+    let denied = match authenticator.admit(token.as_deref(), SystemTime::now()) {
         Ok(user) => {
             tracing::info!("{peer} is {user}");
             return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn admit(
         // A connection closed in both directions releases its thread at once. A client that closed
         // only its own direction still reads, and must not get the refusal earlier.
         let is_closed = |within| ready(control.socket().as_fd(), PollFlags::empty(), within);
-        if left.is_zero() || is_closed(left.min(TURN))? {
+        if left.is_zero() || is_closed(left.min(POLL_INTERVAL))? {
             break;
         }
     }
@@ -39,4 +39,4 @@ pub(super) fn admit(
 }
 
 /// Longest delay until a call to stop takes effect.
-const TURN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-use super::guests::Guests;
-use super::listen::{Sockets, datagram_socket};
+use super::sessions::Sessions;
+use super::sockets::{Sockets, datagram_socket};
 use crate::observe::echo;
 use crate::options::ServerOptions;
 use crate::udp::is_hello;
@@ -8,9 +8,9 @@ use std::net::{SocketAddr, UdpSocket};
 
 /// Buffer for one datagram.
 #[derive(Debug)]
-pub(super) struct Letter(Vec<u8>);
+pub(super) struct DatagramBuffer(Vec<u8>);
 
-impl Letter {
+impl DatagramBuffer {
     pub(super) fn new() -> Self {
         Self(vec![0; LONGEST])
     }
@@ -21,23 +21,23 @@ impl Letter {
 pub(super) fn answer(
     sockets: &Sockets,
     options: &ServerOptions,
-    guests: &Guests,
-    letter: &mut Letter,
+    sessions: &Sessions,
+    buffer: &mut DatagramBuffer,
 ) {
-    for _ in 0..AT_ONCE {
-        let Ok((length, from)) = sockets.datagrams.recv_from(&mut letter.0) else { return };
-        one(&letter.0[..length], from, sockets, options, guests);
+    for _ in 0..BATCH {
+        let Ok((length, from)) = sockets.datagrams.recv_from(&mut buffer.0) else { return };
+        handle(&buffer.0[..length], from, sockets, options, sessions);
     }
 }
 
-fn one(
+fn handle(
     bytes: &[u8],
     from: SocketAddr,
     sockets: &Sockets,
     options: &ServerOptions,
-    guests: &Guests,
+    sessions: &Sessions,
 ) {
-    if let Some(back) = echo::respond(bytes, |token| guests.knows_token(token, from)) {
+    if let Some(back) = echo::respond(bytes, |token| sessions.knows_token(token, from)) {
         // A probe that cannot be sent back now counts as lost, as it should.
         let _ = sockets.datagrams.send_to(back, from);
         return;
@@ -45,20 +45,20 @@ fn one(
     if is_hello(bytes).is_none() {
         return;
     }
-    let Some(local) = guests.expects_datagrams(from) else { return };
+    let Some(local) = sessions.expects_datagrams(from) else { return };
     match stream(local, from, options) {
-        Ok((socket, astray)) => {
-            guests.bring_datagrams(from, socket, bytes.to_vec());
-            for (bytes, from) in astray {
-                one(&bytes, from, sockets, options, guests);
+        Ok((socket, misdelivered)) => {
+            sessions.deliver_datagrams(from, socket, bytes.to_vec());
+            for (bytes, from) in misdelivered {
+                handle(&bytes, from, sockets, options, sessions);
             }
         }
-        Err(error) => guests.has_no_room_for_datagrams(from, error),
+        Err(error) => sessions.report_no_room_for_datagrams(from, error),
     }
 }
 
 /// A datagram that reached the wrong socket, and its sender.
-type Astray = (Vec<u8>, SocketAddr);
+type Misdelivered = (Vec<u8>, SocketAddr);
 
 /// Opens the socket for the datagrams of one stream. Between `bind` and `connect` this socket also
 /// receives what other clients send to the port; those datagrams are read out and returned with
@@ -67,22 +67,22 @@ fn stream(
     local: SocketAddr,
     from: SocketAddr,
     options: &ServerOptions,
-) -> io::Result<(UdpSocket, Vec<Astray>)> {
+) -> io::Result<(UdpSocket, Vec<Misdelivered>)> {
     let socket = datagram_socket(local, options)?;
     socket.connect(from)?;
-    let mut astray = Vec::new();
+    let mut misdelivered = Vec::new();
     let mut bytes = vec![0; LONGEST];
-    while astray.len() < AT_ONCE {
+    while misdelivered.len() < BATCH {
         // `recv_from` returns each datagram's sender, even on a connected socket.
         let Ok((length, sender)) = socket.recv_from(&mut bytes) else { break };
         if sender != from {
-            astray.push((bytes[..length].to_vec(), sender));
+            misdelivered.push((bytes[..length].to_vec(), sender));
         }
     }
-    Ok((socket, astray))
+    Ok((socket, misdelivered))
 }
 
 /// Probes and hellos are short; a longer datagram is neither.
 const LONGEST: usize = 2048;
 /// Datagrams read per call, so that connections are served in between.
-const AT_ONCE: usize = 64;
+const BATCH: usize = 64;

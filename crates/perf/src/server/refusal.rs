@@ -12,11 +12,11 @@ use units::Span;
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) error: PerfError,
-    pub(super) told: Told,
+    pub(super) reply: Reply,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Reply {
     /// iperf3's error number and errno.
     Error(i32, i32),
     Busy,
@@ -29,11 +29,11 @@ pub(super) enum Told {
 impl Refusal {
     pub(super) fn new(code: i32, error: PerfError) -> Self {
         let errno = errno_of(&error);
-        Self { error, told: Told::Error(code, errno) }
+        Self { error, reply: Reply::Error(code, errno) }
     }
 
     pub(super) fn busy(error: PerfError) -> Self {
-        Self { error, told: Told::Busy }
+        Self { error, reply: Reply::Busy }
     }
 
     /// Failure in a step of the protocol for which iperf3 has this number.
@@ -49,23 +49,23 @@ impl Refusal {
 
 impl From<PerfError> for Refusal {
     fn from(error: PerfError) -> Self {
-        let told = match &error {
-            PerfError::Interrupted => Told::Terminated,
-            PerfError::Gone { .. } | PerfError::EndedByPeer { .. } => Told::Nothing,
-            PerfError::Silent { .. } => Told::Error(RECEIVE_MESSAGE, 0),
-            PerfError::NotIperf { .. } => Told::Error(MESSAGE, 0),
-            PerfError::Broken { .. } => Told::Error(WRITE_STREAM, errno_of(&error)),
-            _ => Told::Error(INIT_TEST, errno_of(&error)),
+        let reply = match &error {
+            PerfError::Interrupted => Reply::Terminated,
+            PerfError::Gone { .. } | PerfError::EndedByPeer { .. } => Reply::Nothing,
+            PerfError::Silent { .. } => Reply::Error(RECEIVE_MESSAGE, 0),
+            PerfError::NotIperf { .. } => Reply::Error(MESSAGE, 0),
+            PerfError::Broken { .. } => Reply::Error(WRITE_STREAM, errno_of(&error)),
+            _ => Reply::Error(INIT_TEST, errno_of(&error)),
         };
-        Self { error, told }
+        Self { error, reply }
     }
 }
 
 /// `State::ServerError` and its numbers, for a client that has sent nothing but its cookie.
-pub(super) fn no_room(lack: Errno) -> [u8; 9] {
+pub(super) fn no_room(shortage: Errno) -> [u8; 9] {
     let mut bytes = [State::ServerError.byte(); 9];
     bytes[1..5].copy_from_slice(&INIT_TEST.to_be_bytes());
-    bytes[5..].copy_from_slice(&lack.raw_os_error().to_be_bytes());
+    bytes[5..].copy_from_slice(&shortage.raw_os_error().to_be_bytes());
     bytes
 }
 
@@ -220,7 +220,7 @@ mod tests {
     fn refused(json: &str, limits: &Limits) -> (i32, String) {
         let parameters: Parameters = serde_json::from_str(json).unwrap();
         let refusal = accepted(&parameters, limits, "10.0.0.9").unwrap_err();
-        let Told::Error(code, _) = refusal.told else { panic!("{:?}", refusal.told) };
+        let Reply::Error(code, _) = refusal.reply else { panic!("{:?}", refusal.reply) };
         (code, refusal.error.to_string())
     }
 
@@ -243,15 +243,15 @@ mod tests {
             duration: Some(Span::from_secs(60)),
             ..Limits::default()
         };
-        let (code, said) = refused(r#"{"tcp":true,"parallel":5,"time":1}"#, &limits);
+        let (code, received) = refused(r#"{"tcp":true,"parallel":5,"time":1}"#, &limits);
         assert_eq!(code, 6);
-        assert!(said.contains("5 streams, and 4 are served"), "{said}");
-        let (code, said) = refused(
+        assert!(received.contains("5 streams, and 4 are served"), "{received}");
+        let (code, received) = refused(
             r#"{"udp":true,"bidirectional":true,"parallel":2,"bandwidth":4000000,"time":1}"#,
             &limits,
         );
         assert_eq!(code, 27);
-        assert!(said.contains("16Mbit/s") || said.contains("16mbit"), "{said}");
+        assert!(received.contains("16Mbit/s") || received.contains("16mbit"), "{received}");
         assert_eq!(refused(r#"{"tcp":true,"time":61}"#, &limits).0, 5);
         let newer = r#"{"tcp":true,"time":61,"client_version":"3.21+"}"#;
         assert_eq!(refused(newer, &limits).0, 37);

@@ -1,5 +1,5 @@
-use super::guests::{Arrival, Seat};
 use super::refusal::{CONGESTION, INIT_STREAM, Refusal, WINDOW, stream_code};
+use super::sessions::{Arrival, Reservation};
 use crate::PerfError;
 use crate::control::{Control, State};
 use crate::event::Stop;
@@ -13,25 +13,25 @@ use std::time::{Duration, Instant};
 /// Asks the client for its streams and waits until all have arrived.
 pub(super) fn open(
     control: &mut Control,
-    seat: &Seat,
+    reservation: &Reservation,
     options: &TestOptions,
     patience: Duration,
     stop: &Stop,
 ) -> Result<Vec<Opened>, Refusal> {
     let directions = directions(options);
-    let mut opening = Opening { control, seat, options, patience, stop };
+    let mut opening = Opening { control, reservation, options, patience, stop };
     let sockets = match options.protocol {
         Protocol::Tcp => opening.connections(directions.len()),
         Protocol::Udp => opening.datagrams(directions.len()),
     }?;
-    seat.want_nothing();
+    reservation.want_nothing();
     let streams = sockets.into_iter().zip(directions).enumerate();
-    Ok(streams.map(|(place, (socket, sends))| Opened { id: id(place), sends, socket }).collect())
+    Ok(streams.map(|(index, (socket, sends))| Opened { id: id(index), sends, socket }).collect())
 }
 
 struct Opening<'a> {
     control: &'a mut Control,
-    seat: &'a Seat,
+    reservation: &'a Reservation,
     options: &'a TestOptions,
     patience: Duration,
     stop: &'a Stop,
@@ -39,7 +39,7 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     fn connections(&mut self, count: usize) -> Result<Vec<DataSocket>, Refusal> {
-        self.seat.want_connections(count);
+        self.reservation.want_connections(count);
         self.control.send_state(State::CreateStreams)?;
         let deadline = Instant::now() + self.patience;
         let mut sockets = Vec::with_capacity(count);
@@ -59,7 +59,7 @@ impl Opening<'_> {
 
     fn datagrams(&mut self, count: usize) -> Result<Vec<DataSocket>, Refusal> {
         self.await_turn()?;
-        self.seat.want_datagrams(count);
+        self.reservation.want_datagrams(count);
         self.control.send_state(State::CreateStreams)?;
         let deadline = Instant::now() + self.patience;
         let mut sockets: Vec<UdpSocket> = Vec::with_capacity(count);
@@ -70,16 +70,16 @@ impl Opening<'_> {
             }
             sockets.iter().for_each(answer_again);
         }
-        self.seat.end_turn();
+        self.reservation.end_turn();
         for socket in &sockets {
             socket.set_nonblocking(false).map_err(|e| system("preparing a stream", e))?;
         }
         Ok(sockets.into_iter().map(DataSocket::Udp).collect())
     }
 
-    /// The door's next delivery; fails if the client leaves meanwhile.
+    /// The listener's next delivery; fails if the client leaves meanwhile.
     fn next(&mut self, deadline: Instant) -> Result<Option<Arrival>, Refusal> {
-        let arrival = self.seat.next(TURN);
+        let arrival = self.reservation.next(POLL_INTERVAL);
         if let Some(Arrival::NoRoom(error)) = arrival {
             return Err(system("opening a stream", error));
         }
@@ -96,10 +96,10 @@ impl Opening<'_> {
 
     fn await_turn(&mut self) -> Result<(), Refusal> {
         let began = Instant::now();
-        while !self.seat.take_turn(TURN) {
+        while !self.reservation.take_turn(POLL_INTERVAL) {
             self.is_waiting(QUEUEING)?;
             // Each session ahead may take as long as this one.
-            let ahead = u32::try_from(self.seat.turns_ahead()).unwrap_or(u32::MAX);
+            let ahead = u32::try_from(self.reservation.turns_ahead()).unwrap_or(u32::MAX);
             if began.elapsed() >= self.patience.saturating_mul(ahead.saturating_add(1)) {
                 return Err(Refusal::busy(self.silent(QUEUEING)));
             }
@@ -187,10 +187,10 @@ fn directions(options: &TestOptions) -> Vec<bool> {
 }
 
 /// 1, 3, 4, 5, …: iperf3 leaves out 2.
-fn id(place: usize) -> u32 {
-    match u32::try_from(place) {
+fn id(index: usize) -> u32 {
+    match u32::try_from(index) {
         Ok(0) => 1,
-        Ok(place) => place.saturating_add(2),
+        Ok(index) => index.saturating_add(2),
         Err(_) => u32::MAX,
     }
 }
@@ -217,7 +217,7 @@ fn system(what: &str, error: std::io::Error) -> Refusal {
 
 const OPENING: &str = "opening its streams";
 const QUEUEING: &str = "others from its address opened theirs";
-const TURN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

@@ -63,11 +63,11 @@ impl Account {
             .snapshots
             .iter()
             .map(|own| {
-                let told = peer.streams.iter().find(|stream| stream.id == f64::from(own.id));
-                if told.is_none() {
+                let reported = peer.streams.iter().find(|stream| stream.id == f64::from(own.id));
+                if reported.is_none() {
                     warnings.push(format!("the peer reported nothing about stream {}", own.id));
                 }
-                self.total(own, told, &theirs)
+                self.total(own, reported, &theirs)
             })
             .collect();
         let loaded = self.observed.as_ref().and_then(|observed| observed.loaded.clone());
@@ -140,32 +140,32 @@ impl Account {
     fn total(
         &self,
         own: &StreamSnapshot,
-        told: Option<&StreamResult>,
+        reported: Option<&StreamResult>,
         theirs: &Extras,
     ) -> StreamTotal {
         let ours = End { bytes: own.bytes, elapsed: self.elapsed };
-        let peers = told
-            .and_then(|told| {
-                let bytes = Bytes::new(count(told.bytes)?);
-                Some(End { bytes, elapsed: self.elapsed_at_peer(told) })
+        let peers = reported
+            .and_then(|reported| {
+                let bytes = Bytes::new(count(reported.bytes)?);
+                Some(End { bytes, elapsed: self.elapsed_at_peer(reported) })
             })
             .unwrap_or_default();
         let is_udp = self.options.protocol == Protocol::Udp;
         let (sent, received) = if own.sends { (ours, peers) } else { (peers, ours) };
         let received_datagrams = if own.sends {
-            theirs.datagrams(own.id).or_else(|| datagrams(own, told?))
+            theirs.datagrams(own.id).or_else(|| datagrams(own, reported?))
         } else {
             own.datagrams
         };
         let datagrams_sent = if own.sends {
             own.datagrams.map(|sent| sent.count)
         } else {
-            told.and_then(|told| packets(own, told))
+            reported.and_then(|reported| packets(own, reported))
         };
         let retransmits = if own.sends {
             self.retransmits(own)
         } else {
-            told.and_then(|told| count(told.retransmits))
+            reported.and_then(|reported| count(reported.retransmits))
         };
         StreamTotal {
             id: own.id,
@@ -184,8 +184,8 @@ impl Account {
     }
 
     /// This end's time where the peer's is impossible.
-    fn elapsed_at_peer(&self, told: &StreamResult) -> Span {
-        let seconds = told.end_time - told.start_time;
+    fn elapsed_at_peer(&self, reported: &StreamResult) -> Span {
+        let seconds = reported.end_time - reported.start_time;
         if seconds > 0.0 && seconds <= MOST_SECONDS {
             return Span::from_secs_f64(seconds);
         }
@@ -195,12 +195,12 @@ impl Account {
 
 /// Datagrams of the measured time, as the receiver at the far end counted. iperf3 before 3.13 does
 /// not report what it omitted. Both ends omit the same time, so this end's count stands in.
-fn datagrams(own: &StreamSnapshot, told: &StreamResult) -> Option<Datagrams> {
-    let count_known = packets(own, told)?;
-    let all_lost = count(told.errors).unwrap_or(0);
-    let omitted_lost = count(told.omitted_errors).unwrap_or(0);
+fn datagrams(own: &StreamSnapshot, reported: &StreamResult) -> Option<Datagrams> {
+    let count_known = packets(own, reported)?;
+    let all_lost = count(reported.errors).unwrap_or(0);
+    let omitted_lost = count(reported.omitted_errors).unwrap_or(0);
     let lost = all_lost.saturating_sub(omitted_lost).min(count_known);
-    let jitter = if (0.0..MOST_SECONDS).contains(&told.jitter) { told.jitter } else { 0.0 };
+    let jitter = if (0.0..MOST_SECONDS).contains(&reported.jitter) { reported.jitter } else { 0.0 };
     Some(Datagrams {
         count: count_known,
         received: count_known - lost,
@@ -211,9 +211,9 @@ fn datagrams(own: &StreamSnapshot, told: &StreamResult) -> Option<Datagrams> {
     })
 }
 
-fn packets(own: &StreamSnapshot, told: &StreamResult) -> Option<u64> {
-    let all = count(told.packets)?;
-    let omitted = match count(told.omitted_packets).unwrap_or(0) {
+fn packets(own: &StreamSnapshot, reported: &StreamResult) -> Option<u64> {
+    let all = count(reported.packets)?;
+    let omitted = match count(reported.omitted_packets).unwrap_or(0) {
         0 => own.omitted.datagrams.map_or(0, |omitted| omitted.count),
         omitted => omitted,
     };
@@ -221,14 +221,15 @@ fn packets(own: &StreamSnapshot, told: &StreamResult) -> Option<u64> {
 }
 
 /// A share of one core, summed over any number of cores.
-fn percent(told: f64) -> Option<f64> {
-    (0.0..1e6).contains(&told).then_some(told)
+fn percent(reported: f64) -> Option<f64> {
+    (0.0..1e6).contains(&reported).then_some(reported)
 }
 
 /// A name as the kernel has them (TCP_CA_NAME_MAX), safe to print.
-fn algorithm(told: &str) -> Option<String> {
+fn algorithm(reported: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    (!told.is_empty() && told.len() < 16 && told.chars().all(plain)).then(|| told.to_owned())
+    (!reported.is_empty() && reported.len() < 16 && reported.chars().all(plain))
+        .then(|| reported.to_owned())
 }
 
 /// A day and an hour: no test of iperf3's takes longer.

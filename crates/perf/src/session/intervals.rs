@@ -1,17 +1,17 @@
-use super::timetable::Stretch;
+use super::schedule::Period;
 use crate::event::{Datagrams, Interval, StreamInterval};
-use crate::observe::Noted;
+use crate::observe::ObservedInterval;
 use crate::stream::StreamSnapshot;
 use units::Bytes;
 
 /// Turns counters that only grow into figures per interval.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
-    before: Vec<Before>,
+    before: Vec<PreviousCounters>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Before {
+struct PreviousCounters {
     id: u32,
     bytes: u64,
     datagrams: Option<Datagrams>,
@@ -22,9 +22,9 @@ struct Before {
 impl Intervals {
     pub(super) fn end(
         &mut self,
-        stretch: Stretch,
+        period: Period,
         snapshots: &[StreamSnapshot],
-        noted: Noted,
+        noted: ObservedInterval,
     ) -> Interval {
         let tcp = |id| noted.tcp.iter().find(|(other, _)| *other == id).map(|(_, info)| *info);
         let mut streams = Vec::with_capacity(snapshots.len());
@@ -45,7 +45,7 @@ impl Intervals {
                 datagrams: snapshot.datagrams.map(|d| since(&d, before.datagrams)),
                 tcp,
             });
-            now.push(Before {
+            now.push(PreviousCounters {
                 id,
                 bytes: snapshot.bytes.count(),
                 datagrams: snapshot.datagrams,
@@ -54,9 +54,9 @@ impl Intervals {
         }
         self.before = now;
         Interval {
-            start: stretch.start,
-            end: stretch.end,
-            omitted: stretch.omitted,
+            start: period.start,
+            end: period.end,
+            omitted: period.omitted,
             streams,
             cpu: Some(noted.cpu),
             latency: noted.latency,
@@ -64,7 +64,7 @@ impl Intervals {
     }
 
     /// The streams' counters restart at zero.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         for before in &mut self.before {
             before.bytes = 0;
             before.datagrams = None;
@@ -99,13 +99,13 @@ mod tests {
         StreamSnapshot { at: Instant::now(), id, sends: true, bytes, datagrams, omitted }
     }
 
-    fn noted(retransmits: u32) -> Noted {
+    fn noted(retransmits: u32) -> ObservedInterval {
         let mut info = TcpInfo::default();
         info.total_retrans = Some(retransmits);
-        Noted { tcp: vec![(1, info)], ..Noted::default() }
+        ObservedInterval { tcp: vec![(1, info)], ..ObservedInterval::default() }
     }
 
-    const STRETCH: Stretch = Stretch {
+    const STRETCH: Period = Period {
         start: Span::ZERO,
         end: Span::from_secs(1),
         omitted: false,
@@ -123,7 +123,7 @@ mod tests {
         };
         assert_eq!(end(100, 3), (100, Some(3)));
         assert_eq!(end(250, 3), (150, Some(0)));
-        intervals.forget();
+        intervals.reset();
         let interval = intervals.end(STRETCH, &[snapshot(1, 30, None)], noted(5));
         assert_eq!(interval.streams[0].bytes.count(), 30);
         assert_eq!(interval.streams[0].retransmits, Some(2));
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn loss_that_proved_to_be_reordering_is_no_gain() {
         let mut intervals = Intervals::default();
-        let told = |lost| Some(Datagrams { count: 10, lost, ..Datagrams::default() });
+        let reported = |lost| Some(Datagrams { count: 10, lost, ..Datagrams::default() });
         let mut end = |lost| {
-            let snapshots = [snapshot(1, 0, told(lost))];
-            let interval = intervals.end(STRETCH, &snapshots, Noted::default());
+            let snapshots = [snapshot(1, 0, reported(lost))];
+            let interval = intervals.end(STRETCH, &snapshots, ObservedInterval::default());
             interval.streams[0].datagrams.unwrap().lost
         };
         assert_eq!((end(4), end(1), end(3)), (4, 0, 2));

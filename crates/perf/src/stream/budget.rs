@@ -69,15 +69,15 @@ const CLOSED: u64 = u64::MAX;
 /// lost datagrams, or omitted another part of the start. iperf3 ends such a test only when its
 /// receiver has the full count, and its sender goes on until then.
 #[derive(Debug, Default)]
-pub(crate) struct Encore {
+pub(crate) struct OverBudgetPacer {
     since: Option<Instant>,
 }
 
-impl Encore {
+impl OverBudgetPacer {
     /// Waits a little; true if another block should be sent.
     pub(crate) fn is_due(&mut self, tcp: Option<&TcpStream>) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
-        std::thread::sleep(BREATH);
+        std::thread::sleep(PAUSE);
         // While the peer's kernel lacks some of the data, the peer needs no more.
         since.elapsed() >= SILENCE
             && tcp
@@ -86,7 +86,7 @@ impl Encore {
     }
 }
 
-const BREATH: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(5);
 const SILENCE: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use super::Course;
+use super::Lifecycle;
 use crate::options::TestOptions;
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 use std::time::{Duration, Instant};
@@ -41,10 +41,10 @@ impl Pace {
     }
 
     /// Waits until a block may be sent after `sent` others, and returns how many; zero if the
-    /// course ended.
-    pub(crate) fn wait(&self, sent: u64, course: &Course) -> u64 {
+    /// lifecycle ended.
+    pub(crate) fn wait(&self, sent: u64, lifecycle: &Lifecycle) -> u64 {
         loop {
-            if !course.may_send() {
+            if !lifecycle.may_send() {
                 return 0;
             }
             let now = Instant::now();
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn no_sender_waits_after_the_end_of_the_test() {
-        let course = Course::new(Stop::default());
-        course.go();
-        course.stop_sending();
-        assert_eq!(pace(1, 1 << 20, 1).wait(1, &course), 0);
+        let lifecycle = Lifecycle::new(Stop::default());
+        lifecycle.go();
+        lifecycle.stop_sending();
+        assert_eq!(pace(1, 1 << 20, 1).wait(1, &lifecycle), 0);
     }
 
     proptest! {

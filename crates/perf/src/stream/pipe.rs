@@ -3,7 +3,7 @@
 use super::tally::Tally;
 use super::tcp_receiver::TcpReceiver;
 use super::tcp_sender::TcpSender;
-use super::{Budget, Course, DataSocket, Ending, Stream, guard};
+use super::{Budget, DataSocket, Ending, Lifecycle, Stream, guard};
 use crate::PerfError;
 use crate::options::TestOptions;
 use crate::udp::{UdpReceiver, UdpSender};
@@ -34,20 +34,20 @@ pub(super) fn patience(socket: &DataSocket) -> io::Result<()> {
 /// Prepares everything a stream needs, so that its thread begins with the first byte.
 pub(super) fn work(
     stream: &Stream,
-    course: &Arc<Course>,
+    lifecycle: &Arc<Lifecycle>,
     budget: &Arc<Budget>,
     options: &TestOptions,
 ) -> io::Result<Work> {
     let socket = Arc::clone(&stream.socket);
     let tally = Arc::clone(&stream.tally);
-    let course = Arc::clone(course);
+    let lifecycle = Arc::clone(lifecycle);
     let budget = Arc::clone(budget);
     Ok(match (&*stream.socket, stream.sends) {
         (DataSocket::Tcp(_), true) => {
             let mut sender = TcpSender::new(options)?;
             Box::new(move || match (&*socket, &*tally) {
                 (DataSocket::Tcp(socket), Tally::Bytes(sent)) => {
-                    sender.run(socket, &course, &budget, sent)
+                    sender.run(socket, &lifecycle, &budget, sent)
                 }
                 _ => None,
             })
@@ -56,7 +56,7 @@ pub(super) fn work(
             let mut receiver = TcpReceiver::new(options);
             Box::new(move || match (&*socket, &*tally) {
                 (DataSocket::Tcp(socket), Tally::Bytes(received)) => {
-                    receiver.run(socket, &course, received)
+                    receiver.run(socket, &lifecycle, received)
                 }
                 _ => None,
             })
@@ -65,7 +65,7 @@ pub(super) fn work(
             let mut sender = UdpSender::new(options, socket_now);
             Box::new(move || match (&*socket, &*tally) {
                 (DataSocket::Udp(socket), Tally::Datagrams { sent, .. }) => {
-                    sender.run(socket, &course, &budget, sent)
+                    sender.run(socket, &lifecycle, &budget, sent)
                 }
                 _ => None,
             })
@@ -74,7 +74,7 @@ pub(super) fn work(
             let mut receiver = UdpReceiver::new(options, socket_now);
             Box::new(move || match (&*socket, &*tally) {
                 (DataSocket::Udp(socket), Tally::Arrivals(arrivals)) => {
-                    receiver.run(socket, &course, |batch| guard(arrivals).take(batch))
+                    receiver.run(socket, &lifecycle, |batch| guard(arrivals).take(batch))
                 }
                 _ => None,
             })

@@ -20,7 +20,7 @@ pub struct StreamSnapshot {
     pub omitted: Omitted,
 }
 
-/// Counters up to [`super::Running::forget`].
+/// Counters up to [`super::Running::reset`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Omitted {
     pub bytes: Bytes,
@@ -74,9 +74,9 @@ impl Tally {
         }
     }
 
-    pub(super) fn forget(&self) -> Baseline {
+    pub(super) fn reset(&self) -> Baseline {
         if let Self::Arrivals(arrivals) = self {
-            guard(arrivals).forget();
+            guard(arrivals).reset();
         }
         Baseline { bytes: self.bytes() }
     }

@@ -1,4 +1,4 @@
-use super::{Counter, Course, Ending};
+use super::{Counter, Ending, Lifecycle};
 use crate::options::TestOptions;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -25,16 +25,16 @@ impl TcpReceiver {
     pub(super) fn run(
         &mut self,
         socket: &TcpStream,
-        course: &Course,
+        lifecycle: &Lifecycle,
         received: &Counter,
     ) -> Option<Ending> {
-        while !course.is_over() {
+        while !lifecycle.is_over() {
             match recv(socket, self.buffer.as_mut_slice(), self.flags) {
                 // The end of the stream, or of the test: a shutdown wakes the reader.
-                Ok((_, 0)) => return (!course.is_over()).then_some(Ending::Closed),
+                Ok((_, 0)) => return (!lifecycle.is_over()).then_some(Ending::Closed),
                 Ok((_, count)) => received.add(count as u64),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(errno) => return (!course.is_over()).then(|| Ending::of(errno)),
+                Err(errno) => return (!lifecycle.is_over()).then(|| Ending::of(errno)),
             }
         }
         None

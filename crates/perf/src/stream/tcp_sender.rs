@@ -1,5 +1,5 @@
-use super::budget::Encore;
-use super::{Budget, Counter, Course, Ending, Pace, payload};
+use super::budget::OverBudgetPacer;
+use super::{Budget, Counter, Ending, Lifecycle, Pace, payload};
 use crate::options::TestOptions;
 use probe::tcp::TcpInfo;
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
@@ -43,25 +43,25 @@ impl TcpSender {
     pub(super) fn run(
         &mut self,
         socket: &TcpStream,
-        course: &Course,
+        lifecycle: &Lifecycle,
         budget: &Budget,
         sent: &Counter,
     ) -> Option<Ending> {
         if let Some(pace) = &mut self.pace {
-            pace.begin(course.started());
+            pace.begin(lifecycle.started());
         }
-        let mut encore = Encore::default();
+        let mut over_budget = OverBudgetPacer::default();
         // Blocks begun, and their bytes that are left.
         let (mut begun, mut left) = (0u64, 0usize);
-        while course.may_send() {
+        while lifecycle.may_send() {
             if left == 0 {
-                let due = self.pace.as_ref().map_or(self.most, |pace| pace.wait(begun, course));
+                let due = self.pace.as_ref().map_or(self.most, |pace| pace.wait(begun, lifecycle));
                 if due == 0 {
                     continue;
                 }
                 let mut blocks = budget.claim(due.min(self.most));
                 if blocks == 0 {
-                    if !encore.is_due(Some(socket)) {
+                    if !over_budget.is_due(Some(socket)) {
                         continue;
                     }
                     blocks = 1;

@@ -54,7 +54,7 @@ fn sum(snapshots: &[StreamSnapshot]) -> u64 {
 }
 
 #[test]
-fn nothing_moves_before_the_gate_opens() {
+fn nothing_is_sent_before_the_start() {
     let (sender, receiver) = tcp_ends(1, &TestOptions::default());
     receiver.go();
     assert_eq!(sum(&sender.snapshot()), 0);
@@ -88,8 +88,8 @@ fn omitted_bytes_are_kept_apart_and_none_is_lost_between() {
     receiver.go();
     sender.go();
     until(|| sum(&receiver.snapshot()) > 1_000_000);
-    sender.forget();
-    receiver.forget();
+    sender.reset();
+    receiver.reset();
     let both = |snapshots: &[StreamSnapshot]| {
         sum(snapshots) + snapshots.iter().map(|s| s.omitted.bytes.count()).sum::<u64>()
     };
@@ -238,8 +238,8 @@ fn datagrams_are_numbered_segmented_and_counted() {
     }
 }
 
-/// A receiver that waits at its gate, and a function that fills its queue: over loopback a datagram
-/// has arrived when `send` returns.
+/// A receiver that waits for the start, and a function that fills its queue: over loopback a
+/// datagram has arrived when `send` returns.
 fn queue(options: &TestOptions) -> (Running, impl Fn(std::ops::RangeInclusive<u64>)) {
     let (client, server) = udp_pair();
     let receiver = start(false, vec![DataSocket::Udp(server)], options);
@@ -350,8 +350,8 @@ fn omitted_datagrams_are_counted_too() {
     receiver.go();
     sender.go();
     until(|| receiver.snapshot()[0].bytes.count() > 1000);
-    receiver.forget();
-    sender.forget();
+    receiver.reset();
+    sender.reset();
     until(|| receiver.snapshot()[0].bytes.count() > 1000);
     let sent = sender.finish()[0];
     let all = |snapshot: &StreamSnapshot| {

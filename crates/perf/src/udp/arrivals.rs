@@ -6,7 +6,7 @@ use units::Span;
 /// late. One bit per number remembers what has arrived, which distinguishes a reordered datagram
 /// from a duplicate. A datagram that is later than that stays lost ([`Self::too_late`]).
 ///
-/// The number assigns a datagram to a count: after [`Self::forget`], numbers up to the highest seen
+/// The number assigns a datagram to a count: after [`Self::reset`], numbers up to the highest seen
 /// by then belong to the omitted datagrams, whenever they arrive.
 #[derive(Debug)]
 pub struct Arrivals {
@@ -23,7 +23,7 @@ pub struct Arrivals {
     leap: Option<Arrival>,
     jitter: Jitter,
     too_late: u64,
-    strays: u64,
+    foreign: u64,
 }
 
 /// One datagram as it arrived.
@@ -73,7 +73,7 @@ impl Arrivals {
             leap: None,
             jitter: Jitter::default(),
             too_late: 0,
-            strays: 0,
+            foreign: 0,
         }
     }
 
@@ -85,7 +85,7 @@ impl Arrivals {
     }
 
     /// Starts another count.
-    pub fn forget(&mut self) {
+    pub fn reset(&mut self) {
         self.omitted = Count {
             received: self.omitted.received + self.current.received,
             reordered: self.omitted.reordered + self.current.reordered,
@@ -121,13 +121,13 @@ impl Arrivals {
     }
 
     /// Datagrams without a header, or with a number that no other datagram is near to.
-    pub fn strays(&self) -> u64 {
-        self.strays + u64::from(self.leap.is_some())
+    pub fn foreign(&self) -> u64 {
+        self.foreign + u64::from(self.leap.is_some())
     }
 
     fn arrived(&mut self, arrival: Arrival) {
         let Some(header) = arrival.header else {
-            self.strays += 1;
+            self.foreign += 1;
             return;
         };
         let Some(number) = self.full_number(header.number) else {
@@ -135,10 +135,12 @@ impl Arrivals {
             return;
         };
         if number.saturating_sub(self.highest) > FARTHEST {
-            self.strays += 1;
+            self.foreign += 1;
             return;
         }
-        if number > self.highest && number - self.highest > WINDOW && !self.vouched(number, arrival)
+        if number > self.highest
+            && number - self.highest > WINDOW
+            && !self.is_confirmed(number, arrival)
         {
             return;
         }
@@ -147,7 +149,7 @@ impl Arrivals {
 
     /// Believes a number far ahead when the next such number is near it (as in RFC 3550, appendix
     /// A.1). A single wrong number would count as the loss of everything up to it.
-    fn vouched(&mut self, number: u64, arrival: Arrival) -> bool {
+    fn is_confirmed(&mut self, number: u64, arrival: Arrival) -> bool {
         let earlier = self.leap.replace(arrival);
         let Some((earlier, header)) =
             earlier.and_then(|leap| leap.header.map(|header| (leap, header)))
@@ -161,7 +163,7 @@ impl Arrivals {
                 true
             }
             _ => {
-                self.strays += 1;
+                self.foreign += 1;
                 false
             }
         }

@@ -1,6 +1,6 @@
 use super::{Arrival, Counter, Header};
 use crate::options::TestOptions;
-use crate::stream::{Course, Ending};
+use crate::stream::{Ending, Lifecycle};
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, MultiHeaders, recvmmsg, setsockopt, sockopt::ReceiveTimestampns,
 };
@@ -41,28 +41,28 @@ impl UdpReceiver {
         Self { counter, room, slot, batch: Vec::with_capacity(BATCH), is_stamped }
     }
 
-    /// Runs until the course ends, or after a cut until the queue holds no earlier datagram.
+    /// Runs until the lifecycle ends, or after a cut until the queue holds no earlier datagram.
     pub(crate) fn run(
         &mut self,
         socket: &UdpSocket,
-        course: &Course,
+        lifecycle: &Lifecycle,
         mut count: impl FnMut(&[Arrival]),
     ) -> Option<Ending> {
         let mut headers = MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(TimeSpec)));
-        while !course.is_over() {
+        while !lifecycle.is_over() {
             match self.receive(socket, &mut headers) {
                 Ok(()) => {
-                    let cut = course.cut_at();
+                    let cut = lifecycle.cut_at();
                     self.leave_out_later(cut);
                     if cut.is_some() && self.batch.is_empty() {
                         return None;
                     }
                     count(&self.batch);
                 }
-                Err(Errno::AGAIN) if course.cut_at().is_some() => return None,
+                Err(Errno::AGAIN) if lifecycle.cut_at().is_some() => return None,
                 // ICMP answer to what this end sent when the stream was opened.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => {}
-                Err(errno) => return (!course.is_over()).then(|| Ending::of(errno)),
+                Err(errno) => return (!lifecycle.is_over()).then(|| Ending::of(errno)),
             }
         }
         None

@@ -1,6 +1,6 @@
 use super::{Counter as Width, Header};
 use crate::options::TestOptions;
-use crate::stream::{Budget, Counter, Course, Encore, Ending, Pace, option, payload};
+use crate::stream::{Budget, Counter, Ending, Lifecycle, OverBudgetPacer, Pace, option, payload};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send, sockopt};
 use rustix::thread::ClockId;
@@ -49,29 +49,29 @@ impl UdpSender {
     pub(crate) fn run(
         &mut self,
         socket: &UdpSocket,
-        course: &Course,
+        lifecycle: &Lifecycle,
         budget: &Budget,
         sent: &Counter,
     ) -> Option<Ending> {
         if let Some(pace) = &mut self.pace {
-            pace.begin(course.started());
+            pace.begin(lifecycle.started());
         }
-        let mut encore = Encore::default();
+        let mut over_budget = OverBudgetPacer::default();
         let mut gone = 0u64;
-        while course.may_send() {
-            let due = self.pace.as_ref().map_or(u64::MAX, |pace| pace.wait(gone, course));
+        while lifecycle.may_send() {
+            let due = self.pace.as_ref().map_or(u64::MAX, |pace| pace.wait(gone, lifecycle));
             if due == 0 {
                 continue;
             }
             let mut count = budget.claim(due.min(self.most));
             if count == 0 {
-                if !encore.is_due(None) {
+                if !over_budget.is_due(None) {
                     continue;
                 }
                 count = 1;
             }
             while count > 0 {
-                if !course.may_send() {
+                if !lifecycle.may_send() {
                     return None;
                 }
                 let now = count.min(self.most);

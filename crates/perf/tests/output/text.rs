@@ -2,29 +2,29 @@ use crate::events::{Case, server_text, tcp, udp};
 use perf::PerfError;
 use perf::event::{Audience, Event, Role};
 use perf::options::{Amount, Direction, TestOptions};
-use perf::output::{Look, RateUnit, Text};
+use perf::output::{RateUnit, Text, TextFormat};
 use units::{Rate, Span};
 
-fn written(case: &Case, look: Look) -> String {
-    let width = look.width;
-    let mut text = Text::new(Vec::new(), look.clone());
+fn written(case: &Case, format: TextFormat) -> String {
+    let width = format.width;
+    let mut text = Text::new(Vec::new(), format.clone());
     case.tell(|event| text.event(event));
     let text = String::from_utf8(text.finish().unwrap()).unwrap();
     for line in text.lines() {
-        assert!(look.colour || line.chars().count() <= width, "too wide: {line:?}");
+        assert!(format.colour || line.chars().count() <= width, "too wide: {line:?}");
         assert_eq!(line, line.trim_end(), "blanks at the end");
     }
     text
 }
 
-fn watched(width: usize) -> Look {
-    Look { width, unicode: true, bars: true, ..Look::plain() }
+fn watched(width: usize) -> TextFormat {
+    TextFormat { width, unicode: true, bars: true, ..TextFormat::plain() }
 }
 
 #[test]
 fn one_tcp_stream() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
-    insta::assert_snapshot!(written(&case, Look::plain()));
+    insta::assert_snapshot!(written(&case, TextFormat::plain()));
 }
 
 #[test]
@@ -36,8 +36,8 @@ fn one_tcp_stream_watched() {
 #[test]
 fn colours_on_a_terminal() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
-    let look = Look { colour: true, ..watched(100) };
-    let text = written(&case, look);
+    let format = TextFormat { colour: true, ..watched(100) };
+    let text = written(&case, format);
     insta::assert_snapshot!(text.replace('\u{1b}', "^"));
 }
 
@@ -56,7 +56,7 @@ fn udp_received_in_forty_columns() {
 #[test]
 fn udp_sent() {
     let case = Case::new(Role::Client, udp(Direction::Forward, 1));
-    insta::assert_snapshot!(written(&case, Look::plain()));
+    insta::assert_snapshot!(written(&case, TextFormat::plain()));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn both_ways() {
 #[test]
 fn both_ways_without_unicode() {
     let case = Case::new(Role::Client, tcp(Direction::Both, 2));
-    insta::assert_snapshot!(written(&case, Look { width: 80, ..Look::plain() }));
+    insta::assert_snapshot!(written(&case, TextFormat { width: 80, ..TextFormat::plain() }));
 }
 
 #[test]
@@ -88,8 +88,8 @@ fn omitted_intervals_are_marked() {
 #[test]
 fn many_streams_are_shown_as_their_sum() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 8));
-    let look = Look { unit: RateUnit::Bytes(2), ..watched(100) };
-    insta::assert_snapshot!(written(&case, look));
+    let format = TextFormat { unit: RateUnit::Bytes(2), ..watched(100) };
+    insta::assert_snapshot!(written(&case, format));
 }
 
 #[test]
@@ -105,19 +105,19 @@ fn everything_with_verbose() {
     let mut case = Case::new(Role::Client, options);
     case.ended.server_output = Some(server_text());
     case.started.peer_version = Some("weir 0.1.0".to_owned());
-    insta::assert_snapshot!(written(&case, Look { verbose: true, ..watched(100) }));
+    insta::assert_snapshot!(written(&case, TextFormat { verbose: true, ..watched(100) }));
 }
 
 #[test]
 fn a_server() {
     let case = Case::new(Role::Server, tcp(Direction::Forward, 1));
-    insta::assert_snapshot!(written(&case, Look::plain()));
+    insta::assert_snapshot!(written(&case, TextFormat::plain()));
 }
 
 #[test]
 fn the_outcome_alone() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
-    let quiet = Look { quiet: true, ..Look::plain() };
+    let quiet = TextFormat { quiet: true, ..TextFormat::plain() };
     insta::assert_snapshot!(written(&case, quiet.clone()));
     // Several streams are shown as their sum, and both directions are shown.
     let mut case = Case::new(Role::Client, tcp(Direction::Both, 2));
@@ -130,7 +130,7 @@ fn the_outcome_alone() {
 
 #[test]
 fn a_failure_is_shown() {
-    let mut text = Text::new(Vec::new(), Look::plain());
+    let mut text = Text::new(Vec::new(), TextFormat::plain());
     let case = Case::new(Role::Server, tcp(Direction::Forward, 1));
     text.event(&Event::Started(&case.started));
     text.event(&Event::Failed(&PerfError::EndedByPeer { peer: "192.0.2.1".to_owned() }));

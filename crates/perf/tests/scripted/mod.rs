@@ -19,7 +19,7 @@ pub(crate) enum Step {
     /// Accepts a stream with its cookie, and reads all its data.
     Stream,
     Error(i32, i32),
-    Raw(Vec<u8>),
+    RawClient(Vec<u8>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +136,7 @@ fn play(
                 control.write_all(&code.to_be_bytes())?;
                 control.write_all(&errno.to_be_bytes())?;
             }
-            Step::Raw(bytes) => control.write_all(bytes)?,
+            Step::RawClient(bytes) => control.write_all(bytes)?,
         }
     }
     match after {

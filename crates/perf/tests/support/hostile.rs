@@ -18,12 +18,17 @@ use units::{Bytes, Span};
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 pub(crate) fn on_loopback() -> ServerOptions {
-    ServerOptions { port: 0, bind: Some(LOCALHOST), limits: patient(), ..ServerOptions::default() }
+    ServerOptions {
+        port: 0,
+        bind: Some(LOCALHOST),
+        limits: long_timeouts(),
+        ..ServerOptions::default()
+    }
 }
 
 /// Longer than any step takes on a busy host: a test that waits for it hangs instead of passing. A
 /// session that just ended counts for a moment, and all clients here have one address.
-pub(crate) fn patient() -> Limits {
+pub(crate) fn long_timeouts() -> Limits {
     Limits {
         sessions_per_address: Limits::default().sessions,
         patience: Duration::from_secs(60),
@@ -33,7 +38,7 @@ pub(crate) fn patient() -> Limits {
 }
 
 /// For clients that send nothing. Other clients must send at once.
-pub(crate) fn quick() -> Limits {
+pub(crate) fn short_timeouts() -> Limits {
     Limits {
         patience: Duration::from_secs(2),
         receive_timeout: Duration::from_secs(2),
@@ -41,25 +46,25 @@ pub(crate) fn quick() -> Limits {
     }
 }
 
-pub(crate) struct House {
+pub(crate) struct TestServer {
     pub(crate) stop: Stop,
     address: SocketAddr,
     failures: Failures,
-    server: JoinHandle<Summary>,
+    thread: JoinHandle<Summary>,
 }
 
-impl House {
+impl TestServer {
     pub(crate) fn open(limits: Limits) -> Self {
         Self::open_with(ServerOptions { limits, ..on_loopback() })
     }
 
     pub(crate) fn open_with(options: ServerOptions) -> Self {
-        let server = Server::bind(&options).unwrap();
-        let (stop, address, failures) = (Stop::default(), server.address(), Failures::default());
-        let (heard, all) = (stop.clone(), failures.clone());
-        let server =
-            std::thread::spawn(move || server.run(&heard, |_| Box::new(all.clone())).unwrap());
-        Self { stop, address, failures, server }
+        let bound = Server::bind(&options).unwrap();
+        let (stop, address, failures) = (Stop::default(), bound.address(), Failures::default());
+        let (stopped, all) = (stop.clone(), failures.clone());
+        let thread =
+            std::thread::spawn(move || bound.run(&stopped, |_| Box::new(all.clone())).unwrap());
+        Self { stop, address, failures, thread }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -68,7 +73,7 @@ impl House {
 
     pub(crate) fn connect(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address).unwrap();
-        socket.set_read_timeout(Some(HANGS)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         socket
     }
 
@@ -78,7 +83,7 @@ impl House {
             port: self.address.port(),
             probes: false,
             idle_probe: Span::ZERO,
-            connect_timeout: HANGS,
+            connect_timeout: TIMEOUT,
             test: TestOptions {
                 protocol,
                 block: Some(Bytes::new(1200)),
@@ -87,6 +92,16 @@ impl House {
             },
             ..ClientOptions::default()
         }
+    }
+
+    /// Clients that send their cookie and nothing else.
+    pub(crate) fn silent_clients(&self, count: usize) -> Vec<RawClient> {
+        let silent = |_| {
+            let mut raw = RawClient::connect(self);
+            raw.send_cookie();
+            raw
+        };
+        (0..count).map(silent).collect()
     }
 
     /// Runs a whole test of a well-behaved client. Sessions that just ended may still hold their
@@ -119,7 +134,7 @@ impl House {
 
     /// For a server that ends by itself.
     pub(crate) fn wait(self) -> Summary {
-        self.server.join().unwrap()
+        self.thread.join().unwrap()
     }
 }
 
@@ -136,37 +151,37 @@ impl Audience for Failures {
 }
 
 /// A client's end of a control connection.
-pub(crate) struct Raw {
+pub(crate) struct RawClient {
     pub(crate) control: TcpStream,
     pub(crate) cookie: Cookie,
     streams: Vec<TcpStream>,
 }
 
-impl Raw {
-    pub(crate) fn connect(house: &House) -> Self {
-        Self { control: house.connect(), cookie: Cookie::random(), streams: Vec::new() }
+impl RawClient {
+    pub(crate) fn connect(server: &TestServer) -> Self {
+        Self { control: server.connect(), cookie: Cookie::random(), streams: Vec::new() }
     }
 
-    pub(crate) fn name(&mut self) {
+    pub(crate) fn send_cookie(&mut self) {
         self.control.write_all(self.cookie.as_bytes()).unwrap();
         self.expect(State::ExchangeParameters);
     }
 
     /// Sends the cookie, and returns the server's first state.
-    pub(crate) fn named(&mut self) -> State {
+    pub(crate) fn first_state(&mut self) -> State {
         self.control.write_all(self.cookie.as_bytes()).unwrap();
         let mut byte = [0];
         self.control.read_exact(&mut byte).unwrap();
         State::from_byte(byte[0]).unwrap()
     }
 
-    pub(crate) fn open_stream(&mut self, house: &House) {
-        let mut socket = house.connect();
+    pub(crate) fn open_stream(&mut self, server: &TestServer) {
+        let mut socket = server.connect();
         socket.write_all(self.cookie.as_bytes()).unwrap();
         self.streams.push(socket);
     }
 
-    pub(crate) fn say(&mut self, state: State) {
+    pub(crate) fn send_state(&mut self, state: State) {
         self.control.write_all(&[state.byte()]).unwrap();
     }
 
@@ -192,35 +207,35 @@ impl Raw {
 
     /// Ends a running test properly.
     pub(crate) fn finish(mut self) {
-        self.say(State::TestEnd);
+        self.send_state(State::TestEnd);
         self.expect(State::ExchangeResults);
         self.send(br#"{"streams":[]}"#);
         self.receive_json();
         self.expect(State::DisplayResults);
-        self.say(State::Done);
-        assert!(rest(&mut self.control).is_empty());
+        self.send_state(State::Done);
+        assert!(read_to_end(&mut self.control).is_empty());
     }
 }
 
 pub(crate) fn client(options: ClientOptions) -> JoinHandle<Result<Ended, PerfError>> {
-    std::thread::spawn(move || perf::client::run(&options, &Stop::default(), &mut Deaf))
+    std::thread::spawn(move || perf::client::run(&options, &Stop::default(), &mut NoAudience))
 }
 
-struct Deaf;
+struct NoAudience;
 
-impl Audience for Deaf {
+impl Audience for NoAudience {
     fn event(&mut self, _: &Event<'_>) {}
 }
 
-pub(crate) fn datagrams(house: &House) -> UdpSocket {
+pub(crate) fn datagrams(server: &TestServer) -> UdpSocket {
     let socket = UdpSocket::bind((LOCALHOST, 0)).unwrap();
-    socket.connect(house.address()).unwrap();
-    socket.set_read_timeout(Some(HANGS)).unwrap();
+    socket.connect(server.address()).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 
 /// All bytes the server still sends, until it closes. A reset closes, too.
-pub(crate) fn rest(socket: &mut TcpStream) -> Vec<u8> {
+pub(crate) fn read_to_end(socket: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let mut bytes = [0; 4096];
     loop {
@@ -236,8 +251,8 @@ pub(crate) fn rest(socket: &mut TcpStream) -> Vec<u8> {
 }
 
 /// iperf3's number, if the server's last message was an error.
-pub(crate) fn server_error(said: &[u8]) -> Option<i32> {
-    let (state, numbers) = said.split_first()?;
+pub(crate) fn server_error(received: &[u8]) -> Option<i32> {
+    let (state, numbers) = received.split_first()?;
     let code = numbers.first_chunk::<4>()?;
     (numbers.len() == 8 && *state == State::ServerError.byte()).then(|| i32::from_be_bytes(*code))
 }
@@ -253,4 +268,4 @@ pub(crate) fn allow_files(count: u64) {
 
 /// iperf3's first datagram, in this host's byte order.
 pub(crate) const HELLO: [u8; 4] = 0x3637_3839_u32.to_ne_bytes();
-const HANGS: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);

@@ -33,8 +33,8 @@ pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeErr
     let _ = child.kill();
     let _ = child.wait();
 
-    let said = [child.stdout.take().map(what_is_there), child.stderr.take().map(what_is_there)];
-    for text in said.into_iter().flatten() {
+    let outputs = [child.stdout.take().map(what_is_there), child.stderr.take().map(what_is_there)];
+    for text in outputs.into_iter().flatten() {
         let text = text.map_err(failed)?;
         if let Some(line) = text.lines().find(|line| !line.trim().is_empty()) {
             return Ok(line.trim().to_owned());

@@ -52,12 +52,12 @@ impl Sampler {
     /// Returns once the thread is prepared and has taken its first sample.
     pub fn start(self) -> Result<RunningSampler, SamplerError> {
         let (stop, stopped) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("weir-sampler".to_owned())
-            .spawn(move || self.run(&stopped, &tell))
+            .spawn(move || self.run(&stopped, &sender))
             .map_err(SamplerError::Thread)?;
-        match told.recv() {
+        match receiver.recv() {
             Ok(Ok(())) => Ok(RunningSampler { stop: Some(stop), thread: Some(thread) }),
             Ok(Err(source)) => Err(SamplerError::Prepare(source)),
             Err(mpsc::RecvError) => Err(SamplerError::Died),
@@ -67,13 +67,13 @@ impl Sampler {
     fn run(
         mut self,
         stopped: &Receiver<()>,
-        tell: &Sender<Result<(), Box<dyn Error + Send + Sync>>>,
+        sender: &Sender<Result<(), Box<dyn Error + Send + Sync>>>,
     ) -> Recording {
         if let Some(prepare) = self.at_start.take()
             && let Err(error) = prepare()
         {
             // The receiver is gone only if start() panicked.
-            let _ = tell.send(Err(error));
+            let _ = sender.send(Err(error));
             return Recording::default();
         }
         let mut store = Store::new(self.points_max);
@@ -82,7 +82,7 @@ impl Sampler {
         let mut number = 0u64;
         let mut last = recording.started;
         self.sample(&mut store, number, recording.started, &mut failures);
-        let _ = tell.send(Ok(()));
+        let _ = sender.send(Ok(()));
         recording.samples = 1;
         loop {
             let stride = store.stride();
@@ -218,10 +218,10 @@ mod tests {
 
     #[test]
     fn samples_are_recorded_with_failures_and_cost() {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let running =
-            Sampler::every(Span::from_millis(1)).probe(Counting(0, tell)).start().unwrap();
-        while told.recv().unwrap() < 10 {}
+            Sampler::every(Span::from_millis(1)).probe(Counting(0, sender)).start().unwrap();
+        while receiver.recv().unwrap() < 10 {}
         let recording = running.stop().unwrap();
         let points = &recording.find("count", "x").unwrap().points;
         assert!(recording.samples >= 10);
@@ -234,9 +234,9 @@ mod tests {
 
     #[test]
     fn a_sampler_with_a_long_interval_stops_at_once() {
-        let (tell, _told) = mpsc::channel();
+        let (sender, _receiver) = mpsc::channel();
         let running =
-            Sampler::every(Span::from_secs(100_000)).probe(Counting(0, tell)).start().unwrap();
+            Sampler::every(Span::from_secs(100_000)).probe(Counting(0, sender)).start().unwrap();
         assert_eq!(running.stop().unwrap().samples, 1);
     }
 
@@ -250,13 +250,13 @@ mod tests {
 
     #[test]
     fn long_recordings_are_thinned() {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let running = Sampler::every(Span::from_millis(1))
             .keep_at_most(4)
-            .probe(Counting(0, tell))
+            .probe(Counting(0, sender))
             .start()
             .unwrap();
-        while told.recv().unwrap() < 8 {}
+        while receiver.recv().unwrap() < 8 {}
         let recording = running.stop().unwrap();
         assert!(recording.find("count", "x").unwrap().points.len() <= 4);
         assert!(recording.interval >= Span::from_millis(2));

@@ -249,8 +249,8 @@ impl TcpSocket {
                 Nla::Other(other) => {
                     let mut bytes = vec![0; other.value_len()];
                     other.emit_value(&mut bytes);
-                    let told = CongestionInfo::parse(other.kind(), &bytes);
-                    socket.congestion = told.or(socket.congestion);
+                    let info = CongestionInfo::parse(other.kind(), &bytes);
+                    socket.congestion = info.or(socket.congestion);
                 }
                 _ => {}
             }

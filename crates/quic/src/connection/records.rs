@@ -14,7 +14,7 @@ pub(super) enum RecordKey {
 }
 
 impl Connection {
-    pub(super) fn tell(&mut self, record: Record) {
+    pub(super) fn queue_record(&mut self, record: Record) {
         let key = match record {
             Record::Stream(stream, _) => RecordKey::Stream(stream),
             Record::Connection(_) => RecordKey::Connection,
@@ -25,7 +25,7 @@ impl Connection {
 
     pub(super) fn raise(&mut self) {
         if let Some(limit) = self.granted.raise(self.window) {
-            self.tell(Record::Connection(limit));
+            self.queue_record(Record::Connection(limit));
         }
     }
 

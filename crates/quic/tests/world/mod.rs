@@ -7,7 +7,7 @@ pub mod packet;
 mod path;
 
 pub use application::{Application, Transfer};
-pub use path::{Datagram, Path, Way};
+pub use path::{Datagram, PathConfig, PathDirection};
 
 use quic::plain::Plain;
 use quic::{Congestion, Connection, Endpoint, Event, Key, Lost, Settings, Statistics};
@@ -26,7 +26,7 @@ pub struct World {
     plain: Plain,
     pub hosts: [Host; 2],
     /// The client's packets use the first way, the server's the second.
-    pub ways: [Way; 2],
+    pub ways: [PathDirection; 2],
     changes: VecDeque<(Time, Change)>,
     /// Transfers by initiator, in the order in which their streams open.
     transfers: [Vec<Transfer>; 2],
@@ -66,15 +66,15 @@ pub struct Windows {
 pub enum Change {
     /// The client's new address. Packets in flight to the former one are lost.
     Address(SocketAddr),
-    Path(Box<Path>),
+    PathConfig(Box<PathConfig>),
 }
 
 impl World {
-    pub fn new(seed: u64, settings: Settings, path: &Path) -> Self {
+    pub fn new(seed: u64, settings: Settings, path: &PathConfig) -> Self {
         Self::of(seed, [settings.clone(), settings], path)
     }
 
-    pub fn of(seed: u64, [client, server]: [Settings; 2], path: &Path) -> Self {
+    pub fn of(seed: u64, [client, server]: [Settings; 2], path: &PathConfig) -> Self {
         let mut plain = Plain::new(seed);
         let start = Instant::now();
         let [client, server] =
@@ -93,8 +93,8 @@ impl World {
             plain,
             hosts,
             ways: [
-                Way::new(&path.up, path.mtu, seed),
-                Way::new(&path.down, path.mtu, link::mix(seed)),
+                PathDirection::new(&path.up, path.mtu, seed),
+                PathDirection::new(&path.down, path.mtu, link::mix(seed)),
             ],
             changes: VecDeque::new(),
             transfers: [Vec::new(), Vec::new()],
@@ -228,7 +228,7 @@ impl World {
 
     fn next(&self) -> Option<Time> {
         let changes = self.changes.front().map(|(at, _)| *at);
-        let ways = self.ways.iter().filter_map(Way::next);
+        let ways = self.ways.iter().filter_map(PathDirection::next);
         let hosts = self.hosts.iter().flat_map(|host| [host.look_at, self.wakes(host)]);
         changes.into_iter().chain(ways).chain(hosts.flatten()).min()
     }
@@ -257,7 +257,7 @@ impl World {
     fn change(&mut self, change: Change) {
         match change {
             Change::Address(address) => self.hosts[CLIENT].address = address,
-            Change::Path(path) => {
+            Change::PathConfig(path) => {
                 self.ways[0].reconfigure(self.now, &path.up, path.mtu);
                 self.ways[1].reconfigure(self.now, &path.down, path.mtu);
             }

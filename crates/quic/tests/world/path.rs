@@ -8,7 +8,7 @@ use units::{Bytes, Time};
 
 /// The links of both directions, and the MTU, which both ends know.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Path {
+pub struct PathConfig {
     /// From client to server.
     pub up: LinkConfig,
     pub down: LinkConfig,
@@ -26,13 +26,13 @@ pub struct Datagram {
 
 /// One direction, with the counts of an observer at its beginning and its end.
 #[derive(Debug)]
-pub struct Way {
+pub struct PathDirection {
     link: Link<Datagram>,
     mtu: usize,
     /// A hash over all datagrams that entered, with their times.
     pub hash: u64,
-    pub sent: Seen,
-    pub arrived: Seen,
+    pub sent: TrafficCount,
+    pub arrived: TrafficCount,
     /// Datagrams too large for the path.
     pub too_large: u64,
     /// Times and payloads of datagrams that entered, if the test enables the log.
@@ -40,14 +40,14 @@ pub struct Way {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct TrafficCount {
     pub datagrams: u64,
     pub bytes: u64,
     /// Bytes of datagrams that carry more than acknowledgements and credit.
     pub bulk: u64,
 }
 
-impl Path {
+impl PathConfig {
     /// A path that is the same in both directions.
     pub fn new(rate: &str, round_trip: &str, queue: &str) -> Self {
         let round_trip: units::Span = round_trip.parse().unwrap();
@@ -76,15 +76,15 @@ impl Path {
     }
 }
 
-impl Way {
+impl PathDirection {
     pub fn new(config: &LinkConfig, mtu: usize, seed: u64) -> Self {
         let config = LinkConfig { seed: link::mix(config.seed ^ seed), ..config.clone() };
         Self {
             link: Link::new(&config, Time::ZERO).unwrap(),
             mtu,
             hash: 0,
-            sent: Seen::default(),
-            arrived: Seen::default(),
+            sent: TrafficCount::default(),
+            arrived: TrafficCount::default(),
             too_large: 0,
             log: None,
         }
@@ -138,7 +138,7 @@ impl Way {
     }
 }
 
-impl Seen {
+impl TrafficCount {
     fn add(&mut self, datagram: &Datagram) {
         let bytes = datagram.payload.len() as u64;
         self.datagrams += 1;

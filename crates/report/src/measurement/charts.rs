@@ -3,7 +3,7 @@
 use perf::event::{Datagrams, StreamInterval};
 use perf::observe;
 use perf::options::Protocol;
-use perf::output::outcome::{Progress, ways};
+use perf::output::outcome::{Progress, directions};
 
 use super::Measurement;
 use super::words::{GIGABIT, mbit};
@@ -66,13 +66,13 @@ fn of_streams(
     let (there, back): (Vec<Line>, Vec<Line>) =
         streams.into_iter().partition(|line| sends(measurement, &line.name));
     let both = !there.is_empty() && !back.is_empty();
-    for (way, lines) in [(" from here", there), (" to here", back)] {
-        let way = if both { way } else { "" };
+    for (direction, lines) in [(" from here", there), (" to here", back)] {
+        let direction = if both { direction } else { "" };
         match (lines.as_slice(), together) {
             ([], _) => {}
             ([_], _) => {}
-            (many, Together::Sum) => chart.lines.push(sum(many, way)),
-            (many, Together::Spread) if !few => chart.lines.extend(spread(many, way)),
+            (many, Together::Sum) => chart.lines.push(sum(many, direction)),
+            (many, Together::Spread) if !few => chart.lines.extend(spread(many, direction)),
             (_, Together::Spread) => {}
         }
         let single = lines.len() == 1;
@@ -80,7 +80,7 @@ fn of_streams(
             name: if single && !both {
                 "the stream".to_owned()
             } else {
-                format!("stream {}{way}", line.name)
+                format!("stream {}{direction}", line.name)
             },
             ..line
         });
@@ -96,18 +96,18 @@ fn sends(measurement: &Measurement, id: &str) -> bool {
     streams.iter().any(|stream| stream.sends && stream.id.to_string() == id)
 }
 
-fn sum(lines: &[Line], way: &str) -> Line {
-    across(lines, format!("all {}{way}", lines.len()), |here| here.iter().sum())
+fn sum(lines: &[Line], direction: &str) -> Line {
+    across(lines, format!("all {}{direction}", lines.len()), |here| here.iter().sum())
 }
 
-fn spread(lines: &[Line], way: &str) -> [Line; 3] {
+fn spread(lines: &[Line], direction: &str) -> [Line; 3] {
     let most = |here: &[f64]| here.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let least = |here: &[f64]| here.iter().copied().fold(f64::INFINITY, f64::min);
     let mean = |here: &[f64]| here.iter().sum::<f64>() / here.len() as f64;
     [
-        across(lines, format!("most of {}{way}", lines.len()), most),
-        across(lines, format!("mean{way}"), mean),
-        across(lines, format!("least{way}"), least),
+        across(lines, format!("most of {}{direction}", lines.len()), most),
+        across(lines, format!("mean{direction}"), mean),
+        across(lines, format!("least{direction}"), least),
     ]
 }
 
@@ -187,9 +187,10 @@ fn cores(seen: &observe::Series) -> Vec<Series> {
 /// Used if nothing was sampled between the intervals.
 fn throughput_by_interval(measurement: &Measurement) -> Option<Series> {
     let of = |sends: bool, streams: &[StreamInterval]| {
-        let way =
-            ways(measurement.started.role, streams).into_iter().find(|way| way.sends == sends);
-        way.map(|way| Progress::of(&way.streams).bytes)
+        let direction = directions(measurement.started.role, streams)
+            .into_iter()
+            .find(|direction| direction.sends == sends);
+        direction.map(|direction| Progress::of(&direction.streams).bytes)
     };
     let lines =
         [("from here", true), ("to here", false)].into_iter().filter_map(|(name, sends)| {
@@ -210,9 +211,9 @@ fn datagrams_by_interval(measurement: &Measurement) -> Vec<Series> {
             .intervals
             .iter()
             .map(|interval| {
-                let ways = ways(measurement.started.role, &interval.streams);
-                let way = ways.iter().find(|way| !way.sends)?;
-                Progress::of(&way.streams).datagrams.as_ref().map(value)
+                let directions = directions(measurement.started.role, &interval.streams);
+                let direction = directions.iter().find(|direction| !direction.sends)?;
+                Progress::of(&direction.streams).datagrams.as_ref().map(value)
             })
             .collect()
     };
@@ -246,8 +247,8 @@ fn by_interval(measurement: &Measurement, title: &str, lines: Vec<Line>) -> Opti
 }
 
 fn line(name: &str, unit: &str, values: Vec<Option<f64>>) -> Option<Line> {
-    let told = values.iter().any(Option::is_some);
-    told.then(|| Line { name: name.to_owned(), unit: unit.to_owned(), values })
+    let has_values = values.iter().any(Option::is_some);
+    has_values.then(|| Line { name: name.to_owned(), unit: unit.to_owned(), values })
 }
 
 fn chart(title: &str, seen: &observe::Series) -> Series {

@@ -3,7 +3,7 @@
 use perf::event::{CpuUse, End, Latency, LatencySource, StreamTotal};
 use perf::options::{Direction, Protocol};
 use perf::output::limits as limited;
-use perf::output::outcome::{Outcome, Way, ways};
+use perf::output::outcome::{DirectionStreams, Outcome, directions};
 use units::Bytes;
 
 use super::Measurement;
@@ -25,17 +25,17 @@ pub(crate) fn outcome(measurement: &Measurement) -> Table {
         Protocol::Tcp => &["retransmits", "sent again", "largest cwnd", "mean rtt"],
         Protocol::Udp => &["datagrams", "lost", "out of order", "duplicates", "jitter"],
     }));
-    for way in ways(measurement.started.role, &measurement.ended.streams) {
-        if way.streams.len() > 1 {
-            for stream in &way.streams {
-                table.rows.push(row(measurement, &stream.id.to_string(), &way, &[stream]));
+    for direction in directions(measurement.started.role, &measurement.ended.streams) {
+        if direction.streams.len() > 1 {
+            for stream in &direction.streams {
+                table.rows.push(row(measurement, &stream.id.to_string(), &direction, &[stream]));
             }
         }
-        let all = match way.streams.as_slice() {
+        let all = match direction.streams.as_slice() {
             [one] => one.id.to_string(),
             _ => "all".to_owned(),
         };
-        table.rows.push(row(measurement, &all, &way, &way.streams));
+        table.rows.push(row(measurement, &all, &direction, &direction.streams));
     }
     table
 }
@@ -53,9 +53,9 @@ pub(crate) fn limits(measurement: &Measurement) -> Table {
     for stream in &measurement.ended.streams {
         let path = stream.path.as_ref();
         if let Some(limits) = path.and_then(|path| limited::of(path, stream.sent.elapsed)) {
-            let way = if stream.sends { "from here" } else { "to here" };
+            let direction = if stream.sends { "from here" } else { "to here" };
             table.rows.push(vec![
-                format!("{} {way}", stream.id),
+                format!("{} {direction}", stream.id),
                 share(limits.congestion),
                 share(limits.receive_window),
                 share(limits.send_buffer),
@@ -132,12 +132,12 @@ fn cores(end: &str, cpu: &CpuUse) -> Vec<Vec<String>> {
 fn row(
     measurement: &Measurement,
     name: &str,
-    way: &Way<'_, StreamTotal>,
+    direction: &DirectionStreams<'_, StreamTotal>,
     streams: &[&StreamTotal],
 ) -> Vec<String> {
     let options = &measurement.started.options;
     let outcome = Outcome::of(streams);
-    let direction = match (options.direction, way.sends) {
+    let direction = match (options.direction, direction.sends) {
         (Direction::Both, true) => " from here",
         (Direction::Both, false) => " to here",
         _ => "",

@@ -3,7 +3,7 @@
 use perf::event::{Latency, Role, Started, StreamTotal};
 use perf::options::{Direction, Protocol};
 use perf::output::limits;
-use perf::output::outcome::{Outcome, Way, ways};
+use perf::output::outcome::{DirectionStreams, Outcome, directions};
 use units::{Bytes, Span};
 
 use super::Measurement;
@@ -15,12 +15,12 @@ pub(crate) fn title(started: &Started) -> String {
         Protocol::Tcp => "TCP",
         Protocol::Udp => "UDP",
     };
-    let way = match (started.options.direction, started.role) {
-        (Direction::Both, _) => "both ways with",
+    let direction = match (started.options.direction, started.role) {
+        (Direction::Both, _) => "both directions with",
         (Direction::Forward, Role::Client) | (Direction::Reverse, Role::Server) => "to",
         _ => "from",
     };
-    let title = format!("{protocol} {way} {}", peer(started));
+    let title = format!("{protocol} {direction} {}", peer(started));
     match &started.options.title {
         Some(named) => format!("{named}: {title}"),
         None => title,
@@ -31,11 +31,11 @@ pub(crate) fn title(started: &Started) -> String {
 pub(crate) fn answer(measurement: &Measurement) -> Vec<String> {
     let Measurement { started, ended, .. } = measurement;
     let mut sentences = Vec::new();
-    for way in ways(started.role, &ended.streams) {
-        let outcome = Outcome::of(&way.streams);
-        sentences.push(arrived(measurement, &way, &outcome));
+    for direction in directions(started.role, &ended.streams) {
+        let outcome = Outcome::of(&direction.streams);
+        sentences.push(arrived(measurement, &direction, &outcome));
         if let Some(limited_by) = &outcome.limited_by {
-            let whose = if way.sends { "this end" } else { "the far end" };
+            let whose = if direction.sends { "this end" } else { "the far end" };
             sentences.push(format!(
                 "While it sent, {whose} was limited by: {}.",
                 limits::words(limited_by).replace(" %", "\u{a0}%")
@@ -94,11 +94,15 @@ fn peer(started: &Started) -> String {
     }
 }
 
-fn arrived(measurement: &Measurement, way: &Way<'_, StreamTotal>, outcome: &Outcome) -> String {
+fn arrived(
+    measurement: &Measurement,
+    direction: &DirectionStreams<'_, StreamTotal>,
+    outcome: &Outcome,
+) -> String {
     let Measurement { started, ended, .. } = measurement;
     let far = peer(started);
     let (sender, receiver) =
-        if way.sends { ("here", far.as_str()) } else { (far.as_str(), "here") };
+        if direction.sends { ("here", far.as_str()) } else { (far.as_str(), "here") };
     let received = rate(outcome.received.bytes, outcome.received.elapsed);
     let time = number::duration(ended.duration.secs_f64());
     let place = if receiver == "here" { receiver.to_owned() } else { format!("at {receiver}") };
@@ -112,7 +116,7 @@ fn arrived(measurement: &Measurement, way: &Way<'_, StreamTotal>, outcome: &Outc
     match started.options.protocol {
         Protocol::Tcp => {
             let algorithm =
-                if way.sends { &ended.local_congestion } else { &ended.remote_congestion };
+                if direction.sends { &ended.local_congestion } else { &ended.remote_congestion };
             if let Some(name) = algorithm {
                 sentence += &format!(", sent by {name}");
             }

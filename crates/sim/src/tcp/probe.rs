@@ -9,11 +9,11 @@ pub(crate) struct Probe {
     /// The time of the next probe.
     pub(crate) at: Option<Time>,
     /// The probe in flight.
-    flying: Option<Flying>,
+    in_flight: Option<ProbeInFlight>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Flying {
+struct ProbeInFlight {
     /// TLP.end_seq.
     end: u64,
     /// The probe retransmitted old data.
@@ -32,7 +32,7 @@ impl Probe {
         config: &TcpConfig,
     ) {
         self.at = None;
-        if self.flying.is_some() || !config.tail_loss_probe {
+        if self.in_flight.is_some() || !config.tail_loss_probe {
             return;
         }
         let wait = match rtt.smoothed() {
@@ -45,7 +45,7 @@ impl Probe {
 
     pub(crate) fn sent(&mut self, end: u64, repeats: bool) {
         self.at = None;
-        self.flying = Some(Flying { end, repeats });
+        self.in_flight = Some(ProbeInFlight { end, repeats });
     }
 
     pub(crate) fn cancel(&mut self) {
@@ -54,14 +54,15 @@ impl Probe {
 
     /// 7.4.2: whether the ACK shows that the probe repaired a loss.
     pub(crate) fn repaired(&mut self, acknowledged: u64, needless: bool, news: bool) -> bool {
-        let Some(flying) = self.flying.filter(|flying| acknowledged >= flying.end) else {
+        let Some(in_flight) = self.in_flight.filter(|in_flight| acknowledged >= in_flight.end)
+        else {
             return false;
         };
-        let over = !flying.repeats || needless || acknowledged > flying.end || !news;
+        let over = !in_flight.repeats || needless || acknowledged > in_flight.end || !news;
         if over {
-            self.flying = None;
+            self.in_flight = None;
         }
-        flying.repeats && !needless && acknowledged > flying.end
+        in_flight.repeats && !needless && acknowledged > in_flight.end
     }
 }
 

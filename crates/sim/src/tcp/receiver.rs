@@ -29,13 +29,13 @@ pub(crate) struct Receiver {
     echo: Time,
     window: Window,
     quick_acks: u32,
-    gathered: Gathered,
+    merged: MergedAcks,
     /// The last arrival of data in order.
     arrived_at: Time,
     /// The time at which a delayed ACK must leave.
     due: Time,
     /// The time of the SYN in flight, and the number of tries.
-    knocked: Option<(Time, u32)>,
+    syn_sent: Option<(Time, u32)>,
     mark: Mark,
     last: Option<u64>,
     answers: Answers,
@@ -61,7 +61,7 @@ struct Mark {
 
 /// ACKs of data out of order that wait to be merged into one (`__tcp_ack_snd_check`).
 #[derive(Debug, Clone, Copy)]
-struct Gathered {
+struct MergedAcks {
     /// The sequence number of these ACKs, and how many left at once.
     next: u64,
     sent: u32,
@@ -85,10 +85,10 @@ impl Receiver {
             echo: Time::ZERO,
             window,
             quick_acks: config.quick_acks,
-            gathered: Gathered { next: 0, sent: 0, waiting: 0, due: Time::NEVER },
+            merged: MergedAcks { next: 0, sent: 0, waiting: 0, due: Time::NEVER },
             arrived_at: Time::NEVER,
             due: Time::NEVER,
-            knocked: None,
+            syn_sent: None,
             mark: Mark::default(),
             last: None,
             answers: Answers::default(),
@@ -103,7 +103,7 @@ impl Receiver {
 
     pub(crate) fn open(&mut self, now: Time, out: &mut Vec<Packet>) {
         match self.config.opening {
-            Opening::ByReceiver => self.knock(now, 0, out),
+            Opening::ByReceiver => self.send_syn(now, 0, out),
             Opening::Established => self.answers.agreed = self.config.caqm.receiver,
             Opening::BySender => {}
         }
@@ -121,7 +121,7 @@ impl Receiver {
                 out.push(Packet { flags, ..answer });
             }
             Kind::SynAck => {
-                if let Some((since, _)) = self.knocked.take() {
+                if let Some((since, _)) = self.syn_sent.take() {
                     self.window.handshake(now, Some(now.since(since)));
                     self.due = Time::NEVER;
                 }
@@ -135,15 +135,15 @@ impl Receiver {
 
     #[inline]
     pub(crate) fn timer(&self) -> Time {
-        self.due.min(self.gathered.due)
+        self.due.min(self.merged.due)
     }
 
     pub(crate) fn on_timer(&mut self, now: Time, out: &mut Vec<Packet>) {
         if self.timer() > now {
             return;
         }
-        if let Some((_, tries)) = self.knocked {
-            self.knock(now, tries + 1, out);
+        if let Some((_, tries)) = self.syn_sent {
+            self.send_syn(now, tries + 1, out);
             return;
         }
         self.acknowledge(out);
@@ -181,7 +181,7 @@ impl Receiver {
 
     fn on_data(&mut self, now: Time, packet: &Packet, out: &mut Vec<Packet>) {
         let (start, end) = (packet.sequence, packet.sequence + u64::from(packet.length));
-        if self.knocked.take().is_some() {
+        if self.syn_sent.take().is_some() {
             self.due = Time::NEVER;
         }
         if end > self.edge() {
@@ -248,18 +248,18 @@ impl Receiver {
         }
         let rtt = self.window.rtt().filter(|_| self.config.delayed_ack.is_some());
         let Some(rtt) = rtt else { return self.acknowledge(out) };
-        let gathered = &mut self.gathered;
-        if gathered.next != self.next {
-            (gathered.next, gathered.sent) = (self.next, 0);
+        let merged = &mut self.merged;
+        if merged.next != self.next {
+            (merged.next, merged.sent) = (self.next, 0);
         }
-        let told = gathered.sent >= DUPLICATES;
-        if !told || gathered.waiting >= GATHERED {
-            gathered.sent += u32::from(!told);
+        let reported = merged.sent >= DUPLICATES;
+        if !reported || merged.waiting >= MOST_MERGED {
+            merged.sent += u32::from(!reported);
             return self.acknowledge(out);
         }
-        gathered.waiting += 1;
-        if gathered.due == Time::NEVER {
-            gathered.due = now + (rtt / 20).min(GATHERS_FOR) + GATHER_SLACK;
+        merged.waiting += 1;
+        if merged.due == Time::NEVER {
+            merged.due = now + (rtt / 20).min(GATHERS_FOR) + GATHER_SLACK;
         }
     }
 
@@ -343,7 +343,7 @@ impl Receiver {
 
     fn note_recent(&mut self, start: u64, out: &mut Vec<Packet>) {
         let Some((first, end)) = self.beyond.containing(start) else { return };
-        if self.gathered.waiting > 0 {
+        if self.merged.waiting > 0 {
             // Ranges that no ACK has reported yet must not be crowded out (`tcp_sack_new_ofo_skb`).
             let known = self.recent.iter().position(|recent| (first..end).contains(recent));
             let crowded = match known {
@@ -370,14 +370,14 @@ impl Receiver {
             packet.sacks.push(self.next, start, end);
         }
         if !self.beyond.is_empty() {
-            let mut told = [u64::MAX; RECENT];
+            let mut reported = [u64::MAX; RECENT];
             for (index, recent) in self.recent.into_iter().enumerate() {
                 if let Some((start, end)) =
                     self.beyond.containing(recent).filter(|_| recent != u64::MAX)
-                    && !told.contains(&start)
+                    && !reported.contains(&start)
                 {
                     packet.sacks.push(self.next, start, end);
-                    told[index] = start;
+                    reported[index] = start;
                 }
             }
         }
@@ -389,18 +389,18 @@ impl Receiver {
         {
             packet.bear(self.config.caqm.tag(sums.answer()));
             let (more, fewer) = sums.owed();
-            let unit = u64::from(self.config.caqm.settings.ack_unit);
+            let unit = u64::from(self.config.caqm.settings.ack_hint_unit);
             self.answers.due = more.max(fewer).count() >= unit;
         }
         self.acknowledged = self.next;
         self.promised = self.next + u64::from(packet.length);
         self.due = Time::NEVER;
-        (self.gathered.waiting, self.gathered.due) = (0, Time::NEVER);
+        (self.merged.waiting, self.merged.due) = (0, Time::NEVER);
         out.push(packet);
     }
 
-    fn knock(&mut self, now: Time, tries: u32, out: &mut Vec<Packet>) {
-        self.knocked = Some((now, tries));
+    fn send_syn(&mut self, now: Time, tries: u32, out: &mut Vec<Packet>) {
+        self.syn_sent = Some((now, tries));
         let wait = self.config.rto_initial * (1u64 << tries.min(32));
         self.due = now + wait.min(self.config.rto_max);
         let mut packet = Packet { kind: Kind::Syn, ..self.packet(0, now) };
@@ -445,7 +445,7 @@ const RECENT: usize = 4;
 /// TCP_FASTRETRANS_THRESH: a sender without RACK must receive this many.
 const DUPLICATES: u32 = 3;
 /// `tcp_comp_sack_nr`, `tcp_comp_sack_delay_ns`, `tcp_comp_sack_slack_ns`.
-const GATHERED: u32 = 44;
+const MOST_MERGED: u32 = 44;
 const GATHERS_FOR: Span = Span::from_millis(1);
 const GATHER_SLACK: Span = Span::from_micros(100);
 /// The most that GRO merges.

@@ -81,13 +81,13 @@ impl Recovery {
     }
 
     /// `flying`: segments retransmitted earlier and still in flight.
-    fn begin(&mut self, state: State, point: u64, una: u64, flying: u32) {
+    fn begin(&mut self, state: State, point: u64, una: u64, in_flight: u32) {
         self.state = state;
         self.point = point;
-        if flying == 0 {
+        if in_flight == 0 {
             self.repeated_at = None;
         }
-        self.undo = Some(Undo { from: una, repeated: flying > 0, unproven: flying });
+        self.undo = Some(Undo { from: una, repeated: in_flight > 0, unproven: in_flight });
     }
 
     /// Whether repairs wait until new data is sent.
@@ -235,16 +235,16 @@ impl Sender {
         if packet.sacks.len() == 0 {
             return false;
         }
-        let mut told = [(u64::MAX, u64::MAX); Sacks::ROOM];
-        for (place, block) in told.iter_mut().zip(packet.sacks.blocks(packet.sequence)) {
+        let mut reported = [(u64::MAX, u64::MAX); Sacks::ROOM];
+        for (place, block) in reported.iter_mut().zip(packet.sacks.blocks(packet.sequence)) {
             *place = block;
         }
-        let (first, next) = (told[0], told[1]);
+        let (first, next) = (reported[0], reported[1]);
         let inside = next.0 <= first.0 && first.1 <= next.1;
         let needless = (first.0 < packet.sequence || inside).then_some(first);
         // By sequence (`tcp_sacktag_write_queue`): the newest block comes first. Reports about
         // older data in a lost ACK would look like reordering.
-        let blocks = &mut told[usize::from(needless.is_some())..packet.sacks.len()];
+        let blocks = &mut reported[usize::from(needless.is_some())..packet.sacks.len()];
         blocks.sort_unstable();
         for (start, end) in blocks.iter() {
             self.board.sack(now, *start, *end, change);
@@ -297,13 +297,13 @@ impl Sender {
 
     /// The bytes newly lost, and whether retransmissions are among them.
     fn detect(&mut self, now: Time) -> (u64, bool) {
-        let flying = self.board.repeated();
+        let in_flight = self.board.repeated();
         let (repairing, mss) = (self.recovery.is_repairing(), self.mss());
         let (lost, look_again) = self.rack.detect(now, &mut self.board, &self.rtt, repairing, mss);
         self.reordering_at = look_again.map(|wait| self.ticks().after(now, wait));
         self.delivery.lost += lost;
         self.unreported += lost;
-        (lost, self.board.repeated() < flying)
+        (lost, self.board.repeated() < in_flight)
     }
 
     fn on_lost(&mut self, now: Time, lost: u64, flight: u64, lost_again: bool) {
@@ -322,8 +322,8 @@ impl Sender {
     }
 
     fn begin(&mut self, state: State) {
-        let flying = self.board.repeated().div_ceil(self.mss()) as u32;
-        self.recovery.begin(state, self.board.nxt(), self.board.una(), flying);
+        let in_flight = self.board.repeated().div_ceil(self.mss()) as u32;
+        self.recovery.begin(state, self.board.nxt(), self.board.una(), in_flight);
     }
 
     fn reduce(&mut self, now: Time, state: State, lost: u64, flight: u64) {

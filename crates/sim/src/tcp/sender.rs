@@ -125,7 +125,7 @@ impl Sender {
     /// Opens the connection, if this end initiates it.
     pub(crate) fn open(&mut self, now: Time, out: &mut Vec<Packet>) {
         match self.config.opening {
-            Opening::BySender => self.knock(now, now, 0, Kind::Syn, out),
+            Opening::BySender => self.send_syn(now, now, 0, Kind::Syn, out),
             Opening::ByReceiver => {}
             Opening::Established => {
                 self.offered(0, super::receiver::initial_window(&self.config));
@@ -200,7 +200,7 @@ impl Sender {
             (Kind::Syn, Phase::Listening) => {
                 self.offered(0, packet.length);
                 self.asks = self.offers() && packet.flags.has(Flags::SPEAKS);
-                self.knock(now, now, 0, Kind::SynAck, out);
+                self.send_syn(now, now, 0, Kind::SynAck, out);
             }
             (Kind::Ack, Phase::Opening { .. }) => {
                 self.offered(0, packet.length);
@@ -227,7 +227,7 @@ impl Sender {
                     Opening::ByReceiver => Kind::SynAck,
                     _ => Kind::Syn,
                 };
-                self.knock(now, since, tries + 1, kind, out);
+                self.send_syn(now, since, tries + 1, kind, out);
             }
             return;
         }
@@ -346,7 +346,7 @@ impl Sender {
     }
 
     /// Sends the SYN, or the answer to one.
-    fn knock(&mut self, now: Time, since: Time, tries: u32, kind: Kind, out: &mut Vec<Packet>) {
+    fn send_syn(&mut self, now: Time, since: Time, tries: u32, kind: Kind, out: &mut Vec<Packet>) {
         self.phase = Phase::Opening { since, tries };
         let wait = self.config.rto_initial * (1u64 << tries.min(32));
         self.timeout_at = now + wait.min(self.config.rto_max);
@@ -383,10 +383,11 @@ impl Sender {
 
     fn take_answer(&mut self, now: Time, packet: &Packet) {
         let limited = self.window_limited();
-        if let Some(told) = self.config.caqm.read(packet.tag).filter(|told| !told.is_request())
+        if let Some(reported) =
+            self.config.caqm.read(packet.tag).filter(|reported| !reported.is_request())
             && let Some(algorithm) = &mut self.algorithm
         {
-            algorithm.answer(told, limited, now);
+            algorithm.answer(reported, limited, now);
         }
     }
 

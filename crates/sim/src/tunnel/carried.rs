@@ -1,4 +1,4 @@
-use crate::connection::Connection as Leg;
+use crate::connection::Connection as TunnelLeg;
 use crate::packet::Packet;
 use bytes::Bytes;
 use quic::{Connection, PathWindow, Readable, Reassembly, StreamError, StreamId, send_window};
@@ -66,7 +66,7 @@ impl Carried {
     /// whether that was anything.
     pub(crate) fn feed(
         &mut self,
-        near: &mut Leg,
+        near: &mut TunnelLeg,
         connection: &mut Connection,
         windows: &mut Windows,
         out: &mut Vec<Packet>,
@@ -110,7 +110,7 @@ impl Carried {
         &mut self,
         stream: StreamId,
         (now, instant): (Time, Instant),
-        far: &mut Leg,
+        far: &mut TunnelLeg,
         connection: &mut Connection,
         windows: &mut Windows,
         out: &mut Vec<Packet>,
@@ -144,7 +144,7 @@ impl Carried {
     pub(crate) fn hand_on(
         &mut self,
         now: Time,
-        far: &mut Leg,
+        far: &mut TunnelLeg,
         connection: &mut Connection,
         out: &mut Vec<Packet>,
     ) -> bool {

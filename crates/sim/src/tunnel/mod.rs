@@ -30,7 +30,7 @@ pub(crate) struct Tunnel {
     pub(crate) ways: (u32, u32),
     /// The flow number of its packets.
     pub(crate) number: u32,
-    pub(crate) flows: Vec<Passenger>,
+    pub(crate) flows: Vec<TunnelFlow>,
     /// Flows that have begun but have no stream, by their indices in `flows`.
     waiting: VecDeque<usize>,
     /// The indices of flows with a stream, in the order of the streams' numbers.
@@ -45,7 +45,7 @@ pub(crate) struct Tunnel {
 
 /// A flow that the tunnel carries.
 #[derive(Debug)]
-pub(crate) struct Passenger {
+pub(crate) struct TunnelFlow {
     pub(crate) flow: usize,
     /// The connection from the server to the receiving application.
     pub(crate) far: usize,
@@ -108,7 +108,7 @@ impl Tunnel {
         ];
         // The client connects.
         ends[CLIENT].armed = spec.start;
-        let passenger = |(flow, far)| Passenger { flow, far, carried: Carried::default() };
+        let tunnel_flow = |(flow, far)| TunnelFlow { flow, far, carried: Carried::default() };
         Self {
             spec,
             plain,
@@ -116,7 +116,7 @@ impl Tunnel {
             ways,
             number,
             left: flows.len(),
-            flows: flows.into_iter().map(passenger).collect(),
+            flows: flows.into_iter().map(tunnel_flow).collect(),
             waiting: VecDeque::new(),
             opened: Vec::new(),
             lost: None,
@@ -178,17 +178,17 @@ impl Tunnel {
     /// The client's figures; after the connection's end, the last ones.
     pub(crate) fn measured(&mut self) -> Measured {
         if let Some(connection) = self.ends[CLIENT].connection() {
-            let told = connection.statistics();
+            let reported = connection.statistics();
             self.last = Measured {
                 count: TunnelCount {
-                    packets: told.packets_sent,
-                    sent: Bytes::new(told.sent_bytes),
-                    packets_lost: told.packets_lost,
-                    packets_late: told.packets_late,
-                    lost: Bytes::new(told.bytes_lost),
+                    packets: reported.packets_sent,
+                    sent: Bytes::new(reported.sent_bytes),
+                    packets_lost: reported.packets_lost,
+                    packets_late: reported.packets_late,
+                    lost: Bytes::new(reported.bytes_lost),
                 },
-                rtt: Some(Span::from(told.rtt)),
-                reading: told.reading,
+                rtt: Some(Span::from(reported.rtt)),
+                reading: reported.reading,
             };
         }
         self.last

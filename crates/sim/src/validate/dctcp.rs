@@ -1,4 +1,4 @@
-use super::path::{Path, Window, plain_hosts};
+use super::path::{PathConfig, Window, plain_hosts};
 use super::{Case, Effort, Layer, Measured};
 use cc::Algorithm;
 use units::{Rate, Span};
@@ -43,7 +43,7 @@ impl Queue {
 }
 
 fn queue(effort: Effort) -> Option<Queue> {
-    let mut path = Path::new(Rate::from_mbit(1000), Span::from_millis(1));
+    let mut path = PathConfig::new(Rate::from_mbit(1000), Span::from_millis(1));
     path.queue = "red:limit=2000p,min=40p,step,ecn".parse().ok()?;
     path.hosts = plain_hosts();
     path.sample_every = Span::from_micros(50);

@@ -1,4 +1,4 @@
-use super::path::{Path, Window, droptail, plain_hosts};
+use super::path::{PathConfig, Window, droptail, plain_hosts};
 use super::{Case, Effort, Layer, Measured};
 use cc::Algorithm;
 use units::{Bytes, Rate, Span};
@@ -110,7 +110,8 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// The median of the path's content and its queue, in BDP.
 fn in_flight(flows: usize, effort: Effort) -> Option<f64> {
-    let mut path = Path { flows, ..Path::new(Rate::from_mbit(100), Span::from_millis(40)) };
+    let mut path =
+        PathConfig { flows, ..PathConfig::new(Rate::from_mbit(100), Span::from_millis(40)) };
     path.queue = droptail(Bytes::new(8 * path.bdp().count()));
     let run = path.run(Algorithm::Bbr, Window::of(effort, 5, 20, 60), effort.seed)?;
     let mut queued = run.queue();
@@ -135,10 +136,10 @@ fn lossy(
     effort: Effort,
     window: f64,
 ) -> Option<Measured> {
-    let mut path = Path {
+    let mut path = PathConfig {
         queue: droptail(Bytes::new(1 << 28)),
         hosts: plain_hosts(),
-        ..Path::new(Rate::from_mbit(10_000), Span::from_millis(rtt_ms))
+        ..PathConfig::new(Rate::from_mbit(10_000), Span::from_millis(rtt_ms))
     };
     let p = match losses {
         Losses::Every(every) => {

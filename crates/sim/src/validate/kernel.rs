@@ -1,4 +1,4 @@
-use super::path::{Path, Window, droptail};
+use super::path::{PathConfig, Window, droptail};
 use super::{Case, Effort, Layer, Measured};
 use cc::Algorithm;
 use units::{Bytes, Rate, Span};
@@ -77,9 +77,9 @@ impl Cell {
     }
 }
 
-fn link_of(rate_mbit: u64, rtt_ms: u64, buffer: Buffer) -> Path {
+fn link_of(rate_mbit: u64, rtt_ms: u64, buffer: Buffer) -> PathConfig {
     let rtt = Span::from_millis(rtt_ms);
-    let mut path = Path::new(Rate::from_mbit(rate_mbit), rtt);
+    let mut path = PathConfig::new(Rate::from_mbit(rate_mbit), rtt);
     path.queue = droptail(match buffer {
         Buffer::Deep => path.bdp().max(Bytes::kib(256)),
         Buffer::Shallow => Bytes::new(path.bdp().count() / 5),

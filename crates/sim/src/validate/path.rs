@@ -7,7 +7,7 @@ use units::{Bytes, Rate, Share, Span, Time};
 
 /// One pair of hosts and one bottleneck between them.
 #[derive(Debug, Clone)]
-pub(super) struct Path {
+pub(super) struct PathConfig {
     pub(super) rate: Rate,
     pub(super) rtt: Span,
     /// The queue of the bottleneck; the way back has the same.
@@ -31,7 +31,7 @@ pub(super) struct Window {
     pub(super) until: Span,
 }
 
-impl Path {
+impl PathConfig {
     pub(super) fn new(rate: Rate, rtt: Span) -> Self {
         Self {
             rate,

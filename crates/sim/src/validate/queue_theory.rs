@@ -1,4 +1,4 @@
-use super::path::{EFFICIENCY, Path, Window, droptail, plain_hosts};
+use super::path::{EFFICIENCY, PathConfig, Window, droptail, plain_hosts};
 use super::{Case, Effort, Layer, Measured};
 use crate::{FlowSpec, ReceiveWindow, Spacing, TcpConfig, World, WorldConfig};
 use cc::Algorithm;
@@ -58,9 +58,9 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn wait(load: f64, effort: Effort) -> Option<Measured> {
-    let path = Path {
+    let path = PathConfig {
         queue: droptail(Bytes::new(1 << 30)),
-        ..Path::new(Rate::from_mbit(1000), Span::ZERO)
+        ..PathConfig::new(Rate::from_mbit(1000), Span::ZERO)
     };
     let shape = path.shape();
     let rate = Rate::from_bits_per_second((load * 1e9) as u64);
@@ -80,11 +80,11 @@ fn wait(load: f64, effort: Effort) -> Option<Measured> {
 
 fn conservation(effort: Effort) -> Option<Measured> {
     let rate = Rate::from_mbit(100);
-    let path = Path {
+    let path = PathConfig {
         queue: droptail(Bytes::new(30_000)),
         loss: [0.01, 0.01],
         flows: 16,
-        ..Path::new(rate, Span::from_millis(20))
+        ..PathConfig::new(rate, Span::from_millis(20))
     };
     let run = path.run(Algorithm::Cubic, Window::of(effort, 0, 3, 20), effort.seed)?;
     let balance = run.outcome.packets;
@@ -95,7 +95,7 @@ fn conservation(effort: Effort) -> Option<Measured> {
 
 /// The share of the link, and the mean queue in BDP.
 fn fixed_window(bdps: f64, effort: Effort) -> Option<(f64, f64)> {
-    let mut path = Path::new(Rate::from_mbit(100), Span::from_millis(40));
+    let mut path = PathConfig::new(Rate::from_mbit(100), Span::from_millis(40));
     let frames = (path.bdp().count() as f64 * bdps / FRAME as f64).round() as u64;
     path.queue = droptail(Bytes::new(1 << 24));
     path.hosts = TcpConfig {

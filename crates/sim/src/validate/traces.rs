@@ -1,4 +1,4 @@
-use super::path::{Path, Window};
+use super::path::{PathConfig, Window};
 use super::{Case, Effort, Layer, Measured};
 use cc::Algorithm;
 use link::{CoDelConfig, QueueConfig};
@@ -34,7 +34,7 @@ struct Figures {
 }
 
 fn cubic(effort: Effort) -> Option<Figures> {
-    let mut path = Path::new(Rate::from_mbit(50), Span::from_millis(50));
+    let mut path = PathConfig::new(Rate::from_mbit(50), Span::from_millis(50));
     path.queue = QueueConfig::CoDel(CoDelConfig::default());
     path.hosts.quick_acks = 0;
     path.sample_every = Span::from_micros(100);

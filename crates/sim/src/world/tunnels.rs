@@ -2,14 +2,14 @@
 //! ends.
 
 use super::World;
-use crate::connection::{Connection, Leg};
-use crate::event::{Event, Occasion};
+use crate::connection::{Connection, TunnelLeg};
+use crate::event::{Event, EventKind};
 use crate::outcome::TunnelOutcome;
 use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
 use crate::routes::Routes;
 use crate::source::Source;
 use crate::tcp::{Identity, Receiver, Sender};
-use crate::topology::Joint;
+use crate::topology::LinkSpec;
 use crate::tunnel::{Arrival, CLIENT, SERVER, Tunnel};
 use crate::{Demand, FlowSpec, Node, SimError, Topology, Traffic, WorldConfig};
 use bytes::BytesMut;
@@ -44,16 +44,16 @@ pub(super) fn application(nodes: u32, tunnel: usize, side: usize) -> Node {
 
 /// The tunnels of a new world.
 #[derive(Debug)]
-pub(super) struct Laid {
+pub(super) struct NewTunnels {
     pub(super) tunnels: Vec<Tunnel>,
     pub(super) arriving: Vec<u32>,
     pub(super) epoch: Instant,
 }
 
-impl Laid {
+impl NewTunnels {
     /// `ways` holds the paths of the flows, and receives those of the connections from servers.
     pub(super) fn new(
-        (nodes, joints): (u32, &[Joint]),
+        (nodes, link_specs): (u32, &[LinkSpec]),
         flows: &[FlowSpec],
         config: &WorldConfig,
         routes: &mut Routes,
@@ -67,14 +67,14 @@ impl Laid {
             let application = application(nodes, tunnel, SERVER);
             arriving[flow] = ways.len() as u32;
             carried[tunnel].push((flow, ways.len()));
-            let there = routes.way(joints, spec.to, application, 0)?;
-            ways.push((there, routes.way(joints, application, spec.to, 0)?));
+            let there = routes.way(link_specs, spec.to, application, 0)?;
+            ways.push((there, routes.way(link_specs, application, spec.to, 0)?));
         }
         let mut tunnels = Vec::new();
         for (index, (spec, carried)) in config.tunnels.iter().zip(carried).enumerate() {
             let seed = link::mix(config.seed ^ link::mix(index as u64 + 1).rotate_left(43));
-            let there = routes.way(joints, spec.from, spec.to, seed)?;
-            let back = routes.way(joints, spec.to, spec.from, !seed)?;
+            let there = routes.way(link_specs, spec.from, spec.to, seed)?;
+            let back = routes.way(link_specs, spec.to, spec.from, !seed)?;
             let number = (ways.len() + index) as u32;
             let begin = (epoch, seed);
             tunnels.push(Tunnel::new(spec.clone(), begin, (there, back), number, carried));
@@ -86,7 +86,7 @@ impl Laid {
 /// Whether any link duplicates packets.
 pub(super) fn duplicates(topology: &Topology) -> bool {
     let later = topology.changes().iter().map(|change| &change.config);
-    let configs = topology.joints().iter().map(|joint| &joint.config).chain(later);
+    let configs = topology.link_specs().iter().map(|link_spec| &link_spec.config).chain(later);
     configs.into_iter().any(|config| !config.duplicate.is_zero())
 }
 
@@ -129,7 +129,7 @@ impl World {
         let receiver = if is_far { receiver } else { receiver.with_reader() };
         let source = Source::of_demand(demand, config.mss, seed);
         let mut leg = Connection::new(sender, receiver, source);
-        leg.leg = Some(Leg { tunnel: tunnel as u32, place: place as u32, is_far });
+        leg.leg = Some(TunnelLeg { tunnel: tunnel as u32, place: place as u32, is_far });
         Box::new(leg)
     }
 
@@ -141,7 +141,7 @@ impl World {
     }
 
     /// Acts on progress of a connection within a host.
-    pub(super) fn leg_moved(&mut self, leg: Leg) {
+    pub(super) fn leg_moved(&mut self, leg: TunnelLeg) {
         let (index, place) = (leg.tunnel as usize, leg.place as usize);
         if !leg.is_far {
             if self.feed(index, place) {
@@ -152,12 +152,12 @@ impl World {
         if self.hand_on(index, place) {
             self.settle_end(index, SERVER);
         }
-        let passenger = &self.tunnels[index].flows[place];
-        let flow = passenger.flow;
-        if !passenger.carried.is_handed_on() {
+        let tunnel_flow = &self.tunnels[index].flows[place];
+        let flow = tunnel_flow.flow;
+        if !tunnel_flow.carried.is_handed_on() {
             return;
         }
-        let Some(far) = &self.connections[passenger.far] else { return };
+        let Some(far) = &self.connections[tunnel_flow.far] else { return };
         if far.receiver.received() == far.sender.written() {
             self.records[flow].completed.get_or_insert(self.now);
         }
@@ -291,7 +291,7 @@ impl World {
         if at < end.armed {
             let at = at.max(self.now);
             end.armed = at;
-            self.wheel.push(at, Event::new(Occasion::Tunnel, 2 * index + side));
+            self.wheel.push(at, Event::new(EventKind::Tunnel, 2 * index + side));
         }
     }
 
@@ -365,14 +365,14 @@ impl World {
     /// The client reads the application's data, as far as the stream takes it.
     fn feed(&mut self, index: usize, place: usize) -> bool {
         let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
-        let passenger = &mut flows[place];
-        let flow = passenger.flow;
+        let tunnel_flow = &mut flows[place];
+        let flow = tunnel_flow.flow;
         let (Some(near), Some((connection, windows))) =
             (&mut self.connections[flow], ends[CLIENT].parts())
         else {
             return false;
         };
-        let moved = passenger.carried.feed(near, connection, windows, &mut self.out);
+        let moved = tunnel_flow.carried.feed(near, connection, windows, &mut self.out);
         if moved {
             let instant = self.instant();
             self.tunnels[index].ends[CLIENT].touch(instant);
@@ -384,13 +384,13 @@ impl World {
     fn take(&mut self, index: usize, place: usize, stream: StreamId) {
         let (now, instant) = (self.now, self.instant());
         let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
-        let passenger = &mut flows[place];
-        let far = passenger.far;
+        let tunnel_flow = &mut flows[place];
+        let far = tunnel_flow.far;
         if let (Some(leg), Some((connection, windows))) =
             (&mut self.connections[far], ends[SERVER].parts())
         {
             let out = &mut self.out;
-            passenger.carried.take(stream, (now, instant), leg, connection, windows, out);
+            tunnel_flow.carried.take(stream, (now, instant), leg, connection, windows, out);
         }
         self.leave(far);
     }
@@ -398,13 +398,13 @@ impl World {
     fn hand_on(&mut self, index: usize, place: usize) -> bool {
         let (now, instant) = (self.now, self.instant());
         let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
-        let passenger = &mut flows[place];
-        let far = passenger.far;
+        let tunnel_flow = &mut flows[place];
+        let far = tunnel_flow.far;
         let (Some(leg), Some((connection, _))) = (&mut self.connections[far], ends[SERVER].parts())
         else {
             return false;
         };
-        let moved = passenger.carried.hand_on(now, leg, connection, &mut self.out);
+        let moved = tunnel_flow.carried.hand_on(now, leg, connection, &mut self.out);
         if moved {
             self.tunnels[index].ends[SERVER].touch(instant);
             self.leave(far);
@@ -463,16 +463,16 @@ impl World {
 
     pub(super) fn tunnel_outcomes(&mut self) -> Vec<TunnelOutcome> {
         let outcome = |tunnel: &mut Tunnel| {
-            let told = tunnel.measured();
+            let reported = tunnel.measured();
             TunnelOutcome {
                 from: tunnel.spec.from,
                 to: tunnel.spec.to,
-                flows: tunnel.flows.iter().map(|passenger| passenger.flow).collect(),
+                flows: tunnel.flows.iter().map(|tunnel_flow| tunnel_flow.flow).collect(),
                 lost: tunnel.lost.clone(),
-                total: told.count,
-                measured: told.count - tunnel.before,
-                min_rtt: Some(told.reading.min_rtt).filter(|rtt| *rtt > Span::ZERO),
-                smoothed_rtt: told.rtt,
+                total: reported.count,
+                measured: reported.count - tunnel.before,
+                min_rtt: Some(reported.reading.min_rtt).filter(|rtt| *rtt > Span::ZERO),
+                smoothed_rtt: reported.rtt,
             }
         };
         self.tunnels.iter_mut().map(outcome).collect()

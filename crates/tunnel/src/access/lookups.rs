@@ -106,9 +106,9 @@ mod tests {
 
     /// Answers only for the name `there`, and counts the queries.
     #[derive(Debug, Default)]
-    struct Silent(AtomicUsize);
+    struct SilentResolver(AtomicUsize);
 
-    impl Resolve for Silent {
+    impl Resolve for SilentResolver {
         fn resolve<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
             self.0.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_identity_out_of_permits_waits_while_another_is_served() {
-        let silent = Arc::<Silent>::default();
+        let silent = Arc::<SilentResolver>::default();
         let lookups = Lookups::new(Arc::clone(&silent) as _, 4, 6);
         let soon = Instant::now() + Duration::from_millis(50);
         let mut kinds = Vec::new();
@@ -145,7 +145,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_identity_never_takes_all_permits() {
-        let lookups = Lookups::new(Arc::<Silent>::default(), 1000, 3);
+        let lookups = Lookups::new(Arc::<SilentResolver>::default(), 1000, 3);
         let long = Instant::now() + Duration::from_secs(60);
         let bounded = lookups.of(&"greedy", long);
         let mut held = Vec::new();

@@ -14,7 +14,7 @@ proptest! {
         own in rules(), others in rules(), target in target(), answers in answers(),
     ) {
         let access = two(&own, &others);
-        let resolver = Fickle::new(&answers);
+        let resolver = ChangingResolver::new(&answers);
         let verdict = now(access.admit(&peer("a"), &target, &resolver));
         let asked = resolver.asked();
         prop_assert!(asked <= 1);
@@ -38,7 +38,7 @@ proptest! {
     fn a_peer_has_no_rights_of_others(
         others in rules(), target in target(), answers in answers(),
     ) {
-        let resolver = Fickle::new(&answers);
+        let resolver = ChangingResolver::new(&answers);
         let none = two(&[], &others);
         prop_assert!(now(none.admit(&peer("a"), &target, &resolver)).is_err());
         prop_assert!(now(none.admit(&peer("c"), &target, &resolver)).is_err());
@@ -54,7 +54,7 @@ proptest! {
         let named = ["tcp:example.org:*", "tcp:*.example.org:*"].map(|rule| rule.parse().unwrap());
         for rules in [&wide[..], &named] {
             let access = two(rules, &[]);
-            if let Ok(admitted) = now(access.admit(&peer("a"), &target, &Fickle::new(&answers))) {
+            if let Ok(admitted) = now(access.admit(&peer("a"), &target, &ChangingResolver::new(&answers))) {
                 let special = |address: &SocketAddr| special::special(address.ip()).is_some();
                 prop_assert!(!admitted.addresses().iter().any(special));
             }
@@ -73,7 +73,7 @@ proptest! {
 fn a_name_is_dialled_at_the_checked_address() {
     let public = IpAddr::from([203, 0, 113, 7]);
     let answers = [vec![public], vec![IpAddr::from(Ipv4Addr::LOCALHOST)]];
-    let resolver = Fickle::new(&answers);
+    let resolver = ChangingResolver::new(&answers);
     let access = two(&["tcp:example.org:80".parse().unwrap()], &[]);
     let target = "tcp:example.org:80".parse().unwrap();
     let first = now(access.admit(&peer("a"), &target, &resolver)).unwrap();
@@ -112,12 +112,12 @@ fn allows(rule: &Rule, target: &Target, address: IpAddr) -> bool {
 
 /// Answers differently each time.
 #[derive(Debug)]
-struct Fickle {
+struct ChangingResolver {
     answers: Vec<Vec<IpAddr>>,
     asked: Mutex<usize>,
 }
 
-impl Fickle {
+impl ChangingResolver {
     fn new(answers: &[Vec<IpAddr>]) -> Self {
         Self { answers: answers.to_vec(), asked: Mutex::new(0) }
     }
@@ -127,7 +127,7 @@ impl Fickle {
     }
 }
 
-impl Resolve for Fickle {
+impl Resolve for ChangingResolver {
     fn resolve<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
         let mut asked = self.asked.lock().unwrap();
         let answer = self.answers[*asked % self.answers.len()].clone();

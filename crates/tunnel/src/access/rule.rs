@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_wrong_rule_is_explained() {
-        for (text, told) in [
+        for (text, reported) in [
             ("10.0.0.1:22", "tcp:HOST:PORTS"),
             ("tcp:10.0.0.1", "names no ports"),
             ("tcp:10.0.0.1:0", "names no ports"),
@@ -377,7 +377,7 @@ mod tests {
             ("unix:/", "absolute"),
         ] {
             let error = text.parse::<Rule>().unwrap_err().to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(reported), "{text}: {error}");
         }
     }
 

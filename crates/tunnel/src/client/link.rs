@@ -1,8 +1,8 @@
 //! Keeps connections up: reconnects lost ones, and moves to the next server if one is gone.
 
-use super::{Remote, World, reverse};
+use super::{Remote, Shared, reverse};
+use crate::revocation;
 use crate::session::{CLIENTS, Session};
-use crate::tenure;
 use crate::transport::quic::QuicConnection;
 use crate::transport::{Connection, Lost, Shards, Transport};
 use std::net::{IpAddr, SocketAddr};
@@ -13,16 +13,16 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-type Standing = Arc<Session<QuicConnection>>;
+type ActiveSession = Arc<Session<QuicConnection>>;
 
 /// A slot for one connection, which is established most of the time.
 #[derive(Debug)]
 pub(super) struct Link {
     shard: Handle,
     /// Chooses the shard at the server: neighbouring slots use different shards.
-    place: u8,
+    slot: u8,
     /// The server's index, and the connection.
-    current: watch::Sender<Option<(usize, Standing)>>,
+    current: watch::Sender<Option<(usize, ActiveSession)>>,
 }
 
 #[derive(Debug)]
@@ -39,8 +39,8 @@ impl Links {
         let first: u8 = rand::random();
         let link = |index| {
             let shard = shards.handle(index).clone();
-            let place = first.wrapping_add(index as u8);
-            Arc::new(Link { shard, place, current: watch::Sender::new(None) })
+            let slot = first.wrapping_add(index as u8);
+            Arc::new(Link { shard, slot, current: watch::Sender::new(None) })
         };
         let all = (0..count).map(link).collect();
         Self { all, next: AtomicUsize::new(0), made: watch::Sender::new(0) }
@@ -60,15 +60,15 @@ impl Links {
     }
 
     /// Picks the next established connection, in turn.
-    pub(super) fn pick(&self) -> Option<(Handle, Standing)> {
+    pub(super) fn pick(&self) -> Option<(Handle, ActiveSession)> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
-        let places = (0..self.all.len()).map(|step| &self.all[(start + step) % self.all.len()]);
-        let mut standing = places.filter_map(|link| Some((link.shard.clone(), link.current()?.1)));
-        standing.next()
+        let links = (0..self.all.len()).map(|step| &self.all[(start + step) % self.all.len()]);
+        let mut active = links.filter_map(|link| Some((link.shard.clone(), link.current()?.1)));
+        active.next()
     }
 
     /// Picks a connection, waiting up to `patience` for one.
-    pub(super) async fn pick_within(&self, patience: Duration) -> Option<(Handle, Standing)> {
+    pub(super) async fn pick_within(&self, patience: Duration) -> Option<(Handle, ActiveSession)> {
         if let Some(picked) = self.pick() {
             return Some(picked);
         }
@@ -90,19 +90,19 @@ impl Link {
         &self.shard
     }
 
-    pub(super) fn current(&self) -> Option<(usize, Standing)> {
+    pub(super) fn current(&self) -> Option<(usize, ActiveSession)> {
         let current = self.current.borrow();
         current.as_ref().filter(|(_, session)| !session.connection.is_closed()).cloned()
     }
 
     /// Runs for ever. It tries servers in their order. While a later one serves, it retries the
     /// first one periodically for new tunnels. Existing tunnels stay on their connection.
-    pub(super) async fn keep(self: Arc<Self>, world: Arc<World>) {
+    pub(super) async fn maintain(self: Arc<Self>, shared: Arc<Shared>) {
         let mut pause = FIRST_PAUSE;
-        while !world.draining.is_cancelled() {
-            if let Some((index, session)) = self.first_of(&world, world.servers.len()).await {
+        while !shared.draining.is_cancelled() {
+            if let Some((index, session)) = self.first_of(&shared, shared.servers.len()).await {
                 let began = Instant::now();
-                self.stand(&world, index, session).await;
+                self.hold(&shared, index, session).await;
                 // In TLS 1.3 a client learns only after its handshake that the server refuses its
                 // key.
                 if began.elapsed() >= SETTLED {
@@ -118,22 +118,22 @@ impl Link {
         }
     }
 
-    async fn stand(&self, world: &Arc<World>, mut index: usize, mut session: Standing) {
+    async fn hold(&self, shared: &Arc<Shared>, mut index: usize, mut session: ActiveSession) {
         loop {
-            let address = &world.servers[index].address;
+            let address = &shared.servers[index].address;
             tracing::info!(server = %address, "connected");
             tokio::spawn(Arc::clone(&session).deliver_datagrams());
-            tokio::spawn(Arc::clone(&session).end_if_silent(world.tuning.keepalive));
+            tokio::spawn(Arc::clone(&session).end_if_silent(shared.tuning.keepalive));
             let (connection, trust) =
-                (session.connection.clone(), world.servers[index].trust.subscribe());
-            tokio::spawn(tenure::of_server(connection, address.to_string(), trust));
-            tokio::spawn(reverse::arrivals(Arc::clone(world), Arc::clone(&session)));
+                (session.connection.clone(), shared.servers[index].trust.subscribe());
+            tokio::spawn(revocation::watch_server(connection, address.to_string(), trust));
+            tokio::spawn(reverse::accept_streams(Arc::clone(shared), Arc::clone(&session)));
             self.current.send_replace(Some((index, Arc::clone(&session))));
-            world.links.made.send_modify(|made| *made += 1);
+            shared.links.made.send_modify(|made| *made += 1);
             let better = async {
                 loop {
                     tokio::time::sleep(RETURN).await;
-                    if let Some(found) = self.first_of(world, index).await {
+                    if let Some(found) = self.first_of(shared, index).await {
                         return found;
                     }
                 }
@@ -141,7 +141,7 @@ impl Link {
             tokio::select! {
                 why = session.connection.closed() => {
                     tracing::warn!(server = %address, %why, "connection lost");
-                    world.counters.lost(&why);
+                    shared.counters.lost(&why);
                     self.current.send_replace(None);
                     return;
                 }
@@ -151,15 +151,15 @@ impl Link {
     }
 
     /// Connects to the first reachable server among the first `count`.
-    async fn first_of(&self, world: &Arc<World>, count: usize) -> Option<(usize, Standing)> {
-        for (index, remote) in world.servers.iter().enumerate().take(count) {
-            match connect(world, remote, self.place).await {
+    async fn first_of(&self, shared: &Arc<Shared>, count: usize) -> Option<(usize, ActiveSession)> {
+        for (index, remote) in shared.servers.iter().enumerate().take(count) {
+            match connect(shared, remote, self.slot).await {
                 Ok(session) => {
-                    world.counters.connections_made.one();
+                    shared.counters.connections_made.increment();
                     return Some((index, session));
                 }
                 Err(error) => {
-                    world.counters.connections_failed.one();
+                    shared.counters.connections_failed.increment();
                     tracing::warn!(server = %remote.address, %error, "no connection");
                 }
             }
@@ -168,12 +168,13 @@ impl Link {
     }
 }
 
-async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Standing, Lost> {
+async fn connect(shared: &Shared, remote: &Arc<Remote>, slot: u8) -> Result<ActiveSession, Lost> {
     let host = remote.address.host();
     let addresses = match host.parse::<IpAddr>() {
         Ok(address) => vec![address],
         Err(_) => {
-            let found = tokio::time::timeout(world.tuning.handshake, world.resolver.resolve(host));
+            let found =
+                tokio::time::timeout(shared.tuning.handshake, shared.resolver.resolve(host));
             let found =
                 found.await.map_err(|_| Lost::Failed(format!("{host}: lookup timed out")))?;
             found.map_err(|error| Lost::Failed(format!("{host} cannot be looked up: {error}")))?
@@ -185,9 +186,9 @@ async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Stand
     let port = remote.address.port();
     let addresses = addresses.into_iter().take(MOST_ADDRESSES);
     let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
-    let connection = first_to_answer(remote, addresses, place, world.tuning.handshake).await?;
+    let connection = first_to_answer(remote, addresses, slot, shared.tuning.handshake).await?;
     let owner = Arc::from(remote.address.to_string());
-    Ok(Session::new(connection, CLIENTS, &world.budget, &owner, &world.counters))
+    Ok(Session::new(connection, CLIENTS, &shared.budget, &owner, &shared.counters))
 }
 
 /// Tries the next address once the previous one has failed or stayed silent for a moment (RFC 8305,
@@ -197,7 +198,7 @@ async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Stand
 async fn first_to_answer(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
-    place: u8,
+    slot: u8,
     patience: Duration,
 ) -> Result<QuicConnection, Lost> {
     let count = addresses.len();
@@ -212,7 +213,7 @@ async fn first_to_answer(
             let remote = Arc::clone(remote);
             tries.spawn(async move {
                 let name = remote.trust.borrow().server_name().to_owned();
-                remote.quic.connect(address, &name, place).await
+                remote.quic.connect(address, &name, slot).await
             });
         }
         tokio::select! {

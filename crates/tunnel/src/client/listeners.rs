@@ -1,63 +1,68 @@
 //! A running client's listeners, and how a reload changes them.
 
-use super::door::{self, Opened};
-use super::{ClientError, ListenAt, Listener, Reverse, World, reverse};
+use super::listener::{self, OpenListener};
+use super::{ClientError, ListenAt, Listener, Reverse, Shared, reverse};
 use crate::target::Target;
 use crate::transport::Shards;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio_util::sync::CancellationToken;
 
-/// The target of a listener's guests. A reload may change it for new guests.
-pub(super) type Leads = Arc<RwLock<Target>>;
+/// The target of a listener's connections. A reload may change it for new connections.
+pub(super) type SharedTarget = Arc<RwLock<Target>>;
 
 #[derive(Debug, Default)]
-pub(super) struct Listeners(Mutex<Vec<Standing>>);
+pub(super) struct Listeners(Mutex<Vec<ActiveListener>>);
 
 #[derive(Debug)]
-struct Standing {
+struct ActiveListener {
     /// The requested address, and its index among requests for the same address (with port 0).
-    asked: (ListenAt, usize),
-    opened: Opened,
+    requested: (ListenAt, usize),
+    opened: OpenListener,
 }
 
 /// Listeners at the server, by the number that the server knows. Numbers are never reused.
 #[derive(Debug, Default)]
-pub(super) struct Reverses(RwLock<Vec<Option<Asked>>>);
+pub(super) struct Reverses(RwLock<Vec<Option<RequestedListener>>>);
 
 #[derive(Debug)]
-struct Asked {
+struct RequestedListener {
     reverse: Reverse,
-    over: CancellationToken,
+    cancel: CancellationToken,
 }
 
 impl Listeners {
     /// Replaces all listeners with `wanted`. If one cannot be opened, nothing changes. A listener
-    /// that stays keeps its guests; new guests go to its new target.
+    /// that stays keeps its connections; new connections go to its new target.
     pub(super) async fn replace(
         &self,
         wanted: Vec<Listener>,
-        world: &Arc<World>,
+        shared: &Arc<Shared>,
         shards: &Arc<Shards>,
     ) -> Result<(), ClientError> {
-        let mut made: Vec<Standing> = Vec::new();
-        let asked: Vec<(ListenAt, usize)> = numbered(&wanted);
-        for (index, (asked, Listener { listen, target })) in asked.iter().zip(&wanted).enumerate() {
+        let mut made: Vec<ActiveListener> = Vec::new();
+        let requested: Vec<(ListenAt, usize)> = numbered(&wanted);
+        for (index, (requested, Listener { listen, target })) in
+            requested.iter().zip(&wanted).enumerate()
+        {
             if matches!(listen, ListenAt::Udp(_)) != target.is_datagrams() {
                 return Err(ClientError::Mixed(listen.clone(), target.clone()));
             }
-            if !self.lock().iter().any(|one| one.asked == *asked) {
-                let opened = door::open(world, shards, index, listen.clone(), target.clone());
-                made.push(Standing { asked: asked.clone(), opened: opened.await? });
+            if !self.lock().iter().any(|one| one.requested == *requested) {
+                let opened = listener::open(shared, shards, index, listen.clone(), target.clone());
+                made.push(ActiveListener { requested: requested.clone(), opened: opened.await? });
             }
         }
-        let place = |one: &Standing| asked.iter().position(|asked| one.asked == *asked);
+        let place = |one: &ActiveListener| {
+            requested.iter().position(|requested| one.requested == *requested)
+        };
         let mut all = self.lock();
         all.retain(|one| place(one).is_some());
         all.append(&mut made);
         // Sort into the requested order, in which they are also reported.
         all.sort_by_key(place);
-        for (standing, Listener { target, .. }) in all.iter().zip(&wanted) {
-            *standing.opened.leads.write().unwrap_or_else(PoisonError::into_inner) = target.clone();
+        for (active, Listener { target, .. }) in all.iter().zip(&wanted) {
+            *active.opened.current_target.write().unwrap_or_else(PoisonError::into_inner) =
+                target.clone();
         }
         Ok(())
     }
@@ -66,47 +71,48 @@ impl Listeners {
         self.lock().iter().map(|one| one.opened.bound.clone()).collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Standing>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<ActiveListener>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reverses {
     /// Replaces the listeners at the server, and requests new ones from it.
-    pub(super) fn replace(&self, wanted: &[Reverse], world: &Arc<World>, shards: &Shards) {
+    pub(super) fn replace(&self, wanted: &[Reverse], shared: &Arc<Shared>, shards: &Shards) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for one in all.iter_mut() {
-            let Some(asked) = one else { continue };
-            match wanted.iter().find(|reverse| reverse.listen == asked.reverse.listen) {
-                Some(reverse) => asked.reverse.target = reverse.target.clone(),
+            let Some(requested) = one else { continue };
+            match wanted.iter().find(|reverse| reverse.listen == requested.reverse.listen) {
+                Some(reverse) => requested.reverse.target = reverse.target.clone(),
                 None => *one = None,
             }
         }
         for reverse in wanted {
-            let stands = |asked: &&Asked| asked.reverse.listen == reverse.listen;
-            if all.iter().flatten().any(|asked| stands(&asked)) {
+            let is_same =
+                |requested: &&RequestedListener| requested.reverse.listen == reverse.listen;
+            if all.iter().flatten().any(|requested| is_same(&requested)) {
                 continue;
             }
             let Ok(number) = u32::try_from(all.len()) else { return };
-            let over = CancellationToken::new();
-            let keep = reverse::keep(Arc::clone(world), number, reverse.listen.clone());
-            let (ended, ending) = (world.ended.clone(), over.clone());
+            let cancel = CancellationToken::new();
+            let run = reverse::keep_registered(Arc::clone(shared), number, reverse.listen.clone());
+            let (ended, ending) = (shared.ended.clone(), cancel.clone());
             shards.next().spawn(async move {
                 tokio::select! {
-                    () = keep => {}
+                    () = run => {}
                     () = ended.cancelled() => {}
                     () = ending.cancelled() => {}
                 }
             });
-            all.push(Some(Asked { reverse: reverse.clone(), over }));
+            all.push(Some(RequestedListener { reverse: reverse.clone(), cancel }));
         }
     }
 
     /// The target of the listener with this number. Only this end chooses it.
     pub(super) fn target(&self, number: u32) -> Option<Target> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let asked = all.get(usize::try_from(number).ok()?)?.as_ref()?;
-        Some(asked.reverse.target.clone())
+        let requested = all.get(usize::try_from(number).ok()?)?.as_ref()?;
+        Some(requested.reverse.target.clone())
     }
 }
 
@@ -119,8 +125,8 @@ fn numbered(wanted: &[Listener]) -> Vec<(ListenAt, usize)> {
     each.map(|(index, one)| (one.listen.clone(), before(index, &one.listen))).collect()
 }
 
-impl Drop for Asked {
+impl Drop for RequestedListener {
     fn drop(&mut self) {
-        self.over.cancel();
+        self.cancel.cancel();
     }
 }

@@ -1,7 +1,7 @@
-//! Listeners at the server whose guests reach targets on this side, as with `ssh -R`.
+//! Listeners at the server whose connections reach targets on this side, as with `ssh -R`.
 
-use super::World;
-use crate::access::{Admitted, Way};
+use super::Shared;
+use crate::access::{Admitted, Destination};
 use crate::datagrams::{self, Flow};
 use crate::dial::dial;
 use crate::frame::{Answer, Opening, Properties, Request, Status};
@@ -26,10 +26,10 @@ pub struct Reverse {
 }
 
 /// Requests the listener from the server, and again after each loss.
-pub(super) async fn keep(world: Arc<World>, number: u32, at: Target) {
+pub(super) async fn keep_registered(shared: Arc<Shared>, number: u32, at: Target) {
     let mut pause = FIRST_PAUSE;
-    while !world.draining.is_cancelled() {
-        if let Some((_, session)) = world.links.pick_within(LONGEST_PAUSE).await {
+    while !shared.draining.is_cancelled() {
+        if let Some((_, session)) = shared.links.pick_within(LONGEST_PAUSE).await {
             match listen(&session, number, &at).await {
                 Ok(()) => pause = FIRST_PAUSE,
                 Err(why) => {
@@ -53,37 +53,37 @@ async fn listen(session: &Session<QuicConnection>, number: u32, at: &Target) -> 
         return Err(answer.message);
     }
     tracing::info!(listen = %at, "the server listens");
-    session.counters.listeners.one();
+    session.counters.listeners.increment();
     while inbound.fill().await.is_ok() && inbound.ready() > 0 {
         inbound.consume(inbound.ready());
     }
-    session.counters.listeners.less_one();
+    session.counters.listeners.decrement();
     Ok(())
 }
 
-/// Handles guests of listeners at the server until the connection ends.
-pub(super) async fn arrivals(world: Arc<World>, session: Arc<Session<QuicConnection>>) {
+/// Handles connections of listeners at the server until the connection ends.
+pub(super) async fn accept_streams(shared: Arc<Shared>, session: Arc<Session<QuicConnection>>) {
     while let Ok((sending, inbound)) = session.accept().await {
-        tokio::spawn(arrival(Arc::clone(&world), Arc::clone(&session), sending, inbound));
+        tokio::spawn(handle_stream(Arc::clone(&shared), Arc::clone(&session), sending, inbound));
     }
 }
 
-async fn arrival<C: Connection>(
-    world: Arc<World>,
+async fn handle_stream<C: Connection>(
+    shared: Arc<Shared>,
     session: Arc<Session<C>>,
     mut sending: C::Sending,
     mut inbound: Inbound<C>,
 ) {
-    let opening = tokio::time::timeout(world.limits.answer, inbound.opening()).await;
+    let opening = tokio::time::timeout(shared.limits.answer, inbound.opening()).await;
     let Ok(Ok(opening)) = opening else {
-        world.counters.not_understood.one();
+        shared.counters.not_understood.increment();
         return inbound.stop(0);
     };
     let _tunnel = session.tunnel();
-    let (answer, granted) = match reach(&world, &session, &opening).await {
+    let (answer, granted) = match reach(&shared, &session, &opening).await {
         Ok(granted) => (Answer::open(), Some(granted)),
         Err(answer) => {
-            world.counters.tunnels_refused.one();
+            shared.counters.tunnels_refused.increment();
             tracing::info!(why = %foreign(&answer.message), "refused a tunnel from the server");
             (answer, None)
         }
@@ -94,14 +94,14 @@ async fn arrival<C: Connection>(
     match granted {
         Some(Granted::Stream(local)) => {
             let windows = &session.windows;
-            let relayed = relay(local, sending, inbound, windows, &world.counters, None).await;
+            let relayed = relay(local, sending, inbound, windows, &shared.counters, None).await;
             if let Err(error) = relayed {
-                world.counters.tunnels_broken.one();
+                shared.counters.tunnels_broken.increment();
                 tracing::debug!(%error, "a tunnel broke");
             }
         }
         Some(Granted::Datagrams(flow, socket)) => {
-            let idle = world.limits.datagrams_idle;
+            let idle = shared.limits.datagrams_idle;
             datagrams::carry(&session, flow, &socket, &mut inbound, idle).await;
             sending.finish();
         }
@@ -119,7 +119,7 @@ enum Granted<C: Connection> {
 }
 
 async fn reach<C: Connection>(
-    world: &World,
+    shared: &Shared,
     session: &Arc<Session<C>>,
     opening: &Opening,
 ) -> Result<Granted<C>, Answer> {
@@ -128,20 +128,20 @@ async fn reach<C: Connection>(
         return Err(refusal(Status::NotUnderstood, "a client does not dial for its server"));
     };
     // The server names only the listener; this end chooses the target.
-    let target = world.reverses.target(number);
+    let target = shared.reverses.target(number);
     let target =
         target.ok_or_else(|| refusal(Status::NotUnderstood, "no listener has this number"))?;
-    if world.counters.tunnels.count() > world.limits.tunnels as u64 {
-        world.counters.tunnels_over_limit.one();
+    if shared.counters.tunnels.count() > shared.limits.tunnels as u64 {
+        shared.counters.tunnels_over_limit.increment();
         return Err(refusal(Status::Busy, "the client has reached its limit of tunnels"));
     }
-    let (began, patience) = (Instant::now(), world.limits.answer);
-    let resolver = world.lookups.of(&number, began + patience);
+    let (began, patience) = (Instant::now(), shared.limits.answer);
+    let resolver = shared.lookups.of(&number, began + patience);
     let admitted = Admitted::by_own_file(&target, &resolver).await;
     let admitted = admitted.map_err(|error| refusal(Status::Unreachable, &error.to_string()))?;
-    let Way::Udp(addresses) = admitted.way() else {
+    let Destination::Udp(addresses) = admitted.destination() else {
         let local = dial(&admitted, patience, began).await.map_err(|error| {
-            world.counters.dials_failed.one();
+            shared.counters.dials_failed.increment();
             Answer::from(error)
         })?;
         return Ok(Granted::Stream(local));

@@ -1,12 +1,12 @@
 //! Turns parsed tables into a complete configuration, or reports the first error.
 
-use super::locate::{ConfigError, Place};
+use super::source::{ConfigError, Origin};
 use super::tables::{
     ClientTable, Common, FarServerTable, File, ForwardTable, PeerTable, ServerTable,
 };
 use super::{
-    ClientConfig, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer, Forward, MOST_CONNECTIONS,
-    MOST_ENDPOINTS, MetricsAddress, OneOrMore, Places, Said, ServerConfig, Settings,
+    ClientConfig, ConfinedPaths, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer, Forward, Located,
+    MOST_CONNECTIONS, MOST_ENDPOINTS, MetricsAddress, OneOrMore, ServerConfig, Settings,
 };
 use crate::access::{Access, Rights, Rule};
 use crate::identity::{Authorities, Identity, IdentityError, Pin, Proof, ServerTrust, TrustedPeer};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use units::{Bytes, Span};
 
 pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, ConfigError> {
-    let listen_on = table.listen_on.as_ref().map_or_else(everywhere, |said| said.value);
+    let listen_on = table.listen_on.as_ref().map_or_else(everywhere, |value| value.value);
     let common = Common::from(table);
     let settings = settings(file, &common)?;
     if table.peer.is_empty() {
@@ -30,25 +30,25 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
                 .to_owned(),
         ));
     }
-    let mut places = places(file, "server", &common, &settings);
+    let mut confined_paths = confined_paths(file, "server", &common, &settings);
     for rule in table.peer.iter().flat_map(|peer| &peer.value.reverse) {
         match rule {
-            Rule::Path(socket) => places.binds(socket),
-            Rule::Directory(directory) => places.binds_in(directory),
+            Rule::Path(socket) => confined_paths.binds(socket),
+            Rule::Directory(directory) => confined_paths.binds_in(directory),
             Rule::Tcp(..) | Rule::Udp(..) => {}
         }
     }
-    usable(&places)?;
+    usable(&confined_paths)?;
     let identity = identity(file, "server", &common)?;
     let authorities = authorities(file, &common)?;
     let (mut peers, mut rights) = (Vec::new(), Vec::new());
     let (mut names, mut pins) = (HashSet::new(), HashSet::new());
-    for Said { value: peer, place } in &table.peer {
-        once(file, *place, &mut names, &peer.name, "there are two peers of this name")?;
+    for Located { value: peer, origin } in &table.peer {
+        once(file, *origin, &mut names, &peer.name, "there are two peers of this name")?;
         for pin in peer.pin.iter().flat_map(|pins| &pins.value.0) {
-            once(file, *place, &mut pins, pin, "another peer has this pin already")?;
+            once(file, *origin, &mut pins, pin, "another peer has this pin already")?;
         }
-        let proof = proof(file, *place, peer, authorities.as_ref())?;
+        let proof = proof(file, *origin, peer, authorities.as_ref())?;
         if peer.allow.is_empty() && peer.reverse.is_empty() {
             tracing::warn!("peer {} has no rights: add `allow` or `reverse`", peer.name);
         }
@@ -61,7 +61,7 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         rights.push((peer.name.clone(), own));
     }
     let access = Access::new(rights);
-    Ok(ServerConfig { listen_on, identity, peers, access, places, settings })
+    Ok(ServerConfig { listen_on, identity, peers, access, confined_paths, settings })
 }
 
 /// Listens on IPv6 and IPv4 through one socket, or on IPv4 alone if the kernel has no IPv6.
@@ -87,24 +87,32 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
                 .to_owned(),
         ));
     }
-    let mut places = places(file, "client", &common, &settings);
+    let mut confined_paths = confined_paths(file, "client", &common, &settings);
     for forward in &table.forward {
         if let Target::Unix(socket) = &forward.value.listen_on {
-            places.binds(socket);
+            confined_paths.binds(socket);
         }
     }
-    usable(&places)?;
+    usable(&confined_paths)?;
     let authorities = authorities(file, &common)?;
-    let servers = table.server.iter().map(|said| far_server(file, said, authorities.as_ref()));
+    let servers = table.server.iter().map(|value| far_server(file, value, authorities.as_ref()));
     let servers = servers.collect::<Result<_, _>>()?;
     let (mut near, mut far) = (HashSet::new(), HashSet::new());
-    let forwards = table.forward.iter().map(|said| forward(file, said, &mut near));
+    let forwards = table.forward.iter().map(|value| forward(file, value, &mut near));
     let forwards = forwards.collect::<Result<_, _>>()?;
-    let reverses = table.reverse.iter().map(|said| forward(file, said, &mut far));
+    let reverses = table.reverse.iter().map(|value| forward(file, value, &mut far));
     let reverses = reverses.collect::<Result<_, _>>()?;
     let connections = within(file, &table.connections, 1..=MOST_CONNECTIONS)?.unwrap_or(2);
     let identity = identity(file, "client", &common)?;
-    Ok(ClientConfig { identity, servers, forwards, reverses, connections, places, settings })
+    Ok(ClientConfig {
+        identity,
+        servers,
+        forwards,
+        reverses,
+        connections,
+        confined_paths,
+        settings,
+    })
 }
 
 fn settings(file: &File, table: &Common<'_>) -> Result<Settings, ConfigError> {
@@ -114,37 +122,42 @@ fn settings(file: &File, table: &Common<'_>) -> Result<Settings, ConfigError> {
     let patience = within(file, table.dial_timeout, Span::from_millis(10)..=Span::from_secs(120))?;
     let endpoints = within(file, table.endpoints, 1..=MOST_ENDPOINTS)?;
     Ok(Settings {
-        congestion: table.congestion.as_ref().map_or(usual.congestion, |said| said.value),
+        congestion: table.congestion.as_ref().map_or(usual.congestion, |value| value.value),
         memory: memory.unwrap_or(usual.memory),
         keepalive: keepalive.unwrap_or(usual.keepalive),
         dial_timeout: patience.unwrap_or(usual.dial_timeout),
         endpoints: endpoints.unwrap_or(usual.endpoints),
-        metrics_on: table.metrics_on.as_ref().map(|said| said.value.clone()),
-        status_socket: table.status_socket.as_ref().map(|said| path(file, said)),
-        unconfined: table.unconfined.as_ref().is_some_and(|said| said.value),
+        metrics_on: table.metrics_on.as_ref().map(|value| value.value.clone()),
+        status_socket: table.status_socket.as_ref().map(|value| path(file, value)),
+        unconfined: table.unconfined.as_ref().is_some_and(|value| value.value),
     })
 }
 
 /// The directories of the files and sockets that both ends have.
-fn places(file: &File, role: &str, table: &Common<'_>, settings: &Settings) -> Places {
-    let mut places = Places::default();
+fn confined_paths(
+    file: &File,
+    role: &str,
+    table: &Common<'_>,
+    settings: &Settings,
+) -> ConfinedPaths {
+    let mut confined_paths = ConfinedPaths::default();
     if let Some(config) = &file.path {
-        places.reads(config);
+        confined_paths.reads(config);
     }
-    places.reads(&own_file(file, table.cert_file, role, "crt"));
-    places.reads(&own_file(file, table.key_file, role, "key"));
-    table.ca_file.iter().for_each(|said| places.reads(&path(file, said)));
-    lists(file, table).iter().for_each(|list| places.reads(list));
-    settings.status_socket.iter().for_each(|socket| places.binds(socket));
+    confined_paths.reads(&own_file(file, table.cert_file, role, "crt"));
+    confined_paths.reads(&own_file(file, table.key_file, role, "key"));
+    table.ca_file.iter().for_each(|value| confined_paths.reads(&path(file, value)));
+    lists(file, table).iter().for_each(|list| confined_paths.reads(list));
+    settings.status_socket.iter().for_each(|socket| confined_paths.binds(socket));
     if let Some(MetricsAddress::Unix(socket)) = &settings.metrics_on {
-        places.binds(socket);
+        confined_paths.binds(socket);
     }
-    places
+    confined_paths
 }
 
 /// Checks that a running end has not given up a directory that the new configuration needs.
-fn usable(places: &Places) -> Result<(), ConfigError> {
-    match places.given_up() {
+fn usable(confined_paths: &ConfinedPaths) -> Result<(), ConfigError> {
+    match confined_paths.given_up() {
         Some(directory) => Err(ConfigError::OutOfReach(directory.to_owned())),
         None => Ok(()),
     }
@@ -153,15 +166,15 @@ fn usable(places: &Places) -> Result<(), ConfigError> {
 /// The files of revocation lists.
 fn lists(file: &File, table: &Common<'_>) -> Vec<PathBuf> {
     let named = table.crl_file.iter();
-    named.flat_map(|said| said.value.0.iter().map(|one| under(file, said.place, one))).collect()
+    named.flat_map(|value| value.value.0.iter().map(|one| under(file, value.origin, one))).collect()
 }
 
 /// By default, the keys of `weir tunnel keys`.
 fn identity(file: &File, role: &str, table: &Common<'_>) -> Result<Identity, ConfigError> {
     let certificate = own_file(file, table.cert_file, role, "crt");
     let key = own_file(file, table.key_file, role, "key");
-    let at = table.cert_file.as_ref().map_or(Place::Nowhere, |said| said.place);
-    if at == Place::Nowhere && !certificate.exists() {
+    let at = table.cert_file.as_ref().map_or(Origin::Default, |value| value.origin);
+    if at == Origin::Default && !certificate.exists() {
         return Err(ConfigError::Incomplete(format!(
             "there is no {}: `weir tunnel keys {role}` makes it, or name another by --cert-file \
              and --key-file",
@@ -175,42 +188,42 @@ fn identity(file: &File, role: &str, table: &Common<'_>) -> Result<Identity, Con
 /// The certificate (`crt`) or the key (`key`) of an end.
 pub(super) fn own_file(
     file: &File,
-    said: &Option<Said<PathBuf>>,
+    value: &Option<Located<PathBuf>>,
     role: &str,
     ending: &str,
 ) -> PathBuf {
     let usual = || Path::new(DEFAULT_DIRECTORY).join(format!("{role}.{ending}"));
-    said.as_ref().map_or_else(usual, |said| path(file, said))
+    value.as_ref().map_or_else(usual, |value| path(file, value))
 }
 
 fn authorities(file: &File, table: &Common<'_>) -> Result<Option<Arc<Authorities>>, ConfigError> {
-    let Some(said) = table.ca_file else {
+    let Some(value) = table.ca_file else {
         return match table.crl_file {
             Some(lists) => {
                 let message =
                     "`crl-file` requires `ca-file`, the authority that signs the revocation list";
-                Err(file.source.error(lists.place, message))
+                Err(file.source.error(lists.origin, message))
             }
             None => Ok(None),
         };
     };
     let lists = lists(file, table);
-    let read = Authorities::load(&path(file, said), &lists);
+    let read = Authorities::load(&path(file, value), &lists);
     read.map(Some).map_err(|error| {
         let of_list = match &error {
             IdentityError::RevocationList { .. } => true,
             IdentityError::File { path, .. } => lists.contains(path),
             _ => false,
         };
-        let place =
-            table.crl_file.as_ref().filter(|_| of_list).map_or(said.place, |said| said.place);
-        file.source.error(place, error.to_string())
+        let origin =
+            table.crl_file.as_ref().filter(|_| of_list).map_or(value.origin, |value| value.origin);
+        file.source.error(origin, error.to_string())
     })
 }
 
 fn proof(
     file: &File,
-    place: Place,
+    origin: Origin,
     peer: &PeerTable,
     authorities: Option<&Arc<Authorities>>,
 ) -> Result<Proof, ConfigError> {
@@ -222,28 +235,28 @@ fn proof(
         (None, Some(name), None) => {
             let message =
                 "`certificate-name` requires `ca-file`, the authority that signs its certificate";
-            Err(file.source.error(name.place, message))
+            Err(file.source.error(name.origin, message))
         }
         (Some(_), Some(name), _) => {
             let message = "give a peer either a pin or a certificate name, not both";
-            Err(file.source.error(name.place, message))
+            Err(file.source.error(name.origin, message))
         }
         (None, None, _) => {
             let message =
                 "this peer has no identity: give its `pin`, or `certificate-name` and `ca-file`";
-            Err(file.source.error(place, message))
+            Err(file.source.error(origin, message))
         }
     }
 }
 
 fn far_server(
     file: &File,
-    Said { value: server, place }: &Said<FarServerTable>,
+    Located { value: server, origin }: &Located<FarServerTable>,
     authorities: Option<&Arc<Authorities>>,
 ) -> Result<FarServer, ConfigError> {
     let endpoint = server.endpoint.clone();
     if endpoint.port() == 0 {
-        return Err(file.source.error(*place, "no server has port 0"));
+        return Err(file.source.error(*origin, "no server has port 0"));
     }
     let name = server.certificate_name.as_ref();
     let trust = match (pins(&server.pin), name, authorities) {
@@ -254,12 +267,12 @@ fn far_server(
         },
         (Some(_), Some(name), _) => {
             let message = "give a server either a pin or a certificate name, not both";
-            return Err(file.source.error(name.place, message));
+            return Err(file.source.error(name.origin, message));
         }
         (None, _, None) => {
             let message = "give this server's identity: its pin, which `weir tunnel keys server` \
                            prints there (--pin), or its authorities (--ca-file)";
-            return Err(file.source.error(*place, message));
+            return Err(file.source.error(*origin, message));
         }
     };
     Ok(FarServer { endpoint, trust })
@@ -267,11 +280,11 @@ fn far_server(
 
 fn forward(
     file: &File,
-    Said { value: forward, place }: &Said<ForwardTable>,
+    Located { value: forward, origin }: &Located<ForwardTable>,
     taken: &mut HashSet<Target>,
 ) -> Result<Forward, ConfigError> {
     let ForwardTable { listen_on, target } = forward;
-    let wrong = |message: String| Err(file.source.error(*place, message));
+    let wrong = |message: String| Err(file.source.error(*origin, message));
     if let Target::Tcp(host) | Target::Udp(host) = listen_on
         && host.host().parse::<IpAddr>().is_err()
     {
@@ -285,7 +298,7 @@ fn forward(
     }
     if port(listen_on) != Some(0) {
         let again = format!("{listen_on} is listened on twice");
-        once(file, *place, taken, listen_on, &again)?;
+        once(file, *origin, taken, listen_on, &again)?;
     }
     Ok(Forward { listen_on: listen_on.clone(), target: target.clone() })
 }
@@ -297,44 +310,44 @@ fn port(target: &Target) -> Option<u16> {
     }
 }
 
-fn pins(said: &Option<Said<OneOrMore<Pin>>>) -> Option<Vec<Pin>> {
-    said.as_ref().map(|pins| pins.value.0.clone()).filter(|pins| !pins.is_empty())
+fn pins(value: &Option<Located<OneOrMore<Pin>>>) -> Option<Vec<Pin>> {
+    value.as_ref().map(|pins| pins.value.0.clone()).filter(|pins| !pins.is_empty())
 }
 
 /// A path from a file is relative to the file's directory, a path from a flag to the working
 /// directory.
-fn path(file: &File, said: &Said<PathBuf>) -> PathBuf {
-    under(file, said.place, &said.value)
+fn path(file: &File, value: &Located<PathBuf>) -> PathBuf {
+    under(file, value.origin, &value.value)
 }
 
-fn under(file: &File, place: Place, path: &Path) -> PathBuf {
-    match place {
-        Place::Byte(_) => file.directory.join(path),
+fn under(file: &File, origin: Origin, path: &Path) -> PathBuf {
+    match origin {
+        Origin::Byte(_) => file.directory.join(path),
         _ => path.to_owned(),
     }
 }
 
 fn within<T: Copy + PartialOrd + std::fmt::Display>(
     file: &File,
-    said: &Option<Said<T>>,
+    value: &Option<Located<T>>,
     range: RangeInclusive<T>,
 ) -> Result<Option<T>, ConfigError> {
-    match said {
-        Some(said) if !range.contains(&said.value) => {
+    match value {
+        Some(value) if !range.contains(&value.value) => {
             let (least, most) = range.into_inner();
-            let message = format!("{} is out of range: {least} to {most}", said.value);
-            Err(file.source.error(said.place, message))
+            let message = format!("{} is out of range: {least} to {most}", value.value);
+            Err(file.source.error(value.origin, message))
         }
-        said => Ok(said.as_ref().map(|said| said.value)),
+        value => Ok(value.as_ref().map(|value| value.value)),
     }
 }
 
 fn once<T: Clone + Eq + Hash>(
     file: &File,
-    place: Place,
+    origin: Origin,
     taken: &mut HashSet<T>,
     one: &T,
     message: &str,
 ) -> Result<(), ConfigError> {
-    if taken.insert(one.clone()) { Ok(()) } else { Err(file.source.error(place, message)) }
+    if taken.insert(one.clone()) { Ok(()) } else { Err(file.source.error(origin, message)) }
 }

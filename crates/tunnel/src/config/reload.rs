@@ -19,13 +19,13 @@ impl ClientConfig {
     /// do not.
     pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
         let mut keys = self.settings.waits_for_start(&running.settings);
-        let places = |config: &Self| -> Vec<(String, String)> {
-            let place = |far: &super::FarServer| {
+        let servers = |config: &Self| -> Vec<(String, String)> {
+            let server = |far: &super::FarServer| {
                 (far.endpoint.to_string(), far.trust.server_name().to_owned())
             };
-            config.servers.iter().map(place).collect()
+            config.servers.iter().map(server).collect()
         };
-        if places(self) != places(running) {
+        if servers(self) != servers(running) {
             keys.insert(0, "server");
         }
         if self.connections != running.connections {

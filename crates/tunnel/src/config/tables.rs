@@ -1,8 +1,8 @@
 //! The tables of the configuration file. Flags fill the same tables.
 
 use super::check::own_file;
-use super::locate::{ConfigError, Source};
-use super::said::{OneOrMore, Said};
+use super::located::{Located, OneOrMore};
+use super::source::{ConfigError, Source};
 use super::{MetricsAddress, check};
 use crate::access::Rule;
 use crate::congestion::Congestion;
@@ -32,30 +32,30 @@ pub struct File {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ServerTable {
-    pub listen_on: Option<Said<SocketAddr>>,
-    pub cert_file: Option<Said<PathBuf>>,
-    pub key_file: Option<Said<PathBuf>>,
-    pub ca_file: Option<Said<PathBuf>>,
-    pub crl_file: Option<Said<OneOrMore<PathBuf>>>,
+    pub listen_on: Option<Located<SocketAddr>>,
+    pub cert_file: Option<Located<PathBuf>>,
+    pub key_file: Option<Located<PathBuf>>,
+    pub ca_file: Option<Located<PathBuf>>,
+    pub crl_file: Option<Located<OneOrMore<PathBuf>>>,
     #[serde(default)]
-    pub peer: Vec<Said<PeerTable>>,
-    pub congestion: Option<Said<Congestion>>,
-    pub memory: Option<Said<Bytes>>,
-    pub keepalive: Option<Said<Span>>,
-    pub dial_timeout: Option<Said<Span>>,
-    pub endpoints: Option<Said<usize>>,
-    pub metrics_on: Option<Said<MetricsAddress>>,
-    pub status_socket: Option<Said<PathBuf>>,
-    pub unconfined: Option<Said<bool>>,
+    pub peer: Vec<Located<PeerTable>>,
+    pub congestion: Option<Located<Congestion>>,
+    pub memory: Option<Located<Bytes>>,
+    pub keepalive: Option<Located<Span>>,
+    pub dial_timeout: Option<Located<Span>>,
+    pub endpoints: Option<Located<usize>>,
+    pub metrics_on: Option<Located<MetricsAddress>>,
+    pub status_socket: Option<Located<PathBuf>>,
+    pub unconfined: Option<Located<bool>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PeerTable {
     pub name: PeerName,
-    pub pin: Option<Said<OneOrMore<Pin>>>,
+    pub pin: Option<Located<OneOrMore<Pin>>>,
     /// The DNS name in its certificate, which an authority of `ca-file` signed.
-    pub certificate_name: Option<Said<String>>,
+    pub certificate_name: Option<Located<String>>,
     #[serde(default)]
     pub allow: Vec<Rule>,
     /// Whether to look up names that only a prefix in `allow` could cover.
@@ -68,34 +68,34 @@ pub struct PeerTable {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ClientTable {
-    pub cert_file: Option<Said<PathBuf>>,
-    pub key_file: Option<Said<PathBuf>>,
-    pub ca_file: Option<Said<PathBuf>>,
-    pub crl_file: Option<Said<OneOrMore<PathBuf>>>,
+    pub cert_file: Option<Located<PathBuf>>,
+    pub key_file: Option<Located<PathBuf>>,
+    pub ca_file: Option<Located<PathBuf>>,
+    pub crl_file: Option<Located<OneOrMore<PathBuf>>>,
     #[serde(default)]
-    pub server: Vec<Said<FarServerTable>>,
+    pub server: Vec<Located<FarServerTable>>,
     #[serde(default)]
-    pub forward: Vec<Said<ForwardTable>>,
+    pub forward: Vec<Located<ForwardTable>>,
     #[serde(default)]
-    pub reverse: Vec<Said<ForwardTable>>,
-    pub connections: Option<Said<usize>>,
-    pub congestion: Option<Said<Congestion>>,
-    pub memory: Option<Said<Bytes>>,
-    pub keepalive: Option<Said<Span>>,
-    pub dial_timeout: Option<Said<Span>>,
-    pub endpoints: Option<Said<usize>>,
-    pub metrics_on: Option<Said<MetricsAddress>>,
-    pub status_socket: Option<Said<PathBuf>>,
-    pub unconfined: Option<Said<bool>>,
+    pub reverse: Vec<Located<ForwardTable>>,
+    pub connections: Option<Located<usize>>,
+    pub congestion: Option<Located<Congestion>>,
+    pub memory: Option<Located<Bytes>>,
+    pub keepalive: Option<Located<Span>>,
+    pub dial_timeout: Option<Located<Span>>,
+    pub endpoints: Option<Located<usize>>,
+    pub metrics_on: Option<Located<MetricsAddress>>,
+    pub status_socket: Option<Located<PathBuf>>,
+    pub unconfined: Option<Located<bool>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FarServerTable {
     pub endpoint: HostPort,
-    pub pin: Option<Said<OneOrMore<Pin>>>,
+    pub pin: Option<Located<OneOrMore<Pin>>>,
     /// The name in its certificate, if it differs from the endpoint's host.
-    pub certificate_name: Option<Said<String>>,
+    pub certificate_name: Option<Located<String>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -142,8 +142,8 @@ impl File {
     pub fn memory(&self, is_server: bool) -> Bytes {
         let server = self.server.as_ref().and_then(|table| table.memory.as_ref());
         let client = self.client.as_ref().and_then(|table| table.memory.as_ref());
-        let said = if is_server { server } else { client };
-        said.map_or(super::Settings::default().memory, |said| said.value)
+        let value = if is_server { server } else { client };
+        value.map_or(super::Settings::default().memory, |value| value.value)
     }
 
     /// The server configuration from this file and from flags, which take precedence.
@@ -205,18 +205,18 @@ impl ClientTable {
 
 /// The part that both tables have in common, without peers and servers.
 pub(super) struct Common<'a> {
-    pub(super) cert_file: &'a Option<Said<PathBuf>>,
-    pub(super) key_file: &'a Option<Said<PathBuf>>,
-    pub(super) ca_file: &'a Option<Said<PathBuf>>,
-    pub(super) crl_file: &'a Option<Said<OneOrMore<PathBuf>>>,
-    pub(super) congestion: &'a Option<Said<Congestion>>,
-    pub(super) memory: &'a Option<Said<Bytes>>,
-    pub(super) keepalive: &'a Option<Said<Span>>,
-    pub(super) dial_timeout: &'a Option<Said<Span>>,
-    pub(super) endpoints: &'a Option<Said<usize>>,
-    pub(super) metrics_on: &'a Option<Said<MetricsAddress>>,
-    pub(super) status_socket: &'a Option<Said<PathBuf>>,
-    pub(super) unconfined: &'a Option<Said<bool>>,
+    pub(super) cert_file: &'a Option<Located<PathBuf>>,
+    pub(super) key_file: &'a Option<Located<PathBuf>>,
+    pub(super) ca_file: &'a Option<Located<PathBuf>>,
+    pub(super) crl_file: &'a Option<Located<OneOrMore<PathBuf>>>,
+    pub(super) congestion: &'a Option<Located<Congestion>>,
+    pub(super) memory: &'a Option<Located<Bytes>>,
+    pub(super) keepalive: &'a Option<Located<Span>>,
+    pub(super) dial_timeout: &'a Option<Located<Span>>,
+    pub(super) endpoints: &'a Option<Located<usize>>,
+    pub(super) metrics_on: &'a Option<Located<MetricsAddress>>,
+    pub(super) status_socket: &'a Option<Located<PathBuf>>,
+    pub(super) unconfined: &'a Option<Located<bool>>,
 }
 
 macro_rules! common {

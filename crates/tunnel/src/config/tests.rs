@@ -6,7 +6,7 @@ use units::Rate;
 
 #[test]
 fn one_file_for_both_ends() {
-    let home = Home::new();
+    let home = KeyDirectory::new();
     let text = format!(
         r#"
         [server]
@@ -67,7 +67,7 @@ fn one_file_for_both_ends() {
 
 #[test]
 fn flags_come_first_and_add_to_lists() {
-    let home = Home::new();
+    let home = KeyDirectory::new();
     let text = format!(
         "[server]\ncert-file = \"server.crt\"\nkey-file = \"server.key\"\nmemory = \"64MiB\"\n\
          [[server.peer]]\nname = \"a\"\npin = \"{}\"\n",
@@ -75,45 +75,45 @@ fn flags_come_first_and_add_to_lists() {
     );
     let file = home.parse(&text).unwrap();
     let peer = |name: &str, pin: &str| {
-        let pin = Said::by_flag("--peer", OneOrMore(vec![pin.parse().unwrap()]));
+        let pin = Located::by_flag("--peer", OneOrMore(vec![pin.parse().unwrap()]));
         let name = name.parse().unwrap();
         let allow = vec!["tcp:127.0.0.1:22".parse().unwrap()];
         let (pin, reverse) = (Some(pin), Vec::new());
         let table =
             PeerTable { name, pin, certificate_name: None, allow, resolve_names: false, reverse };
-        Said::by_flag("--peer", table)
+        Located::by_flag("--peer", table)
     };
     let flags = ServerTable {
-        memory: Some(Said::by_flag("--memory", Bytes::kib(32 << 10))),
+        memory: Some(Located::by_flag("--memory", Bytes::kib(32 << 10))),
         peer: vec![peer("b", &"ab".repeat(32))],
         ..ServerTable::default()
     };
     let server = file.server_config(flags).unwrap();
     assert_eq!(server.settings.memory, Bytes::kib(32 << 10));
     assert_eq!(server.peers.len(), 2);
-    let told = |flags| file.server_config(flags).unwrap_err().to_string();
+    let reported = |flags| file.server_config(flags).unwrap_err().to_string();
     let again = ServerTable { peer: vec![peer("a", &"ab".repeat(32))], ..ServerTable::default() };
-    assert_eq!(told(again), "--peer: there are two peers of this name");
+    assert_eq!(reported(again), "--peer: there are two peers of this name");
     let same =
         ServerTable { peer: vec![peer("b", &home.pin.to_string())], ..ServerTable::default() };
-    assert_eq!(told(same), "--peer: another peer has this pin already");
-    let little = Some(Said::by_flag("--memory", Bytes::kib(1)));
+    assert_eq!(reported(same), "--peer: another peer has this pin already");
+    let little = Some(Located::by_flag("--memory", Bytes::kib(1)));
     let little = ServerTable { memory: little, ..ServerTable::default() };
-    assert_eq!(told(little), "--memory: 1KiB is out of range: 8MiB to 1024GiB");
-    let none = Some(Said::by_flag("--cert-file", "none.crt".into()));
+    assert_eq!(reported(little), "--memory: 1KiB is out of range: 8MiB to 1024GiB");
+    let none = Some(Located::by_flag("--cert-file", "none.crt".into()));
     let none = ServerTable { cert_file: none, ..ServerTable::default() };
-    assert!(told(none).starts_with("--cert-file: cannot read none.crt"));
+    assert!(reported(none).starts_with("--cert-file: cannot read none.crt"));
 }
 
 #[test]
 fn an_error_names_its_line() {
-    let home = Home::new();
+    let home = KeyDirectory::new();
     let pin = home.pin;
     let own = "cert-file = \"client.crt\"\nkey-file = \"client.key\"\n";
     let to = format!("[[client.server]]\nendpoint = \"a:1\"\npin = \"{pin}\"\n");
     let client = |rest: &str| format!("[client]\n{own}{to}{rest}");
     let server = |rest: &str| format!("[server]\n{own}{rest}");
-    for (text, line, told) in [
+    for (text, line, reported) in [
         ("[servr]\n".to_owned(), 1, "did you mean `server`?"),
         ("[server]\nlisten_on = \"[::]:1\"\n".to_owned(), 2, "did you mean `listen-on`?"),
         ("[server]\nlisten-on = \"localhost:1\"\n".to_owned(), 2, ""),
@@ -177,14 +177,14 @@ fn an_error_names_its_line() {
             Ok(file) => file.client_config(ClientTable::default()).unwrap_err(),
         };
         let error = error.to_string();
-        let place = format!("{}:{line}: ", home.path.join("weir.toml").display());
-        assert!(error.starts_with(&place) && error.contains(told), "{text}: {error}");
+        let origin = format!("{}:{line}: ", home.path.join("weir.toml").display());
+        assert!(error.starts_with(&origin) && error.contains(reported), "{text}: {error}");
     }
 }
 
 #[test]
 fn a_server_without_an_address_serves_both_families() {
-    let home = Home::new();
+    let home = KeyDirectory::new();
     let text = format!(
         "[server]\ncert-file = \"server.crt\"\nkey-file = \"server.key\"\n\
          [[server.peer]]\nname = \"laptop\"\npin = \"{}\"\nallow = [\"tcp:a:1\"]\n",
@@ -200,12 +200,12 @@ fn a_server_without_an_address_serves_both_families() {
 
 #[test]
 fn a_missing_key_is_reported_with_the_command_that_makes_it() {
-    let home = Home::new();
+    let home = KeyDirectory::new();
     let file = home.parse("").unwrap();
-    let told = file.server_config(ServerTable::default()).unwrap_err().to_string();
-    assert!(told.contains("weir tunnel keys client"), "{told}");
-    let told = file.client_config(ClientTable::default()).unwrap_err().to_string();
-    assert!(told.contains("--server HOST:PORT"), "{told}");
+    let reported = file.server_config(ServerTable::default()).unwrap_err().to_string();
+    assert!(reported.contains("weir tunnel keys client"), "{reported}");
+    let reported = file.client_config(ClientTable::default()).unwrap_err().to_string();
+    assert!(reported.contains("--server HOST:PORT"), "{reported}");
     assert!(!format!("{:?}", home.identity).contains("PRIVATE"));
 }
 
@@ -219,14 +219,14 @@ fn a_printed_forward_parses_to_itself() {
 }
 
 /// A directory with keys in it.
-struct Home {
+struct KeyDirectory {
     path: PathBuf,
     pin: crate::identity::Pin,
     identity: Identity,
     _folder: tempfile::TempDir,
 }
 
-impl Home {
+impl KeyDirectory {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();

@@ -44,20 +44,20 @@ impl Flows {
     /// as UDP does.
     pub(crate) fn deliver(&self, datagram: Bytes, counters: &Counters) {
         let Some((number, payload)) = flow_of(datagram) else {
-            counters.not_understood.one();
+            counters.not_understood.increment();
             return;
         };
         let mut table = self.lock();
         match table.flows.get(&number) {
             Some(flow) => {
                 if flow.try_send(payload).is_err() {
-                    counters.datagrams_dropped.one();
+                    counters.datagrams_dropped.increment();
                 }
             }
             None => {
                 if table.early.len() >= EARLY {
                     table.early.pop_front();
-                    counters.datagrams_dropped.one();
+                    counters.datagrams_dropped.increment();
                 }
                 table.early.push_back((number, payload));
             }

@@ -10,17 +10,18 @@ use rustls::{Error, NamedGroup, ProtocolVersion};
 /// hybrid.
 pub(super) fn groups() -> Vec<&'static dyn SupportedKxGroup> {
     // Leaks once per process.
-    let told = |group| -> &'static dyn SupportedKxGroup { Box::leak(Box::new(Told(group))) };
+    let logged =
+        |group| -> &'static dyn SupportedKxGroup { Box::leak(Box::new(LoggedGroup(group))) };
     let groups =
         [kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
-    groups.map(told).into()
+    groups.map(logged).into()
 }
 
 /// Logs the group at debug level when a server uses it.
 #[derive(Debug)]
-struct Told(&'static dyn SupportedKxGroup);
+struct LoggedGroup(&'static dyn SupportedKxGroup);
 
-impl SupportedKxGroup for Told {
+impl SupportedKxGroup for LoggedGroup {
     fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
         self.0.start()
     }

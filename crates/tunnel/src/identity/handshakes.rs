@@ -46,16 +46,17 @@ fn an_authority_admits_only_the_names_it_signed() {
     let peers = [peer("laptop.example")];
     shake(&server, &peers, &client, &at("tokyo.example")).unwrap();
 
-    let told = |peers: &[TrustedPeer], client: &Identity, at: &ServerTrust| {
+    let reported = |peers: &[TrustedPeer], client: &Identity, at: &ServerTrust| {
         let (at_server, at_client) = shake(&server, peers, client, at).unwrap_err();
         format!("{at_server} {at_client}")
     };
     // The name must match exactly: neither a prefix nor a part of it counts.
-    let text = told(&[peer("laptop.example.com"), peer("laptop")], &client, &at("tokyo.example"));
+    let text =
+        reported(&[peer("laptop.example.com"), peer("laptop")], &client, &at("tokyo.example"));
     assert!(text.contains("laptop.example"), "{text}");
-    told(&peers, &other.issue("laptop.example", 1), &at("tokyo.example"));
-    told(&peers, &own("laptop.example"), &at("tokyo.example"));
-    told(&peers, &client, &at("osaka.example"));
+    reported(&peers, &other.issue("laptop.example", 1), &at("tokyo.example"));
+    reported(&peers, &own("laptop.example"), &at("tokyo.example"));
+    reported(&peers, &client, &at("osaka.example"));
 }
 
 #[test]
@@ -226,16 +227,16 @@ fn shake_by(
     let mut near = ClientConnection::new(Arc::new(client), name).unwrap();
     let config = Arc::new(server_config(server, peers).unwrap());
     let mut far = ServerConnection::new(config).unwrap();
-    let mut told = (String::new(), String::new());
+    let mut reported = (String::new(), String::new());
     for _ in 0..8 {
         let mut wire = Vec::new();
         while near.wants_write() {
             near.write_tls(&mut wire).unwrap();
         }
         let mut wire = &wire[..];
-        while !wire.is_empty() && told.0.is_empty() {
+        while !wire.is_empty() && reported.0.is_empty() {
             far.read_tls(&mut wire).unwrap();
-            told.0 =
+            reported.0 =
                 far.process_new_packets().err().map(|error| error.to_string()).unwrap_or_default();
         }
         let mut wire = Vec::new();
@@ -243,16 +244,16 @@ fn shake_by(
             far.write_tls(&mut wire).unwrap();
         }
         let mut wire = &wire[..];
-        while !wire.is_empty() && told.1.is_empty() {
+        while !wire.is_empty() && reported.1.is_empty() {
             near.read_tls(&mut wire).unwrap();
-            told.1 = near
+            reported.1 = near
                 .process_new_packets()
                 .err()
                 .map(|error| format!("{error} {error:?}"))
                 .unwrap_or_default();
         }
     }
-    if told == Default::default() {
+    if reported == Default::default() {
         assert!(!near.is_handshaking() && !far.is_handshaking());
         assert_eq!(far.alpn_protocol(), Some(ALPN));
         let groups = [
@@ -262,7 +263,7 @@ fn shake_by(
         assert_eq!(groups[0], groups[1]);
         return Ok(groups[0]);
     }
-    Err(told)
+    Err(reported)
 }
 
 struct Authority {
@@ -288,7 +289,7 @@ impl Authority {
         let parameters = certificate_parameters(&[name], days);
         let pair = KeyPair::generate().unwrap();
         let certificate = parameters.signed_by(&pair, &self.issuer).unwrap();
-        let made = keys::Made::of(certificate.pem(), pair.serialize_pem());
+        let made = keys::NewCertificate::of(certificate.pem(), pair.serialize_pem());
         let beside = |ending: &str| self.file.with_file_name(format!("{name}.{ending}"));
         made.write(&beside("crt"), &beside("key"), true).unwrap();
         Identity::of_any_age(certificate.der().clone(), pair.serialize_der())

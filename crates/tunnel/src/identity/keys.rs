@@ -75,7 +75,7 @@ impl Identity {
 
     /// Generates an ECDSA P-256 key and a self-signed certificate, valid for `days` from today.
     /// Returns the identity with both in PEM form.
-    pub fn generate(name: &str, days: u32) -> Result<(Self, Made), IdentityError> {
+    pub fn generate(name: &str, days: u32) -> Result<(Self, NewCertificate), IdentityError> {
         let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut parameters = CertificateParams::new(vec![name.to_owned()])?;
         parameters.distinguished_name = DistinguishedName::new();
@@ -89,7 +89,7 @@ impl Identity {
         parameters.not_before = (std::time::UNIX_EPOCH + now.saturating_sub(day)).into();
         parameters.not_after = (std::time::UNIX_EPOCH + now + day * days).into();
         let certificate = parameters.self_signed(&pair)?;
-        let made = Made { certificate: certificate.pem(), key: pair.serialize_pem() };
+        let made = NewCertificate { certificate: certificate.pem(), key: pair.serialize_pem() };
         let secret = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
         Ok((Self::of(vec![certificate.der().clone()], secret)?, made))
     }
@@ -113,12 +113,12 @@ impl Identity {
     /// Loads an identity without checking its validity period.
     #[cfg(test)]
     pub(super) fn of_any_age(certificate: CertificateDer<'static>, key: Vec<u8>) -> Self {
-        let facts = Certificate::parse(&certificate).unwrap();
+        let reported = Certificate::parse(&certificate).unwrap();
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let key = PrivateKeyDer::Pkcs8(key.into());
         let secret = Secret::of(&key);
         let certified = CertifiedKey::from_der(vec![certificate], key, &provider).unwrap();
-        Self { certified: Arc::new(certified), certificate: facts, secret }
+        Self { certified: Arc::new(certified), certificate: reported, secret }
     }
 
     fn of(
@@ -135,12 +135,12 @@ impl Identity {
 }
 
 /// A new certificate and its key, in PEM form.
-pub struct Made {
+pub struct NewCertificate {
     certificate: String,
     key: String,
 }
 
-impl Made {
+impl NewCertificate {
     #[cfg(test)]
     pub(super) fn of(certificate: String, key: String) -> Self {
         Self { certificate, key }
@@ -159,7 +159,7 @@ impl Made {
     }
 }
 
-impl std::fmt::Debug for Made {
+impl std::fmt::Debug for NewCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Made").field("certificate", &self.certificate).finish_non_exhaustive()
     }
@@ -241,15 +241,15 @@ mod tests {
         };
         make("a");
         make("b");
-        let told = |certificate: &str, key: &str| {
+        let reported = |certificate: &str, key: &str| {
             Identity::load(&path(certificate), &path(key)).unwrap_err().to_string()
         };
-        assert!(told("a.crt", "b.key").contains("is not that of the certificate"));
-        assert!(told("a.key", "a.key").contains("no certificate"));
-        assert!(told("a.crt", "a.crt").contains("no private key"));
-        assert!(told("a.crt", "c.key").contains("cannot read"));
+        assert!(reported("a.crt", "b.key").contains("is not that of the certificate"));
+        assert!(reported("a.key", "a.key").contains("no certificate"));
+        assert!(reported("a.crt", "a.crt").contains("no private key"));
+        assert!(reported("a.crt", "c.key").contains("cannot read"));
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         fs::set_permissions(path("a.key"), open).unwrap();
-        assert!(told("a.crt", "a.key").contains("chmod 600"));
+        assert!(reported("a.crt", "a.key").contains("chmod 600"));
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct Handshakes {
     /// The maximum of concurrent handshakes.
     most: usize,
     /// The concurrent handshakes of one network beyond which its addresses must be validated.
-    unproved: usize,
+    unvalidated: usize,
     state: Mutex<State>,
 }
 
@@ -38,7 +38,7 @@ struct Network {
 pub(super) enum Verdict {
     Begin(Handshake),
     /// Require proof of the address, which may be forged, before this end spends a signature on it.
-    Prove,
+    Validate,
     Drop,
 }
 
@@ -52,22 +52,22 @@ pub(super) struct Handshake {
 }
 
 impl Handshakes {
-    pub(super) fn new(most: usize, most_unproved: usize) -> Arc<Self> {
-        Arc::new(Self { most, unproved: most_unproved, state: Mutex::default() })
+    pub(super) fn new(most: usize, most_unvalidated: usize) -> Arc<Self> {
+        Arc::new(Self { most, unvalidated: most_unvalidated, state: Mutex::default() })
     }
 
     pub(super) fn admit(
         self: &Arc<Self>,
         now: Instant,
         address: IpAddr,
-        is_proved: bool,
+        is_validated: bool,
     ) -> Verdict {
         let address = network(address);
         let mut state = self.state();
         let all = state.all;
         let same = state.networks.get(&address).map_or(0, |network| network.under_way.len());
-        if !is_proved && (all >= self.most / 4 || same >= self.unproved) {
-            return Verdict::Prove;
+        if !is_validated && (all >= self.most / 4 || same >= self.unvalidated) {
+            return Verdict::Validate;
         }
         if state.is_one_too_many(now, address, self.most as u32 * 2) {
             return Verdict::Drop;
@@ -204,11 +204,11 @@ mod tests {
         let now = Instant::now();
         let same: Vec<_> =
             (0..4).map(|host| begin(handshakes.admit(now, address(1, host), false))).collect();
-        assert!(matches!(handshakes.admit(now, address(1, 9), false), Verdict::Prove));
+        assert!(matches!(handshakes.admit(now, address(1, 9), false), Verdict::Validate));
         let others: Vec<_> = (2..14)
             .map(|network| begin(handshakes.admit(now, address(network, 1), false)))
             .collect();
-        assert!(matches!(handshakes.admit(now, address(99, 1), false), Verdict::Prove));
+        assert!(matches!(handshakes.admit(now, address(99, 1), false), Verdict::Validate));
         drop(begin(handshakes.admit(now, address(99, 1), true)));
         drop((same, others));
     }

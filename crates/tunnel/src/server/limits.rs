@@ -14,7 +14,7 @@ pub struct Limits {
     pub handshakes: usize,
     /// Handshakes of one network (an IPv4 address or an IPv6 /64) beyond which its addresses must
     /// be validated.
-    pub handshakes_unproved: usize,
+    pub handshakes_unvalidated: usize,
     /// The time for a target to answer, including the look-up of its name.
     pub dial: Duration,
     /// Name look-ups in progress. Each occupies a thread.
@@ -35,7 +35,7 @@ impl Default for Limits {
             tunnels_each: 12_000,
             connections_each: 64,
             handshakes: 256,
-            handshakes_unproved: 8,
+            handshakes_unvalidated: 8,
             dial: Duration::from_secs(10),
             lookups: LOOKUPS,
             lookups_each: LOOKUPS_EACH,
@@ -56,13 +56,13 @@ pub(super) struct Usage {
 
 /// One unit of a limited resource, held until dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct QuotaPermit {
     usage: Arc<Usage>,
     which: fn(&Usage) -> &AtomicUsize,
 }
 
-impl Place {
-    pub(super) fn take(
+impl QuotaPermit {
+    pub(super) fn acquire(
         usage: &Arc<Usage>,
         which: fn(&Usage) -> &AtomicUsize,
         most: usize,
@@ -74,7 +74,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QuotaPermit {
     fn drop(&mut self) {
         (self.which)(&self.usage).fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,12 +1,12 @@
 //! Listeners at this end whose connections are carried to a client.
 
-use super::World;
-use crate::access::{Access, Admitted, Way};
-use crate::datagrams::UdpDoor;
+use super::Shared;
+use crate::access::{Access, Admitted, Destination};
+use crate::datagrams::UdpListener;
 use crate::frame::{Answer, Opening, Properties, Request, Status};
 use crate::identity::PeerName;
 use crate::inbound::Inbound;
-use crate::local::{Local, UnixDoor};
+use crate::local::{Local, UnixPathListener};
 use crate::relay::{RelayError, relay_while};
 use crate::session::Session;
 use crate::target::Target;
@@ -27,54 +27,54 @@ pub(super) struct Listeners(Mutex<HashMap<Target, (PeerName, Arc<CancellationTok
 
 /// A bound listener.
 #[derive(Debug)]
-pub(super) struct Bound<C: Connection> {
+pub(super) struct BoundListener<C: Connection> {
     socket: Socket<C>,
     peer: PeerName,
     target: Target,
-    over: Arc<CancellationToken>,
-    world: Arc<World>,
+    cancel: Arc<CancellationToken>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 enum Socket<C: Connection> {
     Tcp(TcpListener),
-    Unix(UnixDoor),
-    Udp(Arc<UdpDoor<C>>),
+    Unix(UnixPathListener),
+    Udp(Arc<UdpListener<C>>),
 }
 
-impl<C: Connection> Bound<C> {
+impl<C: Connection> BoundListener<C> {
     pub(super) async fn new(
-        world: &Arc<World>,
+        shared: &Arc<Shared>,
         peer: &PeerName,
         target: &Target,
         admitted: &Admitted,
     ) -> Result<Self, Answer> {
-        let over = Arc::<CancellationToken>::default();
+        let cancel = Arc::<CancellationToken>::default();
         let mut tries = TRIES;
         loop {
             // Check again at each attempt: another identity may have released the entry meanwhile.
-            let is_holder = world.listeners.take(peer, target, &over);
+            let is_holder = shared.listeners.take(peer, target, &cancel);
             let bound = match is_holder || has_open_port(target) {
-                true => bind(world, admitted).await,
+                true => bind(shared, admitted).await,
                 false => Err(io::ErrorKind::AddrInUse.into()),
             };
             match bound {
                 Ok(socket) => {
-                    world.counters.listeners.one();
+                    shared.counters.listeners.increment();
                     let (peer, target) = (peer.clone(), target.clone());
-                    return Ok(Self { socket, peer, target, over, world: Arc::clone(world) });
+                    return Ok(Self { socket, peer, target, cancel, shared: Arc::clone(shared) });
                 }
                 // The previous holder may be about to release the address.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {
                     tries -= 1;
-                    tokio::time::sleep(BREATH).await;
-                    if over.is_cancelled() {
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                    if cancel.is_cancelled() {
                         let message = format!("a later connection of {peer} listens on {target}");
                         return Err(Answer { status: Status::Busy, message });
                     }
                 }
                 Err(error) => {
-                    world.listeners.forget(target, &over);
+                    shared.listeners.remove(target, &cancel);
                     let message = format!("{target} cannot be listened on: {error}");
                     return Err(Answer { status: Status::Unreachable, message });
                 }
@@ -87,7 +87,7 @@ impl<C: Connection> Bound<C> {
     }
 
     /// Serves the listener until the client ends it, or takes it over on another connection.
-    pub(super) async fn keep(
+    pub(super) async fn serve(
         &self,
         session: &Arc<Session<C>>,
         number: u32,
@@ -100,32 +100,32 @@ impl<C: Connection> Bound<C> {
         };
         tokio::select! {
             () = ended => {}
-            () = self.over.cancelled() => {}
-            () = self.world.draining.cancelled() => {}
+            () = self.cancel.cancelled() => {}
+            () = self.shared.draining.cancelled() => {}
             () = self.receive(session, number) => {}
         }
     }
 
     async fn receive(&self, session: &Arc<Session<C>>, number: u32) {
-        if let Socket::Udp(door) = &self.socket {
+        if let Socket::Udp(listener) = &self.socket {
             let shard = Handle::current();
             let pick = || Some((shard.clone(), Arc::clone(session)));
-            return door.keep(pick, |flow| arrived(number, Some(flow))).await;
+            return listener.run(pick, |flow| arrived(number, Some(flow))).await;
         }
         loop {
             match self.next().await {
                 Ok(local) => {
-                    let guest = Guest {
-                        world: Arc::clone(&self.world),
+                    let connection = ListenerConnection {
+                        shared: Arc::clone(&self.shared),
                         session: Arc::clone(session),
                         peer: self.peer.clone(),
                         listener: self.target.clone(),
                     };
-                    tokio::spawn(guest.carry(local, number));
+                    tokio::spawn(connection.carry(local, number));
                 }
                 Err(error) => {
                     tracing::warn!(%error, listen = %foreign(&self.target), "accept has failed");
-                    tokio::time::sleep(BREATH).await;
+                    tokio::time::sleep(RETRY_PAUSE).await;
                 }
             }
         }
@@ -134,7 +134,7 @@ impl<C: Connection> Bound<C> {
     async fn next(&self) -> io::Result<Local> {
         match &self.socket {
             Socket::Tcp(listener) => Local::of_tcp(listener.accept().await?.0),
-            Socket::Unix(door) => Ok(Local::Unix(door.accept().await?)),
+            Socket::Unix(listener) => Ok(Local::Unix(listener.accept().await?)),
             Socket::Udp(_) => std::future::pending().await,
         }
     }
@@ -143,48 +143,48 @@ impl<C: Connection> Bound<C> {
 impl Listeners {
     /// Tries to take the entry, and returns whether this token now holds it. An earlier entry of
     /// the same identity ends. An entry of another identity stays, because its address is in use.
-    fn take(&self, peer: &PeerName, target: &Target, over: &Arc<CancellationToken>) -> bool {
+    fn take(&self, peer: &PeerName, target: &Target, cancel: &Arc<CancellationToken>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A later connection of the same identity has taken over.
-        if over.is_cancelled() {
+        if cancel.is_cancelled() {
             return false;
         }
         match all.get(target) {
-            Some((_, held)) if Arc::ptr_eq(held, over) => return true,
+            Some((_, held)) if Arc::ptr_eq(held, cancel) => return true,
             Some((other, _)) if other != peer => return false,
             _ => {}
         }
-        if let Some((_, before)) = all.insert(target.clone(), (peer.clone(), Arc::clone(over))) {
+        if let Some((_, before)) = all.insert(target.clone(), (peer.clone(), Arc::clone(cancel))) {
             before.cancel();
         }
         true
     }
 
     /// Removes this token's entry. An entry of another identity or of a later connection stays.
-    fn forget(&self, target: &Target, over: &Arc<CancellationToken>) {
+    fn remove(&self, target: &Target, cancel: &Arc<CancellationToken>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.get(target).is_some_and(|(_, held)| Arc::ptr_eq(held, over)) {
+        if all.get(target).is_some_and(|(_, held)| Arc::ptr_eq(held, cancel)) {
             all.remove(target);
         }
     }
 }
 
-impl<C: Connection> Drop for Bound<C> {
+impl<C: Connection> Drop for BoundListener<C> {
     fn drop(&mut self) {
-        self.world.counters.listeners.less_one();
-        self.world.listeners.forget(&self.target, &self.over);
+        self.shared.counters.listeners.decrement();
+        self.shared.listeners.remove(&self.target, &self.cancel);
     }
 }
 
-async fn bind<C: Connection>(world: &World, admitted: &Admitted) -> io::Result<Socket<C>> {
-    let limits = &world.limits;
-    match admitted.way() {
-        Way::Tcp(addresses) => Ok(Socket::Tcp(TcpListener::bind(&addresses[..]).await?)),
-        Way::Udp(addresses) => {
+async fn bind<C: Connection>(shared: &Shared, admitted: &Admitted) -> io::Result<Socket<C>> {
+    let limits = &shared.limits;
+    match admitted.destination() {
+        Destination::Tcp(addresses) => Ok(Socket::Tcp(TcpListener::bind(&addresses[..]).await?)),
+        Destination::Udp(addresses) => {
             let socket = UdpSocket::bind(&addresses[..]).await?;
-            Ok(Socket::Udp(UdpDoor::new(socket, limits.datagrams_idle, limits.tunnels_each)))
+            Ok(Socket::Udp(UdpListener::new(socket, limits.datagrams_idle, limits.tunnels_each)))
         }
-        Way::Unix(path) => Ok(Socket::Unix(UnixDoor::open(path).await?)),
+        Destination::Unix(path) => Ok(Socket::Unix(UnixPathListener::open(path).await?)),
     }
 }
 
@@ -199,41 +199,41 @@ fn arrived(number: u32, flow: Option<u32>) -> Opening {
 }
 
 /// A connection that arrived at a listener.
-struct Guest<C: Connection> {
-    world: Arc<World>,
+struct ListenerConnection<C: Connection> {
+    shared: Arc<Shared>,
     session: Arc<Session<C>>,
     peer: PeerName,
     listener: Target,
 }
 
-impl<C: Connection> Guest<C> {
+impl<C: Connection> ListenerConnection<C> {
     /// Carries the connection for as long as the client may listen on that address.
     async fn carry(self, local: Local, number: u32) {
-        let (world, session) = (&*self.world, &self.session);
-        if world.counters.tunnels.count() >= world.limits.tunnels as u64 {
-            world.counters.tunnels_over_limit.one();
+        let (shared, session) = (&*self.shared, &self.session);
+        if shared.counters.tunnels.count() >= shared.limits.tunnels as u64 {
+            shared.counters.tunnels_over_limit.increment();
             return local.abort();
         }
         let _tunnel = session.tunnel();
         let Ok((sending, inbound)) = session.open(&arrived(number, None)).await else {
-            world.counters.tunnels_broken.one();
+            shared.counters.tunnels_broken.increment();
             return local.abort();
         };
         // The client has its own dial timeout.
-        let answer = Some(world.limits.dial * 2);
-        let (windows, counters) = (&session.windows, &world.counters);
+        let answer = Some(shared.limits.dial * 2);
+        let (windows, counters) = (&session.windows, &shared.counters);
         let may = |access: &Access| access.admit_listen(&self.peer, &self.listener).is_ok();
-        let revoked = world.revoked(&self.peer, may);
+        let revoked = shared.revoked(&self.peer, may);
         match relay_while(local, sending, inbound, windows, counters, answer, revoked).await {
             Ok(()) => {}
             Err(RelayError::Refused(status, why)) => {
-                counters.tunnels_refused.one();
+                counters.tunnels_refused.increment();
                 tracing::info!(?status, %why, "the client refused");
             }
-            Err(_) => counters.tunnels_broken.one(),
+            Err(_) => counters.tunnels_broken.increment(),
         }
     }
 }
 
 const TRIES: u32 = 10;
-const BREATH: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);

@@ -1,19 +1,19 @@
 //! Serves a peer's streams.
 
-use super::World;
-use super::limits::{Place, Usage};
-use super::reverse::Bound;
-use crate::access::{Access, Refusal, Way};
+use super::Shared;
+use super::limits::{QuotaPermit, Usage};
+use super::reverse::BoundListener;
+use crate::access::{Access, Destination, Refusal};
 use crate::datagrams::{self, Flow};
 use crate::dial::dial;
 use crate::frame::{Answer, Opening, Request, Status};
 use crate::identity::PeerName;
-use crate::inbound::{HeadError, Inbound};
+use crate::inbound::{Inbound, OpeningError};
 use crate::local::Local;
 use crate::relay::relay_while;
+use crate::revocation;
 use crate::session::Session;
 use crate::target::Target;
-use crate::tenure;
 use crate::transport::{Connection, Lost, Sending};
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -26,29 +26,29 @@ use units::foreign;
 
 /// Runs until the connection ends.
 pub(super) async fn serve<C: Connection>(
-    world: &Arc<World>,
+    shared: &Arc<Shared>,
     session: &Arc<Session<C>>,
     peer: &PeerName,
     usage: &Arc<Usage>,
 ) -> Lost {
-    let guard = world.guard.subscribe();
+    let guard = shared.guard.subscribe();
     let connection = session.connection.clone();
-    tokio::spawn(tenure::of_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
+    tokio::spawn(revocation::watch_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
     let openings = Arc::new(Semaphore::new(OPENINGS));
     loop {
         // A stream that waits here costs only its peer's share of the memory, and no task.
-        let Ok(place) = Arc::clone(&openings).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&openings).acquire_owned().await else {
             return session.connection.closed().await;
         };
         match session.accept().await {
             Ok((sending, inbound)) => {
-                let visit = Visit {
-                    world: Arc::clone(world),
+                let stream = PeerStream {
+                    shared: Arc::clone(shared),
                     session: Arc::clone(session),
                     peer: peer.clone(),
                     usage: Arc::clone(usage),
                 };
-                tokio::spawn(visit.take(sending, inbound, place));
+                tokio::spawn(stream.handle(sending, inbound, permit));
             }
             Err(why) => return why,
         }
@@ -56,26 +56,26 @@ pub(super) async fn serve<C: Connection>(
 }
 
 /// One stream of a peer.
-struct Visit<C: Connection> {
-    world: Arc<World>,
+struct PeerStream<C: Connection> {
+    shared: Arc<Shared>,
     session: Arc<Session<C>>,
     peer: PeerName,
     usage: Arc<Usage>,
 }
 
-impl<C: Connection> Visit<C> {
-    async fn take(
+impl<C: Connection> PeerStream<C> {
+    async fn handle(
         self,
         mut sending: C::Sending,
         mut inbound: Inbound<C>,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) {
-        let opening = tokio::time::timeout(self.world.limits.opening, inbound.opening()).await;
-        drop(place);
+        let opening = tokio::time::timeout(self.shared.limits.opening, inbound.opening()).await;
+        drop(permit);
         let opening = match opening {
             Ok(Ok(opening)) => opening,
-            Ok(Err(HeadError::Frame(error))) => {
-                self.world.counters.not_understood.one();
+            Ok(Err(OpeningError::Frame(error))) => {
+                self.shared.counters.not_understood.increment();
                 tracing::warn!(peer = %self.peer, %error, "not understood");
                 let answer = Answer { status: Status::NotUnderstood, message: error.to_string() };
                 return refuse(&mut sending, &mut inbound, &answer).await;
@@ -84,33 +84,34 @@ impl<C: Connection> Visit<C> {
             Err(_) => return inbound.stop(0),
         };
         match self.grant(opening).await {
-            Ok((granted, places)) => {
+            Ok((granted, permits)) => {
                 self.carry(granted, sending, inbound).await;
-                drop(places);
+                drop(permits);
             }
             Err(answer) => {
                 tracing::info!(peer = %self.peer, why = %foreign(&answer.message), "refused");
-                self.world.counters.tunnels_refused.one();
+                self.shared.counters.tunnels_refused.increment();
                 refuse(&mut sending, &mut inbound, &answer).await;
             }
         }
     }
 
     /// Grants the request if this peer is entitled to it and it succeeds.
-    async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Vec<Place>), Answer> {
+    async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Vec<QuotaPermit>), Answer> {
         match opening.request {
             Request::Forward(target) => {
                 // Reserve before the dial, because dials are what the limit bounds.
-                let places = self.places()?;
-                Ok((self.dial(target, opening.properties.flow).await?, places))
+                let permits = self.permits()?;
+                Ok((self.dial(target, opening.properties.flow).await?, permits))
             }
             Request::Listen(target) => {
-                let admitted = self.world.guard().access.admit_listen(&self.peer, &target);
+                let admitted = self.shared.guard().access.admit_listen(&self.peer, &target);
                 let admitted = admitted.map_err(|refusal| denied(&refusal))?;
-                let places = self.listener_places()?;
+                let permits = self.listener_permit()?;
                 let number = opening.properties.listener.unwrap_or(0);
-                let bound = Bound::new(&self.world, &self.peer, &target, &admitted).await?;
-                Ok((Granted::Listener(bound, number), places))
+                let bound =
+                    BoundListener::new(&self.shared, &self.peer, &target, &admitted).await?;
+                Ok((Granted::Listener(bound, number), permits))
             }
             Request::Arrived(_) => Err(Answer {
                 status: Status::NotUnderstood,
@@ -120,12 +121,12 @@ impl<C: Connection> Visit<C> {
     }
 
     async fn dial(&self, target: Target, flow: Option<u32>) -> Result<Granted<C>, Answer> {
-        let (began, patience) = (Instant::now(), self.world.limits.dial);
-        let guard = self.world.guard();
-        let resolver = self.world.lookups.of(&self.peer, began + patience);
+        let (began, patience) = (Instant::now(), self.shared.limits.dial);
+        let guard = self.shared.guard();
+        let resolver = self.shared.lookups.of(&self.peer, began + patience);
         let admitted = guard.access.admit(&self.peer, &target, &resolver).await;
         let admitted = admitted.map_err(|refusal| denied(&refusal))?;
-        if let Way::Udp(addresses) = admitted.way() {
+        if let Destination::Udp(addresses) = admitted.destination() {
             let not_understood = |message: &str| Answer {
                 status: Status::NotUnderstood,
                 message: message.to_owned(),
@@ -142,38 +143,38 @@ impl<C: Connection> Visit<C> {
             return Ok(Granted::Datagrams(flow, socket, target));
         }
         let local = dial(&admitted, patience, began).await.map_err(|error| {
-            self.world.counters.dials_failed.one();
+            self.shared.counters.dials_failed.increment();
             Answer::from(error)
         })?;
         Ok(Granted::Stream(local, target))
     }
 
     /// Reserves a tunnel in this peer's quota and in the total.
-    fn places(&self) -> Result<Vec<Place>, Answer> {
-        let limits = &self.world.limits;
+    fn permits(&self) -> Result<Vec<QuotaPermit>, Answer> {
+        let limits = &self.shared.limits;
         let busy = |message: &str| {
-            self.world.counters.tunnels_over_limit.one();
+            self.shared.counters.tunnels_over_limit.increment();
             Answer { status: Status::Busy, message: message.to_owned() }
         };
-        if self.world.draining.is_cancelled() {
+        if self.shared.draining.is_cancelled() {
             return Err(busy("the server is shutting down"));
         }
         let tunnels: fn(&Usage) -> &AtomicUsize = |usage| &usage.tunnels;
-        let own = Place::take(&self.usage, tunnels, limits.tunnels_each)
+        let own = QuotaPermit::acquire(&self.usage, tunnels, limits.tunnels_each)
             .ok_or_else(|| busy("this identity has reached its limit of tunnels"))?;
-        let all = Place::take(&self.world.total, tunnels, limits.tunnels)
+        let all = QuotaPermit::acquire(&self.shared.total, tunnels, limits.tunnels)
             .ok_or_else(|| busy("the server has reached its limit of tunnels"))?;
         Ok(vec![own, all])
     }
 
-    fn listener_places(&self) -> Result<Vec<Place>, Answer> {
-        let most = self.world.limits.listeners_each;
-        let place = Place::take(&self.usage, |usage| &usage.listeners, most);
-        let place = place.ok_or_else(|| Answer {
+    fn listener_permit(&self) -> Result<Vec<QuotaPermit>, Answer> {
+        let most = self.shared.limits.listeners_each;
+        let permit = QuotaPermit::acquire(&self.usage, |usage| &usage.listeners, most);
+        let permit = permit.ok_or_else(|| Answer {
             status: Status::Busy,
             message: "this identity has reached its limit of listeners".to_owned(),
         })?;
-        Ok(vec![place])
+        Ok(vec![permit])
     }
 
     async fn carry(&self, granted: Granted<C>, mut sending: C::Sending, mut inbound: Inbound<C>) {
@@ -183,7 +184,7 @@ impl<C: Connection> Visit<C> {
             }
             return;
         }
-        let counters = &self.world.counters;
+        let counters = &self.shared.counters;
         match granted {
             Granted::Stream(local, target) => {
                 let _tunnel = self.session.tunnel();
@@ -193,14 +194,14 @@ impl<C: Connection> Visit<C> {
                 let relayed =
                     relay_while(local, sending, inbound, windows, counters, None, revoked).await;
                 if let Err(error) = relayed {
-                    counters.tunnels_broken.one();
+                    counters.tunnels_broken.increment();
                     let target = foreign(target);
                     tracing::debug!(peer = %self.peer, %target, %error, "a tunnel broke");
                 }
             }
             Granted::Datagrams(flow, socket, target) => {
                 let _tunnel = self.session.tunnel();
-                let idle = self.world.limits.datagrams_idle;
+                let idle = self.shared.limits.datagrams_idle;
                 let remote = socket.peer_addr().ok().map(|address| address.ip().to_canonical());
                 tokio::select! {
                     () = datagrams::carry(&self.session, flow, &socket, &mut inbound, idle) => {}
@@ -211,7 +212,7 @@ impl<C: Connection> Visit<C> {
             Granted::Listener(bound, number) => {
                 let may = |access: &Access| access.admit_listen(&self.peer, bound.target()).is_ok();
                 tokio::select! {
-                    () = bound.keep(&self.session, number, &mut inbound) => {}
+                    () = bound.serve(&self.session, number, &mut inbound) => {}
                     () = self.revoked(may) => {}
                 }
                 sending.finish();
@@ -220,7 +221,7 @@ impl<C: Connection> Visit<C> {
     }
 
     async fn revoked(&self, may: impl Fn(&Access) -> bool) {
-        self.world.revoked(&self.peer, may).await;
+        self.shared.revoked(&self.peer, may).await;
     }
 
     fn may_reach(&self, access: &Access, target: &Target, remote: Option<IpAddr>) -> bool {
@@ -231,7 +232,7 @@ impl<C: Connection> Visit<C> {
 enum Granted<C: Connection> {
     Stream(Local, Target),
     Datagrams(Flow<C>, UdpSocket, Target),
-    Listener(Bound<C>, u32),
+    Listener(BoundListener<C>, u32),
 }
 
 fn denied(refusal: &Refusal) -> Answer {

@@ -23,14 +23,14 @@ pub enum StatusError {
     #[error("not querying {path}: {source}")]
     Process { path: PathBuf, source: HostError },
     #[error("{path} gave no answer of a tunnel of this version: {reason}")]
-    Senseless { path: PathBuf, reason: String },
+    Malformed { path: PathBuf, reason: String },
 }
 
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
 /// Returns the end's status on each call, and nothing once it has ended.
-pub type Tell = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
+pub type StatusSource = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
 
 /// A status socket. Dropping it removes its file.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ fn bound(file: SocketFile) -> Result<StatusListener, StatusError> {
 
 impl StatusListener {
     /// Runs for ever. Sends the whole document to each client.
-    pub async fn serve(self, tell: Tell) {
+    pub async fn serve(self, tell: StatusSource) {
         loop {
             match self.listener.accept().await {
                 Ok((mut stream, _)) => {
@@ -143,7 +143,7 @@ pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
         .await
         .map_err(|_| failed(ErrorKind::TimedOut.into()))?
         .map_err(failed)?;
-    let senseless = |reason| StatusError::Senseless { path: path.to_owned(), reason };
+    let senseless = |reason| StatusError::Malformed { path: path.to_owned(), reason };
     if document.len() as u64 > LONGEST {
         return Err(senseless(format!("the answer exceeds {LONGEST} bytes")));
     }
@@ -183,7 +183,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[tokio::test]
-    async fn a_socket_may_lie_deep() {
+    async fn a_socket_may_have_a_long_path() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("a".repeat(100)).join("b".repeat(100));
         std::fs::create_dir_all(&deep).unwrap();

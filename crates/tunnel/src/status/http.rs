@@ -1,10 +1,10 @@
 //! A minimal HTTP server for Prometheus and health checks: GET of three paths, one response per
 //! connection.
 
-use super::directory::Tell;
+use super::directory::StatusSource;
 use super::{PATIENCE, prometheus};
 use crate::config::MetricsAddress;
-use crate::local::UnixDoor;
+use crate::local::UnixPathListener;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -18,20 +18,20 @@ pub struct MetricsListener(Bound);
 #[derive(Debug)]
 enum Bound {
     Tcp(TcpListener),
-    Unix(UnixDoor),
+    Unix(UnixPathListener),
 }
 
 impl MetricsListener {
     pub async fn bind(address: &MetricsAddress) -> io::Result<Self> {
         Ok(Self(match address {
             MetricsAddress::Tcp(address) => Bound::Tcp(TcpListener::bind(address).await?),
-            MetricsAddress::Unix(path) => Bound::Unix(UnixDoor::open(path).await?),
+            MetricsAddress::Unix(path) => Bound::Unix(UnixPathListener::open(path).await?),
         }))
     }
 }
 
 /// Runs for ever.
-pub async fn serve_metrics(listener: MetricsListener, tell: Tell) {
+pub async fn serve_metrics(listener: MetricsListener, tell: StatusSource) {
     let places = Arc::new(Semaphore::new(MOST_AT_ONCE));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -43,7 +43,7 @@ pub async fn serve_metrics(listener: MetricsListener, tell: Tell) {
                     drop(place);
                 })
             }),
-            Bound::Unix(door) => door.accept().await.map(|stream| {
+            Bound::Unix(listener) => listener.accept().await.map(|stream| {
                 tokio::spawn(async move {
                     answer(stream, &tell).await;
                     drop(place);
@@ -56,7 +56,7 @@ pub async fn serve_metrics(listener: MetricsListener, tell: Tell) {
     }
 }
 
-async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, tell: &Tell) {
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, tell: &StatusSource) {
     let exchange = async {
         let mut request = Vec::with_capacity(1024);
         while !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -70,7 +70,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, tell: &Tell) {
     let _: Result<io::Result<()>, _> = tokio::time::timeout(PATIENCE, exchange).await;
 }
 
-fn response(request: &[u8], tell: &Tell) -> String {
+fn response(request: &[u8], tell: &StatusSource) -> String {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let mut words = line.split(' ');
@@ -128,22 +128,22 @@ mod tests {
 
     #[test]
     fn the_server_answers_known_paths_only() {
-        let ready: Tell = Arc::new(|| Some(status()));
-        let told = |request: &str| response(request.as_bytes(), &ready);
-        assert!(told("GET /metrics HTTP/1.1\r\n\r\n").contains("weir_tunnel_up_seconds"));
-        assert!(told("GET /readyz?x=1 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
-        assert!(told("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
-        assert!(told("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-        assert!(told("\0\u{ff}").starts_with("HTTP/1.1 405 "));
+        let ready: StatusSource = Arc::new(|| Some(status()));
+        let reported = |request: &str| response(request.as_bytes(), &ready);
+        assert!(reported("GET /metrics HTTP/1.1\r\n\r\n").contains("weir_tunnel_up_seconds"));
+        assert!(reported("GET /readyz?x=1 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        assert!(reported("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert!(reported("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+        assert!(reported("\0\u{ff}").starts_with("HTTP/1.1 405 "));
         let mut stalled = status();
         stalled.has_stalled = true;
-        let stalled: Tell = Arc::new(move || Some(stalled.clone()));
-        assert!(told("GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        let stalled: StatusSource = Arc::new(move || Some(stalled.clone()));
+        assert!(reported("GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
         assert!(response(b"GET /healthz HTTP/1.1\r\n\r\n", &stalled).starts_with("HTTP/1.1 503 "));
         let mut lonely = status();
         lonely.role = "client".to_owned();
         lonely.connections.clear();
-        let lonely: Tell = Arc::new(move || Some(lonely.clone()));
+        let lonely: StatusSource = Arc::new(move || Some(lonely.clone()));
         assert!(response(b"GET /readyz HTTP/1.1\r\n\r\n", &lonely).starts_with("HTTP/1.1 503 "));
     }
 }

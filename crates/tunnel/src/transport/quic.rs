@@ -1,7 +1,7 @@
 //! QUIC as the carrier: endpoints of [`quic`] on UDP sockets of this machine.
 
 use super::driver::{Driven, Handle, Until};
-use super::steering::{Marked, drawn, steer};
+use super::steering::{MarkedIds, drawn, steer};
 use super::{
     Connection, DatagramRefused, Lost, Receiving, Sending, Shards, Statistics, StreamError,
     Transport, Tuning, socket,
@@ -50,7 +50,7 @@ pub struct QuicServer {
 }
 
 /// A peer that asks for a connection and has not proved anything yet.
-pub struct Knock {
+pub struct IncomingConnection {
     driven: Driven,
     incoming: Incoming,
     crypto: Arc<QuicServerConfig>,
@@ -129,7 +129,7 @@ impl QuicServer {
                     own.min_reset_interval(RESETS_APART);
                     // At most sixteen, by `Shards`.
                     let (socket_index, sockets) = (index as u8, shards.count() as u8);
-                    let marked = Marked { socket: socket_index, sockets };
+                    let marked = MarkedIds { socket: socket_index, sockets };
                     own.cid_generator(move || Box::new(marked));
                     if sockets > 1 && index == 0 {
                         steer(&socket, sockets)?;
@@ -154,11 +154,11 @@ impl QuicServer {
     }
 
     /// The next peer at this shard's socket; `None` once the socket is closed.
-    pub async fn knock(&self, shard: usize) -> Option<Knock> {
+    pub async fn incoming(&self, shard: usize) -> Option<IncomingConnection> {
         let (driven, _) = self.sockets.get(shard)?;
         let incoming = driven.incoming().await?;
         let (crypto, patience) = (Arc::clone(&self.crypto), self.tuning.handshake);
-        Some(Knock { driven: driven.clone(), incoming, crypto, patience })
+        Some(IncomingConnection { driven: driven.clone(), incoming, crypto, patience })
     }
 
     pub fn close(&self, why: &str) {
@@ -168,7 +168,7 @@ impl QuicServer {
     }
 
     /// Waits until the peers have been notified that their connections are closed, or cannot be.
-    pub async fn told(&self) {
+    pub async fn notified(&self) {
         for (driven, _) in &self.sockets {
             driven.idle().await;
         }
@@ -181,7 +181,7 @@ impl Drop for QuicServer {
     }
 }
 
-impl Knock {
+impl IncomingConnection {
     pub fn remote(&self) -> SocketAddr {
         self.incoming.remote_address()
     }
@@ -192,7 +192,7 @@ impl Knock {
     }
 
     /// Makes the peer retry with a proof of its address (RFC 9000, 8.1.2).
-    pub fn ask_for_proof(self) {
+    pub fn require_validation(self) {
         self.driven.with(|endpoint| endpoint.retry(self.incoming));
     }
 
@@ -402,8 +402,8 @@ impl Receiving for ReceivingHalf {
     }
 
     fn consumed(&mut self, bytes: usize) {
-        let told = self.handle.with(|connection| connection.consume(self.stream, bytes as u64));
-        if told == Ok(true) {
+        let consumed = self.handle.with(|connection| connection.consume(self.stream, bytes as u64));
+        if consumed == Ok(true) {
             let _ = self.handle.change(|_| {});
         }
     }
@@ -431,7 +431,7 @@ impl fmt::Debug for QuicServer {
     }
 }
 
-impl fmt::Debug for Knock {
+impl fmt::Debug for IncomingConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Knock").field("remote", &self.remote()).finish_non_exhaustive()
     }

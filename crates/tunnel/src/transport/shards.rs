@@ -19,12 +19,12 @@ pub struct Shards {
     stop: CancellationToken,
     next: AtomicUsize,
     began: Instant,
-    pulses: Vec<Arc<Pulse>>,
+    heartbeats: Vec<Arc<Heartbeat>>,
 }
 
 /// The liveness state of one thread.
 #[derive(Debug, Default)]
-struct Pulse {
+struct Heartbeat {
     /// Milliseconds from the start to the last run of the thread's tasks.
     beat: AtomicU64,
     has_failed: AtomicBool,
@@ -45,26 +45,26 @@ impl Shards {
             stop: CancellationToken::new(),
             next: AtomicUsize::new(0),
             began: Instant::now(),
-            pulses: Vec::new(),
+            heartbeats: Vec::new(),
         };
         for index in 0..count {
-            let breath = Mutex::new(Breath::new(gather));
+            let pause = Mutex::new(GatherPause::new(gather));
             let runtime = Builder::new_current_thread()
                 .enable_all()
                 .on_thread_park(move || {
-                    breath.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    pause.lock().unwrap_or_else(PoisonError::into_inner).take();
                 })
                 .build()?;
             shards.handles.push(runtime.handle().clone());
-            let pulse = Arc::<Pulse>::default();
-            shards.pulses.push(Arc::clone(&pulse));
+            let heartbeat = Arc::<Heartbeat>::default();
+            shards.heartbeats.push(Arc::clone(&heartbeat));
             let (stop, began) = (shards.stop.clone(), shards.began);
             let thread = std::thread::Builder::new().name(format!("tunnel-{index}"));
             shards.threads.push(thread.spawn(move || {
-                PULSE.set(Some(Arc::clone(&pulse)));
+                PULSE.set(Some(Arc::clone(&heartbeat)));
                 runtime.spawn(async move {
                     loop {
-                        pulse.beat.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+                        heartbeat.beat.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
                         tokio::time::sleep(BEAT).await;
                     }
                 });
@@ -85,11 +85,12 @@ impl Shards {
     }
 
     pub fn health(&self) -> Health {
-        let failed = |pulse: &Arc<Pulse>| pulse.has_failed.load(Ordering::Relaxed);
-        if self.pulses.iter().any(failed) || self.threads.iter().any(JoinHandle::is_finished) {
+        let failed = |heartbeat: &Arc<Heartbeat>| heartbeat.has_failed.load(Ordering::Relaxed);
+        if self.heartbeats.iter().any(failed) || self.threads.iter().any(JoinHandle::is_finished) {
             return Health::Failed;
         }
-        let oldest = self.pulses.iter().map(|pulse| pulse.beat.load(Ordering::Relaxed)).min();
+        let oldest =
+            self.heartbeats.iter().map(|heartbeat| heartbeat.beat.load(Ordering::Relaxed)).min();
         let oldest = Duration::from_millis(oldest.unwrap_or(0));
         match self.began.elapsed().saturating_sub(oldest) {
             silence if silence > STALLED => Health::Stalled,
@@ -125,8 +126,10 @@ impl Drop for Shards {
 impl Drop for Essential {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            PULSE.with_borrow(|pulse| {
-                pulse.iter().for_each(|pulse| pulse.has_failed.store(true, Ordering::Relaxed));
+            PULSE.with_borrow(|heartbeat| {
+                heartbeat
+                    .iter()
+                    .for_each(|heartbeat| heartbeat.has_failed.store(true, Ordering::Relaxed));
             });
         }
     }
@@ -143,7 +146,7 @@ pub(crate) fn carried_over(path: Duration) {
 }
 
 thread_local! {
-    static PULSE: RefCell<Option<Arc<Pulse>>> = const { RefCell::new(None) };
+    static PULSE: RefCell<Option<Arc<Heartbeat>>> = const { RefCell::new(None) };
     static CARRIED: Cell<u64> = const { Cell::new(0) };
     static SHORTEST_PATH: Cell<Duration> = const { Cell::new(Duration::MAX) };
 }
@@ -153,20 +156,28 @@ thread_local! {
 /// traffic responds at once. If all paths are long, the pause is longer, because nobody there
 /// notices.
 #[derive(Debug)]
-struct Breath {
+struct GatherPause {
     least: Duration,
     gather: Duration,
     last: Instant,
     since: Instant,
     carried: u64,
     busy: bool,
-    stretches: u32,
+    measurements: u32,
 }
 
-impl Breath {
+impl GatherPause {
     fn new(gather: Duration) -> Self {
         let now = Instant::now();
-        Self { least: gather, gather, last: now, since: now, carried: 0, busy: false, stretches: 0 }
+        Self {
+            least: gather,
+            gather,
+            last: now,
+            since: now,
+            carried: 0,
+            busy: false,
+            measurements: 0,
+        }
     }
 
     fn take(&mut self) {
@@ -178,9 +189,9 @@ impl Breath {
             self.busy = rate >= BUSY;
             self.carried = carried;
             self.since = now;
-            self.stretches += 1;
-            if self.stretches >= LISTENED {
-                self.stretches = 0;
+            self.measurements += 1;
+            if self.measurements >= LISTENED {
+                self.measurements = 0;
                 self.gather = gathering(self.least, SHORTEST_PATH.replace(Duration::MAX));
             }
         }
@@ -210,7 +221,7 @@ const BEAT: Duration = Duration::from_secs(1);
 const STALLED: Duration = Duration::from_secs(10);
 /// The interval of one rate measurement.
 const STRETCH: Duration = Duration::from_millis(2);
-/// Within this many stretches, every busy connection reports its path's round trip.
+/// Within this many measurements, every busy connection reports its path's round trip.
 const LISTENED: u32 = 50;
 /// Bytes per second. Below 100 Mbit/s, waking up for each packet costs a few percent of a core, and
 /// gathered packets would leave in bursts.

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// Generates connection IDs whose first byte identifies the socket.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Marked {
+pub(super) struct MarkedIds {
     pub(super) socket: u8,
     pub(super) sockets: u8,
 }
 
-impl ConnectionIdGenerator for Marked {
+impl ConnectionIdGenerator for MarkedIds {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut bytes = [0; LENGTH];
         rand::rng().fill_bytes(&mut bytes);
@@ -101,7 +101,7 @@ mod tests {
         steer(&sockets[0], 3).unwrap();
         for socket in 0..3 {
             sockets[usize::from(socket)].set_nonblocking(false).unwrap();
-            let mut ids = Marked { socket, sockets: 3 };
+            let mut ids = MarkedIds { socket, sockets: 3 };
             let of_places = [drawn(socket), drawn(socket + 3)].map(|id| (true, id));
             let marked = [false, true].map(|long| (long, ids.generate_cid()));
             for (long, id) in marked.into_iter().chain(of_places) {

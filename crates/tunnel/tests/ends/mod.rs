@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod raw;
+pub mod verifier;
 pub mod wire;
 
 use std::net::SocketAddr;
@@ -88,8 +89,8 @@ pub async fn pair(targets: &[SocketAddr]) -> (Server, Client, Vec<SocketAddr>) {
     let parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
-    let doors = client.bound().iter().map(tcp_of).collect();
-    (server, client, doors)
+    let listener_addresses = client.bound().iter().map(tcp_of).collect();
+    (server, client, listener_addresses)
 }
 
 /// The same with a wire between them.
@@ -113,12 +114,12 @@ pub async fn tuned_pair_over_wire(
     parts.tuning = tuning.clone();
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
-    let doors = client.bound().iter().map(tcp_of).collect();
-    (server, client, doors, wire)
+    let listener_addresses = client.bound().iter().map(tcp_of).collect();
+    (server, client, listener_addresses, wire)
 }
 
 /// Sends as much as it can, and reads nothing.
-pub async fn shout(mut stream: TcpStream) {
+pub async fn write_endlessly(mut stream: TcpStream) {
     let piece = vec![7; 64 * 1024];
     while stream.write_all(&piece).await.is_ok() {}
 }
@@ -153,8 +154,8 @@ pub async fn target() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-pub async fn through(door: SocketAddr) -> TcpStream {
-    TcpStream::connect(door).await.unwrap()
+pub async fn through(listener_address: SocketAddr) -> TcpStream {
+    TcpStream::connect(listener_address).await.unwrap()
 }
 
 /// Pseudo-random bytes: the same seed gives the same bytes.

@@ -25,7 +25,7 @@ struct State {
     deaf: AtomicBool,
     mute: AtomicBool,
     /// Recorded packets from clients, if recording is on.
-    heard: Mutex<Option<Vec<Vec<u8>>>>,
+    received: Mutex<Option<Vec<Vec<u8>>>>,
     /// Each change moves every client to another source port.
     moved: watch::Sender<u32>,
     random: AtomicU64,
@@ -42,7 +42,7 @@ impl Wire {
             corrupt: AtomicU32::new(0),
             deaf: AtomicBool::new(false),
             mute: AtomicBool::new(false),
-            heard: Mutex::new(None),
+            received: Mutex::new(None),
             moved: watch::Sender::new(0),
             random: AtomicU64::new(88_172_645_463_325_252),
         });
@@ -53,8 +53,8 @@ impl Wire {
             loop {
                 let Ok((count, from)) = front.recv_from(&mut buffer).await else { continue };
                 let packet = buffer[..count].to_vec();
-                if let Some(heard) = state.heard.lock().unwrap().as_mut() {
-                    heard.push(packet.clone());
+                if let Some(received) = state.received.lock().unwrap().as_mut() {
+                    received.push(packet.clone());
                 }
                 let place = known.iter().position(|(address, _)| *address == from);
                 let place = place.unwrap_or_else(|| {
@@ -98,12 +98,12 @@ impl Wire {
 
     /// Starts recording the packets of clients.
     pub fn listen(&self) {
-        *self.state.heard.lock().unwrap() = Some(Vec::new());
+        *self.state.received.lock().unwrap() = Some(Vec::new());
     }
 
     /// Returns the recorded packets.
-    pub fn heard(&self) -> Vec<Vec<u8>> {
-        self.state.heard.lock().unwrap().take().unwrap_or_default()
+    pub fn received(&self) -> Vec<Vec<u8>> {
+        self.state.received.lock().unwrap().take().unwrap_or_default()
     }
 
     pub fn move_clients(&self) {

@@ -2,10 +2,10 @@ mod caqm;
 
 use crate::exit::Ending;
 use crate::output::{note, print};
-use accel::caqm::{CaqmStatus, Network, Place};
+use accel::caqm::{CaqmStatus, InterfaceName, Network};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change, Removed};
-use accel::open::{Reach, Turned};
+use accel::open::{Reach, SwitchedConnections};
 use accel::pins::Presence;
 use accel::system::System;
 use accel::{AccelError, PolicyFile, Prefix, Rule, Status, Tunables, memory, rules};
@@ -26,7 +26,7 @@ pub(crate) enum Verb {
         #[arg(long)]
         check: bool,
         #[command(flatten)]
-        reach: OpenToo,
+        reach: OpenConnections,
     },
     /// Change a tunable at run time: of a rule, of the system, of programs that choose the
     /// algorithm themselves, or of caqm
@@ -42,7 +42,7 @@ pub(crate) enum Verb {
     /// Replace the installed algorithms by this build's; open connections continue undisturbed
     Update {
         #[command(flatten)]
-        reach: OpenToo,
+        reach: OpenConnections,
     },
     /// Return new connections to the kernel's default; open ones continue undisturbed
     Disable {
@@ -89,18 +89,18 @@ pub(crate) enum Enable {
 #[derive(Debug, Args)]
 pub(crate) struct EnableTcpa {
     #[command(flatten)]
-    whose: Whose,
+    selector: Selector,
     #[command(flatten)]
     tunables: Values,
     /// Do not raise the limit of send buffers to 16 MiB while the algorithm is on
     #[arg(long)]
     keep_wmem: bool,
     #[command(flatten)]
-    reach: OpenToo,
+    reach: OpenConnections,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct OpenToo {
+pub(crate) struct OpenConnections {
     /// Also apply all rules in force to open connections, as if they began now
     #[arg(long)]
     open: bool,
@@ -115,7 +115,7 @@ pub(crate) enum Algorithm {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Selected connections (all given conditions must hold)")]
 #[group(required = true, multiple = true)]
-struct Whose {
+struct Selector {
     /// Connections of the processes in this control group and those below it
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
@@ -172,7 +172,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
                 note(format_args!("rules for caqm: {}", rules(caqm.rules.len())));
             }
             if let Some(applied) = applied {
-                tell(reach.reach(), applied.turned);
+                tell(reach.reach(), applied.switched);
             }
         }
         Verb::Set { values, rule } => {
@@ -186,7 +186,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             }
         }
         Verb::Update { reach } => update(reach.reach())?,
-        Verb::Disable { algorithm, open } => disable(algorithm, OpenToo { open }.reach())?,
+        Verb::Disable { algorithm, open } => disable(algorithm, OpenConnections { open }.reach())?,
         Verb::Memory { clear: true, .. } => {
             note(format_args!("{} path records deleted", memory::clear()?));
         }
@@ -213,9 +213,9 @@ fn status(json: bool) -> anyhow::Result<()> {
 fn update(reach: Reach) -> anyhow::Result<()> {
     let caqm = CaqmStatus::read()?.presence == Presence::Whole;
     if !caqm || Status::read()?.presence != Presence::Nothing {
-        let turned = installation::update(reach)?;
+        let switched = installation::update(reach)?;
         note("new connections use this build's tcpa");
-        tell(reach, turned);
+        tell(reach, switched);
     }
     if caqm {
         accel::caqm::installation::update()?;
@@ -236,7 +236,7 @@ fn disable(algorithm: Option<Algorithm>, reach: Reach) -> anyhow::Result<()> {
     if wanted(Algorithm::Tcpa) {
         let removed = installation::remove(reach)?;
         note(if removed.there { "tcpa is off" } else { "tcpa was off already" });
-        tell(reach, removed.turned);
+        tell(reach, removed.switched);
         tell_foreign(&removed);
     }
     Ok(())
@@ -260,7 +260,9 @@ fn print_json(document: &serde_json::Value) -> anyhow::Result<()> {
 fn unit(policy: &Path) -> anyhow::Result<String> {
     let weir = std::env::current_exe()?;
     let devices: String = match PolicyFile::read(policy) {
-        Ok(PolicyFile { caqm: Some(caqm), .. }) => caqm.places.iter().filter_map(device).collect(),
+        Ok(PolicyFile { caqm: Some(caqm), .. }) => {
+            caqm.interfaces.iter().filter_map(device).collect()
+        }
         _ => String::new(),
     };
     let (weir, policy) = (weir.display(), std::path::absolute(policy)?);
@@ -284,24 +286,24 @@ fn unit(policy: &Path) -> anyhow::Result<String> {
 
 /// systemd's name for an interface's unit (systemd.unit(5), "String escaping for inclusion in unit
 /// names").
-fn device(place: &Place) -> Option<String> {
+fn device(interface: &InterfaceName) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.');
     let escaped = |c: char| match plain(c) {
         true => c.to_string(),
         false => format!("\\x{:02x}", u32::from(c)),
     };
-    if place.namespace.is_some() {
+    if interface.namespace.is_some() {
         return None;
     }
-    let name: String = place.interface.chars().map(escaped).collect();
+    let name: String = interface.interface.chars().map(escaped).collect();
     let unit = format!("sys-subsystem-net-devices-{name}.device");
     Some(format!("Wants={unit}\nAfter={unit}\n"))
 }
 
 fn enable(arguments: EnableTcpa) -> anyhow::Result<()> {
-    let EnableTcpa { whose, tunables, keep_wmem, reach } = arguments;
-    let rule = whose.rule(tunables.read()?)?;
-    let told = rule.whose();
+    let EnableTcpa { selector, tunables, keep_wmem, reach } = arguments;
+    let rule = selector.rule(tunables.read()?)?;
+    let description = rule.whose();
     let applied = installation::change(reach.reach(), |policy| {
         rules::insert(&mut policy.rules, rule);
         if !keep_wmem && policy.system.wmem.is_none() {
@@ -312,16 +314,16 @@ fn enable(arguments: EnableTcpa) -> anyhow::Result<()> {
     if applied.change == Change::Repaired {
         note("removed the incomplete installation of a killed command");
     }
-    note(format_args!("tcpa is on ({told}); `weir accel disable` turns it off"));
-    tell(reach.reach(), applied.turned);
+    note(format_args!("tcpa is on ({description}); `weir accel disable` turns it off"));
+    tell(reach.reach(), applied.switched);
     Ok(())
 }
 
-fn tell(reach: Reach, turned: Turned) {
+fn tell(reach: Reach, switched: SwitchedConnections) {
     if reach == Reach::New {
         return;
     }
-    let Turned { given, put_back, refused } = turned;
+    let SwitchedConnections { given, put_back, refused } = switched;
     note(format_args!(
         "open connections: {given} now use it, {put_back} use their former algorithm again"
     ));
@@ -330,13 +332,13 @@ fn tell(reach: Reach, turned: Turned) {
     }
 }
 
-impl OpenToo {
+impl OpenConnections {
     fn reach(self) -> Reach {
         if self.open { Reach::OpenToo } else { Reach::New }
     }
 }
 
-impl Whose {
+impl Selector {
     fn rule(&self, tunables: Tunables) -> anyhow::Result<Rule> {
         let to = self.to.as_deref().map(str::parse::<Prefix>).transpose();
         Ok(Rule {

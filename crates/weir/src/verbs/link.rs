@@ -194,7 +194,7 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     while !cancel.is_cancelled() && !over() && !server.down_requested() && link.is_running() {
         if view.terminal && view.is_due() {
             // The link is ending: the loop's condition sees it.
-            if let Ok(report) = inspector.look() {
+            if let Ok(report) = inspector.inspect() {
                 view.show(report);
             }
         }

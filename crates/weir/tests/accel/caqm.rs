@@ -1,16 +1,16 @@
 //! `weir accel enable caqm` as a user runs it: two hosts that agree, and tags on the way between
 //! them.
 
-use crate::world::AccelWorld;
-use crate::world::pair::Pair;
-use crate::world::transfer::accel;
+use crate::test_machine::TestMachine;
+use crate::test_machine::pair::Pair;
+use crate::test_machine::transfer::accel;
 use serde_json::Value;
 
 const ENABLE: [&str; 7] =
     ["enable", "caqm", "--all", "--interface", "near:eth0", "--interface", "far:eth0"];
 
-fn totals(world: &AccelWorld) -> Value {
-    world.status()["caqm"]["totals"].clone()
+fn totals(machine: &TestMachine) -> Value {
+    machine.status()["caqm"]["totals"].clone()
 }
 
 fn count(totals: &Value, name: &str) -> u64 {
@@ -19,12 +19,12 @@ fn count(totals: &Value, name: &str) -> u64 {
 
 #[test]
 fn both_ends_agree_and_every_data_packet_carries_a_tag() {
-    let Some(world) = AccelWorld::new() else { return };
-    let pair = Pair::lay(&world);
-    let said = accel(&world, &[&ENABLE[..], &["--trusts-path"]].concat());
-    assert!(said.contains("caqm is on"), "{said}");
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
+    let output = accel(&machine, &[&ENABLE[..], &["--trusts-path"]].concat());
+    assert!(output.contains("caqm is on"), "{output}");
     assert_eq!(pair.transfer(5801, &[]), "caqm");
-    let totals = totals(&world);
+    let totals = totals(&machine);
     // The control connection and the transfer, at both ends.
     assert_eq!(count(&totals, "negotiated"), 4, "{totals}");
     assert_eq!(count(&totals, "declined"), 0, "{totals}");
@@ -34,19 +34,19 @@ fn both_ends_agree_and_every_data_packet_carries_a_tag() {
     assert!(count(&totals, "sent_segments") > 10 * count(&totals, "sent_packets"), "{totals}");
     assert_eq!(totals["sent_super"], totals["heard_super"], "{totals}");
     assert_eq!(count(&totals, "implausible"), 0, "{totals}");
-    accel(&world, &["disable"]);
-    assert_eq!(world.pinned(), "");
+    accel(&machine, &["disable"]);
+    assert_eq!(machine.pinned(), "");
     assert_ne!(pair.transfer(5802, &[]), "caqm");
 }
 
 #[test]
 fn a_port_that_does_caqm_is_asked_and_answers() {
-    let Some(world) = AccelWorld::new() else { return };
+    let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "200mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
-    let pair = Pair::over(&world, &link);
-    accel(&world, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
+    let pair = Pair::over(&machine, &link);
+    accel(&machine, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
     assert_eq!(pair.transfer(5803, &[]), "caqm");
-    let totals = totals(&world);
+    let totals = totals(&machine);
     println!("{totals}");
     assert_eq!(count(&totals, "negotiated"), 4, "{totals}");
     assert_eq!(count(&totals, "gave_up"), 0, "{totals}");
@@ -56,14 +56,14 @@ fn a_port_that_does_caqm_is_asked_and_answers() {
 
 #[test]
 fn without_a_caqm_port_a_connection_uses_reno_and_carries_no_tags() {
-    let Some(world) = AccelWorld::new() else { return };
+    let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "200mbit", "--delay", "2ms", "--queue", "droptail:200KB"];
-    let pair = Pair::over(&world, &link);
-    accel(&world, &ENABLE);
+    let pair = Pair::over(&machine, &link);
+    accel(&machine, &ENABLE);
     let mut used = String::new();
-    let tags = tags_during(&world, "far:eth0", || used = pair.transfer(5804, &[]));
+    let tags = tags_during(&machine, "far:eth0", || used = pair.transfer(5804, &[]));
     assert_eq!((tags, used.as_str()), (Vec::<String>::new(), "reno"));
-    let totals = totals(&world);
+    let totals = totals(&machine);
     println!("{totals}");
     assert_eq!(count(&totals, "negotiated"), 0, "{totals}");
     // The control connection and the transfer; no port announced itself to the other end.
@@ -76,70 +76,70 @@ fn without_a_caqm_port_a_connection_uses_reno_and_carries_no_tags() {
 /// acknowledgements that come back answer.
 #[test]
 fn each_direction_negotiates_separately() {
-    let Some(world) = AccelWorld::new() else { return };
+    let Some(machine) = TestMachine::new() else { return };
     let (speaks, plain) = ("queue=caqm:60KB", "queue=droptail:200KB");
     for (number, (out, back)) in [(speaks, plain), (plain, speaks)].into_iter().enumerate() {
         let link = ["--rate", "100mbit", "--delay", "2ms", "--ab", out, "--ba", back];
-        let pair = Pair::over(&world, &link);
-        accel(&world, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
+        let pair = Pair::over(&machine, &link);
+        accel(&machine, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
         for (reverse, asks) in [(false, out == speaks), (true, back == speaks)] {
             let more: &[&str] = if reverse { &["--reverse"] } else { &[] };
-            let before = totals(&world);
+            let before = totals(&machine);
             let port = 5880 + 2 * number as u16 + u16::from(reverse);
             let used = pair.transfer(port, more);
             assert_eq!(used, if asks { "caqm" } else { "reno" }, "{out} {back} {reverse}");
-            let totals = totals(&world);
+            let totals = totals(&machine);
             let came = count(&totals, "heard_segments") - count(&before, "heard_segments");
             // The control connection sends some tens of segments.
             assert!(if asks { came > 1000 } else { came < 100 }, "{came}: {totals}");
         }
-        accel(&world, &["disable"]);
+        accel(&machine, &["disable"]);
         drop(pair);
         ["near", "far"].into_iter().for_each(|end| {
-            world.run("ip", &["netns", "delete", end]);
+            machine.run("ip", &["netns", "delete", end]);
         });
     }
 }
 
 /// The lines of `weir link show-tags` during `work`.
-fn tags_during(world: &AccelWorld, at: &str, work: impl FnOnce()) -> Vec<String> {
+fn tags_during(machine: &TestMachine, at: &str, work: impl FnOnce()) -> Vec<String> {
     let weir = env!("CARGO_BIN_EXE_weir");
-    let mut look = world.start(weir, &["link", "show-tags", at, "--duration", "5s"]);
+    let mut look = machine.start(weir, &["link", "show-tags", at, "--duration", "5s"]);
     std::thread::sleep(std::time::Duration::from_millis(300));
     work();
-    let mut said = String::new();
-    std::io::Read::read_to_string(look.stdout.as_mut().unwrap(), &mut said).unwrap();
+    let mut output = String::new();
+    std::io::Read::read_to_string(look.stdout.as_mut().unwrap(), &mut output).unwrap();
     assert!(look.wait().unwrap().success());
-    said.lines().map(str::to_owned).collect()
+    output.lines().map(str::to_owned).collect()
 }
 
 #[test]
 fn with_one_caqm_end_no_packet_carries_a_tag() {
-    let Some(world) = AccelWorld::new() else { return };
+    let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "100mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
-    let pair = Pair::over(&world, &link);
+    let pair = Pair::over(&machine, &link);
     for (number, end) in ["near:eth0", "far:eth0"].into_iter().enumerate() {
-        accel(&world, &["enable", "caqm", "--all", "--interface", end]);
+        accel(&machine, &["enable", "caqm", "--all", "--interface", end]);
         let mut used = String::new();
-        let tags = tags_during(&world, "far:eth0", || {
+        let tags = tags_during(&machine, "far:eth0", || {
             used = pair.transfer(5810 + number as u16, &[]);
         });
         assert_eq!(tags, Vec::<String>::new());
         // The end that offers uses Reno; the other keeps its algorithm.
-        let totals = totals(&world);
+        let totals = totals(&machine);
         assert_eq!((count(&totals, "negotiated"), count(&totals, "declined")), (0, 2), "{totals}");
         assert_eq!(used == "reno", end == "near:eth0", "{used}");
-        accel(&world, &["disable"]);
+        accel(&machine, &["disable"]);
     }
 }
 
 #[test]
 fn data_asks_and_acknowledgements_answer() {
-    let Some(world) = AccelWorld::new() else { return };
+    let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "100mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
-    let pair = Pair::over(&world, &link);
-    accel(&world, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
-    let tags = tags_during(&world, "far:eth0", || assert_eq!(pair.transfer(5820, &[]), "caqm"));
+    let pair = Pair::over(&machine, &link);
+    accel(&machine, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
+    let tags = tags_during(&machine, "far:eth0", || assert_eq!(pair.transfer(5820, &[]), "caqm"));
     let with = |words: &[&str]| -> Vec<&String> {
         tags.iter().filter(|line| words.iter().all(|word| line.contains(word))).collect()
     };
@@ -156,41 +156,41 @@ fn data_asks_and_acknowledgements_answer() {
 
 #[test]
 fn only_connections_of_a_rule_negotiate() {
-    let Some(world) = AccelWorld::new() else { return };
-    let pair = Pair::lay(&world);
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
     let at = ["--interface", "near:eth0", "--interface", "far:eth0", "--trusts-path"];
     // Each end has its own rule, because the client's port differs from the server's.
-    accel(&world, &[&["enable", "caqm", "--port", "5830"][..], &at].concat());
+    accel(&machine, &[&["enable", "caqm", "--port", "5830"][..], &at].concat());
     assert_ne!(pair.transfer(5830, &[]), "caqm");
-    accel(&world, &["enable", "caqm", "--to", "10.0.0.2"]);
+    accel(&machine, &["enable", "caqm", "--to", "10.0.0.2"]);
     assert_eq!(pair.transfer(5830, &[]), "caqm");
     assert_ne!(pair.transfer(5831, &[]), "caqm");
-    let status = world.status();
+    let status = machine.status();
     assert_eq!(status["caqm"]["rules"].as_array().unwrap().len(), 2, "{status}");
     // CAQM does not run on the loopback interface.
-    assert_ne!(world.transfer(5832, &[]).0, "caqm");
+    assert_ne!(machine.transfer(5832, &[]).0, "caqm");
 }
 
 /// The kernel cuts segments after the program that adds tags, merges them before the program that
 /// removes tags, and spreads the work over CPUs (GSO, GRO, RPS).
 #[test]
 fn tagged_segments_are_cut_merged_and_steered_as_ever() {
-    let Some(world) = AccelWorld::new() else { return };
-    let pair = Pair::lay(&world);
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
     let offload = |end: &str, words: &[&str]| {
-        let said =
-            world.run("ip", &[&["netns", "exec", end, "ethtool", "-K", "eth0"], words].concat());
-        said.code == Some(0)
+        let output =
+            machine.run("ip", &[&["netns", "exec", end, "ethtool", "-K", "eth0"], words].concat());
+        output.code == Some(0)
     };
     if !offload("near", &["tso", "off", "gso", "off"]) || !offload("far", &["gro", "on"]) {
         eprintln!("SKIPPED: ethtool cannot change the offloads of these interfaces");
         return;
     }
     let steer = "echo 3 > /sys/class/net/eth0/queues/rx-0/rps_cpus";
-    assert_eq!(world.run("ip", &["netns", "exec", "far", "sh", "-c", steer]).code, Some(0));
-    accel(&world, &[&ENABLE[..], &["--trusts-path"]].concat());
+    assert_eq!(machine.run("ip", &["netns", "exec", "far", "sh", "-c", steer]).code, Some(0));
+    accel(&machine, &[&ENABLE[..], &["--trusts-path"]].concat());
     pair.transfer(5870, &["--parallel", "6"]);
-    let status = world.status();
+    let status = machine.status();
     let totals = &status["caqm"]["totals"];
     assert!(count(totals, "sent_super") > 20, "{totals}");
     assert!(count(totals, "heard_super") > 20, "{totals}");

@@ -1,10 +1,10 @@
 //! Tagged segments forged by another host: the right addresses and ports are not enough to change a
 //! connection.
 
-use crate::world::AccelWorld;
-use crate::world::forge::{Segment, mac, overheard, port, send};
-use crate::world::pair::{Going, Pair, await_listener};
-use crate::world::transfer::accel;
+use crate::test_machine::TestMachine;
+use crate::test_machine::forge::{Segment, mac, overheard, port, send};
+use crate::test_machine::pair::{Pair, RunningTransfer, await_listener};
+use crate::test_machine::transfer::accel;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ const ENABLE: [&str; 8] = [
 ];
 
 /// The ports of the transfer: the connection that requested most.
-fn ports(world: &AccelWorld) -> (u16, u16) {
-    let status = world.status();
+fn ports(machine: &TestMachine) -> (u16, u16) {
+    let status = machine.status();
     let flow = flow(&status, "10.0.0.1:");
     let number = |end: &str| flow[end].as_str().unwrap().rsplit_once(':').unwrap().1.parse::<u16>();
     (number("local").unwrap(), number("remote").unwrap())
@@ -44,15 +44,15 @@ fn implausible(status: &Value) -> u64 {
 /// There is no port on this path, so no genuine refusals exist: each refusal is a forged one.
 #[test]
 fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
-    let Some(world) = AccelWorld::new() else { return };
-    let _pair = Pair::lay(&world);
-    accel(&world, &ENABLE);
-    let going = Going::start(&world, 5890, "50M");
-    let status = world.status();
+    let Some(machine) = TestMachine::new() else { return };
+    let _pair = Pair::lay(&machine);
+    accel(&machine, &ENABLE);
+    let going = RunningTransfer::start(&machine, 5890, "50M");
+    let status = machine.status();
     assert_eq!(implausible(&status), 0, "{status}");
-    let (near_port, far_port) = ports(&world);
-    let (mut near, mut far) = (port(&world, "near"), port(&world, "far"));
-    let (to_near, to_far) = (mac(&world, "near"), mac(&world, "far"));
+    let (near_port, far_port) = ports(&machine);
+    let (mut near, mut far) = (port(&machine, "near"), port(&machine, "far"));
+    let (to_near, to_far) = (mac(&machine, "near"), mac(&machine, "far"));
     let mut forged = 0;
     for by in [1_u32 << 31, 1 << 30, 3 << 30] {
         for (sequence, acknowledgement) in [(by, 0), (0, by), (by, by)] {
@@ -76,36 +76,36 @@ fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
             forged += 50 * 4;
         }
     }
-    going.goes_on(&world);
-    let status = world.status();
+    going.goes_on(&machine);
+    let status = machine.status();
     let (sender, receiver) = (flow(&status, "10.0.0.1:"), flow(&status, "10.0.0.2:"));
     assert_eq!(sender["refused_bytes"], 0, "{sender}");
     assert_eq!(receiver["denied_bytes"], 0, "{receiver}");
     // The sender requested every byte that the receiver counts.
-    let later = world.status();
+    let later = machine.status();
     let asked = flow(&later, "10.0.0.1:")["asked_bytes"].as_u64();
     assert!(receiver["approved_bytes"].as_u64() <= asked, "{receiver} {asked:?}");
     let deadline = Instant::now() + PATIENCE;
-    while implausible(&world.status()) < forged {
-        assert!(Instant::now() < deadline, "{}", world.status()["caqm"]["totals"]);
+    while implausible(&machine.status()) < forged {
+        assert!(Instant::now() < deadline, "{}", machine.status()["caqm"]["totals"]);
     }
-    let status = world.status();
+    let status = machine.status();
     assert_eq!(implausible(&status), forged, "{}", status["caqm"]["totals"]);
-    let told = world.weir(&["accel", "status"]).stdout;
-    assert!(told.contains(&format!("{forged} tags had no effect")), "{told}");
+    let message = machine.weir(&["accel", "status"]).stdout;
+    assert!(message.contains(&format!("{forged} tags had no effect")), "{message}");
 }
 
 /// The other end of these connections does not support CAQM, and could not read tagged packets.
 #[test]
 fn a_forged_tag_before_a_handshake_does_not_enable_caqm() {
-    let Some(world) = AccelWorld::new() else { return };
-    let _pair = Pair::lay(&world);
-    accel(&world, &["enable", "caqm", "--all", "--trusts-path", "--interface", "far:eth0"]);
-    let (mut near, to_far) = (port(&world, "near"), mac(&world, "far"));
+    let Some(machine) = TestMachine::new() else { return };
+    let _pair = Pair::lay(&machine);
+    accel(&machine, &["enable", "caqm", "--all", "--trusts-path", "--interface", "far:eth0"]);
+    let (mut near, to_far) = (port(&machine, "near"), mac(&machine, "far"));
     let weir = env!("CARGO_BIN_EXE_weir");
     let server = ["netns", "exec", "far", weir, "perf", "server", "--port", "5892", "--one-off"];
-    let mut server = world.start("ip", &server);
-    await_listener(&world, "5892");
+    let mut server = machine.start("ip", &server);
+    await_listener(&machine, "5892");
     let forged = Segment {
         from: ([10, 0, 0, 1], 40_001),
         to: ([10, 0, 0, 2], 5892),
@@ -115,15 +115,15 @@ fn a_forged_tag_before_a_handshake_does_not_enable_caqm() {
     };
     send(&mut near, &[forged.tagged(to_far, 0x0300)]);
     let deadline = Instant::now() + PATIENCE;
-    while world.status()["caqm"]["totals"]["heard_answers"] != 1 {
-        assert!(Instant::now() < deadline, "{}", world.status()["caqm"]["totals"]);
+    while machine.status()["caqm"]["totals"]["heard_answers"] != 1 {
+        assert!(Instant::now() < deadline, "{}", machine.status()["caqm"]["totals"]);
     }
     let mut words = vec!["netns", "exec", "near", weir, "perf", "client", "10.0.0.2"];
     words.extend(["--port", "5892", "--cport", "40001", "--time", "1", "--reverse", "--json"]);
-    let said = world.run("ip", &words);
-    assert_eq!(said.code, Some(0), "{}{}", said.stderr, said.stdout);
+    let output = machine.run("ip", &words);
+    assert_eq!(output.code, Some(0), "{}{}", output.stderr, output.stdout);
     server.wait().unwrap();
-    let status = world.status();
+    let status = machine.status();
     let totals = &status["caqm"]["totals"];
     assert_eq!(totals["negotiated"], 0, "{totals}");
     assert_eq!(totals["sent_segments"], 0, "{totals}");

@@ -1,10 +1,10 @@
 //! Frames that no honest host sends, at CAQM hosts and at a CAQM port: well-formed frames pass,
 //! nothing breaks, and no window leaves its bounds.
 
-use crate::world::AccelWorld;
-use crate::world::forge::{FROM, mac, overheard, port, send};
-use crate::world::pair::{Going, Pair};
-use crate::world::transfer::accel;
+use crate::test_machine::TestMachine;
+use crate::test_machine::forge::{FROM, mac, overheard, port, send};
+use crate::test_machine::pair::{Pair, RunningTransfer};
+use crate::test_machine::transfer::accel;
 use port::Port as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -133,23 +133,23 @@ fn complaints() -> usize {
 
 #[test]
 fn hosts_take_any_frame_and_keep_their_windows() {
-    let Some(world) = AccelWorld::new() else { return };
-    let _pair = Pair::lay(&world);
+    let Some(machine) = TestMachine::new() else { return };
+    let _pair = Pair::lay(&machine);
     let before = complaints();
     let mut words = vec!["enable", "caqm", "--all", "--trusts-path", "--max-cwnd", "40"];
     words.extend(["--interface", "near:eth0", "--interface", "far:eth0"]);
-    accel(&world, &words);
-    let going = Going::start(&world, 5860, "100M");
-    let (mut near, mut far) = (port(&world, "near"), port(&world, "far"));
-    let (to_near, to_far) = (mac(&world, "near"), mac(&world, "far"));
+    accel(&machine, &words);
+    let going = RunningTransfer::start(&machine, 5860, "100M");
+    let (mut near, mut far) = (port(&machine, "near"), port(&machine, "far"));
+    let (to_near, to_far) = (mac(&machine, "near"), mac(&machine, "far"));
     send(&mut near, &senseless(to_far));
     send(&mut far, &senseless(to_near));
     send(&mut near, &offers(to_far, 5860));
     send(&mut far, &offers(to_near, 5860));
-    going.goes_on(&world);
+    going.goes_on(&machine);
 
     // Forged answers and requests for existing connections, with valid numbers.
-    let status = world.status();
+    let status = machine.status();
     let address = |text: &str| text.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
     let mut forged = 0;
     for flow in status["caqm"]["flows"].as_array().unwrap() {
@@ -164,8 +164,8 @@ fn hosts_take_any_frame_and_keep_their_windows() {
             forged += 1000;
         }
     }
-    going.goes_on(&world);
-    let status = world.status();
+    going.goes_on(&machine);
+    let status = machine.status();
     let flows = status["caqm"]["flows"].as_array().unwrap();
     assert_eq!(flows.len(), 4, "{status}");
     for flow in flows {
@@ -182,11 +182,11 @@ fn hosts_take_any_frame_and_keep_their_windows() {
 
 #[test]
 fn a_port_passes_any_frame() {
-    let Some(world) = AccelWorld::new() else { return };
+    let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "100mbit", "--delay", "1ms", "--queue", "caqm:60KB"];
-    let pair = Pair::over(&world, &link);
-    let (mut near, mut far) = (port(&world, "near"), port(&world, "far"));
-    let to = mac(&world, "far");
+    let pair = Pair::over(&machine, &link);
+    let (mut near, mut far) = (port(&machine, "near"), port(&machine, "far"));
+    let to = mac(&machine, "far");
     let frames = [senseless(to), offers(to, 5861)].concat();
     send(&mut near, &frames);
     let (mut batch, mut came) = (Vec::new(), 0);
@@ -201,6 +201,6 @@ fn a_port_passes_any_frame() {
     }
     // Afterwards the port still carries valid traffic.
     let interfaces = ["--interface", "near:eth0", "--interface", "far:eth0"];
-    accel(&world, &[&["enable", "caqm", "--all"][..], &interfaces].concat());
+    accel(&machine, &[&["enable", "caqm", "--all"][..], &interfaces].concat());
     assert_eq!(pair.transfer(5861, &[]), "caqm");
 }

@@ -1,8 +1,8 @@
 //! CAQM is enabled, changed, replaced and disabled during transfers and at bad moments.
 
-use crate::world::pair::{Going, Pair};
-use crate::world::transfer::accel;
-use crate::world::{AccelWorld, available};
+use crate::test_machine::pair::{Pair, RunningTransfer};
+use crate::test_machine::transfer::accel;
+use crate::test_machine::{TestMachine, available};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -17,23 +17,23 @@ const ENABLE: [&str; 8] = [
     "--trusts-path",
 ];
 
-fn sending(world: &AccelWorld) -> usize {
-    let status = world.status();
+fn sending(machine: &TestMachine) -> usize {
+    let status = machine.status();
     let flows = status["caqm"]["flows"].as_array().unwrap();
     flows.iter().filter(|flow| flow["sending"] == true).count()
 }
 
-fn segments(world: &AccelWorld) -> u64 {
-    world.status()["caqm"]["totals"]["sent_segments"].as_u64().unwrap()
+fn segments(machine: &TestMachine) -> u64 {
+    machine.status()["caqm"]["totals"]["sent_segments"].as_u64().unwrap()
 }
 
 #[test]
 fn parameters_are_read_and_set_while_it_runs() {
-    let Some(world) = AccelWorld::new() else { return };
-    let _pair = Pair::lay(&world);
-    accel(&world, &[&ENABLE[..], &["--alpha", "16", "--rtt-standard", "4ms"]].concat());
-    accel(&world, &["set", "alpha=4", "beta=1024", "min_cwnd=2"]);
-    let network = world.status()["caqm"]["network"].clone();
+    let Some(machine) = TestMachine::new() else { return };
+    let _pair = Pair::lay(&machine);
+    accel(&machine, &[&ENABLE[..], &["--alpha", "16", "--rtt-standard", "4ms"]].concat());
+    accel(&machine, &["set", "alpha=4", "beta=1024", "min_cwnd=2"]);
+    let network = machine.status()["caqm"]["network"].clone();
     for (name, value) in [
         ("alpha", "4"),
         ("beta", "1024"),
@@ -47,57 +47,57 @@ fn parameters_are_read_and_set_while_it_runs() {
     ] {
         assert_eq!(network[name], value, "{network}");
     }
-    accel(&world, &["set", "tpid=0x8100"]);
-    assert_eq!(world.status()["caqm"]["network"]["tpid"], "0x8100");
-    let going = Going::start(&world, 5840, "50M");
-    let said = world.weir(&["accel", "set", "tpid=0x88a8"]);
-    assert_eq!(said.code, Some(2), "{}", said.stderr);
-    assert!(said.stderr.contains("open connections"), "{}", said.stderr);
-    for (value, told) in
+    accel(&machine, &["set", "tpid=0x8100"]);
+    assert_eq!(machine.status()["caqm"]["network"]["tpid"], "0x8100");
+    let going = RunningTransfer::start(&machine, 5840, "50M");
+    let output = machine.weir(&["accel", "set", "tpid=0x88a8"]);
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert!(output.stderr.contains("open connections"), "{}", output.stderr);
+    for (value, message) in
         [("alpha=0", "alpha"), ("tpid=0x0800", "0x8100"), ("rtt_standard=4", "unit")]
     {
-        let said = world.weir(&["accel", "set", value]);
-        assert_eq!(said.code, Some(2), "{}", said.stderr);
-        assert!(said.stderr.contains(told), "{}", said.stderr);
+        let output = machine.weir(&["accel", "set", value]);
+        assert_eq!(output.code, Some(2), "{}", output.stderr);
+        assert!(output.stderr.contains(message), "{}", output.stderr);
     }
-    assert_eq!(world.status()["caqm"]["network"]["alpha"], "4");
-    going.goes_on(&world);
+    assert_eq!(machine.status()["caqm"]["network"]["alpha"], "4");
+    going.goes_on(&machine);
 }
 
 #[test]
 fn open_connections_go_on_through_update_off_and_on_again() {
-    let Some(world) = AccelWorld::new() else { return };
-    let _pair = Pair::lay(&world);
-    let said = world.weir(&["accel", "update"]);
-    assert_eq!(said.code, Some(1), "{}", said.stderr);
-    accel(&world, &ENABLE);
-    let going = Going::start(&world, 5841, "50M");
-    assert_eq!(sending(&world), 4);
-    accel(&world, &["update"]);
-    let before = segments(&world);
-    going.goes_on(&world);
-    assert_eq!(sending(&world), 4);
-    assert!(segments(&world) > before, "an update took the tags of open connections");
-    accel(&world, &["disable"]);
-    assert_eq!(world.pinned(), "");
+    let Some(machine) = TestMachine::new() else { return };
+    let _pair = Pair::lay(&machine);
+    let output = machine.weir(&["accel", "update"]);
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    accel(&machine, &ENABLE);
+    let going = RunningTransfer::start(&machine, 5841, "50M");
+    assert_eq!(sending(&machine), 4);
+    accel(&machine, &["update"]);
+    let before = segments(&machine);
+    going.goes_on(&machine);
+    assert_eq!(sending(&machine), 4);
+    assert!(segments(&machine) > before, "an update took the tags of open connections");
+    accel(&machine, &["disable"]);
+    assert_eq!(machine.pinned(), "");
     assert!(!available().contains("caqm"));
-    going.goes_on(&world);
-    accel(&world, &ENABLE);
-    going.goes_on(&world);
-    accel(&world, &["disable", "caqm"]);
-    going.goes_on(&world);
+    going.goes_on(&machine);
+    accel(&machine, &ENABLE);
+    going.goes_on(&machine);
+    accel(&machine, &["disable", "caqm"]);
+    going.goes_on(&machine);
 }
 
 #[test]
 fn a_removed_interface_is_reported_and_forgotten() {
-    let Some(world) = AccelWorld::new() else { return };
-    let pair = Pair::lay(&world);
-    accel(&world, &ENABLE);
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
+    accel(&machine, &ENABLE);
     pair.ip("-n far link delete eth0");
-    let status = world.status();
+    let status = machine.status();
     let places = status["caqm"]["interfaces"].as_array().unwrap();
     assert_eq!(places, &[Value::Null, Value::Null], "{status}");
-    assert!(world.weir(&["accel", "status"]).stdout.contains("has gone"));
+    assert!(machine.weir(&["accel", "status"]).stdout.contains("has gone"));
     for words in [
         "link add eth0 netns near type veth peer name eth0 netns far",
         "-n near address add 10.0.0.1/24 dev eth0",
@@ -108,25 +108,25 @@ fn a_removed_interface_is_reported_and_forgotten() {
         pair.ip(words);
     }
     assert_ne!(pair.transfer(5842, &[]), "caqm");
-    accel(&world, &ENABLE);
-    let status = world.status();
+    accel(&machine, &ENABLE);
+    let status = machine.status();
     assert_eq!(status["caqm"]["interfaces"].as_array().unwrap().len(), 2, "{status}");
     assert_eq!(pair.transfer(5843, &[]), "caqm");
-    accel(&world, &["update"]);
-    accel(&world, &["disable"]);
-    assert_eq!(world.pinned(), "");
+    accel(&machine, &["update"]);
+    accel(&machine, &["disable"]);
+    assert_eq!(machine.pinned(), "");
 }
 
 #[test]
 fn a_second_installation_is_refused_and_disturbs_nothing() {
-    let Some(world) = AccelWorld::new() else { return };
-    let pair = Pair::lay(&world);
-    accel(&world, &ENABLE);
-    let other = world.second();
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
+    accel(&machine, &ENABLE);
+    let other = machine.second();
     let _theirs = Pair::lay(&other);
-    let said = other.weir(&[&["accel"], &ENABLE[..]].concat());
-    assert_eq!(said.code, Some(1), "{}", said.stderr);
-    assert!(said.stderr.contains("registered already"), "{}", said.stderr);
+    let output = other.weir(&[&["accel"], &ENABLE[..]].concat());
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(output.stderr.contains("registered already"), "{}", output.stderr);
     assert_eq!(other.pinned(), "");
     assert_eq!(other.weir(&["accel", "disable"]).code, Some(0));
     assert_eq!(pair.transfer(5844, &[]), "caqm");
@@ -134,22 +134,22 @@ fn a_second_installation_is_refused_and_disturbs_nothing() {
 
 #[test]
 fn a_command_killed_at_any_moment_can_be_cleaned_up() {
-    let Some(world) = AccelWorld::new() else { return };
-    let pair = Pair::lay(&world);
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
     let weir = env!("CARGO_BIN_EXE_weir");
     let began = Instant::now();
-    accel(&world, &ENABLE);
+    accel(&machine, &ENABLE);
     // Slightly longer than the command takes.
     let most = began.elapsed().as_millis() as u64 * 5 / 4;
-    accel(&world, &["disable"]);
+    accel(&machine, &["disable"]);
     let mut seen = [0; 3];
     for number in 0..25 {
-        let mut enabling = world.start(weir, &[&["accel"], &ENABLE[..]].concat());
+        let mut enabling = machine.start(weir, &[&["accel"], &ENABLE[..]].concat());
         let millis = most * number / 25;
         std::thread::sleep(Duration::from_millis(millis));
         let _ = enabling.kill();
         enabling.wait().unwrap();
-        let (status, pinned) = (world.status(), world.pinned());
+        let (status, pinned) = (machine.status(), machine.pinned());
         match status["caqm"]["state"].as_str().unwrap() {
             "off" => {
                 assert_eq!(pinned, "", "after {millis} ms");
@@ -165,8 +165,8 @@ fn a_command_killed_at_any_moment_can_be_cleaned_up() {
             }
         }
         if number % 2 == 0 {
-            accel(&world, &["disable"]);
-            assert_eq!(world.pinned(), "");
+            accel(&machine, &["disable"]);
+            assert_eq!(machine.pinned(), "");
             let deadline = Instant::now() + Duration::from_secs(5);
             while available().contains("caqm") {
                 assert!(Instant::now() < deadline, "after {millis} ms");
@@ -177,15 +177,15 @@ fn a_command_killed_at_any_moment_can_be_cleaned_up() {
         "killed when it was off {}, half installed {}, on {} times",
         seen[0], seen[1], seen[2]
     );
-    accel(&world, &ENABLE);
+    accel(&machine, &ENABLE);
     assert_eq!(pair.transfer(5845, &[]), "caqm");
 }
 
 #[test]
 fn an_impossible_request_is_refused_and_changes_nothing() {
-    let Some(world) = AccelWorld::new() else { return };
-    let _pair = Pair::lay(&world);
-    for (words, told) in [
+    let Some(machine) = TestMachine::new() else { return };
+    let _pair = Pair::lay(&machine);
+    for (words, message) in [
         (&["--all", "--interface", "near:eth7"][..], "no Ethernet interface `near:eth7`"),
         (&["--all", "--interface", "nowhere:eth0"], "nowhere"),
         (&["--all", "--interface", "lo"], "no Ethernet interface `lo`"),
@@ -194,37 +194,37 @@ fn an_impossible_request_is_refused_and_changes_nothing() {
         (&["--all", "--interface", "near:eth0", "--tpid", "0x88b5"], "offloads"),
         (&["--interface", "near:eth0"], "required"),
     ] {
-        let said = world.weir(&[&["accel", "enable", "caqm"], words].concat());
-        assert_ne!(said.code, Some(0), "{words:?}");
-        assert!(said.stderr.contains(told), "{words:?}: {}", said.stderr);
-        assert_eq!(world.pinned(), "", "{words:?}");
+        let output = machine.weir(&[&["accel", "enable", "caqm"], words].concat());
+        assert_ne!(output.code, Some(0), "{words:?}");
+        assert!(output.stderr.contains(message), "{words:?}: {}", output.stderr);
+        assert_eq!(machine.pinned(), "", "{words:?}");
     }
     let weir = env!("CARGO_BIN_EXE_weir");
     let mut words = vec!["--reuid", "65534", "--regid", "65534", "--clear-groups", weir, "accel"];
     words.extend(ENABLE);
-    let said = world.run("setpriv", &words);
-    assert_eq!(said.code, Some(1), "{}", said.stderr);
-    assert!(said.stderr.contains("as root"), "{}", said.stderr);
+    let output = machine.run("setpriv", &words);
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(output.stderr.contains("as root"), "{}", output.stderr);
     assert!(!available().contains("caqm"));
 }
 
 /// If both apply to a connection, CAQM takes those whose ends agreed on it.
 #[test]
 fn tcpa_and_caqm_coexist() {
-    let Some(world) = AccelWorld::new() else { return };
-    let pair = Pair::lay(&world);
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
     let tcpa = ["enable", "tcpa", "--all", "--keep-wmem"];
     for (number, order) in [[&tcpa[..], &ENABLE[..]], [&ENABLE, &tcpa]].into_iter().enumerate() {
-        order.iter().for_each(|words| drop(accel(&world, words)));
+        order.iter().for_each(|words| drop(accel(&machine, words)));
         let port = 5850 + 10 * number as u16;
         assert_eq!(pair.transfer(port, &[]), "caqm");
-        assert_eq!(world.transfer(port + 1, &[]).0, "tcpa");
-        accel(&world, &["disable", "caqm"]);
+        assert_eq!(machine.transfer(port + 1, &[]).0, "tcpa");
+        accel(&machine, &["disable", "caqm"]);
         assert_eq!(pair.transfer(port + 2, &[]), "tcpa");
         // An end that does not offer CAQM leaves the connection to tcpa.
-        accel(&world, &["enable", "caqm", "--all", "--interface", "near:eth0"]);
+        accel(&machine, &["enable", "caqm", "--all", "--interface", "near:eth0"]);
         assert_eq!(pair.transfer(port + 3, &[]), "tcpa");
-        accel(&world, &["disable"]);
-        assert_eq!(world.pinned(), "");
+        accel(&machine, &["disable"]);
+        assert_eq!(machine.pinned(), "");
     }
 }

@@ -1,15 +1,15 @@
 //! `weir accel` is killed at a random moment of any command: `status` reports the true state, and
 //! `disable` leaves nothing.
 
-use crate::world::transfer::accel;
-use crate::world::{AccelWorld, available};
+use crate::test_machine::transfer::accel;
+use crate::test_machine::{TestMachine, available};
 use serde_json::Value;
 use std::time::Duration;
 
 /// A small random number generator. Its quality does not matter; a failure prints the seed.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn throw(&mut self, sides: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -17,21 +17,21 @@ impl Dice {
     }
 }
 
-fn wmem(world: &AccelWorld) -> String {
-    world.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).stdout
+fn wmem(machine: &TestMachine) -> String {
+    machine.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).stdout
 }
 
 /// Whether a new connection gets the algorithm.
-fn is_given(world: &AccelWorld) -> bool {
+fn is_given(machine: &TestMachine) -> bool {
     let look = format!("exec 3<>/dev/tcp/127.0.0.1/{PORT} && ss -tniH sport = :{PORT}");
-    let said = world.run("bash", &["-c", &look]);
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    said.stdout.contains(" tcpa ")
+    let output = machine.run("bash", &["-c", &look]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    output.stdout.contains(" tcpa ")
 }
 
-fn tells_the_truth(world: &AccelWorld, before: &str) -> Value {
-    let status = world.status();
-    let given = is_given(world);
+fn tells_the_truth(machine: &TestMachine, before: &str) -> Value {
+    let status = machine.status();
+    let given = is_given(machine);
     let is_part = match status["state"].as_str().unwrap() {
         "on" => {
             assert!(given, "{status}");
@@ -40,32 +40,32 @@ fn tells_the_truth(world: &AccelWorld, before: &str) -> Value {
         }
         "off" => {
             assert!(!given, "{status}");
-            assert_eq!(world.pinned(), "");
+            assert_eq!(machine.pinned(), "");
             false
         }
         state => state == "part",
     };
     assert_eq!(status["gives"], given, "{status}");
-    assert!(!is_part || world.pinned().contains("weir-accel"), "{status}");
-    if wmem(world) != before {
+    assert!(!is_part || machine.pinned().contains("weir-accel"), "{status}");
+    if wmem(machine) != before {
         assert!(!status["system"]["wmem"].is_null(), "{status}");
     }
     status
 }
 
-fn leaves_nothing(world: &AccelWorld, before: &str) {
-    accel(world, &["disable"]);
-    assert_eq!(world.pinned(), "");
+fn leaves_nothing(machine: &TestMachine, before: &str) {
+    accel(machine, &["disable"]);
+    assert_eq!(machine.pinned(), "");
     assert!(!available().contains("tcpa"));
-    assert_eq!(wmem(world), before);
-    assert_eq!(world.run("ls", &["/run"]).stdout, "");
-    assert_eq!(world.status()["state"], "off");
-    assert!(!is_given(world));
+    assert_eq!(wmem(machine), before);
+    assert_eq!(machine.run("ls", &["/run"]).stdout, "");
+    assert_eq!(machine.status()["state"], "off");
+    assert!(!is_given(machine));
 }
 
 #[test]
 fn the_next_test_removes_the_group_of_a_killed_test() {
-    let Some(world) = AccelWorld::new() else { return };
+    let Some(machine) = TestMachine::new() else { return };
     // One name of a process that cannot exist (PID_MAX_LIMIT of linux/threads.h), and one of a live
     // process.
     let mount = accel::cgroup::mount().unwrap();
@@ -74,28 +74,28 @@ fn the_next_test_removes_the_group_of_a_killed_test() {
     for group in [&left.join("inner"), &used] {
         std::fs::create_dir_all(group).unwrap();
     }
-    drop(world.second());
+    drop(machine.second());
     assert!(!left.exists());
     std::fs::remove_dir(used).unwrap();
 }
 
 #[test]
 fn after_a_kill_at_any_moment_status_is_true_and_disable_cleans_up() {
-    let Some(world) = AccelWorld::new() else { return };
+    let Some(machine) = TestMachine::new() else { return };
     let rounds = std::env::var("WEIR_KILLS").map_or(40, |kills| kills.parse().unwrap());
     let seed = std::env::var("WEIR_SEED").map_or(std::process::id().into(), |s| s.parse().unwrap());
     println!("WEIR_SEED={seed}");
-    let mut dice = Dice(seed);
-    let before = wmem(&world);
+    let mut dice = Random(seed);
+    let before = wmem(&machine);
     let weir = env!("CARGO_BIN_EXE_weir");
     let port = PORT.to_string();
-    let mut server = world.start(weir, &["perf", "server", "--port", &port]);
-    world.await_listener(PORT);
+    let mut server = machine.start(weir, &["perf", "server", "--port", &port]);
+    machine.await_listener(PORT);
     let rule = "[[rule]]\ninit_cwnd = 30\n";
     let narrow =
-        world.write("narrow.toml", &format!("{rule}[system]\nwmem = [4096, 16384, 9000000]\n"));
+        machine.write("narrow.toml", &format!("{rule}[system]\nwmem = [4096, 16384, 9000000]\n"));
     let wide =
-        world.write("wide.toml", &format!("{rule}[system]\nwmem = [4096, 16384, 33000000]\n"));
+        machine.write("wide.toml", &format!("{rule}[system]\nwmem = [4096, 16384, 33000000]\n"));
     let commands: [&[&str]; 8] = [
         &["enable", "tcpa", "--all"],
         &["enable", "tcpa", "--all", "--init-cwnd", "77", "--open"],
@@ -110,27 +110,27 @@ fn after_a_kill_at_any_moment_status_is_true_and_disable_cleans_up() {
     for round in 0..rounds {
         let words = commands[dice.throw(commands.len() as u64) as usize];
         let words = [&["accel"], words].concat();
-        let mut command = world.start(weir, &words);
+        let mut command = machine.start(weir, &words);
         // Prefer early moments: late in a command most of its work is done already.
         let most = 1 + dice.throw(MOST_MICROS);
         std::thread::sleep(Duration::from_micros(dice.throw(most)));
         let _ = command.kill();
         command.wait().unwrap();
         println!("{round}: {words:?}");
-        let status = tells_the_truth(&world, &before);
+        let status = tells_the_truth(&machine, &before);
         let state = status["state"].as_str().unwrap();
         states[["off", "part", "on"].iter().position(|name| *name == state).unwrap()] += 1;
         match dice.throw(4) {
-            0 => leaves_nothing(&world, &before),
+            0 => leaves_nothing(&machine, &before),
             1 => {
-                accel(&world, &["enable", "tcpa", "--all"]);
-                assert_eq!(tells_the_truth(&world, &before)["state"], "on");
+                accel(&machine, &["enable", "tcpa", "--all"]);
+                assert_eq!(tells_the_truth(&machine, &before)["state"], "on");
             }
             _ => {}
         }
     }
     println!("off, part, on: {states:?}");
-    leaves_nothing(&world, &before);
+    leaves_nothing(&machine, &before);
     server.kill().unwrap();
     server.wait().unwrap();
 }

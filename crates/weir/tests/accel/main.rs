@@ -14,4 +14,4 @@ mod policy_caqm;
 mod routes;
 mod status;
 mod switch;
-mod world;
+mod test_machine;

@@ -1,23 +1,23 @@
 //! `weir accel policy` with rules for CAQM among the others.
 
-use crate::world::AccelWorld;
-use crate::world::pair::Pair;
-use crate::world::transfer::accel;
+use crate::test_machine::TestMachine;
+use crate::test_machine::pair::Pair;
+use crate::test_machine::transfer::accel;
 
 const AT: &str = "[caqm]\ninterface = [\"near:eth0\", \"far:eth0\"]\ntrusts_path = true\n";
 
-fn put(world: &AccelWorld, text: &str) {
-    let file = world.write("policy.toml", text);
-    let said = world.weir(&["accel", "policy", &file]);
-    assert_eq!(said.code, Some(0), "{text}: {}", said.stderr);
+fn put(machine: &TestMachine, text: &str) {
+    let file = machine.write("policy.toml", text);
+    let output = machine.weir(&["accel", "policy", &file]);
+    assert_eq!(output.code, Some(0), "{text}: {}", output.stderr);
 }
 
 #[test]
 fn a_file_chooses_between_tcpa_and_caqm() {
-    let Some(world) = AccelWorld::new() else { return };
-    let pair = Pair::lay(&world);
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
     put(
-        &world,
+        &machine,
         &format!(
             "[[rule]]\nport = 5861\nalgorithm = \"none\"\n\n[[rule]]\nalgorithm = \"caqm\"\n\n[[rule]]\n\n{AT}"
         ),
@@ -25,36 +25,36 @@ fn a_file_chooses_between_tcpa_and_caqm() {
     assert_eq!(pair.transfer(5860, &[]), "caqm");
     assert_ne!(pair.transfer(5861, &[]), "caqm");
     // CAQM does not run on the loopback interface, so the next rule applies.
-    assert_eq!(world.transfer(5862, &[]).0, "tcpa");
-    let status = world.status();
+    assert_eq!(machine.transfer(5862, &[]).0, "tcpa");
+    let status = machine.status();
     assert_eq!(status["rules"].as_array().unwrap().len(), 2, "{status}");
     assert_eq!(status["caqm"]["rules"].as_array().unwrap().len(), 2, "{status}");
     // A file without rules for CAQM.
-    put(&world, "[[rule]]\n");
+    put(&machine, "[[rule]]\n");
     assert_eq!(pair.transfer(5863, &[]), "tcpa");
-    assert_eq!(world.status()["caqm"]["rules"].as_array().unwrap().len(), 0);
-    accel(&world, &["disable"]);
-    assert_eq!(world.pinned(), "");
+    assert_eq!(machine.status()["caqm"]["rules"].as_array().unwrap().len(), 0);
+    accel(&machine, &["disable"]);
+    assert_eq!(machine.pinned(), "");
 }
 
 #[test]
 fn a_file_for_caqm_alone_leaves_tcpa_off() {
-    let Some(world) = AccelWorld::new() else { return };
-    let pair = Pair::lay(&world);
-    put(&world, &format!("[[rule]]\nalgorithm = \"caqm\"\n\n{AT}"));
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
+    put(&machine, &format!("[[rule]]\nalgorithm = \"caqm\"\n\n{AT}"));
     assert_eq!(pair.transfer(5865, &[]), "caqm");
-    assert_eq!(world.status()["state"], "off");
-    accel(&world, &["disable"]);
-    assert_eq!(world.pinned(), "");
+    assert_eq!(machine.status()["state"], "off");
+    accel(&machine, &["disable"]);
+    assert_eq!(machine.pinned(), "");
 }
 
 #[test]
 fn an_impossible_policy_changes_neither() {
-    let Some(world) = AccelWorld::new() else { return };
-    let _pair = Pair::lay(&world);
-    put(&world, &format!("[[rule]]\nalgorithm = \"caqm\"\n\n[[rule]]\n\n{AT}alpha = 16\n"));
-    let status = world.status();
-    for (text, told) in [
+    let Some(machine) = TestMachine::new() else { return };
+    let _pair = Pair::lay(&machine);
+    put(&machine, &format!("[[rule]]\nalgorithm = \"caqm\"\n\n[[rule]]\n\n{AT}alpha = 16\n"));
+    let status = machine.status();
+    for (text, message) in [
         ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\"gone0\"]\n", "gone0"),
         ("[[rule]]\nalgorithm = \"caqm\"\nrto_min = \"50ms\"\n", "[caqm]"),
         // This network namespace lacks that setting; CAQM's part was already in force by then.
@@ -63,28 +63,28 @@ fn an_impossible_policy_changes_neither() {
             "tcp_mem",
         ),
     ] {
-        let file = world.write("policy.toml", text);
-        let said = world.weir(&["accel", "policy", &file]);
-        assert_ne!(said.code, Some(0), "{text}");
-        assert!(said.stderr.contains(told), "{text}: {}", said.stderr);
-        let now = world.status();
+        let file = machine.write("policy.toml", text);
+        let output = machine.weir(&["accel", "policy", &file]);
+        assert_ne!(output.code, Some(0), "{text}");
+        assert!(output.stderr.contains(message), "{text}: {}", output.stderr);
+        let now = machine.status();
         for part in ["rules", "interfaces", "network"] {
             assert_eq!(now["caqm"][part], status["caqm"][part], "{text}");
         }
         assert_eq!(now["rules"], status["rules"], "{text}");
     }
-    accel(&world, &["disable"]);
-    assert_eq!(world.pinned(), "");
+    accel(&machine, &["disable"]);
+    assert_eq!(machine.pinned(), "");
 }
 
 #[test]
 fn the_unit_waits_for_the_interfaces() {
-    let Some(world) = AccelWorld::new() else { return };
-    let file = world.write(
+    let Some(machine) = TestMachine::new() else { return };
+    let file = machine.write(
         "policy.toml",
         "[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\"eth-0\", \"left:eth1\"]\n",
     );
-    let unit = world.weir(&["accel", "unit", &file]).stdout;
+    let unit = machine.weir(&["accel", "unit", &file]).stdout;
     assert!(unit.contains("After=sys-subsystem-net-devices-eth\\x2d0.device\n"), "{unit}");
     assert!(!unit.contains("eth1"), "{unit}");
 }

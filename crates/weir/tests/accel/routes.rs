@@ -1,26 +1,26 @@
 //! Route attributes beside rules: the kernel does what the README of crates/accel documents.
 
-use crate::world::AccelWorld;
-use crate::world::transfer::accel;
+use crate::test_machine::TestMachine;
+use crate::test_machine::transfer::accel;
 
 /// A connection to another namespace, as the kernel describes it: its algorithm, its timeout, its
 /// window.
-fn connection(world: &AccelWorld) -> Vec<String> {
+fn connection(machine: &TestMachine) -> Vec<String> {
     let look = "exec 3<>/dev/tcp/10.0.0.2/5901 && ss -tniH state established dport = :5901";
-    let said = world.run("ip", &["netns", "exec", "near", "bash", "-c", look]);
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    said.stdout.split_whitespace().map(str::to_owned).collect()
+    let output = machine.run("ip", &["netns", "exec", "near", "bash", "-c", look]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    output.stdout.split_whitespace().map(str::to_owned).collect()
 }
 
-fn ip(world: &AccelWorld, words: &str) {
+fn ip(machine: &TestMachine, words: &str) {
     let words: Vec<_> = words.split(' ').collect();
-    let said = world.run("ip", &words);
-    assert_eq!(said.code, Some(0), "{words:?}: {}", said.stderr);
+    let output = machine.run("ip", &words);
+    assert_eq!(output.code, Some(0), "{words:?}: {}", output.stderr);
 }
 
 #[test]
 fn routes_and_rules_go_together_as_documented() {
-    let Some(world) = AccelWorld::new() else { return };
+    let Some(machine) = TestMachine::new() else { return };
     for words in [
         "netns add near",
         "netns add far",
@@ -30,34 +30,34 @@ fn routes_and_rules_go_together_as_documented() {
         "-n near link set eth0 up",
         "-n far link set eth0 up",
     ] {
-        ip(&world, words);
+        ip(&machine, words);
     }
     let weir = env!("CARGO_BIN_EXE_weir");
     let mut server =
-        world.start("ip", &["netns", "exec", "far", weir, "perf", "server", "--port", "5901"]);
+        machine.start("ip", &["netns", "exec", "far", weir, "perf", "server", "--port", "5901"]);
     let listening = ["netns", "exec", "far", "ss", "-tlnH"];
-    while !world.run("ip", &listening).stdout.contains(":5901 ") {
+    while !machine.run("ip", &listening).stdout.contains(":5901 ") {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let has = |said: &[String], word: &str| said.iter().any(|found| found == word);
+    let has = |output: &[String], word: &str| output.iter().any(|found| found == word);
     // 400 ms and the granularity of timers.
-    let waits = |said: &[String]| said.iter().any(|found| found.starts_with("rto:4"));
+    let waits = |output: &[String]| output.iter().any(|found| found.starts_with("rto:4"));
 
-    ip(&world, "-n near route change 10.0.0.0/24 dev eth0 congctl reno initcwnd 5 rto_min 400ms");
-    let plain = connection(&world);
+    ip(&machine, "-n near route change 10.0.0.0/24 dev eth0 congctl reno initcwnd 5 rto_min 400ms");
+    let plain = connection(&machine);
     assert!(has(&plain, "reno") && waits(&plain) && has(&plain, "cwnd:5"), "{plain:?}");
     // The rule's algorithm and window, the route's timeout.
-    accel(&world, &["enable", "tcpa", "--all", "--init-cwnd", "33", "--rto-min", "50ms"]);
-    let both = connection(&world);
+    accel(&machine, &["enable", "tcpa", "--all", "--init-cwnd", "33", "--rto-min", "50ms"]);
+    let both = connection(&machine);
     assert!(has(&both, "tcpa") && waits(&both) && has(&both, "cwnd:33"), "{both:?}");
 
     // A route may name the algorithm while it is installed, and works without it afterwards.
-    accel(&world, &["disable"]);
-    accel(&world, &["enable", "tcpa", "--port", "1"]);
-    ip(&world, "-n near route change 10.0.0.0/24 dev eth0 congctl tcpa");
-    assert!(has(&connection(&world), "tcpa"));
-    accel(&world, &["disable"]);
-    assert!(!has(&connection(&world), "tcpa"));
+    accel(&machine, &["disable"]);
+    accel(&machine, &["enable", "tcpa", "--port", "1"]);
+    ip(&machine, "-n near route change 10.0.0.0/24 dev eth0 congctl tcpa");
+    assert!(has(&connection(&machine), "tcpa"));
+    accel(&machine, &["disable"]);
+    assert!(!has(&connection(&machine), "tcpa"));
     server.kill().unwrap();
     server.wait().unwrap();
 }

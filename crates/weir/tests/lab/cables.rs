@@ -1,6 +1,6 @@
 //! Labs without an emulator: a plain cable between two hosts, and a host's own loopback.
 
-use crate::support::World;
+use crate::support::Sandbox;
 use serde_json::Value;
 
 const LAB: &str = r#"
@@ -28,11 +28,11 @@ duration = "1s"
 
 #[test]
 fn loopback_and_cable_are_measured_without_an_emulator() {
-    let Some(world) = World::quiet() else { return };
-    world.write("cables.toml", LAB);
-    let said = world.weir(&["lab", "run", "cables.toml", "--out", "run"]);
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    let results = world.results("run");
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    sandbox.write("cables.toml", LAB);
+    let output = sandbox.weir(&["lab", "run", "cables.toml", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let results = sandbox.results("run");
     let cells = results["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 4);
     for cell in cells {
@@ -51,12 +51,12 @@ fn loopback_and_cable_are_measured_without_an_emulator() {
     assert_eq!(results["environment"]["emulator_cpu"], Value::Null);
     let cpus = std::thread::available_parallelism().unwrap().get();
     assert_eq!(results["environment"]["workload_cpus"].as_array().unwrap().len(), cpus);
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn one_host_needs_no_link() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     let link = "[[link]]\nname = \"veth\"\nbetween = [\"near\", \"far\"]\ndirect = true\n";
     let lab = LAB
         .replace("[\"near\", \"far\"]\n[axes]", "[\"near\"]\n[axes]")
@@ -64,24 +64,24 @@ fn one_host_needs_no_link() {
         .replace("path = [\"loopback\", \"veth\"]\nstreams = [\"1\", \"3\"]", "")
         .replace("{path}", "loopback")
         .replace("\"{streams}\"", "1");
-    world.write("alone.toml", lab);
-    let said = world.weir(&["lab", "run", "alone.toml", "--out", "run"]);
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    let cell = &world.results("run")["cells"][0];
+    sandbox.write("alone.toml", lab);
+    let output = sandbox.weir(&["lab", "run", "alone.toml", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let cell = &sandbox.results("run")["cells"][0];
     assert!(cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap() > 1_000.0, "{cell}");
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 /// `weir lab ab` builds its network in a different way.
 #[test]
 fn ab_alternates_over_a_cable() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     let systems =
         "[[system]]\nname = \"again\"\nkind = \"tcp\"\ncongestion = \"cubic\"\n[form.full]";
-    world.write("cables.toml", LAB.replace("[form.full]", systems));
+    sandbox.write("cables.toml", LAB.replace("[form.full]", systems));
     for path in ["loopback", "veth"] {
         let at = format!("path={path}");
-        let said = world.weir(&[
+        let output = sandbox.weir(&[
             "lab",
             "ab",
             "cables.toml",
@@ -97,11 +97,11 @@ fn ab_alternates_over_a_cable() {
             "100ms",
             "--json",
         ]);
-        assert_eq!(said.status.code(), Some(0), "{said:?}");
-        let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let answer: Value = serde_json::from_str(&output.stdout).unwrap();
         let observations = answer["observations"].as_array().unwrap();
         assert!(!observations.is_empty(), "{answer}");
         assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() > 10.0), "{answer}");
     }
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }

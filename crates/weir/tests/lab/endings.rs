@@ -1,6 +1,6 @@
 //! A lab leaves nothing behind however it ends: no process, no interface, no queue, no file.
 
-use crate::support::{World, await_some, relay};
+use crate::support::{Sandbox, await_some, relay};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
@@ -52,8 +52,13 @@ enum Moment {
 }
 
 /// Starts the lab and sends it `signals` at the moment.
-fn ended_at(world: &World, moment: Moment, run: &str, signals: &[&str]) -> crate::support::Said {
-    let running = world.start(&["lab", "run", "endings.toml", "--out", run]);
+fn ended_at(
+    sandbox: &Sandbox,
+    moment: Moment,
+    run: &str,
+    signals: &[&str],
+) -> crate::support::CommandOutput {
+    let running = sandbox.start(&["lab", "run", "endings.toml", "--out", run]);
     let pid = running.pid();
     match moment {
         Moment::SetUp => {
@@ -65,12 +70,12 @@ fn ended_at(world: &World, moment: Moment, run: &str, signals: &[&str]) -> crate
         }
         // The first transfer, or the transfer through the programs.
         Moment::InMidTransfer => {
-            world.await_process("sleep");
-            await_some("a transfer", || (!world.running(CLIENT).is_empty()).then_some(()));
+            sandbox.await_process("sleep");
+            await_some("a transfer", || (!sandbox.running(CLIENT).is_empty()).then_some(()));
         }
         Moment::TearDown => {
-            await_some("a transfer", || (!world.running(CLIENT).is_empty()).then_some(()));
-            await_some("its end", || world.running(CLIENT).is_empty().then_some(()));
+            await_some("a transfer", || (!sandbox.running(CLIENT).is_empty()).then_some(()));
+            await_some("its end", || sandbox.running(CLIENT).is_empty().then_some(()));
         }
         Moment::After(time) => std::thread::sleep(time),
     }
@@ -80,8 +85,8 @@ fn ended_at(world: &World, moment: Moment, run: &str, signals: &[&str]) -> crate
 
 #[test]
 fn a_killed_lab_leaves_nothing() {
-    let Some(world) = World::new() else { return };
-    world.write("endings.toml", lab());
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("endings.toml", lab());
     let mut moments = vec![Moment::SetUp, Moment::InMidTransfer, Moment::TearDown];
     // Most failures occur around a fork, so most tries are near the forks.
     let mut seed = 0x9e37_79b9_u64;
@@ -91,16 +96,16 @@ fn a_killed_lab_leaves_nothing() {
         moments.push(Moment::After(Duration::from_millis((seed >> 33) % latest)));
     }
     for (number, moment) in moments.into_iter().enumerate() {
-        let said = ended_at(&world, moment, &format!("run{number}"), &["KILL"]);
-        assert_eq!(said.status.signal(), Some(9), "{moment:?}: {said:?}");
-        assert_eq!(world.leftovers(), [""; 0], "{moment:?}");
+        let output = ended_at(&sandbox, moment, &format!("run{number}"), &["KILL"]);
+        assert_eq!(output.status.signal(), Some(9), "{moment:?}: {output:?}");
+        assert_eq!(sandbox.leftovers(), [""; 0], "{moment:?}");
     }
 }
 
 #[test]
 fn an_interrupted_lab_prints_how_to_resume_and_leaves_nothing() {
-    let Some(world) = World::new() else { return };
-    world.write("endings.toml", lab());
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("endings.toml", lab());
     let endings = [
         ("INT", Moment::SetUp),
         ("INT", Moment::InMidTransfer),
@@ -110,42 +115,42 @@ fn an_interrupted_lab_prints_how_to_resume_and_leaves_nothing() {
     ];
     for (number, (signal, moment)) in endings.into_iter().enumerate() {
         let run = format!("run{number}");
-        let said = ended_at(&world, moment, &run, &[signal]);
-        let what = format!("SIG{signal} {moment:?}: {said:?}");
-        assert_eq!(said.status.code(), Some(1), "{what}");
+        let output = ended_at(&sandbox, moment, &run, &[signal]);
+        let what = format!("SIG{signal} {moment:?}: {output:?}");
+        assert_eq!(output.status.code(), Some(1), "{what}");
         let advice = format!("weir lab run endings.toml --resume {run}");
-        assert!(said.stderr.contains(&advice), "{what}");
-        assert!(said.stderr.contains("interrupted"), "{what}");
-        assert_eq!(said.stdout, "", "{what}");
-        assert!(!world.path(&run).join("results.json").exists(), "{what}");
-        assert_eq!(world.leftovers(), [""; 0], "{what}");
+        assert!(output.stderr.contains(&advice), "{what}");
+        assert!(output.stderr.contains("interrupted"), "{what}");
+        assert_eq!(output.stdout, "", "{what}");
+        assert!(!sandbox.path(&run).join("results.json").exists(), "{what}");
+        assert_eq!(sandbox.leftovers(), [""; 0], "{what}");
     }
 }
 
 #[test]
 fn a_second_signal_ends_it_at_once_and_leaves_nothing() {
-    let Some(world) = World::new() else { return };
-    world.write("endings.toml", lab());
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("endings.toml", lab());
     for (number, moment) in [Moment::SetUp, Moment::InMidTransfer].into_iter().enumerate() {
-        let said = ended_at(&world, moment, &format!("run{number}"), &["INT", "TERM"]);
-        assert_eq!(said.status.code(), Some(1), "{said:?}");
-        assert_eq!(world.leftovers(), [""; 0]);
+        let output = ended_at(&sandbox, moment, &format!("run{number}"), &["INT", "TERM"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(sandbox.leftovers(), [""; 0]);
     }
 }
 
 /// Folders that only resemble a run's, and those that another run needs, stay.
 #[test]
 fn other_peoples_folders_stay() {
-    let Some(world) = World::new() else { return };
-    world.write("endings.toml", lab());
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("endings.toml", lab());
     let mine = ["weir-lab-4194305", "weir-lab-mine", "weir-lab-"];
     for name in mine {
-        std::fs::create_dir(world.path("tmp").join(name)).unwrap();
-        std::fs::write(world.path("tmp").join(name).join("precious"), "").unwrap();
+        std::fs::create_dir(sandbox.path("tmp").join(name)).unwrap();
+        std::fs::write(sandbox.path("tmp").join(name).join("precious"), "").unwrap();
     }
-    ended_at(&world, Moment::InMidTransfer, "first", &["KILL"]);
-    ended_at(&world, Moment::InMidTransfer, "second", &["INT"]);
-    let mut left = world.leftovers_once();
+    ended_at(&sandbox, Moment::InMidTransfer, "first", &["KILL"]);
+    ended_at(&sandbox, Moment::InMidTransfer, "second", &["INT"]);
+    let mut left = sandbox.leftovers_once();
     left.sort();
     let mut expected = mine.map(|name| format!("temporary {name}"));
     expected.sort();

@@ -1,7 +1,7 @@
 //! A measurement that fails is a failed cell with its reason. It never yields a number or a
 //! substitute algorithm, and the other cells continue.
 
-use crate::support::{World, await_some, relay};
+use crate::support::{Sandbox, await_some, relay};
 use serde_json::Value;
 
 /// A lab with one cell per system, each measured once for a second.
@@ -57,8 +57,8 @@ fn cell<'a>(results: &'a Value, system: &str) -> &'a Value {
 
 fn assert_failed(results: &Value, system: &str, reason: &[&str]) {
     let cell = cell(results, system);
-    let said = cell["failed"].as_str().unwrap_or_else(|| panic!("{system} did not fail: {cell}"));
-    assert!(reason.iter().all(|part| said.contains(part)), "{system}: {said}");
+    let output = cell["failed"].as_str().unwrap_or_else(|| panic!("{system} did not fail: {cell}"));
+    assert!(reason.iter().all(|part| output.contains(part)), "{system}: {output}");
     assert_eq!(cell["metrics"], serde_json::json!({}), "{system} failed and has figures");
 }
 
@@ -74,7 +74,7 @@ fn assert_measured(results: &Value, system: &str, least: f64) {
 /// Relays that fail in every way, between two that do not.
 #[test]
 fn programs_that_fail_are_failed_cells() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let systems = [
         CUBIC.to_owned(),
         external("dies-at-once", SERVER, "sh -c 'echo no licence >&2; exit 3'"),
@@ -87,10 +87,10 @@ fn programs_that_fail_are_failed_cells() {
         external("works", SERVER, CLIENT),
         CUBIC.replace("name = \"cubic\"", "name = \"last\""),
     ];
-    world.write("failures.toml", lab(LINK, 1, &systems.concat()));
-    let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    let results = world.results("run");
+    sandbox.write("failures.toml", lab(LINK, 1, &systems.concat()));
+    let output = sandbox.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let results = sandbox.results("run");
     assert_failed(&results, "dies-at-once", &["sh ended early", "exit status: 3", "no licence"]);
     assert_failed(&results, "server-dies", &["sh ended early", "exit status: 4", "no luck"]);
     assert_failed(&results, "daemonises", &["sh ended early", "must stay in the foreground"]);
@@ -111,73 +111,73 @@ fn programs_that_fail_are_failed_cells() {
         assert!(metrics[name]["median"].as_f64().unwrap() > 0.0, "{name} of the relays: {metrics}");
     }
     // Every reader of the results shows the failures.
-    assert!(said.stdout.contains("failed"), "{}", said.stdout);
+    assert!(output.stdout.contains("failed"), "{}", output.stdout);
     for report in ["report.md", "report.html"] {
-        assert!(world.read(&format!("run/{report}")).contains("no licence"), "{report}");
+        assert!(sandbox.read(&format!("run/{report}")).contains("no licence"), "{report}");
     }
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn a_missing_program_is_skipped_only_if_allowed() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let missing = external("missing", "no-such-server {port}", CLIENT) + "optional = true\n";
-    world.write("failures.toml", lab(LINK, 1, &(CUBIC.to_owned() + &missing)));
-    let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    sandbox.write("failures.toml", lab(LINK, 1, &(CUBIC.to_owned() + &missing)));
+    let output = sandbox.weir(&["lab", "run", "failures.toml", "--out", "run"]);
     assert!(
-        said.stderr.contains("missing is left out: no-such-server is not installed"),
-        "{said:?}"
+        output.stderr.contains("missing is left out: no-such-server is not installed"),
+        "{output:?}"
     );
-    let results = world.results("run");
+    let results = sandbox.results("run");
     // Other tests may disturb the link; the run is then marked invalid.
-    assert_eq!(said.status.code(), Some(i32::from(results["valid"] != true)), "{said:?}");
+    assert_eq!(output.status.code(), Some(i32::from(results["valid"] != true)), "{output:?}");
     assert_eq!(results["cells"].as_array().unwrap().len(), 1);
     assert_measured(&results, "cubic", 20.0);
     assert!(results["notes"].to_string().contains("no-such-server is not installed"), "{results}");
     // A system that is named explicitly is not skipped silently.
-    let said =
-        world.weir(&["lab", "run", "failures.toml", "--out", "asked", "--systems", "missing"]);
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    assert_failed(&world.results("asked"), "missing", &["`no-such-server` is not installed"]);
+    let output =
+        sandbox.weir(&["lab", "run", "failures.toml", "--out", "asked", "--systems", "missing"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_failed(&sandbox.results("asked"), "missing", &["`no-such-server` is not installed"]);
 }
 
 #[test]
 fn an_algorithm_missing_from_the_kernel_fails_without_a_substitute() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let vegas = CUBIC.replace("\"cubic\"", "\"nosuch\"");
-    world.write("failures.toml", lab(LINK, 1, &(vegas + CUBIC)));
-    let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    let results = world.results("run");
+    sandbox.write("failures.toml", lab(LINK, 1, &(vegas + CUBIC)));
+    let output = sandbox.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let results = sandbox.results("run");
     assert_failed(&results, "nosuch", &["nosuch", "this kernel has", "cubic"]);
     assert_measured(&results, "cubic", 20.0);
-    assert!(!world.read("run/journal.jsonl").contains("\"bbr\""));
+    assert!(!sandbox.read("run/journal.jsonl").contains("\"bbr\""));
 }
 
 #[test]
 fn a_link_that_carries_nothing_is_a_failed_cell() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let slow = "rate = \"1kbit\"\ndelay = \"1ms\"\nqueue = \"droptail:100p\"";
-    world.write("failures.toml", lab(slow, 1, CUBIC));
-    let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    assert_failed(&world.results("run"), "cubic", &[""]);
-    assert!(said.stderr.contains("cubic failed: "), "{said:?}");
+    sandbox.write("failures.toml", lab(slow, 1, CUBIC));
+    let output = sandbox.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_failed(&sandbox.results("run"), "cubic", &[""]);
+    assert!(output.stderr.contains("cubic failed: "), "{output:?}");
 }
 
 /// Another process kills the workload's programs.
 #[test]
 fn a_workload_killed_in_mid_run_is_a_failed_cell() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     for role in ["client", "server"] {
-        world.write("failures.toml", lab(LINK, 30, CUBIC));
-        let running = world.start(&["lab", "run", "failures.toml", "--out", role]);
-        let program = |role| world.running(&["perf", role]).first().copied();
+        sandbox.write("failures.toml", lab(LINK, 30, CUBIC));
+        let running = sandbox.start(&["lab", "run", "failures.toml", "--out", role]);
+        let program = |role| sandbox.running(&["perf", role]).first().copied();
         await_some("a client", || program("client"));
         crate::support::signal(await_some("a program", || program(role)), "KILL");
-        let said = running.end();
-        assert_eq!(said.status.code(), Some(1), "{said:?}");
-        assert_failed(&world.results(role), "cubic", &["weir perf"]);
-        assert_eq!(world.leftovers(), [""; 0]);
+        let output = running.end();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_failed(&sandbox.results(role), "cubic", &["weir perf"]);
+        assert_eq!(sandbox.leftovers(), [""; 0]);
     }
 }

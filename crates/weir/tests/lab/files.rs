@@ -1,7 +1,7 @@
 //! Mistakes in a lab file: every message names file and line, tells what to do, and suggests the
 //! right spelling if one is near. Nothing is created, and the exit status is 2.
 
-use crate::support::World;
+use crate::support::Sandbox;
 use std::fmt::Write;
 
 const LAB: &str = r#"name = "lab"
@@ -263,20 +263,24 @@ const NONSENSE_OF_PROGRAMS: &[(&str, &str, &str)] = &[
 
 #[test]
 fn nonsense_is_refused_with_its_place() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let (mut messages, mut wrong) = (String::new(), Vec::new());
     let both = NONSENSE.iter().map(|change| (LAB.to_owned(), change));
     let programs = NONSENSE_OF_PROGRAMS.iter().map(|change| (LAB.to_owned() + RELAY, change));
     let cables = NONSENSE_OF_CABLES.iter().map(|change| (CABLES.to_owned(), change));
     for (sound, (what, old, new)) in both.chain(programs).chain(cables) {
         assert!(sound.contains(old), "{what}: the sound file has no {old}");
-        world.write("lab.toml", sound.replacen(old, new, 1));
-        let said = world.weir(&["lab", "run", "lab.toml"]);
-        writeln!(messages, "{what}:\n  {}", said.stderr.trim_end().replace('\n', "\n  ")).unwrap();
-        let refused = said.status.code() == Some(2) && said.stdout.is_empty();
-        if !refused || !said.stderr.starts_with("weir: lab.toml:") || world.path("runs").exists() {
-            wrong.push((what, said));
-            let _ = std::fs::remove_dir_all(world.path("runs"));
+        sandbox.write("lab.toml", sound.replacen(old, new, 1));
+        let output = sandbox.weir(&["lab", "run", "lab.toml"]);
+        writeln!(messages, "{what}:\n  {}", output.stderr.trim_end().replace('\n', "\n  "))
+            .unwrap();
+        let refused = output.status.code() == Some(2) && output.stdout.is_empty();
+        if !refused
+            || !output.stderr.starts_with("weir: lab.toml:")
+            || sandbox.path("runs").exists()
+        {
+            wrong.push((what, output));
+            let _ = std::fs::remove_dir_all(sandbox.path("runs"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -285,20 +289,20 @@ fn nonsense_is_refused_with_its_place() {
 
 #[test]
 fn unreadable_or_malformed_files_are_refused() {
-    let Some(world) = World::new() else { return };
-    world.write("empty.toml", "");
-    world.write("binary.toml", b"name = \"lab\"\n\x7fELF\xff\xfe\x00\x01");
-    world.write("huge.toml", vec![b'#'; 40 << 20]);
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("empty.toml", "");
+    sandbox.write("binary.toml", b"name = \"lab\"\n\x7fELF\xff\xfe\x00\x01");
+    sandbox.write("huge.toml", vec![b'#'; 40 << 20]);
     let axis = |name: char| {
         format!("{name} = [{}]\n", (0..100).map(|n| format!("\"{n}\",")).collect::<String>())
     };
     let axes: String = ('a'..='h').map(axis).collect();
-    world.write(
+    sandbox.write(
         "cells.toml",
         LAB.replace("[axes]\n", &format!("[axes]\n{axes}"))
             .replace("1bdp", "{a}{b}{c}{d}{e}{f}{g}{h}KB"),
     );
-    std::fs::create_dir(world.path("folder.toml")).unwrap();
+    std::fs::create_dir(sandbox.path("folder.toml")).unwrap();
     let mut messages = String::new();
     let files = [
         "empty.toml",
@@ -310,18 +314,19 @@ fn unreadable_or_malformed_files_are_refused() {
         "/dev/zero",
     ];
     for file in files {
-        let said = world.weir(&["lab", "run", file]);
-        assert_eq!(said.status.code(), Some(2), "{file}: {said:?}");
-        assert!(!world.path("runs").exists(), "{file}: a run directory was created");
-        writeln!(messages, "{file}:\n  {}", said.stderr.trim_end().replace('\n', "\n  ")).unwrap();
+        let output = sandbox.weir(&["lab", "run", file]);
+        assert_eq!(output.status.code(), Some(2), "{file}: {output:?}");
+        assert!(!sandbox.path("runs").exists(), "{file}: a run directory was created");
+        writeln!(messages, "{file}:\n  {}", output.stderr.trim_end().replace('\n', "\n  "))
+            .unwrap();
     }
     insta::assert_snapshot!("files", messages);
 }
 
 #[test]
 fn nonsense_on_the_command_line_is_refused() {
-    let Some(world) = World::new() else { return };
-    world.write("lab.toml", LAB);
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("lab.toml", LAB);
     let mut messages = String::new();
     let lines: &[&[&str]] = &[
         &["lab", "run"],
@@ -338,15 +343,15 @@ fn nonsense_on_the_command_line_is_refused() {
         &["lab", "show", "quic-tum"],
     ];
     for line in lines {
-        let said = world.weir(line);
-        assert_eq!(said.status.code(), Some(2), "{line:?}: {said:?}");
-        assert_eq!(said.stdout, "", "{line:?}");
-        assert!(!world.path("runs").exists(), "{line:?}: a run directory was created");
+        let output = sandbox.weir(line);
+        assert_eq!(output.status.code(), Some(2), "{line:?}: {output:?}");
+        assert_eq!(output.stdout, "", "{line:?}");
+        assert!(!sandbox.path("runs").exists(), "{line:?}: a run directory was created");
         writeln!(
             messages,
             "{}:\n  {}",
             line.join(" "),
-            said.stderr.trim_end().replace('\n', "\n  ")
+            output.stderr.trim_end().replace('\n', "\n  ")
         )
         .unwrap();
     }

@@ -1,6 +1,6 @@
 //! Labs that use the kernel's own TCP: files from nginx, and flows beside the simulator's.
 
-use crate::support::{World, await_some};
+use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 use std::path::Path;
 
@@ -73,13 +73,13 @@ of_ideal = "95%"
 
 #[test]
 fn tcpa_in_its_smoke_form() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     if !has_nginx() {
         return;
     }
-    let said = world.weir(&["lab", "run", "tcpa", "--smoke", "--out", "run"]);
-    let results = world.results("run");
-    assert_eq!(cells(&results).len(), 4, "{said:?}");
+    let output = sandbox.weir(&["lab", "run", "tcpa", "--smoke", "--out", "run"]);
+    let results = sandbox.results("run");
+    assert_eq!(cells(&results).len(), 4, "{output:?}");
     for cell in cells(&results) {
         if is_without_bpf(&cell) {
             continue;
@@ -93,25 +93,25 @@ fn tcpa_in_its_smoke_form() {
         let read = &results["environment"]["congestion_control_read_back"][system];
         assert_eq!(read, system.strip_suffix("-warm").unwrap_or(system), "{results}");
     }
-    assert!(!world.path("run/.programs").exists());
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert!(!sandbox.path("run/.programs").exists());
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn paths_measured_at_once_have_separate_figures() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     if !has_nginx() {
         return;
     }
-    world.write("two.toml", TWO_PATHS);
-    let said = world.weir(&["lab", "run", "two.toml", "--out", "run"]);
-    let results = world.results("run");
-    assert_eq!(cells(&results).len(), 6, "{said:?}");
+    sandbox.write("two.toml", TWO_PATHS);
+    let output = sandbox.weir(&["lab", "run", "two.toml", "--out", "run"]);
+    let results = sandbox.results("run");
+    assert_eq!(cells(&results).len(), 6, "{output:?}");
     for system in ["cubic", "bbr"] {
         let of = |path: &str| {
             let all = cells(&results);
             let found = |cell: &&Value| cell["system"] == system && cell["axes"]["path"] == path;
-            all.iter().find(found).unwrap_or_else(|| panic!("{system} {path}: {said:?}")).clone()
+            all.iter().find(found).unwrap_or_else(|| panic!("{system} {path}: {output:?}")).clone()
         };
         let speeds = ["near", "far"].map(|path| metric(&of(path), "kbyte_s"));
         let mean = (speeds[0] + speeds[1]) / 2.0;
@@ -122,34 +122,35 @@ fn paths_measured_at_once_have_separate_figures() {
     let comparisons = results["comparisons"].as_array().unwrap();
     assert_eq!(comparisons.len(), 1, "{comparisons:?}");
     assert!(comparisons[0]["goal"]["met"].is_boolean(), "{comparisons:?}");
-    assert!(said.stdout.contains("Compared with the reference and the ideal"), "{said:?}");
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert!(output.stdout.contains("Compared with the reference and the ideal"), "{output:?}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn a_download_killed_midway_leaves_nothing() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     if !has_nginx() {
         return;
     }
     let before = algorithms();
-    world.write("two.toml", TWO_PATHS.replace("300ms", "60s").replace("\"bbr\"", "\"tcpa\""));
-    let mut running = world.start(&["lab", "run", "two.toml", "--systems", "tcpa", "--out", "run"]);
-    let programs = world.path("run/.programs");
+    sandbox.write("two.toml", TWO_PATHS.replace("300ms", "60s").replace("\"bbr\"", "\"tcpa\""));
+    let mut running =
+        sandbox.start(&["lab", "run", "two.toml", "--systems", "tcpa", "--out", "run"]);
+    let programs = sandbox.path("run/.programs");
     let begun = || {
         let there = std::fs::read_dir(&programs).ok()?.next().is_some();
-        (there || running_ended(&world)).then_some(())
+        (there || running_ended(&sandbox)).then_some(())
     };
     await_some("nginx to be at work", begun);
     let _ = running.child.kill();
     running.end();
     await_some("the algorithm to be gone", || (algorithms() == before).then_some(()));
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 /// Without BPF the lab fails at once.
-fn running_ended(world: &World) -> bool {
-    world.path("run/results.json").exists()
+fn running_ended(sandbox: &Sandbox) -> bool {
+    sandbox.path("run/results.json").exists()
 }
 
 /// The algorithms that labs have registered for the moment.
@@ -161,10 +162,10 @@ fn algorithms() -> Vec<String> {
 
 #[test]
 fn cc_kernel_is_compared_with_the_simulator() {
-    let Some(world) = World::quiet() else { return };
-    let said = world.weir(&["lab", "run", "cc-kernel", "--smoke", "--out", "run"]);
-    let results = world.results("run");
-    assert_eq!(cells(&results).len(), 3, "{said:?}");
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let output = sandbox.weir(&["lab", "run", "cc-kernel", "--smoke", "--out", "run"]);
+    let results = sandbox.results("run");
+    assert_eq!(cells(&results).len(), 3, "{output:?}");
     for cell in cells(&results) {
         if is_without_bpf(&cell) {
             continue;
@@ -176,5 +177,5 @@ fn cc_kernel_is_compared_with_the_simulator() {
         assert!([0.0, 1.0].contains(&metric(&cell, "within")), "{cell}");
         assert!(metric(&cell, "queue_bdp.p95") < 1.2, "{cell}");
     }
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }

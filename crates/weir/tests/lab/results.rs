@@ -1,21 +1,21 @@
 //! The files that a finished run leaves for people and programs. Two concurrent runs do not
 //! interfere.
 
-use crate::support::{World, await_some};
+use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 
 #[test]
 fn a_run_directory_is_whole_and_json_is_the_same_document() {
-    let Some(world) = World::quiet() else { return };
-    let said = world.weir(&["lab", "run", "quic-tun", "--smoke", "--json", "--out", "run"]);
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let output = sandbox.weir(&["lab", "run", "quic-tun", "--smoke", "--json", "--out", "run"]);
     let printed: Value =
-        serde_json::from_str(&said.stdout).unwrap_or_else(|e| panic!("{e}: {said:?}"));
-    let results = world.results("run");
+        serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let results = sandbox.results("run");
     assert_eq!(printed, results);
     // The exit status matches the document.
     let cells = results["cells"].as_array().unwrap();
     let fine = results["valid"] == true && cells.iter().all(|cell| cell["failed"].is_null());
-    assert_eq!(said.status.code(), Some(i32::from(!fine)), "{said:?}");
+    assert_eq!(output.status.code(), Some(i32::from(!fine)), "{output:?}");
 
     for key in ["lab", "quick", "valid", "environment", "reference", "cells", "comparisons"] {
         assert!(!results[key].is_null(), "no {key} in {results}");
@@ -46,16 +46,16 @@ fn a_run_directory_is_whole_and_json_is_the_same_document() {
         assert!(comparison["ratio"].as_object().unwrap().contains_key("median"), "{comparison}");
     }
 
-    assert!(world.read("run/run.toml").contains("form = \"smoke\""));
-    let shown = world.weir(&["lab", "show", "quic-tun"]);
-    assert_eq!(world.read("run/lab.toml"), shown.stdout);
-    assert_eq!(world.journal("run").len(), cells.len());
-    assert!(world.read("run/report.md").contains("tcp-bbr"));
-    let html = world.read("run/report.html");
+    assert!(sandbox.read("run/run.toml").contains("form = \"smoke\""));
+    let shown = sandbox.weir(&["lab", "show", "quic-tun"]);
+    assert_eq!(sandbox.read("run/lab.toml"), shown.stdout);
+    assert_eq!(sandbox.journal("run").len(), cells.len());
+    assert!(sandbox.read("run/report.md").contains("tcp-bbr"));
+    let html = sandbox.read("run/report.html");
     assert!(html.trim_end().ends_with("</html>") && html.contains("tcp-bbr"));
-    let parquet = std::fs::read(world.path("run/samples.parquet")).unwrap();
+    let parquet = std::fs::read(sandbox.path("run/samples.parquet")).unwrap();
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 const METRICS: &[&str] = &[
@@ -103,29 +103,29 @@ duration = "2s"
 /// Both use the same addresses and ports inside, at the same time.
 #[test]
 fn two_labs_at_once_do_not_interfere() {
-    let Some(world) = World::quiet() else { return };
-    world.write("slow.toml", SLOW);
-    let runs = ["one", "two"].map(|out| world.start(&["lab", "run", "slow.toml", "--out", out]));
-    for (said, out) in runs.map(|run| run.end()).iter().zip(["one", "two"]) {
-        let results = world.results(out);
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    sandbox.write("slow.toml", SLOW);
+    let runs = ["one", "two"].map(|out| sandbox.start(&["lab", "run", "slow.toml", "--out", out]));
+    for (output, out) in runs.map(|run| run.end()).iter().zip(["one", "two"]) {
+        let results = sandbox.results(out);
         let cell = &results["cells"][0];
-        assert_eq!(cell["failed"], Value::Null, "{said:?}");
+        assert_eq!(cell["failed"], Value::Null, "{output:?}");
         let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
         assert!((8.0..10.0).contains(&goodput), "{goodput} Mbit/s of 10");
     }
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 /// After many turns the process has as many descriptors and as much memory as after a few.
 #[test]
 fn many_turns_use_no_more_than_few() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     let lab = SLOW
         .replace("kind = \"bulk\"", "kind = \"link-accuracy\"")
         .replace("kind = \"tcp\"\ncongestion = \"cubic\"", "kind = \"link\"")
         .replace("2bdp", "8MiB")
         .replace("repeats = 2\nduration = \"2s\"", "repeats = 18\nduration = \"300ms\"");
-    world.write("many.toml", lab);
+    sandbox.write("many.toml", lab);
     // Return freed memory at once. Otherwise the C library now and then keeps one turn's frames for
     // the next.
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -134,10 +134,10 @@ fn many_turns_use_no_more_than_few() {
         .env("MALLOC_ARENA_MAX", "1")
         .env("MALLOC_MMAP_THRESHOLD_", "65536")
         .env("MALLOC_TRIM_THRESHOLD_", "65536");
-    let running = world.start_command(command);
+    let running = sandbox.start_command(command);
     let pid = running.pid();
     let after = |turns| {
-        await_some("a finished turn", || (world.journal("run").len() >= turns).then_some(()));
+        await_some("a finished turn", || (sandbox.journal("run").len() >= turns).then_some(()));
         // Between turns, when no network exists.
         let count = |of: &str| std::fs::read_dir(format!("/proc/{pid}/{of}")).unwrap().count();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -155,5 +155,5 @@ fn many_turns_use_no_more_than_few() {
     assert!(late.1 <= early.1 + 1, "threads grew from {} to {}", early.1, late.1);
     assert!(late.2 <= early.2 + 2_048, "memory grew from {} kB to {} kB", early.2, late.2);
     running.end();
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }

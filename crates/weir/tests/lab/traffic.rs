@@ -1,7 +1,7 @@
 //! The programs that make the traffic of a lab: weir perf, weir perf without its probes, iperf3, a
 //! plain loop.
 
-use crate::support::{World, is_installed};
+use crate::support::{Sandbox, is_installed};
 use serde_json::Value;
 use std::process::Command;
 
@@ -36,15 +36,15 @@ fn goodput(cell: &Value) -> f64 {
 
 #[test]
 fn perf_overhead_compares_all_four() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     // If the machine stalls for iperf3's whole second, the lab finds only its control connection.
     let stalled = "iperf3 failed: the connection runs";
-    let mut tries = ["run", "again", "once-more"]
-        .into_iter()
-        .map(|name| (name, world.weir(&["lab", "run", "perf-overhead", "--smoke", "--out", name])));
-    let (name, said) = tries.find(|(_, said)| !said.stderr.contains(stalled)).unwrap();
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    let results = world.results(name);
+    let mut tries = ["run", "again", "once-more"].into_iter().map(|name| {
+        (name, sandbox.weir(&["lab", "run", "perf-overhead", "--smoke", "--out", name]))
+    });
+    let (name, output) = tries.find(|(_, output)| !output.stderr.contains(stalled)).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let results = sandbox.results(name);
     let mut systems = vec!["weir-perf", "weir-perf-bare", "iperf3", "sockets"];
     if !is_installed("iperf3") {
         eprintln!("SKIPPED in part: iperf3 is not installed");
@@ -74,24 +74,24 @@ fn perf_overhead_compares_all_four() {
         assert_eq!((cpus("from_cpus").len(), cpus("to_cpus").len()), (1, 1));
         assert_ne!(cpus("from_cpus"), cpus("to_cpus"));
     }
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 /// Over a link that is the bottleneck all programs carry the same amount: their counting does not
 /// differ.
 #[test]
 fn all_four_fill_a_slow_link_alike() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     let link = "rate = \"20mbit\"\ndelay = \"1ms\"\nqueue = \"droptail:4bdp\"";
-    world.write("traffic.toml", lab(&MAKERS, link, "2s"));
+    sandbox.write("traffic.toml", lab(&MAKERS, link, "2s"));
     // A machine that stalls sends less for a while. A program that counts wrongly is wrong every
     // time.
     let mut wrong = Vec::new();
     for run in ["first", "second", "third"] {
-        let said = world.weir(&["lab", "run", "traffic.toml", "--out", run]);
-        let results = world.results(run);
+        let output = sandbox.weir(&["lab", "run", "traffic.toml", "--out", run]);
+        let results = sandbox.results(run);
         if results["valid"] == true {
-            assert_eq!(said.status.code(), Some(0), "{said:?}");
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
         }
         wrong = MAKERS.iter().filter_map(|system| wrong_of(&results, system)).collect();
         if wrong.is_empty() {
@@ -100,7 +100,7 @@ fn all_four_fill_a_slow_link_alike() {
         eprintln!("{run}: {wrong:?}");
     }
     assert!(wrong.is_empty(), "of 20 Mbit/s: {wrong:?}");
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 /// The rate that a system counted on a link of 20 Mbit/s, unless it is near that.
@@ -116,11 +116,11 @@ fn wrong_of(results: &Value, system: &str) -> Option<String> {
 /// Only iperf3 needs whole seconds.
 #[test]
 fn turns_may_be_fractions_of_a_second() {
-    let Some(world) = World::quiet() else { return };
-    world.write("traffic.toml", lab(&["perf", "perf-bare", "sockets"], "direct = true", "300ms"));
-    let said = world.weir(&["lab", "run", "traffic.toml", "--out", "run"]);
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    for line in world.journal("run") {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    sandbox.write("traffic.toml", lab(&["perf", "perf-bare", "sockets"], "direct = true", "300ms"));
+    let output = sandbox.weir(&["lab", "run", "traffic.toml", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for line in sandbox.journal("run") {
         let turn: Value = serde_json::from_str(&line).unwrap();
         let series = turn["measured"]["series"].as_array().unwrap();
         let throughput = series.iter().find(|one| one["name"] == "throughput").unwrap();
@@ -132,83 +132,83 @@ fn turns_may_be_fractions_of_a_second() {
             (&"Stacked".into(), 4)
         );
     }
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn without_iperf3_its_system_is_skipped_with_a_note() {
-    let Some(world) = World::quiet() else { return };
-    world.write("traffic.toml", lab(&["perf-bare", "iperf3"], "direct = true", "1s"));
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    sandbox.write("traffic.toml", lab(&["perf-bare", "iperf3"], "direct = true", "1s"));
     let run = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(["lab", "run", "traffic.toml", "--out"]).args(words);
-        command.env("PATH", world.path("tmp"));
-        world.start_command(command).end()
+        command.env("PATH", sandbox.path("tmp"));
+        sandbox.start_command(command).end()
     };
-    let said = run(&["run"]);
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    assert!(said.stderr.contains("iperf3 is left out: iperf3 is not installed"), "{said:?}");
-    let results = world.results("run");
+    let output = run(&["run"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stderr.contains("iperf3 is left out: iperf3 is not installed"), "{output:?}");
+    let results = sandbox.results("run");
     assert_eq!(results["cells"].as_array().unwrap().len(), 1);
     assert!(results["notes"].to_string().contains("iperf3 is left out"), "{results}");
     // A system that is named explicitly is not skipped silently.
-    let said = run(&["asked", "--systems", "iperf3"]);
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    let failed = world.results("asked")["cells"][0]["failed"].to_string();
+    let output = run(&["asked", "--systems", "iperf3"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let failed = sandbox.results("asked")["cells"][0]["failed"].to_string();
     assert!(failed.contains("`iperf3` is not installed"), "{failed}");
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn a_slice_out_of_range_is_refused() {
-    let Some(world) = World::new() else { return };
-    world.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
     let systems = ["--base", "perf-bare", "--change", "sockets"];
     for slice in ["0s", "1us", "9ms", "2h"] {
         let line = ["lab", "ab", "traffic.toml", "--slice", slice];
-        let said = world.weir(&[&line[..], &systems].concat());
-        assert_eq!(said.status.code(), Some(2), "{said:?}");
-        assert!(said.stderr.contains("--slice is from 10ms to 3600s"), "{said:?}");
+        let output = sandbox.weir(&[&line[..], &systems].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stderr.contains("--slice is from 10ms to 3600s"), "{output:?}");
     }
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn ends_that_share_one_cpu_are_reported() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     if !is_installed("taskset") {
         eprintln!("SKIPPED: taskset is needed");
         return;
     }
-    world.write("traffic.toml", lab(&["sockets"], "direct = true", "300ms"));
+    sandbox.write("traffic.toml", lab(&["sockets"], "direct = true", "300ms"));
     let mut command = Command::new("taskset");
     command.args(["1", env!("CARGO_BIN_EXE_weir"), "lab", "run", "traffic.toml", "--out", "run"]);
-    let said = world.start_command(command).end();
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    assert!(said.stderr.contains("both ends share the one CPU"), "{said:?}");
-    assert!(world.results("run")["notes"].to_string().contains("share the one CPU"));
-    assert_eq!(world.leftovers(), [""; 0]);
+    let output = sandbox.start_command(command).end();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stderr.contains("both ends share the one CPU"), "{output:?}");
+    assert!(sandbox.results("run")["notes"].to_string().contains("share the one CPU"));
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 /// If the systems differ only in the program that makes the traffic, `weir lab ab` uses these
 /// programs.
 #[test]
 fn ab_alternates_makers_of_traffic() {
-    let Some(world) = World::quiet() else { return };
-    world.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    sandbox.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
     let ab = |words: &[&str]| {
         let line = ["lab", "ab", "traffic.toml", "--pairs", "20", "--slice", "250ms", "--json"];
-        world.weir(&[&line, words].concat())
+        sandbox.weir(&[&line, words].concat())
     };
-    let said = ab(&["--base", "perf-bare", "--change", "sockets"]);
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    let output = ab(&["--base", "perf-bare", "--change", "sockets"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     let observations = answer["observations"].as_array().unwrap();
     assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() > 10.0), "{answer}");
     let metric = "cpu_seconds_per_gbit.system";
-    let said = ab(&["--base", "sockets", "--change", "sockets", "--metric", metric]);
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    let output = ab(&["--base", "sockets", "--change", "sockets", "--metric", metric]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     let observations = answer["observations"].as_array().unwrap();
     assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() < 1.0), "{answer}");
     for (words, wrong) in [
@@ -222,9 +222,9 @@ fn ab_alternates_makers_of_traffic() {
             "neither more nor less",
         ),
     ] {
-        let said = ab(words);
-        assert_eq!(said.status.code(), Some(2), "{said:?}");
-        assert!(said.stderr.contains(wrong), "{said:?}");
+        let output = ab(words);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stderr.contains(wrong), "{output:?}");
     }
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }

@@ -1,6 +1,6 @@
 //! The built-in labs about tunnels, in their smoke forms.
 
-use crate::support::{Said, World, await_some};
+use crate::support::{CommandOutput, Sandbox, await_some};
 
 #[test]
 fn the_latency_of_a_tunnel_is_measured_beside_the_direct_path() {
@@ -38,39 +38,40 @@ fn idle_and_busy_tunnels_are_counted_and_cost_memory() {
 /// run there.
 #[test]
 fn a_lab_with_a_tunnel_killed_midway_leaves_nothing() {
-    let Some(world) = World::quiet() else { return };
+    let Some(sandbox) = Sandbox::quiet() else { return };
     let words = ["lab", "run", "tunnel-latency", "--smoke", "--systems", "weir-tunnel"];
-    let running = world.start(&[&words[..], &["--out", "run"]].concat());
+    let running = sandbox.start(&[&words[..], &["--out", "run"]].concat());
     let tunnel = ["tunnel", "client"];
-    await_some("a tunnel", || (!world.running(&tunnel).is_empty()).then_some(()));
+    await_some("a tunnel", || (!sandbox.running(&tunnel).is_empty()).then_some(()));
     running.signal("KILL");
     running.end();
-    assert_eq!(world.leftovers(), [""; 0]);
-    let kept = || std::fs::read_dir(world.path("run/.programs")).unwrap().count();
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+    let kept = || std::fs::read_dir(sandbox.path("run/.programs")).unwrap().count();
     assert_eq!(kept(), 1, "the keys of the turn that was killed");
-    let said = world.weir(&[&words[..], &["--resume", "run"]].concat());
-    assert_measured(&said, &world.results("run"));
-    assert!(!world.path("run/.programs").exists());
-    assert_eq!(world.leftovers(), [""; 0]);
+    let output = sandbox.weir(&[&words[..], &["--resume", "run"]].concat());
+    assert_measured(&output, &sandbox.results("run"));
+    assert!(!sandbox.path("run/.programs").exists());
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 /// The results. Only the run directory is left behind.
 fn smoke(lab: &str) -> Option<serde_json::Value> {
-    let world = World::quiet()?;
+    let sandbox = Sandbox::quiet()?;
     let systems = "tcp-cubic,weir-tunnel";
-    let said = world.weir(&["lab", "run", lab, "--smoke", "--systems", systems, "--out", "run"]);
-    assert_eq!(world.leftovers(), [""; 0]);
-    let results = world.results("run");
-    assert_measured(&said, &results);
+    let output =
+        sandbox.weir(&["lab", "run", lab, "--smoke", "--systems", systems, "--out", "run"]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+    let results = sandbox.results("run");
+    assert_measured(&output, &results);
     Some(results)
 }
 
 /// Every cell was measured. A busy machine makes the run invalid, and the exit status is then 1
 /// instead of 0.
-fn assert_measured(said: &Said, results: &serde_json::Value) {
+fn assert_measured(output: &CommandOutput, results: &serde_json::Value) {
     let cells = results["cells"].as_array().unwrap();
-    assert!(cells.iter().all(|cell| cell["failed"].is_null()), "{said:?}");
-    assert_eq!(said.status.code(), Some(i32::from(results["valid"] != true)), "{said:?}");
+    assert!(cells.iter().all(|cell| cell["failed"].is_null()), "{output:?}");
+    assert_eq!(output.status.code(), Some(i32::from(results["valid"] != true)), "{output:?}");
 }
 
 fn figure(results: &serde_json::Value, system: &str, family: &str, part: &str) -> f64 {

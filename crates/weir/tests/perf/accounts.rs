@@ -3,17 +3,17 @@
 //!
 //! Keys and users are made as in the help of `weir perf server`.
 
-use crate::support::{Running, World, await_some};
+use crate::support::{Running, Sandbox, await_some};
 use crate::terminal::Terminal;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A world with a key pair and a user `ann`, whose password is `PASSWORD`.
-fn world() -> Option<World> {
-    let world = World::new()?;
-    let made = world.start_command(shell(
+/// A sandbox with a key pair and a user `ann`, whose password is `PASSWORD`.
+fn sandbox() -> Option<Sandbox> {
+    let sandbox = Sandbox::new()?;
+    let made = sandbox.start_command(shell(
         "openssl genrsa -out private.pem 2048 &&
          openssl rsa -in private.pem -pubout -out public.pem &&
          openssl rsa -in private.pem -traditional -out older.pem &&
@@ -21,7 +21,7 @@ fn world() -> Option<World> {
     ));
     let made = made.end();
     assert!(made.status.success(), "{made:?}");
-    Some(world)
+    Some(sandbox)
 }
 
 fn shell(script: &str) -> Command {
@@ -31,11 +31,11 @@ fn shell(script: &str) -> Command {
 }
 
 /// The server listens when this returns.
-fn serve(world: &World, command: Command) -> Running {
-    let mut server = world.start_command(command);
+fn serve(sandbox: &Sandbox, command: Command) -> Running {
+    let mut server = sandbox.start_command(command);
     await_some("a listener", || {
-        assert!(!server.has_ended(), "{:?}", server.said_so_far());
-        let table = world.inside(|| {
+        assert!(!server.has_ended(), "{:?}", server.output_so_far());
+        let table = sandbox.inside(|| {
             ["tcp", "tcp6"].map(|table| {
                 std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap()
             })
@@ -62,8 +62,8 @@ fn iperf3(words: &str) -> Command {
 /// Whether an iperf3 with accounts is installed.
 fn has_iperf3() -> bool {
     let version = Command::new("iperf3").arg("--version").output();
-    let has =
-        version.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("authentication"));
+    let has = version
+        .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("authentication"));
     if !has {
         eprintln!("SKIPPED: no iperf3 with authentication is installed: apt-get install iperf3");
     }
@@ -88,25 +88,25 @@ fn a_stock_client_is_served_by_its_password_alone() {
     if !has_iperf3() {
         return;
     }
-    let Some(world) = world() else { return };
-    let server = serve(&world, weir(&format!("{SERVER} --use-pkcs1-padding")));
-    let said = world.start_command(with(iperf3(STOCK_CLIENT), "PASSWORD")).end();
-    assert!(said.status.success(), "{said:?}");
+    let Some(sandbox) = sandbox() else { return };
+    let server = serve(&sandbox, weir(&format!("{SERVER} --use-pkcs1-padding")));
+    let output = sandbox.start_command(with(iperf3(STOCK_CLIENT), "PASSWORD")).end();
+    assert!(output.status.success(), "{output:?}");
     for command in [
         with(iperf3(STOCK_CLIENT), "password"),
         with(iperf3(&STOCK_CLIENT.replace("ann", "bob")), "PASSWORD"),
         iperf3("-c 127.0.0.1 -n 1M"),
     ] {
-        let said = world.start_command(command).end();
-        assert!(!said.status.success(), "{said:?}");
-        let told = said.stderr + &said.stdout;
-        assert!(told.contains("authorization failed"), "{told}");
+        let output = sandbox.start_command(command).end();
+        assert!(!output.status.success(), "{output:?}");
+        let message = output.stderr + &output.stdout;
+        assert!(message.contains("authorization failed"), "{message}");
     }
     server.signal("INT");
-    let said = server.end();
-    assert!(said.status.success(), "{said:?}");
-    assert!(said.stdout.contains("its token fits no account"), "{said:?}");
-    assert!(said.stdout.contains("it has no account here"), "{said:?}");
+    let output = server.end();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.contains("its token fits no account"), "{output:?}");
+    assert!(output.stdout.contains("it has no account here"), "{output:?}");
 }
 
 #[test]
@@ -114,16 +114,16 @@ fn a_stock_server_serves_our_client_by_its_password_alone() {
     if !has_iperf3() {
         return;
     }
-    let Some(world) = world() else { return };
-    let server = serve(&world, iperf3(STOCK_SERVER));
+    let Some(sandbox) = sandbox() else { return };
+    let server = serve(&sandbox, iperf3(STOCK_SERVER));
     let client = format!("{CLIENT} --use-pkcs1-padding");
-    let said = world.start_command(with(weir(&client), "PASSWORD")).end();
-    assert!(said.status.success(), "{said:?}");
+    let output = sandbox.start_command(with(weir(&client), "PASSWORD")).end();
+    assert!(output.status.success(), "{output:?}");
     // An older iperf3 does not know the padding of iperf3 since 3.17.
     for command in [with(weir(&client), "password"), with(weir(CLIENT), "PASSWORD")] {
-        let said = world.start_command(command).end();
-        assert_eq!(said.status.code(), Some(1), "{said:?}");
-        assert!(said.stderr.contains("did not accept the account"), "{said:?}");
+        let output = sandbox.start_command(command).end();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(output.stderr.contains("did not accept the account"), "{output:?}");
     }
     server.signal("INT");
     server.end();
@@ -131,7 +131,7 @@ fn a_stock_server_serves_our_client_by_its_password_alone() {
 
 #[test]
 fn our_ends_agree_with_and_without_options_of_iperf3() {
-    let Some(world) = world() else { return };
+    let Some(sandbox) = sandbox() else { return };
     let stock = "perf server --authorized-users-path users.csv --rsa-private-key-path older.pem \
                  --time-skew-threshold 60";
     for (server, client) in [
@@ -144,29 +144,29 @@ fn our_ends_agree_with_and_without_options_of_iperf3() {
                 .to_owned(),
         ),
     ] {
-        let serving = serve(&world, weir(&server));
-        let said = world.start_command(with(weir(&client), "PASSWORD")).end();
-        assert!(said.status.success(), "{server}: {said:?}");
+        let serving = serve(&sandbox, weir(&server));
+        let output = sandbox.start_command(with(weir(&client), "PASSWORD")).end();
+        assert!(output.status.success(), "{server}: {output:?}");
         serving.signal("INT");
         assert!(serving.end().status.success());
     }
 }
 
 /// As `openssl pkeyutl` does it without options for hashes.
-fn openssl(world: &World, words: &str, input: &[u8]) -> Vec<u8> {
+fn openssl(sandbox: &Sandbox, words: &str, input: &[u8]) -> Vec<u8> {
     let mut command = Command::new("openssl");
     command.args(["pkeyutl", "-pkeyopt", "rsa_padding_mode:oaep"]).args(words.split_whitespace());
-    command.current_dir(world.home()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.current_dir(sandbox.home()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut openssl = command.spawn().unwrap();
     openssl.stdin.take().unwrap().write_all(input).unwrap();
-    let said = openssl.wait_with_output().unwrap();
-    assert!(said.status.success(), "{said:?}");
-    said.stdout
+    let output = openssl.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
 }
 
-fn base64(world: &World, words: &str, input: &[u8]) -> Vec<u8> {
+fn base64(sandbox: &Sandbox, words: &str, input: &[u8]) -> Vec<u8> {
     let mut command = Command::new("base64");
-    command.args(words.split_whitespace()).current_dir(world.home());
+    command.args(words.split_whitespace()).current_dir(sandbox.home());
     let mut base64 = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     base64.stdin.take().unwrap().write_all(input).unwrap();
     base64.wait_with_output().unwrap().stdout
@@ -175,10 +175,10 @@ fn base64(world: &World, words: &str, input: &[u8]) -> Vec<u8> {
 /// iperf3 since 3.17 leaves the hash of OAEP to OpenSSL.
 #[test]
 fn the_padding_is_openssls_own() {
-    let Some(world) = world() else { return };
+    let Some(sandbox) = sandbox() else { return };
     // The token of Weir's client.
-    let listener = world.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
-    let client = world.start_command(with(weir(CLIENT), "PASSWORD"));
+    let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
+    let client = sandbox.start_command(with(weir(CLIENT), "PASSWORD"));
     let (mut socket, _) = listener.accept().unwrap();
     socket.read_exact(&mut [0; 37]).unwrap();
     socket.write_all(&[9]).unwrap();
@@ -189,30 +189,30 @@ fn the_padding_is_openssls_own() {
     drop((socket, listener));
     client.end();
     let parameters: serde_json::Value = serde_json::from_slice(&parameters).unwrap();
-    let token = base64(&world, "-d", parameters["authtoken"].as_str().unwrap().as_bytes());
-    let text = openssl(&world, "-decrypt -inkey private.pem", &token);
+    let token = base64(&sandbox, "-d", parameters["authtoken"].as_str().unwrap().as_bytes());
+    let text = openssl(&sandbox, "-decrypt -inkey private.pem", &token);
     let text = String::from_utf8(text).unwrap();
     let time = text.strip_prefix("user: ann\npwd:  PASSWORD\nts:   ").unwrap();
     assert!(now().abs_diff(time.parse().unwrap()) < 600, "{text}");
 
     // OpenSSL's token at Weir's server.
-    let server = serve(&world, weir(&format!("{SERVER} --time-skew-threshold 600")));
+    let server = serve(&sandbox, weir(&format!("{SERVER} --time-skew-threshold 600")));
     let text = format!("user: ann\npwd:  PASSWORD\nts:   {}", now());
-    let token = openssl(&world, "-encrypt -pubin -inkey public.pem", text.as_bytes());
-    let token = String::from_utf8(base64(&world, "-w0", &token)).unwrap();
+    let token = openssl(&sandbox, "-encrypt -pubin -inkey public.pem", text.as_bytes());
+    let token = String::from_utf8(base64(&sandbox, "-w0", &token)).unwrap();
     let parameters = format!(r#"{{"tcp":true,"time":1,"authtoken":"{token}"}}"#);
     // CREATE_STREAMS, and SERVER_ERROR for the replayed token.
     for (letter, state) in [(b'a', 10), (b'b', 254)] {
-        let mut socket = world.inside(|| TcpStream::connect("127.0.0.1:5201").unwrap());
+        let mut socket = sandbox.inside(|| TcpStream::connect("127.0.0.1:5201").unwrap());
         socket.write_all(&[&[letter; 36][..], &[0]].concat()).unwrap();
-        let mut said = [0];
-        socket.read_exact(&mut said).unwrap();
-        assert_eq!(said, [9]);
+        let mut output = [0];
+        socket.read_exact(&mut output).unwrap();
+        assert_eq!(output, [9]);
         let length = u32::try_from(parameters.len()).unwrap();
         socket.write_all(&length.to_be_bytes()).unwrap();
         socket.write_all(parameters.as_bytes()).unwrap();
-        socket.read_exact(&mut said).unwrap();
-        assert_eq!(said, [state]);
+        socket.read_exact(&mut output).unwrap();
+        assert_eq!(output, [state]);
     }
     server.signal("INT");
     server.end();
@@ -224,10 +224,10 @@ fn now() -> u64 {
 
 #[test]
 fn a_password_is_asked_for_and_not_shown() {
-    let Some(world) = world() else { return };
-    let server = serve(&world, weir(SERVER));
+    let Some(sandbox) = sandbox() else { return };
+    let server = serve(&sandbox, weir(SERVER));
     let mut terminal = Terminal::open();
-    let child = terminal.start(&world, weir(CLIENT));
+    let child = terminal.start(&sandbox, weir(CLIENT));
     terminal.await_text("Password: ");
     assert!(!terminal.echoes());
     terminal.write("PASSWORD\n");
@@ -238,7 +238,7 @@ fn a_password_is_asked_for_and_not_shown() {
 
     // A cancelled prompt restores the terminal.
     let mut terminal = Terminal::open();
-    let child = terminal.start(&world, weir(CLIENT));
+    let child = terminal.start(&sandbox, weir(CLIENT));
     terminal.await_text("Password: ");
     crate::support::signal(child.id(), "INT");
     await_some("the echo", || terminal.echoes().then_some(()));
@@ -250,9 +250,9 @@ fn a_password_is_asked_for_and_not_shown() {
 
 #[test]
 fn a_missing_credential_is_reported_before_anything_is_sent() {
-    let Some(world) = world() else { return };
-    world.write("empty.csv", "# nobody\n");
-    world.write("wrong.csv", "ann,PASSWORD\n");
+    let Some(sandbox) = sandbox() else { return };
+    sandbox.write("empty.csv", "# nobody\n");
+    sandbox.write("wrong.csv", "ann,PASSWORD\n");
     for (command, says) in [
         (weir(CLIENT), "put it into IPERF3_PASSWORD"),
         (with(weir(&CLIENT.replace("public.pem", "private.pem")), "x"), "is no public key in PEM"),
@@ -265,8 +265,8 @@ fn a_missing_credential_is_reported_before_anything_is_sent() {
         (weir("perf client 127.0.0.1 --username ann"), "--rsa-public-key"),
         (weir("perf server --data-ports 80-90"), "as in 20000-20100"),
     ] {
-        let said = world.start_command(command).end();
-        assert_eq!(said.status.code(), Some(2), "{said:?}");
-        assert!(said.stderr.contains(says), "{says}: {said:?}");
+        let output = sandbox.start_command(command).end();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stderr.contains(says), "{says}: {output:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! The counts of `weir perf` for datagrams, against an emulated link that decided their fate.
 
-use crate::support::{Running, World, await_some, is_installed};
+use crate::support::{Running, Sandbox, await_some, is_installed};
 use serde_json::Value;
 use std::process::Command;
 
@@ -111,52 +111,52 @@ impl Counted {
     }
 }
 
-fn run(link: &[&str], way: &str) -> Option<Counted> {
-    let world = World::new()?;
+fn run(link: &[&str], direction: &str) -> Option<Counted> {
+    let sandbox = Sandbox::new()?;
     if !is_installed("nsenter") || !is_installed("unshare") {
         eprintln!("SKIPPED: unshare and nsenter are needed");
         return None;
     }
-    let far = Far::of(&world);
-    let name = format!("test-{}-{way}{}", std::process::id(), link.concat().len());
+    let far = Far::of(&sandbox);
+    let name = format!("test-{}-{direction}{}", std::process::id(), link.concat().len());
     let far_end = format!("pid:{}:east", far.0.pid());
     let mut words = vec!["link", "up", "--a", "west", "--b", &far_end, "--name", &name, "--json"];
     words.extend(["--address-a", "10.9.8.1/24", "--address-b", "10.9.8.2/24"]);
     words.extend(["--queue", "droptail:64MiB", "--no-real-time", "--seed", "7"]);
     words.extend(link);
-    let running = world.start(&words);
+    let running = sandbox.start(&words);
     await_some("the link", || {
-        let (stdout, stderr) = running.said_so_far();
+        let (stdout, stderr) = running.output_so_far();
         format!("{stdout}{stderr}").contains("is up").then_some(())
     });
     let mut server = far.command(env!("CARGO_BIN_EXE_weir"));
     server.args(["perf", "server", "-1", "-J"]);
-    let server = world.start_command(server);
+    let server = sandbox.start_command(server);
     await_some("the server", || {
         let table = std::fs::read_to_string(format!("/proc/{}/net/tcp6", server.pid())).ok()?;
         table.contains(":1451 0000").then_some(())
     });
     let mut words = vec!["perf", "client", "10.9.8.2", "-J", "-u", "-b", RATE, "-t", "2"];
     words.extend(["-l", LENGTH, "-w", "8M", "--no-probes"]);
-    words.extend((way == "down").then_some("-R"));
-    let client = world.start(&words);
-    let side = if way == "down" { "ba" } else { "ab" };
+    words.extend((direction == "down").then_some("-R"));
+    let client = sandbox.start(&words);
+    let side = if direction == "down" { "ba" } else { "ab" };
     // The client ends in an orderly way, because datagrams that the link delayed would otherwise
     // arrive after the test. A receiving client stops counting with some datagrams in flight, all
     // of them the last ones. They are neither counted nor missed.
     await_some("half of the test", || {
-        let shown = world.weir(&["link", "show", &name, "--json"]);
+        let shown = sandbox.weir(&["link", "show", &name, "--json"]);
         let shown: Value = serde_json::from_str(&shown.stdout).ok()?;
         let arrived = shown[side]["statistics"]["arrived"]["frames"].as_u64()?;
         (arrived > HALF).then_some(())
     });
     let calm = ["link", "set", &name, "loss=0%", "reorder=0%,0ms", "duplicate=0%"];
-    let set = world.weir(&calm);
+    let set = sandbox.weir(&calm);
     assert!(set.status.success(), "{set:?}");
     let client = client.end();
     assert!(client.status.success(), "{client:?}");
-    let table = match way {
-        "down" => world.inside(|| std::fs::read_to_string("/proc/thread-self/net/snmp")),
+    let table = match direction {
+        "down" => sandbox.inside(|| std::fs::read_to_string("/proc/thread-self/net/snmp")),
         _ => std::fs::read_to_string(format!("/proc/{}/net/snmp", far.0.pid())),
     };
     let server = server.end();
@@ -186,10 +186,10 @@ fn receive_errors(table: &str) -> u64 {
 struct Far(Running);
 
 impl Far {
-    fn of(world: &World) -> Self {
+    fn of(sandbox: &Sandbox) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--net", "sleep", "300"]);
-        let far = Self(world.start_command(command));
+        let far = Self(sandbox.start_command(command));
         await_some("a second namespace", || {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", far.0.pid())).ok()?;
             (name.trim() == "sleep").then_some(())

@@ -1,19 +1,28 @@
 //! `weir perf client --report` as a user runs it.
 
-use crate::support::{World, await_some, intervals};
+use crate::support::{Sandbox, await_some, intervals};
 use serde_json::Value;
 
 #[test]
 fn a_test_leaves_a_page_markdown_and_numbers() {
-    let Some(world) = World::new() else { return };
-    let server = world.start(&["perf", "server", "--one-off"]);
-    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
-    let directory = world.home().join("reports/one");
+    let Some(sandbox) = Sandbox::new() else { return };
+    let server = sandbox.start(&["perf", "server", "--one-off"]);
+    await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
+    let directory = sandbox.home().join("reports/one");
     let where_to = directory.to_str().unwrap();
-    let said =
-        world.weir(&["perf", "client", "127.0.0.1", "-n", "4MiB", "-P", "2", "--report", where_to]);
-    assert!(said.status.success(), "{}", said.stderr);
-    assert!(said.stderr.contains("report.html"), "{}", said.stderr);
+    let output = sandbox.weir(&[
+        "perf",
+        "client",
+        "127.0.0.1",
+        "-n",
+        "4MiB",
+        "-P",
+        "2",
+        "--report",
+        where_to,
+    ]);
+    assert!(output.status.success(), "{}", output.stderr);
+    assert!(output.stderr.contains("report.html"), "{}", output.stderr);
     let mut names: Vec<_> = std::fs::read_dir(&directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -32,15 +41,15 @@ fn a_test_leaves_a_page_markdown_and_numbers() {
 /// states that it is missing.
 #[test]
 fn a_far_sender_reports_the_data_of_its_kernel_over_time() {
-    let Some(world) = World::new() else { return };
-    let server = world.start(&["perf", "server"]);
-    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+    let Some(sandbox) = Sandbox::new() else { return };
+    let server = sandbox.start(&["perf", "server"]);
+    await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
     let measured = |name: &str, words: &[&str]| {
-        let directory = world.home().join(name);
+        let directory = sandbox.home().join(name);
         let place = directory.to_str().unwrap();
         let always = ["perf", "client", "127.0.0.1", "-n", "64M", "--report", place];
-        let said = world.weir(&[&always, words].concat());
-        assert!(said.status.success(), "{}", said.stderr);
+        let output = sandbox.weir(&[&always, words].concat());
+        assert!(output.status.success(), "{}", output.stderr);
         let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
         let results: Value = serde_json::from_str(&read("results.json")).unwrap();
         (results, read("report.md"))
@@ -63,8 +72,8 @@ fn a_far_sender_reports_the_data_of_its_kernel_over_time() {
     server.signal("INT");
     assert!(server.end().status.success());
 
-    let server = world.start(&["perf", "server", "-1", "--no-probes"]);
-    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+    let server = sandbox.start(&["perf", "server", "-1", "--no-probes"]);
+    await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
     let (results, markdown) = measured("silent", &["-R"]);
     assert_eq!(lines(&results, "rtt"), Vec::<String>::new());
     assert!(markdown.contains("not drawn over time: it did not report it"), "{markdown}");
@@ -72,13 +81,13 @@ fn a_far_sender_reports_the_data_of_its_kernel_over_time() {
 
 #[test]
 fn a_test_that_breaks_off_leaves_a_report_that_says_so() {
-    let Some(world) = World::new() else { return };
-    let directory = world.home().join("broken");
+    let Some(sandbox) = Sandbox::new() else { return };
+    let directory = sandbox.home().join("broken");
     let where_to = directory.to_str().unwrap();
     for (signalled, reason) in [("client", "interrupted"), ("server", "ended the test")] {
-        let server = world.start(&["perf", "server"]);
-        await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
-        let client = world.start(&[
+        let server = sandbox.start(&["perf", "server"]);
+        await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
+        let client = sandbox.start(&[
             "perf",
             "client",
             "127.0.0.1",
@@ -91,11 +100,14 @@ fn a_test_that_breaks_off_leaves_a_report_that_says_so() {
             "--report",
             where_to,
         ]);
-        await_some("intervals", || (intervals(&client.said_so_far().0) >= 4).then_some(()));
+        await_some("intervals", || (intervals(&client.output_so_far().0) >= 4).then_some(()));
         if signalled == "client" { &client } else { &server }.signal("INT");
-        let said = client.end();
-        assert_eq!(said.status.code(), Some(1), "{said:?}");
-        assert!(said.stderr.contains("report.html") && said.stderr.contains(reason), "{said:?}");
+        let output = client.end();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(
+            output.stderr.contains("report.html") && output.stderr.contains(reason),
+            "{output:?}"
+        );
         let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
         let results: Value = serde_json::from_str(&read("results.json")).unwrap();
         assert!(results["error"].as_str().unwrap().contains(reason), "{}", results["error"]);
@@ -114,21 +126,22 @@ fn a_test_that_breaks_off_leaves_a_report_that_says_so() {
 
 #[test]
 fn a_test_that_never_began_leaves_no_report() {
-    let Some(world) = World::new() else { return };
-    let directory = world.home().join("none");
-    let said =
-        world.weir(&["perf", "client", "127.0.0.1", "--report", directory.to_str().unwrap()]);
-    assert_eq!(said.status.code(), Some(1));
+    let Some(sandbox) = Sandbox::new() else { return };
+    let directory = sandbox.home().join("none");
+    let output =
+        sandbox.weir(&["perf", "client", "127.0.0.1", "--report", directory.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
     assert!(!directory.exists());
 }
 
 #[test]
 fn an_unwritable_directory_is_reported_and_the_figures_are_shown() {
-    let Some(world) = World::new() else { return };
-    let server = world.start(&["perf", "server", "--one-off"]);
-    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
-    let said = world.weir(&["perf", "client", "127.0.0.1", "-n", "1MiB", "--report", "/proc/none"]);
-    assert_eq!(said.status.code(), Some(1));
-    assert!(said.stderr.contains("/proc/none"), "{}", said.stderr);
-    assert!(said.stdout.contains("received"), "{}", said.stdout);
+    let Some(sandbox) = Sandbox::new() else { return };
+    let server = sandbox.start(&["perf", "server", "--one-off"]);
+    await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
+    let output =
+        sandbox.weir(&["perf", "client", "127.0.0.1", "-n", "1MiB", "--report", "/proc/none"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stderr.contains("/proc/none"), "{}", output.stderr);
+    assert!(output.stdout.contains("received"), "{}", output.stdout);
 }

@@ -1,7 +1,7 @@
 //! Labs in virtual time: the same results on any number of threads, errors with their place, and
 //! runs that resume.
 
-use crate::support::{World, await_some};
+use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 
 /// 24 turns.
@@ -42,14 +42,15 @@ duration = "2s"
 
 #[test]
 fn the_results_are_the_same_on_any_number_of_threads() {
-    let Some(world) = World::new() else { return };
-    world.write("grid.toml", GRID);
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("grid.toml", GRID);
     let on = |threads: &str| {
         let out = format!("on-{threads}");
-        let said = world.weir(&["sim", "run", "grid.toml", "--threads", threads, "--out", &out]);
-        assert!(said.status.success(), "{said:?}");
-        assert!(said.stderr.contains("vegas is left out"), "{said:?}");
-        let mut results = world.results(&out);
+        let output =
+            sandbox.weir(&["sim", "run", "grid.toml", "--threads", threads, "--out", &out]);
+        assert!(output.status.success(), "{output:?}");
+        assert!(output.stderr.contains("vegas is left out"), "{output:?}");
+        let mut results = sandbox.results(&out);
         let environment = results["environment"].as_object_mut().unwrap();
         environment.retain(|name, _| name == "result_hash");
         assert_eq!(environment.len(), 1);
@@ -67,17 +68,17 @@ fn the_results_are_the_same_on_any_number_of_threads() {
     assert_eq!(number(&alone, 0, "harm"), 0.0);
     assert_eq!(on("2"), alone);
     assert_eq!(on("8"), alone);
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn the_built_in_labs_run_in_their_smoke_forms() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     for lab in ["cc-grid", "validate", "quic-tun", "tunnel-paths"] {
         let out = format!("run-{lab}");
-        let said = world.weir(&["sim", "run", lab, "--smoke", "--out", &out]);
-        assert!(said.status.success(), "{lab}: {said:?}");
-        let results = world.results(&out);
+        let output = sandbox.weir(&["sim", "run", lab, "--smoke", "--out", &out]);
+        assert!(output.status.success(), "{lab}: {output:?}");
+        let results = sandbox.results(&out);
         assert_eq!(results["valid"], true);
         assert!(!results["cells"].as_array().unwrap().is_empty());
     }
@@ -85,27 +86,27 @@ fn the_built_in_labs_run_in_their_smoke_forms() {
 
 #[test]
 fn each_executor_names_the_other_for_what_it_cannot_do() {
-    let Some(world) = World::new() else { return };
-    world.write("grid.toml", GRID);
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("grid.toml", GRID);
     let cable = "name = \"cable\"\nhosts = [\"a\", \"b\"]\n[[link]]\nbetween = [\"a\", \"b\"]\ndirect = true\n\
                  [workload]\nkind = \"bulk\"\nfrom = \"a\"\nto = \"b\"\n[[system]]\nname = \"c\"\nkind = \"tcp\"\n\
                  congestion = \"cubic\"\n[form.full]\nduration = \"1s\"\n";
-    world.write("cable.toml", cable);
-    world.write(
+    sandbox.write("cable.toml", cable);
+    sandbox.write(
         "cross.toml",
         GRID.replace(
             "[[system]]\nname = \"cubic\"",
             "cross = \"30%\"\n[[system]]\nname = \"cubic\"",
         ),
     );
-    world.write("stranger.toml", GRID.replace("\"cubic\"\nstagger", "\"cubik\"\nstagger"));
-    world.write("streams.toml", GRID.replace("flows = 2", "streams = 2"));
-    world.write("bulk.toml", GRID.replace("\"flows\"", "\"bulk\""));
-    let said = |words: &[&str]| {
-        let said = world.weir(words);
-        assert_eq!(said.status.code(), Some(2), "{said:?}");
-        assert!(!world.path("runs").exists(), "{words:?} left something");
-        said.stderr
+    sandbox.write("stranger.toml", GRID.replace("\"cubic\"\nstagger", "\"cubik\"\nstagger"));
+    sandbox.write("streams.toml", GRID.replace("flows = 2", "streams = 2"));
+    sandbox.write("bulk.toml", GRID.replace("\"flows\"", "\"bulk\""));
+    let output = |words: &[&str]| {
+        let output = sandbox.weir(words);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(!sandbox.path("runs").exists(), "{words:?} left something");
+        output.stderr
     };
     for (words, expected) in [
         (
@@ -126,30 +127,30 @@ fn each_executor_names_the_other_for_what_it_cannot_do() {
         ),
         (["sim", "run", "cc-gird"], "did you mean `cc-grid`?"),
     ] {
-        let told = said(&words);
-        assert!(told.contains(expected), "{words:?}: {told}");
+        let message = output(&words);
+        assert!(message.contains(expected), "{words:?}: {message}");
     }
 }
 
 #[test]
 fn an_interrupted_run_resumes_with_the_same_result() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     // Long enough to be interrupted midway.
-    world.write("grid.toml", GRID.replace("repeats = 3", "repeats = 60"));
-    let running = world.start(&["sim", "run", "grid.toml", "--threads", "2", "--out", "cut"]);
-    await_some("a few finished turns", || (world.journal("cut").len() >= 5).then_some(()));
+    sandbox.write("grid.toml", GRID.replace("repeats = 3", "repeats = 60"));
+    let running = sandbox.start(&["sim", "run", "grid.toml", "--threads", "2", "--out", "cut"]);
+    await_some("a few finished turns", || (sandbox.journal("cut").len() >= 5).then_some(()));
     running.signal("INT");
-    let said = running.end();
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    assert!(said.stderr.contains("weir sim run grid.toml --resume cut"), "{said:?}");
-    let before = world.journal("cut");
+    let output = running.end();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stderr.contains("weir sim run grid.toml --resume cut"), "{output:?}");
+    let before = sandbox.journal("cut");
     assert!(before.len() < 480, "it was finished before it was interrupted");
-    let said = world.weir(&["sim", "run", "grid.toml", "--resume", "cut"]);
-    assert!(said.status.success(), "{said:?}");
-    assert_eq!(world.journal("cut")[..before.len()], before, "finished turns were changed");
-    let whole = world.weir(&["sim", "run", "grid.toml", "--out", "whole"]);
+    let output = sandbox.weir(&["sim", "run", "grid.toml", "--resume", "cut"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(sandbox.journal("cut")[..before.len()], before, "finished turns were changed");
+    let whole = sandbox.weir(&["sim", "run", "grid.toml", "--out", "whole"]);
     assert!(whole.status.success(), "{whole:?}");
-    let hash = |run: &str| world.results(run)["environment"]["result_hash"].clone();
+    let hash = |run: &str| sandbox.results(run)["environment"]["result_hash"].clone();
     assert_eq!(hash("cut"), hash("whole"));
 }
 
@@ -194,34 +195,34 @@ duration = "2s"
 
 #[test]
 fn tunnels_run_in_virtual_time_and_one_seed_gives_one_hash() {
-    let Some(world) = World::new() else { return };
-    world.write("tunnels.toml", TUNNELS);
-    world.write("other.toml", TUNNELS.replace("seed = 3", "seed = 4"));
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("tunnels.toml", TUNNELS);
+    sandbox.write("other.toml", TUNNELS.replace("seed = 3", "seed = 4"));
     let hash = |lab: &str, threads: &str, out: &str| {
-        let said = world.weir(&["sim", "run", lab, "--threads", threads, "--out", out]);
-        assert!(said.status.success(), "{said:?}");
-        let told = said.stdout.lines().find_map(|line| line.strip_prefix("hash: "));
-        let told = told.unwrap().to_owned();
-        assert_eq!(world.results(out)["environment"]["result_hash"], told.as_str());
-        told
+        let output = sandbox.weir(&["sim", "run", lab, "--threads", threads, "--out", out]);
+        assert!(output.status.success(), "{output:?}");
+        let message = output.stdout.lines().find_map(|line| line.strip_prefix("hash: "));
+        let message = message.unwrap().to_owned();
+        assert_eq!(sandbox.results(out)["environment"]["result_hash"], message.as_str());
+        message
     };
     let one = hash("tunnels.toml", "1", "one");
     assert_eq!(hash("tunnels.toml", "2", "two"), one);
     assert_eq!(hash("tunnels.toml", "8", "three"), one);
     assert_ne!(hash("other.toml", "2", "other"), one);
-    let results = world.results("one");
+    let results = sandbox.results("one");
     assert_eq!(results["cells"].as_array().unwrap().len(), 6);
     for cell in 0..6 {
         assert!(number(&results, cell, "goodput_mbit_s") > 2.0, "{cell}");
         assert!(number(&results, cell, "retransmit_percent") >= 0.0, "{cell}");
         assert!(number(&results, cell, "harm").is_finite(), "{cell}");
     }
-    assert_eq!(world.leftovers(), [""; 0]);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
 #[test]
 fn an_impossible_tunnel_in_a_lab_file_is_refused() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let bbr = "kind = \"tunnel\"\ncongestion = \"bbr\"";
     for (verb, instead, expected) in [
         ("lab", bbr.to_owned(), "tunnels.toml:24: `kind = \"tunnel\"` exists only in virtual time"),
@@ -231,9 +232,9 @@ fn an_impossible_tunnel_in_a_lab_file_is_refused() {
         ("sim", format!("{bbr}\nwarm = true"), "`warm` is for systems of `kind = \"tcp\"`"),
         ("sim", format!("{bbr}\nclient = \"weir\""), "`kind = \"external\"` run commands"),
     ] {
-        world.write("tunnels.toml", TUNNELS.replace(bbr, &instead));
-        let said = world.weir(&[verb, "run", "tunnels.toml"]);
-        assert_eq!(said.status.code(), Some(2), "{said:?}");
-        assert!(said.stderr.contains(expected), "{said:?}");
+        sandbox.write("tunnels.toml", TUNNELS.replace(bbr, &instead));
+        let output = sandbox.weir(&[verb, "run", "tunnels.toml"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stderr.contains(expected), "{output:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Every topology and every kind of traffic of a lab in virtual time, through its lab file; and the
 //! mistakes in such a file, reported with their place.
 
-use crate::support::World;
+use crate::support::Sandbox;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -131,13 +131,13 @@ const KINDS: &[Kind] = &[
 
 #[test]
 fn every_kind_of_world_is_run_from_its_file() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     for (number, (what, changes, metrics)) in KINDS.iter().enumerate() {
-        world.write("lab.toml", changed(LAB, changes, what));
+        sandbox.write("lab.toml", changed(LAB, changes, what));
         let out = format!("run-{number}");
-        let said = world.weir(&["sim", "run", "lab.toml", "--out", &out]);
-        assert!(said.status.success(), "{what}: {said:?}");
-        let results = world.results(&out);
+        let output = sandbox.weir(&["sim", "run", "lab.toml", "--out", &out]);
+        assert!(output.status.success(), "{what}: {output:?}");
+        let results = sandbox.results(&out);
         let cells = results["cells"].as_array().unwrap();
         assert_eq!(cells.len(), 2, "{what}");
         for cell in cells {
@@ -260,16 +260,17 @@ const NONSENSE: &[(&str, &str, &str)] = &[
 
 #[test]
 fn nonsense_is_refused_with_its_place() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let (mut messages, mut wrong) = (String::new(), Vec::new());
     for (what, old, new) in NONSENSE {
-        world.write("lab.toml", changed(LAB, &[(old, new)], what));
-        let said = world.weir(&["sim", "run", "lab.toml"]);
-        writeln!(messages, "{what}:\n  {}", said.stderr.trim_end().replace('\n', "\n  ")).unwrap();
-        let refused = said.status.code() == Some(2) && !world.path("runs").exists();
-        if !refused || !said.stderr.starts_with("weir: lab.toml:") {
-            wrong.push((what, said));
-            let _ = std::fs::remove_dir_all(world.path("runs"));
+        sandbox.write("lab.toml", changed(LAB, &[(old, new)], what));
+        let output = sandbox.weir(&["sim", "run", "lab.toml"]);
+        writeln!(messages, "{what}:\n  {}", output.stderr.trim_end().replace('\n', "\n  "))
+            .unwrap();
+        let refused = output.status.code() == Some(2) && !sandbox.path("runs").exists();
+        if !refused || !output.stderr.starts_with("weir: lab.toml:") {
+            wrong.push((what, output));
+            let _ = std::fs::remove_dir_all(sandbox.path("runs"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -278,19 +279,19 @@ fn nonsense_is_refused_with_its_place() {
 
 #[test]
 fn features_of_virtual_time_are_refused_elsewhere() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let bulk = LAB.replace("\"flows\"", "\"bulk\"");
     for (key, text) in [("steps", "50% at 1s"), ("policer", "50%"), ("aggregate", "4ms")] {
         let link = format!("forward = {{ loss = \"{{loss}}\", {key} = \"{text}\" }}");
-        world.write("lab.toml", bulk.replace(FORWARD, &link));
-        let said = world.weir(&["lab", "run", "lab.toml"]);
-        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        sandbox.write("lab.toml", bulk.replace(FORWARD, &link));
+        let output = sandbox.weir(&["lab", "run", "lab.toml"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
         let expected = format!(
             "lab.toml:12: `forward.{key}` exists only in virtual time: weir sim run lab.toml"
         );
-        assert!(said.stderr.contains(&expected), "{said:?}");
-        let said = world.weir(&["sim", "run", "lab.toml", "--out", key]);
-        assert!(said.status.success(), "{said:?}");
+        assert!(output.stderr.contains(&expected), "{output:?}");
+        let output = sandbox.weir(&["sim", "run", "lab.toml", "--out", key]);
+        assert!(output.status.success(), "{output:?}");
     }
 }
 
@@ -298,7 +299,7 @@ fn features_of_virtual_time_are_refused_elsewhere() {
 /// for them, and means are grouped by the unusual property.
 #[test]
 fn many_axes_are_read_by_their_planes() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let lab = changed(
         LAB,
         &[
@@ -317,10 +318,10 @@ fn many_axes_are_read_by_their_planes() {
         ],
         "planes",
     );
-    world.write("lab.toml", lab);
-    let said = world.weir(&["sim", "run", "lab.toml", "--out", "run"]);
-    assert!(said.status.success(), "{said:?}");
-    let results = world.results("run");
+    sandbox.write("lab.toml", lab);
+    let output = sandbox.weir(&["sim", "run", "lab.toml", "--out", "run"]);
+    assert!(output.status.success(), "{output:?}");
+    let results = sandbox.results("run");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let places: Vec<(String, String)> = results["cells"]
         .as_array()
@@ -334,9 +335,9 @@ fn many_axes_are_read_by_their_planes() {
     let groups = results["groups"].as_array().unwrap();
     let groups: Vec<String> = groups.iter().map(|group| text(&group["name"])).collect();
     assert_eq!(groups, ["", "loss"]);
-    assert!(said.stdout.contains("bbr against cubic, by its means over all cells"), "{said:?}");
-    assert!(said.stdout.contains("by the unusual axes of a cell"), "{said:?}");
-    for line in world.journal("run") {
+    assert!(output.stdout.contains("bbr against cubic, by its means over all cells"), "{output:?}");
+    assert!(output.stdout.contains("by the unusual axes of a cell"), "{output:?}");
+    for line in sandbox.journal("run") {
         let turn: Value = serde_json::from_str(&line).unwrap();
         let series = turn["measured"]["series"].as_array().unwrap();
         let names: Vec<String> = series.iter().map(|one| text(&one["name"])).collect();
@@ -347,22 +348,22 @@ fn many_axes_are_read_by_their_planes() {
         assert!(expected.iter().all(|name| names.iter().any(|n| n == name)), "{names:?}");
         assert_eq!(expected.is_empty(), names.is_empty(), "{names:?}");
     }
-    assert!(world.read("run/report.html").contains("Over time"));
+    assert!(sandbox.read("run/report.html").contains("Over time"));
 }
 
 /// Flows that cannot finish end their own cell with a reason, and no other cell.
 #[test]
 fn a_cell_whose_flows_cannot_finish_has_a_reason() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let lab = changed(
         LAB,
         &[("lossy = \"0.1%\"", "lossy = \"100%\""), (FLOWS, "to = \"right\"\nsize = \"100KB\"")],
         "a dead link",
     );
-    world.write("lab.toml", lab.replace("[\"none\"]", "[\"none\", \"lossy\"]"));
-    let said = world.weir(&["sim", "run", "lab.toml", "--out", "run"]);
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    let results = world.results("run");
+    sandbox.write("lab.toml", lab.replace("[\"none\"]", "[\"none\", \"lossy\"]"));
+    let output = sandbox.weir(&["sim", "run", "lab.toml", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let results = sandbox.results("run");
     for cell in results["cells"].as_array().unwrap() {
         let failed = cell["failed"].as_str();
         match cell["axes"]["loss"].as_str() {
@@ -376,20 +377,20 @@ fn a_cell_whose_flows_cannot_finish_has_a_reason() {
 /// goodput, and a cell without any arrival in that time says so.
 #[test]
 fn late_data_is_no_goodput_and_no_arrival_is_no_figure() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     let lab = |flows: &str| changed(LAB, &[(FLOWS, flows)], "arrivals");
-    world.write("lab.toml", lab("to = \"right\"\narrivals = \"100%\"\nsize = \"1MB\""));
-    let said = world.weir(&["sim", "run", "lab.toml", "--out", "run"]);
-    assert!(said.status.success(), "{said:?}");
-    let results = world.results("run");
+    sandbox.write("lab.toml", lab("to = \"right\"\narrivals = \"100%\"\nsize = \"1MB\""));
+    let output = sandbox.weir(&["sim", "run", "lab.toml", "--out", "run"]);
+    assert!(output.status.success(), "{output:?}");
+    let results = sandbox.results("run");
     for cell in results["cells"].as_array().unwrap() {
         let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
         assert!((5.0..20.0).contains(&goodput), "{goodput} of 20 Mbit/s: {cell}");
     }
-    world.write("lab.toml", lab("to = \"right\"\narrivals = \"every 1h\"\nsize = \"1MB\""));
-    let said = world.weir(&["sim", "run", "lab.toml", "--out", "nobody"]);
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    let results = world.results("nobody");
+    sandbox.write("lab.toml", lab("to = \"right\"\narrivals = \"every 1h\"\nsize = \"1MB\""));
+    let output = sandbox.weir(&["sim", "run", "lab.toml", "--out", "nobody"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let results = sandbox.results("nobody");
     let failed = results["cells"][0]["failed"].as_str().unwrap();
     assert!(failed.contains("no flow arrived in the measured time"), "{failed}");
 }

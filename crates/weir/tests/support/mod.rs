@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Where one test runs its labs.
-pub struct World {
+pub struct Sandbox {
     home: TempDir,
     outer: Namespace,
     mark: String,
     /// Labs with figures share two CPUs with all other tests, so they run one at a time.
-    _turn: Option<File>,
+    _lock: Option<File>,
 }
 
 /// The output of a finished command.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
@@ -38,7 +38,7 @@ pub struct Running {
     stderr: PathBuf,
 }
 
-impl World {
+impl Sandbox {
     /// `None`, with a note, if labs cannot run.
     pub fn new() -> Option<Self> {
         if !is_installed("ip") {
@@ -57,17 +57,17 @@ impl World {
         let home = tempfile::Builder::new().prefix("lab-test-").tempdir().unwrap();
         std::fs::create_dir(home.path().join("tmp")).unwrap();
         let mark = format!("WEIR_TEST_MARK={}-{number}-", std::process::id());
-        Some(Self { home, outer, mark, _turn: None })
+        Some(Self { home, outer, mark, _lock: None })
     }
 
-    /// A world whose labs run alone, for careful measurements.
+    /// A sandbox whose labs run alone, for careful measurements.
     pub fn quiet() -> Option<Self> {
-        let mut world = Self::new()?;
-        let turn =
+        let mut sandbox = Self::new()?;
+        let lock =
             File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("one-lab-at-a-time")).unwrap();
-        turn.lock().unwrap();
-        world._turn = Some(turn);
-        Some(world)
+        lock.lock().unwrap();
+        sandbox._lock = Some(lock);
+        Some(sandbox)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -86,13 +86,13 @@ impl World {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// Runs it on a thread in this world's namespace.
+    /// Runs it on a thread in this sandbox's namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.outer.run(|| Ok(work())).unwrap()
     }
 
     /// Runs the command to its end.
-    pub fn weir(&self, words: &[&str]) -> Said {
+    pub fn weir(&self, words: &[&str]) -> CommandOutput {
         self.start(words).end()
     }
 
@@ -164,7 +164,7 @@ impl World {
         left
     }
 
-    /// Living processes that descend from this world's commands.
+    /// Living processes that descend from this sandbox's commands.
     pub fn marked(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -211,7 +211,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         for (pid, _) in self.marked() {
             signal(pid, "KILL");
@@ -228,7 +228,7 @@ impl Running {
         signal(self.child.id(), name);
     }
 
-    pub fn end(mut self) -> Said {
+    pub fn end(mut self) -> CommandOutput {
         let deadline = Instant::now() + NEVER_LONGER;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -237,15 +237,15 @@ impl Running {
             if Instant::now() > deadline {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
-                panic!("it never ended; it said {:?}", self.said_so_far());
+                panic!("it never ended; it said {:?}", self.output_so_far());
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        let (stdout, stderr) = self.said_so_far();
-        Said { status, stdout, stderr }
+        let (stdout, stderr) = self.output_so_far();
+        CommandOutput { status, stdout, stderr }
     }
 
-    pub fn said_so_far(&self) -> (String, String) {
+    pub fn output_so_far(&self) -> (String, String) {
         let text = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
         (text(&self.stdout), text(&self.stderr))
     }

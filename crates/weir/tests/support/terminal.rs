@@ -1,7 +1,7 @@
 //! A terminal with a command on it, and a person who reads and types.
 #![allow(dead_code, unreachable_pub)]
 
-use crate::support::{World, await_some};
+use crate::support::{Sandbox, await_some};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
@@ -28,10 +28,10 @@ impl Terminal {
     }
 
     /// The command's input and its standard error are this terminal.
-    pub fn start(&self, world: &World, mut command: Command) -> Child {
+    pub fn start(&self, sandbox: &Sandbox, mut command: Command) -> Child {
         let end = || Stdio::from(self.screen.try_clone().unwrap());
-        command.current_dir(world.home()).stdin(end()).stderr(end()).stdout(Stdio::null());
-        world.inside(|| command.spawn().unwrap())
+        command.current_dir(sandbox.home()).stdin(end()).stderr(end()).stdout(Stdio::null());
+        sandbox.inside(|| command.spawn().unwrap())
     }
 
     /// Everything shown until then.

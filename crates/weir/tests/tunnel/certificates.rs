@@ -1,55 +1,56 @@
 //! Expired certificates, at a start, at a reload and while a tunnel runs.
 
 use crate::ends::{Ends, echo, through};
-use crate::support::{World, await_some, is_installed};
+use crate::support::{Sandbox, await_some, is_installed};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[test]
 fn an_end_does_not_start_with_an_expired_certificate_and_a_reload_does_not_take_it() {
-    let Some(world) = world() else { return };
-    let ends = Ends::new(&world);
-    let target = world.inside(echo);
+    let Some(sandbox) = sandbox() else { return };
+    let ends = Ends::new(&sandbox);
+    let target = sandbox.inside(echo);
     let server = ends.server(&[&format!("tcp:127.0.0.1:{target}")]);
     let _client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}")]);
 
-    certify(&world, "old", before(Duration::from_secs(86_400)));
+    certify(&sandbox, "old", before(Duration::from_secs(86_400)));
     let words = ["tunnel", "server", "--listen-on", "127.0.0.1:7501", "--peer", &ends.peer];
     let mut words = words.to_vec();
     words.extend(["--cert-file", "old.crt", "--key-file", "old.key"]);
-    let said = world.weir(&words);
-    assert_eq!(said.status.code(), Some(2), "{said:?}");
-    assert!(said.stderr.contains("--cert-file: the certificate expired on "), "{said:?}");
-    assert!(said.stderr.contains("weir tunnel keys --force"), "{said:?}");
+    let output = sandbox.weir(&words);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.contains("--cert-file: the certificate expired on "), "{output:?}");
+    assert!(output.stderr.contains("weir tunnel keys --force"), "{output:?}");
 
-    std::fs::copy(world.path("old.crt"), world.path("keys/server.crt")).unwrap();
-    std::fs::copy(world.path("old.key"), world.path("keys/server.key")).unwrap();
-    let said = world.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    assert!(said.stdout.contains("the certificate expired on "), "{said:?}");
-    assert_eq!(world.inside(|| through(6000, b"still there")).unwrap(), b"still there");
+    std::fs::copy(sandbox.path("old.crt"), sandbox.path("keys/server.crt")).unwrap();
+    std::fs::copy(sandbox.path("old.key"), sandbox.path("keys/server.key")).unwrap();
+    let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.contains("the certificate expired on "), "{output:?}");
+    assert_eq!(sandbox.inside(|| through(6000, b"still there")).unwrap(), b"still there");
     drop(server);
 }
 
 #[test]
 fn a_certificate_that_expires_at_run_time_admits_no_new_connection() {
-    let Some(world) = world() else { return };
-    let ends = Ends::new(&world);
+    let Some(sandbox) = sandbox() else { return };
+    let ends = Ends::new(&sandbox);
     let soon = SystemTime::now() + Duration::from_secs(15);
-    certify(&world, "brief", soon);
+    certify(&sandbox, "brief", soon);
     let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7500"];
     words.extend(["--peer", &ends.peer, "--allow", "tcp:127.0.0.1:9"]);
     words.extend(["--status-socket", "server.sock"]);
     words.extend(["--cert-file", "brief.crt", "--key-file", "brief.key"]);
     let server = ends.started(&words, "listening on");
-    let told = server.said_so_far().1;
-    assert!(told.contains("certificate expires on"), "{told}");
-    let pin = told.split("pin is ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let message = server.output_so_far().1;
+    assert!(message.contains("certificate expires on"), "{message}");
+    let pin =
+        message.split("pin is ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
     let own = ends.own("client");
     let mut words = vec!["tunnel", "check", "client", "--server", "127.0.0.1:7500", "--pin", &pin];
     words.extend(["--forward", "tcp:127.0.0.1:6000=tcp:127.0.0.1:9"]);
     words.extend(own.iter().map(String::as_str));
-    let check = || world.weir(&words);
+    let check = || sandbox.weir(&words);
     let before = check();
     assert!(SystemTime::now() > soon || before.status.success(), "{before:?}");
     await_some("the end of its time", || (SystemTime::now() > soon + MARGIN).then_some(()));
@@ -58,29 +59,29 @@ fn a_certificate_that_expires_at_run_time_admits_no_new_connection() {
     assert!(refused.stdout.contains("certificate expired"), "{refused:?}");
 }
 
-fn world() -> Option<World> {
+fn sandbox() -> Option<Sandbox> {
     if !is_installed("openssl") {
         eprintln!("SKIPPED: openssl is needed");
         return None;
     }
-    World::new()
+    Sandbox::new()
 }
 
 /// A key, and its certificate, valid from a year ago until then.
-fn certify(world: &World, name: &str, until: SystemTime) {
+fn certify(sandbox: &Sandbox, name: &str, until: SystemTime) {
     let settings = "[ca]\ndefault_ca=d\n[d]\nnew_certs_dir=.\ndatabase=index.txt\nserial=serial\n\
                     default_md=sha256\npolicy=p\nx509_extensions=e\n[p]\ncommonName=supplied\n\
                     [e]\nsubjectAltName=DNS:server\nkeyUsage=digitalSignature\n\
                     extendedKeyUsage=serverAuth,clientAuth\n[req]\ndistinguished_name=n\n[n]\n";
-    world.write("ca.cnf", settings);
-    world.write("index.txt", "");
-    world.write("serial", "01\n");
+    sandbox.write("ca.cnf", settings);
+    sandbox.write("index.txt", "");
+    sandbox.write("serial", "01\n");
     let file = |ending: &str| format!("{name}.{ending}");
     let openssl = |words: &[&str]| {
         let mut command = Command::new("openssl");
         command.args(words);
-        let said = world.start_command(command).end();
-        assert!(said.status.success(), "{said:?}");
+        let output = sandbox.start_command(command).end();
+        assert!(output.status.success(), "{output:?}");
     };
     let (key, request, certificate) = (file("key"), file("csr"), file("crt"));
     let kind = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];

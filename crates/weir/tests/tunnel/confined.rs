@@ -1,17 +1,17 @@
 //! An end gives up at its start the rights that it never needs, also without systemd.
 
 use crate::ends::{Ends, echo, through};
-use crate::support::{Running, World};
+use crate::support::{Running, Sandbox};
 use std::fs;
 
 #[test]
 fn every_thread_of_both_ends_is_confined_and_names_are_still_looked_up() {
-    let Some(world) = World::new() else { return };
-    let ends = Ends::new(&world);
-    let target = world.inside(echo);
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let target = sandbox.inside(echo);
     let server = ends.server(&[&format!("tcp:127.0.0.1:{target}"), "tcp:localhost:*"]);
     let client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:localhost:{target}")]);
-    assert_eq!(world.inside(|| through(6000, b"by name")).unwrap(), b"by name");
+    assert_eq!(sandbox.inside(|| through(6000, b"by name")).unwrap(), b"by name");
     for end in [&server, &client] {
         let threads = threads(end);
         assert!(threads.len() > 1, "{threads:?}");
@@ -22,49 +22,50 @@ fn every_thread_of_both_ends_is_confined_and_names_are_still_looked_up() {
     }
     for end in [server, client] {
         end.signal("TERM");
-        let said = end.end();
-        assert!(!said.stderr.contains("this process can still"), "{said:?}");
+        let output = end.end();
+        assert!(!output.stderr.contains("this process can still"), "{output:?}");
     }
-    assert!(!world.path("server.sock").exists());
+    assert!(!sandbox.path("server.sock").exists());
 }
 
 #[test]
 fn a_reload_that_leaves_the_directories_of_the_start_asks_for_a_restart() {
-    let Some(world) = World::new() else { return };
-    let ends = Ends::new(&world);
-    fs::create_dir(world.path("elsewhere")).unwrap();
-    fs::copy(world.path("keys/client.crt"), world.path("elsewhere/ca.pem")).unwrap();
-    fs::create_dir(world.path("conf")).unwrap();
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    fs::create_dir(sandbox.path("elsewhere")).unwrap();
+    fs::copy(sandbox.path("keys/client.crt"), sandbox.path("elsewhere/ca.pem")).unwrap();
+    fs::create_dir(sandbox.path("conf")).unwrap();
     let with_authority =
         format!("[server]\nca-file = \"../elsewhere/ca.pem\"\n{}", ends.peer_table());
-    let socket = world.path("conf/run.sock");
+    let socket = sandbox.path("conf/run.sock");
     let socket = socket.to_str().unwrap();
     let start = |flags: &[&str]| {
-        world.write("conf/server.toml", ends.peer_table());
+        sandbox.write("conf/server.toml", ends.peer_table());
         let own = ends.own("server");
         let mut words = vec!["tunnel", "server", "--config", "conf/server.toml"];
         words.extend(["--listen-on", "127.0.0.1:7500", "--status-socket", socket]);
         words.extend(own.iter().map(String::as_str).chain(flags.iter().copied()));
         let end = ends.started(&words, "listening on");
-        world.write("conf/server.toml", &with_authority);
+        sandbox.write("conf/server.toml", &with_authority);
         end
     };
-    let reload = || world.weir(&["tunnel", "reload", "--status-socket", socket]);
+    let reload = || sandbox.weir(&["tunnel", "reload", "--status-socket", socket]);
     let confined = start(&[]);
-    let said = reload();
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    assert!(said.stdout.contains("elsewhere is outside the directories"), "{said:?}");
-    assert!(said.stdout.contains("restart it"), "{said:?}");
+    let output = reload();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.contains("elsewhere is outside the directories"), "{output:?}");
+    assert!(output.stdout.contains("restart it"), "{output:?}");
     // The directory in use may change.
-    world.write("conf/server.toml", format!("[server]\nmemory = \"64MiB\"\n{}", ends.peer_table()));
+    sandbox
+        .write("conf/server.toml", format!("[server]\nmemory = \"64MiB\"\n{}", ends.peer_table()));
     assert_eq!(reload().status.code(), Some(0));
     confined.signal("TERM");
     confined.end();
 
     let free = start(&["--unconfined"]);
     assert!(threads(&free)[0].contains("Seccomp:\t0"));
-    let said = reload();
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let output = reload();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
     free.signal("TERM");
     free.end();
 }

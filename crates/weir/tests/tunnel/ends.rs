@@ -1,40 +1,40 @@
 //! Both ends of a tunnel as a user starts them, and the peers of both.
 
-use crate::support::{Running, World, await_some};
+use crate::support::{Running, Sandbox, await_some};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-/// Keys of two ends in the world's folder, and how to start them.
+/// Keys of two ends in the sandbox's folder, and how to start them.
 pub struct Ends<'a> {
-    pub world: &'a World,
+    pub sandbox: &'a Sandbox,
     pub folder: String,
     pub pin: String,
     pub peer: String,
 }
 
 impl<'a> Ends<'a> {
-    pub fn new(world: &'a World) -> Self {
-        Self::below(world, "keys")
+    pub fn new(sandbox: &'a Sandbox) -> Self {
+        Self::below(sandbox, "keys")
     }
 
-    pub fn below(world: &'a World, folder: &str) -> Self {
-        Self::named(world, folder, "laptop")
+    pub fn below(sandbox: &'a Sandbox, folder: &str) -> Self {
+        Self::named(sandbox, folder, "laptop")
     }
 
     /// Likewise, with this name for the client at the server.
-    pub fn named(world: &'a World, folder: &str, client: &str) -> Self {
+    pub fn named(sandbox: &'a Sandbox, folder: &str, client: &str) -> Self {
         let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
-        assert!(world.inside(up).unwrap().success());
+        assert!(sandbox.inside(up).unwrap().success());
         let key = |role: &str| {
             let mut words = vec!["tunnel", "keys", role, "--directory", folder];
             words.extend(["--name", if role == "client" { client } else { "server" }]);
-            let said = world.weir(&words);
-            assert!(said.status.success(), "{said:?}");
-            said.stdout.trim().split_once(' ').unwrap().1.to_owned()
+            let output = sandbox.weir(&words);
+            assert!(output.status.success(), "{output:?}");
+            output.stdout.trim().split_once(' ').unwrap().1.to_owned()
         };
-        Self { world, folder: folder.to_owned(), pin: key("server"), peer: key("client") }
+        Self { sandbox, folder: folder.to_owned(), pin: key("server"), peer: key("client") }
     }
 
     pub fn own(&self, role: &str) -> Vec<String> {
@@ -76,12 +76,12 @@ impl<'a> Ends<'a> {
         self.started(&words, "connected to")
     }
 
-    pub fn started(&self, words: &[&str], told: &str) -> Running {
-        let mut running = self.world.start(words);
+    pub fn started(&self, words: &[&str], message: &str) -> Running {
+        let mut running = self.sandbox.start(words);
         await_some("a tunnel's end", || {
-            let said = running.said_so_far();
-            assert!(!running.has_ended(), "{said:?}");
-            said.1.contains(told).then_some(())
+            let output = running.output_so_far();
+            assert!(!running.has_ended(), "{output:?}");
+            output.1.contains(message).then_some(())
         });
         running
     }

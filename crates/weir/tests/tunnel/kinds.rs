@@ -2,7 +2,7 @@
 //! identity within its own rights.
 
 use crate::ends::{Ends, NEVER_LONGER, echo, through};
-use crate::support::{World, await_some, is_installed};
+use crate::support::{Sandbox, await_some, is_installed};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,17 +10,17 @@ use std::process::Command;
 
 #[test]
 fn unix_sockets_are_reached_by_their_path_at_either_side() {
-    let Some(world) = World::new() else { return };
-    let ends = Ends::new(&world);
-    let (path, near) = (world.path("app.sock"), world.path("near.sock"));
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let (path, near) = (sandbox.path("app.sock"), sandbox.path("near.sock"));
     let (path, near) = (path.display(), near.display());
-    let listener = UnixListener::bind(world.path("app.sock")).unwrap();
+    let listener = UnixListener::bind(sandbox.path("app.sock")).unwrap();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let mut heard = Vec::new();
-            let _ = stream.read_to_end(&mut heard);
-            heard.reverse();
-            let _ = stream.write_all(&heard);
+            let mut received = Vec::new();
+            let _ = stream.read_to_end(&mut received);
+            received.reverse();
+            let _ = stream.write_all(&received);
         }
     });
     let _server = ends.server(&[&format!("unix:{path}")]);
@@ -29,14 +29,14 @@ fn unix_sockets_are_reached_by_their_path_at_either_side() {
         &format!("unix:{near}=unix:{path}"),
         &format!("tcp:127.0.0.1:6001=unix:{path}.other"),
     ]);
-    assert_eq!(world.inside(|| through(6000, b"abc")).unwrap(), b"cba");
-    let mut stream = UnixStream::connect(world.path("near.sock")).unwrap();
+    assert_eq!(sandbox.inside(|| through(6000, b"abc")).unwrap(), b"cba");
+    let mut stream = UnixStream::connect(sandbox.path("near.sock")).unwrap();
     stream.write_all(b"over unix").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"xinu revo");
-    assert!(world.inside(|| through(6001, b"abc")).map_or(true, |got| got.is_empty()));
+    assert!(sandbox.inside(|| through(6001, b"abc")).map_or(true, |got| got.is_empty()));
     client.signal("INT");
     await_some("a clean end", || client.has_ended().then_some(()));
     assert!(client.child.wait().unwrap().success());
@@ -44,15 +44,15 @@ fn unix_sockets_are_reached_by_their_path_at_either_side() {
 
 #[test]
 fn datagrams_arrive_unchanged() {
-    let Some(world) = World::new() else { return };
-    let ends = Ends::new(&world);
-    let target = world.inside(udp_echo);
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let target = sandbox.inside(udp_echo);
     let _server = ends.server(&[&format!("udp:127.0.0.1:{target}")]);
     let _client = ends.client(&[
         &format!("udp:127.0.0.1:6000=udp:127.0.0.1:{target}"),
         "udp:127.0.0.1:6001=udp:127.0.0.1:9",
     ]);
-    world.inside(|| {
+    sandbox.inside(|| {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(NEVER_LONGER)).unwrap();
         for size in [0, 1, 100, 1_000] {
@@ -70,18 +70,18 @@ fn datagrams_arrive_unchanged() {
         let count = socket.recv(&mut got).unwrap();
         assert_eq!(&got[..count], b"after it");
     });
-    let status = status(&world, "client.sock");
+    let status = status(&sandbox, "client.sock");
     assert_eq!(status["counters"]["datagrams_oversize"], 1, "{status}");
     await_some("the refusal", || {
-        (self::status(&world, "server.sock")["refused"]["not-listed"] == 1).then_some(())
+        (self::status(&sandbox, "server.sock")["refused"]["not-listed"] == 1).then_some(())
     });
 }
 
 #[test]
 fn a_server_listens_for_a_client_where_it_may() {
-    let Some(world) = World::new() else { return };
-    let ends = Ends::new(&world);
-    let target = world.inside(echo);
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let target = sandbox.inside(echo);
     let _server = ends.server_with(&["--allow-reverse", "tcp:127.0.0.1:8080"]);
     let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
     let (may, may_not) = (
@@ -93,29 +93,29 @@ fn a_server_listens_for_a_client_where_it_may() {
     words.extend(own.iter().map(String::as_str));
     let mut client = ends.started(&words, "connected to");
     await_some("the listener", || {
-        world.inside(|| through(8080, b"back here")).ok().filter(|got| got == b"back here")
+        sandbox.inside(|| through(8080, b"back here")).ok().filter(|got| got == b"back here")
     });
     await_some("the refusal", || {
-        client.said_so_far().1.contains("no rule of laptop lets it listen on").then_some(())
+        client.output_so_far().1.contains("no rule of laptop lets it listen on").then_some(())
     });
-    assert!(world.inside(|| TcpStream::connect("127.0.0.1:8081")).is_err());
+    assert!(sandbox.inside(|| TcpStream::connect("127.0.0.1:8081")).is_err());
     // The listener closes when the client disconnects.
     client.signal("TERM");
     await_some("a clean end", || client.has_ended().then_some(()));
     await_some("the listener's end", || {
-        world.inside(|| TcpStream::connect("127.0.0.1:8080")).is_err().then_some(())
+        sandbox.inside(|| TcpStream::connect("127.0.0.1:8080")).is_err().then_some(())
     });
 }
 
 #[test]
 fn each_identity_has_its_own_rights_and_no_others() {
-    let Some(world) = World::new() else { return };
-    let (ends, others) = (Ends::new(&world), Ends::named(&world, "others", "desktop"));
-    let (one, other) = (world.inside(echo), world.inside(echo));
+    let Some(sandbox) = Sandbox::new() else { return };
+    let (ends, others) = (Ends::new(&sandbox), Ends::named(&sandbox, "others", "desktop"));
+    let (one, other) = (sandbox.inside(echo), sandbox.inside(echo));
     let table = |who: &Ends<'_>, port: u16| {
         format!("{}allow = [\"tcp:127.0.0.1:{port}\"]\n", who.peer_table())
     };
-    world.write("server.toml", table(&ends, one) + &table(&others, other));
+    sandbox.write("server.toml", table(&ends, one) + &table(&others, other));
     let own = ends.own("server");
     let mut words = vec!["tunnel", "server", "--config", "server.toml"];
     words.extend(["--listen-on", "127.0.0.1:7500", "--status-socket", "server.sock"]);
@@ -133,30 +133,30 @@ fn each_identity_has_its_own_rights_and_no_others() {
     };
     let _laptop = client(&ends, 6000, "laptop.sock");
     let _desktop = client(&others, 7000, "desktop.sock");
-    let said = |port: u16| world.inside(|| through(port, b"x")).unwrap_or_default();
-    assert_eq!((said(6000), said(6001)), (b"x".to_vec(), Vec::new()));
-    assert_eq!((said(7000), said(7001)), (Vec::new(), b"x".to_vec()));
-    assert_eq!(status(&world, "server.sock")["refused"]["not-listed"], 2);
+    let output = |port: u16| sandbox.inside(|| through(port, b"x")).unwrap_or_default();
+    assert_eq!((output(6000), output(6001)), (b"x".to_vec(), Vec::new()));
+    assert_eq!((output(7000), output(7001)), (Vec::new(), b"x".to_vec()));
+    assert_eq!(status(&sandbox, "server.sock")["refused"]["not-listed"], 2);
 }
 
 /// The server connects to the address that it resolved, and resolves the name again for each new
 /// tunnel.
 #[test]
 fn a_name_that_later_resolves_elsewhere_is_refused_and_open_tunnels_continue() {
-    let Some(world) = World::new() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     for needed in ["unshare", "sh"] {
         if !is_installed(needed) {
             eprintln!("SKIPPED: {needed} is needed");
             return;
         }
     }
-    let ends = Ends::new(&world);
+    let ends = Ends::new(&sandbox);
     let outside =
         || Command::new("ip").args(["addr", "add", "10.9.9.9/32", "dev", "lo"]).status().unwrap();
-    assert!(world.inside(outside).success());
-    let target = world.inside(echo_everywhere);
-    world.write("hosts", "10.9.9.9 app.test\n");
-    let hosts = world.path("hosts");
+    assert!(sandbox.inside(outside).success());
+    let target = sandbox.inside(echo_everywhere);
+    sandbox.write("hosts", "10.9.9.9 app.test\n");
+    let hosts = sandbox.path("hosts");
     // A machine within the machine, whose name resolution belongs to this test.
     let own = ends.own("server").join(" ");
     let script = format!(
@@ -169,10 +169,10 @@ fn a_name_that_later_resolves_elsewhere_is_refused_and_open_tunnels_continue() {
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", &script]);
-    let server = world.start_command(command);
-    await_some("the server", || server.said_so_far().1.contains("listening on").then_some(()));
+    let server = sandbox.start_command(command);
+    await_some("the server", || server.output_so_far().1.contains("listening on").then_some(()));
     let _client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:app.test:{target}")]);
-    let mut standing = world.inside(|| TcpStream::connect("127.0.0.1:6000")).unwrap();
+    let mut standing = sandbox.inside(|| TcpStream::connect("127.0.0.1:6000")).unwrap();
     standing.set_read_timeout(Some(NEVER_LONGER)).unwrap();
     let mut exchange = || {
         standing.write_all(b"a").unwrap();
@@ -182,14 +182,14 @@ fn a_name_that_later_resolves_elsewhere_is_refused_and_open_tunnels_continue() {
     // Written in place: a bind mount refers to the file, not to its name.
     let file = std::fs::OpenOptions::new().write(true).truncate(true).open(&hosts);
     file.unwrap().write_all(b"127.0.0.1 app.test\n").unwrap();
-    assert!(world.inside(|| through(6000, b"x")).map_or(true, |got| got.is_empty()));
-    assert_eq!(status(&world, "server.sock")["refused"]["special-address"], 1);
+    assert!(sandbox.inside(|| through(6000, b"x")).map_or(true, |got| got.is_empty()));
+    assert_eq!(status(&sandbox, "server.sock")["refused"]["special-address"], 1);
     exchange();
 }
 
-fn status(world: &World, socket: &str) -> serde_json::Value {
-    let said = world.weir(&["tunnel", "status", "--json", "--status-socket", socket]);
-    let all: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+fn status(sandbox: &Sandbox, socket: &str) -> serde_json::Value {
+    let output = sandbox.weir(&["tunnel", "status", "--json", "--status-socket", socket]);
+    let all: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
     all[0].clone()
 }
 
@@ -197,15 +197,15 @@ fn udp_echo() -> u16 {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        let mut heard = [0; 10_000];
-        while let Ok((count, from)) = socket.recv_from(&mut heard) {
-            let _ = socket.send_to(&heard[..count], from);
+        let mut received = [0; 10_000];
+        while let Ok((count, from)) = socket.recv_from(&mut received) {
+            let _ = socket.send_to(&received[..count], from);
         }
     });
     port
 }
 
-/// Like [`echo`], at all addresses of this world.
+/// Like [`echo`], at all addresses of this sandbox.
 fn echo_everywhere() -> u16 {
     crate::ends::echo_at("0.0.0.0:0")
 }

@@ -2,7 +2,7 @@
 //! not trusted.
 
 use crate::ends::Ends;
-use crate::support::{World, await_some};
+use crate::support::{Sandbox, await_some};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
@@ -12,10 +12,10 @@ use std::process::{Child, Command, Stdio};
 
 #[test]
 fn a_regular_file_in_the_place_of_a_socket_stays() {
-    let Some(world) = World::new() else { return };
-    let ends = Ends::new(&world);
-    world.write("notes.txt", "mine");
-    let file = world.path("notes.txt");
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    sandbox.write("notes.txt", "mine");
+    let file = sandbox.path("notes.txt");
     let metrics = format!("unix:{}", file.display());
     for flags in [["--status-socket", "notes.txt"], ["--metrics-on", metrics.as_str()]] {
         let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7500"];
@@ -23,36 +23,39 @@ fn a_regular_file_in_the_place_of_a_socket_stays() {
         words.extend(flags);
         let own = ends.own("server");
         words.extend(own.iter().map(String::as_str));
-        let mut server = world.start(&words);
-        let said = await_some("the refusal", || {
-            let refused = server.said_so_far().1.contains("no socket");
-            assert!(!server.said_so_far().1.contains("listening on"), "{flags:?}: it was removed");
-            (refused && server.has_ended()).then(|| server.said_so_far().1)
+        let mut server = sandbox.start(&words);
+        let output = await_some("the refusal", || {
+            let refused = server.output_so_far().1.contains("no socket");
+            assert!(
+                !server.output_so_far().1.contains("listening on"),
+                "{flags:?}: it was removed"
+            );
+            (refused && server.has_ended()).then(|| server.output_so_far().1)
         });
-        assert!(said.contains("remove it, or choose another path"), "{said}");
-        assert_eq!(world.read("notes.txt"), "mine");
+        assert!(output.contains("remove it, or choose another path"), "{output}");
+        assert_eq!(sandbox.read("notes.txt"), "mine");
     }
-    assert!(world.marked().is_empty());
+    assert!(sandbox.marked().is_empty());
 }
 
 #[test]
 fn a_directory_made_first_by_another_user_is_not_trusted() {
-    let Some(world) = World::new() else { return };
-    let Some(user) = User::new(&world) else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
+    let Some(user) = User::new(&sandbox) else { return };
     // The process of `nobody`, the target of the SIGHUP, and the socket of `nobody`, which names
     // it.
     let mut victim = user.run(Command::new("sleep").arg("600"));
     let trap = Trap::below(Path::new("/tmp").join(format!("weir-{}", user.id)), victim.id());
     for verb in ["reload", "status"] {
-        let said = user.run(user.weir(&["tunnel", verb])).wait_with_output().unwrap();
-        let told = String::from_utf8(said.stderr).unwrap();
-        assert_eq!(said.status.code(), Some(1), "{told}");
-        assert!(told.contains("belongs to user 65534"), "{told}");
-        assert!(told.contains("XDG_RUNTIME_DIR"), "{told}");
+        let output = user.run(user.weir(&["tunnel", verb])).wait_with_output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("belongs to user 65534"), "{message}");
+        assert!(message.contains("XDG_RUNTIME_DIR"), "{message}");
     }
-    let said = user.run(user.weir(&["link", "list"])).wait_with_output().unwrap();
-    let told = String::from_utf8(said.stderr).unwrap();
-    assert!(told.contains("belongs to user 65534"), "{told}");
+    let output = user.run(user.weir(&["link", "list"])).wait_with_output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("belongs to user 65534"), "{message}");
     assert_eq!(victim.try_wait().unwrap(), None, "the process was signalled");
     victim.kill().unwrap();
     victim.wait().unwrap();
@@ -61,11 +64,11 @@ fn a_directory_made_first_by_another_user_is_not_trusted() {
 
 #[test]
 fn an_end_of_another_user_is_neither_asked_nor_signalled() {
-    let Some(world) = World::new() else { return };
-    let Some(user) = User::new(&world) else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
+    let Some(user) = User::new(&sandbox) else { return };
     // Started by its own command under another user, so it is not a process of root.
-    let path = world.path("theirs.sock");
-    let directory = world.path("own");
+    let path = sandbox.path("theirs.sock");
+    let directory = sandbox.path("own");
     std::fs::create_dir(&directory).unwrap();
     chown(&directory, Some(user.id), None).unwrap();
     let words = ["tunnel", "keys", "server", "--directory", "own", "--name", "server"];
@@ -81,45 +84,45 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     let mut server = user.run(user.weir(&words));
     await_some("the status socket", || socket.exists().then_some(()));
     // Root asks an end through that end's own directory, as for a service with its own user.
-    let said = world.weir(&["tunnel", "status", "--status-socket", &socket_word]);
-    assert!(said.status.success() && said.stdout.contains("server (pid "), "{said:?}");
+    let output = sandbox.weir(&["tunnel", "status", "--status-socket", &socket_word]);
+    assert!(output.status.success() && output.stdout.contains("server (pid "), "{output:?}");
     std::fs::rename(&socket, &path).unwrap();
     for verb in ["status", "reload"] {
-        let said = world.weir(&["tunnel", verb, "--status-socket", "theirs.sock"]);
-        assert_eq!(said.status.code(), Some(1), "{said:?}");
-        assert!(said.stderr.contains(&format!("belongs to user {}", user.id)), "{said:?}");
-        assert!(said.stderr.contains("as that user"), "{said:?}");
+        let output = sandbox.weir(&["tunnel", verb, "--status-socket", "theirs.sock"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(output.stderr.contains(&format!("belongs to user {}", user.id)), "{output:?}");
+        assert!(output.stderr.contains("as that user"), "{output:?}");
     }
     assert_eq!(server.try_wait().unwrap(), None);
     server.kill().unwrap();
-    let said = server.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(!told.contains("reloaded"), "{told}");
+    let output = server.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!message.contains("reloaded"), "{message}");
 }
 
 /// An unprivileged user of this machine, and a copy of the command that this user may run.
 struct User<'a> {
     id: u32,
-    world: &'a World,
+    sandbox: &'a Sandbox,
     program: PathBuf,
 }
 
 impl<'a> User<'a> {
-    fn new(world: &'a World) -> Option<Self> {
+    fn new(sandbox: &'a Sandbox) -> Option<Self> {
         let id = 50_000 + std::process::id() % 9_000;
-        let program = world.path("weir");
+        let program = sandbox.path("weir");
         std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
         let all = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(&program, all.clone()).unwrap();
-        std::fs::set_permissions(world.home(), all).unwrap();
+        std::fs::set_permissions(sandbox.home(), all).unwrap();
         let may = Command::new("true").uid(id).gid(id).status();
         if let Err(error) = may {
             eprintln!("SKIPPED: only root can become another user: {error}");
             return None;
         }
         let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
-        assert!(world.inside(up).unwrap().success());
-        Some(Self { id, world, program })
+        assert!(sandbox.inside(up).unwrap().success());
+        Some(Self { id, sandbox, program })
     }
 
     fn weir(&self, words: &[&str]) -> Command {
@@ -130,10 +133,10 @@ impl<'a> User<'a> {
 
     fn run(&self, mut command: impl std::borrow::BorrowMut<Command>) -> Child {
         let command = command.borrow_mut();
-        command.uid(self.id).gid(self.id).current_dir(self.world.home());
+        command.uid(self.id).gid(self.id).current_dir(self.sandbox.home());
         command.env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        self.world.inside(|| command.spawn()).unwrap()
+        self.sandbox.inside(|| command.spawn()).unwrap()
     }
 }
 

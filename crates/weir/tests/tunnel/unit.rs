@@ -1,16 +1,16 @@
 //! The systemd unit of a tunnel.
 
-use crate::support::{World, is_installed};
+use crate::support::{Sandbox, is_installed};
 use std::process::Command;
 
 #[test]
 fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
-    let Some(world) = World::new() else { return };
-    let file = world.home().join("tunnel.toml");
+    let Some(sandbox) = Sandbox::new() else { return };
+    let file = sandbox.home().join("tunnel.toml");
     std::fs::write(&file, "[server]\nkey-file = \"keys/own.key\"\nmemory = \"64MiB\"\n").unwrap();
-    let said = world.weir(&["tunnel", "unit", "server", file.to_str().unwrap()]);
-    assert!(said.status.success(), "{}", said.stderr);
-    let home = world.home().display().to_string();
+    let output = sandbox.weir(&["tunnel", "unit", "server", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", output.stderr);
+    let home = sandbox.home().display().to_string();
     for line in [
         format!("LoadCredential=key:{home}/keys/own.key"),
         "    --cert-file /etc/weir/tunnel/server.crt --key-file %d/key --status-socket \
@@ -20,13 +20,13 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
         "WatchdogSec=30".to_owned(),
         "DynamicUser=yes".to_owned(),
     ] {
-        assert!(said.stdout.lines().any(|one| one == line), "{line}\n{}", said.stdout);
+        assert!(output.stdout.lines().any(|one| one == line), "{line}\n{}", output.stdout);
     }
     if !is_installed("systemd-analyze") {
         return eprintln!("SKIPPED: there is no systemd-analyze(1)");
     }
-    let unit = world.home().join("weir-tunnel-server.service");
-    std::fs::write(&unit, &said.stdout).unwrap();
+    let unit = sandbox.home().join("weir-tunnel-server.service");
+    std::fs::write(&unit, &output.stdout).unwrap();
     let judged = Command::new("systemd-analyze")
         .args(["security", "--offline=true", unit.to_str().unwrap()])
         .output()
@@ -44,8 +44,11 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
 
 #[test]
 fn a_unit_for_a_file_that_cannot_be_read_is_refused() {
-    let Some(world) = World::new() else { return };
-    let said = world.weir(&["tunnel", "unit", "client", "/nowhere/tunnel.toml"]);
-    assert_eq!(said.status.code(), Some(2));
-    assert!(said.stderr.contains("/nowhere/tunnel.toml") && said.stdout.is_empty(), "{said:?}");
+    let Some(sandbox) = Sandbox::new() else { return };
+    let output = sandbox.weir(&["tunnel", "unit", "client", "/nowhere/tunnel.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        output.stderr.contains("/nowhere/tunnel.toml") && output.stdout.is_empty(),
+        "{output:?}"
+    );
 }

@@ -31,7 +31,7 @@ impl OurAlgorithm {
         };
         let tunables = Tunables { memory_age, ..Tunables::default() };
         let refused = |error: AccelError| Failure::Workload(format!("{NAME}: {error}"));
-        let mut algorithm = Algorithm::load_beside(&name, &tunables).map_err(refused)?;
+        let mut algorithm = Algorithm::load_unpinned(&name, &tunables).map_err(refused)?;
         let registration = algorithm.register().map_err(refused)?;
         let mut system = system.clone();
         system.congestion = Some(Spanned::new(wanted.span(), name));

@@ -55,7 +55,7 @@ impl Workload for Download {
         if table.place(TO).is_some() || table.place(VIA).is_none() {
             return document.ends_at(axes, self.loopback());
         }
-        let from = document.from_at(axes)?;
+        let from = document.sender_at(axes)?;
         let to = settings::ways(document, axes, &from)?.swap_remove(0).to;
         Ok(Ends { from, to, streams: document.streams_at(axes)? })
     }

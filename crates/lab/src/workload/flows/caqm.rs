@@ -3,8 +3,8 @@
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Testbed};
 use crate::run::Measurement;
-use accel::caqm::programs::Beside;
-use accel::caqm::{NAME, Network, Place};
+use accel::caqm::programs::Unpinned;
+use accel::caqm::{InterfaceName, NAME, Network};
 use host::Namespace;
 use sim::CaqmHosts;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -13,7 +13,7 @@ use units::Span;
 /// The kernel removes it when this process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Spoken {
-    beside: Beside,
+    beside: Unpinned,
     /// Keeps these descriptors open, because the interfaces' names refer to them.
     _namespaces: [Namespace; 2],
 }
@@ -33,13 +33,13 @@ impl Spoken {
         let hosts = settings.map_err(|error| Failure::Workload(error.to_string()))?.caqm;
         // Each host of such a lab has one link. Leave out an end that does not use CAQM.
         let speaking = namespaces.iter().zip([hosts.sender, hosts.receiver]).filter(|(_, it)| *it);
-        let place = |(namespace, _): (&Namespace, bool)| Place {
+        let place = |(namespace, _): (&Namespace, bool)| InterfaceName {
             namespace: Some(format!("/proc/self/fd/{}", namespace.as_fd().as_raw_fd())),
             interface: "eth0".to_owned(),
         };
-        let places: Vec<_> = speaking.map(place).collect();
+        let interfaces: Vec<_> = speaking.map(place).collect();
         let name = format!("weir_{}", std::process::id());
-        let beside = Beside::start(&name, &network_of(&hosts), &places).map_err(refused)?;
+        let beside = Unpinned::start(&name, &network_of(&hosts), &interfaces).map_err(refused)?;
         Ok(Some(Self { beside, _namespaces: namespaces }))
     }
 
@@ -78,8 +78,8 @@ fn network_of(hosts: &CaqmHosts) -> Network {
         min_cwnd: settings.min_cwnd,
         max_cwnd: settings.max_cwnd,
         mtu_unit: settings.mtu_unit,
-        data_hint_unit: settings.data_unit,
-        ack_hint_unit: settings.ack_unit,
+        data_hint_unit: settings.data_hint_unit,
+        ack_hint_unit: settings.ack_hint_unit,
         rtt_standard: Span::from_micros(settings.rtt_standard_us.into()),
         cc_type: hosts.kind.into(),
         tpid: hosts.tpid,

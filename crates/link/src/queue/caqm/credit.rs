@@ -19,13 +19,13 @@ pub(super) struct Credit {
     /// DC: bytes this port has refused at random, and may approve for other requests instead.
     dealt: i64,
     /// The requests of this period.
-    came: Came,
+    came: PeriodTotals,
     /// The plan for this period, derived from the requests of the previous one.
     plan: Plan,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Came {
+struct PeriodTotals {
     requests: u64,
     /// The sum of their hints, in bytes.
     asked: i64,
@@ -99,7 +99,7 @@ impl Credit {
             sent: 0,
             granted: 0,
             dealt: 0,
-            came: Came::default(),
+            came: PeriodTotals::default(),
             plan: Plan::IN_FULL,
         }
     }
@@ -121,7 +121,7 @@ impl Credit {
         // If several periods elapsed, only the last one counts. Nothing was sent or granted in it.
         if periods > 1 {
             (self.sent, self.granted) = (0, 0);
-            self.came = Came::default();
+            self.came = PeriodTotals::default();
         }
         self.began = Some(began + self.law.period * periods);
         self.begin(queued);
@@ -209,11 +209,11 @@ impl Credit {
         if law.spread {
             self.plan = self.plan.of_next(self.left, signed(law.beta), self.came);
         }
-        self.came = Came::default();
+        self.came = PeriodTotals::default();
     }
 }
 
-impl Came {
+impl PeriodTotals {
     fn add(&mut self, hint: i64, weight: f64) {
         self.requests += 1;
         self.asked += hint;
@@ -236,7 +236,7 @@ impl Plan {
     }
 
     /// Assumes that the next period has as many requests for as many bytes as the previous one.
-    fn of_next(self, left: i64, beta: i64, came: Came) -> Self {
+    fn of_next(self, left: i64, beta: i64, came: PeriodTotals) -> Self {
         let there = left.max(0) + came.dealt;
         let requests = came.requests.max(1) as f64;
         let refused_each = |bytes: i64| bytes.max(0) as f64 / (beta.max(1) as f64 * requests);
@@ -361,11 +361,11 @@ mod tests {
                 match credit.judge(asked) {
                     Verdict::Passed if refused => allowed += 512,
                     Verdict::Passed => approved += hint,
-                    Verdict::Refused(told) => {
-                        prop_assert!(matches!(told.meaning(), Meaning::Fewer(_)));
+                    Verdict::Refused(answer) => {
+                        prop_assert!(matches!(answer.meaning(), Meaning::Fewer(_)));
                         allowed += 512;
                     }
-                    Verdict::Trimmed(told) => match told.meaning() {
+                    Verdict::Trimmed(answer) => match answer.meaning() {
                         Meaning::More(units) => {
                             prop_assert!(spread && i64::from(units) * 8 < hint);
                             approved += i64::from(units) * 8;

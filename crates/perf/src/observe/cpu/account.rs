@@ -54,8 +54,8 @@ impl Drop for Counted {
     fn drop(&mut self) {
         let used = cpu_time(UsageWho::RUSAGE_THREAD).since(&self.begun);
         let mut entries = self.account.entries();
-        if let Some(place) = entries.running.iter().position(|(tid, _)| *tid == self.tid) {
-            entries.running.swap_remove(place);
+        if let Some(index) = entries.running.iter().position(|(tid, _)| *tid == self.tid) {
+            entries.running.swap_remove(index);
         }
         entries.ended = entries.ended.plus(&used);
     }

@@ -1,4 +1,4 @@
-use super::waiting::{Answer, Waiting};
+use super::in_flight::{Answer, InFlight};
 use crate::event::{Latency, LatencySource};
 use crate::observe::series::{MOST_POINTS, Merge, Origin, Series, Table};
 use crate::observe::tally::Tally;
@@ -16,7 +16,7 @@ pub(super) struct Flows {
 #[derive(Debug)]
 struct Flow {
     by: LatencySource,
-    waiting: Waiting,
+    in_flight: InFlight,
     phase: Tally,
     interval: Tally,
     answered: bool,
@@ -50,18 +50,18 @@ impl Flows {
 
     /// Registers a probe that leaves now, and returns its number.
     pub(super) fn send(&mut self, index: usize, now: Time) -> Option<u64> {
-        self.each.get_mut(index).map(|flow| flow.waiting.send(now))
+        self.each.get_mut(index).map(|flow| flow.in_flight.send(now))
     }
 
     pub(super) fn retract(&mut self, index: usize, sequence: u64) {
         if let Some(flow) = self.each.get_mut(index) {
-            flow.waiting.retract(sequence);
+            flow.in_flight.retract(sequence);
         }
     }
 
     pub(super) fn answer(&mut self, index: usize, sequence: u64, times: Times) {
         let Some(flow) = self.each.get_mut(index) else { return };
-        let round_trip = match flow.waiting.answer(sequence, times.sent, times.now, times.lag) {
+        let round_trip = match flow.in_flight.answer(sequence, times.sent, times.now, times.lag) {
             Answer::Ignored => return,
             Answer::InTime(round_trip) => round_trip,
             Answer::Late(round_trip) => {
@@ -80,7 +80,7 @@ impl Flows {
     /// Counts overdue probes as lost, and drops the methods that get no answer or are not needed.
     pub(super) fn settle(&mut self, now: Time) {
         for flow in &mut self.each {
-            let lost = flow.waiting.expire(now);
+            let lost = flow.in_flight.expire(now);
             flow.phase.lose(lost);
             flow.interval.lose(lost);
         }
@@ -95,28 +95,28 @@ impl Flows {
 
     /// Ends a phase and begins another. `loaded` is the time at which the load started, if the next
     /// phase is under load.
-    pub(super) fn turn(&mut self, now: Time, loaded: Option<Time>) -> Option<Latency> {
-        let told = self.close(now);
+    pub(super) fn end_phase(&mut self, now: Time, loaded: Option<Time>) -> Option<Latency> {
+        let reported = self.close(now);
         self.loaded = loaded.map(Origin).or(self.loaded);
         for flow in &mut self.each {
             flow.phase.clear();
             flow.interval.clear();
         }
-        told
+        reported
     }
 
     /// Ends an interval of a phase.
     pub(super) fn interval(&mut self) -> Option<Latency> {
-        let told = self.chosen().and_then(|flow| flow.interval.latency(flow.by));
+        let reported = self.chosen().and_then(|flow| flow.interval.latency(flow.by));
         self.each.iter_mut().for_each(|flow| flow.interval.clear());
-        told
+        reported
     }
 
     /// Answers are not received for a while: overdue probes count as lost, and the others in flight
     /// do not count.
     pub(super) fn pause(&mut self, now: Time) {
         for flow in &mut self.each {
-            let lost = flow.waiting.close(now);
+            let lost = flow.in_flight.close(now);
             flow.phase.lose(lost);
             flow.interval.lose(lost);
         }
@@ -124,7 +124,7 @@ impl Flows {
 
     pub(super) fn close(&mut self, now: Time) -> Option<Latency> {
         for flow in &mut self.each {
-            flow.phase.lose(flow.waiting.close(now));
+            flow.phase.lose(flow.in_flight.close(now));
         }
         self.chosen().and_then(|flow| flow.phase.latency(flow.by))
     }
@@ -155,7 +155,7 @@ impl Flow {
     fn new(by: LatencySource) -> Self {
         Self {
             by,
-            waiting: Waiting::new(PATIENCE),
+            in_flight: InFlight::new(PATIENCE),
             phase: Tally::default(),
             interval: Tally::default(),
             answered: false,
@@ -219,7 +219,7 @@ mod tests {
         exchange(&mut flows, 0, 30, 40);
         flows.settle(at(50));
         assert!(flows.is_alive(0) && !flows.is_alive(1));
-        assert_eq!(flows.turn(at(60), None).unwrap().by, LatencySource::Echo);
+        assert_eq!(flows.end_phase(at(60), None).unwrap().by, LatencySource::Echo);
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         exchange(&mut flows, 1, 10, 12);
         flows.settle(at(400));
         assert!(!flows.is_alive(0) && flows.is_alive(1));
-        let latency = flows.turn(at(401), Some(at(401))).unwrap();
+        let latency = flows.end_phase(at(401), Some(at(401))).unwrap();
         assert_eq!((latency.by, latency.samples, latency.lost), (LatencySource::Ping, 1, 0));
         assert!(flows.is_loaded());
     }
@@ -250,7 +250,7 @@ mod tests {
     fn phases_and_intervals_are_counted_separately() {
         let mut flows = Flows::new(at(0), [LatencySource::Echo]);
         exchange(&mut flows, 0, 0, 1);
-        assert_eq!(flows.turn(at(100), Some(at(100))).unwrap().max, Span::from_millis(1));
+        assert_eq!(flows.end_phase(at(100), Some(at(100))).unwrap().max, Span::from_millis(1));
         exchange(&mut flows, 0, 100, 130);
         assert_eq!(flows.interval().unwrap().samples, 1);
         assert_eq!(flows.interval(), None);

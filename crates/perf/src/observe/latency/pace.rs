@@ -13,8 +13,8 @@ pub(super) fn pause(loaded: bool, load: Rate, random: &mut impl rand::Rng) -> Sp
     } else {
         0
     };
-    let stretch = affordable.min(LONGEST.nanos()).max(mean) as f64 / mean as f64;
-    Span::from_nanos((random.random_range(usual) as f64 * stretch) as u64)
+    let factor = affordable.min(LONGEST.nanos()).max(mean) as f64 / mean as f64;
+    Span::from_nanos((random.random_range(usual) as f64 * factor) as u64)
 }
 
 /// In nanoseconds.

@@ -7,21 +7,22 @@ use serde_json::Value;
 
 /// For a peer that asked: the series of the streams that this end sends, thinned until they fit
 /// into a message beside its other contents.
-pub(crate) fn told(series: &[Series], senders: &[u32]) -> Value {
-    let mut told: Vec<Series> = series.iter().filter_map(|one| of_streams(one, senders)).collect();
+pub(crate) fn reported(series: &[Series], senders: &[u32]) -> Value {
+    let mut reported: Vec<Series> =
+        series.iter().filter_map(|one| of_streams(one, senders)).collect();
     loop {
-        let value = serde_json::to_value(&told).unwrap_or_default();
-        let points = told.iter().map(|one| one.time_s.len()).max().unwrap_or(0);
+        let value = serde_json::to_value(&reported).unwrap_or_default();
+        let points = reported.iter().map(|one| one.time_s.len()).max().unwrap_or(0);
         if points <= 1 || value.to_string().len() <= MOST_BYTES {
             return value;
         }
-        told.iter_mut().for_each(halve);
+        reported.iter_mut().for_each(halve);
     }
 }
 
 /// Reads a peer's series as far as they are valid.
-pub(crate) fn read(told: &Value) -> Vec<Series> {
-    let all = told.as_array().map(Vec::as_slice).unwrap_or_default();
+pub(crate) fn read(reported: &Value) -> Vec<Series> {
+    let all = reported.as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter().take(MOST_SERIES).filter_map(one).collect()
 }
 
@@ -77,8 +78,8 @@ fn halve(series: &mut Series) {
 fn resampled(from: &[f64], values: &[Option<f64>], to: &[f64], merge: Merge) -> Vec<Option<f64>> {
     let mut next = 0;
     let mut out = Vec::with_capacity(to.len());
-    for (place, until) in to.iter().enumerate() {
-        let is_last = place + 1 == to.len();
+    for (index, until) in to.iter().enumerate() {
+        let is_last = index + 1 == to.len();
         let begun = next;
         while next < from.len() && (is_last || from[next] <= *until) {
             next += 1;
@@ -98,18 +99,18 @@ fn resampled(from: &[f64], values: &[Option<f64>], to: &[f64], merge: Merge) -> 
     out
 }
 
-fn one(told: &Value) -> Option<Series> {
-    let name = told.get("name")?.as_str()?;
-    let time_s: Vec<f64> = numbers(told.get("time_s")?)?.into_iter().collect::<Option<_>>()?;
+fn one(reported: &Value) -> Option<Series> {
+    let name = reported.get("name")?.as_str()?;
+    let time_s: Vec<f64> = numbers(reported.get("time_s")?)?.into_iter().collect::<Option<_>>()?;
     let ascends = time_s.windows(2).all(|pair| pair[0] <= pair[1]);
     if time_s.is_empty() || !ascends || !time_s.iter().all(|at| (0.0..LATEST).contains(at)) {
         return None;
     }
-    let lines = told.get("lines")?.as_array()?;
+    let lines = reported.get("lines")?.as_array()?;
     let values = |line: &Value| numbers(line.get("values")?).filter(|v| v.len() == time_s.len());
     let named = |line: &Value| Some((line.get("name")?.as_str()?.to_owned(), values(line)?));
     let lines = lines.iter().take(MOST_LINES).map(named).collect::<Option<Vec<_>>>()?;
-    let limited = (name == "limited_by").then(|| told.get("stream")?.as_u64()?.try_into().ok());
+    let limited = (name == "limited_by").then(|| reported.get("stream")?.as_u64()?.try_into().ok());
     let (name, unit, stream) = match limited {
         Some(stream) => ("limited_by", "%", Some(stream?)),
         None => quantity(name).map(|(name, unit, _)| (name, unit, None))?,
@@ -126,10 +127,10 @@ fn one(told: &Value) -> Option<Series> {
 }
 
 /// Accepts values that are not negative and no larger than any measured value.
-fn numbers(told: &Value) -> Option<Vec<Option<f64>>> {
-    let told = told.as_array().filter(|told| told.len() <= MOST_POINTS + 1)?;
+fn numbers(reported: &Value) -> Option<Vec<Option<f64>>> {
+    let reported = reported.as_array().filter(|reported| reported.len() <= MOST_POINTS + 1)?;
     let known = |value: &Value| value.as_f64().filter(|value| (0.0..LARGEST).contains(value));
-    Some(told.iter().map(known).collect())
+    Some(reported.iter().map(known).collect())
 }
 
 fn rounded(value: f64) -> f64 {
@@ -179,7 +180,7 @@ mod tests {
             series("retransmits", &["3"], &[1.0, 2.0], &[4.0, 6.0]),
             limits,
         ];
-        let theirs = read(&told(&theirs, &[3]));
+        let theirs = read(&reported(&theirs, &[3]));
         assert_eq!(theirs.len(), 3);
         let axis = [0.5, 1.5, 2.5];
         let mut own = vec![
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn invalid_series_are_ignored() {
         let line = json!([{"name": "1", "values": [1.0]}]);
-        for told in [
+        for reported in [
             json!(null),
             json!([7, {}, {"name": "rtt"}]),
             json!([{"name": "gain", "time_s": [1.0], "lines": line}]),
@@ -225,7 +226,7 @@ mod tests {
             json!([{"name": "limited_by", "time_s": [1.0], "lines": line}]),
             json!([{"name": "limited_by", "stream": 1, "time_s": [1.0], "lines": line}]),
         ] {
-            assert_eq!(read(&told), [], "{told}");
+            assert_eq!(read(&reported), [], "{reported}");
         }
         let absurd =
             json!([{"name": "rtt", "time_s": [1.0], "lines": [{"name": "1", "values": [1e300]}]}]);
@@ -241,9 +242,9 @@ mod tests {
         let all: Vec<Series> =
             ["rtt", "cwnd"].map(|name| series(name, &ids, &times, &values)).into();
         let senders: Vec<u32> = (1..=128).collect();
-        let told = told(&all, &senders);
-        assert!(told.to_string().len() <= MOST_BYTES);
-        let read = read(&told);
+        let reported = reported(&all, &senders);
+        assert!(reported.to_string().len() <= MOST_BYTES);
+        let read = read(&reported);
         assert_eq!((read.len(), read[0].lines.len()), (2, 128));
         assert!(read[0].time_s.len() >= 50 && read[0].time_s.last() == times.last());
     }
@@ -273,10 +274,10 @@ mod tests {
         fn any_series_from_a_peer_is_tolerated(
             name in "rtt|cwnd|limited_by|.*", times: Vec<f64>, values: Vec<f64>, id: u64,
         ) {
-            let told = json!([{"name": name, "stream": id, "time_s": times,
+            let reported = json!([{"name": name, "stream": id, "time_s": times,
                 "lines": [{"name": id.to_string(), "values": values}]}]);
             let mut own = vec![series("throughput", &["1"], &[0.5, 1.0], &[1.0, 1.0])];
-            merge(&mut own, &read(&told), &[1]);
+            merge(&mut own, &read(&reported), &[1]);
             prop_assert!(own.iter().all(|one| one.lines.iter().all(|line| line.values.len() == 2)));
         }
     }

@@ -47,8 +47,8 @@ mod tests {
     fn used(elapsed: u64, busy: u64, rwnd: u64, sndbuf: u64) -> TcpUse {
         let info = |busy, rwnd, sndbuf| {
             let mut bytes = [0_u8; 200];
-            for (place, value) in [(168, busy), (176, rwnd), (184, sndbuf)] {
-                bytes[place..place + 8].copy_from_slice(&u64::to_ne_bytes(value));
+            for (offset, value) in [(168, busy), (176, rwnd), (184, sndbuf)] {
+                bytes[offset..offset + 8].copy_from_slice(&u64::to_ne_bytes(value));
             }
             probe::tcp::TcpInfo::from_bytes(&bytes)
         };

@@ -52,9 +52,9 @@ impl Tables {
             let mut table = Table::new(name, merge, limit);
             let mut places = Vec::new();
             let is_told = |sends: bool| sends || name == THROUGHPUT;
-            for (place, (id, _)) in streams.clone().enumerate().filter(|(_, (_, s))| is_told(*s)) {
+            for (index, (id, _)) in streams.clone().enumerate().filter(|(_, (_, s))| is_told(*s)) {
                 table.column(id.to_string(), unit);
-                places.push(place);
+                places.push(index);
             }
             (table, places, value)
         });
@@ -69,7 +69,7 @@ impl Tables {
     /// `readings` has one for each stream.
     pub(super) fn push(&mut self, at: Span, readings: &[Reading]) {
         for (table, places, value) in &mut self.quantities {
-            table.push(at, places.iter().map(|place| value(readings.get(*place)?)));
+            table.push(at, places.iter().map(|index| value(readings.get(*index)?)));
         }
         for (index, table) in &mut self.limits {
             let limited = readings.get(*index).and_then(|reading| reading.limited);

@@ -5,7 +5,7 @@ use crate::event::{CpuUse, Datagrams, Ended, Interval, Latency, LatencySource, P
 use crate::event::{Started, StreamInterval, StreamTotal};
 use crate::observe::tcp::LimitedBy;
 use crate::output::limits;
-use crate::output::outcome::{Outcome, ways};
+use crate::output::outcome::{Outcome, directions};
 use probe::tcp::TcpInfo;
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
@@ -28,9 +28,9 @@ pub(super) fn of_test(
     if let Some(loaded) = &ended.loaded_latency {
         entry(&mut out, "loaded_latency", latency(loaded));
     }
-    for way in ways(started.role, &ended.streams) {
-        if let Some(limits) = Outcome::of(&way.streams).limited_by {
-            let key = if way.forward { "limited_by" } else { "limited_by_reverse" };
+    for direction in directions(started.role, &ended.streams) {
+        if let Some(limits) = Outcome::of(&direction.streams).limited_by {
+            let key = if direction.forward { "limited_by" } else { "limited_by_reverse" };
             entry(&mut out, key, limited_by(&limits));
         }
     }

@@ -4,7 +4,7 @@ use super::{entry, number};
 use crate::event::{Datagrams, End, Ended, Role, Started, StreamTotal};
 use crate::options::{Direction, Protocol};
 use crate::output::figures::{rate_of, share_percent};
-use crate::output::outcome::{Outcome, Way, ways};
+use crate::output::outcome::{DirectionStreams, Outcome, directions};
 use serde_json::{Map, Value, json};
 use units::{Bytes, Span};
 
@@ -13,10 +13,10 @@ pub(in crate::output) fn value(started: &Started, ended: &Ended) -> Value {
     let mut out = Map::new();
     let stream = if udp { udp_stream } else { tcp_stream };
     entry(&mut out, "streams", ended.streams.iter().map(stream).collect::<Vec<_>>());
-    for way in ways(started.role, &ended.streams) {
+    for direction in directions(started.role, &ended.streams) {
         let both = started.options.direction == Direction::Both;
-        let suffix = if both && !way.forward { "_bidir_reverse" } else { "" };
-        let sums = if udp { udp_sums(&way) } else { tcp_sums(&way) };
+        let suffix = if both && !direction.forward { "_bidir_reverse" } else { "" };
+        let sums = if udp { udp_sums(&direction) } else { tcp_sums(&direction) };
         out.extend(sums.map(|(key, sum)| (format!("{key}{suffix}"), Value::Object(sum))));
     }
     entry(&mut out, "cpu_utilization_percent", cpu(ended));
@@ -41,15 +41,15 @@ pub(in crate::output) fn value(started: &Started, ended: &Ended) -> Value {
 
 type Sums = std::vec::IntoIter<(&'static str, Map<String, Value>)>;
 
-fn tcp_sums(way: &Way<'_, StreamTotal>) -> Sums {
-    let outcome = Outcome::of(&way.streams);
+fn tcp_sums(direction: &DirectionStreams<'_, StreamTotal>) -> Sums {
+    let outcome = Outcome::of(&direction.streams);
     let mut sent = head(outcome.sent);
     if let Some(count) = outcome.retransmits {
         entry(&mut sent, "retransmits", count);
     }
-    entry(&mut sent, "sender", way.sends);
+    entry(&mut sent, "sender", direction.sends);
     let mut received = head(outcome.received);
-    entry(&mut received, "sender", way.sends);
+    entry(&mut received, "sender", direction.sends);
     known(vec![("sum_sent", sent, outcome.sent), ("sum_received", received, outcome.received)])
 }
 
@@ -59,8 +59,8 @@ fn known(sums: Vec<(&'static str, Map<String, Value>, End)>) -> Sums {
     known.map(|(key, sum, _)| (key, sum)).collect::<Vec<_>>().into_iter()
 }
 
-fn udp_sums(way: &Way<'_, StreamTotal>) -> Sums {
-    let outcome = Outcome::of(&way.streams);
+fn udp_sums(direction: &DirectionStreams<'_, StreamTotal>) -> Sums {
+    let outcome = Outcome::of(&direction.streams);
     let datagrams = outcome.datagrams.unwrap_or_default();
     let of_sender = outcome.datagrams_of_sender();
 
@@ -69,7 +69,7 @@ fn udp_sums(way: &Way<'_, StreamTotal>) -> Sums {
     entry(&mut sum, "bytes", outcome.sent.bytes.count());
     entry(&mut sum, "bits_per_second", rate(outcome.sent));
     loss(&mut sum, &datagrams, of_sender);
-    entry(&mut sum, "sender", way.sends);
+    entry(&mut sum, "sender", direction.sends);
 
     let mut sent = head(outcome.sent);
     loss(&mut sent, &Datagrams::default(), of_sender);

@@ -4,7 +4,7 @@ use super::{additions, entry, number};
 use crate::event::{Datagrams, Interval, Started, StreamInterval};
 use crate::options::Direction;
 use crate::output::figures::{rate_of, share_percent};
-use crate::output::outcome::{Progress, ways};
+use crate::output::outcome::{Progress, directions};
 use serde_json::{Map, Value};
 use units::{Bytes, Span};
 
@@ -12,18 +12,18 @@ pub(in crate::output) fn value(started: &Started, interval: &Interval) -> Value 
     let mut out = Map::new();
     let each: Vec<Value> = interval.streams.iter().map(|one| stream(interval, one)).collect();
     entry(&mut out, "streams", each);
-    for way in ways(started.role, &interval.streams) {
-        let progress = Progress::of(&way.streams);
+    for direction in directions(started.role, &interval.streams) {
+        let progress = Progress::of(&direction.streams);
         let mut sum = head(interval, progress.bytes);
-        if let Some(count) = progress.retransmits.filter(|_| way.sends) {
+        if let Some(count) = progress.retransmits.filter(|_| direction.sends) {
             entry(&mut sum, "retransmits", count);
         }
         if let Some(datagrams) = &progress.datagrams {
-            counts(&mut sum, datagrams, way.sends);
+            counts(&mut sum, datagrams, direction.sends);
         }
-        tail(&mut sum, interval, way.sends);
+        tail(&mut sum, interval, direction.sends);
         let both = started.options.direction == Direction::Both;
-        let key = if both && !way.forward { "sum_bidir_reverse" } else { "sum" };
+        let key = if both && !direction.forward { "sum_bidir_reverse" } else { "sum" };
         entry(&mut out, key, sum);
     }
     entry(&mut out, "weir", additions::of_interval(interval));

@@ -1,6 +1,6 @@
 //! Columns of lines that are printed one by one: their widths are fixed before the first line.
 
-use super::look::{Look, Style};
+use super::format::{Style, TextFormat};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
@@ -63,16 +63,16 @@ impl Columns {
         self.shown.iter().any(|(shown, _)| *shown == column)
     }
 
-    pub(super) fn heading(&self, bar_title: &str, look: &Look) -> String {
+    pub(super) fn heading(&self, bar_title: &str, format: &TextFormat) -> String {
         let mut line = Line::default();
         for (column, _) in &self.shown {
             let title = if *column == Column::Bar { bar_title } else { column.title() };
             line.put(*column, title, Style::Dim);
         }
-        self.line(&line, look)
+        self.line(&line, format)
     }
 
-    pub(super) fn line(&self, line: &Line, look: &Look) -> String {
+    pub(super) fn line(&self, line: &Line, format: &TextFormat) -> String {
         let mut out = String::new();
         // Emit blanks only before further text, so that no line ends in blanks.
         let mut blanks = 0;
@@ -86,7 +86,7 @@ impl Columns {
                 continue;
             }
             out += &" ".repeat(blanks + before);
-            out += &look.paint(text, style);
+            out += &format.paint(text, style);
             blanks = after + GAP;
         }
         out.push('\n');

@@ -1,20 +1,20 @@
 //! The first lines: the ends of the test and its options.
 
-use super::look::{Look, Style};
+use super::format::{Style, TextFormat};
 use crate::event::{Latency, LatencySource, Role, Started};
 use crate::options::{Amount, Direction, Protocol};
 use crate::output::figures::millis;
 use crate::output::peer_program;
 use units::{Bytes, Span, foreign};
 
-pub(super) fn lines(started: &Started, look: &Look) -> String {
-    let mut out = look.labelled("weir perf", Style::Bold, &peers(started));
+pub(super) fn lines(started: &Started, format: &TextFormat) -> String {
+    let mut out = format.labelled("weir perf", Style::Bold, &peers(started));
     if let Some(title) = &started.options.title {
-        out += &look.labelled("title", Style::Dim, &foreign(title).to_string());
+        out += &format.labelled("title", Style::Dim, &foreign(title).to_string());
     }
-    out += &look.labelled("test", Style::Dim, &test(started, look).join(", "));
-    if look.verbose {
-        out += &details(started, look);
+    out += &format.labelled("test", Style::Dim, &test(started, format).join(", "));
+    if format.verbose {
+        out += &details(started, format);
     }
     out
 }
@@ -47,15 +47,15 @@ fn peers(started: &Started) -> String {
     format!("{words}, {}", peer_program(started))
 }
 
-fn test(started: &Started, look: &Look) -> Vec<String> {
+fn test(started: &Started, format: &TextFormat) -> Vec<String> {
     let options = &started.options;
     let (udp, both) = (options.protocol == Protocol::Udp, options.direction == Direction::Both);
-    let way = match (options.direction, started.role) {
+    let direction = match (options.direction, started.role) {
         (Direction::Both, _) => "both ways",
         (Direction::Forward, Role::Client) | (Direction::Reverse, Role::Server) => "from here",
         _ => "to here",
     };
-    let mut words = vec![format!("{} {way}", if udp { "UDP" } else { "TCP" })];
+    let mut words = vec![format!("{} {direction}", if udp { "UDP" } else { "TCP" })];
     words.push(match options.amount {
         Amount::Time(span) => seconds(span),
         Amount::Bytes(count) => Bytes::new(count).to_string(),
@@ -71,13 +71,13 @@ fn test(started: &Started, look: &Look) -> Vec<String> {
     }
     if let Some(rate) = options.rate {
         let each = if options.streams > 1 || both { " each" } else { "" };
-        let rate = look.unit.show(rate.bits_per_second() as f64);
+        let rate = format.unit.show(rate.bits_per_second() as f64);
         words.push(format!("at {rate}{each}"));
     }
     let block = Bytes::new(options.block_bytes() as u64);
     words.push(format!("{} of {block}", if udp { "datagrams" } else { "blocks" }));
     words.extend(algorithms(started));
-    words.extend(particulars(started, look));
+    words.extend(particulars(started, format));
     words
 }
 
@@ -93,11 +93,11 @@ fn algorithms(started: &Started) -> Option<String> {
 }
 
 /// Options that differ from the defaults.
-fn particulars(started: &Started, look: &Look) -> Vec<String> {
+fn particulars(started: &Started, format: &TextFormat) -> Vec<String> {
     let options = &started.options;
     let mut words = Vec::new();
     if let Some(rate) = options.kernel_rate {
-        let rate = look.unit.show(rate.bits_per_second() as f64);
+        let rate = format.unit.show(rate.bits_per_second() as f64);
         words.push(format!("paced by the kernel at {rate}"));
     }
     if let Some(window) = options.window {
@@ -109,26 +109,26 @@ fn particulars(started: &Started, look: &Look) -> Vec<String> {
     if options.type_of_service != 0 {
         words.push(format!("type of service {:#04x}", options.type_of_service));
     }
-    for (is, said) in [
+    for (is, shown) in [
         (options.no_delay, "no delay"),
         (options.zero_copy, "zero copy"),
         (options.skip_receive_copy, "received data not copied"),
         (options.dont_fragment, "not to be fragmented"),
     ] {
         if is {
-            words.push(said.to_owned());
+            words.push(shown.to_owned());
         }
     }
     words
 }
 
-fn details(started: &Started, look: &Look) -> String {
+fn details(started: &Started, format: &TextFormat) -> String {
     let mut out = String::new();
     let at = httpdate::fmt_http_date(started.at);
-    out += &look.labelled("time", Style::Dim, &at);
-    out += &look.labelled("cookie", Style::Dim, &foreign(&started.cookie).to_string());
+    out += &format.labelled("time", Style::Dim, &at);
+    out += &format.labelled("cookie", Style::Dim, &foreign(&started.cookie).to_string());
     if let Some(mss) = started.mss {
-        out += &look.labelled("mss", Style::Dim, &format!("{mss} on the control connection"));
+        out += &format.labelled("mss", Style::Dim, &format!("{mss} on the control connection"));
     }
     for stream in &started.streams {
         let (from, to) = if stream.sends {
@@ -143,7 +143,7 @@ fn details(started: &Started, look: &Look) -> String {
             stream.send_buffer, stream.receive_buffer
         );
         let text = format!("{from} to {to}{congestion}, {buffers}");
-        out += &look.labelled(&format!("stream {}", stream.id), Style::Dim, &text);
+        out += &format.labelled(&format!("stream {}", stream.id), Style::Dim, &text);
     }
     out
 }

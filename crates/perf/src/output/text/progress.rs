@@ -1,11 +1,11 @@
 //! The lines that are printed one by one while a test runs.
 
 use super::columns::{Column, Columns, Line};
-use super::look::{Look, Style};
+use super::format::{Style, TextFormat};
 use crate::event::{Interval, Latency, Role, Started, StreamInterval};
 use crate::options::{Direction, Protocol, TestOptions};
 use crate::output::figures::{self, RateUnit, millis, rate_of, share_percent};
-use crate::output::outcome::{Progress, Way, ways};
+use crate::output::outcome::{DirectionStreams, Progress, directions};
 use units::Span;
 
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(started: &Started, look: &Look) -> Self {
-        let columns = Columns::fitting(&wanted(started, look), look.width);
+    pub(super) fn new(started: &Started, format: &TextFormat) -> Self {
+        let columns = Columns::fitting(&wanted(started, format), format.width);
         Self { columns, scale: None, idle_p99: None }
     }
 
@@ -26,28 +26,34 @@ impl Table {
         self.idle_p99 = Some(latency.p99);
     }
 
-    pub(super) fn lines(&mut self, started: &Started, interval: &Interval, look: &Look) -> String {
-        let ways = ways(started.role, &interval.streams);
-        let mut out = self.heading(&started.options, interval, &ways, look);
+    pub(super) fn lines(
+        &mut self,
+        started: &Started,
+        interval: &Interval,
+        format: &TextFormat,
+    ) -> String {
+        let directions = directions(started.role, &interval.streams);
+        let mut out = self.heading(&started.options, interval, &directions, format);
         let mut first = true;
-        for way in &ways {
-            if way.streams.len() > 1 && shows_each(&started.options, look) {
-                for stream in &way.streams {
+        for direction in &directions {
+            if direction.streams.len() > 1 && shows_each(&started.options, format) {
+                for stream in &direction.streams {
                     let who = stream.id.to_string();
-                    let line = self.line(started, interval, way, (&who, &[*stream]), look);
-                    out += &self.columns.line(&line, look);
+                    let line = self.line(started, interval, direction, (&who, &[*stream]), format);
+                    out += &self.columns.line(&line, format);
                 }
             }
-            let who = match way.streams.as_slice() {
+            let who = match direction.streams.as_slice() {
                 [one] => one.id.to_string(),
                 _ => "SUM".to_owned(),
             };
-            let mut line = self.line(started, interval, way, (&who, &way.streams), look);
+            let mut line =
+                self.line(started, interval, direction, (&who, &direction.streams), format);
             // These figures belong to the path and this end, not to one direction.
             if std::mem::take(&mut first) {
                 self.beside(interval, &mut line);
             }
-            out += &self.columns.line(&line, look);
+            out += &self.columns.line(&line, format);
         }
         out
     }
@@ -57,13 +63,13 @@ impl Table {
         &mut self,
         options: &TestOptions,
         interval: &Interval,
-        ways: &[Way<'_, StreamInterval>],
-        look: &Look,
+        directions: &[DirectionStreams<'_, StreamInterval>],
+        format: &TextFormat,
     ) -> String {
         let elapsed = interval.end - interval.start;
-        let fastest = ways
+        let fastest = directions
             .iter()
-            .map(|way| rate_of(Progress::of(&way.streams).bytes, elapsed))
+            .map(|direction| rate_of(Progress::of(&direction.streams).bytes, elapsed))
             .fold(asked(options).unwrap_or(0.0), f64::max);
         let scale = figures::round_above(fastest);
         if self.scale.is_some_and(|known| known >= scale || self.columns.bar().is_none()) {
@@ -71,24 +77,24 @@ impl Table {
         }
         self.scale = Some(scale);
         let room = self.columns.bar().unwrap_or(0);
-        let end = look.unit.show(scale);
+        let end = format.unit.show(scale);
         let short = RateUnit::Fitting.show(scale).replace("bit/s", "").replace(' ', "");
         let titles = [format!("of {end}"), short];
         let title = titles.into_iter().find(|title| title.chars().count() <= room);
-        self.columns.heading(&title.unwrap_or_default(), look)
+        self.columns.heading(&title.unwrap_or_default(), format)
     }
 
     fn line(
         &self,
         started: &Started,
         interval: &Interval,
-        way: &Way<'_, StreamInterval>,
+        direction: &DirectionStreams<'_, StreamInterval>,
         (who, streams): (&str, &[&StreamInterval]),
-        look: &Look,
+        format: &TextFormat,
     ) -> Line {
         let progress = Progress::of(streams);
         let rate = rate_of(progress.bytes, interval.end - interval.start);
-        let is_sum = streams.len() == way.streams.len();
+        let is_sum = streams.len() == direction.streams.len();
         let (main, other) = match (interval.omitted, is_sum) {
             (true, _) => (Style::Dim, Style::Dim),
             (false, true) => (Style::Bold, Style::Plain),
@@ -97,10 +103,10 @@ impl Table {
         let attention = |is: bool| if is && !interval.omitted { Style::Attention } else { other };
 
         let mut line = Line::default();
-        line.put(Column::Who, labelled(who, started, way.sends, look), other);
-        line.put(Column::Time, stretch(interval, &self.columns), other);
+        line.put(Column::Who, labelled(who, started, direction.sends, format), other);
+        line.put(Column::Time, period(interval, &self.columns), other);
         line.put(Column::Transfer, figures::size(progress.bytes), other);
-        line.put(Column::Rate, look.unit.show(rate), main);
+        line.put(Column::Rate, format.unit.show(rate), main);
         if let (Some(room), Some(scale)) = (self.columns.bar(), self.scale) {
             let style = if interval.omitted { Style::Dim } else { Style::Bar };
             line.put(Column::Bar, bar(rate / scale, room), style);
@@ -108,14 +114,14 @@ impl Table {
         if let Some(count) = progress.retransmits {
             line.put(Column::Retransmits, count.to_string(), attention(count > 0));
         }
-        if let Some(cwnd) = progress.cwnd.filter(|_| way.sends) {
+        if let Some(cwnd) = progress.cwnd.filter(|_| direction.sends) {
             line.put(Column::Window, figures::size(cwnd), other);
         }
-        if let Some(rtt) = progress.rtt.filter(|_| way.sends) {
+        if let Some(rtt) = progress.rtt.filter(|_| direction.sends) {
             line.put(Column::RoundTrip, millis(rtt), other);
         }
         match progress.datagrams {
-            Some(datagrams) if way.sends => {
+            Some(datagrams) if direction.sends => {
                 line.put(Column::Datagrams, datagrams.count.to_string(), other);
             }
             Some(datagrams) => {
@@ -151,16 +157,16 @@ impl Table {
     }
 }
 
-pub(super) fn shows_each(options: &TestOptions, look: &Look) -> bool {
-    look.verbose || options.streams <= FEW_STREAMS
+pub(super) fn shows_each(options: &TestOptions, format: &TextFormat) -> bool {
+    format.verbose || options.streams <= FEW_STREAMS
 }
 
 /// "SUM", with the direction in a bidirectional test.
-pub(super) fn labelled(who: &str, started: &Started, sends: bool, look: &Look) -> String {
+pub(super) fn labelled(who: &str, started: &Started, sends: bool, format: &TextFormat) -> String {
     if started.options.direction != Direction::Both {
         return who.to_owned();
     }
-    let arrow = match (sends, look.unicode) {
+    let arrow = match (sends, format.unicode) {
         (true, true) => "↑",
         (false, true) => "↓",
         (true, false) => ">",
@@ -169,7 +175,7 @@ pub(super) fn labelled(who: &str, started: &Started, sends: bool, look: &Look) -
     format!("{who:<3} {arrow}")
 }
 
-fn wanted(started: &Started, look: &Look) -> Vec<Column> {
+fn wanted(started: &Started, format: &TextFormat) -> Vec<Column> {
     let options = &started.options;
     let both = options.direction == Direction::Both;
     let sends = both || (options.direction == Direction::Forward) == (started.role == Role::Client);
@@ -180,7 +186,7 @@ fn wanted(started: &Started, look: &Look) -> Vec<Column> {
         (true, Column::Time),
         (true, Column::Transfer),
         (true, Column::Rate),
-        (look.bars, Column::Bar),
+        (format.bars, Column::Bar),
         (tcp && sends, Column::Retransmits),
         (tcp && sends, Column::Window),
         (tcp && sends, Column::RoundTrip),
@@ -197,7 +203,7 @@ fn wanted(started: &Started, look: &Look) -> Vec<Column> {
 }
 
 /// "0.0-1.0", with a star if there is no room for a remark.
-fn stretch(interval: &Interval, columns: &Columns) -> String {
+fn period(interval: &Interval, columns: &Columns) -> String {
     let (start, end) = (interval.start.secs_f64(), interval.end.secs_f64());
     let decimals = match end - start {
         length if length < 0.095 => 2,

@@ -1,39 +1,40 @@
 //! The totals of a test.
 
-use super::look::{Look, Style};
+use super::format::{Style, TextFormat};
 use super::progress::{labelled, shows_each};
 use crate::event::{CpuUse, Ended, Latency, ServerOutput, Started, StreamTotal};
 use crate::options::{Direction, Protocol};
 use crate::output::figures::{millis, percent, rate_of, share_percent, size};
 use crate::output::limits;
-use crate::output::outcome::{Outcome, Way, ways};
+use crate::output::outcome::{DirectionStreams, Outcome, directions};
 use units::foreign;
 
-pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
-    let ways = ways(started.role, &ended.streams);
-    let outcomes: String = ways.iter().map(|way| outcome(started, way, look)).collect();
-    let far = ended.server_output.as_ref().map(|output| far_output(output, look));
+pub(super) fn lines(started: &Started, ended: &Ended, format: &TextFormat) -> String {
+    let directions = directions(started.role, &ended.streams);
+    let outcomes: String =
+        directions.iter().map(|direction| outcome(started, direction, format)).collect();
+    let far = ended.server_output.as_ref().map(|output| far_output(output, format));
     let far = far.unwrap_or_default();
     let looking = ended.observed.as_ref().and_then(|observed| observed.probe_cost);
-    let looking = looking.map(|cost| look.labelled("probes", Style::Plain, &cost.to_string()));
+    let looking = looking.map(|cost| format.labelled("probes", Style::Plain, &cost.to_string()));
     let looking = looking.unwrap_or_default();
-    if look.quiet {
+    if format.quiet {
         return outcomes + &looking + &far;
     }
     let title = format!("{:.2} s", ended.duration.secs_f64());
-    let mut out = format!("\n{}{outcomes}", look.labelled("summary", Style::Bold, &title));
-    for way in &ways {
-        out += &path(started, way, look);
+    let mut out = format!("\n{}{outcomes}", format.labelled("summary", Style::Bold, &title));
+    for direction in &directions {
+        out += &path(started, direction, format);
     }
-    out += &delays(ended, look);
-    out += &cpu("CPU here", &ended.local_cpu, look);
+    out += &delays(ended, format);
+    out += &cpu("CPU here", &ended.local_cpu, format);
     if let Some(there) = &ended.remote_cpu {
-        out += &cpu("CPU there", there, look);
+        out += &cpu("CPU there", there, format);
     }
-    out += &congestion(started, ended, look);
+    out += &congestion(started, ended, format);
     out += &looking;
     for warning in &ended.warnings {
-        out += &look.labelled(
+        out += &format.labelled(
             "warning",
             Style::Attention,
             &foreign(warning).up_to(LONGEST_WARNING).to_string(),
@@ -42,17 +43,22 @@ pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
     out + &far
 }
 
-fn outcome(started: &Started, way: &Way<'_, StreamTotal>, look: &Look) -> String {
+fn outcome(
+    started: &Started,
+    direction: &DirectionStreams<'_, StreamTotal>,
+    format: &TextFormat,
+) -> String {
     let mut out = String::new();
     let with_who = started.options.direction == Direction::Both || started.options.streams > 1;
     let mut put = |who: &str, streams: &[&StreamTotal], style: Style| {
-        let who = if with_who { labelled(who, started, way.sends, look) } else { String::new() };
-        out += &both_ends(&who, &Outcome::of(streams), started.options.protocol, style, look);
+        let who =
+            if with_who { labelled(who, started, direction.sends, format) } else { String::new() };
+        out += &both_ends(&who, &Outcome::of(streams), started.options.protocol, style, format);
     };
-    match way.streams.as_slice() {
+    match direction.streams.as_slice() {
         [one] => put(&one.id.to_string(), &[one], Style::Bold),
         streams => {
-            if shows_each(&started.options, look) && !look.quiet {
+            if shows_each(&started.options, format) && !format.quiet {
                 for stream in streams {
                     put(&stream.id.to_string(), &[stream], Style::Plain);
                 }
@@ -68,7 +74,7 @@ fn both_ends(
     outcome: &Outcome,
     protocol: Protocol,
     style: Style,
-    look: &Look,
+    format: &TextFormat,
 ) -> String {
     let sent = match protocol {
         Protocol::Tcp => retransmitted(outcome),
@@ -91,29 +97,29 @@ fn both_ends(
         // An iperf3 server does not learn how much its client sent.
         .filter(|(_, end, _)| end.is_known())
         .map(|(what, end, detail)| {
-            let rate = look.unit.show(rate_of(end.bytes, end.elapsed));
+            let rate = format.unit.show(rate_of(end.bytes, end.elapsed));
             let head = match who {
                 "" => format!("{what:<12}"),
                 _ => format!("{who:<7}{what:<10}"),
             };
             let figures = format!("{:>8}  {rate:>11}", size(end.bytes));
-            row(&head, &figures, &detail, style, look)
+            row(&head, &figures, &detail, style, format)
         })
         .collect()
 }
 
 /// Details that do not fit beside the figures go below them.
-fn row(head: &str, figures: &str, detail: &str, style: Style, look: &Look) -> String {
+fn row(head: &str, figures: &str, detail: &str, style: Style, format: &TextFormat) -> String {
     let indent = head.chars().count();
     let taken = indent + figures.chars().count() + 3;
-    let painted = format!("{head}{}", look.paint(figures, style));
+    let painted = format!("{head}{}", format.paint(figures, style));
     if detail.is_empty() {
         return format!("{painted}\n");
     }
-    if taken + detail.chars().count() <= look.width {
+    if taken + detail.chars().count() <= format.width {
         return format!("{painted}   {detail}\n");
     }
-    let below = Look { width: look.width.saturating_sub(indent), ..look.clone() };
+    let below = TextFormat { width: format.width.saturating_sub(indent), ..format.clone() };
     let below = below.labelled("", Style::Plain, detail);
     let below: String = below.lines().map(|line| format!("{}\n", indented(line, head))).collect();
     format!("{painted}\n{below}")
@@ -137,21 +143,25 @@ fn retransmitted(outcome: &Outcome) -> String {
     }
 }
 
-fn path(started: &Started, way: &Way<'_, StreamTotal>, look: &Look) -> String {
+fn path(
+    started: &Started,
+    direction: &DirectionStreams<'_, StreamTotal>,
+    format: &TextFormat,
+) -> String {
     let mut out = String::new();
-    if let Some(limited_by) = Outcome::of(&way.streams).limited_by {
+    if let Some(limited_by) = Outcome::of(&direction.streams).limited_by {
         let name = match started.options.direction {
-            Direction::Both => labelled("limit", started, way.sends, look),
+            Direction::Both => labelled("limit", started, direction.sends, format),
             _ => "limited by".to_owned(),
         };
-        out += &look.labelled(&name, Style::Dim, &limits::words(&limited_by));
+        out += &format.labelled(&name, Style::Dim, &limits::words(&limited_by));
     }
-    if look.verbose {
-        for stream in &way.streams {
+    if format.verbose {
+        for stream in &direction.streams {
             let words = path_words(stream);
             if !words.is_empty() {
                 let name = format!("path of {}", stream.id);
-                out += &look.labelled(&name, Style::Dim, &words.join(", "));
+                out += &format.labelled(&name, Style::Dim, &words.join(", "));
             }
         }
     }
@@ -177,7 +187,7 @@ fn path_words(stream: &StreamTotal) -> Vec<String> {
     words
 }
 
-fn delays(ended: &Ended, look: &Look) -> String {
+fn delays(ended: &Ended, format: &TextFormat) -> String {
     let figures = |latency: &Latency, beside: &str| {
         let lost = match latency.lost {
             0 => String::new(),
@@ -199,13 +209,13 @@ fn delays(ended: &Ended, look: &Look) -> String {
     if words.is_empty() {
         return String::new();
     }
-    look.labelled("latency", Style::Dim, &words.join("; "))
+    format.labelled("latency", Style::Dim, &words.join("; "))
 }
 
-fn cpu(name: &str, cpu: &CpuUse, look: &Look) -> String {
+fn cpu(name: &str, cpu: &CpuUse, format: &TextFormat) -> String {
     let whole = cpu.user + cpu.system;
     let mut text = format!("{whole:.1} % (user {:.1} %, system {:.1} %)", cpu.user, cpu.system);
-    let cores = if look.verbose { usize::MAX } else { MOST_CORES };
+    let cores = if format.verbose { usize::MAX } else { MOST_CORES };
     let mut busiest: Vec<_> = cpu.cores.iter().collect();
     busiest.sort_by(|a, b| b.busy.total_cmp(&a.busy));
     busiest.truncate(cores);
@@ -216,10 +226,10 @@ fn cpu(name: &str, cpu: &CpuUse, look: &Look) -> String {
             text += &format!(", of it softirq {:.0} %", core.softirq);
         }
     }
-    look.labelled(name, Style::Dim, &text)
+    format.labelled(name, Style::Dim, &text)
 }
 
-fn congestion(started: &Started, ended: &Ended, look: &Look) -> String {
+fn congestion(started: &Started, ended: &Ended, format: &TextFormat) -> String {
     if started.options.protocol == Protocol::Udp {
         return String::new();
     }
@@ -231,15 +241,15 @@ fn congestion(started: &Started, ended: &Ended, look: &Look) -> String {
     if words.is_empty() {
         return String::new();
     }
-    look.labelled("algorithm", Style::Dim, &words.join(", "))
+    format.labelled("algorithm", Style::Dim, &words.join(", "))
 }
 
-fn far_output(output: &ServerOutput, look: &Look) -> String {
+fn far_output(output: &ServerOutput, format: &TextFormat) -> String {
     let text = match output {
         ServerOutput::Text(text) => text.clone(),
         ServerOutput::Json(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
     };
-    let mut out = format!("\n{}\n", look.paint("server output", Style::Bold));
+    let mut out = format!("\n{}\n", format.paint("server output", Style::Bold));
     for line in text.lines() {
         out += &format!("{}\n", foreign(line));
     }

@@ -43,36 +43,36 @@ pub(super) fn write(
         if let Some(observed) = observed.filter(|_| with_series) {
             let senders: Vec<u32> =
                 snapshots.iter().filter(|stream| stream.sends).map(|stream| stream.id).collect();
-            extras.insert(SERIES.to_owned(), far::told(&observed.series, &senders));
+            extras.insert(SERIES.to_owned(), far::reported(&observed.series, &senders));
         }
     }
     extras
 }
 
-pub(super) fn read(told: &Value) -> Extras {
-    let cores = list(told.get("cpu").and_then(|cpu| cpu.get("cores")));
+pub(super) fn read(reported: &Value) -> Extras {
+    let cores = list(reported.get("cpu").and_then(|cpu| cpu.get("cores")));
     Extras {
         cores: cores.iter().filter_map(core).collect(),
-        datagrams: list(told.get("datagrams"))
+        datagrams: list(reported.get("datagrams"))
             .iter()
             .filter_map(|stream| Some((id(stream)?, datagrams(stream)?)))
             .collect(),
-        paths: list(told.get("streams"))
+        paths: list(reported.get("streams"))
             .iter()
             .filter_map(|stream| Some((id(stream)?, path(stream))))
             .collect(),
-        series: told.get(SERIES).map(far::read).unwrap_or_default(),
+        series: reported.get(SERIES).map(far::read).unwrap_or_default(),
     }
 }
 
 /// The additions shown as the peer's; its series are merged with this end's.
-pub(super) fn without_series(told: &Value) -> Value {
-    let mut told = told.clone();
-    if let Value::Object(told) = &mut told {
-        told.remove(SERIES);
+pub(super) fn without_series(reported: &Value) -> Value {
+    let mut reported = reported.clone();
+    if let Value::Object(reported) = &mut reported {
+        reported.remove(SERIES);
     }
-    foreign_json(&mut told, LONGEST);
-    told
+    foreign_json(&mut reported, LONGEST);
+    reported
 }
 
 impl Extras {
@@ -94,37 +94,38 @@ fn id(stream: &Value) -> Option<u32> {
     stream.get("id")?.as_u64()?.try_into().ok()
 }
 
-fn core(told: &Value) -> Option<CoreUse> {
-    let percent = |key| told.get(key)?.as_f64().filter(|percent| (0.0..=100.0).contains(percent));
+fn core(reported: &Value) -> Option<CoreUse> {
+    let percent =
+        |key| reported.get(key)?.as_f64().filter(|percent| (0.0..=100.0).contains(percent));
     Some(CoreUse {
-        core: told.get("core")?.as_u64()?.try_into().ok()?,
+        core: reported.get("core")?.as_u64()?.try_into().ok()?,
         busy: percent("busy_percent")?,
         softirq: percent("softirq_percent")?,
     })
 }
 
-fn datagrams(told: &Value) -> Option<Datagrams> {
-    let count = |key| told.get(key).and_then(Value::as_u64).filter(|count| *count < 1 << 53);
+fn datagrams(reported: &Value) -> Option<Datagrams> {
+    let count = |key| reported.get(key).and_then(Value::as_u64).filter(|count| *count < 1 << 53);
     Some(Datagrams {
         count: count("count")?,
         received: count("received")?,
         lost: count("lost")?,
         reordered: count("reordered")?,
         duplicates: count("duplicates")?,
-        jitter: micros(told, "jitter_us")?,
+        jitter: micros(reported, "jitter_us")?,
     })
 }
 
-fn path(told: &Value) -> PathFacts {
-    let micros = |key| micros(told, key);
-    let bytes = |key| told.get(key).and_then(Value::as_u64).map(Bytes::new);
+fn path(reported: &Value) -> PathFacts {
+    let micros = |key| micros(reported, key);
+    let bytes = |key| reported.get(key).and_then(Value::as_u64).map(Bytes::new);
     PathFacts {
         min_rtt: micros("min_rtt_us"),
         mean_rtt: micros("mean_rtt_us"),
         max_rtt: micros("max_rtt_us"),
         max_cwnd: bytes("max_cwnd_bytes"),
         max_send_window: bytes("max_send_window_bytes"),
-        reorder_seen: told
+        reorder_seen: reported
             .get("reorder_seen")
             .and_then(Value::as_u64)
             .and_then(|count| count.try_into().ok()),
@@ -135,8 +136,8 @@ fn path(told: &Value) -> PathFacts {
     }
 }
 
-fn micros(told: &Value, key: &str) -> Option<Span> {
-    let micros = told.get(key)?.as_f64().filter(|micros| (0.0..1e12).contains(micros))?;
+fn micros(reported: &Value, key: &str) -> Option<Span> {
+    let micros = reported.get(key)?.as_f64().filter(|micros| (0.0..1e12).contains(micros))?;
     // Rounded: decimal text is not always exact, and a value slightly below means the next
     // nanosecond.
     Some(Span::from_nanos((micros * 1e3).round() as u64))
@@ -156,8 +157,8 @@ mod tests {
     proptest! {
         #[test]
         fn times_arrive_to_the_nanosecond(nanos in 0..1_000_000_000_000_u64) {
-            let told = json!({"us": Span::from_nanos(nanos).micros_f64()});
-            prop_assert_eq!(micros(&told, "us"), Some(Span::from_nanos(nanos)));
+            let reported = json!({"us": Span::from_nanos(nanos).micros_f64()});
+            prop_assert_eq!(micros(&reported, "us"), Some(Span::from_nanos(nanos)));
         }
     }
 }

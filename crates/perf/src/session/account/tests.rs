@@ -38,10 +38,10 @@ fn stream(id: u32, sends: bool, bytes: u64, datagrams: Option<(u64, u64)>) -> St
 fn datagrams_count_from_the_start_with_the_omitted_ones_apart() {
     let account = account(Protocol::Udp, vec![stream(1, false, 1000, Some((100, 7)))]);
     let results = account.results(Additions::Nothing);
-    let told = &results.streams[0];
-    assert_eq!((told.packets, told.omitted_packets), (105.0, 5.0));
-    assert_eq!((told.errors, told.omitted_errors), (8.0, 1.0));
-    assert_eq!((told.retransmits, results.sender_has_retransmits), (-1.0, -1.0));
+    let reported = &results.streams[0];
+    assert_eq!((reported.packets, reported.omitted_packets), (105.0, 5.0));
+    assert_eq!((reported.errors, reported.omitted_errors), (8.0, 1.0));
+    assert_eq!((reported.retransmits, results.sender_has_retransmits), (-1.0, -1.0));
     assert!(results.weir.is_none());
 }
 
@@ -61,12 +61,12 @@ fn without_the_peer_nothing_is_known_of_the_far_end() {
 
 #[test]
 fn a_missing_figure_of_the_peer_is_unknown_and_not_zero() {
-    for (protocol, told) in [
+    for (protocol, reported) in [
         (Protocol::Tcp, json!({})),
         (Protocol::Tcp, json!({"streams": [{"id": 1}, {"id": 3}]})),
         (Protocol::Udp, json!({"streams": [{"id": 1}, {"id": 3}]})),
     ] {
-        let peer: Results = serde_json::from_value(told).unwrap();
+        let peer: Results = serde_json::from_value(reported).unwrap();
         let counted = Some((100, 0));
         let streams = vec![stream(1, true, 1000, counted), stream(3, false, 500, counted)];
         let ended = account(protocol, streams).ended(&peer);
@@ -131,8 +131,8 @@ fn two_weir_ends_exchange_exact_figures() {
         }],
     );
     let sender = account(Protocol::Udp, vec![stream(1, true, 1000, Some((50, 0)))]);
-    let told = serde_json::to_string(&receiver.results(Additions::Ours)).unwrap();
-    let total = sender.ended(&serde_json::from_str(&told).unwrap()).streams.remove(0);
+    let reported = serde_json::to_string(&receiver.results(Additions::Ours)).unwrap();
+    let total = sender.ended(&serde_json::from_str(&reported).unwrap()).streams.remove(0);
     assert_eq!(total.datagrams, receiver.snapshots[0].datagrams);
 }
 
@@ -143,7 +143,7 @@ proptest! {
         text: String,
         count: u64,
     ) {
-        let told = StreamResult {
+        let reported = StreamResult {
             id: 1.0,
             bytes: numbers[0],
             retransmits: numbers[1],
@@ -165,7 +165,7 @@ proptest! {
             cpu_util_user: numbers[9],
             cpu_util_system: numbers[10],
             congestion_used: Some(text),
-            streams: vec![told; 3],
+            streams: vec![reported; 3],
             weir: Some(weir),
             ..Results::default()
         };

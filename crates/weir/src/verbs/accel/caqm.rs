@@ -1,6 +1,6 @@
-use super::Whose;
+use super::Selector;
 use crate::output::note;
-use accel::caqm::{Network, Place, installation};
+use accel::caqm::{InterfaceName, Network, installation};
 use accel::installation::Change;
 use accel::{Tunables, rules};
 use clap::Args;
@@ -8,7 +8,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(crate) struct EnableCaqm {
     #[command(flatten)]
-    whose: Whose,
+    selector: Selector,
     /// Interface where tags are added and removed: eth0, or NAMESPACE:eth0; may be repeated
     /// [default: all Ethernet interfaces of this network namespace]
     #[arg(long, value_name = "IF")]
@@ -61,21 +61,23 @@ struct Values {
 }
 
 pub(super) fn enable(arguments: EnableCaqm) -> anyhow::Result<()> {
-    let EnableCaqm { whose, interface, network } = arguments;
-    let rule = whose.rule(Tunables::default())?;
-    let told = rule.whose();
-    let places =
-        interface.iter().map(|text| text.parse::<Place>()).collect::<Result<Vec<_>, _>>()?;
-    let (change, at) = installation::change(&places, |plan| {
+    let EnableCaqm { selector, interface, network } = arguments;
+    let rule = selector.rule(Tunables::default())?;
+    let description = rule.whose();
+    let interfaces = interface
+        .iter()
+        .map(|text| text.parse::<InterfaceName>())
+        .collect::<Result<Vec<_>, _>>()?;
+    let (change, at) = installation::change(&interfaces, |plan| {
         rules::insert(&mut plan.rules, rule);
         network.write(&mut plan.network)
     })?;
     if change == Change::Repaired {
         note("removed the incomplete installation of a killed command");
     }
-    let at: Vec<_> = at.iter().map(Place::to_string).collect();
+    let at: Vec<_> = at.iter().map(InterfaceName::to_string).collect();
     let at = if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) };
-    note(format_args!("caqm is on ({told}){at}; `weir accel disable caqm` turns it off"));
+    note(format_args!("caqm is on ({description}){at}; `weir accel disable caqm` turns it off"));
     Ok(())
 }
 

@@ -2,7 +2,7 @@ use super::{LOOK_EVERY, print};
 use crate::exit::Ending;
 use crate::signals::cancel_on_signals;
 use clap::Args;
-use emu::tags::{self, Look};
+use emu::tags::{self, TagCapture};
 use emu::{EmuError, Endpoint};
 use std::path::Path;
 use std::time::Instant;
@@ -55,7 +55,7 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
             if seen.enough(arguments) {
                 break;
             }
-            seen.look(arguments, tpid, when, &frame);
+            seen.capture(arguments, tpid, when, &frame);
         }
         seen.sum_up();
         return Ok(Ending::Fine);
@@ -67,17 +67,17 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         return Err(EmuError::Refused(text).into());
     }
     let end: Endpoint = arguments.what.parse().map_err(EmuError::from)?;
-    let mut look = Look::open(&end)?;
+    let mut capture = TagCapture::open(&end)?;
     let cancel = cancel_on_signals()?;
     let over = duration.map(|duration| Instant::now() + duration.as_duration());
     while !cancel.is_cancelled() && over.is_none_or(|over| Instant::now() < over) {
         let mut any = false;
-        for (when, frame) in look.take()? {
+        for (when, frame) in capture.take()? {
             any = true;
             if seen.enough(arguments) {
                 break;
             }
-            seen.look(arguments, tpid, when, &frame);
+            seen.capture(arguments, tpid, when, &frame);
         }
         if seen.enough(arguments) {
             break;
@@ -95,7 +95,7 @@ impl Seen {
         arguments.count.is_some_and(|count| self.tagged >= count)
     }
 
-    fn look(&mut self, arguments: &ShowTags, tpid: u16, when: Time, frame: &[u8]) {
+    fn capture(&mut self, arguments: &ShowTags, tpid: u16, when: Time, frame: &[u8]) {
         let began = *self.began.get_or_insert(when);
         let since = Time::from_nanos(when.nanos().saturating_sub(began.nanos()));
         let units = (arguments.data_hint_unit, arguments.ack_hint_unit);

@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 use perf::PerfError;
 use perf::event::{Audience, Event, Stop};
 use perf::options::{Amount, ClientOptions, Direction, Family, PORT, Protocol, TestOptions};
-use perf::output::{Json, JsonStream, Look, RateUnit, Text};
+use perf::output::{Json, JsonStream, RateUnit, Text, TextFormat};
 use std::io::{self, Stdout};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -218,7 +218,7 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
         let outcome = arguments.run_for(&options, &stop, &mut lines);
         return ended(outcome, lines.is_abandoned(), lines.finish());
     }
-    let text = Text::new(out, arguments.output.look()).stopping(stop.clone());
+    let text = Text::new(out, arguments.output.text_format()).stopping(stop.clone());
     let mut text = WithoutFailure(text);
     let outcome = arguments.run_for(&options, &stop, &mut text);
     ended(outcome, text.0.is_abandoned(), text.0.finish())
@@ -383,12 +383,12 @@ impl Client {
 }
 
 impl Output {
-    fn look(&self) -> Look {
-        Look {
+    fn text_format(&self) -> TextFormat {
+        TextFormat {
             unit: self.format.unwrap_or_default(),
             verbose: self.verbose,
             quiet: self.quiet,
-            ..Look::of_stdout()
+            ..TextFormat::of_stdout()
         }
     }
 }

@@ -191,8 +191,8 @@ mod tests {
         assert!(stock.contains("a stock iperf3 does not report it"), "{stock}");
         let silent = why(Direction::Reverse, true, false, &[throughput]).unwrap();
         assert!(silent.contains("--no-probes"), "{silent}");
-        let told = [throughput, ("limited_by", Some(1))];
-        assert_eq!(why(Direction::Reverse, true, false, &told), None);
+        let limits = [throughput, ("limited_by", Some(1))];
+        assert_eq!(why(Direction::Reverse, true, false, &limits), None);
         assert_eq!(why(Direction::Forward, false, true, &[throughput]), None);
         assert_eq!(why(Direction::Reverse, false, false, &[]), None);
     }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use perf::event::Stop;
 use perf::options::{Family, PORT};
-use perf::output::Look;
+use perf::output::TextFormat;
 use perf::rounds::{
     self, Confidence, Event, Kind, Measured, Repeats, RoundsOptions, RoundsOutcome, Size,
 };
@@ -35,7 +35,7 @@ pub(crate) enum Verb {
 #[command(disable_version_flag = true)]
 pub(crate) struct Rr {
     #[command(flatten)]
-    path: Path,
+    connection: ConnectionOptions,
     #[command(flatten)]
     requests: Requests,
     /// Requests under way at once on each connection
@@ -50,11 +50,11 @@ pub(crate) struct Rr {
 #[command(disable_version_flag = true)]
 pub(crate) struct Crr {
     #[command(flatten)]
-    path: Path,
+    connection: ConnectionOptions,
     #[command(flatten)]
     requests: Requests,
     #[command(flatten)]
-    door: Door,
+    data_ports: DataPorts,
     #[command(flatten)]
     series: Series,
 }
@@ -63,14 +63,14 @@ pub(crate) struct Crr {
 #[command(disable_version_flag = true)]
 pub(crate) struct UdpRr {
     #[command(flatten)]
-    path: Path,
+    connection: ConnectionOptions,
     #[command(flatten)]
     requests: Requests,
     /// Time without a response after which a request counts as lost and the next one is sent
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::timeout)]
     loss_timeout: Duration,
     #[command(flatten)]
-    door: Door,
+    data_ports: DataPorts,
     #[command(flatten)]
     series: Series,
 }
@@ -79,7 +79,7 @@ pub(crate) struct UdpRr {
 #[command(disable_version_flag = true)]
 pub(crate) struct Stream {
     #[command(flatten)]
-    path: Path,
+    connection: ConnectionOptions,
     /// Use UDP instead of TCP
     #[arg(short, long)]
     udp: bool,
@@ -87,13 +87,13 @@ pub(crate) struct Stream {
     #[arg(short, long, value_name = "SIZE,…", value_delimiter = ',', value_parser = values::size)]
     size: Vec<Bytes>,
     #[command(flatten)]
-    door: Door,
+    data_ports: DataPorts,
     #[command(flatten)]
     series: Series,
 }
 
 #[derive(Debug, Args)]
-struct Path {
+struct ConnectionOptions {
     /// The host where `weir perf server` runs: a name or an address
     host: String,
     /// The server's port
@@ -126,7 +126,7 @@ struct Requests {
 }
 
 #[derive(Debug, Args)]
-struct Door {
+struct DataPorts {
     /// The first of the ports that the server opens for this test, for firewalls to admit [default:
     /// any free ones]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1024..))]
@@ -167,7 +167,8 @@ pub(crate) fn run(verb: &Verb) -> anyhow::Result<Ending> {
     options.check()?;
     let cancel = cancel_on_signals()?;
     let stop = Stop::on(cancel.flag());
-    let options = RoundsOptions { credentials: verb.path().account.credentials(&stop)?, ..options };
+    let options =
+        RoundsOptions { credentials: verb.connection().account.credentials(&stop)?, ..options };
     let mut watcher = Watcher::of(&options);
     let outcome = rounds::run(&options, &stop, &mut watcher);
     watcher.bar.finish_and_clear();
@@ -177,7 +178,7 @@ pub(crate) fn run(verb: &Verb) -> anyhow::Result<Ending> {
         let document = rounds::document(&options, &outcomes, error.as_ref());
         output::print(serde_json::to_string_pretty(&document)? + "\n")?;
     } else if !outcomes.is_empty() {
-        output::print(rounds::table(&options, &outcomes, &Look::of_stdout()))?;
+        output::print(rounds::table(&options, &outcomes, &TextFormat::of_stdout()))?;
     }
     if let Some(error) = error {
         return Err(error.into());
@@ -190,12 +191,12 @@ pub(crate) fn run(verb: &Verb) -> anyhow::Result<Ending> {
 }
 
 impl Verb {
-    fn path(&self) -> &Path {
+    fn connection(&self) -> &ConnectionOptions {
         match self {
-            Self::Rr(arguments) => &arguments.path,
-            Self::Crr(arguments) => &arguments.path,
-            Self::UdpRr(arguments) => &arguments.path,
-            Self::Stream(arguments) => &arguments.path,
+            Self::Rr(arguments) => &arguments.connection,
+            Self::Crr(arguments) => &arguments.connection,
+            Self::UdpRr(arguments) => &arguments.connection,
+            Self::Stream(arguments) => &arguments.connection,
         }
     }
 }
@@ -203,53 +204,58 @@ impl Verb {
 fn options(verb: &Verb) -> (RoundsOptions, &Series) {
     match verb {
         Verb::Rr(arguments) => {
-            let Rr { path, requests, depth, series } = &**arguments;
+            let Rr { connection, requests, depth, series } = &**arguments;
             let sizes = requests.size.clone();
-            (RoundsOptions { depth: *depth, ..series.options(path, Kind::Rr, sizes) }, series)
+            (RoundsOptions { depth: *depth, ..series.options(connection, Kind::Rr, sizes) }, series)
         }
         Verb::Crr(arguments) => {
-            let Crr { path, requests, door, series } = &**arguments;
-            let options = series.options(path, Kind::Crr, requests.size.clone());
-            (RoundsOptions { server_port: door.server_port, ..options }, series)
+            let Crr { connection, requests, data_ports, series } = &**arguments;
+            let options = series.options(connection, Kind::Crr, requests.size.clone());
+            (RoundsOptions { server_port: data_ports.server_port, ..options }, series)
         }
         Verb::UdpRr(arguments) => {
-            let UdpRr { path, requests, loss_timeout, door, series } = &**arguments;
+            let UdpRr { connection, requests, loss_timeout, data_ports, series } = &**arguments;
             let options = RoundsOptions {
                 loss_timeout: *loss_timeout,
-                server_port: door.server_port,
-                ..series.options(path, Kind::UdpRr, requests.size.clone())
+                server_port: data_ports.server_port,
+                ..series.options(connection, Kind::UdpRr, requests.size.clone())
             };
             (options, series)
         }
         Verb::Stream(arguments) => {
-            let Stream { path, udp, size, door, series } = &**arguments;
+            let Stream { connection, udp, size, data_ports, series } = &**arguments;
             let kind = if *udp { Kind::UdpStream } else { Kind::TcpStream };
             let sizes: Vec<Bytes> = match size.as_slice() {
                 [] => SWEEP.map(|count| Bytes::new(count.min(kind.most_bytes()))).to_vec(),
                 sizes => sizes.to_vec(),
             };
             let sizes = sizes.into_iter().map(Size::both).collect();
-            let options = series.options(path, kind, sizes);
-            (RoundsOptions { server_port: door.server_port, ..options }, series)
+            let options = series.options(connection, kind, sizes);
+            (RoundsOptions { server_port: data_ports.server_port, ..options }, series)
         }
     }
 }
 
 impl Series {
-    fn options(&self, path: &Path, kind: Kind, sizes: Vec<Size>) -> RoundsOptions {
-        let bind = path.bind.as_ref();
+    fn options(
+        &self,
+        connection: &ConnectionOptions,
+        kind: Kind,
+        sizes: Vec<Size>,
+    ) -> RoundsOptions {
+        let bind = connection.bind.as_ref();
         let usual = if self.confidence.is_some() { Repeats::USUAL } else { Repeats::ONCE };
         RoundsOptions {
-            port: path.port,
-            family: match (path.v4, path.v6) {
+            port: connection.port,
+            family: match (connection.v4, connection.v6) {
                 (true, _) => Some(Family::V4),
                 (_, true) => Some(Family::V6),
                 _ => None,
             },
             bind: bind.and_then(|bind| bind.address),
             bind_device: bind.and_then(|bind| bind.device.clone()),
-            connect_timeout: path.connect_timeout,
-            patience: path.patience,
+            connect_timeout: connection.connect_timeout,
+            patience: connection.patience,
             sizes,
             connections: self.parallel,
             time: self.time,
@@ -257,7 +263,7 @@ impl Series {
             confidence: self.confidence,
             affinity: self.affinity.and_then(|affinity| affinity.here),
             server_affinity: self.affinity.and_then(|affinity| affinity.there),
-            ..RoundsOptions::new(path.host.clone(), kind)
+            ..RoundsOptions::new(connection.host.clone(), kind)
         }
     }
 }

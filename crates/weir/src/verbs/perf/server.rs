@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 use perf::PerfError;
 use perf::event::{Audience, Event, Stop};
 use perf::options::{Family, LONGEST_TEST, Limits, PORT, ServerOptions};
-use perf::output::{Json, JsonStream, Look, RateUnit, Text};
+use perf::output::{Json, JsonStream, RateUnit, Text, TextFormat};
 use perf::server::{Client, OutputForm};
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
@@ -113,11 +113,11 @@ pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
     let form = if arguments.output.json { OutputForm::Json } else { OutputForm::Text };
     let server = perf::server::Server::bind(&options)?.output_form(form);
     let stop = Stop::on(cancel_on_signals()?.flag());
-    let voices = Voices::new(&arguments.output, stop.clone());
-    voices.of_server().event(&Event::Listening(&server.listening()));
-    let summary = server.run(&stop, |client| voices.of(client))?;
+    let outputs = ClientOutputs::new(&arguments.output, stop.clone());
+    outputs.of_server().event(&Event::Listening(&server.listening()));
+    let summary = server.run(&stop, |client| outputs.of(client))?;
     tracing::info!("{summary:?}");
-    voices.stage.lock().trouble.take().map_or(Ok(()), Err).context("writing the output")?;
+    outputs.shared.lock().trouble.take().map_or(Ok(()), Err).context("writing the output")?;
     Ok(if options.one_off && summary.failed > 0 { Ending::Failed } else { Ending::Fine })
 }
 
@@ -156,10 +156,10 @@ impl Server {
 }
 
 /// Audiences of many tests that share one output.
-struct Voices {
-    look: Look,
+struct ClientOutputs {
+    text_format: TextFormat,
     form: Form,
-    stage: Stage,
+    shared: SharedOutput,
     stop: Stop,
 }
 
@@ -170,19 +170,19 @@ enum Form {
     Lines,
 }
 
-impl Voices {
+impl ClientOutputs {
     fn new(output: &Output, stop: Stop) -> Self {
-        let look = Look {
+        let text_format = TextFormat {
             unit: output.format.unwrap_or_default(),
             verbose: output.verbose,
-            ..Look::of_stdout()
+            ..TextFormat::of_stdout()
         };
         let form = match (output.json, output.json_stream) {
             (true, _) => Form::Json,
             (_, true) => Form::Lines,
             _ => Form::Text,
         };
-        Self { look, form, stage: Stage::default(), stop }
+        Self { text_format, form, shared: SharedOutput::default(), stop }
     }
 
     fn of_server(&self) -> Box<dyn Audience + Send> {
@@ -194,13 +194,13 @@ impl Voices {
     }
 
     fn audience(&self, client: Option<(u64, String)>) -> Box<dyn Audience + Send> {
-        let stage = self.stage.clone();
-        let voice = Voice { client, form: self.form, stage, has_spoken: false };
+        let shared = self.shared.clone();
+        let output = ClientOutput { client, form: self.form, shared, has_written: false };
         let stop = self.stop.clone();
         match self.form {
-            Form::Text => Box::new(Text::new(voice, self.look.clone()).stopping(stop)),
-            Form::Json => Box::new(Json::new(voice).stopping(stop)),
-            Form::Lines => Box::new(JsonStream::new(voice).stopping(stop)),
+            Form::Text => Box::new(Text::new(output, self.text_format.clone()).stopping(stop)),
+            Form::Json => Box::new(Json::new(output).stopping(stop)),
+            Form::Lines => Box::new(JsonStream::new(output).stopping(stop)),
         }
     }
 }
@@ -208,28 +208,28 @@ impl Voices {
 /// Writes the output of one client. When the client changes, a line with its address comes first,
 /// as `tail` does with files.
 #[derive(Debug)]
-struct Voice {
+struct ClientOutput {
     /// `None` for the server itself.
     client: Option<(u64, String)>,
     form: Form,
-    stage: Stage,
+    shared: SharedOutput,
     /// The first output of a client already names it.
-    has_spoken: bool,
+    has_written: bool,
 }
 
-impl Write for Voice {
+impl Write for ClientOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut stage = self.stage.lock();
+        let mut shared = self.shared.lock();
         let mut out = io::stdout().lock();
         let number = self.client.as_ref().map_or(0, |(number, _)| *number);
         let written = match (&self.client, self.form) {
-            (Some((_, address)), Form::Text) if self.has_spoken && stage.last != number => {
+            (Some((_, address)), Form::Text) if self.has_written && shared.last != number => {
                 out.write_all(format!("--- {address}\n").as_bytes())
             }
             _ => Ok(()),
         };
-        stage.last = number;
-        self.has_spoken = true;
+        shared.last = number;
+        self.has_written = true;
         let written = written.and_then(|()| match bytes.strip_prefix(b"{") {
             Some(rest) if self.form == Form::Lines && number > 0 => {
                 out.write_all(format!("{{\"client\":{number},").as_bytes())?;
@@ -243,7 +243,7 @@ impl Write for Voice {
                 // A closed pipe is a normal end.
                 if error.kind() != io::ErrorKind::BrokenPipe {
                     let copy = io::Error::new(error.kind(), error.to_string());
-                    stage.trouble.get_or_insert(copy);
+                    shared.trouble.get_or_insert(copy);
                 }
                 Err(error)
             }
@@ -257,16 +257,16 @@ impl Write for Voice {
 
 /// The client that wrote last, and the first write error.
 #[derive(Debug, Clone, Default)]
-struct Stage(Arc<Mutex<Spoken>>);
+struct SharedOutput(Arc<Mutex<OutputState>>);
 
 #[derive(Debug, Default)]
-struct Spoken {
+struct OutputState {
     last: u64,
     trouble: Option<io::Error>,
 }
 
-impl Stage {
-    fn lock(&self) -> MutexGuard<'_, Spoken> {
+impl SharedOutput {
+    fn lock(&self) -> MutexGuard<'_, OutputState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

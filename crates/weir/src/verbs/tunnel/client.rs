@@ -1,10 +1,11 @@
-use super::settings::{Settings, said};
+use super::settings::{Settings, from_flag};
 use crate::exit::Ending;
 use crate::output::note;
 use clap::Args;
 use tunnel::HostPort;
 use tunnel::config::{
-    ClientConfig, ClientTable, ConfigError, FarServerTable, Forward, ForwardTable, OneOrMore, Said,
+    ClientConfig, ClientTable, ConfigError, FarServerTable, Forward, ForwardTable, Located,
+    OneOrMore,
 };
 use tunnel::identity::Pin;
 
@@ -44,18 +45,18 @@ impl Client {
         let server = |endpoint| {
             let pin = (!pins.is_empty()).then(|| OneOrMore(pins.clone()));
             let table =
-                FarServerTable { endpoint, pin: said("--pin", pin), certificate_name: None };
-            Said::by_flag("--server", table)
+                FarServerTable { endpoint, pin: from_flag("--pin", pin), certificate_name: None };
+            Located::by_flag("--server", table)
         };
         let forward = |flag: &'static str, all: Vec<Forward>| {
             let table = |Forward { listen_on, target }| ForwardTable { listen_on, target };
-            all.into_iter().map(|one| Said::by_flag(flag, table(one))).collect()
+            all.into_iter().map(|one| Located::by_flag(flag, table(one))).collect()
         };
         let table = ClientTable {
             server: self.server.into_iter().map(server).collect(),
             forward: forward("--forward", self.forward),
             reverse: forward("--reverse", self.reverse),
-            connections: said("--connections", self.connections),
+            connections: from_flag("--connections", self.connections),
             ..ClientTable::default()
         };
         file.client_config(self.settings.into_client(table))

@@ -1,11 +1,11 @@
-use super::settings::{Settings, said};
+use super::settings::{Settings, from_flag};
 use crate::exit::Ending;
 use crate::output::note;
 use clap::Args;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use tunnel::access::Rule;
-use tunnel::config::{ConfigError, OneOrMore, PeerTable, Said, ServerConfig, ServerTable};
+use tunnel::config::{ConfigError, Located, OneOrMore, PeerTable, ServerConfig, ServerTable};
 use tunnel::identity::{PeerName, Pin};
 
 #[derive(Debug, Clone, Args)]
@@ -42,14 +42,14 @@ impl Server {
         let file = self.settings.file()?;
         let (allow, reverse, resolve_names) = (self.allow, self.allow_reverse, self.resolve_names);
         let peer = |NamedPin { name, pin }| {
-            let pin = said("--peer", Some(OneOrMore(vec![pin])));
+            let pin = from_flag("--peer", Some(OneOrMore(vec![pin])));
             let (allow, reverse) = (allow.clone(), reverse.clone());
             let certificate_name = None;
             let table = PeerTable { name, pin, certificate_name, allow, resolve_names, reverse };
-            Said::by_flag("--peer", table)
+            Located::by_flag("--peer", table)
         };
         let table = ServerTable {
-            listen_on: said("--listen-on", self.listen_on),
+            listen_on: from_flag("--listen-on", self.listen_on),
             peer: self.peer.into_iter().map(peer).collect(),
             ..ServerTable::default()
         };

@@ -1,6 +1,6 @@
 use clap::Args;
 use std::path::PathBuf;
-use tunnel::config::{ConfigError, File, MetricsAddress, OneOrMore, Said};
+use tunnel::config::{ConfigError, File, Located, MetricsAddress, OneOrMore};
 use tunnel::congestion::Congestion;
 use units::{Bytes, Span};
 
@@ -63,19 +63,19 @@ impl Settings {
 macro_rules! fill {
     ($table:expr, $settings:expr) => {{
         let (mut table, settings) = ($table, $settings);
-        table.cert_file = said("--cert-file", settings.cert_file);
-        table.key_file = said("--key-file", settings.key_file);
-        table.ca_file = said("--ca-file", settings.ca_file);
+        table.cert_file = from_flag("--cert-file", settings.cert_file);
+        table.key_file = from_flag("--key-file", settings.key_file);
+        table.ca_file = from_flag("--ca-file", settings.ca_file);
         let lists = (!settings.crl_file.is_empty()).then_some(OneOrMore(settings.crl_file));
-        table.crl_file = said("--crl-file", lists);
-        table.congestion = said("--congestion", settings.congestion);
-        table.memory = said("--memory", settings.memory);
-        table.keepalive = said("--keepalive", settings.keepalive);
-        table.dial_timeout = said("--dial-timeout", settings.dial_timeout);
-        table.endpoints = said("--endpoints", settings.endpoints);
-        table.metrics_on = said("--metrics-on", settings.metrics_on);
-        table.status_socket = said("--status-socket", settings.status_socket);
-        table.unconfined = said("--unconfined", settings.unconfined.then_some(true));
+        table.crl_file = from_flag("--crl-file", lists);
+        table.congestion = from_flag("--congestion", settings.congestion);
+        table.memory = from_flag("--memory", settings.memory);
+        table.keepalive = from_flag("--keepalive", settings.keepalive);
+        table.dial_timeout = from_flag("--dial-timeout", settings.dial_timeout);
+        table.endpoints = from_flag("--endpoints", settings.endpoints);
+        table.metrics_on = from_flag("--metrics-on", settings.metrics_on);
+        table.status_socket = from_flag("--status-socket", settings.status_socket);
+        table.unconfined = from_flag("--unconfined", settings.unconfined.then_some(true));
         table
     }};
 }
@@ -96,6 +96,6 @@ impl Settings {
     }
 }
 
-pub(super) fn said<T>(flag: &'static str, value: Option<T>) -> Option<Said<T>> {
-    value.map(|value| Said::by_flag(flag, value))
+pub(super) fn from_flag<T>(flag: &'static str, value: Option<T>) -> Option<Located<T>> {
+    value.map(|value| Located::by_flag(flag, value))
 }

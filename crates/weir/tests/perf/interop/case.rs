@@ -91,8 +91,8 @@ impl Both {
 
     /// Both documents hold `value` at `pointer`.
     pub(crate) fn ends_say(&self, pointer: &str, value: &Value) -> Result<(), String> {
-        let said = [self.client_says(pointer), self.server_says(pointer)];
-        expect(said == [value, value], || format!("{pointer} is {said:?}, not {value}"))
+        let output = [self.client_says(pointer), self.server_says(pointer)];
+        expect(output == [value, value], || format!("{pointer} is {output:?}, not {value}"))
     }
 }
 

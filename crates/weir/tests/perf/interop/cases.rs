@@ -2,7 +2,7 @@
 //! observes it.
 
 use super::case::{Both, Case, case, expect};
-use super::document::Way;
+use super::document::DirectionFigures;
 use super::sockets::{Seen, Socket};
 use serde_json::json;
 
@@ -203,7 +203,9 @@ fn output() -> Vec<Case> {
 }
 
 fn streams(both: &Both, up: usize, down: usize) -> Result<(), String> {
-    let count = |way: &Option<Way>| way.as_ref().map_or(0, |way| way.streams.len());
+    let count = |direction: &Option<DirectionFigures>| {
+        direction.as_ref().map_or(0, |direction| direction.streams.len())
+    };
     let found = (count(&both.client.up), count(&both.client.down));
     expect(found == (up, down), || format!("streams {found:?}, not {:?}", (up, down)))
 }
@@ -211,11 +213,12 @@ fn streams(both: &Both, up: usize, down: usize) -> Result<(), String> {
 /// At least this many bytes, less a datagram that was in flight when the sender counted. The excess
 /// is at most what each end may have in flight when the limit is reached.
 fn sent(both: &Both, bytes: u64) -> Result<(), String> {
-    let way = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
-    let least = bytes - way.datagrams.map_or(0, |datagrams| way.sent.bytes / datagrams.sent.max(1));
+    let direction = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
+    let least = bytes
+        - direction.datagrams.map_or(0, |datagrams| direction.sent.bytes / datagrams.sent.max(1));
     let most = bytes + (bytes / 5).max(4 << 20);
-    expect((least..=most).contains(&way.sent.bytes), || {
-        format!("{} bytes sent instead of {bytes}", way.sent.bytes)
+    expect((least..=most).contains(&direction.sent.bytes), || {
+        format!("{} bytes sent instead of {bytes}", direction.sent.bytes)
     })
 }
 
@@ -224,8 +227,8 @@ fn paced(both: &Both, bits_per_second: f64) -> Result<(), String> {
     if !both.exact {
         return Ok(());
     }
-    for way in [&both.client.up, &both.client.down].into_iter().flatten() {
-        let rate = way.sent.bits_per_second;
+    for direction in [&both.client.up, &both.client.down].into_iter().flatten() {
+        let rate = direction.sent.bits_per_second;
         expect(rate < bits_per_second * 1.1, || format!("{rate} bit/s, faster than ordered"))?;
     }
     Ok(())
@@ -236,8 +239,9 @@ fn omitted(both: &Both) -> Result<(), String> {
     let (omitted, counted): (Vec<_>, Vec<_>) =
         intervals.iter().partition(|one| one["sum"]["omitted"] == true);
     let bytes: u64 = counted.iter().filter_map(|one| one["sum"]["bytes"].as_u64()).sum();
-    let way = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
-    let own = if both.client.up.is_some() { way.sent.bytes } else { way.received.bytes };
+    let direction = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
+    let own =
+        if both.client.up.is_some() { direction.sent.bytes } else { direction.received.bytes };
     let same = own.abs_diff(bytes) <= own / 100 || !both.exact;
     expect(!omitted.is_empty() && same, || {
         format!("{} intervals omitted, {bytes} bytes in the others, {own} in all", omitted.len())
@@ -272,10 +276,10 @@ fn segments_of_1000(seen: &Seen) -> Result<(), String> {
 /// Checks the sender. The receiver's algorithm means nothing, and Weir's server does not set its
 /// own.
 fn congestion_of_sender(both: &Both, name: &str) -> Result<(), String> {
-    let told = both.client_says("/end/sender_tcp_congestion");
-    expect(told == name, || format!("the client's sender_tcp_congestion is {told}"))?;
-    let told = both.client_says("/end/receiver_tcp_congestion");
-    expect(told.is_string(), || format!("the client's receiver_tcp_congestion is {told}"))
+    let message = both.client_says("/end/sender_tcp_congestion");
+    expect(message == name, || format!("the client's sender_tcp_congestion is {message}"))?;
+    let message = both.client_says("/end/receiver_tcp_congestion");
+    expect(message.is_string(), || format!("the client's receiver_tcp_congestion is {message}"))
 }
 
 fn congestion(sockets: &[Socket], name: &str) -> Result<(), String> {

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 pub(crate) struct Document {
     whole: Value,
     /// From the client to the server, and the reverse direction.
-    pub(crate) up: Option<Way>,
-    pub(crate) down: Option<Way>,
+    pub(crate) up: Option<DirectionFigures>,
+    pub(crate) down: Option<DirectionFigures>,
 }
 
 /// One direction, as one end reports it.
 #[derive(Debug, Default)]
-pub(crate) struct Way {
+pub(crate) struct DirectionFigures {
     pub(crate) sent: Sum,
     pub(crate) received: Sum,
     pub(crate) retransmits: Option<u64>,
@@ -61,11 +61,11 @@ impl Document {
         }
         let mut document = Self { whole, up: None, down: None };
         if bidir || !reverse {
-            document.up = Some(document.way("", end == End::Client)?);
+            document.up = Some(document.direction("", end == End::Client)?);
         }
         if bidir || reverse {
             let suffix = if bidir { "_bidir_reverse" } else { "" };
-            document.down = Some(document.way(suffix, end == End::Server)?);
+            document.down = Some(document.direction(suffix, end == End::Server)?);
         }
         Ok(document)
     }
@@ -75,7 +75,7 @@ impl Document {
     }
 
     /// The sums with that suffix, and the streams in which this end does or does not send.
-    fn way(&self, suffix: &str, sends: bool) -> Result<Way, String> {
+    fn direction(&self, suffix: &str, sends: bool) -> Result<DirectionFigures, String> {
         let sum = |name: &str| {
             let place = format!("/end/{name}{suffix}");
             let value = self.value(&place);
@@ -86,8 +86,8 @@ impl Document {
         };
         let (sent, sent_value) = sum("sum_sent")?;
         let (received, received_value) = sum("sum_received")?;
-        let mut way = Way { sent, received, ..Way::default() };
-        way.retransmits = sent_value["retransmits"].as_u64();
+        let mut direction = DirectionFigures { sent, received, ..DirectionFigures::default() };
+        direction.retransmits = sent_value["retransmits"].as_u64();
         let ports: BTreeMap<u64, u64> = self.ports();
         let mut sums = (0, 0);
         let mut out_of_order = 0;
@@ -110,10 +110,10 @@ impl Document {
             sums = (sums.0 + sent, sums.1 + received);
             let socket = head["socket"].as_u64().unwrap_or(0);
             let port = *ports.get(&socket).ok_or(format!("start names no socket {socket}"))?;
-            way.streams.insert(port, (sent, received));
+            direction.streams.insert(port, (sent, received));
         }
         if sent_value.get("packets").is_some() {
-            way.datagrams = Some(Datagrams {
+            direction.datagrams = Some(Datagrams {
                 sent: sent_value["packets"].as_u64().filter(|&sent| sent < NEGATIVE).unwrap_or(0),
                 counted: received_value["packets"].as_u64().unwrap_or(0),
                 lost: received_value["lost_packets"].as_u64().unwrap_or(0),
@@ -124,7 +124,7 @@ impl Document {
         expect(sums == (sent.bytes, received.bytes), || {
             format!("its streams come to {sums:?}, its sums are {sent:?} and {received:?}")
         })?;
-        Ok(way)
+        Ok(direction)
     }
 
     /// The client's port of each socket.
@@ -144,16 +144,16 @@ impl Document {
 /// Both ends' values are within a hundredth of each other. In a test of some milliseconds the ends'
 /// clocks start and stop too far apart to compare rates.
 pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
-    let ways = [
+    let directions = [
         ("up", &both.client.up, &both.server.up, false),
         ("down", &both.client.down, &both.server.down, true),
     ];
-    for (name, client, server, server_sends) in ways {
+    for (name, client, server, server_sends) in directions {
         let (Some(client), Some(server)) = (client, server) else { continue };
-        let close = |what: &str, client: f64, server: f64, told: bool| {
+        let close = |what: &str, client: f64, server: f64, message: bool| {
             let apart = (client - server).abs() / client.max(server).max(1.0);
             // iperf3's server reports 0 for the client's count.
-            expect(apart <= TOLERANCE || !told && server == 0.0, || {
+            expect(apart <= TOLERANCE || !message && server == 0.0, || {
                 format!("{name}, {what}: the client says {client}, the server {server}")
             })
         };
@@ -161,14 +161,14 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
             ("sent", client.sent, server.sent, server_sends),
             ("received", client.received, server.received, !server_sends),
         ];
-        for (what, client, server, told) in sums {
+        for (what, client, server, message) in sums {
             expect(client.bytes > 0 && client.bits_per_second > 0.0, || {
                 format!("{name}, {what}: the client says {client:?}")
             })?;
-            close(&format!("bytes {what}"), client.bytes as f64, server.bytes as f64, told)?;
+            close(&format!("bytes {what}"), client.bytes as f64, server.bytes as f64, message)?;
             if rates && (client.seconds() - server.seconds()).abs() > CLOCKS {
                 let [client, server] = [client.bits_per_second, server.bits_per_second];
-                close(&format!("bit/s {what}"), client, server, told)?;
+                close(&format!("bit/s {what}"), client, server, message)?;
             }
         }
         expect(client.streams.len() == server.streams.len(), || {
@@ -184,8 +184,8 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
         }
         match (client.datagrams, server.datagrams) {
             (Some(client), Some(server)) => {
-                let close = |what: &str, client: u64, server: u64, told: bool| {
-                    close(what, client as f64, server as f64, told)
+                let close = |what: &str, client: u64, server: u64, message: bool| {
+                    close(what, client as f64, server as f64, message)
                 };
                 close("datagrams sent", client.sent, server.sent, server_sends)?;
                 close("datagrams counted", client.counted, server.counted, !server_sends)?;

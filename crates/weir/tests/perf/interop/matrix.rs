@@ -1,7 +1,7 @@
 //! Every case in both roles, and the table of results.
 
-use super::bout::{Outcome, Program, run};
 use super::case::Case;
+use super::run::{Outcome, Program, run};
 use std::fmt;
 use std::path::Path;
 use std::sync::Mutex;

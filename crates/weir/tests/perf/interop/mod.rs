@@ -6,15 +6,15 @@
 //! written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases whose names
 //! contain that text.
 
-mod bout;
 mod case;
 mod cases;
 mod document;
 mod matrix;
+mod run;
 mod sockets;
 
-use bout::Program;
 use matrix::Matrix;
+use run::Program;
 
 /// The stock program.
 #[test]

@@ -1,0 +1,279 @@
+//! Output of the status: as text and as JSON.
+
+use crate::core_view::CoreView;
+use crate::memory::Memory;
+use crate::namespaces::NamespaceId;
+use crate::pins::Presence;
+use crate::rules::{Rule, Tunables};
+use crate::status::{Flow, Status};
+use crate::system::System;
+use crate::table::table;
+use serde_json::{Value, json};
+use std::fmt::{self, Display, Write as _};
+use std::net::SocketAddr;
+use units::{Rate, Share, Span};
+
+impl Status {
+    pub fn to_text(&self) -> String {
+        let mut text = match self.presence {
+            Presence::Nothing => "tcpa is off\n".to_owned(),
+            Presence::Part => {
+                let given = if self.gives { "given it" } else { "not given it" };
+                format!(
+                    "tcpa is half installed: a command that was killed left part of it, and new connections \
+                     are {given}; `weir accel disable` removes it\n"
+                )
+            }
+            Presence::Whole => "tcpa is on\n".to_owned(),
+        };
+        let whose: Vec<_> = self.policy.rules.iter().map(Rule::whose).collect();
+        let lengths = whose.iter().map(|whose| whose.chars().count());
+        let width = lengths.chain([ITSELF.len()]).max().unwrap_or_default();
+        for ((number, rule), whose) in (1..).zip(&self.policy.rules).zip(&whose) {
+            let _ = writeln!(text, "  {number:>2}  {whose:<width$}  {}", rule.treatment());
+        }
+        if self.presence == Presence::Whole {
+            let defaults = self.policy.defaults.to_text();
+            let _ = writeln!(text, "      {ITSELF:<width$}  {defaults}");
+        }
+        for (name, value) in self.policy.system.entries() {
+            let _ = writeln!(text, "  {name} {value} while it is on");
+        }
+        if let Some(why) = &self.hidden {
+            let _ = writeln!(text, "\nconnections are not shown: {why}");
+        }
+        if self.flows.is_empty() {
+            return text;
+        }
+        text.push('\n');
+        text.push_str(&self.flows_text());
+        text
+    }
+
+    fn flows_text(&self) -> String {
+        let mut rows = vec![HEADER.map(str::to_owned)];
+        rows.extend(self.flows.iter().map(Flow::row));
+        let lines = table(&rows);
+        let (header, lines) = lines.split_once('\n').unwrap_or_default();
+        let mut text = format!("{header}\n");
+        let mut inside = &None;
+        for (line, flow) in lines.lines().zip(&self.flows) {
+            if flow.inside != *inside {
+                inside = &flow.inside;
+                let _ = writeln!(
+                    text,
+                    "in {}",
+                    inside.as_ref().map_or_else(String::new, NamespaceId::to_string)
+                );
+            }
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!({
+            "state": match self.presence {
+                Presence::Nothing => "off",
+                Presence::Part => "part",
+                Presence::Whole => "on",
+            },
+            "gives": self.gives,
+            "rules": self.policy.rules.iter().map(Rule::to_json).collect::<Vec<_>>(),
+            "defaults": self.policy.defaults.to_json(),
+            "system": self.policy.system.to_json(),
+            "flows_hidden": self.hidden,
+            "flows": self.flows.iter().map(Flow::to_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Rule {
+    /// Its conditions as text.
+    pub fn whose(&self) -> String {
+        let mut words = Vec::new();
+        words
+            .extend(self.cgroup.as_ref().map(|cgroup| format!("cgroup {}", cgroup.path.display())));
+        words.extend(self.to.map(|to| format!("to {to}")));
+        words.extend(self.port.map(|port| format!("port {port}")));
+        match words.as_slice() {
+            [] => "all connections".to_owned(),
+            words => words.join(", "),
+        }
+    }
+
+    fn treatment(&self) -> String {
+        match &self.tunables {
+            None => "as they are".to_owned(),
+            Some(tunables) => format!("tcpa, {}", tunables.to_text()),
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "cgroup": self.cgroup.as_ref().map(|cgroup| cgroup.path.display().to_string()),
+            "to": self.to.map(|to| to.to_string()),
+            "port": self.port,
+            "accelerate": self.tunables.is_some(),
+            "tunables": self.tunables.map(|tunables| tunables.to_json()),
+        })
+    }
+}
+
+impl Tunables {
+    fn to_text(self) -> String {
+        let mut text =
+            format!("init_cwnd {}, loss_init_cwnd {}", self.init_cwnd, self.loss_init_cwnd);
+        match self.memory_age {
+            Span::ZERO => text.push_str(", no memory"),
+            age => {
+                let _ = write!(text, ", memory_age {age}");
+            }
+        }
+        for (name, value) in [("rto_min", self.rto_min), ("rto_max", self.rto_max)] {
+            if let Some(value) = value {
+                let _ = write!(text, ", {name} {value}");
+            }
+        }
+        text
+    }
+
+    fn to_json(self) -> Value {
+        json!({
+            "init_cwnd": self.init_cwnd,
+            "loss_init_cwnd": self.loss_init_cwnd,
+            "memory_age": self.memory_age.to_string(),
+            "rto_min": self.rto_min.map(|span| span.to_string()),
+            "rto_max": self.rto_max.map(|span| span.to_string()),
+        })
+    }
+}
+
+impl System {
+    fn entries(&self) -> Vec<(&'static str, String)> {
+        let three = |values: [u64; 3]| values.map(|value| value.to_string()).join(" ");
+        let mut entries = Vec::new();
+        entries.extend(self.wmem.map(|wmem| ("wmem", three(wmem))));
+        entries.extend(self.mem.map(|mem| ("mem", three(mem))));
+        entries.extend(self.wmem_max.map(|most| ("wmem_max", most.to_string())));
+        entries.extend(self.timestamps.map(|on| ("timestamps", on.to_string())));
+        entries
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "wmem": self.wmem,
+            "mem": self.mem,
+            "wmem_max": self.wmem_max,
+            "timestamps": self.timestamps,
+        })
+    }
+}
+
+impl Flow {
+    fn row(&self) -> [String; HEADER.len()] {
+        let millis =
+            |span: Option<Span>| known(span.map(|span| format!("{:.1}ms", span.millis_f64())));
+        let mbit = |rate: Option<Rate>| {
+            known(rate.map(|rate| format!("{:.1}mbit", rate.mbit_per_second())))
+        };
+        let percent =
+            |share: Option<Share>| known(share.map(|share| format!("{:.2}%", share.percent())));
+        let core = self.core.as_ref();
+        [
+            format!("{} -> {}", self.local, self.remote),
+            mbit(self.rate),
+            millis(self.rtt),
+            millis(self.min_rtt),
+            known(self.window.map(|bytes| format!("{}KB", bytes.count() / 1000))),
+            percent(self.retransmitted),
+            percent(core.map(|core| core.floor)),
+            match core {
+                None => "(earlier one)".to_owned(),
+                Some(core) if core.contending => format!("{}, contending", core.mode.name()),
+                Some(core) => core.mode.name().to_owned(),
+            },
+            known(self.remembered.as_ref().map(|memory| {
+                format!("{} {:.0}s ago", mbit(Some(memory.rate)), memory.age.secs_f64())
+            })),
+            self.limit.name().to_owned(),
+        ]
+    }
+
+    fn to_json(&self) -> Value {
+        let mut json = json!({
+            "rate_mbit_s": self.rate.map(|rate| rate.mbit_per_second()),
+            "pacing_mbit_s": self.pacing.map(|rate| rate.mbit_per_second()),
+            "rtt_us": self.rtt.map(|rtt| rtt.micros_f64()),
+            "min_rtt_us": self.min_rtt.map(|rtt| rtt.micros_f64()),
+            "window_bytes": self.window.map(|bytes| bytes.count()),
+            "retransmit_percent": self.retransmitted.map(|share| share.percent()),
+            "acked_bytes": self.acked.map(|bytes| bytes.count()),
+            "limited_by": self.limit.name(),
+            "core": self.core.as_ref().map(CoreView::to_json),
+            "remembered": self.remembered.as_ref().map(Memory::to_json),
+        });
+        add_addresses(&mut json, self.inside.as_ref(), self.local, self.remote);
+        json
+    }
+}
+
+/// Adds the namespace of a connection, if it is not this one, and both ends.
+pub(crate) fn add_addresses(
+    connection: &mut Value,
+    inside: Option<&NamespaceId>,
+    local: SocketAddr,
+    remote: SocketAddr,
+) {
+    let (pid, name) = match inside {
+        Some(NamespaceId::Process(pid)) => (Some(pid), None),
+        Some(NamespaceId::Named(name)) => (None, Some(name)),
+        None => (None, None),
+    };
+    connection["namespace_of_pid"] = json!(pid);
+    connection["namespace"] = json!(name);
+    connection["local"] = json!(local.to_string());
+    connection["remote"] = json!(remote.to_string());
+}
+
+impl CoreView {
+    fn to_json(&self) -> Value {
+        json!({
+            "mode": self.mode.name(),
+            "contending": self.contending,
+            "rate_mbit_s": self.rate.map(|rate| rate.mbit_per_second()),
+            "min_rtt_us": self.min_rtt.map(|rtt| rtt.micros_f64()),
+            "window_bytes": self.window.map(|bytes| bytes.count()),
+            "floor_percent": self.floor.percent(),
+            "before": self.before,
+        })
+    }
+}
+
+impl Display for NamespaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(pid) => write!(f, "the network namespace of process {pid}"),
+            Self::Named(name) => write!(f, "network namespace {name}"),
+        }
+    }
+}
+
+fn known(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+const ITSELF: &str = "sockets that choose tcpa themselves";
+/// Header of the table of connections.
+const HEADER: [&str; 10] = [
+    "connection",
+    "rate",
+    "rtt",
+    "min rtt",
+    "window",
+    "sent again",
+    "path loses",
+    "core",
+    "remembered",
+    "limited by",
+];

@@ -1,0 +1,39 @@
+use aws_lc_rs::digest;
+use std::collections::HashMap;
+
+/// Tokens that were admitted and are still valid: a second copy is a replay.
+#[derive(Debug, Default)]
+pub(super) struct ReplayCache {
+    /// Keyed by the ciphertext's SHA-256; the value is the second at which the token expires.
+    tokens: HashMap<Vec<u8>, i64>,
+}
+
+impl ReplayCache {
+    /// True if this token comes for the first time. A full table admits nobody.
+    pub(super) fn is_new(&mut self, ciphertext: &[u8], good_until: i64, now: i64) -> bool {
+        self.tokens.retain(|_, until| *until >= now);
+        let name = digest::digest(&digest::SHA256, ciphertext).as_ref().to_vec();
+        if self.tokens.len() >= MOST || self.tokens.contains_key(&name) {
+            return false;
+        }
+        self.tokens.insert(name, good_until);
+        true
+    }
+}
+
+/// Only tokens with a right password are held, each for a session that began.
+const MOST: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_new_once_until_it_is_too_old() {
+        let mut seen = ReplayCache::default();
+        assert!(seen.is_new(b"a", 110, 100));
+        assert!(!seen.is_new(b"a", 110, 110));
+        assert!(seen.is_new(b"b", 120, 111));
+        assert_eq!(seen.tokens.len(), 1);
+    }
+}

@@ -1,0 +1,112 @@
+use super::statistic::{MeasuredPeriod, ProbeCost};
+use super::{CostSettings, CurrentPeriod};
+use units::{Bytes, Time};
+
+/// Goodput of each period, from readings that are the same with samples and without.
+#[derive(Debug)]
+pub(in crate::observe) struct Meter {
+    settings: CostSettings,
+    /// Start of the period that is measured now.
+    begun: Option<(Time, Bytes)>,
+    measured: Vec<MeasuredPeriod>,
+}
+
+impl Meter {
+    pub(in crate::observe) fn new(settings: CostSettings) -> Self {
+        Self { settings, begun: None, measured: Vec::new() }
+    }
+
+    /// Time of the next reading.
+    pub(in crate::observe) fn due(&self, current: &CurrentPeriod, now: Time) -> Time {
+        let settled = current.starts() + self.settings.settling;
+        if self.begun.is_none() && now < settled { settled } else { current.ends() }
+    }
+
+    /// Starts to measure once a period has settled.
+    pub(in crate::observe) fn begin(
+        &mut self,
+        current: &CurrentPeriod,
+        now: Time,
+        read: impl FnOnce() -> (Time, Bytes),
+    ) {
+        let since = now.since(current.starts());
+        // Too little is left of a period that is half over.
+        let in_time = since >= self.settings.settling && since < current.length() / 2;
+        if in_time && self.begun.is_none() {
+            self.begun = Some(read());
+        }
+    }
+
+    /// Ends a period: `read` returns the current counters.
+    pub(in crate::observe) fn end(
+        &mut self,
+        current: &CurrentPeriod,
+        read: impl FnOnce() -> (Time, Bytes),
+    ) {
+        let Some((since, had)) = self.begun.take() else { return };
+        let (now, has) = read();
+        // This end changed its period late, and measured one kind of period while the far end had
+        // changed long before.
+        if now.since(current.ends()) > current.length() / LATE_PARTS || self.measured.len() >= MOST
+        {
+            return;
+        }
+        let seconds = now.since(since).secs_f64();
+        if seconds > 0.0 {
+            let rate = (has - had).count() as f64 / seconds;
+            self.measured.push(MeasuredPeriod {
+                number: current.period(),
+                samples: current.samples(),
+                rate,
+            });
+        }
+    }
+
+    /// Discards the measurements so far.
+    pub(in crate::observe) fn reset(&mut self) {
+        (self.begun, self.measured) = (None, Vec::new());
+    }
+
+    pub(in crate::observe) fn cost(&self) -> ProbeCost {
+        ProbeCost::of(&self.measured, self.settings.both_ends)
+    }
+}
+
+/// Fraction of a period by which this end may be late. On a core that a stream fills, a wakeup may
+/// take some milliseconds.
+const LATE_PARTS: u64 = 10;
+/// A day of periods.
+const MOST: usize = 400_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::SamplingPeriods;
+    use super::*;
+    use units::Span;
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_turn_is_measured_from_its_settling_to_its_end() {
+        let periods = SamplingPeriods { seed: 1, length: Span::from_millis(100) };
+        let mut current = CurrentPeriod::begin(periods, at(0));
+        let mut meter = Meter::new(CostSettings::of(Span::ZERO, true));
+        assert_eq!(meter.due(&current, at(0)), at(10));
+        meter.begin(&current, at(9), || unreachable!());
+        meter.begin(&current, at(20), || (at(20), Bytes::new(500)));
+        assert_eq!(meter.due(&current, at(20)), at(100));
+        meter.end(&current, || (at(101), Bytes::new(8600)));
+        assert_eq!(meter.measured[0].rate, 100_000.0);
+        // A period begun too late, and a period ended too late.
+        current.advance(at(101));
+        assert_eq!(current.period(), 1);
+        meter.begin(&current, at(160), || unreachable!());
+        meter.end(&current, || unreachable!());
+        current.advance(at(200));
+        meter.begin(&current, at(211), || (at(211), Bytes::ZERO));
+        meter.end(&current, || (at(311), Bytes::ZERO));
+        assert_eq!(meter.measured.len(), 1);
+    }
+}

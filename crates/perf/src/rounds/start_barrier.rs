@@ -1,0 +1,82 @@
+use super::Latencies;
+use super::timeouts::{Timeouts, TransferError};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Barrier where the client's threads wait for each other before a measurement.
+#[derive(Debug)]
+pub(super) struct StartBarrier {
+    barrier: Barrier,
+    time: Duration,
+}
+
+/// Counts of one thread of the client.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// Transactions, or messages sent.
+    pub(super) count: u64,
+    /// Payload sent.
+    pub(super) bytes: u64,
+    /// Transactions without a response, or with a connection that failed.
+    pub(super) lost: u64,
+    /// Responses to requests that had been given up.
+    pub(super) late: u64,
+    pub(super) latencies: Latencies,
+    pub(super) began: Instant,
+    pub(super) ended: Instant,
+}
+
+impl StartBarrier {
+    pub(super) fn new(threads: usize, time: Duration) -> Self {
+        Self { barrier: Barrier::new(threads), time }
+    }
+
+    /// Every thread must call this, with the result of its preparations. Returns the tally to fill
+    /// and the time to end.
+    pub(super) fn wait(
+        &self,
+        prepared: Result<(), TransferError>,
+        timeouts: Timeouts<'_>,
+    ) -> Result<(Tally, Instant), TransferError> {
+        if prepared.is_err() {
+            timeouts.end();
+        }
+        self.barrier.wait();
+        prepared?;
+        let began = Instant::now();
+        let tally = Tally {
+            count: 0,
+            bytes: 0,
+            lost: 0,
+            late: 0,
+            latencies: Latencies::default(),
+            began,
+            ended: began,
+        };
+        Ok((tally, began + self.time))
+    }
+}
+
+impl Tally {
+    /// Counts a message sent. The clock is read once for several small messages: reading it would
+    /// cost a tenth of sending a byte.
+    pub(super) fn send(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes += bytes;
+        if self.count.is_multiple_of((CLOCK_BYTES / bytes.max(1)).clamp(1, CLOCK_MESSAGES)) {
+            self.ended = Instant::now();
+        }
+    }
+
+    /// Counts a transaction from `began` to now; returns now.
+    pub(super) fn transact(&mut self, began: Instant) -> Instant {
+        let now = Instant::now();
+        self.latencies.add(now - began);
+        self.count += 1;
+        self.ended = now;
+        now
+    }
+}
+
+const CLOCK_BYTES: u64 = 16 * 1024;
+const CLOCK_MESSAGES: u64 = 64;

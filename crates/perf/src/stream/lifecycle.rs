@@ -1,0 +1,84 @@
+use super::guard;
+use crate::event::Stop;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+use units::Time;
+
+/// Progress of the streams of one end: they start together, and end in two steps.
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    step: AtomicU8,
+    /// In nanoseconds; [`NEVER`] until [`Self::cut`].
+    cut: AtomicU64,
+    started: Mutex<Option<Instant>>,
+    opened: Condvar,
+    stop: Stop,
+}
+
+impl Lifecycle {
+    pub(crate) fn new(stop: Stop) -> Self {
+        Self {
+            step: AtomicU8::new(RUNS),
+            cut: AtomicU64::new(NEVER),
+            started: Mutex::new(None),
+            opened: Condvar::new(),
+            stop,
+        }
+    }
+
+    pub(crate) fn go(&self) {
+        guard(&self.started).get_or_insert_with(Instant::now);
+        self.opened.notify_all();
+    }
+
+    pub(crate) fn stop_sending(&self) {
+        self.step.fetch_max(DRAINS, Ordering::Relaxed);
+    }
+
+    /// Datagrams that the kernel took after `at` are not part of the test; earlier ones are, read
+    /// or not.
+    pub(crate) fn cut(&self, at: Time) {
+        self.cut.fetch_min(at.nanos(), Ordering::Release);
+    }
+
+    pub(crate) fn cut_at(&self) -> Option<Time> {
+        let nanos = self.cut.load(Ordering::Acquire);
+        (nanos != NEVER).then(|| Time::from_nanos(nanos))
+    }
+
+    pub(crate) fn finish(&self) {
+        self.step.fetch_max(OVER, Ordering::Relaxed);
+        // Under the lock: a thread between its check of the step and its wait would miss the
+        // notification.
+        drop(guard(&self.started));
+        self.opened.notify_all();
+    }
+
+    /// Waits for the start; false if the streams end before it.
+    pub(crate) fn wait(&self) -> bool {
+        let mut started = guard(&self.started);
+        while started.is_none() && !self.is_over() {
+            started = self.opened.wait(started).unwrap_or_else(PoisonError::into_inner);
+        }
+        !self.is_over()
+    }
+
+    /// When the streams started, the same for all streams.
+    pub(crate) fn started(&self) -> Instant {
+        guard(&self.started).unwrap_or_else(Instant::now)
+    }
+
+    pub(crate) fn may_send(&self) -> bool {
+        self.step.load(Ordering::Relaxed) == RUNS && !self.stop.is_called()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.step.load(Ordering::Relaxed) == OVER
+    }
+}
+
+const RUNS: u8 = 0;
+const DRAINS: u8 = 1;
+const OVER: u8 = 2;
+const NEVER: u64 = u64::MAX;

@@ -1,0 +1,209 @@
+use std::path::{Path, PathBuf};
+
+use units::Span;
+
+use super::{Version, keyed, optional};
+use crate::ProbeError;
+use crate::error::read_text;
+use crate::process::ended;
+
+/// The location of a process's control groups in the file system.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CgroupPaths {
+    /// The mount that has the CPU controller, and the group within it.
+    cpu: Option<(PathBuf, PathBuf, Version)>,
+    /// The group's directory for CPU time accounting.
+    account: Option<(PathBuf, Version)>,
+}
+
+impl CgroupPaths {
+    pub fn own() -> Result<Self, ProbeError> {
+        Self::of(std::process::id())
+    }
+
+    pub fn of(pid: u32) -> Result<Self, ProbeError> {
+        let groups = read_text(format!("/proc/{pid}/cgroup")).map_err(|error| ended(pid, error))?;
+        let paths = Self::parse(&groups, &read_text("/proc/self/mountinfo")?);
+        if paths == Self::default() {
+            return Err(ProbeError::NotSupported {
+                feature: "control groups",
+                hint: "no cgroup file system is mounted that holds this process",
+            });
+        }
+        Ok(paths)
+    }
+
+    /// From `/proc/PID/cgroup` and `/proc/self/mountinfo` (proc(5)).
+    pub fn parse(groups: &str, mounts: &str) -> Self {
+        let mounts: Vec<_> = mounts.lines().filter_map(Mount::parse).collect();
+        let mut paths = Self::default();
+        for line in groups.lines() {
+            let mut words = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (words.next(), words.next()) else {
+                continue;
+            };
+            if controllers.is_empty() {
+                let Some(mount) = mounts.iter().find(|mount| mount.version == Version::Two) else {
+                    continue;
+                };
+                // If version 1 is mounted as well, version 2 has only the controllers that version
+                // 1 left. It accounts CPU time without a controller.
+                if let Some(within) = mount.within(path) {
+                    let group = (mount.point.clone(), within.clone(), Version::Two);
+                    paths.cpu.get_or_insert(group);
+                    let directory = mount.point.join(within);
+                    paths.account.get_or_insert((directory, Version::Two));
+                }
+                continue;
+            }
+            for controller in controllers.split(',') {
+                let mount = mounts.iter().find(|mount| mount.has(controller));
+                let Some((mount, within)) = mount.and_then(|m| Some((m, m.within(path)?))) else {
+                    continue;
+                };
+                match controller {
+                    "cpu" => paths.cpu = Some((mount.point.clone(), within, Version::One)),
+                    "cpuacct" => {
+                        paths.account = Some((mount.point.join(within), Version::One));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        paths
+    }
+
+    /// The directories of the CPU controller's groups that contain this process, innermost first.
+    pub(super) fn levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
+        self.cpu.iter().flat_map(|(mount, within, version)| {
+            within.ancestors().map(move |group| match group.as_os_str().is_empty() {
+                true => (mount.clone(), *version),
+                false => (mount.join(group), *version),
+            })
+        })
+    }
+
+    pub(super) fn used(&self) -> Result<Option<Span>, ProbeError> {
+        let Some((path, version)) = &self.account else {
+            return Ok(None);
+        };
+        Ok(match version {
+            Version::One => optional(&path.join("cpuacct.usage"))?
+                .and_then(|text| text.trim().parse().ok())
+                .map(Span::from_nanos),
+            Version::Two => optional(&path.join("cpu.stat"))?
+                .and_then(|text| keyed(&text, "usage_usec"))
+                .map(Span::from_micros),
+        })
+    }
+}
+
+struct Mount {
+    version: Version,
+    point: PathBuf,
+    /// The directory of the hierarchy that is mounted.
+    root: PathBuf,
+    options: String,
+}
+
+impl Mount {
+    /// `32 31 0:29 ROOT POINT rw,relatime … - TYPE SOURCE rw,cpu`
+    fn parse(line: &str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(3);
+        let mut right = right.split(' ');
+        Some(Self {
+            version: match right.next()? {
+                "cgroup" => Version::One,
+                "cgroup2" => Version::Two,
+                _ => return None,
+            },
+            root: unescaped(left.next()?).into(),
+            point: unescaped(left.next()?).into(),
+            options: right.nth(1)?.to_owned(),
+        })
+    }
+
+    fn has(&self, controller: &str) -> bool {
+        self.version == Version::One && self.options.split(',').any(|word| word == controller)
+    }
+
+    /// The group below the mount point, as a relative path. `None` if the mount does not show
+    /// it: a bind mount of another group, or a group outside of the cgroup namespace (`/..`).
+    fn within(&self, group: &str) -> Option<PathBuf> {
+        let within = Path::new(group).strip_prefix(&self.root).ok()?;
+        let plain = within.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        plain.then(|| within.to_owned())
+    }
+}
+
+/// mountinfo writes blanks, tabs, newlines and backslashes as octal numbers.
+fn unescaped(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (code, letter)| text.replace(code, letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HYBRID: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+33 31 0:30 / /sys/fs/cgroup/cpuacct rw,relatime - cgroup cgroup rw,cpuacct
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+
+    fn levels(groups: &str, mounts: &str) -> Vec<String> {
+        CgroupPaths::parse(groups, mounts)
+            .levels()
+            .map(|(path, _)| path.display().to_string())
+            .collect()
+    }
+
+    #[test]
+    fn version_1_beside_version_2() {
+        let groups = "4:memory:/m\n2:cpuacct:/a/b\n1:cpu:/a/b\n0::/elsewhere\n";
+        let expected = ["/sys/fs/cgroup/cpu/a/b", "/sys/fs/cgroup/cpu/a", "/sys/fs/cgroup/cpu"];
+        assert_eq!(levels(groups, HYBRID), expected);
+        let paths = CgroupPaths::parse(groups, HYBRID);
+        let account = PathBuf::from("/sys/fs/cgroup/cpuacct/a/b");
+        assert_eq!(paths.account, Some((account, Version::One)));
+        let reordered = "0::/elsewhere\n1:cpu:/a/b\n2:cpuacct:/a/b\n";
+        assert_eq!(CgroupPaths::parse(reordered, HYBRID), paths);
+    }
+
+    #[test]
+    fn version_1_with_joint_controllers() {
+        let mounts = "9 8 0:1 / /cg/cpu,cpuacct rw shared:7 - cgroup cgroup rw,cpu,cpuacct\n";
+        let groups = "3:cpu,cpuacct:/docker/x\n";
+        assert_eq!(
+            levels(groups, mounts),
+            ["/cg/cpu,cpuacct/docker/x", "/cg/cpu,cpuacct/docker", "/cg/cpu,cpuacct"]
+        );
+    }
+
+    #[test]
+    fn version_2_alone_and_behind_bind_mounts() {
+        let mounts = "9 8 0:1 / /sys/fs/cgroup rw shared:7 - cgroup2 cgroup2 rw,nsdelegate\n";
+        assert_eq!(
+            levels("0::/user.slice/x\n", mounts),
+            ["/sys/fs/cgroup/user.slice/x", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup"]
+        );
+        let bound = "9 8 0:1 /docker/7 /a\\040b ro - cgroup2 none rw\n";
+        assert_eq!(levels("0::/docker/7/y\n", bound), ["/a b/y", "/a b"]);
+        assert_eq!(levels("0::/other\n", bound), [""; 0]);
+        assert_eq!(levels("0::/../up\n", mounts), [""; 0]);
+        assert_eq!(levels("0::/x\n", ""), [""; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(groups in "([0-9]:?[a-z,]{0,9}:?/?[a-z/.]{0,9}\n){0,4}", mounts in "(.{0,30}( - cgroup2? )?.{0,9}\n){0,4}") {
+            let _ = CgroupPaths::parse(&groups, &mounts).levels().count();
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Closes open connections whose peer is no longer trusted: its certificate has expired or was
+//! revoked, or the trusted list has changed.
+
+use crate::identity::{IdentityError, PeerName, ServerTrust, TrustedPeer, good_until};
+use crate::transport::Connection;
+use rustls::pki_types::UnixTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+
+/// Runs at a server: closes the connection once the peer is no longer let in. It checks the list
+/// immediately, because the list may have been replaced since the handshake.
+pub(crate) async fn watch_peer<C: Connection, L>(
+    connection: C,
+    peer: PeerName,
+    mut list: watch::Receiver<L>,
+    trusted: impl Fn(&L) -> &[TrustedPeer],
+) {
+    let shown = connection.certificates();
+    loop {
+        let good = good_until(&peer, &shown, trusted(&list.borrow_and_update()), UnixTime::now());
+        let Some(end) = end_of(good, &connection, &peer) else { return };
+        tokio::select! {
+            _ = connection.closed() => return,
+            changed = list.changed() => if changed.is_err() { return },
+            () = past(end) => {}
+        }
+    }
+}
+
+/// Runs at a client: closes the connection once the server's certificate has expired or `trust` no
+/// longer covers it. The trust may have been replaced since the handshake.
+pub(crate) async fn watch_server<C: Connection>(
+    connection: C,
+    name: String,
+    mut trust: watch::Receiver<ServerTrust>,
+) {
+    let shown = connection.certificates();
+    loop {
+        let good = trust.borrow_and_update().good_until(&shown, UnixTime::now());
+        let Some(end) = end_of(good, &connection, &name) else { return };
+        tokio::select! {
+            _ = connection.closed() => return,
+            changed = trust.changed() => if changed.is_err() { return },
+            () = past(end) => {}
+        }
+    }
+}
+
+/// Returns `None` once it has closed the connection.
+fn end_of<C: Connection>(
+    good: Result<Option<Duration>, IdentityError>,
+    connection: &C,
+    peer: &dyn std::fmt::Display,
+) -> Option<Option<Duration>> {
+    good.inspect_err(|error| {
+        tracing::info!(%peer, %error, "no longer let in");
+        connection.close("this identity is no longer let in");
+    })
+    .ok()
+}
+
+/// Waits until the end of this second, since 1970. It reads the wall clock every minute: the clock
+/// may be set, and a sleep does not advance while the machine is suspended.
+async fn past(end: Option<Duration>) {
+    let Some(end) = end else { return std::future::pending().await };
+    loop {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let left = (end + Duration::from_secs(1)).saturating_sub(now);
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(CLOCK_CHECK_INTERVAL)).await;
+    }
+}
+
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);
