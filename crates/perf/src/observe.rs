@@ -102,8 +102,8 @@ pub struct ObservedInterval {
 ///     let _charged = observer.account().enter(); // in each thread of the test
 ///     let idle = observer.idle(Span::from_millis(500), stop); // a client, before the load
 ///     observer.start(sockets); // as soon as the streams are open
-///     observer.look(sockets); // in every pass of the loop, see `due`
-///     observer.forget(sockets); // when the omitted time ends
+///     observer.sample(sockets); // in every pass of the loop, see `due`
+///     observer.reset(sockets); // when the omitted time ends
 ///     let noted = observer.interval(sockets); // CPU, latency and TCP_INFO of an interval
 ///     observer.finish(sockets) // before the streams are closed
 /// }

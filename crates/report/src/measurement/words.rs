@@ -16,7 +16,7 @@ pub(crate) fn title(started: &Started) -> String {
         Protocol::Udp => "UDP",
     };
     let direction = match (started.options.direction, started.role) {
-        (Direction::Both, _) => "both directions with",
+        (Direction::Both, _) => "both ways with",
         (Direction::Forward, Role::Client) | (Direction::Reverse, Role::Server) => "to",
         _ => "from",
     };
