@@ -3,9 +3,9 @@ use crate::{Bbr, Bbr3, CongestionControl, Cubic, Dctcp, Path, Reno, Tcpa};
 use std::fmt;
 use std::str::FromStr;
 
-/// Declares [`Algorithm`] with each algorithm's name and constructor.
+/// Declares [`Algorithm`] with each algorithm's name, its hosts and its constructor.
 macro_rules! algorithms {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $make:expr;)*) => {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $hosts:ident $make:expr;)*) => {
         /// The algorithms by name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
@@ -18,6 +18,12 @@ macro_rules! algorithms {
                 match self { $(Self::$variant => $name,)* }
             }
 
+            /// The simulator has all algorithms. A tunnel has those that need no help from the path
+            /// and that its tests cover.
+            pub fn is_for_tunnels(self) -> bool {
+                match self { $(Self::$variant => Hosts::$hosts == Hosts::All,)* }
+            }
+
             pub fn start(self, path: &Path) -> Box<dyn CongestionControl> {
                 match self { $(Self::$variant => Box::new($make(path)),)* }
             }
@@ -27,23 +33,29 @@ macro_rules! algorithms {
 
 algorithms! {
     /// As Linux ships it.
-    Cubic "cubic" Cubic::new;
+    Cubic "cubic" All Cubic::new;
     /// RFC 5681, 6582.
-    Reno "reno" Reno::new;
+    Reno "reno" Simulator Reno::new;
     /// Version 1, as Linux ships it.
-    Bbr "bbr" Bbr::new;
+    Bbr "bbr" All Bbr::new;
     /// Version 3, after draft-ietf-ccwg-bbr.
-    Bbr3 "bbr3" Bbr3::new;
+    Bbr3 "bbr3" Simulator Bbr3::new;
     /// Weir's own: the core that the kernel runs too.
-    Tcpa "tcpa" Tcpa::new;
+    Tcpa "tcpa" All Tcpa::new;
     /// RFC 8257; needs a bottleneck that marks.
-    Dctcp "dctcp" Dctcp::new;
+    Dctcp "dctcp" Simulator Dctcp::new;
     /// Sends requests to the ports on the path; Reno where host, peer or path do not speak CAQM.
-    Caqm "caqm" Caqm::plain;
+    Caqm "caqm" Simulator Caqm::plain;
     /// Linux's CUBIC where the host paces, as under `fq`.
-    CubicPaced "cubic-paced" Cubic::paced;
+    CubicPaced "cubic-paced" Simulator Cubic::paced;
     /// Follows the RFC exactly, with HyStart++.
-    CubicRfc9438 "cubic-rfc9438" Cubic::rfc9438;
+    CubicRfc9438 "cubic-rfc9438" Simulator Cubic::rfc9438;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hosts {
+    All,
+    Simulator,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -40,10 +40,7 @@ pub use link::{Delivery, Link};
 pub use loss::{GilbertElliott, Loss, LossTrace};
 pub use overhead::Overhead;
 pub use packet::Packet;
-pub use queue::{
-    Caqm, CaqmConfig, CoDel, CoDelConfig, Discipline, DropTail, FqCoDel, FqCoDelConfig, HeadDrop,
-    Limit, Pie, PieConfig, Queue, QueueConfig, Queued, Red, RedConfig,
-};
+pub use queue::*;
 pub use random::{Stream, mix};
 pub use reorder::Reorder;
 pub use stats::{Balance, Count, Drops, LinkStats};

@@ -1,29 +1,23 @@
-//! Queues in front of the link. Each discipline is one file with one type that implements
-//! [`Discipline`]. A new discipline adds its variant to [`QueueConfig`] and to `Kind` here.
+//! Queues in front of the link. Each discipline is one file, with a type that implements
+//! [`Discipline`] and a type of its settings, and one line of the registry.
 
 mod backlog;
 mod caqm;
 mod codel;
-mod config;
 mod droptail;
 mod fq_codel;
 mod headdrop;
 mod limit;
 mod pie;
 mod red;
+mod registry;
 
-pub use caqm::{Caqm, CaqmConfig};
-pub use codel::{CoDel, CoDelConfig};
-pub use config::QueueConfig;
-pub(crate) use config::limit_only;
-pub use droptail::DropTail;
-pub use fq_codel::{FqCoDel, FqCoDelConfig};
-pub use headdrop::HeadDrop;
 pub use limit::Limit;
-pub use pie::{Pie, PieConfig};
-pub use red::{Red, RedConfig};
+pub use registry::*;
 
+use crate::queue::registry::Kind;
 use crate::{LinkError, LinkStats, Packet};
+
 use units::{Bytes, Rate, Time};
 
 /// A packet in a queue.
@@ -78,31 +72,6 @@ pub struct Queue<P: Packet> {
     kind: Kind<P>,
 }
 
-#[derive(Debug)]
-enum Kind<P: Packet> {
-    DropTail(DropTail<P>),
-    HeadDrop(HeadDrop<P>),
-    Red(Red<P>),
-    CoDel(CoDel<P>),
-    FqCoDel(FqCoDel<P>),
-    Pie(Pie<P>),
-    Caqm(Caqm<P>),
-}
-
-macro_rules! each {
-    ($kind:expr, $queue:ident => $do:expr) => {
-        match $kind {
-            Kind::DropTail($queue) => $do,
-            Kind::HeadDrop($queue) => $do,
-            Kind::Red($queue) => $do,
-            Kind::CoDel($queue) => $do,
-            Kind::FqCoDel($queue) => $do,
-            Kind::Pie($queue) => $do,
-            Kind::Caqm($queue) => $do,
-        }
-    };
-}
-
 impl<P: Packet> Queue<P> {
     pub fn new(config: &QueueConfig, pace: Option<Rate>, seed: u64) -> Result<Self, LinkError> {
         config.validate()?;
@@ -111,13 +80,13 @@ impl<P: Packet> Queue<P> {
 
     #[inline]
     pub fn enqueue(&mut self, now: Time, item: Queued<P>, stats: &mut LinkStats) {
-        each!(&mut self.kind, queue => queue.enqueue(now, item, stats));
+        self.kind.enqueue(now, item, stats);
         stats.occupancy.becomes(now, self.bytes());
     }
 
     #[inline]
     pub fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>> {
-        let item = each!(&mut self.kind, queue => queue.dequeue(now, stats));
+        let item = self.kind.dequeue(now, stats);
         stats.occupancy.becomes(now, self.bytes());
         if let Some(item) = &item {
             stats.sojourns.add(now.since(item.arrived));
@@ -137,14 +106,14 @@ impl<P: Packet> Queue<P> {
         if (self.config, self.pace) == (*config, pace) {
             return Ok(());
         }
-        let waiting = each!(&mut self.kind, queue => queue.take_all());
+        let waiting = self.kind.take_all();
         if !self.kind.retune(config, pace) {
             self.generation += 1;
             let seed = self.seed ^ crate::random::mix(self.generation);
             self.kind = Kind::new(config, pace, seed);
         }
         for item in waiting {
-            each!(&mut self.kind, queue => queue.admit(item, stats));
+            self.kind.admit(item, stats);
         }
         (self.config, self.pace) = (*config, pace);
         stats.occupancy.becomes(now, self.bytes());
@@ -153,45 +122,16 @@ impl<P: Packet> Queue<P> {
 
     #[inline]
     pub fn packets(&self) -> usize {
-        each!(&self.kind, queue => queue.packets())
+        self.kind.packets()
     }
 
     /// Visits each packet, in any order.
     pub fn for_each(&self, see: &mut dyn FnMut(&P)) {
-        each!(&self.kind, queue => queue.for_each(see));
+        self.kind.for_each(see);
     }
 
     #[inline]
     pub fn bytes(&self) -> Bytes {
-        each!(&self.kind, queue => queue.bytes())
-    }
-}
-
-impl<P: Packet> Kind<P> {
-    fn new(config: &QueueConfig, pace: Option<Rate>, seed: u64) -> Self {
-        match config {
-            QueueConfig::DropTail(c) => Self::DropTail(DropTail::new(c, pace, seed)),
-            QueueConfig::HeadDrop(c) => Self::HeadDrop(HeadDrop::new(c, pace, seed)),
-            QueueConfig::Red(c) => Self::Red(Red::new(c, pace, seed)),
-            QueueConfig::CoDel(c) => Self::CoDel(CoDel::new(c, pace, seed)),
-            QueueConfig::FqCoDel(c) => Self::FqCoDel(FqCoDel::new(c, pace, seed)),
-            QueueConfig::Pie(c) => Self::Pie(Pie::new(c, pace, seed)),
-            QueueConfig::Caqm(c) => Self::Caqm(Caqm::new(c, pace, seed)),
-        }
-    }
-
-    /// Returns false if `config` is for another discipline.
-    fn retune(&mut self, config: &QueueConfig, pace: Option<Rate>) -> bool {
-        match (self, config) {
-            (Self::DropTail(queue), QueueConfig::DropTail(c)) => queue.retune(c, pace),
-            (Self::HeadDrop(queue), QueueConfig::HeadDrop(c)) => queue.retune(c, pace),
-            (Self::Red(queue), QueueConfig::Red(c)) => queue.retune(c, pace),
-            (Self::CoDel(queue), QueueConfig::CoDel(c)) => queue.retune(c, pace),
-            (Self::FqCoDel(queue), QueueConfig::FqCoDel(c)) => queue.retune(c, pace),
-            (Self::Pie(queue), QueueConfig::Pie(c)) => queue.retune(c, pace),
-            (Self::Caqm(queue), QueueConfig::Caqm(c)) => queue.retune(c, pace),
-            _ => return false,
-        }
-        true
+        self.kind.bytes()
     }
 }

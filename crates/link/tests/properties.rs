@@ -174,6 +174,7 @@ fn config() -> impl Strategy<Value = LinkConfig> {
         Just("pie:limit=90KB,target=2ms,update=2ms,burst=5ms,ecn"),
         Just("caqm:20KB,limit=100p"),
         Just("caqm:0B,limit=90KB,period=1ms,p=100%"),
+        proptest::sample::select(link::QueueConfig::examples().collect::<Vec<_>>()),
     ];
     let loss = prop_oneof![
         Just("none"),

@@ -246,7 +246,9 @@ fn a_link_that_delivers_nothing_is_refused() {
     );
     assert_eq!(
         refused(LinkConfig {
-            queue: link::QueueConfig::DropTail(link::Limit::Packets(0)),
+            queue: link::QueueConfig::DropTail(link::DropTailConfig {
+                limit: link::Limit::Packets(0)
+            }),
             ..LinkConfig::default()
         }),
         "the queue's limit"

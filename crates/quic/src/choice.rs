@@ -21,7 +21,8 @@ pub enum CongestionError {
     #[error("'{0}' is not a rate for congestion control 'fixed': write it as in 'fixed 100mbit'")]
     Rate(String),
     #[error(
-        "unknown congestion control '{0}' for the tunnel: choose one of tcpa, bbr, cubic and 'fixed RATE'"
+        "unknown congestion control '{0}' for the tunnel: choose one of {known} and 'fixed RATE'",
+        known = algorithms().map(Algorithm::name).collect::<Vec<_>>().join(", ")
     )]
     Unknown(String),
 }
@@ -46,12 +47,17 @@ impl FromStr for Congestion {
                 Ok(rate) if rate.bits_per_second() > 0 => Ok(Self::Fixed(rate)),
                 _ => Err(CongestionError::Rate(text.to_owned())),
             },
-            ("tcpa", None) => Ok(Self::Algorithm(Algorithm::Tcpa)),
-            ("bbr", None) => Ok(Self::Algorithm(Algorithm::Bbr)),
-            ("cubic", None) => Ok(Self::Algorithm(Algorithm::Cubic)),
-            _ => Err(CongestionError::Unknown(text.to_owned())),
+            (name, None) => algorithms()
+                .find(|algorithm| algorithm.name() == name)
+                .map(Self::Algorithm)
+                .ok_or_else(|| CongestionError::Unknown(text.to_owned())),
+            (_, Some(_)) => Err(CongestionError::Unknown(text.to_owned())),
         }
     }
+}
+
+fn algorithms() -> impl Iterator<Item = Algorithm> {
+    Algorithm::ALL.iter().copied().filter(|algorithm| algorithm.is_for_tunnels())
 }
 
 impl<'de> Deserialize<'de> for Congestion {
@@ -95,7 +101,7 @@ mod tests {
         }
         let fixed = "fixed 100mbit".parse::<Congestion>().unwrap();
         assert_eq!(fixed, Congestion::Fixed(Rate::from_mbit(100)));
-        for text in ["tcpa", "bbr", "cubic", "fixed 100mbit"] {
+        for text in algorithms().map(Algorithm::name).chain(["fixed 100mbit"]) {
             assert_eq!(text.parse::<Congestion>().unwrap().to_string(), text);
         }
         assert!("tcpa 5mbit".parse::<Congestion>().is_err());

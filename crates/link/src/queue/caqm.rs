@@ -51,6 +51,8 @@ pub struct CaqmConfig {
 }
 
 impl CaqmConfig {
+    pub(super) const EXAMPLES: &[&str] = &["caqm:143KB"];
+
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("caqm's limit")?;
         let wrong = |what: &str| Err(LinkError::invalid("caqm", what.to_owned()));

@@ -1,5 +1,5 @@
 use crate::queue::backlog::Backlog;
-use crate::queue::config::bare_limit;
+use crate::queue::limit::bare_limit;
 use crate::queue::{Discipline, Limit, Queued};
 use crate::text::{Term, terms};
 use crate::{LinkError, LinkStats, Packet};
@@ -25,6 +25,8 @@ pub struct CoDelConfig {
 }
 
 impl CoDelConfig {
+    pub(super) const EXAMPLES: &[&str] = &["codel:limit=1000p,target=5ms,interval=100ms,ecn"];
+
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("codel's limit")?;
         validate_times("codel", self.target, self.interval)

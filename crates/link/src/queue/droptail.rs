@@ -1,24 +1,55 @@
 use crate::queue::backlog::Backlog;
-use crate::queue::{Discipline, Limit, Queued, limit_only};
+use crate::queue::limit::limit_only;
+use crate::queue::{Discipline, Limit, Queued};
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Time};
 
 /// A full queue drops arriving packets.
 #[derive(Debug)]
 pub struct DropTail<P> {
-    limit: Limit,
+    config: DropTailConfig,
     backlog: Backlog<P>,
 }
 
-impl<P: Packet> Discipline<P> for DropTail<P> {
-    type Config = Limit;
+/// Written `droptail:10000p`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DropTailConfig {
+    pub limit: Limit,
+}
 
-    fn new(limit: &Limit, _pace: Option<Rate>, _seed: u64) -> Self {
-        Self { limit: *limit, backlog: Backlog::new() }
+impl DropTailConfig {
+    pub(super) const EXAMPLES: &[&str] = &["droptail:256KiB", "droptail:100p"];
+
+    pub fn validate(&self) -> Result<(), LinkError> {
+        self.limit.validate("the queue's limit")
     }
 
-    fn retune(&mut self, limit: &Limit, _pace: Option<Rate>) {
-        self.limit = *limit;
+    pub(super) fn parse(text: &str) -> Result<Self, LinkError> {
+        Ok(Self { limit: limit_only("droptail", text, DEFAULT)? })
+    }
+}
+
+impl Default for DropTailConfig {
+    fn default() -> Self {
+        Self { limit: DEFAULT }
+    }
+}
+
+impl std::fmt::Display for DropTailConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.limit.fmt(f)
+    }
+}
+
+impl<P: Packet> Discipline<P> for DropTail<P> {
+    type Config = DropTailConfig;
+
+    fn new(config: &DropTailConfig, _pace: Option<Rate>, _seed: u64) -> Self {
+        Self { config: *config, backlog: Backlog::new() }
+    }
+
+    fn retune(&mut self, config: &DropTailConfig, _pace: Option<Rate>) {
+        self.config = *config;
     }
 
     #[inline]
@@ -28,7 +59,7 @@ impl<P: Packet> Discipline<P> for DropTail<P> {
 
     #[inline]
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        if self.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
+        if self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
             self.backlog.push(item);
         } else {
             stats.dropped.overflow.add(item.size);
@@ -57,10 +88,6 @@ impl<P: Packet> Discipline<P> for DropTail<P> {
     fn take_all(&mut self) -> Vec<Queued<P>> {
         self.backlog.take_all()
     }
-}
-
-pub(crate) fn parse(terms: &str) -> Result<Limit, LinkError> {
-    limit_only("droptail", terms, DEFAULT)
 }
 
 /// About 15 MB of full frames, as deep as the queues that caused bufferbloat.

@@ -1,6 +1,6 @@
 use crate::queue::backlog::Backlog;
 use crate::queue::codel::{Control, INTERVAL, Law, TARGET, validate_times};
-use crate::queue::config::bare_limit;
+use crate::queue::limit::bare_limit;
 use crate::queue::{Discipline, Limit, Queued};
 use crate::random::Stream;
 use crate::text::{Term, terms};
@@ -38,6 +38,8 @@ pub struct FqCoDelConfig {
 }
 
 impl FqCoDelConfig {
+    pub(super) const EXAMPLES: &[&str] = &["fq_codel:limit=10240p,ecn"];
+
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("fq_codel's limit")?;
         validate_times("fq_codel", self.target, self.interval)?;

@@ -1,5 +1,6 @@
 use crate::queue::backlog::Backlog;
-use crate::queue::{Discipline, Limit, Queued, droptail, limit_only};
+use crate::queue::limit::limit_only;
+use crate::queue::{Discipline, Limit, Queued, droptail};
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Time};
 
@@ -8,19 +9,43 @@ use units::{Bytes, Rate, Time};
 /// 1996).
 #[derive(Debug)]
 pub struct HeadDrop<P> {
-    limit: Limit,
+    config: HeadDropConfig,
     backlog: Backlog<P>,
 }
 
-impl<P: Packet> Discipline<P> for HeadDrop<P> {
-    type Config = Limit;
+/// Written `headdrop:10000p`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadDropConfig {
+    pub limit: Limit,
+}
 
-    fn new(limit: &Limit, _pace: Option<Rate>, _seed: u64) -> Self {
-        Self { limit: *limit, backlog: Backlog::new() }
+impl HeadDropConfig {
+    pub(super) const EXAMPLES: &[&str] = &["headdrop:256KiB"];
+
+    pub fn validate(&self) -> Result<(), LinkError> {
+        self.limit.validate("the queue's limit")
     }
 
-    fn retune(&mut self, limit: &Limit, _pace: Option<Rate>) {
-        self.limit = *limit;
+    pub(super) fn parse(text: &str) -> Result<Self, LinkError> {
+        Ok(Self { limit: limit_only("headdrop", text, droptail::DEFAULT)? })
+    }
+}
+
+impl std::fmt::Display for HeadDropConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.limit.fmt(f)
+    }
+}
+
+impl<P: Packet> Discipline<P> for HeadDrop<P> {
+    type Config = HeadDropConfig;
+
+    fn new(config: &HeadDropConfig, _pace: Option<Rate>, _seed: u64) -> Self {
+        Self { config: *config, backlog: Backlog::new() }
+    }
+
+    fn retune(&mut self, config: &HeadDropConfig, _pace: Option<Rate>) {
+        self.config = *config;
     }
 
     fn enqueue(&mut self, _now: Time, item: Queued<P>, stats: &mut LinkStats) {
@@ -29,11 +54,11 @@ impl<P: Packet> Discipline<P> for HeadDrop<P> {
 
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
         // A packet too large for even the empty queue must not empty the queue.
-        if !self.limit.has_room(0, Bytes::ZERO, item.size) {
+        if !self.config.limit.has_room(0, Bytes::ZERO, item.size) {
             stats.dropped.overflow.add(item.size);
             return;
         }
-        while !self.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
+        while !self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
             let Some(oldest) = self.backlog.pop_head() else {
                 break;
             };
@@ -61,8 +86,4 @@ impl<P: Packet> Discipline<P> for HeadDrop<P> {
     fn take_all(&mut self) -> Vec<Queued<P>> {
         self.backlog.take_all()
     }
-}
-
-pub(crate) fn parse(terms: &str) -> Result<Limit, LinkError> {
-    limit_only("headdrop", terms, droptail::DEFAULT)
 }

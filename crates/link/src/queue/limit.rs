@@ -1,5 +1,5 @@
 use crate::LinkError;
-use crate::text::as_text;
+use crate::text::{Term, as_text, terms};
 use units::Bytes;
 
 /// The capacity of a queue. Written `256KiB`, or `100p` for packets.
@@ -58,3 +58,26 @@ impl std::fmt::Display for Limit {
 }
 
 as_text!(Limit, "a queue limit such as \"256KiB\" or \"100p\"");
+
+/// A limit may be written without `limit=`: a term that begins like a number is a limit.
+pub(crate) fn bare_limit<'a>(term: Term<'a>) -> Option<&'a str> {
+    match term {
+        Term::Pair("limit", limit) => Some(limit),
+        Term::Word(word) if word.starts_with(|c: char| c.is_ascii_digit() || "-+.".contains(c)) => {
+            Some(word)
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn limit_only(
+    name: &'static str,
+    text: &str,
+    default: Limit,
+) -> Result<Limit, LinkError> {
+    let mut limit = default;
+    for term in terms(text) {
+        limit = bare_limit(term).ok_or_else(|| term.unknown(name, &["limit="]))?.parse()?;
+    }
+    Ok(limit)
+}

@@ -1,5 +1,5 @@
 use crate::queue::backlog::Backlog;
-use crate::queue::config::bare_limit;
+use crate::queue::limit::bare_limit;
 use crate::queue::{Discipline, Limit, Queued};
 use crate::random::Stream;
 use crate::text::{Term, terms};
@@ -37,6 +37,8 @@ pub struct PieConfig {
 }
 
 impl PieConfig {
+    pub(super) const EXAMPLES: &[&str] = &["pie:limit=1000p,target=15ms,ecn"];
+
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("pie's limit")?;
         if self.target == Span::ZERO || self.update == Span::ZERO {

@@ -1,5 +1,5 @@
 use crate::queue::backlog::Backlog;
-use crate::queue::config::bare_limit;
+use crate::queue::limit::bare_limit;
 use crate::queue::{Discipline, Limit, Queued};
 use crate::random::Stream;
 use crate::text::{Term, terms};
@@ -48,6 +48,8 @@ pub struct RedConfig {
 }
 
 impl RedConfig {
+    pub(super) const EXAMPLES: &[&str] = &["red:limit=256KiB,min=20KB,max=60KB,p=10%,ecn"];
+
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("red's limit")?;
         let (min, max, limit) = match (self.min, self.max, self.limit) {

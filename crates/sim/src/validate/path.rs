@@ -137,7 +137,7 @@ fn regular(every: usize) -> Option<Loss> {
 }
 
 pub(super) fn droptail(limit: Bytes) -> QueueConfig {
-    QueueConfig::DropTail(link::Limit::Bytes(limit))
+    QueueConfig::DropTail(link::DropTailConfig { limit: link::Limit::Bytes(limit) })
 }
 
 /// Acknowledges every segment at once, and sends each as soon as allowed, as the formulas assume.
