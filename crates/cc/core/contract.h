@@ -78,6 +78,12 @@ CC_INLINE u64 cc_less(u64 a, u64 b)
 	return a > b ? a - b : 0;
 }
 
+/* One more, but no more than `most`. */
+CC_INLINE u8 cc_count(u8 count, u32 most)
+{
+	return (u8)cc_min(count + 1U, most);
+}
+
 /* Gains and shares are in 1/1024. */
 #define CC_ONE 1024U
 
@@ -87,14 +93,24 @@ CC_INLINE u64 cc_scale(u64 value, u32 gain)
 	return (value >> 10) * gain + (((value & 1023U) * gain) >> 10);
 }
 
-/* Bytes delivered at a rate within a time. Both are bounded so that the product fits: 2^40 bytes a
- * second (8.8 Tbit/s) and 2^23 us (8.4 s). */
+/* Bounds so that products with a time in us fit 64 bits: 2^40 bytes a second are 8.8 Tbit/s, 2^23 us
+ * are 8.4 s. */
+#define CC_MOST_RATE (1ULL << 40)
+#define CC_MOST_TIME_US ((1ULL << 23) - 1)
+
+/* Bytes delivered at a rate within a time. */
 CC_INLINE u64 cc_bytes_in(u64 bytes_per_second, u64 time_us)
 {
-	u64 rate = cc_min(bytes_per_second, 1ULL << 40);
-	u64 time = cc_min(time_us, (1ULL << 23) - 1);
+	u64 rate = cc_min(bytes_per_second, CC_MOST_RATE);
+	u64 time = cc_min(time_us, CC_MOST_TIME_US);
 
 	return rate * time / 1000000U;
+}
+
+/* Bytes a second; zero if no time passed. */
+CC_INLINE u64 cc_rate(u64 bytes, u64 time_us)
+{
+	return cc_div(bytes * 1000000U, time_us);
 }
 
 #endif

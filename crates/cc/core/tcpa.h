@@ -27,9 +27,9 @@ CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 	if (!t->round_rtt) {
 		if (t->echoes) {
 			t->echoes--;
-		} else if (tcpa_round_share(t) > 2 * TCPA_MOST_FLOOR && t->round_lost > 2ULL * t->mss) {
-			t->window -= (u32)cc_scale(t->window, (u32)cc_min(tcpa_round_share(t), 512));
-			t->window = tcpa_clamp_window(t->window, 2ULL * t->mss);
+		} else if (tcpa_round_share(t) > TCPA_HEAVY_LOSS && t->round_lost > 2ULL * t->mss) {
+			t->window -= (u32)cc_scale(t->window, tcpa_cut(t, 0));
+			t->window = tcpa_bound_window(t, t->window);
 			t->echoes = TCPA_ECHO_ROUNDS;
 			t->debt = 0;
 		}
@@ -45,7 +45,7 @@ CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 		t->returning = 0;
 		return;
 	}
-	t->calm = (u8)cc_min(t->calm + 1U, 255);
+	t->calm = cc_count(t->calm, 255);
 	t->most = cc_max(t->most, t->average);
 	t->spread += (u32)(cc_min(cc_less(t->round_rtt_max, t->round_rtt), t->round_rtt / 2) / 8);
 	t->spread -= t->spread / 8;
@@ -53,7 +53,7 @@ CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_contend(t, ack);
 	else
 		tcpa_hold_queue(t, ack);
-	t->window = tcpa_clamp_window(t->window, 2ULL * t->mss);
+	t->window = tcpa_bound_window(t, t->window);
 }
 
 CC_INLINE void tcpa_settle(struct tcpa *t)
@@ -64,7 +64,7 @@ CC_INLINE void tcpa_settle(struct tcpa *t)
 	 * known one. */
 	if (t->resuming)
 		rate = cc_max(rate, cc_min(t->known, tcpa_rate(t)));
-	t->window = tcpa_clamp_window(cc_bytes_in(rate, t->min_rtt), 2ULL * t->mss);
+	t->window = tcpa_bound_window(t, cc_bytes_in(rate, t->min_rtt));
 	t->held = t->window;
 	t->base_rtt = t->min_rtt;
 	t->rtt = t->min_rtt;
@@ -88,7 +88,7 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const
 	tcpa_recall(t, path);
 	/* Spread the first window evenly over the first round trip. A train leaves at the
 	 * remembered rate. */
-	tcpa_pace(t, cc_max(cc_div((u64)t->cwnd * 1000000U, rtt), t->known));
+	tcpa_pace(t, cc_max(cc_rate(t->cwnd, rtt), t->known));
 }
 
 CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
@@ -97,8 +97,7 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 
 	if (t->round_bursts)
 		t->burst = (u32)((3ULL * t->burst + t->round_lost / t->round_bursts) / 4);
-	t->average = cc_div((ack->delivered - t->round_began_delivered) * 1000000U,
-			    ack->now_us - t->round_began_us);
+	t->average = cc_rate(ack->delivered - t->round_began_delivered, ack->now_us - t->round_began_us);
 	if (t->judged != TCPA_STARTUP)
 		t->full_rate = cc_max(t->full_rate, t->average);
 	/* Start-up fills a queue. Its RTT growth is not the RTT variation of the path. */
@@ -145,7 +144,7 @@ CC_INLINE void tcpa_watch_rtt(struct tcpa *t, const struct cc_ack *ack)
 		t->round_rtt = ack->rtt_us;
 	if (!t->min_rtt || ack->rtt_us <= t->min_rtt) {
 		/* The loss estimates were taken while a queue stood: discard them. */
-		if (ack->rtt_us + t->min_rtt / 16 + 500 < t->min_rtt) {
+		if (ack->rtt_us + tcpa_noise(t->min_rtt) < t->min_rtt) {
 			t->floor_lost = 0;
 			t->sure = 0;
 			t->found_shorter = 1;
@@ -159,8 +158,7 @@ CC_INLINE void tcpa_watch_rtt(struct tcpa *t, const struct cc_ack *ack)
 
 CC_INLINE void tcpa_sample(struct tcpa *t, const struct cc_ack *ack)
 {
-	u64 bytes = cc_less(ack->delivered, ack->prior_delivered);
-	u64 rate = cc_div(bytes * 1000000U, ack->interval_us);
+	u64 rate = cc_rate(cc_less(ack->delivered, ack->prior_delivered), ack->interval_us);
 
 	if (!ack->interval_us || ack->interval_us < t->min_rtt / 2)
 		return;
@@ -223,13 +221,13 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 			t->cwnd = tcpa_clamp_window(cc_min(t->cwnd + step, target), t->mss);
 		return;
 	case TCPA_DRAIN:
-		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, 2 * tcpa_bdp(t)), (u64)TCPA_LEAST_SEGMENTS * t->mss);
+		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, 2 * tcpa_bdp(t)), tcpa_least_flight(t));
 		return;
 	case TCPA_PAUSE:
 		target = cc_bytes_in(t->pacing, t->min_rtt);
 		/* Fewer packets yield no usable round. */
 		if (!tcpa_small(t))
-			target = cc_max(target, (u64)TCPA_LEAST_SEGMENTS * t->mss);
+			target = cc_max(target, tcpa_least_flight(t));
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, target), t->mss);
 		return;
 	default:
@@ -237,7 +235,7 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		if (t->haste > 1 && ack->rtt_us > t->brake)
 			return;
 		target = t->window + (tcpa_small(t) ? 0 : 2ULL * t->mss);
-		t->cwnd = tcpa_clamp_window(cc_min((u64)t->cwnd + ack->acked, target), 2ULL * t->mss);
+		t->cwnd = tcpa_bound_window(t, cc_min((u64)t->cwnd + ack->acked, target));
 		return;
 	}
 }
@@ -248,7 +246,7 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 
 	tcpa_sample(t, ack);
 	if (ack->now_us != t->acked_us)
-		t->lumps = (u8)cc_min(t->lumps + 1U, 255);
+		t->lumps = cc_count(t->lumps, 255);
 	t->round_lost += ack->lost;
 	if (ack->lost)
 		t->round_bursts++;

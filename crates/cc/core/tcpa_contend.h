@@ -88,15 +88,15 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 			return;
 		/* The loss came sooner than after one that all flows answered. */
 		if (t->rival_rounds < cc_min(2 * (t->window / t->mss) / 5, 24))
-			t->unanswered = (u8)cc_min(t->unanswered + 1U, 8);
+			t->unanswered = cc_count(t->unanswered, 8);
 		else
 			t->unanswered = (u8)cc_less(t->unanswered, 1);
 		t->rival_rounds = 0;
 		t->peak = t->window;
 		t->peak_at_us = ack->now_us;
-		t->cut = (u32)cc_max(cc_min(tcpa_round_share(t), 512), cut);
+		t->cut = tcpa_cut(t, cut);
 		t->window -= (u32)cc_scale(t->window, t->cut);
-		t->echoes = 2;
+		t->echoes = TCPA_ECHO_ROUNDS;
 		return;
 	}
 	t->echoes = (u8)cc_less(t->echoes, 1);

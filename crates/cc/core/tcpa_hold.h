@@ -40,18 +40,12 @@ CC_INLINE u32 tcpa_target(const struct tcpa *t)
 	return (u32)(t->depth ? cc_div(own * most, own + most) : own);
 }
 
-/* No packet of this round met a queue as large as the largest that stood earlier. */
-CC_INLINE u8 tcpa_below_room(const struct tcpa *t)
-{
-	return cc_less(t->round_rtt_max, t->min_rtt) < t->room / 4 * 3;
-}
-
 /* The rate is far below that of the last overflow, and the queue is smaller than it once was: treat
  * loss as the path's own. If the loss persists, that overflow was none. A policer lets the same
  * rate through however much is sent. */
 CC_INLINE u8 tcpa_doubts(struct tcpa *t)
 {
-	if (t->window < 2 * TCPA_SMALL_SEGMENTS * t->mss || t->average >> 10 >= t->peak_rate / 4 * 3 ||
+	if (t->window < TCPA_FEW_SEGMENTS * t->mss || t->average >> 10 >= t->peak_rate / 4 * 3 ||
 	    !tcpa_below_room(t))
 		return 0;
 	tcpa_learn_floor(t, 1);
@@ -80,7 +74,7 @@ CC_INLINE void tcpa_back_off(struct tcpa *t, u64 now_us)
 {
 	t->peak = t->window;
 	t->peak_at_us = now_us;
-	t->cut = (u32)cc_max(cc_min(tcpa_round_share(t), 512), tcpa_own_cut(t));
+	t->cut = tcpa_cut(t, tcpa_own_cut(t));
 	t->window -= (u32)cc_scale(t->window, t->cut);
 	t->unanswered = 0;
 	t->depth = (u32)cc_max(cc_less(t->round_rtt_max, t->base_rtt), 1);
@@ -99,12 +93,12 @@ CC_INLINE u8 tcpa_starts_again(struct tcpa *t, u64 now_us)
 {
 	u32 now_s = (u32)(now_us / 1000000U);
 
-	if (t->window >= 4 * TCPA_SMALL_SEGMENTS * t->mss || !tcpa_drained(t) || t->starved ||
+	if (t->window >= TCPA_AGAIN_SEGMENTS * t->mss || !tcpa_drained(t) || t->starved ||
 	    now_s < t->again_s)
 		return 0;
 	/* A policer answers each time with losses: try less and less often. */
 	t->again_s = now_s + (TCPA_AGAIN_S << t->restarts);
-	t->restarts = (u8)cc_min(t->restarts + 1U, 6);
+	t->restarts = cc_count(t->restarts, 6);
 	tcpa_start_up_again(t);
 	/* The first round that loses far too much ends it. */
 	t->lossy_rounds = 1;
@@ -126,7 +120,7 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	u32 target = tcpa_target(t);
 	/* Too few packets cannot tell the path's own loss from that of many competing flows or of a
 	 * policer. */
-	u8 few = t->shallow && t->window < 2 * TCPA_SMALL_SEGMENTS * t->mss;
+	u8 few = t->shallow && t->window < TCPA_FEW_SEGMENTS * t->mss;
 	u8 roomy = !tcpa_small(t) && !few && tcpa_roomy(t, target);
 	u32 floor = few ? 0 : tcpa_floor(t);
 	u32 least;
@@ -185,7 +179,7 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	if (queue * 4 <= target && t->round_rtt_max <= t->brake) {
 		if (tcpa_seek(t))
 			return;
-		t->haste = (u8)cc_min(t->haste + 1U, TCPA_HASTE_MOST);
+		t->haste = cc_count(t->haste, TCPA_HASTE_MOST);
 	} else {
 		t->haste = 0;
 	}

@@ -41,10 +41,16 @@ CC_INLINE u8 tcpa_owes(struct tcpa *t, u32 floor, u32 tolerated, u32 chance)
 	return t->debt > segments * t->mss;
 }
 
+/* No packet of this round met a queue as large as the largest that stood earlier. */
+CC_INLINE u8 tcpa_below_room(const struct tcpa *t)
+{
+	return cc_less(t->round_rtt_max, t->min_rtt) < t->room / 4 * 3;
+}
+
 /* The path has held a larger queue than any packet of this round met. */
 CC_INLINE u8 tcpa_roomy(const struct tcpa *t, u32 queue)
 {
-	return t->room > 2 * queue && cc_less(t->round_rtt_max, t->min_rtt) < t->room / 4 * 3;
+	return t->room > 2 * queue && tcpa_below_room(t);
 }
 
 #endif

@@ -19,7 +19,7 @@ CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
 
 	if (given < t->window / 4 || fell < cc_max(t->min_rtt / 32, 1000))
 		return;
-	rate = cc_div(given * 1000000U, fell);
+	rate = cc_rate(given, fell);
 	if (rate > t->full_rate)
 		t->full_rate = cc_min(rate, t->full_rate / 4 * 5);
 	else
@@ -43,7 +43,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	u32 seen = t->round_rtt;
 	/* Allow for delayed ACKs and one packet per competing flow. */
 	u64 pair_us = cc_min(cc_div(2000000ULL * t->mss, tcpa_rate(t)), t->min_rtt);
-	u32 slack = (u32)cc_max(cc_max(t->min_rtt / 8, TCPA_SLACK_US), pair_us + pair_us / 4);
+	u32 slack = (u32)cc_max(tcpa_pause_slack(t), pair_us + pair_us / 4);
 
 	t->looking = 0;
 	t->calm = 0;
@@ -57,7 +57,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	}
 	if (tcpa_told(t)) {
 		/* No usable path has a higher loss of its own. */
-		if (tcpa_round_share(t) <= 2 * TCPA_MOST_FLOOR)
+		if (tcpa_round_share(t) <= TCPA_HEAVY_LOSS)
 			tcpa_learn_floor(t, 4);
 		tcpa_learn_pause(t);
 	}
@@ -69,11 +69,11 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->full_rate -= t->full_rate / 64;
 	if (seen > t->min_rtt + slack) {
 		/* If a lost packet delayed the answer, the other flows have long resumed. */
-		if (!tcpa_told(t) || ack->now_us > t->pause_until + 2ULL * cc_max(t->rtt, t->min_rtt))
+		if (!tcpa_told(t) || ack->now_us > t->pause_until + 2ULL * tcpa_round_trip(t))
 			return;
 		tcpa_learn_capacity(t, seen);
 		/* Two queued pauses in a row, or one if there was a rival before. */
-		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
+		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) && t->window >= tcpa_least_flight(t)))
 			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held));
 		if (t->rival)
 			tcpa_learn_share(t, seen);
@@ -83,13 +83,13 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->standing = 0;
 	t->held = t->window;
 	if (!t->rival) {
-		t->quiet_looks = (u8)cc_min(t->quiet_looks + 1U, 255);
+		t->quiet_looks = cc_count(t->quiet_looks, 255);
 	} else {
 		t->rival--;
 		t->echoes = 0;
 		t->debt = 0;
 	}
-	t->base_rtt = seen <= t->min_rtt + t->min_rtt / 16 + 500 ? t->min_rtt : seen;
+	t->base_rtt = seen <= t->min_rtt + tcpa_noise(t->min_rtt) ? t->min_rtt : seen;
 }
 
 /* All flows pause at the same instants, so that each sees the path without them. Flows with longer
@@ -114,20 +114,20 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	t->most -= t->most / 32;
 	/* Skip the first instant: the result of start-up is recent, and small files end before the
 	 * second. Do not skip it if a queue stands: only a pause tells whose queue that is. */
-	if (before && !t->pause_until && t->rtt <= t->min_rtt + cc_max(t->min_rtt / 8, TCPA_SLACK_US)) {
+	if (before && !t->pause_until && t->rtt <= t->min_rtt + tcpa_pause_slack(t)) {
 		t->pause_until = ack->now_us;
 		return;
 	}
 	if (t->mode != TCPA_STEADY || t->restarting || t->looking || t->slumped)
 		return;
 	/* No queue stands, as a pause would find, and the window is about to grow. */
-	if (t->fallen && t->rtt <= t->min_rtt + cc_max(t->min_rtt / 8, TCPA_SLACK_US))
+	if (t->fallen && t->rtt <= t->min_rtt + tcpa_pause_slack(t))
 		return;
 	/* A flow without an ACK since the instant has missed it. */
-	if (ack->now_us - (ack->now_us >> shift << shift) > cc_max(t->rtt, t->min_rtt))
+	if (ack->now_us - (ack->now_us >> shift << shift) > tcpa_round_trip(t))
 		return;
 	t->looking = 1;
-	t->pause_until = ack->now_us + cc_max(t->rtt, t->min_rtt) / 4 * 5;
+	t->pause_until = ack->now_us + tcpa_round_trip(t) / 4 * 5;
 	t->mode = TCPA_PAUSE;
 	tcpa_begin_round(t, ack);
 }

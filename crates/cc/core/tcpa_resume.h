@@ -49,15 +49,15 @@ CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 
 	if (!tcpa_is_that_path(path))
 		return;
-	t->known = cc_min(path->memory.rate, 1ULL << 40);
+	t->known = cc_min(path->memory.rate, CC_MOST_RATE);
 	product = cc_bytes_in(t->known, cc_min(path->handshake_rtt_us, path->memory.min_rtt_us));
 	share = TCPA_RESUME_SHARE * TCPA_RESUME_FRESH_S / (u32)cc_max(path->memory.age_s, TCPA_RESUME_FRESH_S);
 	part = cc_scale(product, share);
-	product = cc_scale(product, TCPA_RESUME_GAIN) + (u64)TCPA_LEAST_SEGMENTS * t->mss;
+	product = cc_scale(product, TCPA_RESUME_GAIN) + tcpa_least_flight(t);
 	t->cwnd = tcpa_clamp_window(cc_max(part, cc_min(product, t->cwnd)), t->mss);
 	t->resuming = TCPA_AWAITING;
 	/* The earlier connection's pauses established min_rtt. */
-	t->sure = path->handshake_rtt_us <= path->memory.min_rtt_us + path->memory.min_rtt_us / 16 + 500;
+	t->sure = path->handshake_rtt_us <= path->memory.min_rtt_us + tcpa_noise(path->memory.min_rtt_us);
 }
 
 /* The path delivers no more than `rate`: drain the excess first. */
@@ -76,7 +76,7 @@ CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
 {
 	t->resuming = TCPA_AFRESH;
 	tcpa_found(t, rate);
-	t->cwnd = tcpa_clamp_window(tcpa_bdp(t), (u64)TCPA_LEAST_SEGMENTS * t->mss);
+	t->cwnd = tcpa_clamp_window(tcpa_bdp(t), tcpa_least_flight(t));
 }
 
 /* The path delivered `rate`: send the next part, but grow to all of it no sooner than start-up
@@ -95,7 +95,7 @@ CC_INLINE u64 tcpa_used(const struct tcpa *t)
 	u64 first = (u64)t->params.init_cwnd * t->mss;
 	u64 bytes = cc_max(t->round_inflight, cc_min(t->cwnd, first));
 
-	return cc_min(t->pacing, cc_div(bytes * 1000000U, t->min_rtt));
+	return cc_min(t->pacing, cc_rate(bytes, t->min_rtt));
 }
 
 /* The flow sends at all of the remembered rate. */
@@ -114,7 +114,7 @@ CC_INLINE u8 tcpa_is_full(const struct tcpa *t)
 {
 	u64 queue = cc_less(cc_div(t->round_rtt_sum, t->round_rtts), t->min_rtt);
 
-	return !tcpa_is_more(t) && queue > t->min_rtt / 16 + 500;
+	return !tcpa_is_more(t) && queue > tcpa_noise(t->min_rtt);
 }
 
 /* The rate of acknowledgements is known sooner than samples that span a round trip. */
@@ -122,8 +122,8 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = cc_less(ack->now_us, t->slump_since_us);
 	u64 came = cc_less(ack->delivered, t->slump_delivered);
-	u64 rate = cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed);
-	u64 slack = cc_max(t->min_rtt / 4, TCPA_SLACK_US);
+	u64 rate = cc_rate(cc_min(came, CC_MOST_RATE), passed);
+	u64 slack = tcpa_queue_slack(t);
 	u8 slower;
 	u8 lossy = t->round_lost > 4ULL * t->mss && tcpa_round_share(t) > TCPA_MOST_FLOOR;
 	u8 queued;
@@ -139,7 +139,7 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	t->full_rate = cc_max(t->full_rate, rate);
 	slower = t->full_rate < t->pacing / 4 * 3;
 	/* If less than the allowance was in flight, the rate proves nothing. */
-	if (slower && (queued || lossy) && t->round_inflight >= t->round_allowed / 4 * 3)
+	if (slower && (queued || lossy) && !tcpa_underused(t))
 		tcpa_retreat(t, t->full_rate);
 	else if (t->resuming == TCPA_HEARING && !slower && !queued && !tcpa_is_all(t)) {
 		tcpa_go_on(t, t->pacing);
@@ -183,7 +183,7 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 	rate = cc_scale(tcpa_rate(t), TCPA_STARTUP_GAIN);
 	tcpa_pace(t, rate);
 	t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, cc_bytes_in(rate, t->min_rtt)),
-				    (u64)TCPA_LEAST_SEGMENTS * t->mss);
+				    tcpa_least_flight(t));
 }
 
 /* Update the rate to remember from rounds that were full. */

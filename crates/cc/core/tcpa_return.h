@@ -36,7 +36,7 @@ CC_INLINE void tcpa_note_return(struct tcpa *t, u64 now_us)
 		return;
 	}
 	t->low_us = (u32)low_us;
-	t->swings = (u8)cc_min(t->swings + 1U, TCPA_SWINGS);
+	t->swings = cc_count(t->swings, TCPA_SWINGS);
 }
 
 /* The path carries this window again. Packets that are acknowledged in the round under way were
@@ -45,8 +45,8 @@ CC_INLINE void tcpa_take_up(struct tcpa *t, const struct cc_ack *ack, u64 window
 {
 	u64 rate;
 
-	t->window = tcpa_clamp_window(window, 2ULL * t->mss);
-	rate = cc_div((u64)t->window * 1000000U, t->min_rtt);
+	t->window = tcpa_bound_window(t, window);
+	rate = cc_rate(t->window, t->min_rtt);
 	t->most = cc_max(t->most, cc_min(2 * t->most, rate));
 	t->rate[0] = cc_max(t->rate[0], rate);
 	t->cwnd = (u32)cc_max(t->cwnd, t->window);
@@ -72,7 +72,7 @@ CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 	if (!ack->rtt_us)
 		return;
 	if (!t->fallen || t->mode != TCPA_STEADY || t->rival || t->echoes || ack->app_limited ||
-	    ack->rtt_us <= t->min_rtt + cc_max(t->min_rtt / 4, TCPA_SLACK_US)) {
+	    !tcpa_met_queue(t, ack->rtt_us)) {
 		t->train_since_us = ack->now_us;
 		t->train_delivered = ack->delivered;
 		if (t->hold_until)
@@ -83,7 +83,7 @@ CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	t->train_since_us = ack->now_us;
 	t->train_delivered = ack->delivered;
-	window = cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed);
+	window = cc_rate(cc_min(came, CC_MOST_RATE), passed);
 	/* Beside other flows a short train may arrive faster than the flow's share. Above the rate
 	 * that the path carried before, only a rate of four windows a round trip is believed. */
 	if (t->lumpy || cc_bytes_in(window, t->min_rtt) < 4ULL * t->window)
@@ -118,14 +118,14 @@ CC_INLINE u8 tcpa_seek(struct tcpa *t)
 	t->settled = 0;
 	t->seeking = 1;
 	t->cwnd = (u32)cc_max(t->cwnd, cc_min(most, cc_max(2ULL * t->window, (u64)TCPA_SMALL_SEGMENTS * t->mss)));
-	tcpa_pace(t, cc_div((u64)t->cwnd * 1000000U, cc_max(t->min_rtt, 1)));
+	tcpa_pace(t, cc_rate(t->cwnd, cc_max(t->min_rtt, 1)));
 	return 1;
 }
 
 /* As much as the path carried before is in flight, and no queue stands. */
 CC_INLINE void tcpa_sought(struct tcpa *t, u64 now_us)
 {
-	t->window = tcpa_clamp_window(tcpa_most_bdp(t), 2ULL * t->mss);
+	t->window = tcpa_bound_window(t, tcpa_most_bdp(t));
 	t->held = t->window;
 	t->seeking = 0;
 	t->returning = 1;

@@ -10,7 +10,7 @@
 /* Fewer acknowledgements arrive after a pause. A pause does not explain a rate below a quarter. */
 CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack, u64 rate)
 {
-	u64 over = t->pause_until + 2ULL * cc_max(t->rtt, t->min_rtt);
+	u64 over = t->pause_until + 2ULL * tcpa_round_trip(t);
 
 	return t->looking && (ack->now_us < over || rate * 4 >= tcpa_per_rtt(t, t->window));
 }
@@ -28,7 +28,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	if (t->hold_until) {
 		/* The queue has no room for the packets that it dropped. */
-		t->window -= (u32)cc_min(ack->lost, cc_less(t->window, 2ULL * t->mss));
+		t->window -= (u32)cc_min(ack->lost, cc_less(t->window, (u64)TCPA_LEAST_WINDOW * t->mss));
 		if (ack->now_us < t->hold_until)
 			return;
 		t->hold_until = 0;
@@ -39,7 +39,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		t->slump_drained = 1;
 	if (passed < cc_max(t->min_rtt, 5000))
 		return;
-	rate = cc_div((ack->delivered - t->slump_delivered) * 1000000U, passed);
+	rate = cc_rate(ack->delivered - t->slump_delivered, passed);
 	t->slump_since_us = ack->now_us;
 	t->slump_delivered = ack->delivered;
 	if (t->mode != TCPA_STEADY || tcpa_tells_of_pause(t, ack, rate) || t->slump_drained || ack->app_limited ||
@@ -63,7 +63,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 			return;
 		}
 	}
-	t->window = tcpa_clamp_window(cc_bytes_in(rate, t->min_rtt), 2ULL * t->mss);
+	t->window = tcpa_bound_window(t, cc_bytes_in(rate, t->min_rtt));
 	t->held = t->window;
 	t->rate[0] = rate;
 	t->rate[1] = 0;
@@ -91,7 +91,7 @@ CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 		t->held = (u32)cc_max(t->window, t->slumped / 2);
 		/* The next pause tells whose queue it is, if enough is sent for that. */
 		t->standing = 1;
-		t->window = (u32)cc_max(t->window, t->rival ? t->held : cc_min(t->held, 2ULL * TCPA_SMALL_SEGMENTS * t->mss));
+		t->window = (u32)cc_max(t->window, t->rival ? t->held : cc_min(t->held, (u64)TCPA_FEW_SEGMENTS * t->mss));
 	} else {
 		return;
 	}

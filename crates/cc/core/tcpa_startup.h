@@ -19,21 +19,21 @@ CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	/* An application-limited rate proves nothing. */
 	if (!t->slump_since_us || t->restarting || ack->app_limited ||
-	    ack->rtt_us <= t->min_rtt + cc_max(t->min_rtt / 4, TCPA_SLACK_US)) {
+	    !tcpa_met_queue(t, ack->rtt_us)) {
 		t->slump_since_us = ack->now_us;
 		t->slump_delivered = ack->delivered;
 		return;
 	}
-	if (t->round_inflight < t->round_allowed / 4 * 3)
+	if (tcpa_underused(t))
 		return;
 	if (came < (u64)TCPA_TRAIN_SEGMENTS * t->mss || passed < t->min_rtt / 8)
 		return;
-	rate = cc_max(cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed), tcpa_rate(t));
+	rate = cc_max(cc_rate(cc_min(came, CC_MOST_RATE), passed), tcpa_rate(t));
 	if (t->seeking && rate >= t->most / 4 * 3)
 		tcpa_note_return(t, ack->now_us);
 	tcpa_found(t, rate);
 	if (t->seeking)
-		t->cwnd = tcpa_clamp_window(tcpa_bdp(t), (u64)TCPA_LEAST_SEGMENTS * t->mss);
+		t->cwnd = tcpa_clamp_window(tcpa_bdp(t), tcpa_least_flight(t));
 }
 
 /* Start-up ends when three rounds brought less than a quarter more, when a queue shows that sooner,
@@ -52,7 +52,7 @@ CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_sought(t, ack->now_us);
 		return;
 	}
-	if (share > 2 * TCPA_MOST_FLOOR) {
+	if (share > TCPA_HEAVY_LOSS) {
 		t->lossy_rounds++;
 		if (t->lossy_rounds > 1) {
 			tcpa_begin_drain(t);

@@ -143,23 +143,30 @@ struct tcpa {
 #define TCPA_DRAIN_ROUNDS 4U
 #define TCPA_MIN_RTT_US 30000000U
 #define TCPA_LEAST_SEGMENTS 4U
+#define TCPA_LEAST_WINDOW 2U
+#define TCPA_NOISE_PART 16U
+#define TCPA_NOISE_US 500U
 #define TCPA_SLACK_US 2000U
 #define TCPA_BRAKE_US 10000U
 /* A flow that joins a full queue sees neither the queue nor an end of the losses: believe at most a
  * tenth. */
 #define TCPA_MOST_FLOOR 102U
+#define TCPA_HEAVY_LOSS (2 * TCPA_MOST_FLOOR)
 /* Losses that are too many to be chance. */
 #define TCPA_DOUBTED 3U
 #define TCPA_TOLERATED 16U /* of 1024, beyond the floor */
 #define TCPA_FAIR_US 40000U
 #define TCPA_LEAST_CUT 128U /* of 1024 */
+#define TCPA_MOST_CUT 512U /* of 1024 */
 #define TCPA_ECHO_ROUNDS 2U
 #define TCPA_HASTE_MOST 5U
 #define TCPA_FEW_LUMPS 4U
 #define TCPA_AGAIN_S 8U
+#define TCPA_AGAIN_SEGMENTS 32U
 #define TCPA_PATIENCE 1U
 #define TCPA_PATIENCE_MOST 8U
 #define TCPA_SMALL_SEGMENTS 8U
+#define TCPA_FEW_SEGMENTS 16U
 #define TCPA_RIVAL_CUT 307U /* of 1024: CUBIC's */
 #define TCPA_DEAF_CUT 64U
 #define TCPA_DEAF_TOLERATED 30U
@@ -168,6 +175,48 @@ struct tcpa {
 CC_INLINE u64 tcpa_rate(const struct tcpa *t)
 {
 	return cc_max(t->rate[0], t->rate[1]);
+}
+
+/* RTT growth that is noise and no queue, in us. */
+CC_INLINE u32 tcpa_noise(u32 rtt)
+{
+	return rtt / TCPA_NOISE_PART + TCPA_NOISE_US;
+}
+
+/* RTT growth above which a packet met a queue, in us. */
+CC_INLINE u64 tcpa_queue_slack(const struct tcpa *t)
+{
+	return cc_max(t->min_rtt / 4, TCPA_SLACK_US);
+}
+
+/* The same for a pause, in which this flow's own queue has left: less growth is a sign already. */
+CC_INLINE u64 tcpa_pause_slack(const struct tcpa *t)
+{
+	return cc_max(t->min_rtt / 8, TCPA_SLACK_US);
+}
+
+/* This round trip met a queue. */
+CC_INLINE u8 tcpa_met_queue(const struct tcpa *t, u32 rtt)
+{
+	return rtt > t->min_rtt + tcpa_queue_slack(t);
+}
+
+/* The RTT of the last round, and at least the path's own. */
+CC_INLINE u64 tcpa_round_trip(const struct tcpa *t)
+{
+	return cc_max(t->rtt, t->min_rtt);
+}
+
+/* Bytes in flight without which a round says nothing. */
+CC_INLINE u64 tcpa_least_flight(const struct tcpa *t)
+{
+	return (u64)TCPA_LEAST_SEGMENTS * t->mss;
+}
+
+/* Less was in flight than the window and the pace allowed: another limit applied. */
+CC_INLINE u8 tcpa_underused(const struct tcpa *t)
+{
+	return t->round_inflight < t->round_allowed / 4 * 3;
 }
 
 /* The window is so small that rounds yield little. */
@@ -203,10 +252,10 @@ CC_INLINE void tcpa_pace(struct tcpa *t, u64 rate)
 	t->pacing = cc_max(rate, 1000);
 }
 
-/* Bytes a second. */
+/* The rate of so many bytes a round trip. */
 CC_INLINE u64 tcpa_per_rtt(const struct tcpa *t, u64 bytes)
 {
-	return cc_div(bytes * 1000000U, cc_max(t->rtt, cc_max(t->min_rtt, 1)));
+	return cc_rate(bytes, cc_max(tcpa_round_trip(t), 1));
 }
 
 CC_INLINE u32 tcpa_clamp_window(u64 window, u64 least)
@@ -214,13 +263,19 @@ CC_INLINE u32 tcpa_clamp_window(u64 window, u64 least)
 	return (u32)cc_min(cc_max(window, least), TCPA_MOST_WINDOW);
 }
 
+/* A window within the bounds of `window`. */
+CC_INLINE u32 tcpa_bound_window(const struct tcpa *t, u64 window)
+{
+	return tcpa_clamp_window(window, (u64)TCPA_LEAST_WINDOW * t->mss);
+}
+
 CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 usable = t->mode == TCPA_STEADY ? t->window : t->cwnd;
 
-	t->starved = t->round_app_limited || t->round_inflight < t->round_allowed / 4 * 3;
+	t->starved = t->round_app_limited || tcpa_underused(t);
 	t->round_allowed = (u32)cc_min(usable, cc_bytes_in(t->pacing, t->min_rtt));
-	t->lumpy = t->lumps <= TCPA_FEW_LUMPS && t->round_acked >= 2 * TCPA_SMALL_SEGMENTS * t->mss;
+	t->lumpy = t->lumps <= TCPA_FEW_LUMPS && t->round_acked >= TCPA_FEW_SEGMENTS * t->mss;
 	t->lumps = 0;
 	t->round_bursts = 0;
 	t->round_end = ack->delivered;
@@ -260,10 +315,16 @@ CC_INLINE u32 tcpa_round_share(const struct tcpa *t)
 	return (u32)cc_div((u64)t->round_lost * CC_ONE, tcpa_round_sent(t));
 }
 
+/* The share to take from the window for the loss of this round, of 1024. */
+CC_INLINE u32 tcpa_cut(const struct tcpa *t, u32 least)
+{
+	return (u32)cc_max(cc_min(tcpa_round_share(t), TCPA_MOST_CUT), least);
+}
+
 /* The fastest packet of the round met a queue. */
 CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 {
-	u32 slack = (u32)cc_max(t->min_rtt / 4, TCPA_SLACK_US);
+	u32 slack = (u32)tcpa_queue_slack(t);
 
 	return t->round_rtt > t->min_rtt + slack;
 }
@@ -271,13 +332,13 @@ CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 /* The fastest packet of the round met next to no queue. */
 CC_INLINE u8 tcpa_drained(const struct tcpa *t)
 {
-	return t->round_rtt && t->round_rtt <= t->min_rtt + t->min_rtt / 16 + 500;
+	return t->round_rtt && t->round_rtt <= t->min_rtt + tcpa_noise(t->min_rtt);
 }
 
 /* A round of fewer segments may have measured only the receiver's delayed-ACK timer. */
 CC_INLINE u8 tcpa_told(const struct tcpa *t)
 {
-	return t->round_acked >= TCPA_LEAST_SEGMENTS * t->mss;
+	return t->round_acked >= tcpa_least_flight(t);
 }
 
 #endif
