@@ -63,14 +63,15 @@ CC_INLINE void tcpa_settle(struct tcpa *t)
 	/* Rounds in which the receiver waited for one segment underestimate the rate: use the best
 	 * known one. */
 	if (t->resuming)
-		rate = cc_max(rate, cc_min(t->known, tcpa_rate(t)));
+		rate = cc_max(rate, cc_min(t->remembered, tcpa_rate(t)));
 	t->window = tcpa_bound_window(t, cc_bytes_in(rate, t->min_rtt));
 	t->held = t->window;
 	t->base_rtt = t->min_rtt;
 	t->rtt = t->min_rtt;
 	t->mode = TCPA_STEADY;
-	t->resuming = TCPA_AFRESH;
+	tcpa_end_resume(t);
 	t->seeking = 0;
+	t->capacity = t->full_rate;
 	t->known = t->starved ? 0 : rate;
 }
 
@@ -88,7 +89,7 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const
 	tcpa_recall(t, path);
 	/* Spread the first window evenly over the first round trip. A train leaves at the
 	 * remembered rate. */
-	tcpa_pace(t, cc_max(cc_rate(t->cwnd, rtt), t->known));
+	tcpa_pace(t, cc_max(cc_rate(t->cwnd, rtt), t->remembered));
 }
 
 CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
@@ -98,7 +99,9 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 	if (t->round_bursts)
 		t->burst = (u32)((3ULL * t->burst + t->round_lost / t->round_bursts) / 4);
 	t->average = cc_rate(ack->delivered - t->round_began_delivered, ack->now_us - t->round_began_us);
-	if (t->judged != TCPA_STARTUP)
+	if (t->judged != TCPA_STARTUP && tcpa_settled(t))
+		t->capacity = cc_max(t->capacity, t->average);
+	else if (t->judged != TCPA_STARTUP)
 		t->full_rate = cc_max(t->full_rate, t->average);
 	/* Start-up fills a queue. Its RTT growth is not the RTT variation of the path. */
 	rtt = t->round_rtt;
@@ -284,17 +287,15 @@ CC_INLINE void tcpa_on_timeout(struct tcpa *t)
 	if (t->mode == TCPA_PAUSE)
 		t->mode = TCPA_STEADY;
 	/* The remembered rate led to the timeout: discard it. */
-	if (t->resuming) {
-		t->resuming = TCPA_AFRESH;
-		t->known = 0;
-	}
+	tcpa_end_resume(t);
 }
 
 /* The flow sends again after an idle period: at the model's rate, and rounds begin anew. */
 CC_INLINE void tcpa_on_idle(struct tcpa *t, u64 now_us)
 {
 	t->restarting = 1;
-	t->slump_since_us = now_us;
+	t->start.at_us = now_us;
+	t->slump.at_us = now_us;
 	t->round_app_limited = 1;
 }
 

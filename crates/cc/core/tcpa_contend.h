@@ -74,8 +74,8 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 floor = tcpa_floor(t);
 	/* A flow with far less than half of the former rate need not reduce as others do. */
-	u8 poor = t->average < t->full_rate / 3;
-	u8 ignored = t->unanswered >= 3 && t->average < t->full_rate / 2;
+	u8 poor = t->average < t->capacity / 3;
+	u8 ignored = t->unanswered >= 3 && t->average < t->capacity / 2;
 	u8 deaf = (ignored || poor) && !tcpa_small(t);
 	u32 tolerated = deaf ? TCPA_DEAF_TOLERATED : 2;
 	u32 cut = deaf ? TCPA_DEAF_CUT : TCPA_RIVAL_CUT;

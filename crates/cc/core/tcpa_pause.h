@@ -20,10 +20,10 @@ CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
 	if (given < t->window / 4 || fell < cc_max(t->min_rtt / 32, 1000))
 		return;
 	rate = cc_rate(given, fell);
-	if (rate > t->full_rate)
-		t->full_rate = cc_min(rate, t->full_rate / 4 * 5);
+	if (rate > t->capacity)
+		t->capacity = cc_min(rate, t->capacity / 4 * 5);
 	else
-		t->full_rate = cc_max(rate, t->full_rate / 8 * 7);
+		t->capacity = cc_max(rate, t->capacity / 8 * 7);
 }
 
 /* Each flow's part of a shared queue is its share of the rate. If the queue hardly shrank, this
@@ -34,7 +34,7 @@ CC_INLINE void tcpa_learn_share(struct tcpa *t, u32 seen)
 	u64 given = cc_less(t->window, t->round_acked);
 
 	if (given >= t->window / 4 && 4 * fell * t->window < given * t->rtt)
-		t->full_rate = cc_max(t->full_rate, 4 * tcpa_per_rtt(t, t->window));
+		t->capacity = cc_max(t->capacity, 4 * tcpa_per_rtt(t, t->window));
 }
 
 /* Judge a pause by the ACKs of the packets sent in it. */
@@ -66,7 +66,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->depth = (u32)cc_min(t->depth + t->depth / 4, 1U << 24);
 	t->sound_depth = (u32)cc_min(t->sound_depth + t->sound_depth / 4, 1U << 24);
 	t->room -= t->room / 32;
-	t->full_rate -= t->full_rate / 64;
+	t->capacity -= t->capacity / 64;
 	if (seen > t->min_rtt + slack) {
 		/* If a lost packet delayed the answer, the other flows have long resumed. */
 		if (!tcpa_told(t) || ack->now_us > t->pause_until + 2ULL * tcpa_round_trip(t))
@@ -114,8 +114,8 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	t->most -= t->most / 32;
 	/* Skip the first instant: the result of start-up is recent, and small files end before the
 	 * second. Do not skip it if a queue stands: only a pause tells whose queue that is. */
-	if (before && !t->pause_until && t->rtt <= t->min_rtt + tcpa_pause_slack(t)) {
-		t->pause_until = ack->now_us;
+	if (before && !t->past_instant && t->rtt <= t->min_rtt + tcpa_pause_slack(t)) {
+		t->past_instant = 1;
 		return;
 	}
 	if (t->mode != TCPA_STEADY || t->restarting || t->looking || t->slumped)
@@ -127,6 +127,7 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	if (ack->now_us - (ack->now_us >> shift << shift) > tcpa_round_trip(t))
 		return;
 	t->looking = 1;
+	t->past_instant = 1;
 	t->pause_until = ack->now_us + tcpa_round_trip(t) / 4 * 5;
 	t->mode = TCPA_PAUSE;
 	tcpa_begin_round(t, ack);

@@ -49,8 +49,8 @@ CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 
 	if (!tcpa_is_that_path(path))
 		return;
-	t->known = cc_min(path->memory.rate, CC_MOST_RATE);
-	product = cc_bytes_in(t->known, cc_min(path->handshake_rtt_us, path->memory.min_rtt_us));
+	t->remembered = cc_min(path->memory.rate, CC_MOST_RATE);
+	product = cc_bytes_in(t->remembered, cc_min(path->handshake_rtt_us, path->memory.min_rtt_us));
 	share = TCPA_RESUME_SHARE * TCPA_RESUME_FRESH_S / (u32)cc_max(path->memory.age_s, TCPA_RESUME_FRESH_S);
 	part = cc_scale(product, share);
 	product = cc_scale(product, TCPA_RESUME_GAIN) + tcpa_least_flight(t);
@@ -58,6 +58,15 @@ CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 	t->resuming = TCPA_AWAITING;
 	/* The earlier connection's pauses established min_rtt. */
 	t->sure = path->handshake_rtt_us <= path->memory.min_rtt_us + tcpa_noise(path->memory.min_rtt_us);
+}
+
+/* Resuming is over: the interval of tcpa_slump.h continues the measured train. */
+CC_INLINE void tcpa_end_resume(struct tcpa *t)
+{
+	if (!t->resuming)
+		return;
+	t->resuming = TCPA_AFRESH;
+	t->slump = t->start;
 }
 
 /* The path delivers no more than `rate`: drain the excess first. */
@@ -74,7 +83,7 @@ CC_INLINE void tcpa_found(struct tcpa *t, u64 rate)
 /* The path delivers less than is remembered. */
 CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
 {
-	t->resuming = TCPA_AFRESH;
+	tcpa_end_resume(t);
 	tcpa_found(t, rate);
 	t->cwnd = tcpa_clamp_window(tcpa_bdp(t), tcpa_least_flight(t));
 }
@@ -84,7 +93,7 @@ CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
 CC_INLINE void tcpa_go_on(struct tcpa *t, u64 rate)
 {
 	t->resuming = TCPA_AWAITING;
-	tcpa_pace(t, cc_min(cc_scale(rate, TCPA_RESUME_STEP), cc_scale(t->known, TCPA_RESUME_GAIN)));
+	tcpa_pace(t, cc_min(cc_scale(rate, TCPA_RESUME_STEP), cc_scale(t->remembered, TCPA_RESUME_GAIN)));
 	t->cwnd = tcpa_clamp_window(cc_bytes_in(t->pacing, t->min_rtt), 0) + TCPA_LEAST_SEGMENTS * t->mss;
 }
 
@@ -101,12 +110,12 @@ CC_INLINE u64 tcpa_used(const struct tcpa *t)
 /* The flow sends at all of the remembered rate. */
 CC_INLINE u8 tcpa_is_all(const struct tcpa *t)
 {
-	return t->pacing >= cc_scale(t->known, TCPA_RESUME_GAIN);
+	return t->pacing >= cc_scale(t->remembered, TCPA_RESUME_GAIN);
 }
 
 CC_INLINE u8 tcpa_is_more(const struct tcpa *t)
 {
-	return t->round_rate >= cc_scale(t->known, TCPA_RESUME_MORE);
+	return t->round_rate >= cc_scale(t->remembered, TCPA_RESUME_MORE);
 }
 
 /* The flow sent slightly more than the path carries in this round. */
@@ -120,8 +129,8 @@ CC_INLINE u8 tcpa_is_full(const struct tcpa *t)
 /* The rate of acknowledgements is known sooner than samples that span a round trip. */
 CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 {
-	u64 passed = cc_less(ack->now_us, t->slump_since_us);
-	u64 came = cc_less(ack->delivered, t->slump_delivered);
+	u64 passed = cc_less(ack->now_us, t->start.at_us);
+	u64 came = cc_less(ack->delivered, t->start.delivered);
 	u64 rate = cc_rate(cc_min(came, CC_MOST_RATE), passed);
 	u64 slack = tcpa_queue_slack(t);
 	u8 slower;
@@ -154,8 +163,7 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 
 	if (t->resuming == TCPA_AWAITING) {
 		t->resuming = TCPA_HEARING;
-		t->slump_since_us = ack->now_us;
-		t->slump_delivered = ack->delivered;
+		tcpa_set_mark(&t->start, ack);
 		t->full_rate = 0;
 		return;
 	}
@@ -178,7 +186,8 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 	}
 	/* The path has become faster, or nothing could be measured: continue as without a
 	 * memory. */
-	t->resuming = TCPA_AFRESH;
+	tcpa_end_resume(t);
+	t->known = t->remembered;
 	t->full_rate = t->round_rate;
 	rate = cc_scale(tcpa_rate(t), TCPA_STARTUP_GAIN);
 	tcpa_pace(t, rate);
@@ -199,6 +208,7 @@ CC_INLINE void tcpa_learn_rate(struct tcpa *t)
 CC_INLINE u32 tcpa_note(const struct tcpa *t, struct cc_memory *memory)
 {
 	u64 rate = t->known;
+	u64 best = tcpa_settled(t) ? t->capacity : t->full_rate;
 
 	if (t->resuming || !t->min_rtt)
 		return 0;
@@ -209,7 +219,7 @@ CC_INLINE u32 tcpa_note(const struct tcpa *t, struct cc_memory *memory)
 	/* The last rounds of a file are not full, and a train detects a lower rate sooner than a
 	 * higher one. */
 	else if (rate && !t->rival)
-		rate = cc_max(rate, t->full_rate - t->full_rate / 16);
+		rate = cc_max(rate, best - best / 16);
 	memory->rate = rate;
 	memory->min_rtt_us = t->min_rtt;
 	memory->age_s = 0;

@@ -52,7 +52,7 @@ CC_INLINE void tcpa_take_up(struct tcpa *t, const struct cc_ack *ack, u64 window
 	t->cwnd = (u32)cc_max(t->cwnd, t->window);
 	t->held = t->window;
 	t->slumped = 0;
-	t->slump_drained = 0;
+	t->slump_phase = TCPA_SLUMP_LEAVING;
 	t->slumps = 0;
 	t->haste = 0;
 	t->returning = 1;
@@ -65,24 +65,22 @@ CC_INLINE void tcpa_take_up(struct tcpa *t, const struct cc_ack *ack, u64 window
 /* Compare the rate of a train of acknowledgements with the window, while a queue stands. */
 CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 {
-	u64 passed = cc_less(ack->now_us, t->train_since_us);
-	u64 came = cc_less(ack->delivered, t->train_delivered);
+	u64 passed = cc_less(ack->now_us, t->train.at_us);
+	u64 came = cc_less(ack->delivered, t->train.delivered);
 	u64 window;
 
 	if (!ack->rtt_us)
 		return;
 	if (!t->fallen || t->mode != TCPA_STEADY || t->rival || t->echoes || ack->app_limited ||
 	    !tcpa_met_queue(t, ack->rtt_us)) {
-		t->train_since_us = ack->now_us;
-		t->train_delivered = ack->delivered;
+		tcpa_set_mark(&t->train, ack);
 		if (t->hold_until)
 			tcpa_take_up(t, ack, t->window);
 		return;
 	}
 	if (came < (u64)TCPA_RESUME_SEGMENTS * t->mss || passed < t->min_rtt / 8)
 		return;
-	t->train_since_us = ack->now_us;
-	t->train_delivered = ack->delivered;
+	tcpa_set_mark(&t->train, ack);
 	window = cc_rate(cc_min(came, CC_MOST_RATE), passed);
 	/* Beside other flows a short train may arrive faster than the flow's share. Above the rate
 	 * that the path carried before, only a rate of four windows a round trip is believed. */
@@ -102,7 +100,8 @@ CC_INLINE void tcpa_start_up_again(struct tcpa *t)
 	t->full_rate = t->average;
 	t->full_rounds = 0;
 	t->lossy_rounds = 0;
-	t->slump_since_us = 0;
+	t->start.at_us = 0;
+	t->start.delivered = t->slump.delivered;
 	t->haste = 0;
 }
 
@@ -130,6 +129,8 @@ CC_INLINE void tcpa_sought(struct tcpa *t, u64 now_us)
 	t->seeking = 0;
 	t->returning = 1;
 	t->mode = TCPA_STEADY;
+	t->capacity = t->full_rate;
+	t->slump = t->start;
 	tcpa_note_return(t, now_us);
 }
 

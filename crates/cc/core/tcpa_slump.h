@@ -15,16 +15,27 @@ CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack,
 	return t->looking && (ack->now_us < over || rate * 4 >= tcpa_per_rtt(t, t->window));
 }
 
+/* A round trip, and long enough to span the gaps between ACKs. */
+CC_INLINE u64 tcpa_slump_interval(const struct tcpa *t)
+{
+	return cc_max(t->min_rtt, TCPA_SLUMP_US);
+}
+
 /* While a queue grows, far less leaves it than enters it, in two intervals of a round trip each. Do
  * not wait for a round, which would take as long as the queue. Lumpy ACKs make a round longer than
  * its shortest RTT. */
 CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 {
-	u64 passed = ack->now_us - t->slump_since_us;
+	u64 passed = ack->now_us - t->slump.at_us;
 	u64 rate;
 
-	/* tcpa_startup.h uses these fields in start-up. */
-	if (t->mode == TCPA_STARTUP && !t->resuming)
+	/* The train of tcpa_resume.h begins anew with each interval. */
+	if (t->resuming) {
+		if (ack->now_us - t->start.at_us >= tcpa_slump_interval(t))
+			tcpa_set_mark(&t->start, ack);
+		return;
+	}
+	if (t->mode == TCPA_STARTUP)
 		return;
 	if (t->hold_until) {
 		/* The queue has no room for the packets that it dropped. */
@@ -35,14 +46,13 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		t->swings = 0;
 		t->slumps = 1;
 	}
-	if (t->slumped && !t->slump_drained && ack->inflight <= t->window)
-		t->slump_drained = 1;
-	if (passed < cc_max(t->min_rtt, 5000))
+	if (t->slumped && t->slump_phase == TCPA_SLUMP_LEAVING && ack->inflight <= t->window)
+		t->slump_phase = TCPA_SLUMP_LEFT;
+	if (passed < tcpa_slump_interval(t))
 		return;
-	rate = cc_rate(ack->delivered - t->slump_delivered, passed);
-	t->slump_since_us = ack->now_us;
-	t->slump_delivered = ack->delivered;
-	if (t->mode != TCPA_STEADY || tcpa_tells_of_pause(t, ack, rate) || t->slump_drained || ack->app_limited ||
+	rate = cc_rate(ack->delivered - t->slump.delivered, passed);
+	tcpa_set_mark(&t->slump, ack);
+	if (t->mode != TCPA_STEADY || tcpa_tells_of_pause(t, ack, rate) || t->slump_phase != TCPA_SLUMP_LEAVING || ack->app_limited ||
 	    ack->rtt_us <= t->rtt + t->min_rtt / 4 ||
 	    rate * 2 >= (t->lumpy ? t->average : tcpa_per_rtt(t, t->window))) {
 		t->slumps = 0;
@@ -78,12 +88,13 @@ CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 	u32 before = (u32)cc_less(t->rtt, t->min_rtt);
 
 	/* This round reports packets sent in the one before. */
-	if (t->slump_drained < 2) {
-		t->slump_drained *= 2;
+	if (t->slump_phase != TCPA_SLUMP_TOLD) {
+		if (t->slump_phase == TCPA_SLUMP_LEFT)
+			t->slump_phase = TCPA_SLUMP_TOLD;
 		return;
 	}
 	if (!tcpa_queued(t)) {
-		t->full_rate = t->average;
+		t->capacity = t->average;
 		/* A queue soon shows if the rate is still low. */
 		t->window += (u32)cc_bytes_in(tcpa_per_rtt(t, t->window), tcpa_target(t));
 	} else if (queue > before / 4 * 3) {
@@ -96,7 +107,7 @@ CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 		return;
 	}
 	t->slumped = 0;
-	t->slump_drained = 0;
+	t->slump_phase = TCPA_SLUMP_LEAVING;
 	t->calm = 0;
 }
 

@@ -11,17 +11,16 @@
  * rounds stop growing, and by then everything that the queue cannot hold is lost. */
 CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 {
-	u64 passed = cc_less(ack->now_us, t->slump_since_us);
-	u64 came = cc_less(ack->delivered, t->slump_delivered);
+	u64 passed = cc_less(ack->now_us, t->start.at_us);
+	u64 came = cc_less(ack->delivered, t->start.delivered);
 	u64 rate;
 
 	if (!ack->rtt_us)
 		return;
 	/* An application-limited rate proves nothing. */
-	if (!t->slump_since_us || t->restarting || ack->app_limited ||
+	if (!t->start.at_us || t->restarting || ack->app_limited ||
 	    !tcpa_met_queue(t, ack->rtt_us)) {
-		t->slump_since_us = ack->now_us;
-		t->slump_delivered = ack->delivered;
+		tcpa_set_mark(&t->start, ack);
 		return;
 	}
 	if (tcpa_underused(t))

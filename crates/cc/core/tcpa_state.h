@@ -28,6 +28,19 @@ enum tcpa_resuming {
 	TCPA_HEARING, /* ACKs of this part arrive */
 };
 
+/* The window after a slump (tcpa_slump.h). */
+enum tcpa_slump_phase {
+	TCPA_SLUMP_LEAVING, /* more is in flight than the new window */
+	TCPA_SLUMP_LEFT, /* the excess has left; the round under way reports packets sent before */
+	TCPA_SLUMP_TOLD, /* the next round tells why the rate fell */
+};
+
+/* An instant, and `delivered` at that time: the start of a measurement of delivery. */
+struct tcpa_mark {
+	u64 at_us;
+	u64 delivered;
+};
+
 struct tcpa {
 	struct tcpa_params params;
 	u64 pacing; /* bytes a second */
@@ -59,7 +72,7 @@ struct tcpa {
 	/* the path */
 	u64 rate[2]; /* the best of this stretch of rounds and of the previous one */
 	u64 average; /* of the last round */
-	u64 known; /* while resuming the remembered rate, then the measured rate; 0: none */
+	u64 known; /* the measured rate, to be remembered; 0: none */
 	u64 min_rtt_at_us;
 	u32 stretch_rounds;
 	u32 min_rtt; /* us */
@@ -72,8 +85,11 @@ struct tcpa {
 	u8 sure; /* a pause found no shorter round trip */
 	u8 found_shorter;
 
-	/* start-up */
-	u8 full_rounds; /* rounds without growth, and rounds of the drain phase */
+	/* start-up and drain */
+	u64 remembered; /* bytes a second: an earlier connection's; valid while resuming */
+	u64 full_rate; /* the fastest delivery of this start-up, or of this part of a remembered rate */
+	struct tcpa_mark start; /* of the ACK train that is measured */
+	u8 full_rounds; /* rounds in a row that brought no growth: in DRAIN none does */
 	u8 lossy_rounds;
 	u8 restarting;
 	/* queue control */
@@ -81,7 +97,7 @@ struct tcpa {
 	u8 echoes; /* rounds left whose losses were sent before the last answer to loss */
 	u8 restarts; /* start-ups after the first */
 	u8 shallow; /* the queue that overflowed was smaller than the target */
-	u64 full_rate; /* in start-up the rate to exceed, then the estimated path rate */
+	u64 capacity; /* bytes a second: of the path, whatever this flow's share is; from STEADY on */
 
 	/* loss */
 	u64 debt; /* bytes lost beyond the path's own loss; never below zero */
@@ -107,19 +123,18 @@ struct tcpa {
 	u32 peak_rate; /* KiB a second delivered at overflows */
 	u32 rival_rounds; /* rounds since then, beside a rival */
 	u64 acked_us; /* time of the last ACK */
-	u64 pause_until; /* 0: no pause instant has passed yet */
+	u64 pause_until; /* the end of the last pause; 0: none */
 
-	/* a sudden slump; in start-up the delivery since a queue stands */
-	u64 slump_since_us;
-	u64 slump_delivered;
+	/* a sudden slump */
+	struct tcpa_mark slump; /* of the interval that is measured */
 	u32 slumped; /* the window before the slump; 0: none to judge */
-	u8 slumps;
-	u8 slump_drained; /* the packets sent before it have left, 2: for a round */
+	u8 slumps; /* intervals in a row that delivered far less than was sent */
+	u8 slump_phase; /* enum tcpa_slump_phase, while `slumped` is set */
+	u8 past_instant; /* the first pause instant has passed */
 
 	/* a rate that returns */
 	u64 most; /* bytes a second: the recent maximum over whole rounds */
-	u64 train_since_us; /* start of the measured ACK train, while a queue stands */
-	u64 train_delivered;
+	struct tcpa_mark train; /* of the ACK train that is measured while a queue stands */
 	u64 fell_us; /* when the rate fell */
 	u64 hold_until; /* 0: the window follows the rate */
 	u32 low_us; /* how long the rate was low the last time */
@@ -148,6 +163,7 @@ struct tcpa {
 #define TCPA_NOISE_US 500U
 #define TCPA_SLACK_US 2000U
 #define TCPA_BRAKE_US 10000U
+#define TCPA_SLUMP_US 5000U
 /* A flow that joins a full queue sees neither the queue nor an end of the losses: believe at most a
  * tenth. */
 #define TCPA_MOST_FLOOR 102U
@@ -297,10 +313,23 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_mode = t->mode;
 }
 
+/* The flow has found its rate: STEADY, or a pause of it. */
+CC_INLINE u8 tcpa_settled(const struct tcpa *t)
+{
+	return t->mode == TCPA_STEADY || t->mode == TCPA_PAUSE;
+}
+
+CC_INLINE void tcpa_set_mark(struct tcpa_mark *mark, const struct cc_ack *ack)
+{
+	mark->at_us = ack->now_us;
+	mark->delivered = ack->delivered;
+}
+
 /* Drain the excess that start-up sent. */
 CC_INLINE void tcpa_begin_drain(struct tcpa *t)
 {
 	t->mode = TCPA_DRAIN;
+	t->slump = t->start;
 	t->full_rounds = 0;
 }
 

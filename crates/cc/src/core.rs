@@ -214,4 +214,4 @@ unsafe extern "C" {
 }
 
 /// Room for `struct tcpa`.
-const TCPA_BYTES: usize = 384;
+const TCPA_BYTES: usize = 448;
