@@ -1,12 +1,49 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * CAQM on hosts. Every increase of the window is a request that the ports on the path approve, trim
- * or refuse. The receiver sums up what remains of the requests and sends it back.
+ * CAQM on hosts: ports answer each request for a larger window
  *
- * The sender begins in `start` and asks for one unit with each segment, which doubles the window in
- * a round trip if everything is approved. After the first answer that is not positive it asks for
- * `alpha` units per round trip, or for `alpha_root` times the root of its window, if that is more.
- * Answers are in bytes; each whole unit of them moves the window by one segment.
+ * Every increase of the window is a request that the ports on the path approve, trim or refuse. A
+ * packet carries it as a hint, a number of units. The receiver sums up what remains of the requests
+ * and sends it back on its ACKs.
+ *
+ *   sender, each segment     START  hint = one unit of growth: the window doubles in a round trip
+ *                                   if all is approved
+ *                            AVOID  hint = (alpha, or alpha_root * sqrt(window) if that is more)
+ *                                          / segments of the round trip; the rest is carried over
+ *   port, each segment       room: leave the hint; little room: clear it; none: refuse
+ *   receiver, each segment   more += hint, or fewer += beta if refused; one cancels the other
+ *   receiver, each ACK       report `more` or `fewer`, whichever is left
+ *   sender, each answer      more:  gained += min(answer, asked); a whole unit adds a segment
+ *                            fewer: taken += answer; a whole unit takes a segment
+ *
+ * Modes:
+ *
+ *            answer without growth, loss, timeout
+ *     START ---------------------------------------> AVOID
+ *       ^                                              |
+ *       +--- 10 round trips without refusal, or idle --+
+ *
+ *   mode   costs                                fails when
+ *   START  one round trip of doubling beyond    no port on the path answers: the first loss ends
+ *          the fair share                       it, and the connection goes on as Reno
+ *   AVOID  the requests that are refused        a large window asks for less than a hint unit a
+ *                                               segment: later segments carry the rest
+ *
+ * A loss changes nothing if a port refused lately, because its answers shrink the window already.
+ * Otherwise the queue that dropped does not speak CAQM: the window is halved.
+ *
+ * Words:
+ *
+ *   unit     `mtu_unit` bytes of answers: they move the window by one segment. Also what a hint
+ *            counts: `data_hint_unit` bytes on data, `ack_hint_unit` bytes on an ACK
+ *   hint     the number in a tag, at most 255
+ *   refusal  a port's answer to a segment when it has no room: `beta` bytes less
+ *   answer   a hint on an ACK
+ *   heard    some port on the path has refused or trimmed a request: it speaks CAQM
+ *   share    the part of a request that is less than one hint unit, carried over
+ *
+ * docs/internals/caqm.md has the tag, the port and the reasons. The parameters' defaults and
+ * reasons are in crates/cc/src/caqm/settings.rs and there.
  */
 #ifndef WEIR_CC_CAQM_H
 #define WEIR_CC_CAQM_H
@@ -34,16 +71,16 @@ struct caqm_params {
 struct caqm_sender {
 	struct caqm_params params;
 	u64 round_began_us;
-	u64 refused_us; /* when the window was last reduced, or start was left */
+	u64 refused_us; /* when growth last met a refusal, a loss or a timeout */
 	u64 share; /* of hints not yet requested, in 1/2^20 */
 	u32 cwnd; /* segments */
-	u32 rtt_us;
-	u32 gained; /* bytes of answers short of a whole unit */
-	u32 taken;
+	u32 rtt_us; /* the last measured; 0: none */
+	u32 gained; /* bytes of answers for growth, short of a whole unit */
+	u32 taken; /* bytes of answers against it, short of a whole unit */
 	u32 asked; /* bytes, in this round trip ... */
 	u32 asked_before; /* ... and in the one before */
-	u32 start;
-	u32 heard; /* an answer was not positive: some port on the path speaks CAQM */
+	u32 start; /* mode: 1 START, 0 AVOID */
+	u32 heard; /* an answer brought no growth: some port on the path speaks CAQM */
 	u32 before; /* the window before the latest loss that reduced it; 0: none */
 	u32 begun; /* the window at the start of this round trip */
 };
@@ -53,21 +90,38 @@ struct caqm_receiver {
 	u32 fewer;
 };
 
+/*
+ * Constants: unit, reason, and the measurement that shows a change. CAQM_HINT to CAQM_ANNOUNCES
+ * were halved and doubled in `weir sim run caqm-fabric --quick --systems caqm`; the results are in
+ * docs/internals/caqm.md.
+ */
+
+/* Units: the largest number that a tag's hint of eight bits holds. */
 #define CAQM_HINT 255U
+/* Bits of the fraction in which `share` counts hint units: rounding then loses less than a
+ * millionth of a unit with each segment. */
 #define CAQM_SHARE 20
-/* The window counts as this many segments larger under its root. A hint holds less than two units.
+/* Segments. The window counts as this many larger under its root. A hint holds less than two units.
  * Without the offset all the smallest windows would ask for the same, and ports that take the
- * larger share from flows that ask for less could not tell them apart. */
+ * larger share from flows that ask for less could not tell them apart. Test:
+ * many_windows_of_few_segments_are_shared of crates/sim. */
 #define CAQM_FEW 4ULL
-/* After this many round trips without a refusal there is room: the window may double again. */
+/* Round trips without a refusal, after which there is room: the window may double again. */
 #define CAQM_THETA 10U
-/* A queue that overflows behind a CAQM port was announced by a refusal within this many round
- * trips. */
+/* Round trips. A queue that overflows behind a CAQM port was announced by a refusal within so many.
+ * Test: a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded of crates/sim. */
 #define CAQM_ANNOUNCES 4U
-/* Limits that no honest network exceeds; they keep every product below within 64 bits. */
+/* Limits that no honest network exceeds; they keep every product below within 64 bits. Bytes of a
+ * unit, segments of a window, bytes of a sum. */
 #define CAQM_MOST_UNIT 65536U
 #define CAQM_MOST_CWND (1U << 20)
 #define CAQM_MOST_BYTES (1U << 30)
+/* Segments in one super-packet that share a hint: GSO and GRO merge fewer. */
+#define CAQM_MOST_SEGMENTS 1024U
+/* Bytes of a hint's unit: 255 of these are 255 KiB. */
+#define CAQM_MOST_HINT_UNIT 1024U
+/* Eighths of a unit: 64 are eight units a round trip. */
+#define CAQM_MOST_ALPHA 64U
 
 CC_INLINE u32 caqm_bound(u32 value, u32 least, u32 most)
 {
@@ -78,14 +132,14 @@ CC_INLINE void caqm_init(struct caqm_sender *s, const struct caqm_params *params
 			 u32 rtt_us, u64 now_us)
 {
 	s->params = *params;
-	s->params.alpha = caqm_bound(params->alpha, 1, 64);
+	s->params.alpha = caqm_bound(params->alpha, 1, CAQM_MOST_ALPHA);
 	s->params.beta = caqm_bound(params->beta, 1, CAQM_MOST_UNIT);
 	s->params.mtu_unit = caqm_bound(params->mtu_unit, 64, CAQM_MOST_UNIT);
-	s->params.data_hint_unit = caqm_bound(params->data_hint_unit, 1, 1024);
-	s->params.ack_hint_unit = caqm_bound(params->ack_hint_unit, 1, 1024);
+	s->params.data_hint_unit = caqm_bound(params->data_hint_unit, 1, CAQM_MOST_HINT_UNIT);
+	s->params.ack_hint_unit = caqm_bound(params->ack_hint_unit, 1, CAQM_MOST_HINT_UNIT);
 	s->params.rtt_standard_us = caqm_bound(params->rtt_standard_us, 1, 1000000);
 	s->params.min_cwnd = caqm_bound(params->min_cwnd, 1, 1024);
-	s->params.alpha_root = caqm_bound(params->alpha_root, 0, 64);
+	s->params.alpha_root = caqm_bound(params->alpha_root, 0, CAQM_MOST_ALPHA);
 	s->params.max_cwnd = caqm_bound(params->max_cwnd, s->params.min_cwnd, CAQM_MOST_CWND);
 	s->cwnd = caqm_bound(cwnd, s->params.min_cwnd, s->params.max_cwnd);
 	s->rtt_us = rtt_us;
@@ -112,13 +166,28 @@ CC_INLINE u32 caqm_rtt(const struct caqm_sender *s)
 	return s->rtt_us;
 }
 
+/* A round trip as it was measured, whatever alpha is defined for. */
+CC_INLINE u64 caqm_round(const struct caqm_sender *s)
+{
+	return s->rtt_us ? s->rtt_us : s->params.rtt_standard_us;
+}
+
+/* Leave START, or begin the wait for it anew, with half of the window. */
+CC_INLINE void caqm_halve(struct caqm_sender *s, u64 now_us)
+{
+	s->before = s->cwnd;
+	s->cwnd = caqm_bound(s->cwnd / 2, s->params.min_cwnd, s->params.max_cwnd);
+	s->start = 0;
+	s->refused_us = now_us;
+}
+
 CC_INLINE void caqm_measured(struct caqm_sender *s, u32 rtt_us, u64 now_us)
 {
 	u64 round;
 
 	if (rtt_us)
 		s->rtt_us = rtt_us;
-	round = s->rtt_us ? s->rtt_us : s->params.rtt_standard_us;
+	round = caqm_round(s);
 	if (cc_less(now_us, s->round_began_us) >= round) {
 		s->round_began_us = now_us;
 		s->asked_before = s->asked;
@@ -166,7 +235,7 @@ CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
 {
 	const struct caqm_params *p = &s->params;
 	u64 hint;
-	u32 count = caqm_bound(segments, 1, 1024);
+	u32 count = caqm_bound(segments, 1, CAQM_MOST_SEGMENTS);
 
 	if (s->cwnd >= p->max_cwnd)
 		return 0;
@@ -187,10 +256,7 @@ CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
  * all: the path is badly broken. */
 CC_INLINE void caqm_on_timeout(struct caqm_sender *s, u64 now_us)
 {
-	s->before = s->cwnd;
-	s->cwnd = caqm_bound(s->cwnd / 2, s->params.min_cwnd, s->params.max_cwnd);
-	s->start = 0;
-	s->refused_us = now_us;
+	caqm_halve(s, now_us);
 }
 
 /*
@@ -202,15 +268,12 @@ CC_INLINE void caqm_on_timeout(struct caqm_sender *s, u64 now_us)
  */
 CC_INLINE u32 caqm_on_loss(struct caqm_sender *s, u64 now_us)
 {
-	u64 round = s->rtt_us ? s->rtt_us : s->params.rtt_standard_us;
+	u64 round = caqm_round(s);
 
 	s->before = 0;
 	if (s->heard && cc_less(now_us, s->refused_us) < CAQM_ANNOUNCES * round)
 		return 0;
-	s->before = s->cwnd;
-	s->cwnd = caqm_bound(s->cwnd / 2, s->params.min_cwnd, s->params.max_cwnd);
-	s->start = 0;
-	s->refused_us = now_us;
+	caqm_halve(s, now_us);
 	return !s->heard;
 }
 
@@ -293,7 +356,7 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *params, u32 more,
 			u32 refused, u32 segments)
 {
-	u32 count = caqm_bound(segments, 1, 1024);
+	u32 count = caqm_bound(segments, 1, CAQM_MOST_SEGMENTS);
 	u64 sum;
 
 	if (refused) {
@@ -301,7 +364,7 @@ CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *param
 		r->fewer = (u32)cc_min(sum, CAQM_MOST_BYTES);
 	} else {
 		sum = r->more + (u64)caqm_bound(more, 0, CAQM_HINT) * count *
-					caqm_bound(params->data_hint_unit, 1, 1024);
+					caqm_bound(params->data_hint_unit, 1, CAQM_MOST_HINT_UNIT);
 		r->more = (u32)cc_min(sum, CAQM_MOST_BYTES);
 	}
 	/* Cancel one against the other. */
@@ -314,7 +377,7 @@ CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *param
  * byte. `fewer` returns which kind they are. */
 CC_INLINE u32 caqm_tell(struct caqm_receiver *r, const struct caqm_params *params, u32 *fewer)
 {
-	u32 unit = caqm_bound(params->ack_hint_unit, 1, 1024);
+	u32 unit = caqm_bound(params->ack_hint_unit, 1, CAQM_MOST_HINT_UNIT);
 	u32 owed = r->fewer ? r->fewer : r->more;
 	u32 units = (u32)cc_min(cc_div(owed, unit), CAQM_HINT);
 
