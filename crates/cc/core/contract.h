@@ -93,8 +93,8 @@ CC_INLINE u64 cc_scale(u64 value, u32 gain)
 	return (value >> 10) * gain + (((value & 1023U) * gain) >> 10);
 }
 
-/* Bounds so that products with a time in us fit 64 bits: 2^40 bytes a second are 8.8 Tbit/s, 2^23 us
- * are 8.4 s. */
+/* Bounds so that products with a time in us fit 64 bits: 2^40 bytes a second are 8.8 Tbit/s, 2^23
+ * us are 8.4 s. */
 #define CC_MOST_RATE (1ULL << 40)
 #define CC_MOST_TIME_US ((1ULL << 23) - 1)
 

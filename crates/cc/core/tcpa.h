@@ -1,16 +1,85 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * tcpa: a congestion control for servers.
+ * tcpa: a congestion control for servers
  *
- * Alone or among other tcpa flows, a flow holds a small queue. The queue is smaller for a flow with
- * a larger share, so that shares become equal (tcpa_hold.h). Beside flows that fill the queue, and
- * where the queue is too shallow to warn, it behaves as CUBIC does (tcpa_contend.h).
+ * A window bounds the bytes in the network, pacing only spreads them over the round trip. Once a
+ * round (a round trip counted by data) the window moves:
  *
- * Pauses tell which case holds, the round trip of the path without a queue, and the path's own
- * loss: all flows send less for a round trip at the same instants (tcpa_pause.h). A flow answers
- * loss only where it exceeds the path's own loss (tcpa_loss.h). When the path becomes several times
- * slower the window follows at once (tcpa_slump.h), and again when the rate returns
- * (tcpa_return.h).
+ *   rate    = best delivery-rate sample of the last 8 to 16 rounds
+ *   min_rtt = shortest RTT; pauses confirm or replace it
+ *   queue   = shortest RTT of the round - base_rtt
+ *   target  = sqrt(40 ms * time of one packet at this flow's rate)
+ *
+ *   alone, or among other tcpa flows (tcpa_hold.h):
+ *       window += window * (target - queue) / (2 * RTT)
+ *   beside a rival (tcpa_contend.h):
+ *       window -> CUBIC's window
+ *   loss adds up beyond the path's own (tcpa_loss.h):
+ *       window -= window * max(share lost, 1/8 alone or 3/10 beside a rival)
+ *
+ *   cwnd   = window + 2 segments
+ *   pacing = 1.25 * window / RTT
+ *
+ * A flow with a larger share has a smaller target. It is the first to find its target exceeded, and
+ * gives way: shares become equal without a message between the flows.
+ *
+ * Delay alone cannot tell an own queue from another's, nor random loss from an overflow. Therefore
+ * all tcpa flows of a host send less for a round trip at the same instants (tcpa_pause.h), and look
+ * at the path that is left:
+ *
+ *   the queue left too      -> its RTT is base_rtt and its loss the path's own; no rival
+ *   a queue stands, twice   -> a rival keeps it: contend
+ *
+ * When the path becomes several times slower the window follows within two round trips
+ * (tcpa_slump.h), and again when the rate returns (tcpa_return.h). A later connection to the same
+ * destination begins at the remembered rate and confirms it (tcpa_resume.h).
+ *
+ * Modes:
+ *
+ *              first window, or a part of a remembered rate
+ *                                |
+ *                                v
+ *        +------------------- STARTUP <-------------------------+
+ *        |                       |                              |
+ *        | a queue stands,       | as much is in flight as the  | no queue: the rate returns, or
+ *        | three rounds without  | path carried before it fell  | a small window loses packets
+ *        | growth, or two that   | (only if it fell)            | (at most once in 8 s)
+ *        | lose a fifth          |                              |
+ *        v                       +--------------------------+   |
+ *      DRAIN -- in flight <= rate * min_rtt, or 4 rounds -> STEADY
+ *                                                           |   ^
+ *                                 every 1.05, 2.1 or 4.2 s  v   |  1.25 round trips
+ *                                                           PAUSE
+ *
+ *   mode     pacing rate           costs                        fails when
+ *   STARTUP  2.885 * rate          up to rate * min_rtt of      the application limits the rate:
+ *                                  queue for a round            such rounds are left out
+ *   DRAIN    0.625 * rate          1 to 4 rounds below the      a rival keeps the queue: after 4
+ *                                  path's rate                  rounds a pause decides
+ *   STEADY   1.25 * window / RTT   the target queue             the share is a few segments: rounds
+ *     hold                                                      tell too little
+ *     contend                      a queue as long as CUBIC's   the rival answers no loss: the flow
+ *                                                               is deaf to 3 % of loss then
+ *   PAUSE    1/2 of the rate, 3/4  a quarter or half of a       flows of another host pause at
+ *            once min_rtt is sure  round trip's data            other instants: they look like
+ *                                                               rivals
+ *
+ * Words:
+ *
+ *   rival  a flow that keeps a queue while all tcpa flows pause, and tcpa flows of other hosts. The
+ *          field counts the pauses without a queue that are needed until it counts as gone.
+ *   pause  the round trip in which all tcpa flows of a host send less
+ *   haste  rounds in a row in which no packet met a queue: each quadruples the growth
+ *   brake  the RTT at which haste ends within a round
+ *   floor  the share of packets that the path loses however little is sent
+ *   debt   bytes lost beyond the floor and not answered yet
+ *   room   the largest queue that stood for a round, in us: the buffer holds at least as much
+ *   depth  the queue at the last overflow, in us
+ *   echo   a round whose losses were sent before the last answer to loss
+ *   deaf   rivals do not answer loss, or leave less than a third: the flow answers less, too
+ *
+ * docs/internals/tcpa.md explains each part with its pseudocode. It lists all constants, and the
+ * cells of labs/cc-grid.toml that each one changes.
  */
 #ifndef WEIR_CC_TCPA_H
 #define WEIR_CC_TCPA_H
@@ -22,8 +91,8 @@
 
 CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 {
-	/* No RTT sample: all acknowledged packets were sent in an earlier round. Loss above the
-	 * limit is not chance. */
+	/* No RTT sample: all acknowledged packets were sent in an earlier round. So much loss is
+	 * not chance. */
 	if (!t->round_rtt) {
 		if (t->echoes) {
 			t->echoes--;
@@ -47,6 +116,7 @@ CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 	}
 	t->calm = cc_count(t->calm, 255);
 	t->most = cc_max(t->most, t->average);
+	/* An average over eight rounds. */
 	t->spread += (u32)(cc_min(cc_less(t->round_rtt_max, t->round_rtt), t->round_rtt / 2) / 8);
 	t->spread -= t->spread / 8;
 	if (t->rival)
@@ -75,7 +145,8 @@ CC_INLINE void tcpa_settle(struct tcpa *t)
 	t->known = t->starved ? 0 : rate;
 }
 
-CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const struct cc_path *path)
+CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params,
+			 const struct cc_path *path)
 {
 	u64 rtt = path->handshake_rtt_us ? path->handshake_rtt_us : 1000;
 
@@ -98,7 +169,8 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 
 	if (t->round_bursts)
 		t->burst = (u32)((3ULL * t->burst + t->round_lost / t->round_bursts) / 4);
-	t->average = cc_rate(ack->delivered - t->round_began_delivered, ack->now_us - t->round_began_us);
+	t->average = cc_rate(ack->delivered - t->round_began_delivered,
+			     ack->now_us - t->round_began_us);
 	if (t->judged != TCPA_STARTUP && tcpa_settled(t))
 		t->capacity = cc_max(t->capacity, t->average);
 	else if (t->judged != TCPA_STARTUP)
@@ -189,11 +261,13 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 		rate = cc_scale(rate, TCPA_DRAIN_GAIN);
 		break;
 	case TCPA_PAUSE:
+		/* A shorter round trip or a queue is looked for: send less than to confirm one. */
 		rate = cc_min(t->average, tcpa_per_rtt(t, t->window));
 		rate -= t->sure && !t->standing ? rate / 4 : rate / 2;
 		break;
 	default:
-		/* The window bounds what is in the network; the pace only spreads it. */
+		/* A quarter more than the window needs: it bounds what is in the network, and the
+		 * pace only spreads it. */
 		rate = tcpa_per_rtt(t, t->window);
 		rate += rate / 4;
 		break;
@@ -237,6 +311,7 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		/* A queue already grows, as in start-up. */
 		if (t->haste > 1 && ack->rtt_us > t->brake)
 			return;
+		/* Two segments for delayed ACKs; a small window would grow by much with them. */
 		target = t->window + (tcpa_small(t) ? 0 : 2ULL * t->mss);
 		t->cwnd = tcpa_bound_window(t, cc_min((u64)t->cwnd + ack->acked, target));
 		return;
@@ -263,7 +338,8 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_judge_round(t, ack);
 	if (t->mode == TCPA_STARTUP && !t->resuming)
 		tcpa_watch_start(t, ack);
-	if (t->mode == TCPA_DRAIN && (ack->inflight <= tcpa_bdp(t) || t->full_rounds >= TCPA_DRAIN_ROUNDS)) {
+	if (t->mode == TCPA_DRAIN &&
+	    (ack->inflight <= tcpa_bdp(t) || t->full_rounds >= TCPA_DRAIN_ROUNDS)) {
 		t->standing = t->full_rounds >= TCPA_DRAIN_ROUNDS;
 		tcpa_settle(t);
 	}

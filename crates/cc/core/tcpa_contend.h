@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Behaviour beside flows that fill the queue.
+ * Behaviour beside rivals, flows that fill the queue: CUBIC's window (RFC 9438). A small queue
+ * would leave such flows everything.
  */
 #ifndef WEIR_CC_TCPA_CONTEND_H
 #define WEIR_CC_TCPA_CONTEND_H
@@ -41,10 +42,12 @@ CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
 CC_INLINE u64 tcpa_cubic(const struct tcpa *t, u64 now_us)
 {
 	u64 best = t->peak / t->mss;
+	/* In ms; at most 200 s, so that the cube fits. */
 	u64 passed = cc_min((now_us - t->peak_at_us + t->rtt) / 1000, 200000);
-	/* K in milliseconds: the cube root of the reduction / 0.4 of the best window */
+	/* K in ms: the cube root of best * cut / 0.4 seconds; 10^9 / (1024 * 0.4) = 2441406. */
 	u64 k = tcpa_cube_root(cc_max(best, 1) * t->cut * 2441406ULL);
 	u64 off = passed > k ? passed - k : k - passed;
+	/* 0.4 * (off / 1000)^3 */
 	u64 segments = off * off * off / 2500000000ULL;
 
 	return (passed > k ? best + segments : cc_less(best, segments)) * t->mss;
@@ -60,10 +63,11 @@ CC_INLINE void tcpa_grow(struct tcpa *t, const struct cc_ack *ack, u32 least)
 		t->window += (u32)cc_min(wanted - t->window, t->window / 8);
 }
 
-/* Double in half a second, but in no more than sixteen rounds and no fewer than eight. */
+/* Double in half a second (1 / 640 for each ms), but in no more than sixteen rounds and no fewer
+ * than eight. */
 CC_INLINE u64 tcpa_catch_up(const struct tcpa *t)
 {
-	u64 step = (u64)t->window * cc_min(t->rtt, 1U << 20) / 640000U;
+	u64 step = (u64)t->window * cc_min(t->rtt, TCPA_MOST_GROWTH_US) / 640000U;
 
 	return cc_min(cc_max(step, t->window / 16), t->window / 8);
 }
@@ -73,11 +77,11 @@ CC_INLINE u64 tcpa_catch_up(const struct tcpa *t)
 CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 floor = tcpa_floor(t);
-	/* A flow with far less than half of the former rate need not reduce as others do. */
+	/* A flow with less than a third of the path need not reduce as others do. */
 	u8 poor = t->average < t->capacity / 3;
-	u8 ignored = t->unanswered >= 3 && t->average < t->capacity / 2;
+	u8 ignored = t->unanswered >= TCPA_DEAF_LOSSES && t->average < t->capacity / 2;
 	u8 deaf = (ignored || poor) && !tcpa_small(t);
-	u32 tolerated = deaf ? TCPA_DEAF_TOLERATED : 2;
+	u32 tolerated = deaf ? TCPA_DEAF_TOLERATED : TCPA_RIVAL_TOLERATED;
 	u32 cut = deaf ? TCPA_DEAF_CUT : TCPA_RIVAL_CUT;
 	u64 least;
 
@@ -86,7 +90,8 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 		t->debt = 0;
 		if (t->echoes)
 			return;
-		/* The loss came sooner than after one that all flows answered. */
+		/* The loss came sooner than after one that all flows answered: two fifths of a
+		 * round for each segment of the window, or 24 rounds. */
 		if (t->rival_rounds < cc_min(2 * (t->window / t->mss) / 5, 24))
 			t->unanswered = cc_count(t->unanswered, 8);
 		else
@@ -108,7 +113,7 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 	if (deaf)
 		least += tcpa_catch_up(t);
 	else
-		least += (u64)t->window * cc_min(t->rtt, 1U << 20) >> 24;
+		least += (u64)t->window * cc_min(t->rtt, TCPA_MOST_GROWTH_US) >> 24;
 	tcpa_grow(t, ack, (u32)least);
 }
 

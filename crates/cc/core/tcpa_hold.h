@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Behaviour alone or among other tcpa flows: a small queue, and equal shares.
+ *
+ * Each flow moves its window towards a queue of its target, by half of the missing or excess data a
+ * round. All flows of a bottleneck see the same queue. The target is smaller for a larger share, so
+ * the larger flows exceed theirs first and give way. A buffer that overflows before the target
+ * stands is `shallow`: there the window follows CUBIC's curve with smaller reductions.
  */
 #ifndef WEIR_CC_TCPA_HOLD_H
 #define WEIR_CC_TCPA_HOLD_H
@@ -136,7 +141,8 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 		/* This round reports packets sent before the reduction, and a policer's bucket is
 		 * empty. */
 		if (t->echoes == TCPA_ECHO_ROUNDS)
-			t->peak_rate = (u32)cc_max(t->peak_rate, cc_min(t->average, t->known) >> 10);
+			t->peak_rate = (u32)cc_max(t->peak_rate,
+						   cc_min(t->average, t->known) >> 10);
 		t->echoes--;
 		t->debt = 0;
 	} else if (!tcpa_doubts(t)) {

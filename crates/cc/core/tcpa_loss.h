@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The path's own loss, and loss caused by sending.
+ * The path's own loss (the floor), and loss caused by sending (the debt).
+ *
+ * The floor is learned in pauses, where all flows send less, and in rounds without a queue. Loss
+ * beyond one and a half floors is debt. Debt is carried from round to round, so that ten flows with
+ * a window of ten answer as one with a window of a hundred does.
  */
 #ifndef WEIR_CC_TCPA_LOSS_H
 #define WEIR_CC_TCPA_LOSS_H
 
 #include "tcpa_state.h"
 
-/* Count a round for the floor. The sums are halved every thousand segments. */
+/* Count a round for the floor. The sums decay, because a path's loss changes. */
 CC_INLINE void tcpa_learn_floor(struct tcpa *t, u32 weight)
 {
 	t->floor_lost += weight * (u64)t->round_lost;
 	t->floor_sent += weight * tcpa_round_sent(t);
-	if (t->floor_sent > 1024ULL * t->mss) {
+	if (t->floor_sent > (u64)TCPA_FLOOR_SEGMENTS * t->mss) {
 		t->floor_lost /= 2;
 		t->floor_sent /= 2;
 	}
@@ -23,14 +27,15 @@ CC_INLINE void tcpa_learn_pause(struct tcpa *t)
 {
 	t->pause_lost += t->round_lost;
 	t->pause_sent += tcpa_round_sent(t);
-	if (t->pause_sent > 1024ULL * t->mss) {
+	if (t->pause_sent > (u64)TCPA_FLOOR_SEGMENTS * t->mss) {
 		t->pause_lost /= 2;
 		t->pause_sent /= 2;
 	}
 }
 
-/* Whether loss beyond the floor has added up to more than chance explains: a few segments, and more
- * where the path itself loses in bursts. Many small rounds count as much as a large one. */
+/* Whether loss beyond the floor has added up to more than chance explains: `chance` segments, and
+ * up to eight bursts more on a path that loses by itself. A burst is the mean loss of an ACK that
+ * reported one, up to eight segments. 160 / 1024: a floor of a tenth allows for all eight. */
 CC_INLINE u8 tcpa_owes(struct tcpa *t, u32 floor, u32 tolerated, u32 chance)
 {
 	u64 sent = tcpa_round_sent(t);

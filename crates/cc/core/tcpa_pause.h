@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * All flows send less for a round trip at the same instants. Each then sees the path without them:
- * its round trip and loss, or the queue of another flow.
+ * Pauses: all tcpa flows of a host send less for a round trip at the same instants of its monotonic
+ * clock. Each then sees the path without them: its RTT and its own loss, or the queue of a rival.
+ *
+ * A pause is begun by tcpa_schedule, at most once in 1.05, 2.1 or 4.2 s by the RTT. The ACKs that
+ * tell of it arrive two rounds later: until then `looking` is set, and tcpa_judge_pause decides.
  */
 #ifndef WEIR_CC_TCPA_PAUSE_H
 #define WEIR_CC_TCPA_PAUSE_H
 
 #include "tcpa_contend.h"
+
+/* Pauses begin where the clock in us passes a multiple of 2^20 (1.05 s): all flows of a host know
+ * these instants without a message. More often: a rival is met sooner, and more is given up. */
+#define TCPA_PAUSE_SHIFT 20U
+/* A pause gives up a quarter or half of a round trip's data. Where the interval holds fewer round
+ * trips than this, a flow takes every second or fourth instant only. */
+#define TCPA_PAUSE_EVERY 24U
 
 /* The queue shrank by the bytes that were not sent. That gives the path's rate, however small this
  * flow's share of it is. If other flows reduced as well the rate seems lower, if they grew it seems
@@ -41,7 +51,8 @@ CC_INLINE void tcpa_learn_share(struct tcpa *t, u32 seen)
 CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 seen = t->round_rtt;
-	/* Allow for delayed ACKs and one packet per competing flow. */
+	/* Allow for delayed ACKs and one packet per competing flow: the time of two and a half
+	 * packets at the best rate. */
 	u64 pair_us = cc_min(cc_div(2000000ULL * t->mss, tcpa_rate(t)), t->min_rtt);
 	u32 slack = (u32)cc_max(tcpa_pause_slack(t), pair_us + pair_us / 4);
 
@@ -63,8 +74,9 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	}
 	t->sure = !t->found_shorter;
 	t->found_shorter = 0;
-	t->depth = (u32)cc_min(t->depth + t->depth / 4, 1U << 24);
-	t->sound_depth = (u32)cc_min(t->sound_depth + t->sound_depth / 4, 1U << 24);
+	/* What overflowed once is tried again: the queue assumed to overflow grows by a quarter. */
+	t->depth = (u32)cc_min(t->depth + t->depth / 4, TCPA_MOST_DEPTH_US);
+	t->sound_depth = (u32)cc_min(t->sound_depth + t->sound_depth / 4, TCPA_MOST_DEPTH_US);
 	t->room -= t->room / 32;
 	t->capacity -= t->capacity / 64;
 	if (seen > t->min_rtt + slack) {
@@ -73,7 +85,8 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 			return;
 		tcpa_learn_capacity(t, seen);
 		/* Two queued pauses in a row, or one if there was a rival before. */
-		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) && t->window >= tcpa_least_flight(t)))
+		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) &&
+				 t->window >= tcpa_least_flight(t)))
 			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held));
 		if (t->rival)
 			tcpa_learn_share(t, seen);
@@ -96,12 +109,12 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
  * round trips pause less often, at a subset of these instants. */
 CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 {
-	u32 shift = 20;
+	u32 shift = TCPA_PAUSE_SHIFT;
 	u64 before = t->acked_us;
 
-	if (t->sure && 24ULL * t->min_rtt > (1U << 20))
+	if (t->sure && (u64)TCPA_PAUSE_EVERY * t->min_rtt > (1U << TCPA_PAUSE_SHIFT))
 		shift++;
-	if (t->sure && 24ULL * t->min_rtt > (1U << 21))
+	if (t->sure && (u64)TCPA_PAUSE_EVERY * t->min_rtt > (1U << (TCPA_PAUSE_SHIFT + 1)))
 		shift++;
 	t->acked_us = ack->now_us;
 	if (t->mode == TCPA_PAUSE && ack->now_us >= t->pause_until) {

@@ -13,21 +13,23 @@
 
 #include "tcpa_loss.h"
 
-/* The train, as a share of the remembered bandwidth-delay product, in 1/1024, if that is more than
- * a first window. On a path ten times slower than remembered, one bandwidth-delay product is queued
- * before the first answer. */
+/* Share of the remembered bandwidth-delay product, a tenth: the train, if that is more than a first
+ * window. On a path ten times slower than remembered, one bandwidth-delay product is queued before
+ * the first answer. Test: a_wrong_memory_costs_a_round_trip_of_queue_at_most of crates/sim. */
 #define TCPA_RESUME_SHARE 100U
-/* Growth from one part to the next, in 1/1024: a part that is too large is detected a round trip
- * later. */
+/* Gain from one part to the next, 1.75: less than start-up's, because a part that is too large is
+ * detected a round trip later. Test as above. */
 #define TCPA_RESUME_STEP 1792U
-/* Probe beyond the remembered rate, and the rate above which the path counts as faster. */
+/* Gains over the remembered rate: the last part (1.125), which a path of that rate answers with a
+ * queue, and the delivery above which the path counts as faster (1.09). */
 #define TCPA_RESUME_GAIN 1152U
 #define TCPA_RESUME_MORE 1120U
 /* Rounds in which the receiver or the application may limit the flow. */
 #define TCPA_RESUME_ROUNDS 3U
-/* The share that is used shrinks with the age of the memory beyond this. */
+/* s (10 min). The share that is used shrinks with the age of the memory beyond this. The
+ * memories of all labs are younger. */
 #define TCPA_RESUME_FRESH_S 600U
-/* Least number of segments for a rate of acknowledgements. */
+/* Segments. The least for a rate of acknowledgements, as TCPA_TRAIN_SEGMENTS. */
 #define TCPA_RESUME_SEGMENTS 8U
 
 /* False for another path, or if there is a queue where there was none. */
@@ -50,14 +52,17 @@ CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 	if (!tcpa_is_that_path(path))
 		return;
 	t->remembered = cc_min(path->memory.rate, CC_MOST_RATE);
-	product = cc_bytes_in(t->remembered, cc_min(path->handshake_rtt_us, path->memory.min_rtt_us));
-	share = TCPA_RESUME_SHARE * TCPA_RESUME_FRESH_S / (u32)cc_max(path->memory.age_s, TCPA_RESUME_FRESH_S);
+	product = cc_bytes_in(t->remembered,
+			      cc_min(path->handshake_rtt_us, path->memory.min_rtt_us));
+	share = TCPA_RESUME_SHARE * TCPA_RESUME_FRESH_S /
+		(u32)cc_max(path->memory.age_s, TCPA_RESUME_FRESH_S);
 	part = cc_scale(product, share);
 	product = cc_scale(product, TCPA_RESUME_GAIN) + tcpa_least_flight(t);
 	t->cwnd = tcpa_clamp_window(cc_max(part, cc_min(product, t->cwnd)), t->mss);
 	t->resuming = TCPA_AWAITING;
 	/* The earlier connection's pauses established min_rtt. */
-	t->sure = path->handshake_rtt_us <= path->memory.min_rtt_us + tcpa_noise(path->memory.min_rtt_us);
+	t->sure = path->handshake_rtt_us <=
+		  path->memory.min_rtt_us + tcpa_noise(path->memory.min_rtt_us);
 }
 
 /* Resuming is over: the interval of tcpa_slump.h continues the measured train. */
@@ -93,8 +98,10 @@ CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
 CC_INLINE void tcpa_go_on(struct tcpa *t, u64 rate)
 {
 	t->resuming = TCPA_AWAITING;
-	tcpa_pace(t, cc_min(cc_scale(rate, TCPA_RESUME_STEP), cc_scale(t->remembered, TCPA_RESUME_GAIN)));
-	t->cwnd = tcpa_clamp_window(cc_bytes_in(t->pacing, t->min_rtt), 0) + TCPA_LEAST_SEGMENTS * t->mss;
+	tcpa_pace(t, cc_min(cc_scale(rate, TCPA_RESUME_STEP),
+			    cc_scale(t->remembered, TCPA_RESUME_GAIN)));
+	t->cwnd = tcpa_clamp_window(cc_bytes_in(t->pacing, t->min_rtt), 0) +
+		  TCPA_LEAST_SEGMENTS * t->mss;
 }
 
 /* The rate that was in use if the application or the receiver limited the flow. A first window
@@ -141,7 +148,8 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	if (t->resuming == TCPA_AWAITING)
 		slack *= 2;
 	queued = ack->rtt_us > t->min_rtt + slack;
-	if (passed < cc_max(t->min_rtt / 16, TCPA_SLACK_US / 2) || came < (u64)TCPA_RESUME_SEGMENTS * t->mss)
+	if (passed < cc_max(t->min_rtt / 16, TCPA_SLACK_US / 2) ||
+	    came < (u64)TCPA_RESUME_SEGMENTS * t->mss)
 		return;
 	/* Use the best of the round: no ACK arrives between the end of a train and the packets that
 	 * its ACKs release. */
@@ -215,7 +223,8 @@ CC_INLINE u32 tcpa_note(const struct tcpa *t, struct cc_memory *memory)
 	/* A file may end before the path is full: the path carries at least this much. Do not
 	 * remember a rate that the next connection's first window would show as well. */
 	if (t->mode == TCPA_STARTUP)
-		rate = tcpa_bdp(t) > 2ULL * t->params.init_cwnd * t->mss ? cc_max(rate, tcpa_rate(t)) : 0;
+		rate = tcpa_bdp(t) > 2ULL * t->params.init_cwnd * t->mss ?
+			       cc_max(rate, tcpa_rate(t)) : 0;
 	/* The last rounds of a file are not full, and a train detects a lower rate sooner than a
 	 * higher one. */
 	else if (rate && !t->rival)

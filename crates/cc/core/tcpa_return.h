@@ -12,9 +12,11 @@
 
 #include "tcpa_resume.h"
 
-/* The window is held for at most this many round trips, */
+/* Round trips. A window that is held through a slump is held no longer, because a path that stays
+ * slower must not keep a queue. Chosen on the link of labs/rough-paths.toml;
+ * crates/sim/tests/varying.rs shows a change. */
 #define TCPA_SWING_ROUNDS 20U
-/* once the rate has returned this often in a row within that time. */
+/* Returns in a row within that time, before a window is held: one may be chance. Chosen with it. */
 #define TCPA_SWINGS 2U
 
 CC_INLINE u64 tcpa_most_bdp(const struct tcpa *t)
@@ -100,6 +102,7 @@ CC_INLINE void tcpa_start_up_again(struct tcpa *t)
 	t->full_rate = t->average;
 	t->full_rounds = 0;
 	t->lossy_rounds = 0;
+	/* The train begins with the next ACK. */
 	t->start.at_us = 0;
 	t->start.delivered = t->slump.delivered;
 	t->haste = 0;
@@ -111,12 +114,14 @@ CC_INLINE u8 tcpa_seek(struct tcpa *t)
 {
 	u64 most = tcpa_most_bdp(t);
 
-	if (!t->fallen || t->calm < 2 || !(t->settled || t->haste > 1) || most < t->window + t->window / 2)
+	if (!t->fallen || t->calm < 2 || !(t->settled || t->haste > 1) ||
+	    most < t->window + t->window / 2)
 		return 0;
 	tcpa_start_up_again(t);
 	t->settled = 0;
 	t->seeking = 1;
-	t->cwnd = (u32)cc_max(t->cwnd, cc_min(most, cc_max(2ULL * t->window, (u64)TCPA_SMALL_SEGMENTS * t->mss)));
+	t->cwnd = (u32)cc_max(t->cwnd, cc_min(most, cc_max(2ULL * t->window,
+							   (u64)TCPA_SMALL_SEGMENTS * t->mss)));
 	tcpa_pace(t, cc_rate(t->cwnd, cc_max(t->min_rtt, 1)));
 	return 1;
 }

@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The path became several times slower, or a new flow fills its queue within a round trip or two.
+ * A slump: the path became several times slower, or a new flow fills its queue within a round trip
+ * or two.
+ *
+ *     two intervals in a row deliver less than half of the window, and the RTT grows
+ *         -> window = delivered rate * min_rtt                       TCPA_SLUMP_LEAVING
+ *     no more than the window is in flight                           TCPA_SLUMP_LEFT
+ *     a round has ended since                                        TCPA_SLUMP_TOLD
+ *     the next round meets no queue  -> the path is slower: keep the window
+ *                    the same queue  -> a rival may have come: take a part of the window back and
+ *                                       let the next pause decide
+ *                    a smaller queue -> judge the round after it
  */
 #ifndef WEIR_CC_TCPA_SLUMP_H
 #define WEIR_CC_TCPA_SLUMP_H
@@ -39,7 +49,8 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	if (t->hold_until) {
 		/* The queue has no room for the packets that it dropped. */
-		t->window -= (u32)cc_min(ack->lost, cc_less(t->window, (u64)TCPA_LEAST_WINDOW * t->mss));
+		t->window -= (u32)cc_min(ack->lost,
+					 cc_less(t->window, (u64)TCPA_LEAST_WINDOW * t->mss));
 		if (ack->now_us < t->hold_until)
 			return;
 		t->hold_until = 0;
@@ -52,7 +63,8 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	rate = cc_rate(ack->delivered - t->slump.delivered, passed);
 	tcpa_set_mark(&t->slump, ack);
-	if (t->mode != TCPA_STEADY || tcpa_tells_of_pause(t, ack, rate) || t->slump_phase != TCPA_SLUMP_LEAVING || ack->app_limited ||
+	if (t->mode != TCPA_STEADY || tcpa_tells_of_pause(t, ack, rate) ||
+	    t->slump_phase != TCPA_SLUMP_LEAVING || ack->app_limited ||
 	    ack->rtt_us <= t->rtt + t->min_rtt / 4 ||
 	    rate * 2 >= (t->lumpy ? t->average : tcpa_per_rtt(t, t->window))) {
 		t->slumps = 0;
@@ -69,7 +81,8 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		t->fallen = 1;
 		t->fell_us = ack->now_us;
 		if (t->swings >= TCPA_SWINGS) {
-			t->hold_until = ack->now_us + cc_min(2ULL * t->low_us, (u64)TCPA_SWING_ROUNDS * t->min_rtt);
+			t->hold_until = ack->now_us + cc_min(2ULL * t->low_us,
+							     (u64)TCPA_SWING_ROUNDS * t->min_rtt);
 			return;
 		}
 	}
@@ -86,6 +99,7 @@ CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 {
 	u32 queue = (u32)cc_less(t->round_rtt, t->min_rtt);
 	u32 before = (u32)cc_less(t->rtt, t->min_rtt);
+	u64 least;
 
 	/* This round reports packets sent in the one before. */
 	if (t->slump_phase != TCPA_SLUMP_TOLD) {
@@ -102,7 +116,8 @@ CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 		t->held = (u32)cc_max(t->window, t->slumped / 2);
 		/* The next pause tells whose queue it is, if enough is sent for that. */
 		t->standing = 1;
-		t->window = (u32)cc_max(t->window, t->rival ? t->held : cc_min(t->held, (u64)TCPA_FEW_SEGMENTS * t->mss));
+		least = t->rival ? t->held : cc_min(t->held, (u64)TCPA_FEW_SEGMENTS * t->mss);
+		t->window = (u32)cc_max(t->window, least);
 	} else {
 		return;
 	}

@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Start-up: double the delivery in each round until the rate stops to grow or a queue stands.
+ *
+ * A round is a slow judge: by its end a short queue has overflowed. A train of ACKs tells the
+ * path's rate as soon as a queue stands (tcpa_watch_start). Rounds decide where no queue ever
+ * stands, because a policer or the receiver limits the rate (tcpa_judge_startup).
+ */
 #ifndef WEIR_CC_TCPA_STARTUP_H
 #define WEIR_CC_TCPA_STARTUP_H
 
 #include "tcpa_return.h"
 
-/* Least number of segments for a rate. */
+/* Segments. Fewer arrive as fast as the receiver's or the network's offload hands them over. Chosen
+ * with start-up's end on the paths of labs/tcpa.toml. */
 #define TCPA_TRAIN_SEGMENTS 8U
 
 /* While a queue stands, ACKs arrive at the path's rate, whatever is sent. That is known long before

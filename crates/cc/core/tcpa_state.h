@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * State of a tcpa connection and of its path, and rounds. A round is a round trip counted by data.
- * The ACKs of a round report the packets sent in the round before: `judged` is the mode of that
+ * State of a tcpa connection and of its path, constants, and rounds. A round is a round trip
+ * counted by data: it ends when the data that was sent at its beginning is acknowledged. The ACKs
+ * of a round therefore report the packets sent in the round before: `judged` is the mode of that
  * time.
  */
 #ifndef WEIR_CC_TCPA_STATE_H
@@ -87,7 +88,7 @@ struct tcpa {
 
 	/* start-up and drain */
 	u64 remembered; /* bytes a second: an earlier connection's; valid while resuming */
-	u64 full_rate; /* the fastest delivery of this start-up, or of this part of a remembered rate */
+	u64 full_rate; /* the fastest delivery of this start-up, or of a remembered part */
 	struct tcpa_mark start; /* of the ACK train that is measured */
 	u8 full_rounds; /* rounds in a row that brought no growth: in DRAIN none does */
 	u8 lossy_rounds;
@@ -97,7 +98,7 @@ struct tcpa {
 	u8 echoes; /* rounds left whose losses were sent before the last answer to loss */
 	u8 restarts; /* start-ups after the first */
 	u8 shallow; /* the queue that overflowed was smaller than the target */
-	u64 capacity; /* bytes a second: of the path, whatever this flow's share is; from STEADY on */
+	u64 capacity; /* bytes a second, of the path, not of this flow; from STEADY on */
 
 	/* loss */
 	u64 debt; /* bytes lost beyond the path's own loss; never below zero */
@@ -150,43 +151,107 @@ struct tcpa {
 	u8 lumpy; /* few arrival times for the data acknowledged */
 };
 
+/*
+ * Constants: unit, reason, and the measurement that shows a change. Each was halved and doubled in
+ * `weir sim run cc-grid --quick --systems tcpa`; docs/internals/tcpa.md lists how many of its 71
+ * cells change. A lab is named here only where cc-grid shows nothing or where the history names
+ * one. Shares and gains are in 1/1024 (CC_ONE).
+ */
+
+/* Rounds; half of the length of the filter of the best rate. Long enough that pauses and lumpy ACKs
+ * leave a good sample, short enough that a lower rate shows within 16 rounds. */
 #define TCPA_STRETCH 8U
-#define TCPA_STARTUP_GAIN 2955U /* 2 / ln 2 */
-/* Losses not yet detected count as in flight: with a lower pace the path would run dry. */
+/* Gain of the pacing rate and the window in start-up: 2 / ln 2, the least that doubles the delivery
+ * in each round (BBR, ACM Queue 2016). */
+#define TCPA_STARTUP_GAIN 2955U
+/* Gain of the pacing rate in DRAIN: 5/8. Losses not yet detected count as in flight: with a lower
+ * pace the path would run dry. Chosen with start-up's end on the paths of labs/tcpa.toml. */
 #define TCPA_DRAIN_GAIN 640U
-/* A bandwidth-delay product has left by then: a queue that remains is not this flow's. */
+/* Rounds. A bandwidth-delay product has left by then: a queue that remains is not this flow's.
+ * Chosen on the paths of labs/tcpa.toml. */
 #define TCPA_DRAIN_ROUNDS 4U
+/* us (30 s). A min_rtt that no pause confirms for so long belongs to an earlier route. No lab lasts
+ * as long. */
 #define TCPA_MIN_RTT_US 30000000U
+/* Segments. A receiver may delay the ACK of a single or second segment: fewer than four measure
+ * its timer rather than the path. */
 #define TCPA_LEAST_SEGMENTS 4U
+/* Segments. A window of one would wait for the delayed ACK of each segment. */
 #define TCPA_LEAST_WINDOW 2U
+/* Parts of the RTT, and us (0.5 ms): tcpa_noise. Serialisation, interrupt coalescing and timer
+ * ticks vary a sample by as much without a queue; the fixed part is for RTTs of a LAN. */
 #define TCPA_NOISE_PART 16U
 #define TCPA_NOISE_US 500U
+/* us (2 ms). RTT growth below this is no queue, however short the RTT is: a delayed ACK of a pair
+ * of segments and the host's scheduling explain as much. */
 #define TCPA_SLACK_US 2000U
+/* us (10 ms). RTT growth that stops start-up's window within a round; larger than TCPA_SLACK_US,
+ * because a burst of the first rounds is queued without filling the path. */
 #define TCPA_BRAKE_US 10000U
+/* us (5 ms). Least length of the interval in which a slump is measured: it spans the gaps between
+ * lumpy ACKs on short paths. */
 #define TCPA_SLUMP_US 5000U
-/* A flow that joins a full queue sees neither the queue nor an end of the losses: believe at most a
- * tenth. */
+/* Share of packets, a tenth. A flow that joins a full queue sees neither the queue nor an end of
+ * the losses: believe at most so much as the path's own loss. */
 #define TCPA_MOST_FLOOR 102U
+/* Share of packets, a fifth. No usable path loses as much by itself. */
 #define TCPA_HEAVY_LOSS (2 * TCPA_MOST_FLOOR)
-/* Losses that are too many to be chance. */
+/* Segments, the length of the memory of the floor: its sums are halved each time. A path's loss
+ * changes, so older rounds count less. */
+#define TCPA_FLOOR_SEGMENTS 1024U
+/* Rounds with loss below the rate of the last overflow, until that overflow counts as none: by
+ * then it is no chance. Test: random_loss_keeps_no_connection_at_half_of_the_path of crates/sim. */
 #define TCPA_DOUBTED 3U
-#define TCPA_TOLERATED 16U /* of 1024, beyond the floor */
+/* Share of packets, 1.6 %, beyond the floor: chance and the other flows' start-ups. */
+#define TCPA_TOLERATED 16U
+/* us (40 ms). Scale of the target queue: the target is the square root of this by the time of a
+ * packet at the flow's rate. 100 us a packet give 2 ms, 1 ms gives 6.3 ms. Larger: shares become
+ * equal sooner, at a longer queue. */
 #define TCPA_FAIR_US 40000U
-#define TCPA_LEAST_CUT 128U /* of 1024 */
-#define TCPA_MOST_CUT 512U /* of 1024 */
+/* Share of the window, 1/8: the least answer to an overflow while holding. The queue was small, so
+ * a smaller reduction than CUBIC's empties it. */
+#define TCPA_LEAST_CUT 128U
+/* Share of the window, 1/2: the largest answer to one loss, Reno's. */
+#define TCPA_MOST_CUT 512U
+/* Rounds after an answer to loss whose losses were sent before it: the round under way, and the one
+ * that was in flight. */
 #define TCPA_ECHO_ROUNDS 2U
+/* Rounds without a queue that make the growth faster. Each quadruples it, up to a quarter of the
+ * window a round. */
 #define TCPA_HASTE_MOST 5U
+/* Distinct ACK times in a round. So few mean that ACKs arrive in lumps (wireless links, interrupt
+ * coalescing), and that RTTs hold the wait for the next lump. cc-grid: axis `lumps`. */
 #define TCPA_FEW_LUMPS 4U
+/* s, and segments: the least time between start-ups of a window this small that loses packets
+ * without a queue. A policer answers each with losses, hence the doubling. Tests:
+ * figures_of_many_starts of crates/quic, a_policer_is_not_fought of crates/sim. */
 #define TCPA_AGAIN_S 8U
 #define TCPA_AGAIN_SEGMENTS 32U
+/* Pauses without a queue until a rival counts as gone: at first, and at most after it came back
+ * several times. */
 #define TCPA_PATIENCE 1U
 #define TCPA_PATIENCE_MOST 8U
+/* Segments. In a smaller window the loss of one segment is more than an eighth. */
 #define TCPA_SMALL_SEGMENTS 8U
+/* Segments. With fewer, random loss cannot be told from many flows' overflow or from a policer.
+ * Test: a_policer_is_not_fought of crates/sim. */
 #define TCPA_FEW_SEGMENTS 16U
-#define TCPA_RIVAL_CUT 307U /* of 1024: CUBIC's */
+/* Share of the window: CUBIC's reduction, 1 - 0.7 (RFC 9438, 4.6). */
+#define TCPA_RIVAL_CUT 307U
+/* Share of packets, 0.2 %: loss beyond the floor that chance explains, beside rivals. */
+#define TCPA_RIVAL_TOLERATED 2U
+/* Shares of the window (1/16) and of packets (3 %), where rivals leave too little: less is given,
+ * and more loss is needed for it. */
 #define TCPA_DEAF_CUT 64U
 #define TCPA_DEAF_TOLERATED 30U
+/* Answers to loss in a row that the rivals did not join, until they count as deaf. */
+#define TCPA_DEAF_LOSSES 3U
+/* Bytes (1 GiB): windows fit 32 bits with room for a round's growth. */
 #define TCPA_MOST_WINDOW (1U << 30)
+/* us (16.8 s): a queue that grows a quarter with each pause must not wrap. */
+#define TCPA_MOST_DEPTH_US (1U << 24)
+/* us (1 s): the longest RTT that growth by time counts, so that products fit. */
+#define TCPA_MOST_GROWTH_US (1U << 20)
 
 CC_INLINE u64 tcpa_rate(const struct tcpa *t)
 {
