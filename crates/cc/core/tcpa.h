@@ -78,8 +78,8 @@
  *   echo   a round whose losses were sent before the last answer to loss
  *   deaf   rivals do not answer loss, or leave less than a third: the flow answers less, too
  *
- * docs/internals/tcpa.md explains each part with its pseudocode. It lists all constants, and the
- * cells of labs/cc-grid.toml that each one changes.
+ * docs/internals/tcpa.md explains each part with its pseudocode, and lists the constants with the
+ * number of cells of labs/cc-grid.toml that a change of each shows in.
  */
 #ifndef WEIR_CC_TCPA_H
 #define WEIR_CC_TCPA_H

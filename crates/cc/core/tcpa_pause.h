@@ -74,7 +74,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	}
 	t->sure = !t->found_shorter;
 	t->found_shorter = 0;
-	/* What overflowed once is tried again: the queue assumed to overflow grows by a quarter. */
+	/* The queue that overflowed is tried again in time: it may have been another flow's. */
 	t->depth = (u32)cc_min(t->depth + t->depth / 4, TCPA_MOST_DEPTH_US);
 	t->sound_depth = (u32)cc_min(t->sound_depth + t->sound_depth / 4, TCPA_MOST_DEPTH_US);
 	t->room -= t->room / 32;

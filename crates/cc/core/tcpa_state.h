@@ -45,12 +45,12 @@ struct tcpa_mark {
 struct tcpa {
 	struct tcpa_params params;
 	u64 pacing; /* bytes a second */
-	u32 cwnd;
+	u32 cwnd; /* bytes: the decision; may be below `window` for a while */
 	u32 mss;
 	u32 window; /* bytes that may be in the network, in STEADY */
-	u8 mode;
-	u8 judged;
-	u8 round_mode;
+	u8 mode; /* enum tcpa_mode */
+	u8 judged; /* the mode in which the packets were sent that this round's ACKs report */
+	u8 round_mode; /* the mode in which this round's packets are sent */
 	u8 resuming; /* enum tcpa_resuming */
 
 	/* the round under way */
@@ -72,7 +72,7 @@ struct tcpa {
 
 	/* the path */
 	u64 rate[2]; /* the best of this stretch of rounds and of the previous one */
-	u64 average; /* of the last round */
+	u64 average; /* bytes a second, delivered in the last round */
 	u64 known; /* the measured rate, to be remembered; 0: none */
 	u64 min_rtt_at_us;
 	u32 stretch_rounds;
@@ -112,26 +112,26 @@ struct tcpa {
 	/* rivals */
 	u8 rival; /* queue-free pauses until the flow counts as alone; 0: it does */
 	u8 patience; /* initial value of `rival` */
-	u8 standing; /* the last pause met a queue */
+	u8 standing; /* a queue stood that is not this flow's, in a pause, DRAIN or a slump */
 	u8 looking; /* waiting for the result of a pause */
 	u8 quiet_looks; /* pauses since the flow counts as alone */
-	u8 unanswered; /* losses although less was sent than at the last answered loss */
-	u32 held; /* the window at the last pause without a queue */
+	u8 unanswered; /* losses in a row that less sending did not prevent */
+	u32 held; /* the window at the last pause without a queue, or as it was found since */
 	u32 cut; /* the reduction at the last answered loss, of 1024 */
-	u32 peak; /* the window before the last answered loss */
+	u32 peak; /* CUBIC's W_max: before the last answered loss, or on meeting a rival */
 	u32 sound_depth; /* us: `depth` without doubtful overflows */
 	u64 peak_at_us; /* time of `peak` */
 	u32 peak_rate; /* KiB a second delivered at overflows */
 	u32 rival_rounds; /* rounds since then, beside a rival */
 	u64 acked_us; /* time of the last ACK */
 	u64 pause_until; /* the end of the last pause; 0: none */
+	u8 past_instant; /* the first pause instant has passed */
 
 	/* a sudden slump */
 	struct tcpa_mark slump; /* of the interval that is measured */
 	u32 slumped; /* the window before the slump; 0: none to judge */
 	u8 slumps; /* intervals in a row that delivered far less than was sent */
 	u8 slump_phase; /* enum tcpa_slump_phase, while `slumped` is set */
-	u8 past_instant; /* the first pause instant has passed */
 
 	/* a rate that returns */
 	u64 most; /* bytes a second: the recent maximum over whole rounds */
@@ -152,10 +152,10 @@ struct tcpa {
 };
 
 /*
- * Constants: unit, reason, and the measurement that shows a change. Each was halved and doubled in
- * `weir sim run cc-grid --quick --systems tcpa`; docs/internals/tcpa.md lists how many of its 71
- * cells change. A lab is named here only where cc-grid shows nothing or where the history names
- * one. Shares and gains are in 1/1024 (CC_ONE).
+ * Constants: unit, reason, and the measurement that shows a change. `weir sim run cc-grid --quick
+ * --systems tcpa` is that measurement: docs/internals/tcpa.md lists how many of its cells change
+ * where a constant is halved or doubled. A lab or a test is named here where the history says that
+ * it chose the value, or where cc-grid shows nothing. Shares and gains are in 1/1024 (CC_ONE).
  */
 
 /* Rounds; half of the length of the filter of the best rate. Long enough that pauses and lumpy ACKs
