@@ -10,9 +10,11 @@
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
 
-/* After this many ACKs in a row without a tag, assume that the peer or a middlebox does not tag. */
+/* After this many ACKs in a row without a tag, assume that the peer or a middlebox does not tag.
+ * Before the first tag fewer are enough: nothing has shown yet that tags pass. */
 #define SILENCE_BEFORE_FIRST 16U
 #define SILENCE 256U
+/* TCP_RTO_MIN of include/net/tcp.h */
 #define IDLE_US 200000U
 /* TCP_INIT_CWND of include/net/tcp.h */
 #define FIRST_WINDOW 10U
@@ -114,7 +116,8 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	limited = is_limited(tp, record->sender.start);
 	bpf_spin_lock(&record->lock);
 	caqm_measured(&record->sender, rtt, now);
-	/* One answer holds up to 255 units; several may have arrived since the last call. */
+	/* One answer holds up to 255 units; several may have arrived since the last call. The rest
+	 * waits for the next one, so that the time under the lock has a bound. */
 	for (u32 answers = 0; answers < 4; answers++) {
 		more = cc_min(record->more, CAQM_HINT);
 		fewer = cc_min(record->fewer, CAQM_HINT);

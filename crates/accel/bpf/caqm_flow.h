@@ -25,7 +25,7 @@ struct caqm_totals {
 	u64 heard_super; /* merged by GRO, or never split */
 	u64 heard_answers;
 	u64 negotiated;
-	u64 declined; /* connections that match a rule, but not offered by the peer, or not tagged */
+	u64 declined; /* connections of a rule that the peer did not offer, or did not tag */
 	u64 gave_up; /* ends without a CAQM port on the path of their data: they use Reno */
 	u64 alone; /* tags of another kind */
 	u64 implausible; /* of segments that cannot belong to their connection: ignored */

@@ -21,7 +21,8 @@ static __always_inline void turn(struct bpf_iter__tcp *ctx, bool on)
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp || bpf_getsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
 		return;
-	wanted = on ? flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG : flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	wanted = on ? flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG :
+		      flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
 	if (wanted != flags)
 		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &wanted, sizeof(wanted));
 }

@@ -207,8 +207,8 @@ static __always_inline void be_plain(struct bpf_sock_ops *ops)
 
 /* `ahead`: a port on the path of this end's data speaks CAQM; `goes_ahead`: one on the path of the
  * peer's data does. */
-static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk, bool called, bool ahead,
-				  bool goes_ahead)
+static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk, bool called,
+				  bool ahead, bool goes_ahead)
 {
 	const struct caqm_settings *settings = network_settings();
 	struct caqm_totals *count = totals_here();

@@ -143,7 +143,8 @@ static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct 
 	frame->payload = cc_less(skb->len, transport);
 	/* Short frames are padded: use the length in the IP header, where it has one. */
 	if (!skb->gso_segs || skb->gso_segs == 1) {
-		u32 length = frame->ipv6 ? 40U + (head[4] << 8 | head[5]) : (u32)(head[2] << 8 | head[3]);
+		u32 length = frame->ipv6 ? 40U + (head[4] << 8 | head[5]) :
+					   (u32)(head[2] << 8 | head[3]);
 
 		frame->payload = cc_min(frame->payload, cc_less(offset + length, transport));
 	}

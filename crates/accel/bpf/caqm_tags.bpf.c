@@ -15,7 +15,8 @@
 #define TCP_NEW_SYN_RECV 12
 #define AF_INET 2
 
-/* Number of packets to tag before the peer has answered with a tag. */
+/* Packets to tag before the peer has answered with a tag: a path
+ * that drops tagged packets drops no more than these. */
 #define UNHEARD 64U
 
 struct vlans {
@@ -118,7 +119,7 @@ int tag(struct __sk_buff *skb)
 	count = totals_here();
 	if (!settings || !count)
 		return TCX_NEXT;
-	/* An interface above this one has already tagged the packet. */
+	/* `found`: an interface above this one has already tagged the packet. */
 	if (!read_tagged(skb, record->tpid, &frame) || frame.found)
 		return TCX_NEXT;
 	if (frame.flags & (TCP_SYN | TCP_RST))
@@ -189,7 +190,8 @@ static __always_inline bool may_begin(struct bpf_sock *sk, const struct tagged *
 	return caqm_may_begin(&window, frame->sequence, frame->acknowledgement);
 }
 
-static __always_inline void hear(struct caqm_record *record, const struct tagged *frame, u32 segments)
+static __always_inline void hear(struct caqm_record *record, const struct tagged *frame,
+				 u32 segments)
 {
 	u32 hint = frame->info & TAG_HINT;
 	u32 more = tag_more(frame->info);
@@ -254,7 +256,8 @@ static __always_inline void expect(struct __sk_buff *skb, const struct tagged *f
 	bpf_map_update_elem(&pending, &key, &first, BPF_ANY);
 }
 
-static __always_inline void deliver(struct __sk_buff *skb, struct tagged *frame, struct caqm_totals *count)
+static __always_inline void deliver(struct __sk_buff *skb, struct tagged *frame,
+				    struct caqm_totals *count)
 {
 	u32 segments = cc_max(skb->gso_segs, 1);
 	struct caqm_record *record;
@@ -268,9 +271,11 @@ static __always_inline void deliver(struct __sk_buff *skb, struct tagged *frame,
 		count->heard_answers++;
 	}
 	if (frame->ipv6)
-		sk = bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+		sk = bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv6),
+					BPF_F_CURRENT_NETNS, 0);
 	else
-		sk = bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+		sk = bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv4),
+					BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return;
 	if (sk->state == TCP_NEW_SYN_RECV || sk->state == TCP_LISTEN) {

@@ -34,7 +34,8 @@ static __always_inline bool give(void *options, void *sk, const struct rule *rul
 	flow->rule = settings;
 	bpf_getsockopt(options, SOL_TCP, TCP_CONGESTION, flow->before, sizeof(flow->before));
 	/* Keep CAQM: both ends agreed on it. */
-	if (is_caqm(flow->before) || bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name) - 1)) {
+	if (is_caqm(flow->before) ||
+	    bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name) - 1)) {
 		bpf_sk_storage_delete(&flows, sk);
 		return false;
 	}

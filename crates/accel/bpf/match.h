@@ -20,6 +20,8 @@ struct {
 	__type(value, struct active);
 } active SEC(".maps");
 
+/* Levels of control groups that count, from the root; a rule for a
+ * deeper group matches nothing. */
 #define LEVELS 16
 
 struct connection {
@@ -34,7 +36,8 @@ struct connection {
 
 #define NONE 0xffffffffU
 
-static __always_inline bool within_prefix(const struct connection *connection, const struct rule *rule)
+static __always_inline bool within_prefix(const struct connection *connection,
+					  const struct rule *rule)
 {
 	return !((connection->address[0] ^ rule->address[0]) & rule->mask[0]) &&
 	       !((connection->address[1] ^ rule->address[1]) & rule->mask[1]);

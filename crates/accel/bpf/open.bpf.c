@@ -30,7 +30,9 @@ struct {
 #define TCP_LAST_ACK 9
 #define TCP_LISTEN 10
 #define TCP_CLOSING 11
-#define SENDING (1 << TCP_ESTABLISHED | 1 << TCP_FIN_WAIT1 | 1 << TCP_CLOSE_WAIT | 1 << TCP_LAST_ACK | 1 << TCP_CLOSING)
+#define SENDING                                                                                    \
+	(1 << TCP_ESTABLISHED | 1 << TCP_FIN_WAIT1 | 1 << TCP_CLOSE_WAIT | 1 << TCP_LAST_ACK |     \
+	 1 << TCP_CLOSING)
 
 static __always_inline void describe(struct connection *connection, const struct tcp_sock *tp)
 {
@@ -84,12 +86,14 @@ static __always_inline bool choose(struct tcp_sock *tp, const char *name)
 	char copy[CA_NAME];
 
 	__builtin_memcpy(copy, name, sizeof(copy));
-	return copy[0] && !is_tcpa(copy) && !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy));
+	return copy[0] && !is_tcpa(copy) &&
+	       !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy));
 }
 
-/* The kernel frees the storage when the algorithm changes. */
-static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flow, const struct order *order,
-				     struct turned *turned)
+/* Back to the algorithm before, or to the system's if that one is unknown or gone. The kernel frees
+ * the storage when the algorithm changes. */
+static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flow,
+				     const struct order *order, struct turned *turned)
 {
 	if ((flow && choose(tp, flow->before)) || choose(tp, order->otherwise))
 		turned->put_back++;

@@ -30,7 +30,8 @@ SEC("sockops")
 int policy(struct bpf_sock_ops *ops)
 {
 	/* The kernel calls this nine times a connection, so all other events leave here. */
-	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB ||
+	    ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		decide(ops);
 	return 1;
 }

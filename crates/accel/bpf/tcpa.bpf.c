@@ -7,6 +7,8 @@
 #include "maps.h"
 #include "memory.h"
 
+/* TCP_RTO_MIN of include/net/tcp.h: no timeout is shorter, so a flow that sent nothing for as long
+ * has lost its ACK clock. */
 #define IDLE_US 200000U
 /* tcp_update_skb_after_send() of net/ipv4/tcp_output.c sends this many at once, at any pace. */
 #define UNPACED_SEGMENTS 10U
@@ -47,6 +49,7 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 	path.handshake_rtt_us = tp->srtt_us >> 3;
 	path.seed = bpf_get_prandom_u32();
 	params.init_cwnd = tp->snd_cwnd;
+	/* As the kernel after a timeout, unless the rule says more. */
 	params.loss_init_cwnd = 1;
 	if (tunables) {
 		/* An established connection continues from its current window. */
@@ -102,7 +105,8 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	ack.now_us = tp->tcp_mstamp;
 	ack.delivered = flow->delivered;
 	if (rs->prior_mstamp)
-		ack.prior_delivered = cc_less(flow->delivered, (u64)(u32)(tp->delivered - rs->prior_delivered) * mss);
+		ack.prior_delivered = cc_less(
+			flow->delivered, (u64)(u32)(tp->delivered - rs->prior_delivered) * mss);
 	if (rs->rtt_us > 0)
 		ack.rtt_us = rs->rtt_us;
 	if (rs->interval_us > 0 && rs->prior_mstamp)
