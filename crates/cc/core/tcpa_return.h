@@ -13,10 +13,10 @@
 #include "tcpa_resume.h"
 
 /* Round trips. A window that is held through a slump is held no longer, because a path that stays
- * slower must not keep a queue. Chosen on the link of labs/rough-paths.toml;
- * crates/sim/tests/varying.rs shows a change. */
+ * slower must not keep a queue. No lab has swings as short; crates/sim/tests/varying.rs has, in
+ * a_window_that_is_held_fills_the_path_when_the_rate_returns. */
 #define TCPA_SWING_ROUNDS 20U
-/* Returns in a row within that time, before a window is held: one may be chance. Chosen with it. */
+/* Returns in a row within that time, before a window is held: one may be chance. Test as above. */
 #define TCPA_SWINGS 2U
 
 CC_INLINE u64 tcpa_most_bdp(const struct tcpa *t)

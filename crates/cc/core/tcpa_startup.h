@@ -11,8 +11,8 @@
 
 #include "tcpa_return.h"
 
-/* Segments. Fewer arrive as fast as the receiver's or the network's offload hands them over. Chosen
- * with start-up's end on the paths of labs/tcpa.toml. */
+/* Segments. Fewer arrive as fast as the receiver's or the network's offload hands them over.
+ * Measured, with start-up's end, on the paths of labs/tcpa.toml. */
 #define TCPA_TRAIN_SEGMENTS 8U
 
 /* While a queue stands, ACKs arrive at the path's rate, whatever is sent. That is known long before

@@ -165,10 +165,10 @@ struct tcpa {
  * in each round (BBR, ACM Queue 2016). */
 #define TCPA_STARTUP_GAIN 2955U
 /* Gain of the pacing rate in DRAIN: 5/8. Losses not yet detected count as in flight: with a lower
- * pace the path would run dry. Chosen with start-up's end on the paths of labs/tcpa.toml. */
+ * pace the path would run dry. Measured, with start-up's end, on the paths of labs/tcpa.toml. */
 #define TCPA_DRAIN_GAIN 640U
 /* Rounds. A bandwidth-delay product has left by then: a queue that remains is not this flow's.
- * Chosen on the paths of labs/tcpa.toml. */
+ * Measured with it. */
 #define TCPA_DRAIN_ROUNDS 4U
 /* us (30 s). A min_rtt that no pause confirms for so long belongs to an earlier route. No lab lasts
  * as long. */
