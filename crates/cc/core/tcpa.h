@@ -43,7 +43,7 @@
  *        |                       |                              |
  *        | a queue stands,       | as much is in flight as the  | no queue: the rate returns, or
  *        | three rounds without  | path carried before it fell  | a small window loses packets
- *        | growth, or two that   | (only if it fell)            | (at most once in 8 s)
+ *        | growth, or two that   | (only if it fell)            | (after 8, 16, 32, ... s)
  *        | lose a fifth          |                              |
  *        v                       +--------------------------+   |
  *      DRAIN -- in flight <= rate * min_rtt, or 4 rounds -> STEADY
@@ -56,8 +56,9 @@
  *                                  queue for a round            such rounds are left out
  *   DRAIN    0.625 * rate          1 to 4 rounds below the      a rival keeps the queue: after 4
  *                                  path's rate                  rounds a pause decides
- *   STEADY   1.25 * window / RTT   the target queue             the share is a few segments: rounds
- *     hold                                                      tell too little
+ *   STEADY   1.25 * window / RTT
+ *     hold                         the target queue             the share is a few segments: rounds
+ *                                                               tell too little
  *     contend                      a queue as long as CUBIC's   the rival answers no loss: the flow
  *                                                               is deaf to 3 % of loss then
  *   PAUSE    1/2 of the rate, 3/4  a quarter or half of a       flows of another host pause at
