@@ -44,6 +44,8 @@ pub(crate) struct Control {
     keep_path: bool,
     /// The newest packet number, including packets that are not ack-eliciting.
     newest_number: Option<u64>,
+    /// The peer has sent a Handshake packet, so it receives at its address.
+    peer_has_handshake_keys: bool,
     gate: Gate,
     readings: Readings,
 }
@@ -150,6 +152,7 @@ impl Shared {
             present: None,
             keep_path: false,
             newest_number: None,
+            peer_has_handshake_keys: false,
             gate: Gate { open: true, ..Gate::default() },
             readings,
         };
@@ -204,6 +207,14 @@ impl Control {
         path.last_sent = Some(now);
         path.newest_sent = path.newest_sent.max(number);
         path.flight.on_sent(now, bytes, number);
+    }
+
+    pub(crate) fn on_handshake_packet(&mut self) {
+        self.peer_has_handshake_keys = true;
+    }
+
+    pub(crate) fn peer_has_handshake_keys(&self) -> bool {
+        self.peer_has_handshake_keys
     }
 
     /// An ACK frame arrived. Returns the ranges to show to the engine instead, if they differ.

@@ -35,6 +35,12 @@ struct ObservedKey {
     control: Shared,
 }
 
+/// The key for the peer's Handshake packets.
+struct HandshakeKey {
+    inner: Box<dyn PacketKey>,
+    control: Shared,
+}
+
 impl ClientConfig for Observing<dyn ClientConfig> {
     fn start_session(
         self: Arc<Self>,
@@ -120,7 +126,13 @@ impl Session for ObservedSession {
     fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
         let Keys { header, packet } = self.inner.write_handshake(buf)?;
         let is_application = std::mem::replace(&mut self.has_handshake_keys, true);
-        Some(Keys { header, packet: if is_application { self.observe(packet) } else { packet } })
+        if is_application {
+            return Some(Keys { header, packet: self.observe(packet) });
+        }
+        let remote = HandshakeKey { inner: packet.remote, control: self.control.clone() };
+        let packet =
+            KeyPair { local: packet.local, remote: Box::new(remote) as Box<dyn PacketKey> };
+        Some(Keys { header, packet })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
@@ -162,6 +174,35 @@ impl PacketKey for ObservedKey {
         {
             *payload = BytesMut::from(&frame.replaced(payload, &ranges)[..]);
         }
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.inner.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.inner.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.inner.integrity_limit()
+    }
+}
+
+impl PacketKey for HandshakeKey {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        self.inner.encrypt(packet, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        self.inner.decrypt(packet, header, payload)?;
+        self.control.lock().on_handshake_packet();
         Ok(())
     }
 

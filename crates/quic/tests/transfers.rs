@@ -20,6 +20,13 @@ fn random_transfers_are_exact_to_the_byte() {
     transfer_all(number("WEIR_SEED", 1), number("WEIR_TRANSFERS", 5000));
 }
 
+/// A part of the server's first flight is lost, and the allowance for an unvalidated address is too
+/// small to repeat it. The client's Handshake packets validate the address.
+#[test]
+fn a_handshake_completes_after_a_loss_at_the_amplification_limit() {
+    transfer(1_004_152);
+}
+
 #[test]
 #[ignore = "takes minutes in the release profile"]
 fn a_hundred_thousand_random_transfers_are_exact_to_the_byte() {

@@ -89,10 +89,11 @@ impl Connection {
     }
 
     /// Whether a full-size packet would exceed three times the bytes received from an unvalidated
-    /// address (RFC 9000, section 8.1). The engine sends one whenever a single byte of allowance is
-    /// left.
+    /// address. The engine sends one whenever a single byte of allowance is left. A Handshake
+    /// packet validates the address (RFC 9000, section 8.1): after its acknowledgement the peer
+    /// sends nothing more that would raise the allowance.
     fn would_amplify(&self) -> bool {
-        if !self.is_unproved || self.connected {
+        if !self.is_unproved || self.connected || self.control.lock().peer_has_handshake_keys() {
             return false;
         }
         let quinn_proto::ConnectionStats { udp_tx, udp_rx, path, .. } = self.inner.stats();
