@@ -9,6 +9,10 @@
 //! | [`tcp`] | `TCP_INFO` and sock_diag |
 //! | [`cgroup`], [`pressure`] | limits, throttling, stalls |
 //! | [`machine`] | the facts a report must name |
+//! | [`ethtool`], [`device`], [`cpufreq`] | properties of network devices, their queues and interrupts, and of cores |
+//! | [`path`] | the route to an address, neighbours that do not answer |
+//! | [`conntrack`], [`udp`] | the files of these names |
+//! | [`tree`] | the root of `/proc` and `/sys`: this machine's, or a recorded one |
 //! | [`sampler`] | any of them at an interval, in the background |
 //!
 //! A source is read into a snapshot (`read()`, beside a pure `parse()`), and `since(&earlier)`
@@ -33,13 +37,18 @@
 
 pub mod cgroup;
 pub mod clock;
+pub mod conntrack;
 mod core_table;
 pub mod cpu;
+pub mod cpufreq;
+pub mod device;
 mod error;
+pub mod ethtool;
 pub mod interface;
 pub mod interrupts;
 pub mod machine;
 mod netlink;
+pub mod path;
 pub mod pressure;
 pub mod process;
 pub mod qdisc;
@@ -49,5 +58,7 @@ pub mod snmp;
 pub mod softirqs;
 pub mod softnet;
 pub mod tcp;
+pub mod tree;
+pub mod udp;
 
 pub use error::ProbeError;

@@ -4,15 +4,19 @@
 //! clock (`clock_getcpuclockid`(3)) and a thread's `schedstat` count nanoseconds but do not
 //! separate them. [`CpuTime`] carries both.
 
+mod holders;
 mod ksoftirqd;
 mod memory;
 mod set;
 mod stat;
+mod task;
 mod thread;
 
+pub use holders::Holders;
 pub use ksoftirqd::{KsoftirqdSnapshot, KsoftirqdUse};
 pub use memory::Resident;
 pub use set::{ProcessUse, Processes, ProcessesUse};
 pub(crate) use stat::ended;
 pub use stat::{CpuTime, Process};
+pub use task::Task;
 pub use thread::{Thread, ThreadUse};

@@ -1,0 +1,138 @@
+//! The way to an address: route with its metrics, and neighbours that do not answer.
+
+use std::net::IpAddr;
+
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use crate::{ProbeError, netlink};
+
+/// The kernel's route for packets to one address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Route {
+    /// The interface's number.
+    pub interface: Option<u32>,
+    pub gateway: Option<IpAddr>,
+    /// The address is this machine's own.
+    pub local: bool,
+    pub blocked: bool,
+    pub mtu: Option<u32>,
+    pub window: Option<u32>,
+    pub congestion_window: Option<u32>,
+}
+
+/// A neighbour that was asked for in vain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SilentNeighbour {
+    pub address: IpAddr,
+    pub interface: u32,
+    /// Given up; otherwise still asked.
+    pub failed: bool,
+}
+
+/// `Ok(None)`: there is no route.
+pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
+    let address = address.to_canonical();
+    let mut request = RouteMessage::default();
+    (request.header.address_family, request.header.destination_prefix_length) = match address {
+        IpAddr::V4(_) => (AddressFamily::Inet, 32),
+        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+    };
+    request.attributes.push(RouteAttribute::Destination(RouteAddress::from(address)));
+    let request = RouteNetlinkMessage::GetRoute(request);
+    match netlink::ask(NETLINK_ROUTE, "a route (RTM_GETROUTE)", request) {
+        Ok(Some(RouteNetlinkMessage::NewRoute(message))) => Ok(Some(Route::of(message))),
+        Ok(_) => Ok(None),
+        Err(ProbeError::Kernel { source, .. })
+            if matches!(source.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// All neighbours in the states INCOMPLETE and FAILED.
+pub fn silent_neighbours() -> Result<Vec<SilentNeighbour>, ProbeError> {
+    let mut found = Vec::new();
+    let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+    netlink::dump(NETLINK_ROUTE, "neighbours (RTM_GETNEIGH)", request, |answer| {
+        if let RouteNetlinkMessage::NewNeighbour(message) = answer {
+            found.extend(SilentNeighbour::of(message));
+        }
+    })?;
+    Ok(found)
+}
+
+impl Route {
+    fn of(message: RouteMessage) -> Self {
+        let kind = message.header.kind;
+        let mut route = Self {
+            local: matches!(kind, RouteType::Local),
+            blocked: matches!(
+                kind,
+                RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit
+            ),
+            ..Self::default()
+        };
+        for attribute in message.attributes {
+            match attribute {
+                RouteAttribute::Oif(interface) => route.interface = Some(interface),
+                RouteAttribute::Gateway(RouteAddress::Inet(ip)) => route.gateway = Some(ip.into()),
+                RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => {
+                    route.gateway = Some(ip.into());
+                }
+                RouteAttribute::Metrics(metrics) => {
+                    for metric in metrics {
+                        match metric {
+                            RouteMetric::Mtu(mtu) => route.mtu = Some(mtu),
+                            RouteMetric::Window(window) => route.window = Some(window),
+                            RouteMetric::Cwnd(window) => route.congestion_window = Some(window),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        route
+    }
+}
+
+impl SilentNeighbour {
+    fn of(message: NeighbourMessage) -> Option<Self> {
+        let failed = match message.header.state {
+            NeighbourState::Failed => true,
+            NeighbourState::Incomplete => false,
+            _ => return None,
+        };
+        let address = message.attributes.into_iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => Some(IpAddr::V4(ip)),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => Some(IpAddr::V6(ip)),
+            _ => None,
+        })?;
+        Some(Self { address, interface: message.header.ifindex, failed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_local() {
+        let route = to("127.0.0.1".parse().unwrap()).unwrap().unwrap();
+        assert!(route.local && !route.blocked && route.gateway.is_none());
+    }
+
+    #[test]
+    fn neighbours_are_listed() {
+        assert!(silent_neighbours().is_ok());
+    }
+}

@@ -1,0 +1,121 @@
+//! The root that `/proc` and `/sys` are read below, so that recorded trees of other machines are
+//! read by the code that reads this one.
+
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use crate::ProbeError;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    root: PathBuf,
+}
+
+impl Tree {
+    /// This machine.
+    pub fn here() -> Self {
+        Self { root: "/".into() }
+    }
+
+    /// A recorded tree, with `proc` and `sys` in it.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub fn is_here(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// The text of a file such as `/proc/stat`, at most [`LONGEST`] bytes of it.
+    pub fn text(&self, path: &str) -> Result<String, ProbeError> {
+        let path = self.path(path);
+        let read = |path: &Path| {
+            let mut bytes = Vec::new();
+            std::fs::File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let bytes = read(&path).map_err(|source| ProbeError::Read { path, source })?;
+        // Process names and interrupt descriptions may contain any bytes.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The first line of a file, without blanks around it. `None` if there is no such file or it
+    /// says nothing.
+    pub fn line(&self, path: &str) -> Option<String> {
+        let text = self.text(path).ok()?;
+        let line = text.lines().next()?.trim();
+        (!line.is_empty()).then(|| line.to_owned())
+    }
+
+    /// A number in a file of one line.
+    pub fn number(&self, path: &str) -> Option<u64> {
+        self.line(path)?.parse().ok()
+    }
+
+    /// The names in a directory, sorted.
+    pub fn names(&self, path: &str) -> Result<Vec<String>, ProbeError> {
+        let path = self.path(path);
+        let entries = std::fs::read_dir(&path)
+            .map_err(|source| ProbeError::Read { path: path.clone(), source })?;
+        let mut names: Vec<_> = entries
+            .flatten()
+            .take(MOST_NAMES)
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The target of a symbolic link, as it is written there.
+    pub fn link(&self, path: &str) -> Option<PathBuf> {
+        std::fs::read_link(self.path(path)).ok()
+    }
+
+    pub fn has(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+}
+
+impl ProbeError {
+    /// The reason in a few words, for a list of the things that could not be seen.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Read { path, source } => match source.kind() {
+                ErrorKind::NotFound => format!("there is no {}", path.display()),
+                ErrorKind::PermissionDenied => {
+                    format!("{} may not be read without root", path.display())
+                }
+                _ => format!("{}: {source}", path.display()),
+            },
+            other => other.to_string(),
+        }
+    }
+}
+
+/// `/proc/interrupts` of 512 cores has about 5 MB.
+const LONGEST: u64 = 32 << 20;
+const MOST_NAMES: usize = 200_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_below_the_root() {
+        let here = Tree::here();
+        assert!(here.text("/proc/stat").unwrap().starts_with("cpu"));
+        assert!(here.names("/proc").unwrap().contains(&"self".to_owned()));
+        assert!(here.number("/proc/sys/kernel/pid_max").unwrap() > 0);
+        assert!(here.link("/proc/self").is_some());
+        let nowhere = Tree::at("/nowhere");
+        let reason = nowhere.text("/proc/stat").unwrap_err().reason();
+        assert_eq!(reason, "there is no /nowhere/proc/stat");
+        assert_eq!(nowhere.line("/proc/stat"), None);
+        assert!(nowhere.names("/proc").is_err() && !nowhere.has("/proc"));
+    }
+}
