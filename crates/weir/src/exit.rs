@@ -1,5 +1,6 @@
 use crate::output;
 use accel::AccelError;
+use doctor::DoctorError;
 use emu::{EmuError, UsageError};
 use lab::LabError;
 use perf::PerfError;
@@ -40,6 +41,7 @@ fn is_misuse(error: &anyhow::Error) -> bool {
     if error.is::<UsageError>()
         || error.is::<ConfigError>()
         || error.downcast_ref().is_some_and(AccelError::is_misuse)
+        || error.downcast_ref().is_some_and(DoctorError::is_misuse)
         || error.downcast_ref().is_some_and(EmuError::is_misuse)
         || error.downcast_ref().is_some_and(PerfError::is_misuse)
     {

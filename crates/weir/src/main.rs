@@ -24,6 +24,8 @@ enum Verb {
     /// Give selected TCP connections of this machine another congestion control
     #[command(subcommand, arg_required_else_help = true)]
     Accel(verbs::accel::Verb),
+    /// Find out why this machine's connections are not faster
+    Doctor(Box<verbs::doctor::Doctor>),
     /// Run, resume, compare, check and list experiments
     #[command(subcommand)]
     Lab(verbs::lab::Verb),
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     log::start();
     let outcome = match arguments.verb {
         Verb::Accel(verb) => verbs::accel::run(verb),
+        Verb::Doctor(arguments) => verbs::doctor::run(&arguments),
         Verb::Lab(verb) => verbs::lab::run(verb),
         Verb::Link(verb) => verbs::link::run(verb),
         Verb::Perf(verb) => verbs::perf::run(verb),

@@ -1,0 +1,75 @@
+//! The rate that a cause allows: formulas of the field.
+
+use units::{Bytes, Rate, Span};
+
+/// A window each round trip.
+pub fn window(window: Bytes, rtt: Span) -> Option<Rate> {
+    (rtt > Span::ZERO).then(|| bits(window.count() as f64 * 8.0 / rtt.secs_f64()))
+}
+
+/// Mathis, Semke, Mahdavi and Ott (1997): Reno under random loss, with an ACK for each segment.
+pub fn mathis(mss: Bytes, rtt: Span, loss: f64) -> Option<Rate> {
+    (rtt > Span::ZERO && loss > 0.0)
+        .then(|| bits(mss.count() as f64 * 8.0 / rtt.secs_f64() * (1.5 / loss).sqrt()))
+}
+
+/// Padhye, Firoiu, Towsley and Kurose (1998), equation 31: with retransmission timeouts too.
+pub fn pftk(mss: Bytes, rtt: Span, rto: Span, loss: f64) -> Option<Rate> {
+    if rtt == Span::ZERO || !(loss > 0.0 && loss < 1.0) {
+        return None;
+    }
+    let fast = rtt.secs_f64() * (2.0 * loss / 3.0).sqrt();
+    let slow = rto.secs_f64() * (3.0 * (3.0 * loss / 8.0).sqrt()).min(1.0);
+    let slow = slow * loss * (1.0 + 32.0 * loss * loss);
+    Some(bits(mss.count() as f64 * 8.0 / (fast + slow)))
+}
+
+/// RFC 9438 section 5.1: the mean window of CUBIC, if its region is not that of Reno.
+pub fn cubic(mss: Bytes, rtt: Span, loss: f64) -> Option<Rate> {
+    (rtt > Span::ZERO && loss > 0.0).then(|| {
+        let segments = 1.054 * (rtt.secs_f64() / loss).powf(0.75);
+        bits(segments * mss.count() as f64 * 8.0 / rtt.secs_f64())
+    })
+}
+
+/// The rate at which a share of the resource that `rate` uses now would be all of it.
+pub fn of_resource(rate: Rate, used: f64) -> Option<Rate> {
+    (used > 0.0).then(|| bits(rate.bits_per_second() as f64 / used.min(1.0)))
+}
+
+/// TCP's payload on an Ethernet of this speed, with an MTU of 1500 bytes and timestamps: 1448 of
+/// 1538 bytes.
+pub fn payload_of(speed: Rate) -> Rate {
+    bits(speed.bits_per_second() as f64 * 1448.0 / 1538.0)
+}
+
+fn bits(bits: f64) -> Rate {
+    Rate::from_bits_per_second(bits.clamp(0.0, 1e18) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_values() {
+        let (mss, rtt) = (Bytes::new(1460), Span::from_millis(20));
+        let mbit = |rate: Option<Rate>| rate.unwrap().mbit_per_second();
+        assert!((mbit(window(Bytes::kib(64), rtt)) - 26.2).abs() < 0.1);
+        // 1.22 segments of 1460 bytes each 20 ms, ten times for a loss of 1 %.
+        assert!((mbit(mathis(mss, rtt, 0.01)) - 7.15).abs() < 0.1);
+        let with_timeouts = mbit(pftk(mss, rtt, Span::from_millis(200), 0.01));
+        assert!(with_timeouts < 7.15 && with_timeouts > 4.0, "{with_timeouts}");
+        // RFC 9438 table: at 0.1 s and a loss of 1e-6 CUBIC's window is about 5,900 segments.
+        let segments = mbit(cubic(mss, Span::from_millis(100), 1e-6)) * 1e6 * 0.1 / 8.0 / 1460.0;
+        assert!((5_000.0..6_500.0).contains(&segments), "{segments}");
+    }
+
+    #[test]
+    fn nothing_of_nothing() {
+        assert_eq!(window(Bytes::kib(64), Span::ZERO), None);
+        assert_eq!(mathis(Bytes::new(1460), Span::from_millis(1), 0.0), None);
+        assert_eq!(pftk(Bytes::new(1460), Span::from_millis(1), Span::ZERO, 1.0), None);
+        assert_eq!(of_resource(Rate::from_mbit(1), 0.0), None);
+    }
+}

@@ -1,0 +1,425 @@
+//! The rules applied to a recording, and the causes that hold ranked.
+
+use crate::recording::{Origin, Period, Recording, TCP_CONNECTIONS, Unseen};
+use crate::rules::{Finding, Outcome, RULES, Rule};
+use crate::view::{Flow, View};
+use crate::words;
+use serde::Serialize;
+use units::{Rate, Span};
+
+/// The answer, in the form that `--json` prints (`docs/reference/doctor.md`).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// The version of this document.
+    pub weir_doctor: u32,
+    pub verdict: Verdict,
+    pub periods: Vec<PeriodReport>,
+    pub not_seen: Vec<Unseen>,
+    pub origin: Origin,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    pub kernel: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    pub kind: VerdictKind,
+    /// The cause's name; `None` if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<&'static str>,
+    /// One sentence.
+    pub sentence: String,
+    pub confidence: Confidence,
+    /// All causes that limit the subject, the most important first.
+    pub causes: Vec<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VerdictKind {
+    Limited,
+    NothingWrong,
+    NotEnoughEvidence,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    Low,
+    Medium,
+    High,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PeriodReport {
+    pub label: String,
+    pub observed: Span,
+    /// The busiest first.
+    pub flows: Vec<FlowReport>,
+    /// Connections that transferred less than a verdict needs.
+    pub quiet: usize,
+    /// Causes of the machine as a whole.
+    pub machine: Vec<Found>,
+    pub ruled_out: Vec<RuledOut>,
+    pub not_seen: Vec<RuledOut>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FlowReport {
+    pub from: String,
+    pub to: String,
+    pub processes: String,
+    pub rate: Rate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+    /// The far end was not seen.
+    pub one_sided: bool,
+    pub causes: Vec<Found>,
+    pub ruled_out: Vec<RuledOut>,
+    pub not_seen: Vec<RuledOut>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Found {
+    pub cause: &'static str,
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// A cause that does not hold, or could not be judged, and by which number.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RuledOut {
+    pub cause: &'static str,
+    pub words: &'static str,
+    pub by: String,
+}
+
+/// The question that is asked, which decides whether a slow application is a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Is anything wrong with this machine?
+    Machine,
+    /// What limits this flow?
+    Flow,
+}
+
+impl Question {
+    /// The question that the recording was made for.
+    pub fn of(recording: &Recording) -> Self {
+        if recording.focus.is_some() { Self::Flow } else { Self::Machine }
+    }
+}
+
+/// Applies every rule.
+pub fn diagnose(recording: &Recording, question: Question) -> Diagnosis {
+    let periods: Vec<_> =
+        recording.periods.iter().filter_map(|period| report(recording, period)).collect();
+    Diagnosis {
+        weir_doctor: 1,
+        verdict: verdict(recording, &periods, question),
+        periods,
+        not_seen: recording.unseen.clone(),
+        origin: recording.origin,
+        note: recording.note.clone(),
+        kernel: recording.machine.kernel.clone(),
+    }
+}
+
+fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
+    let view = View::of(recording, period)?;
+    let busy: Vec<_> = view.flows.iter().filter(|flow| flow.is_busy()).collect();
+    let machine =
+        sorted(RULES.iter().filter_map(|rule| rule.machine.map(|judge| (rule, judge(&view)))));
+    Some(PeriodReport {
+        label: period.label.clone(),
+        observed: view.elapsed(),
+        quiet: view.flows.len() - busy.len(),
+        flows: busy.iter().take(MOST_FLOWS).map(|flow| of_flow(flow, &view)).collect(),
+        machine: machine.causes,
+        ruled_out: machine.ruled_out,
+        not_seen: machine.not_seen,
+    })
+}
+
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> FlowReport {
+    let sorted =
+        sorted(RULES.iter().filter_map(|rule| rule.flow.map(|judge| (rule, judge(flow, view)))));
+    let (from, to) = flow.addresses();
+    FlowReport {
+        from: from.to_string(),
+        to: to.to_string(),
+        processes: flow.processes(),
+        rate: flow.rate(),
+        rtt: flow.rtt(),
+        congestion: flow.sender.as_ref().and_then(|end| end.last().congestion.clone()),
+        one_sided: !flow.is_inside() && flow.far.is_none_or(|far| !far.weir),
+        causes: sorted.causes,
+        ruled_out: sorted.ruled_out,
+        not_seen: sorted.not_seen,
+    }
+}
+
+struct Sorted {
+    causes: Vec<Found>,
+    ruled_out: Vec<RuledOut>,
+    not_seen: Vec<RuledOut>,
+}
+
+/// Limits before things that are only out of order, by how much each explains. The sort is stable:
+/// the order of the registry decides between equals.
+fn sorted<'r>(outcomes: impl Iterator<Item = (&'r Rule, Outcome)>) -> Sorted {
+    let mut sorted = Sorted { causes: Vec::new(), ruled_out: Vec::new(), not_seen: Vec::new() };
+    for (rule, outcome) in outcomes {
+        let (cause, words) = (rule.cause, rule.words);
+        match outcome {
+            Outcome::Holds(finding) => sorted.causes.push(Found { cause, finding: *finding }),
+            Outcome::RuledOut(by) => sorted.ruled_out.push(RuledOut { cause, words, by }),
+            Outcome::NotSeen(by) => sorted.not_seen.push(RuledOut { cause, words, by }),
+            Outcome::Irrelevant => {}
+        }
+    }
+    let score = |found: &Found| found.finding.explains.unwrap_or(-1.0);
+    sorted.causes.sort_by(|a, b| rounded(score(b)).total_cmp(&rounded(score(a))));
+    sorted
+}
+
+/// Shares within a twentieth are equal, so that noise does not decide the order.
+fn rounded(share: f64) -> f64 {
+    (share * 20.0).round()
+}
+
+fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) -> Verdict {
+    let nothing = |kind, sentence: String, confidence| Verdict {
+        kind,
+        cause: None,
+        sentence,
+        confidence,
+        causes: Vec::new(),
+    };
+    if periods.is_empty() {
+        return nothing(
+            VerdictKind::NotEnoughEvidence,
+            "There is not enough evidence: the observation has less than two samples.".to_owned(),
+            Confidence::Low,
+        );
+    }
+    let flows = || periods.iter().flat_map(|period| &period.flows);
+    let mut limits: Vec<(&FlowReport, &Found)> = flows()
+        .filter_map(|flow| Some((flow, flow.causes.iter().find(|found| limits_enough(found))?)))
+        .collect();
+    // A slow application or a full link on a machine that nobody complained about is no fault.
+    let is_fault = |found: &Found| question == Question::Flow || !found.finding.healthy;
+    limits.sort_by_key(|(_, found)| !is_fault(found));
+    let of_machine = periods
+        .iter()
+        .flat_map(|period| &period.machine)
+        .filter(|found| limits_enough(found))
+        .max_by(|a, b| {
+            a.finding.explains.unwrap_or(0.0).total_cmp(&b.finding.explains.unwrap_or(0.0))
+        });
+    match (limits.first(), of_machine) {
+        (Some((flow, found)), _) if is_fault(found) => {
+            let kind = match found.finding.healthy && found.cause != "application" {
+                true => VerdictKind::NothingWrong,
+                false => VerdictKind::Limited,
+            };
+            Verdict {
+                kind,
+                cause: Some(found.cause),
+                sentence: format!("{}.", capital(&found.finding.sentence)),
+                confidence: confidence(&found.finding),
+                causes: causes(flow),
+            }
+        }
+        (_, Some(found)) => Verdict {
+            kind: VerdictKind::Limited,
+            cause: Some(found.cause),
+            sentence: format!("{}.", capital(&found.finding.sentence)),
+            confidence: confidence(&found.finding),
+            causes: vec![found.cause],
+        },
+        (Some((flow, found)), None) => Verdict {
+            kind: VerdictKind::NothingWrong,
+            cause: Some(found.cause),
+            sentence: format!(
+                "Nothing is wrong: the busiest connection moves {}, and {}.",
+                words::rate(flow.rate),
+                found.finding.sentence
+            ),
+            confidence: confidence(&found.finding),
+            causes: causes(flow),
+        },
+        (None, None) => match flows().next() {
+            Some(flow) => nothing(
+                VerdictKind::NotEnoughEvidence,
+                format!(
+                    "There is not enough evidence: nothing that was seen limits {} → {} at {}.",
+                    flow.from,
+                    flow.to,
+                    words::rate(flow.rate)
+                ),
+                Confidence::Low,
+            ),
+            None if question == Question::Flow => nothing(
+                VerdictKind::NotEnoughEvidence,
+                "There is not enough evidence: no data moved, and none waits to be sent."
+                    .to_owned(),
+                Confidence::Low,
+            ),
+            None if is_blind(recording, periods) => nothing(
+                VerdictKind::NotEnoughEvidence,
+                "There is not enough evidence: no connection could be read, or no counter of the \
+                 machine."
+                    .to_owned(),
+                Confidence::Low,
+            ),
+            None => nothing(
+                VerdictKind::NothingWrong,
+                "Nothing is wrong: no connection transfers data now, and interfaces, queues and \
+                 limits are in order."
+                    .to_owned(),
+                Confidence::High,
+            ),
+        },
+    }
+}
+
+/// No conclusion can be drawn from connections or faults that are missing.
+fn is_blind(recording: &Recording, periods: &[PeriodReport]) -> bool {
+    recording.unseen.iter().any(|unseen| unseen.what == TCP_CONNECTIONS)
+        || periods.iter().all(|period| period.ruled_out.is_empty())
+}
+
+fn limits_enough(found: &Found) -> bool {
+    found.finding.explains.is_some_and(|share| share >= LIMITS_FROM)
+}
+
+fn causes(flow: &FlowReport) -> Vec<&'static str> {
+    let limits = flow.causes.iter().filter(|found| found.finding.explains.is_some());
+    limits.map(|found| found.cause).collect()
+}
+
+fn confidence(finding: &Finding) -> Confidence {
+    match finding.explains.unwrap_or(0.0) {
+        _ if !finding.against.is_empty() => Confidence::Low,
+        share if share >= 0.8 => Confidence::High,
+        _ => Confidence::Medium,
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+const MOST_FLOWS: usize = 8;
+/// A cause that explains less is named beside the verdict, not as one.
+const LIMITS_FROM: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::sketch::Sketch;
+    use units::Bytes;
+
+    fn judged(sketch: &Sketch, question: Question) -> Verdict {
+        diagnose(sketch.recording(), question).verdict
+    }
+
+    fn limited_by_window() -> Sketch {
+        Sketch::new().tcp(|at, tcp| {
+            tcp.window_limited = Some(Span::from_millis(900 * at));
+            tcp.peer_window = Some(Bytes::new(32_768));
+        })
+    }
+
+    #[test]
+    fn the_cause_that_explains_most_is_the_verdict() {
+        let verdict = judged(&limited_by_window(), Question::Machine);
+        assert_eq!((verdict.kind, verdict.cause), (VerdictKind::Limited, Some("receiver-window")));
+        assert_eq!(verdict.confidence, Confidence::High);
+        assert!(verdict.sentence.starts_with("The receiver's window is the limit"));
+    }
+
+    #[test]
+    fn two_causes_are_both_named() {
+        let both = limited_by_window().sender(|at, sender| {
+            sender.tcp.buffer_limited = Some(Span::from_millis(500 * at));
+        });
+        let verdict = judged(&both, Question::Flow);
+        assert_eq!(verdict.causes[..2], ["receiver-window", "send-buffer"]);
+    }
+
+    #[test]
+    fn an_idle_machine_has_nothing_wrong() {
+        let verdict = judged(&Sketch::idle(), Question::Machine);
+        assert_eq!((verdict.kind, verdict.cause), (VerdictKind::NothingWrong, None));
+        let mut unread = Sketch::idle().recording().clone();
+        let (what, reason) = (TCP_CONNECTIONS.to_owned(), "refused".to_owned());
+        unread.unseen.push(Unseen { what, reason });
+        let verdict = diagnose(&unread, Question::Machine).verdict;
+        assert_eq!(verdict.kind, VerdictKind::NotEnoughEvidence);
+        let asked = judged(&Sketch::idle(), Question::Flow);
+        assert_eq!(asked.kind, VerdictKind::NotEnoughEvidence);
+    }
+
+    #[test]
+    fn a_slow_application_is_a_verdict_only_if_somebody_asks_for_it() {
+        let slow = Sketch::new().tcp(|at, tcp| {
+            tcp.busy = Some(Span::from_millis(100 * at));
+            tcp.bytes_acked = Some(Bytes::new(at * 1_250_000));
+            (tcp.unsent, tcp.unacked) = (Some(Bytes::ZERO), Some(0));
+        });
+        let machine = judged(&slow, Question::Machine);
+        assert_eq!(machine.kind, VerdictKind::NothingWrong);
+        assert!(machine.sentence.starts_with("Nothing is wrong: "), "{}", machine.sentence);
+        let flow = judged(&slow, Question::Flow);
+        assert_eq!((flow.kind, flow.cause), (VerdictKind::Limited, Some("application")));
+    }
+
+    #[test]
+    fn a_full_link_is_nothing_wrong() {
+        let full = Sketch::new().each(|at, sample| {
+            let eth0 = sample.interfaces.get_mut("eth0").unwrap();
+            eth0.sent = Bytes::new(at * 120_000_000);
+            eth0.sent_packets = at * 79_000;
+        });
+        for question in [Question::Machine, Question::Flow] {
+            let verdict = judged(&full, question);
+            assert_eq!((verdict.kind, verdict.cause), (VerdictKind::NothingWrong, Some("link")));
+        }
+    }
+
+    #[test]
+    fn one_sample_or_no_known_cause_is_too_little_evidence() {
+        let mut single = Sketch::new().recording().clone();
+        single.periods[0].samples.truncate(1);
+        let verdict = diagnose(&single, Question::Machine).verdict;
+        assert_eq!(verdict.kind, VerdictKind::NotEnoughEvidence);
+        let unknown = Sketch::new().tcp(|_, tcp| tcp.unacked = Some(100));
+        let verdict = judged(&unknown, Question::Flow);
+        assert_eq!(verdict.kind, VerdictKind::NotEnoughEvidence, "{verdict:?}");
+    }
+
+    #[test]
+    fn a_fault_of_the_machine_is_a_verdict_without_any_flow() {
+        let flaps = Sketch::idle().each(|at, sample| {
+            sample.interfaces.get_mut("eth0").unwrap().carrier_changes = Some(1 + at);
+        });
+        let verdict = judged(&flaps, Question::Machine);
+        assert_eq!(verdict.cause, Some("interface-errors"));
+    }
+
+    #[test]
+    fn a_recording_without_signals_is_judged_without_a_verdict() {
+        let empty = Sketch::new().each(|at, sample| {
+            *sample = crate::recording::Sample { at: Span::from_secs(at), ..Default::default() };
+        });
+        let diagnosis = diagnose(empty.recording(), Question::Machine);
+        assert!(diagnosis.periods[0].machine.is_empty());
+        assert!(!diagnosis.periods[0].not_seen.is_empty());
+        assert_eq!(diagnosis.verdict.kind, VerdictKind::NotEnoughEvidence);
+    }
+}

@@ -1,0 +1,38 @@
+use std::io;
+use std::path::PathBuf;
+
+/// Why no diagnosis could be made. The message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DoctorError {
+    #[error("{0}")]
+    Usage(String),
+    #[error("cannot read {path}: {source}; name a file that `weir doctor --record FILE` wrote")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot write {path}: {source}; name another file with --record")]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path} is no recording: {reason}")]
+    Malformed { path: PathBuf, reason: String },
+    #[error("{path} has more than {most} bytes, which no recording has")]
+    TooLong { path: PathBuf, most: u64 },
+    #[error("no TCP connection matches {0}; `ss -tnp` lists the connections of this machine")]
+    NoFlow(String),
+}
+
+impl DoctorError {
+    /// Wrong use rather than a failed observation.
+    pub fn is_misuse(&self) -> bool {
+        matches!(
+            self,
+            Self::Usage(_) | Self::Malformed { .. } | Self::TooLong { .. } | Self::Read { .. }
+        )
+    }
+}

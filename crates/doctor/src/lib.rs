@@ -1,0 +1,25 @@
+//! `weir doctor`: why is it not faster?
+//!
+//! A [`Recording`] holds signals of a machine, of its connections, and, if a test was made, of the
+//! far end. [`observe`] makes one from this machine. [`diagnose`] is pure: it applies every rule of
+//! [`rules`] to each busy flow and to the machine, and ranks the causes that hold by how much each
+//! explains. [`output`] writes the diagnosis.
+//!
+//! A rule sees a [`view::View`]: differences between the samples, with counters that wrapped
+//! corrected and counters that were reset left out.
+
+pub mod bound;
+mod diagnosis;
+mod error;
+pub mod observe;
+pub mod output;
+pub mod recording;
+pub mod rules;
+pub mod view;
+mod words;
+
+pub use diagnosis::{
+    Diagnosis, FlowReport, Found, Question, RuledOut, Verdict, VerdictKind, diagnose,
+};
+pub use error::DoctorError;
+pub use recording::Recording;

@@ -1,0 +1,289 @@
+use super::connections::add;
+use crate::recording::{
+    Conntrack, CoreTimes, InterfaceCounters, Qdisc, Sample, SocketMemory, Softnet, Stall,
+    UdpSocket, Unseen,
+};
+use probe::ProbeError;
+use probe::cpu::CpuSnapshot;
+use probe::interface::InterfaceSnapshot;
+use probe::pressure::PressureSnapshot;
+use probe::qdisc::QdiscSnapshot;
+use probe::snmp::SnmpSnapshot;
+use probe::softirqs::SoftirqSnapshot;
+use probe::softnet::SoftnetSnapshot;
+use probe::tree::Tree;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Missing<'a> = &'a mut BTreeSet<Unseen>;
+
+/// Everything that only grows, of the machine and its interfaces.
+pub(super) fn read(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
+    take(unseen, "CPU time", cores(tree), |cores| sample.cores = cores);
+    take(unseen, "the receive backlog of cores", softnet(tree), |all| sample.softnet = all);
+    take(unseen, "soft interrupts", net_rx(tree), |all| sample.net_rx = all);
+    take(unseen, "counters of IP, TCP and UDP", counters(tree), |all| sample.counters = all);
+    take(unseen, "UDP sockets", udp(tree), |all| sample.udp = all);
+    take(unseen, "memory of TCP sockets", memory(tree), |memory| {
+        sample.socket_memory = Some(memory);
+    });
+    for resource in ["cpu", "io", "memory"] {
+        let stall = pressure(tree, resource);
+        take(unseen, "pressure stall information", stall, |stall| {
+            sample.pressure.insert(resource.to_owned(), stall);
+        });
+    }
+    // A kernel without connection tracking has no limit of it either.
+    sample.conntrack = conntrack(tree);
+    if tree.is_here() {
+        interfaces(tree, sample, unseen);
+    }
+}
+
+fn take<T>(unseen: Missing<'_>, what: &str, read: Result<T, ProbeError>, keep: impl FnOnce(T)) {
+    match read {
+        Ok(value) => keep(value),
+        Err(error) => add(unseen, what, &error),
+    }
+}
+
+fn cores(tree: &Tree) -> Result<BTreeMap<usize, CoreTimes>, ProbeError> {
+    let snapshot = CpuSnapshot::parse(&tree.text("/proc/stat")?, probe::clock::tick())?;
+    let cores = snapshot.cores.into_iter().map(|(core, times)| {
+        let times = CoreTimes {
+            user: times.user + times.nice,
+            system: times.system,
+            idle: times.idle,
+            iowait: times.iowait,
+            irq: times.irq,
+            softirq: times.softirq,
+            steal: times.steal,
+        };
+        (core, times)
+    });
+    Ok(cores.collect())
+}
+
+fn softnet(tree: &Tree) -> Result<BTreeMap<usize, Softnet>, ProbeError> {
+    let snapshot = SoftnetSnapshot::parse(&tree.text(&net(tree, "softnet_stat"))?)?;
+    let cores = snapshot.cores.into_iter().map(|(core, counts)| {
+        let counts = Softnet {
+            processed: counts.processed,
+            dropped: counts.dropped,
+            squeezed: counts.time_squeeze,
+        };
+        (core, counts)
+    });
+    Ok(cores.collect())
+}
+
+fn net_rx(tree: &Tree) -> Result<BTreeMap<usize, u64>, ProbeError> {
+    let text = tree.text("/proc/softirqs")?;
+    let zero = SoftirqSnapshot::parse(&zeroed(&text))?;
+    let mut kinds = SoftirqSnapshot::parse(&text)?.since(&zero).kinds;
+    Ok(kinds.remove("NET_RX").unwrap_or_default())
+}
+
+/// The same table with zeros: the difference to it is the table itself.
+fn zeroed(table: &str) -> String {
+    let mut lines = table.lines();
+    let header = lines.next().unwrap_or_default();
+    let cores = header.split_ascii_whitespace().count();
+    lines.fold(format!("{header}\n"), |text, line| {
+        let name = line.split(':').next().unwrap_or_default();
+        text + name + ":" + &" 0".repeat(cores) + "\n"
+    })
+}
+
+fn counters(tree: &Tree) -> Result<BTreeMap<String, u64>, ProbeError> {
+    let snmp = tree.text(&net(tree, "snmp"))?;
+    let netstat = tree.text(&net(tree, "netstat"))?;
+    let snmp6 = tree.text(&net(tree, "snmp6")).unwrap_or_default();
+    let snapshot = SnmpSnapshot::parse(&snmp, &netstat, &snmp6)?;
+    let chosen =
+        COUNTERS.iter().filter_map(|name| Some(((*name).to_owned(), snapshot.value(name)?)));
+    Ok(chosen.collect())
+}
+
+fn udp(tree: &Tree) -> Result<Vec<UdpSocket>, ProbeError> {
+    let mut sockets = Vec::new();
+    for name in ["udp", "udp6"] {
+        match tree.text(&net(tree, name)) {
+            Ok(text) => {
+                sockets.extend(probe::udp::parse(&text).into_iter().map(|socket| UdpSocket {
+                    local: socket.local,
+                    inode: socket.inode,
+                    holders: Vec::new(),
+                    receive_queue: socket.receive_queue,
+                    drops: socket.drops,
+                }))
+            }
+            // A kernel without IPv6.
+            Err(_) if name == "udp6" => {}
+            Err(error) => return Err(error),
+        }
+    }
+    sockets.sort_by_key(|socket| std::cmp::Reverse((socket.drops, socket.receive_queue)));
+    sockets.truncate(MOST_UDP);
+    Ok(sockets)
+}
+
+fn memory(tree: &Tree) -> Result<SocketMemory, ProbeError> {
+    let text = tree.text(&net(tree, "sockstat"))?;
+    let used = text.lines().find_map(|line| line.strip_prefix("TCP:")).and_then(|line| {
+        let mut words = line.split_ascii_whitespace();
+        words.find(|word| *word == "mem")?;
+        words.next()?.parse().ok()
+    });
+    let limits = tree.text("/proc/sys/net/ipv4/tcp_mem").unwrap_or_default();
+    let limit = |column| limits.split_ascii_whitespace().nth(column)?.parse().ok();
+    Ok(SocketMemory {
+        used: used.unwrap_or(0),
+        pressure: limit(1).unwrap_or(0),
+        most: limit(2).unwrap_or(0),
+    })
+}
+
+fn pressure(tree: &Tree, resource: &str) -> Result<Stall, ProbeError> {
+    let snapshot = PressureSnapshot::parse(&tree.text(&format!("/proc/pressure/{resource}"))?)?;
+    Ok(Stall { some: snapshot.some.total, full: snapshot.full.map(|full| full.total) })
+}
+
+fn conntrack(tree: &Tree) -> Option<Conntrack> {
+    let setting = |name: &str| tree.number(&format!("/proc/sys/net/netfilter/nf_conntrack_{name}"));
+    let entries = setting("count")?;
+    let statistics = tree.text(&net(tree, "stat/nf_conntrack")).unwrap_or_default();
+    let counts = probe::conntrack::parse(&statistics);
+    let count = |name: &str| counts.get(name).copied().unwrap_or(0);
+    Some(Conntrack {
+        entries: Some(entries),
+        most: setting("max"),
+        insert_failed: count("insert_failed"),
+        dropped: count("drop"),
+        early_dropped: count("early_drop"),
+    })
+}
+
+fn interfaces(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
+    let snapshot = match InterfaceSnapshot::read() {
+        Ok(snapshot) => snapshot,
+        Err(error) => return add(unseen, "interfaces", &error),
+    };
+    for (name, interface) in snapshot.interfaces.iter().take(MOST_INTERFACES) {
+        let directory = format!("/sys/class/net/{name}");
+        let (received, sent) = (interface.counters.received, interface.counters.sent);
+        let driver = match tree.has(&format!("{directory}/device")) {
+            true => probe::ethtool::statistics(name).unwrap_or_default(),
+            false => BTreeMap::new(),
+        };
+        let counters = InterfaceCounters {
+            received: received.bytes,
+            received_packets: received.packets,
+            received_errors: received.errors,
+            received_drops: received.drops,
+            sent: sent.bytes,
+            sent_packets: sent.packets,
+            sent_errors: sent.errors,
+            sent_drops: sent.drops,
+            carrier_changes: tree.number(&format!("{directory}/carrier_changes")),
+            driver,
+        };
+        sample.interfaces.insert(name.clone(), counters);
+    }
+    take(unseen, "queueing disciplines", QdiscSnapshot::read(), |queues| {
+        let known = queues.qdiscs.iter().filter_map(|qdisc| {
+            Some(Qdisc {
+                interface: snapshot.name_of(qdisc.interface)?.to_owned(),
+                kind: qdisc.kind.clone(),
+                handle: qdisc.handle.to_string(),
+                sent: qdisc.counters.bytes,
+                drops: qdisc.counters.drops,
+                overlimits: qdisc.counters.overlimits,
+                backlog: qdisc.backlog,
+            })
+        });
+        sample.qdiscs = known.filter(|qdisc| qdisc.kind != "noqueue").take(MOST_QDISCS).collect();
+    });
+}
+
+/// `/proc/net` shows the namespace of the process's main thread.
+fn net(tree: &Tree, name: &str) -> String {
+    match tree.is_here() {
+        true => format!("/proc/thread-self/net/{name}"),
+        false => format!("/proc/net/{name}"),
+    }
+}
+
+const MOST_UDP: usize = 16;
+const MOST_QDISCS: usize = 256;
+const MOST_INTERFACES: usize = 256;
+const COUNTERS: &[&str] = &[
+    "IpInDiscards",
+    "IpInHdrErrors",
+    "IpOutDiscards",
+    "IpOutNoRoutes",
+    "IpFragFails",
+    "IpReasmFails",
+    "IcmpInDestUnreachs",
+    "TcpActiveOpens",
+    "TcpAttemptFails",
+    "TcpEstabResets",
+    "TcpInErrs",
+    "TcpOutSegs",
+    "TcpPassiveOpens",
+    "TcpRetransSegs",
+    "TcpExtIPReversePathFilter",
+    "TcpExtListenDrops",
+    "TcpExtListenOverflows",
+    "TcpExtPruneCalled",
+    "TcpExtRcvPruned",
+    "TcpExtOfoPruned",
+    "TcpExtTCPAbortOnMemory",
+    "TcpExtTCPBacklogDrop",
+    "TcpExtTCPMemoryPressures",
+    "TcpExtTCPRcvCollapsed",
+    "TcpExtTCPRcvQDrop",
+    "TcpExtTCPReqQFullDoCookies",
+    "TcpExtTCPReqQFullDrop",
+    "TcpExtTCPSpuriousRTOs",
+    "TcpExtTCPSynRetrans",
+    "TcpExtTCPTimeouts",
+    "TcpExtTCPToZeroWindowAdv",
+    "TcpExtTCPWantZeroWindowAdv",
+    "TcpExtTCPZeroWindowDrop",
+    "UdpInDatagrams",
+    "UdpInErrors",
+    "UdpRcvbufErrors",
+    "UdpSndbufErrors",
+    "UdpMemErrors",
+    "Udp6RcvbufErrors",
+    "Udp6SndbufErrors",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_to_a_zeroed_table_is_the_table() {
+        let text = "  CPU0 CPU1\n NET_RX: 5 7\n TIMER: 1 2\n";
+        let zero = SoftirqSnapshot::parse(&zeroed(text)).unwrap();
+        let kinds = SoftirqSnapshot::parse(text).unwrap().since(&zero).kinds;
+        assert_eq!(kinds["NET_RX"], BTreeMap::from([(0, 5), (1, 7)]));
+    }
+
+    #[test]
+    fn this_machine() {
+        let (mut sample, mut unseen) = (Sample::default(), BTreeSet::new());
+        read(&Tree::here(), &mut sample, &mut unseen);
+        assert!(!sample.cores.is_empty() && !sample.interfaces.is_empty(), "{unseen:?}");
+        assert!(sample.counters.contains_key("TcpRetransSegs"));
+    }
+
+    #[test]
+    fn missing_files_are_listed() {
+        let (mut sample, mut unseen) = (Sample::default(), BTreeSet::new());
+        read(&Tree::at("/nowhere"), &mut sample, &mut unseen);
+        assert_eq!(sample, Sample::default());
+        assert!(unseen.iter().any(|one| one.what == "CPU time"), "{unseen:?}");
+    }
+}

@@ -1,0 +1,206 @@
+use super::connections::add;
+use super::focus::Focus;
+use crate::recording::{Group, Holder, Sample, Task, Unseen};
+use probe::cgroup::{CgroupPaths, CgroupSnapshot};
+use probe::process::{Holders, Process};
+use probe::tree::Tree;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The processes that hold the connections of interest, and the busiest others.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    pids: BTreeSet<u32>,
+    /// Sockets of the process in focus.
+    sockets: BTreeSet<u32>,
+    places: BTreeMap<u32, CgroupPaths>,
+    /// All processes at the first sample, to find the busiest.
+    first: Option<Vec<Task>>,
+}
+
+impl Watched {
+    pub(super) fn begin(&mut self, tree: &Tree, focus: &Focus) {
+        if let Focus::Process(pid) = focus {
+            self.sockets = Holders::sockets_of(tree, *pid).unwrap_or_default();
+            self.watch(tree, *pid);
+        }
+    }
+
+    pub(super) fn has_socket(&self, inode: u32) -> bool {
+        inode != 0 && self.sockets.contains(&inode)
+    }
+
+    /// Adds the processes behind these sockets.
+    pub(super) fn find<'a>(&mut self, tree: &Tree, inodes: impl Iterator<Item = &'a u32>) {
+        let inodes = inodes.copied().filter(|inode| *inode != 0).collect();
+        let found = Holders::find(tree, &inodes).unwrap_or_default();
+        let pids: BTreeSet<_> = found.of.into_values().flatten().take(MOST_PROCESSES).collect();
+        for pid in pids {
+            self.watch(tree, pid);
+        }
+    }
+
+    fn watch(&mut self, tree: &Tree, pid: u32) {
+        self.pids.insert(pid);
+        if let Some(place) = tree.is_here().then(|| CgroupPaths::of(pid).ok()).flatten() {
+            self.places.insert(pid, place);
+        }
+    }
+
+    pub(super) fn read(&mut self, tree: &Tree, sample: &mut Sample, unseen: &mut BTreeSet<Unseen>) {
+        for pid in &self.pids {
+            match probe::process::Task::all_of(tree, *pid) {
+                Ok(tasks) => sample.tasks.extend(tasks.into_iter().take(MOST_THREADS).map(task)),
+                Err(error) if tree.has(&format!("/proc/{pid}")) => {
+                    add(unseen, "threads of a process", &error);
+                }
+                // It has ended.
+                Err(_) => {}
+            }
+        }
+        for (pid, place) in &self.places {
+            let Ok(groups) = CgroupSnapshot::at(place) else { continue };
+            for level in groups.levels {
+                let path = level.path.display().to_string();
+                if let Some(known) = sample.groups.iter_mut().find(|group| group.path == path) {
+                    known.pids.push(*pid);
+                    continue;
+                }
+                let throttling = level.throttling.unwrap_or_default();
+                sample.groups.push(Group {
+                    path,
+                    pids: vec![*pid],
+                    granted: level.quota.map(|quota| quota.granted),
+                    period: level.quota.map(|quota| quota.period),
+                    periods: throttling.periods,
+                    throttled: throttling.throttled,
+                    throttled_time: throttling.time,
+                });
+            }
+        }
+        if self.first.is_none() {
+            self.first = Some(all(tree, unseen));
+        }
+    }
+
+    /// The processes behind each socket.
+    pub(super) fn holders(
+        &self,
+        tree: &Tree,
+        inodes: &BTreeSet<u32>,
+        unseen: &mut BTreeSet<Unseen>,
+    ) -> BTreeMap<u32, Vec<Holder>> {
+        let inodes: BTreeSet<_> = inodes.iter().copied().filter(|inode| *inode != 0).collect();
+        let found = match Holders::find(tree, &inodes) {
+            Ok(found) => found,
+            Err(error) => {
+                add(unseen, "processes", &error);
+                return BTreeMap::new();
+            }
+        };
+        if found.refused > 0 && found.of.len() < inodes.len() {
+            unseen.insert(Unseen {
+                what: "the processes behind some connections".to_owned(),
+                reason: format!(
+                    "{} processes belong to other users; run it as root",
+                    found.refused
+                ),
+            });
+        }
+        let named = found.of.into_iter().map(|(inode, pids)| {
+            (inode, pids.into_iter().take(4).filter_map(|pid| holder(tree, pid)).collect())
+        });
+        named.collect()
+    }
+
+    /// The busiest processes, as they were at the first sample and as they are now.
+    pub(super) fn busiest(&self, tree: &Tree) -> (Vec<Task>, Vec<Task>) {
+        let first = self.first.as_deref().unwrap_or_default();
+        let before: BTreeMap<_, _> =
+            first.iter().map(|task| ((task.pid, task.started), task)).collect();
+        let mut ranked: Vec<_> = all(tree, &mut BTreeSet::new())
+            .into_iter()
+            .filter_map(|task| {
+                let earlier = before.get(&(task.pid, task.started))?;
+                let spent = (task.user + task.system) - (earlier.user + earlier.system);
+                Some((spent, (*earlier).clone(), task))
+            })
+            .collect();
+        ranked.sort_by_key(|(spent, ..)| std::cmp::Reverse(*spent));
+        ranked.truncate(MOST_BUSY);
+        ranked.into_iter().map(|(_, earlier, later)| (earlier, later)).unzip()
+    }
+
+    /// Names the holders of UDP sockets that dropped packets.
+    pub(super) fn name_udp(&self, tree: &Tree, sample: &mut Sample) {
+        let inodes: BTreeSet<_> =
+            sample.udp.iter().filter(|udp| udp.drops > 0).map(|udp| udp.inode).collect();
+        let found = Holders::find(tree, &inodes).unwrap_or_default();
+        for udp in &mut sample.udp {
+            let pids = found.of.get(&udp.inode).into_iter().flatten().take(4);
+            udp.holders = pids.filter_map(|pid| holder(tree, *pid)).collect();
+        }
+    }
+}
+
+fn holder(tree: &Tree, pid: u32) -> Option<Holder> {
+    let limits = tree.text(&format!("/proc/{pid}/limits")).unwrap_or_default();
+    let most = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))
+        .and_then(|rest| rest.split_ascii_whitespace().next()?.parse().ok());
+    Some(Holder {
+        pid,
+        name: units::foreign(tree.line(&format!("/proc/{pid}/comm"))?).to_string(),
+        descriptors: tree.names(&format!("/proc/{pid}/fd")).ok().map(|names| names.len() as u64),
+        descriptors_most: most,
+    })
+}
+
+/// Every process as one task.
+fn all(tree: &Tree, unseen: &mut BTreeSet<Unseen>) -> Vec<Task> {
+    let names = match tree.names("/proc") {
+        Ok(names) => names,
+        Err(error) => {
+            add(unseen, "processes", &error);
+            return Vec::new();
+        }
+    };
+    let pids = names.iter().filter_map(|name| name.parse::<u32>().ok()).take(MOST_LISTED);
+    let tick = probe::clock::tick();
+    pids.filter_map(|pid| {
+        let text = tree.text(&format!("/proc/{pid}/stat")).ok()?;
+        let process = Process::parse(&text, tick).ok()?;
+        Some(Task {
+            pid,
+            tid: 0,
+            started: process.started,
+            name: units::foreign(process.name).to_string(),
+            state: process.state.to_string(),
+            user: process.cpu.user,
+            system: process.cpu.system,
+            ..Task::default()
+        })
+    })
+    .collect()
+}
+
+fn task(task: probe::process::Task) -> Task {
+    Task {
+        pid: task.pid,
+        tid: task.tid,
+        started: task.started,
+        name: units::foreign(task.name).to_string(),
+        state: task.state.to_string(),
+        user: task.user,
+        system: task.system,
+        ran: task.ran,
+        waited: task.waited,
+        io_waited: task.io_waited,
+        core: task.core,
+    }
+}
+
+const MOST_PROCESSES: usize = 32;
+const MOST_THREADS: usize = 128;
+const MOST_BUSY: usize = 16;
+const MOST_LISTED: usize = 50_000;

@@ -1,0 +1,12 @@
+//! A diagnosis for a terminal and as JSON.
+
+mod text;
+
+pub use text::text;
+
+use crate::Diagnosis;
+
+/// One document, `docs/reference/doctor.md` describes it.
+pub fn json(diagnosis: &Diagnosis) -> String {
+    serde_json::to_string_pretty(diagnosis).unwrap_or_default() + "\n"
+}

@@ -1,0 +1,92 @@
+//! The signals that a diagnosis is made of, at several times. A recording is a JSON document of
+//! its own (`docs/reference/doctor.md`), so that a colleague can judge it on another machine.
+
+mod connection;
+mod far;
+mod file;
+mod machine;
+mod sample;
+
+pub use connection::{Connection, ConnectionState, Holder, Listener, Tcp, UdpSocket};
+pub use far::{Attempt, FarEnd, Refusal};
+pub use machine::{
+    Bus, Clock, Interface, InterruptPlace, LinkModes, Machine, Neighbour, Offloads, Path, Queue,
+    Rings,
+};
+pub use sample::{
+    Conntrack, CoreTimes, Group, InterfaceCounters, Qdisc, Sample, SocketMemory, Softnet, Stall,
+    Task,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the format that this program writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+/// [`Unseen::what`] of a recording without connections that could not be read.
+pub const TCP_CONNECTIONS: &str = "TCP connections";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Recording {
+    /// [`VERSION`].
+    pub weir_recording: u32,
+    #[serde(default)]
+    pub origin: Origin,
+    /// Free text about where it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The connections that were asked about; `None`: the whole machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub focus: Option<String>,
+    #[serde(default)]
+    pub machine: Machine,
+    #[serde(default)]
+    pub periods: Vec<Period>,
+    /// The signals that could not be read, with the reason.
+    #[serde(default)]
+    pub unseen: Vec<Unseen>,
+}
+
+/// How the figures were obtained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    #[default]
+    Measured,
+    /// Copied by hand from another program's output.
+    Transcribed,
+    /// Written for a test.
+    Synthetic,
+}
+
+/// One observation: the machine as it was, or during one direction of a test.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Period {
+    /// "this machine".
+    pub label: String,
+    /// In the order of time, at least two.
+    pub samples: Vec<Sample>,
+    /// The test that was made, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Attempt>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Unseen {
+    pub what: String,
+    pub reason: String,
+}
+
+impl Recording {
+    pub fn new(machine: Machine) -> Self {
+        Self {
+            weir_recording: VERSION,
+            origin: Origin::Measured,
+            note: None,
+            focus: None,
+            machine,
+            periods: Vec::new(),
+            unseen: Vec::new(),
+        }
+    }
+}

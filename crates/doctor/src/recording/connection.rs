@@ -1,0 +1,149 @@
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use units::{Bytes, Rate, Span};
+
+/// One TCP connection of this machine, at one time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Connection {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    #[serde(default)]
+    pub state: ConnectionState,
+    /// Distinguishes it from a later connection between the same ends.
+    #[serde(default)]
+    pub cookie: u64,
+    /// The processes that hold the socket.
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+    /// Received and not yet read.
+    #[serde(default)]
+    pub receive_queue: Bytes,
+    /// Written and not yet acknowledged.
+    #[serde(default)]
+    pub send_queue: Bytes,
+    #[serde(default)]
+    pub receive_limit: Option<Bytes>,
+    #[serde(default)]
+    pub send_limit: Option<Bytes>,
+    /// Retransmissions of the oldest segment, while its timer runs.
+    #[serde(default)]
+    pub retransmits: u32,
+    /// The peer's window is closed, and the kernel probes it.
+    #[serde(default)]
+    pub probing: bool,
+    /// Packets dropped at the socket.
+    #[serde(default)]
+    pub drops: u32,
+    #[serde(default)]
+    pub congestion: Option<String>,
+    #[serde(default)]
+    pub tcp: Tcp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConnectionState {
+    #[default]
+    Established,
+    SynSent,
+    SynReceived,
+    /// One end has closed.
+    Closing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holder {
+    pub pid: u32,
+    pub name: String,
+    /// Open descriptors, and their limit.
+    pub descriptors: Option<u64>,
+    pub descriptors_most: Option<u64>,
+}
+
+/// The part of `struct tcp_info` that the rules use. `None`: the kernel does not provide it.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tcp {
+    pub rtt: Option<Span>,
+    pub min_rtt: Option<Span>,
+    pub rttvar: Option<Span>,
+    pub rto: Option<Span>,
+    pub backoff: Option<u8>,
+    pub mss: Option<Bytes>,
+    pub advmss: Option<Bytes>,
+    pub path_mtu: Option<Bytes>,
+    /// In segments.
+    pub cwnd: Option<u32>,
+    pub ssthresh: Option<u32>,
+    pub unacked: Option<u32>,
+    pub sacked: Option<u32>,
+    pub lost: Option<u32>,
+    pub window_scaling: Option<bool>,
+    pub snd_wscale: Option<u8>,
+    pub rcv_wscale: Option<u8>,
+    pub sack: Option<bool>,
+    pub ecn: Option<bool>,
+    /// The window that the peer offers.
+    pub peer_window: Option<Bytes>,
+    /// The window offered to the peer.
+    pub own_window: Option<Bytes>,
+    pub receive_rtt: Option<Span>,
+    pub pacing_rate: Option<Rate>,
+    pub pacing_most: Option<Rate>,
+    pub delivery_rate: Option<Rate>,
+    pub application_limited: Option<bool>,
+    pub bytes_acked: Option<Bytes>,
+    pub bytes_received: Option<Bytes>,
+    pub bytes_sent: Option<Bytes>,
+    pub bytes_retransmitted: Option<Bytes>,
+    pub unsent: Option<Bytes>,
+    pub segments_out: Option<u32>,
+    pub segments_in: Option<u32>,
+    pub data_segments_out: Option<u32>,
+    pub data_segments_in: Option<u32>,
+    pub retransmitted: Option<u32>,
+    pub spurious: Option<u32>,
+    pub reordered: Option<u32>,
+    /// Packets received out of order.
+    pub out_of_order: Option<u32>,
+    pub delivered: Option<u32>,
+    pub delivered_marked: Option<u32>,
+    pub timeouts: Option<u16>,
+    pub busy: Option<Span>,
+    pub window_limited: Option<Span>,
+    pub buffer_limited: Option<Span>,
+    pub last_sent: Option<Span>,
+    pub last_received: Option<Span>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listener {
+    pub local: SocketAddr,
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+    /// Connections not yet accepted, and the limit of their number.
+    #[serde(default)]
+    pub waiting: u32,
+    #[serde(default)]
+    pub limit: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpSocket {
+    pub local: SocketAddr,
+    #[serde(default)]
+    pub inode: u32,
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+    #[serde(default)]
+    pub receive_queue: Bytes,
+    #[serde(default)]
+    pub drops: u64,
+}
+
+impl Connection {
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        (self.local, self.remote, self.cookie) == (other.local, other.remote, other.cookie)
+    }
+}

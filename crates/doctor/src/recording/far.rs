@@ -1,0 +1,70 @@
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use units::{Bytes, Rate, Share, Span};
+
+/// A test with a far end: its outcome, or the reason why there was none.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Attempt {
+    pub host: String,
+    pub port: u16,
+    /// The data connections, as this end has them.
+    pub connections: Vec<(SocketAddr, SocketAddr)>,
+    /// This end sends.
+    pub sends: bool,
+    pub bytes: Bytes,
+    pub elapsed: Span,
+    pub rate: Option<Rate>,
+    pub refusal: Option<Refusal>,
+    /// The words of the failure.
+    pub message: Option<String>,
+    pub idle_rtt: Option<Span>,
+    pub loaded_rtt: Option<Span>,
+    pub far: Option<FarEnd>,
+}
+
+/// The reason why no test was possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// The name has no address.
+    Unknown,
+    /// The peer answered with a reset.
+    Refused,
+    /// Nothing came back.
+    Silent,
+    /// This machine has no route, or a router reported that it has none.
+    Unreachable,
+    /// No local port is left.
+    NoPort,
+    /// The connection was made, and the server serves others or refuses this test.
+    Busy,
+    /// The connection was made, and then nothing, or an end, came.
+    Broken,
+    /// Another program listens there.
+    Foreign,
+    /// A failure of this machine.
+    Local,
+}
+
+/// The far end's view, as far as it reported it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FarEnd {
+    /// A Weir server reports more than a stock iperf3.
+    pub weir: bool,
+    pub user: Option<Share>,
+    pub system: Option<Share>,
+    /// Busy and softirq share of its busiest core.
+    pub busiest: Option<(Share, Share)>,
+    pub cores: Option<u32>,
+    pub bytes: Option<Bytes>,
+    pub retransmits: Option<u64>,
+    /// If the far end sent.
+    pub busy: Option<Span>,
+    pub window_limited: Option<Span>,
+    pub buffer_limited: Option<Span>,
+    pub mean_rtt: Option<Span>,
+    pub min_rtt: Option<Span>,
+    pub congestion: Option<String>,
+}

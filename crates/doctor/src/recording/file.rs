@@ -1,0 +1,170 @@
+use super::{Origin, Recording, VERSION};
+use crate::DoctorError;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::path::Path;
+use units::foreign_json;
+
+impl Recording {
+    /// Reads a recording that anybody may have written: the file is bounded, its texts are escaped.
+    pub fn read(path: &Path) -> Result<Self, DoctorError> {
+        let failed = |source| DoctorError::Read { path: path.to_owned(), source };
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let mut text = String::new();
+        file.take(LONGEST + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > LONGEST {
+            return Err(DoctorError::TooLong { path: path.to_owned(), most: LONGEST });
+        }
+        Self::parse(&text).map_err(|reason| DoctorError::Malformed {
+            path: path.to_owned(),
+            reason: units::foreign(reason).to_string(),
+        })
+    }
+
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut document: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let version = document.get("weir_recording").and_then(Value::as_u64);
+        match version {
+            Some(version) if version <= VERSION.into() => {}
+            Some(version) => {
+                return Err(format!(
+                    "it has version {version} and this program reads up to {VERSION}: use a newer \
+                     weir"
+                ));
+            }
+            None => return Err("it has no \"weir_recording\"".to_owned()),
+        }
+        foreign_json(&mut document, LONGEST_TEXT);
+        let mut recording: Self = serde_json::from_value(document).map_err(|e| e.to_string())?;
+        recording.check()?;
+        Ok(recording)
+    }
+
+    /// Writes a file that only its owner may read: it names processes and peers.
+    pub fn write(&self, path: &Path) -> Result<(), DoctorError> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let failed = |source| DoctorError::Write { path: path.to_owned(), source };
+        let text = serde_json::to_string(self).map_err(|e| failed(e.into()))?;
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        file.write_all(b"\n").map_err(failed)
+    }
+
+    /// Drops samples whose time does not advance (a clock that jumped), and refuses too many.
+    fn check(&mut self) -> Result<(), String> {
+        if self.periods.len() > MOST_PERIODS {
+            return Err(format!("it has more than {MOST_PERIODS} periods"));
+        }
+        for period in &mut self.periods {
+            if period.samples.len() > MOST_SAMPLES {
+                return Err(format!("a period has more than {MOST_SAMPLES} samples"));
+            }
+            let mut last = None;
+            period.samples.retain(|sample| {
+                let advances = last.is_none_or(|last| sample.at > last);
+                if advances {
+                    last = Some(sample.at);
+                }
+                advances
+            });
+            for sample in &mut period.samples {
+                sample.connections.truncate(MOST_CONNECTIONS);
+                sample.udp.truncate(MOST_CONNECTIONS);
+                sample.listeners.truncate(MOST_CONNECTIONS);
+                sample.qdiscs.truncate(MOST_CONNECTIONS);
+                sample.tasks.truncate(MOST_TASKS);
+                sample.groups.truncate(MOST_TASKS);
+            }
+        }
+        Ok(())
+    }
+
+    /// A line about the origin, if the figures were not measured.
+    pub fn label(&self) -> Option<&'static str> {
+        match self.origin {
+            Origin::Measured => None,
+            Origin::Transcribed => Some("transcribed by hand from other programs' output"),
+            Origin::Synthetic => Some("synthetic: written for a test, not measured"),
+        }
+    }
+}
+
+const LONGEST: u64 = 64 << 20;
+const LONGEST_TEXT: usize = 4096;
+const MOST_PERIODS: usize = 16;
+const MOST_SAMPLES: usize = 4096;
+const MOST_CONNECTIONS: usize = 1024;
+const MOST_TASKS: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Connection, Machine, Period, Sample, Tcp};
+    use super::*;
+    use proptest::prelude::*;
+    use units::{Bytes, Span};
+
+    #[test]
+    fn a_recording_is_written_and_read_back() {
+        let mut recording = Recording::new(Machine::default());
+        let sample = Sample {
+            connections: vec![Connection {
+                local: "[::1]:5".parse().unwrap(),
+                remote: "[::1]:6".parse().unwrap(),
+                state: Default::default(),
+                cookie: u64::MAX,
+                holders: Vec::new(),
+                receive_queue: Bytes::new(1),
+                send_queue: Bytes::new(123_456_789),
+                receive_limit: None,
+                send_limit: None,
+                retransmits: 0,
+                probing: false,
+                drops: 0,
+                congestion: None,
+                tcp: Tcp { rtt: Some(Span::from_nanos(123_456_789)), ..Tcp::default() },
+            }],
+            ..Sample::default()
+        };
+        let later = Sample { at: Span::from_nanos(1), ..sample.clone() };
+        recording.periods.push(Period { samples: vec![sample, later], ..Period::default() });
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("recording");
+        recording.write(&path).unwrap();
+        assert_eq!(Recording::read(&path).unwrap(), recording);
+    }
+
+    #[test]
+    fn others_are_refused() {
+        for (text, reason) in [
+            ("", "EOF"),
+            ("{}", "weir_recording"),
+            (r#"{"weir_recording": 2}"#, "version 2"),
+            (r#"{"weir_recording": 1, "machine": 3}"#, "invalid type"),
+        ] {
+            let error = Recording::parse(text).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn texts_are_escaped_and_clocks_that_jump_are_dropped() {
+        let text = r#"{"weir_recording": 1, "note": "a\u001b[31mb", "periods": [
+            {"samples": [{"at": "1s"}, {"at": "1s"}, {"at": "500ms"}, {"at": "2s"}]}]}"#;
+        let recording = Recording::parse(text).unwrap();
+        assert_eq!(recording.note.as_deref(), Some("a\\x1b[31mb"));
+        assert_eq!(recording.periods[0].samples.len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\{\"weir_recording\": ?1(, \"[a-z]{1,9}\": ?[0-9\\[\\]{}\"a]{0,9}){0,4}\\}") {
+            let _ = Recording::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use units::{Bytes, Rate};
+
+/// The facts that do not change during an observation. `None` and empty mean "not seen".
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    pub kernel: String,
+    pub cores: Vec<usize>,
+    pub virtual_machine: Option<bool>,
+    /// By core.
+    pub clocks: BTreeMap<usize, Clock>,
+    pub sysctls: BTreeMap<String, String>,
+    pub interfaces: BTreeMap<String, Interface>,
+    /// How packets to the addresses of connections leave.
+    pub paths: BTreeMap<IpAddr, Path>,
+    /// Those that failed to answer, or were asked in vain.
+    pub neighbours: Vec<Neighbour>,
+}
+
+/// A core's frequency. Rates are in hertz.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Clock {
+    pub now_hz: Option<u64>,
+    pub most_hz: Option<u64>,
+    /// The administrator's limit.
+    pub limit_hz: Option<u64>,
+    pub governor: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Interface {
+    pub index: u32,
+    /// `veth`, `bridge`, `tun`; `None` for hardware and `lo`.
+    pub kind: Option<String>,
+    pub enabled: bool,
+    /// RFC 2863: up, down, unknown and so on.
+    pub state: String,
+    pub mtu: Option<Bytes>,
+    pub driver: Option<String>,
+    /// A device of the machine, or of its hypervisor, stands behind it.
+    pub device: bool,
+    pub speed: Option<Rate>,
+    /// `Some(false)` is half duplex.
+    pub full_duplex: Option<bool>,
+    pub modes: Option<LinkModes>,
+    pub bus: Option<Bus>,
+    pub offloads: Option<Offloads>,
+    pub rings: Option<Rings>,
+    /// Queue pairs in use, and the most that the device has.
+    pub channels: Option<u32>,
+    pub channels_most: Option<u32>,
+    /// Microseconds and frames before an interrupt.
+    pub coalesce_usecs: Option<u32>,
+    pub coalesce_frames: Option<u32>,
+    pub queues: BTreeMap<String, Queue>,
+    pub interrupts: Vec<InterruptPlace>,
+}
+
+/// The speeds that both ends of a cable support.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LinkModes {
+    pub negotiates: Option<bool>,
+    pub supported_most: Option<Rate>,
+    pub advertised_most: Option<Rate>,
+    pub peer_most: Option<Rate>,
+}
+
+/// PCI Express, in GT/s and lanes as sysfs writes them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bus {
+    pub speed: Option<f64>,
+    pub speed_most: Option<f64>,
+    pub width: Option<u32>,
+    pub width_most: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Offloads {
+    pub segmentation: Option<bool>,
+    pub generic_segmentation: Option<bool>,
+    pub generic_receive: Option<bool>,
+    pub transmit_checksum: Option<bool>,
+    pub receive_checksum: Option<bool>,
+    pub scatter_gather: Option<bool>,
+    /// Features that the device or its driver fixes off; nobody can switch them on.
+    pub fixed: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rings {
+    pub receive: u32,
+    pub receive_most: u32,
+    pub transmit: u32,
+    pub transmit_most: u32,
+}
+
+/// The cores that a queue's packets are steered to. Empty: no steering.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Queue {
+    /// RPS of a receive queue, XPS of a transmit queue.
+    pub cores: Vec<usize>,
+    /// RFS.
+    pub flows: Option<u64>,
+}
+
+/// The cores that may take an interrupt of the device.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterruptPlace {
+    pub number: u32,
+    pub name: String,
+    pub cores: Vec<usize>,
+}
+
+/// The route to an address.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Path {
+    pub interface: Option<String>,
+    pub gateway: Option<IpAddr>,
+    /// This machine itself.
+    pub local: bool,
+    pub mtu: Option<u32>,
+    pub window: Option<u32>,
+    pub congestion_window: Option<u32>,
+    /// The reason why there is no route.
+    pub refused: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Neighbour {
+    pub address: IpAddr,
+    pub interface: String,
+    /// `failed` or `incomplete`.
+    pub state: String,
+}

@@ -1,0 +1,148 @@
+use super::{Connection, Listener, UdpSocket};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use units::{Bytes, Span};
+
+/// The counters at one time. Those that only grow are as the kernel shows them; a reader takes
+/// differences.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    /// After the first sample of the period.
+    pub at: Span,
+    pub cores: BTreeMap<usize, CoreTimes>,
+    pub softnet: BTreeMap<usize, Softnet>,
+    /// NET_RX soft interrupts, by core.
+    pub net_rx: BTreeMap<usize, u64>,
+    /// The fields of `/proc/net/snmp`, `netstat` and `snmp6` that rules use: `TcpRetransSegs`.
+    pub counters: BTreeMap<String, u64>,
+    pub interfaces: BTreeMap<String, InterfaceCounters>,
+    pub qdiscs: Vec<Qdisc>,
+    /// `cpu`, `io`, `memory`.
+    pub pressure: BTreeMap<String, Stall>,
+    pub conntrack: Option<Conntrack>,
+    pub socket_memory: Option<SocketMemory>,
+    pub connections: Vec<Connection>,
+    pub listeners: Vec<Listener>,
+    pub udp: Vec<UdpSocket>,
+    /// Threads of the processes that hold the connections.
+    pub tasks: Vec<Task>,
+    /// The busiest processes of the machine, as one task each.
+    pub processes: Vec<Task>,
+    /// Control groups of those processes.
+    pub groups: Vec<Group>,
+    /// All sockets of each state of the namespace, not only those above.
+    pub states: BTreeMap<String, u64>,
+}
+
+/// As `/proc/stat` has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CoreTimes {
+    pub user: Span,
+    pub system: Span,
+    pub idle: Span,
+    pub iowait: Span,
+    pub irq: Span,
+    pub softirq: Span,
+    pub steal: Span,
+}
+
+/// As `/proc/net/softnet_stat` has them, with 32 bits each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Softnet {
+    pub processed: u64,
+    pub dropped: u64,
+    pub squeezed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterfaceCounters {
+    pub received: Bytes,
+    pub received_packets: u64,
+    pub received_errors: u64,
+    pub received_drops: u64,
+    pub sent: Bytes,
+    pub sent_packets: u64,
+    pub sent_errors: u64,
+    pub sent_drops: u64,
+    /// How often the carrier came and went.
+    pub carrier_changes: Option<u64>,
+    /// The driver's own, as `ethtool -S` shows them.
+    pub driver: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Qdisc {
+    pub interface: String,
+    pub kind: String,
+    pub handle: String,
+    pub sent: Bytes,
+    pub drops: u64,
+    pub overlimits: u64,
+    pub backlog: Bytes,
+}
+
+/// Time in which tasks waited for a resource, since boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stall {
+    /// At least one task.
+    pub some: Span,
+    /// All tasks that were not idle.
+    pub full: Option<Span>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Conntrack {
+    pub entries: Option<u64>,
+    pub most: Option<u64>,
+    pub insert_failed: u64,
+    pub dropped: u64,
+    pub early_dropped: u64,
+}
+
+/// The memory of all TCP sockets, in pages, and `net.ipv4.tcp_mem`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SocketMemory {
+    pub used: u64,
+    pub pressure: u64,
+    pub most: u64,
+}
+
+/// A thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Task {
+    pub pid: u32,
+    pub tid: u32,
+    /// Ticks after boot.
+    pub started: u64,
+    pub name: String,
+    pub state: String,
+    pub user: Span,
+    pub system: Span,
+    pub ran: Option<Span>,
+    pub waited: Option<Span>,
+    pub io_waited: Option<Span>,
+    pub core: Option<usize>,
+}
+
+/// A control group with the CPU controller.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Group {
+    pub path: String,
+    /// The processes of interest in it or below it.
+    pub pids: Vec<u32>,
+    pub granted: Option<Span>,
+    pub period: Option<Span>,
+    pub periods: u64,
+    pub throttled: u64,
+    pub throttled_time: Span,
+}

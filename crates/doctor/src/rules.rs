@@ -1,0 +1,109 @@
+//! One file for each cause. A rule is pure: it sees one flow, or the machine, and says whether its
+//! cause holds, and by which number it does or does not.
+//!
+//! Thresholds are constants of the files. Those marked "measured" were calibrated on virtual
+//! machines with two cores; the others are starting values.
+
+mod accept_queue;
+mod application;
+mod backlog;
+mod black_hole;
+mod bufferbloat;
+mod clock;
+mod congestion_window;
+mod conntrack;
+mod contention;
+mod cpu;
+mod disk;
+mod duplex;
+mod ecn;
+mod finding;
+mod interface_errors;
+mod link;
+mod link_speed;
+mod loss;
+mod pacing;
+mod path;
+mod pinning;
+mod quota;
+mod receiver_window;
+mod reordering;
+mod request_response;
+mod route_limits;
+mod send_buffer;
+mod shaper;
+mod slow_reader;
+mod socket_memory;
+mod softirq_core;
+mod steal;
+mod udp_buffer;
+mod window_scaling;
+
+#[cfg(test)]
+pub(crate) mod sketch;
+
+pub use finding::{Advice, Evidence, Finding, Outcome};
+
+use crate::view::{Flow, View};
+
+/// A cause and the functions that look for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// Its stable name, in `--json` and in labs.
+    pub cause: &'static str,
+    /// The same in words, for the list of causes that are ruled out.
+    pub words: &'static str,
+    pub flow: Option<fn(&Flow<'_>, &View<'_>) -> Outcome>,
+    pub machine: Option<fn(&View<'_>) -> Outcome>,
+}
+
+/// All of them. If two explain as much, the earlier one is named first.
+pub const RULES: &[Rule] = &[
+    link::RULE,
+    duplex::RULE,
+    link_speed::RULE,
+    shaper::RULE,
+    pacing::RULE,
+    route_limits::RULE,
+    black_hole::RULE,
+    steal::RULE,
+    quota::RULE,
+    clock::RULE,
+    contention::RULE,
+    pinning::RULE,
+    softirq_core::RULE,
+    cpu::RULE,
+    disk::RULE,
+    request_response::RULE,
+    application::RULE,
+    window_scaling::RULE,
+    slow_reader::RULE,
+    receiver_window::RULE,
+    send_buffer::RULE,
+    loss::RULE,
+    reordering::RULE,
+    ecn::RULE,
+    path::RULE,
+    congestion_window::RULE,
+    bufferbloat::RULE,
+    interface_errors::RULE,
+    backlog::RULE,
+    udp_buffer::RULE,
+    accept_queue::RULE,
+    conntrack::RULE,
+    socket_memory::RULE,
+];
+
+impl Rule {
+    const fn new(cause: &'static str, words: &'static str) -> Self {
+        Self { cause, words, flow: None, machine: None }
+    }
+
+    const fn flow(self, judge: fn(&Flow<'_>, &View<'_>) -> Outcome) -> Self {
+        Self { flow: Some(judge), ..self }
+    }
+
+    const fn machine(self, judge: fn(&View<'_>) -> Outcome) -> Self {
+        Self { machine: Some(judge), ..self }
+    }
+}

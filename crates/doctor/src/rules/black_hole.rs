@@ -1,0 +1,75 @@
+//! Full packets vanish, small ones arrive: a hop has a smaller MTU, and its message is filtered.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{Flow, View};
+use crate::words::bytes;
+use units::Bytes;
+
+pub(super) const RULE: Rule = Rule::new("mtu-black-hole", "a path-MTU black hole").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
+    let tcp = sender.tcp();
+    if !flow.is_stalled() || flow.is_opening() {
+        return Outcome::ruled_out("data arrives");
+    }
+    let (Some(mss), Some(backoff)) = (tcp.mss, tcp.backoff) else {
+        return Outcome::not_seen("the timeouts of the connection");
+    };
+    let repeats = backoff.max(u8::try_from(sender.last().retransmits).unwrap_or(u8::MAX));
+    // The window is open: the receiver did not stop it.
+    let open = tcp.peer_window.is_none_or(|window| window >= mss) && !sender.last().probing;
+    let full = sender.last().send_queue >= mss;
+    let answered = tcp.bytes_acked.unwrap_or_default() > Bytes::ZERO
+        || tcp.bytes_received.unwrap_or_default() > Bytes::ZERO;
+    if repeats < REPEATS || !open || !full || !answered || mss < Bytes::new(600) {
+        return Outcome::ruled_out(format!("the oldest segment was sent again {repeats} times"));
+    }
+    let probing = view.sysctl("net.ipv4.tcp_mtu_probing").unwrap_or("0").to_owned();
+    Finding::new(format!(
+        "a path-MTU black hole is the limit: small segments arrived, and full ones of {} are sent again and again",
+        bytes(mss)
+    ))
+    .explains(0.97)
+    .seen_from("retransmissions of the oldest segment", repeats.to_string(), REPEATS.to_string())
+    .seen("waiting in the send queue", bytes(sender.last().send_queue))
+    .seen_if("path MTU that the kernel assumes", tcp.path_mtu.map(bytes))
+    .seen("tcp_mtu_probing", probing)
+    .against_if(tcp.cwnd.is_some_and(|cwnd| cwnd > 4), "the congestion window did not collapse yet")
+    .advise(
+        Advice::new("Let the kernel find the size, or clamp it; then allow ICMP \"fragmentation needed\" on the path")
+            .run("sysctl -w net.ipv4.tcp_mtu_probing=1")
+            .run("nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu")
+            .not("A smaller MTU on one interface helps only the connections through it"),
+    )
+    .holds()
+}
+
+const REPEATS: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+
+    fn stalled(backoff: u8, window: u64) -> Sketch {
+        Sketch::new().tcp(move |_, tcp| {
+            tcp.bytes_acked = Some(Bytes::new(400));
+            tcp.backoff = Some(backoff);
+            tcp.cwnd = Some(1);
+            tcp.peer_window = Some(Bytes::new(window));
+        })
+    }
+
+    #[test]
+    fn full_segments_vanish() {
+        assert!(stalled(3, 65_000).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_closed_window_or_progress_is_something_else() {
+        stalled(3, 0).holds_not(RULE);
+        stalled(1, 65_000).holds_not(RULE);
+        Sketch::new().holds_not(RULE);
+    }
+}

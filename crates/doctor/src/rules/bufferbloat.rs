@@ -1,0 +1,69 @@
+//! A queue on the path is much longer than the path itself. The rate does not suffer; everything
+//! else on the path waits.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{Flow, View};
+use crate::words::span;
+use units::Span;
+
+pub(super) const RULE: Rule = Rule::new("bufferbloat", "a long queue on the path").flow(judge);
+
+fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+    let Some(sender) = &flow.sender else {
+        return Outcome::not_seen("the far sender's round trips");
+    };
+    let Some((rtt, least)) = sender.rtt().zip(sender.tcp().min_rtt) else {
+        return Outcome::not_seen("the round trips of the connection");
+    };
+    let queue = rtt - least;
+    let long = queue >= LONG || rtt.nanos() > least.nanos() * TIMES && queue >= SHORTEST;
+    if !long || flow.is_inside() {
+        return Outcome::ruled_out(format!(
+            "the round trip is {}, at least {}",
+            span(rtt),
+            span(least)
+        ));
+    }
+    Finding::new(format!(
+        "a queue on the path holds {} of data: the round trip is {} instead of {}",
+        span(queue),
+        span(rtt),
+        span(least)
+    ))
+    .seen_from("round trip above its minimum", span(queue), format!("{} or {TIMES} times", span(LONG)))
+    .seen("least round trip", span(least))
+    .advise(
+        Advice::new("Limit the queue before the bottleneck with a rate just below it, or use a congestion control that keeps queues short")
+            .run("tc qdisc replace dev DEV root cake bandwidth RATE")
+            .run("sysctl -w net.ipv4.tcp_congestion_control=bbr")
+            .not("It does not make this transfer faster: it lets others get through beside it"),
+    )
+    .holds()
+}
+
+/// Measured.
+const LONG: Span = Span::from_millis(100);
+const TIMES: u64 = 5;
+const SHORTEST: Span = Span::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+
+    fn rtt(millis: u64) -> Sketch {
+        Sketch::new().tcp(move |_, tcp| tcp.rtt = Some(Span::from_millis(millis)))
+    }
+
+    #[test]
+    fn a_long_queue_is_present_and_limits_nothing() {
+        assert_eq!(rtt(400).judge(RULE).finding().unwrap().explains, None);
+        assert!(rtt(121).judge(RULE).finding().is_some());
+    }
+
+    #[test]
+    fn a_short_one_is_ruled_out() {
+        rtt(80).holds_not(RULE);
+        rtt(15).holds_not(RULE);
+    }
+}

@@ -1,0 +1,81 @@
+//! The busy core runs below its frequency: a governor, a limit, or heat.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{Flow, View};
+use crate::words::percent;
+
+pub(super) const RULE: Rule = Rule::new("clock", "the cores' frequency").flow(judge);
+
+fn judge(_flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let clocks = &view.machine().clocks;
+    if clocks.is_empty() {
+        return Outcome::not_seen("the cores' frequency");
+    }
+    let slow =
+        view.cores.iter().filter(|(_, shares)| shares.busy() >= BUSY).find_map(|(core, _)| {
+            let clock = clocks.get(core)?;
+            let (now, most) = (clock.now_hz?, clock.most_hz?);
+            let share = now as f64 / most.max(1) as f64;
+            (share < SLOW).then_some((core, clock, share))
+        });
+    let Some((core, clock, share)) = slow else {
+        return Outcome::ruled_out("no busy core runs below 80 % of its frequency");
+    };
+    let ghz = |hz: Option<u64>| format!("{:.2} GHz", hz.unwrap_or(0) as f64 / 1e9);
+    let governor = clock.governor.clone().unwrap_or_else(|| "unknown".to_owned());
+    let limited = clock.limit_hz.zip(clock.most_hz).is_some_and(|(limit, most)| limit < most);
+    Finding::new(format!(
+        "the CPU's clock is the limit: core {core} is busy and runs at {} of {}",
+        ghz(clock.now_hz),
+        ghz(clock.most_hz)
+    ))
+    // A core that is full goes on to be full; the clock is why it is full early.
+    .explains(0.98)
+    .seen_from("frequency of the core", percent(share), format!("below {}", percent(SLOW)))
+    .seen("governor", governor)
+    .seen_if("limit set by the administrator", limited.then(|| ghz(clock.limit_hz)))
+    .advise(match limited {
+        true => Advice::new("Raise the limit").run(format!(
+            "echo {} > /sys/devices/system/cpu/cpu{core}/cpufreq/scaling_max_freq",
+            clock.most_hz.unwrap_or(0) / 1000
+        )),
+        false => Advice::new("Let the core run at its full frequency")
+            .run("cpupower frequency-set -g performance")
+            .not("It does not help if heat or power keeps the clock down: see `dmesg` and the board's sensors"),
+    })
+    .holds()
+}
+
+const BUSY: f64 = 0.8;
+const SLOW: f64 = 0.8;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::Clock;
+
+    fn at(now: u64, busy: u64) -> Sketch {
+        Sketch::new().core(0, [5, busy, 5, 0]).machine(|machine| {
+            let clock = Clock {
+                now_hz: Some(now),
+                most_hz: Some(3_000_000_000),
+                limit_hz: Some(3_000_000_000),
+                governor: Some("powersave".to_owned()),
+            };
+            machine.clocks.insert(0, clock);
+        })
+    }
+
+    #[test]
+    fn a_busy_core_with_a_slow_clock() {
+        assert!(at(1_200_000_000, 85).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn an_idle_core_may_be_slow() {
+        at(1_200_000_000, 20).holds_not(RULE);
+        at(2_500_000_000, 85).holds_not(RULE);
+        assert!(matches!(Sketch::new().judge(RULE), Outcome::NotSeen(_)));
+    }
+}

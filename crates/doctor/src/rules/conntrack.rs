@@ -1,0 +1,67 @@
+//! The table of tracked connections is full or nearly full.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{View, counted};
+use crate::words::percent;
+
+pub(super) const RULE: Rule = Rule::new("conntrack", "connection tracking").machine(judge);
+
+fn judge(view: &View<'_>) -> Outcome {
+    let (Some(earlier), Some(later)) = (&view.samples()[0].conntrack, &view.last().conntrack)
+    else {
+        return Outcome::Irrelevant;
+    };
+    let (Some(entries), Some(most)) = (later.entries, later.most.filter(|most| *most > 0)) else {
+        return Outcome::not_seen("the limit of connection tracking");
+    };
+    let load = entries as f64 / most as f64;
+    let refused = counted(later.insert_failed, earlier.insert_failed).unwrap_or(0)
+        + counted(later.dropped, earlier.dropped).unwrap_or(0);
+    if load < NEAR && refused == 0 {
+        return Outcome::ruled_out(format!("{entries} of {most} entries are used"));
+    }
+    let finding = Finding::new(format!(
+        "the table of connection tracking holds {entries} entries of {most} at most"
+    ))
+    .seen_from("use of the table", percent(load), percent(NEAR))
+    .seen("packets dropped because no entry was made", refused.to_string())
+    .advise(
+        Advice::new("Enlarge the table, or do not track connections that need no state")
+            .run(format!("sysctl -w net.netfilter.nf_conntrack_max={}", most.saturating_mul(2)))
+            .run("conntrack -S")
+            .not("It does not help established connections, which have an entry"),
+    );
+    if refused > 0 { finding.explains(0.6) } else { finding }.holds()
+}
+
+const NEAR: f64 = 0.9;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::Conntrack;
+
+    fn tracking(entries: u64, failed: u64) -> Sketch {
+        Sketch::idle().each(move |at, sample| {
+            sample.conntrack = Some(Conntrack {
+                entries: Some(entries),
+                most: Some(1_000),
+                insert_failed: at * failed,
+                ..Conntrack::default()
+            });
+        })
+    }
+
+    #[test]
+    fn a_table_that_is_nearly_full_or_refuses() {
+        assert_eq!(tracking(950, 0).on_machine(RULE).finding().unwrap().explains, None);
+        assert!(tracking(1_000, 5).holds_machine(RULE).is_some_and(|share| share > 0.5));
+    }
+
+    #[test]
+    fn room_or_no_tracking() {
+        tracking(500, 0).machine_holds_not(RULE);
+        assert_eq!(Sketch::idle().on_machine(RULE), Outcome::Irrelevant);
+    }
+}

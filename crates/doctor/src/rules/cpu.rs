@@ -1,0 +1,208 @@
+//! A CPU core has no time left: the only one, or the one that runs a thread of an end.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::bound;
+use crate::view::{End, Flow, View};
+use crate::words::{percent, rate};
+
+pub(super) const RULE: Rule = Rule::new("cpu", "the CPU").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let far = flow.far.and_then(|far| far.busiest.map(|busiest| (busiest, far.cores)));
+    if view.cores.is_empty() && view.tasks.is_empty() && far.is_none() {
+        return Outcome::not_seen("the CPU time of cores and threads");
+    }
+    only_core(flow, view)
+        .or_else(|| thread(flow, view))
+        .or_else(|| far_end(flow))
+        .unwrap_or_else(|| ruled_out(flow, view))
+}
+
+fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
+    let (core, shares) = view.busiest_core().filter(|_| view.cores.len() == 1)?;
+    let own = [&flow.sender, &flow.receiver].into_iter().flatten();
+    let own: f64 = own.flat_map(|end| end.tasks(view)).map(|task| task.cpu).sum();
+    let others = view.processes.iter().map(|process| process.cpu).sum::<f64>() - own;
+    if shares.busy() < FULL || throttled(flow, view) || shares.steal >= STOLEN {
+        return None;
+    }
+    // Another program that takes the core is contention.
+    if !view.processes.is_empty() && others > own.max(0.2) && shares.interrupts() < 0.5 {
+        return None;
+    }
+    let finding = Finding::new(format!(
+        "one CPU core is the limit: the only core is {} busy ({} system, {} softirq) at {}{}",
+        percent(shares.busy()),
+        percent(shares.system),
+        percent(shares.softirq),
+        rate(flow.rate()),
+        of_link(flow, view),
+    ))
+    .explains(shares.busy())
+    .allows(bound::of_resource(flow.rate(), shares.busy()))
+    .seen_from(format!("core {core} busy"), percent(shares.busy()), percent(FULL))
+    .seen("user, system, interrupt, softirq", four(shares))
+    .advise(
+        Advice::new("Give the machine a faster core, or a second one")
+            .not("RPS, RFS, XPS and more queues do not help: there is no other core to spread to"),
+    );
+    Some(cheaper(finding, shares.softirq).holds())
+}
+
+fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
+    let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
+    let busiest = ends
+        .into_iter()
+        .filter_map(|(side, end)| Some((side, end.as_ref()?.busiest(view)?)))
+        .max_by(|(_, a), (_, b)| a.cpu.total_cmp(&b.cpu))?;
+    let (side, task) = busiest;
+    let shares = task.core.and_then(|core| view.cores.get(&core)).copied();
+    // A thread shares its core with the softirqs of its own packets.
+    let with_interrupts = task.cpu + shares.map_or(0.0, |shares| shares.interrupts());
+    let waits = task.waited.unwrap_or(0.0);
+    let full = task.cpu >= FULL || task.cpu >= MOST_OF_CORE && with_interrupts >= FULL;
+    if !full || throttled(flow, view) || waits >= WAITS {
+        return None;
+    }
+    let share = with_interrupts.min(1.0);
+    let mut finding = Finding::new(format!(
+        "one CPU core is the limit: a thread of {}, the {side}, uses {} of a core at {}{}",
+        task.name,
+        percent(task.cpu.min(1.0)),
+        rate(flow.rate()),
+        of_link(flow, view),
+    ))
+    .explains(share)
+    .allows(bound::of_resource(flow.rate(), share))
+    .seen_from(
+        format!("thread {} of {} (process {})", task.tid, task.name, task.pid),
+        format!("{} of a core", percent(task.cpu.min(1.0))),
+        percent(FULL),
+    );
+    if let Some((core, shares)) = task.core.zip(shares) {
+        finding =
+            finding.seen(format!("core {core}: user, system, interrupt, softirq"), four(shares));
+    }
+    finding = finding.advise(
+        Advice::new("Use several connections from several threads")
+            .run("iperf3 -P 4 (3.16 and later), or more workers in the application's settings")
+            .not("RPS, RFS and more queues do not help: they spread packets, not a thread"),
+    );
+    Some(cheaper(finding, shares.map_or(0.0, |shares| shares.softirq)).holds())
+}
+
+fn far_end(flow: &Flow<'_>) -> Option<Outcome> {
+    let far = flow.far?;
+    let (busy, softirq) = far.busiest?;
+    let own = far.user?.fraction() + far.system?.fraction();
+    // Its machine may be busy with other work.
+    (busy.fraction() >= FULL && own >= MOST_OF_CORE * 0.8).then(|| {
+        Finding::new(format!(
+            "one CPU core of the far end is the limit: it is {} busy at {}",
+            percent(busy.fraction()),
+            rate(flow.rate())
+        ))
+        .explains(busy.fraction())
+        .allows(bound::of_resource(flow.rate(), busy.fraction()))
+        .seen_from("busiest core of the far end", percent(busy.fraction()), percent(FULL))
+        .seen("softirq on it", percent(softirq.fraction()))
+        .seen("CPU of its server process", percent(own))
+        .advise(
+            Advice::new("Run `weir doctor` on the far end for its cores and interrupts")
+                .run("weir doctor"),
+        )
+        .holds()
+    })
+}
+
+fn ruled_out(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
+    let busiest = ends.filter_map(|end| end.busiest(view)).map(|task| task.cpu).reduce(f64::max);
+    let core = view.busiest_core().map(|(core, shares)| {
+        format!("core {core}, the busiest, is {} busy", percent(shares.busy()))
+    });
+    match (busiest, core) {
+        (Some(thread), core) => Outcome::ruled_out(format!(
+            "its busiest thread uses {} of a core{}",
+            percent(thread.min(1.0)),
+            core.map_or_else(String::new, |core| format!(", {core}"))
+        )),
+        (None, Some(core)) if view.busiest_core().is_some_and(|(_, s)| s.busy() < FULL) => {
+            Outcome::ruled_out(core)
+        }
+        _ => Outcome::not_seen("the threads of the flow's processes"),
+    }
+}
+
+fn throttled(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
+    ends.filter_map(|end: &End<'_>| end.throttled(view)).any(|group| group.throttled_share() > 0.1)
+}
+
+fn of_link(flow: &Flow<'_>, view: &View<'_>) -> String {
+    let speed = flow.interface().and_then(|name| view.machine().interfaces.get(name)?.speed);
+    speed.map_or_else(String::new, |speed| format!(" of a {} link", rate(speed)))
+}
+
+fn cheaper(finding: Finding, softirq: f64) -> Finding {
+    let finding = finding.advise(
+        Advice::new("Make each byte cheaper: larger writes, zero copy, offloads")
+            .run("ethtool -K DEV tso on gso on gro on")
+            .not("It does not raise the link's speed or its latency"),
+    );
+    match softirq >= 0.2 {
+        true => finding.advise(
+            Advice::new("Take fewer interrupts")
+                .run("ethtool -C DEV rx-usecs 100")
+                .not("It adds up to 100 µs of latency, and does not make a packet itself cheaper"),
+        ),
+        false => finding,
+    }
+}
+
+fn four(shares: crate::view::CoreUse) -> String {
+    [shares.user, shares.system, shares.irq, shares.softirq].map(percent).join(", ")
+}
+
+/// Measured.
+const FULL: f64 = 0.9;
+const MOST_OF_CORE: f64 = 0.6;
+/// A thread that waits longer for a core shares it with others.
+const WAITS: f64 = 0.15;
+const STOLEN: f64 = 0.05;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+
+    fn alone(core: [u64; 4]) -> Sketch {
+        let single = Sketch::new().each(|_, sample| {
+            sample.cores.remove(&1);
+        });
+        single.core(0, core)
+    }
+
+    /// The case of a board with one core: 63 % system, 36 % softirq.
+    #[test]
+    fn the_only_core_is_full() {
+        let outcome = alone([1, 63, 36, 0]).judge(RULE);
+        let finding = outcome.finding().unwrap();
+        assert!(finding.sentence.contains("the only core"), "{}", finding.sentence);
+        let advice = &finding.advice[0];
+        assert!(advice.limits.as_deref().unwrap().contains("RPS"), "{advice:?}");
+    }
+
+    #[test]
+    fn a_thread_fills_a_core() {
+        assert!(Sketch::new().task(7, 97).core(0, [10, 87, 2, 0]).holds(RULE) > 0.9);
+        assert!(Sketch::new().task(7, 65).core(0, [5, 60, 33, 0]).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn time_that_is_left_rules_it_out() {
+        Sketch::new().holds_not(RULE);
+        alone([1, 43, 36, 0]).holds_not(RULE);
+        Sketch::new().task(7, 65).core(0, [5, 60, 5, 0]).holds_not(RULE);
+    }
+}

@@ -1,0 +1,83 @@
+//! The application waits for its disk, not for the network.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{Flow, View};
+use crate::words::percent;
+
+pub(super) const RULE: Rule = Rule::new("disk", "the disk").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
+    let tasks = ends.into_iter().filter_map(|(side, end)| Some((side, end.as_ref()?)));
+    let worst = tasks
+        .flat_map(|(side, end)| end.tasks(view).into_iter().map(move |task| (side, task)))
+        .max_by(|(_, a), (_, b)| a.blocked.total_cmp(&b.blocked));
+    let Some((side, task)) = worst else {
+        return Outcome::not_seen("the threads of the flow's processes");
+    };
+    let pressure = view.pressure("io").map_or(0.0, |(some, _)| some);
+    if task.blocked < BLOCKED {
+        return Outcome::ruled_out(format!(
+            "threads of {} waited for block I/O {} of the time",
+            task.name,
+            percent(task.blocked)
+        ));
+    }
+    // A sender that reads ahead keeps its connection busy; then the disk costs nothing.
+    let busy = flow.sender.as_ref().and_then(|sender| sender.busy()).unwrap_or(0.0);
+    if side == "sender" && busy > 0.9 {
+        return Outcome::ruled_out(format!("data was ready to send {} of the time", percent(busy)));
+    }
+    Finding::new(format!(
+        "the disk is the limit: {}, the {side}, waits for block I/O {} of the time",
+        task.name,
+        percent(task.blocked)
+    ))
+    // A slow application has a reason here, so this cause goes first.
+    .explains((task.blocked + 0.5).min(1.0))
+    .seen_from(
+        format!("thread {} waits for block I/O", task.tid),
+        percent(task.blocked),
+        percent(BLOCKED),
+    )
+    .seen("time in which some task waited for I/O (PSI)", percent(pressure))
+    .advise(
+        Advice::new("Look at the disk's own load and latency")
+            .run("iostat -x 1")
+            .run("cat /proc/pressure/io")
+            .not("Network settings, buffers and congestion control change nothing"),
+    )
+    .holds()
+}
+
+const BLOCKED: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use units::Span;
+
+    fn waiting(percent: u64, busy: u64) -> Sketch {
+        Sketch::new()
+            .each(move |at, sample| {
+                sample.tasks[0].io_waited = Some(Span::from_millis(10 * percent * at));
+            })
+            .tcp(move |at, tcp| tcp.busy = Some(Span::from_millis(10 * busy * at)))
+    }
+
+    #[test]
+    fn a_process_that_waits_for_its_disk() {
+        assert!(waiting(60, 30).holds(RULE) > 0.9);
+        let blocked = Sketch::new()
+            .each(|_, sample| sample.tasks[0].state = "D".to_owned())
+            .tcp(|at, tcp| tcp.busy = Some(Span::from_millis(100 * at)));
+        assert!(blocked.holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_short_wait_or_data_that_is_ready_rule_it_out() {
+        waiting(15, 30).holds_not(RULE);
+        waiting(60, 100).holds_not(RULE);
+    }
+}

@@ -1,0 +1,160 @@
+use serde::Serialize;
+use units::Rate;
+
+/// A rule's answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    Holds(Box<Finding>),
+    /// The number that rules it out.
+    RuledOut(String),
+    /// The signal that is missing.
+    NotSeen(String),
+    /// The question does not arise here, so that nobody needs an answer.
+    Irrelevant,
+}
+
+/// A cause that holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// One sentence without its full stop.
+    pub sentence: String,
+    /// How much of the missing speed it explains, from 0 to 1; `None`: out of order, and it does
+    /// not limit anything now.
+    pub explains: Option<f64>,
+    /// The rate that it allows at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allows: Option<Rate>,
+    /// The resource is used as it should be: this is a limit, and no fault.
+    pub healthy: bool,
+    pub evidence: Vec<Evidence>,
+    /// Signals that speak against it.
+    pub against: Vec<String>,
+    pub advice: Vec<Advice>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    pub signal: String,
+    pub value: String,
+    /// The value from which on it counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<String>,
+}
+
+/// A thing to do. Nothing of it is done here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    pub action: String,
+    pub commands: Vec<String>,
+    /// The thing that it would not fix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<String>,
+}
+
+impl Finding {
+    /// Out of order; [`Self::explains`] makes it a limit.
+    pub fn new(sentence: impl Into<String>) -> Self {
+        Self {
+            sentence: sentence.into(),
+            explains: None,
+            allows: None,
+            healthy: false,
+            evidence: Vec::new(),
+            against: Vec::new(),
+            advice: Vec::new(),
+        }
+    }
+
+    pub fn explains(mut self, share: f64) -> Self {
+        self.explains = Some(if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 });
+        self
+    }
+
+    pub fn allows(mut self, rate: Option<Rate>) -> Self {
+        self.allows = rate;
+        self
+    }
+
+    pub fn healthy(mut self) -> Self {
+        self.healthy = true;
+        self
+    }
+
+    pub fn seen(mut self, signal: impl Into<String>, value: impl Into<String>) -> Self {
+        let (signal, value) = (signal.into(), value.into());
+        self.evidence.push(Evidence { signal, value, threshold: None });
+        self
+    }
+
+    /// With the value from which on it counts.
+    pub fn seen_from(
+        mut self,
+        signal: impl Into<String>,
+        value: impl Into<String>,
+        threshold: impl Into<String>,
+    ) -> Self {
+        let (signal, value) = (signal.into(), value.into());
+        self.evidence.push(Evidence { signal, value, threshold: Some(threshold.into()) });
+        self
+    }
+
+    pub fn seen_if(self, signal: &str, value: Option<String>) -> Self {
+        match value {
+            Some(value) => self.seen(signal, value),
+            None => self,
+        }
+    }
+
+    pub fn against(mut self, text: impl Into<String>) -> Self {
+        self.against.push(text.into());
+        self
+    }
+
+    pub fn against_if(self, is_so: bool, text: &str) -> Self {
+        if is_so { self.against(text) } else { self }
+    }
+
+    pub fn advise(mut self, advice: Advice) -> Self {
+        self.advice.push(advice);
+        self
+    }
+
+    pub fn holds(self) -> Outcome {
+        Outcome::Holds(Box::new(self))
+    }
+}
+
+impl Advice {
+    pub fn new(action: impl Into<String>) -> Self {
+        Self { action: action.into(), commands: Vec::new(), limits: None }
+    }
+
+    pub fn run(mut self, command: impl Into<String>) -> Self {
+        self.commands.push(command.into());
+        self
+    }
+
+    /// The thing that it would not fix.
+    pub fn not(mut self, text: impl Into<String>) -> Self {
+        self.limits = Some(text.into());
+        self
+    }
+}
+
+impl Outcome {
+    pub fn ruled_out(by: impl Into<String>) -> Self {
+        Self::RuledOut(by.into())
+    }
+
+    pub fn not_seen(what: impl Into<String>) -> Self {
+        Self::NotSeen(what.into())
+    }
+
+    /// For tests: the finding, if the rule holds.
+    pub fn finding(&self) -> Option<&Finding> {
+        match self {
+            Self::Holds(finding) => Some(finding),
+            _ => None,
+        }
+    }
+}

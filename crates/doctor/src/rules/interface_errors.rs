@@ -1,0 +1,98 @@
+//! An interface counts errors or drops, or its carrier comes and goes.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{InterfaceUse, View};
+use crate::words::counted;
+
+pub(super) const RULE: Rule =
+    Rule::new("interface-errors", "errors and drops of interfaces").machine(judge);
+
+fn judge(view: &View<'_>) -> Outcome {
+    let interfaces: Vec<_> = view.interfaces().collect();
+    if interfaces.is_empty() {
+        return Outcome::not_seen("the counters of interfaces");
+    }
+    let Some((bad, worst)) = interfaces
+        .iter()
+        .map(|one| (bad(one), one))
+        .filter(|(bad, one)| {
+            let packets = one.received_packets + one.sent_packets;
+            *bad > 0 && *bad as f64 >= packets as f64 * SHARE || flaps(one) > 0
+        })
+        .max_by_key(|(bad, one)| (flaps(one), *bad))
+    else {
+        return Outcome::ruled_out(format!(
+            "{} counted no errors, drops or carrier changes",
+            counted(interfaces.len() as u64, "interface", "interfaces")
+        ));
+    };
+    let name = worst.name;
+    let flaps = flaps(worst);
+    let mut finding = Finding::new(match flaps > 0 {
+        true => format!("the link of {name} goes down and comes back"),
+        false => format!("{name} loses packets: it counted {bad} errors and drops"),
+    })
+    .seen("received with errors, dropped", pair(worst.received_errors, worst.received_drops))
+    .seen("not sent by errors, dropped", pair(worst.sent_errors, worst.sent_drops))
+    .seen("carrier changes", flaps.to_string());
+    for (name, count) in worst.driver_named(&DRIVER).take(4) {
+        finding = finding.seen(format!("driver's {name}"), count.to_string());
+    }
+    if flaps > 0 {
+        finding = finding.explains(0.9);
+    }
+    finding
+        .advise(
+            Advice::new(match worst.is_device() {
+                true => "Try another cable and another port; compare the switch's counters",
+                false => "Look at the program or the peer behind this virtual interface",
+            })
+            .run(format!("ip -s -s link show {name}"))
+            .run(format!("ethtool -S {name}"))
+            .not("Buffers and congestion control do not bring lost packets back"),
+        )
+        .holds()
+}
+
+fn bad(one: &InterfaceUse<'_>) -> u64 {
+    // Multicast and unknown protocols count as received drops; they are rare and harmless.
+    [one.received_errors, one.sent_errors, one.received_drops, one.sent_drops]
+        .into_iter()
+        .fold(0, u64::saturating_add)
+}
+
+fn flaps(one: &InterfaceUse<'_>) -> u64 {
+    one.carrier_changes.unwrap_or(0)
+}
+
+fn pair(errors: u64, drops: u64) -> String {
+    format!("{errors}, {drops}")
+}
+
+const SHARE: f64 = 1e-4;
+const DRIVER: [&str; 4] = ["crc", "err", "drop", "miss"];
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::InterfaceCounters;
+
+    fn counting(change: impl Fn(u64, &mut InterfaceCounters)) -> Sketch {
+        Sketch::new().each(|at, sample| change(at, sample.interfaces.get_mut("eth0").unwrap()))
+    }
+
+    #[test]
+    fn errors_and_a_link_that_flaps() {
+        let errors = counting(|at, eth0| eth0.received_errors = at * 900);
+        assert!(errors.holds_machine(RULE).is_some());
+        let flaps = counting(|at, eth0| eth0.carrier_changes = Some(1 + at));
+        assert!(flaps.holds_machine(RULE).is_some_and(|share| share > 0.8));
+    }
+
+    #[test]
+    fn single_drops_and_old_errors_are_in_order() {
+        counting(|at, eth0| eth0.received_drops = at).machine_holds_not(RULE);
+        counting(|_, eth0| eth0.received_errors = 1_000_000).machine_holds_not(RULE);
+    }
+}

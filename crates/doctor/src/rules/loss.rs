@@ -1,0 +1,194 @@
+//! Lost packets keep the window small. They are blamed only if a formula says that the losses
+//! explain the rate.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::bound;
+use crate::view::{End, Flow, View};
+use crate::words::{percent, rate, span};
+use units::{Rate, Span};
+
+pub(super) const RULE: Rule = Rule::new("loss", "lost packets").flow(judge);
+
+fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+    let Some(sender) = &flow.sender else { return at_receiver(flow) };
+    let Some(loss) = sender.loss() else {
+        return Outcome::not_seen("the retransmitted segments");
+    };
+    let sent = sender.count(|tcp| tcp.data_segments_out).unwrap_or(0);
+    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
+    if again == 0 || loss < LEAST {
+        return Outcome::ruled_out(format!("{again} retransmissions of {sent} segments"));
+    }
+    let congestion = sender.last().congestion.as_deref().unwrap_or("unknown");
+    let (allows, formula) = allowed(sender, congestion, loss);
+    let goodput = flow.rate().bits_per_second() as f64;
+    let ratio = allows.map(|allows| goodput / (allows.bits_per_second() as f64).max(1.0));
+    let explains = ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && stands(flow);
+    let finding = Finding::new(format!(
+        "lost packets {}: {} of the segments were lost, at a round trip of {}",
+        if explains { "are the limit" } else { "are present and do not limit it" },
+        percent(loss),
+        sender.rtt().map_or_else(|| "unknown length".to_owned(), span)
+    ))
+    .allows(allows)
+    .seen("retransmitted segments", format!("{again} of {sent} ({})", percent(loss)))
+    .seen("rate now", rate(flow.rate()))
+    .seen_if(&format!("rate that {formula} gives for it"), allows.map(rate))
+    .seen("congestion control", congestion.to_owned())
+    .seen_if(
+        "retransmission timeouts",
+        sender.count(|tcp| tcp.timeouts.map(u32::from)).map(|n| n.to_string()),
+    );
+    if !explains {
+        return finding.holds();
+    }
+    let queue = sender.tcp().min_rtt.zip(sender.rtt()).map(|(min, rtt)| (rtt - min, min));
+    let finding = match queue {
+        Some((queue, min)) if queue > min => finding.against(format!(
+            "the round trip is {} above its minimum: a full queue may be the reason of the losses",
+            span(queue)
+        )),
+        _ => finding,
+    };
+    finding
+        .explains((0.55 + 0.4 * ratio.unwrap_or(0.0).min(1.0)).min(0.97))
+        .advise(
+            Advice::new("Find the lossy hop: error counters of each interface and switch port on the path")
+                .run("ethtool -S DEV | grep -iE 'err|drop|crc'")
+                .run("ip -s link")
+                .not("Larger buffers do not help: the window does not grow into them"),
+        )
+        .advise(
+            Advice::new("If the losses cannot be removed, use a congestion control that does not slow down for them")
+                .run("sysctl -w net.ipv4.tcp_congestion_control=bbr")
+                .not("It does not bring the lost packets back, and may crowd out others if a full queue drops them"),
+        )
+        .holds()
+}
+
+/// The window is what limits the sender: no other limit holds it most of the time.
+fn stands(flow: &Flow<'_>) -> bool {
+    let Some(sender) = &flow.sender else { return false };
+    let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
+    held < 0.5 && sender.busy().is_none_or(|busy| busy >= 0.5)
+}
+
+fn allowed(sender: &End<'_>, congestion: &str, loss: f64) -> (Option<Rate>, &'static str) {
+    // The smallest round trip of the samples is that without the sender's own queue.
+    let Some((mss, rtt)) = sender.tcp().mss.zip(sender.rtt()) else { return (None, "Mathis") };
+    let rto = sender.tcp().rto.unwrap_or(Span::from_millis(200));
+    let larger = |a: Option<Rate>, b: Option<Rate>| a.max(b);
+    match congestion {
+        // BBR ignores losses up to a fifth of the packets.
+        name if name.starts_with("bbr") || name == "tcpa" => match loss >= BBR_FEELS {
+            true => (bound::pftk(mss, rtt, rto, loss), "PFTK"),
+            false => (None, "Mathis"),
+        },
+        "cubic" => {
+            // A kernel's CUBIC shrinks to 0.7 of the window, where Reno shrinks to a half.
+            let reno = bound::mathis(mss, rtt, loss)
+                .map(|rate| Rate::from_bits_per_second(rate.bits_per_second() * 3 / 2));
+            (larger(reno, bound::cubic(mss, rtt, loss)), "Mathis / RFC 9438")
+        }
+        _ if loss >= 0.02 => (larger(bound::pftk(mss, rtt, rto, loss), None), "PFTK"),
+        _ => (bound::mathis(mss, rtt, loss), "Mathis"),
+    }
+}
+
+fn at_receiver(flow: &Flow<'_>) -> Outcome {
+    let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
+    let far = flow.far.and_then(|far| Some((far.retransmits?, far.bytes?)));
+    if let Some((again, sent)) = far {
+        let mss = receiver.tcp().advmss.map_or(1448, |mss| mss.count()).max(1);
+        let loss = again as f64 / (sent.count() / mss).max(1) as f64;
+        if loss < LEAST {
+            return Outcome::ruled_out(format!("{again} retransmissions at the far end"));
+        }
+        let rtt = flow.far.and_then(|far| far.mean_rtt).or(flow.rtt());
+        let allows = rtt.and_then(|rtt| bound::mathis(units::Bytes::new(mss), rtt, loss));
+        let near = allows
+            .is_some_and(|allows| flow.rate().bits_per_second() * 3 >= allows.bits_per_second());
+        let slows = flow
+            .far
+            .and_then(|far| far.congestion.as_deref())
+            .is_none_or(|name| !name.starts_with("bbr"));
+        let finding =
+            Finding::new(format!("lost packets: the far end retransmitted {}", percent(loss)))
+                .allows(allows)
+                .seen("retransmissions of the far end", again.to_string());
+        return if near && slows { finding.explains(0.8) } else { finding }.holds();
+    }
+    match receiver.count(|tcp| tcp.out_of_order).zip(receiver.count(|tcp| tcp.data_segments_in)) {
+        Some((0, segments)) => {
+            Outcome::ruled_out(format!("none of {segments} segments came out of order"))
+        }
+        _ => Outcome::not_seen("the far sender's retransmissions"),
+    }
+}
+
+const LEAST: f64 = 1e-5;
+/// Measured: a formula is right within a factor of two.
+const TOLERANCE: f64 = 1.25;
+const BBR_FEELS: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use units::Bytes;
+
+    /// Segments lost of 10,000 a second, rate, algorithm.
+    fn losing(lost: u32, mbit: u64, congestion: &'static str) -> Sketch {
+        Sketch::new().sender(move |at, sender| {
+            sender.congestion = Some(congestion.to_owned());
+            sender.tcp.data_segments_out = Some(at as u32 * 10_000);
+            sender.tcp.retransmitted = Some(at as u32 * lost);
+            sender.tcp.bytes_acked = Some(Bytes::new(at * mbit * 125_000));
+        })
+    }
+
+    #[test]
+    fn one_percent_at_20_ms_limits_reno_and_cubic() {
+        assert!(losing(100, 6, "reno").holds(RULE) > 0.8);
+        assert!(losing(100, 9, "cubic").holds(RULE) > 0.8);
+    }
+
+    #[test]
+    fn losses_that_explain_nothing_are_present() {
+        let bbr = losing(100, 300, "bbr").judge(RULE);
+        assert_eq!(bbr.finding().unwrap().explains, None);
+        let limited = losing(100, 9, "cubic").tcp(|at, tcp| {
+            tcp.window_limited = Some(Span::from_millis(900 * at));
+        });
+        assert_eq!(limited.judge(RULE).finding().unwrap().explains, None);
+        let slow = losing(1, 2, "reno").judge(RULE);
+        assert_eq!(slow.finding().unwrap().explains, None, "Mathis gives 89 Mbit/s");
+    }
+
+    #[test]
+    fn spurious_retransmissions_are_no_losses() {
+        let spurious = losing(100, 6, "reno").tcp(|at, tcp| tcp.spurious = Some(at as u32 * 100));
+        spurious.holds_not(RULE);
+        Sketch::new().holds_not(RULE);
+    }
+
+    #[test]
+    fn a_counter_that_wraps() {
+        let wrapped = losing(100, 6, "reno").tcp(|at, tcp| {
+            tcp.retransmitted = Some((u32::MAX - 50).wrapping_add(at as u32 * 100));
+        });
+        assert!(wrapped.holds(RULE) > 0.8);
+    }
+
+    #[test]
+    fn a_receiver_alone_sees_only_the_order() {
+        let receiving = |out_of_order| {
+            Sketch::new().receiving(move |at, receiver| {
+                receiver.tcp.data_segments_in = Some(at as u32 * 30_000);
+                receiver.tcp.out_of_order = Some(at as u32 * out_of_order);
+            })
+        };
+        assert!(matches!(receiving(0).judge(RULE), Outcome::RuledOut(_)));
+        assert!(matches!(receiving(9).judge(RULE), Outcome::NotSeen(_)));
+    }
+}

@@ -1,0 +1,90 @@
+//! The path is full somewhere else: a queue stands, or is lost from time to time, while the rate
+//! stays the same.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{Flow, View};
+use crate::words::{percent, rate, span};
+use units::{Rate, Span};
+
+pub(super) const RULE: Rule = Rule::new("path", "a bottleneck beyond this machine").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let Some(sender) = &flow.sender else {
+        return Outcome::not_seen("the far sender's round trips");
+    };
+    if flow.is_inside() {
+        return Outcome::Irrelevant;
+    }
+    let (Some(rtt), Some(least)) = (sender.rtt(), sender.tcp().min_rtt) else {
+        return Outcome::not_seen("the round trips of the connection");
+    };
+    let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
+    let busy = sender.busy().unwrap_or(1.0);
+    let queue = rtt - least;
+    let stands = queue >= SHORTEST && queue.nanos() * 4 >= least.nanos();
+    let rates: Vec<_> =
+        sender.values(|c| c.tcp.delivery_rate).into_iter().map(Rate::bits_per_second).collect();
+    let mean = flow.rate().bits_per_second() as f64;
+    let near = rates.iter().filter(|rate| (0.7..1.4).contains(&(**rate as f64 / mean.max(1.0))));
+    let steady = near.count() as f64 / rates.len().max(1) as f64;
+    // A queue of this machine is another cause.
+    let own = view
+        .samples()
+        .iter()
+        .filter(|sample| {
+            sample.qdiscs.iter().any(|q| {
+                Some(q.interface.as_str()) == flow.interface() && q.backlog.count() > 3_000
+            })
+        })
+        .count() as f64
+        / view.samples().len() as f64;
+    if !stands || held >= 0.5 || busy < 0.8 || steady < STEADY || own >= 0.5 {
+        return Outcome::ruled_out(format!(
+            "the round trip is {} above its minimum, and the rate was steady in {} of the samples",
+            span(queue),
+            percent(steady)
+        ));
+    }
+    Finding::new(format!(
+        "a bottleneck beyond this machine is the limit: it passes {}, and a queue of {} stands before it",
+        rate(flow.rate()),
+        span(queue)
+    ))
+    .explains((0.5 + steady * 0.35).min(0.85))
+    .allows(Some(flow.rate()))
+    .seen_from("round trip above its minimum", span(queue), span(SHORTEST))
+    .seen("samples with a steady delivery rate", percent(steady))
+    .seen("time with data to send", percent(busy))
+    .advise(
+        Advice::new("Find the hop: measure to hosts along the path")
+            .run("tracepath HOST")
+            .run("weir doctor HOST-ON-THE-WAY")
+            .not("No setting of this machine makes that hop faster; the queue shows that it is fully used"),
+    )
+    .holds()
+}
+
+const SHORTEST: Span = Span::from_millis(1);
+const STEADY: f64 = 0.6;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+
+    #[test]
+    fn a_standing_queue_and_a_steady_rate() {
+        let full = Sketch::new().tcp(|_, tcp| tcp.rtt = Some(Span::from_millis(35)));
+        assert!(full.holds(RULE) > 0.7);
+    }
+
+    #[test]
+    fn no_queue_or_an_idle_sender_rule_it_out() {
+        Sketch::new().holds_not(RULE);
+        let idle = Sketch::new().tcp(|at, tcp| {
+            tcp.rtt = Some(Span::from_millis(35));
+            tcp.busy = Some(Span::from_millis(at * 300));
+        });
+        idle.holds_not(RULE);
+    }
+}

@@ -1,0 +1,92 @@
+//! A control group's quota stops the process in most of its periods.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{Flow, View};
+use crate::words::{percent, rate};
+
+pub(super) const RULE: Rule = Rule::new("quota", "a CPU quota").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
+    let worst = ends
+        .into_iter()
+        .filter_map(|(side, end)| {
+            let end = end.as_ref()?;
+            Some((side, end, end.throttled(view)?))
+        })
+        .max_by(|a, b| a.2.throttled_share().total_cmp(&b.2.throttled_share()));
+    let Some((side, end, group)) = worst else {
+        return match view.groups.is_empty() {
+            true => Outcome::not_seen("the control groups of the flow's processes"),
+            false => Outcome::ruled_out("no control group of the processes was throttled"),
+        };
+    };
+    let share = group.throttled_share();
+    if share < THROTTLED {
+        return Outcome::ruled_out(format!(
+            "the quota ran out in {} of {} periods",
+            group.throttled, group.periods
+        ));
+    }
+    let cores = group.quota.map_or_else(|| "its quota".to_owned(), |q| format!("{q:.2} cores"));
+    Finding::new(format!(
+        "a CPU quota is the limit: {}, the {side}, may use {cores} and was stopped in {} of its periods",
+        end.name(),
+        percent(share)
+    ))
+    // It stops everything else that the process would do.
+    .explains(share.max(0.6) + 0.4)
+    .seen_from("periods in which the quota ran out", percent(share), percent(THROTTLED))
+    .seen("quota", cores)
+    .seen("control group", group.path)
+    .seen("rate now", rate(flow.rate()))
+    .advise(
+        Advice::new("Raise the quota of the group, or of the container")
+            .run(match group.path.contains("cgroup/cpu") {
+                true => format!("echo -1 > {}/cpu.cfs_quota_us", group.path),
+                false => format!("echo max > {}/cpu.max", group.path),
+            })
+            .not("A faster CPU gives more work for the same quota; buffers and congestion control change nothing"),
+    )
+    .holds()
+}
+
+/// Measured.
+const THROTTLED: f64 = 0.1;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::Group;
+    use units::Span;
+
+    fn throttled(percent: u64, pid: u32) -> Sketch {
+        Sketch::new().each(move |at, sample| {
+            sample.groups.push(Group {
+                path: "/sys/fs/cgroup/x".to_owned(),
+                pids: vec![pid],
+                granted: Some(Span::from_millis(10)),
+                period: Some(Span::from_millis(100)),
+                periods: at * 10,
+                throttled: at * 10 * percent / 100,
+                throttled_time: Span::from_millis(at * 900 * percent / 100),
+            });
+        })
+    }
+
+    #[test]
+    fn a_process_that_is_stopped() {
+        assert!(throttled(90, 7).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_rare_stop_and_another_process_do_not_count() {
+        let rare = throttled(0, 7).each(|at, sample| {
+            sample.groups[0].periods = at * 100;
+            sample.groups[0].throttled = at * 5;
+        });
+        rare.holds_not(RULE);
+        throttled(90, 99).holds_not(RULE);
+    }
+}

@@ -1,0 +1,117 @@
+//! The receiver's window is smaller than the path needs: a small `tcp_rmem`, or SO_RCVBUF.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::bound;
+use crate::view::{End, Flow, View};
+use crate::words::{bytes, percent, rate, span};
+use units::Bytes;
+
+pub(super) const RULE: Rule = Rule::new("receiver-window", "the receiver's window").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let Some(sender) = &flow.sender else { return Outcome::not_seen("the far sender's window") };
+    let Some(limited) = sender.window_limited() else {
+        return Outcome::not_seen(
+            "the time limited by the receiver's window (Linux 4.9 and later)",
+        );
+    };
+    if limited < LIMITED {
+        return Outcome::ruled_out(format!(
+            "the receiver's window held the sender for {} of the time",
+            percent(limited)
+        ));
+    }
+    if is_reader_slow(flow) || lacks_scaling(sender) {
+        return Outcome::Irrelevant;
+    }
+    let window = sender.median(|c| c.tcp.peer_window);
+    let rtt = sender.rtt();
+    let allows = window.zip(rtt).and_then(|(window, rtt)| bound::window(window, rtt));
+    let mut finding = Finding::new(format!(
+        "the receiver's window is the limit: it offers {} for a round trip of {}",
+        window.map_or_else(|| "too little".to_owned(), bytes),
+        rtt.map_or_else(|| "unknown length".to_owned(), span),
+    ))
+    .explains(limited)
+    .allows(allows)
+    .seen_from("time limited by the receiver's window", percent(limited), percent(LIMITED))
+    .seen_if("window / round trip", allows.map(rate))
+    .seen_if("window", window.map(bytes));
+    if let Some(receiver) = &flow.receiver {
+        finding = finding.seen_if("receive buffer", receiver.last().receive_limit.map(bytes)).seen(
+            "samples with an empty receive queue",
+            percent(receiver.often(|c| c.receive_queue == Bytes::ZERO)),
+        );
+    }
+    let most = view.sysctl_number("net.ipv4.tcp_rmem", 2);
+    let needed =
+        sender.tcp().delivery_rate.zip(rtt).map(|(rate, rtt)| rate.bytes_in(rtt).count() * 2);
+    let value = needed.unwrap_or(0).max(6 << 20).next_power_of_two();
+    finding = finding.advise(
+        Advice::new(match (flow.receiver.is_some(), most) {
+            (true, Some(most)) => format!(
+                "Let the receiver's kernel use larger buffers (tcp_rmem is at most {} now), and remove SO_RCVBUF from the application",
+                bytes(Bytes::new(most))
+            ),
+            _ => "Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from the application there".to_owned(),
+        })
+        .run(format!("sysctl -w net.ipv4.tcp_rmem='4096 131072 {value}'"))
+        .run("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1")
+        .not("A program that sets SO_RCVBUF keeps its size (iperf3 -w is such a setting), whatever tcp_rmem is"),
+    );
+    finding.holds()
+}
+
+/// Data waits in the receiver, or its window closes: then the reader is slow, not the window small.
+pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
+    if let Some(receiver) = &flow.receiver {
+        let full = |c: &crate::recording::Connection| {
+            c.receive_limit.is_some_and(|limit| c.receive_queue.count() * 4 >= limit.count())
+        };
+        return receiver.often(full) >= 0.5;
+    }
+    let Some(sender) = &flow.sender else { return false };
+    let windows = sender.values(|c| c.tcp.peer_window);
+    let most = windows.iter().max().copied().unwrap_or_default().count();
+    let small = windows.iter().filter(|window| window.count() * 4 < most).count();
+    sender.often(|c| c.probing) > 0.1 || small * 4 >= windows.len().max(1)
+}
+
+pub(super) fn lacks_scaling(sender: &End<'_>) -> bool {
+    sender.tcp().window_scaling == Some(false)
+}
+
+/// Measured.
+const LIMITED: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use units::Span;
+
+    fn limited(percent: u64, window: u64) -> Sketch {
+        Sketch::new().tcp(move |at, tcp| {
+            tcp.window_limited = Some(Span::from_millis(10 * percent * at));
+            tcp.peer_window = Some(Bytes::new(window));
+        })
+    }
+
+    #[test]
+    fn a_small_window_and_an_empty_queue() {
+        let outcome = limited(90, 32_768).with_receiver(|_, _| {}).judge(RULE);
+        let finding = outcome.finding().unwrap();
+        // 32 KiB each 20 ms.
+        assert_eq!(finding.allows.map(|rate| rate.mbit_per_second() as u64), Some(13));
+        assert!(limited(90, 32_768).holds(RULE) > 0.8);
+    }
+
+    #[test]
+    fn a_wide_window_a_slow_reader_or_no_scaling_is_another_cause() {
+        limited(10, 32_768).holds_not(RULE);
+        let reader = limited(90, 32_768)
+            .with_receiver(|_, receiver| receiver.receive_queue = Bytes::new(3_000_000));
+        reader.holds_not(RULE);
+        limited(90, 65_535).tcp(|_, tcp| tcp.window_scaling = Some(false)).holds_not(RULE);
+    }
+}

@@ -1,0 +1,105 @@
+//! The sender's buffer holds less than the path needs: a small `tcp_wmem`, or SO_SNDBUF.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::bound;
+use crate::view::{Flow, View};
+use crate::words::{bytes, percent, rate, span};
+use units::{Bytes, Span};
+
+pub(super) const RULE: Rule = Rule::new("send-buffer", "the send buffer").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let Some(sender) = &flow.sender else {
+        return match flow.far.and_then(|far| Some((far.buffer_limited?, far.busy?))) {
+            Some((limited, busy)) if limited.nanos() * 5 > busy.nanos() => {
+                Finding::new("the far end's send buffer is the limit")
+                    .explains(limited.secs_f64() / busy.secs_f64())
+                    .seen(
+                        "time limited by the send buffer, of the busy time",
+                        format!("{}, {}", span(limited), span(busy)),
+                    )
+                    .holds()
+            }
+            Some((limited, _)) => {
+                Outcome::ruled_out(format!("the far sender's buffer held it for {}", span(limited)))
+            }
+            None => Outcome::not_seen("the far sender's buffer"),
+        };
+    };
+    let Some(limited) = sender.buffer_limited() else {
+        return Outcome::not_seen("the time limited by the send buffer (Linux 4.9 and later)");
+    };
+    let limit = sender.median(|c| c.send_limit);
+    if limited < LIMITED {
+        return Outcome::ruled_out(format!(
+            "the send buffer{} held the sender for {} of the time",
+            limit.map_or_else(String::new, |limit| format!(" of {}", bytes(limit))),
+            percent(limited)
+        ));
+    }
+    let rtt = sender.rtt().unwrap_or_default();
+    // Within a machine or a rack, a full queue at the reader shows up as a full send buffer.
+    let waits =
+        flow.receiver.as_ref().map(|r| r.median(|c| Some(c.receive_queue)).unwrap_or_default());
+    if rtt < SHORT && waits.is_some_and(|waits| waits >= Bytes::new(1_000_000)) {
+        return Outcome::Irrelevant;
+    }
+    // The kernel counts the buffer's overhead; about half of it is data.
+    let allows = limit.and_then(|limit| bound::window(Bytes::new(limit.count() / 2), rtt));
+    let most = view.sysctl_number("net.ipv4.tcp_wmem", 2);
+    let value = most.unwrap_or(4 << 20).max(8 << 20).next_power_of_two();
+    let mut finding = Finding::new(format!(
+        "the send buffer is the limit: {} for a round trip of {}",
+        limit.map_or_else(|| "too little".to_owned(), bytes),
+        span(rtt)
+    ))
+    .explains(limited)
+    .allows(allows)
+    .seen_from("time limited by the send buffer", percent(limited), percent(LIMITED))
+    .seen_if("half of the buffer / round trip", allows.map(rate))
+    .seen_if("tcp_wmem at most", most.map(|most| bytes(Bytes::new(most))))
+    .advise(
+        Advice::new("Let the kernel use larger send buffers, and remove SO_SNDBUF from the application")
+            .run(format!("sysctl -w net.ipv4.tcp_wmem='4096 65536 {value}'"))
+            .not("A program that sets SO_SNDBUF keeps its size (iperf3 -w is such a setting), whatever tcp_wmem is"),
+    );
+    if rtt < SHORT {
+        finding = finding.against(format!(
+            "the round trip is only {}: a slow reader looks like this too",
+            span(rtt)
+        ));
+    }
+    finding.holds()
+}
+
+/// Measured.
+const LIMITED: f64 = 0.2;
+const SHORT: Span = Span::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+
+    fn limited(percent: u64, rtt: u64) -> Sketch {
+        Sketch::new().sender(move |at, sender| {
+            sender.tcp.buffer_limited = Some(Span::from_millis(10 * percent * at));
+            sender.tcp.rtt = Some(Span::from_micros(rtt));
+            sender.send_limit = Some(Bytes::new(32_768));
+        })
+    }
+
+    #[test]
+    fn a_small_buffer_on_a_long_path() {
+        assert!(limited(90, 20_000).holds(RULE) > 0.8);
+    }
+
+    #[test]
+    fn a_short_limit_or_a_full_reader_is_another_cause() {
+        limited(15, 20_000).holds_not(RULE);
+        let reader = limited(90, 200).with_receiver(|_, c| c.receive_queue = Bytes::new(4_000_000));
+        reader.holds_not(RULE);
+        let unknown = limited(90, 200).judge(RULE);
+        assert!(!unknown.finding().unwrap().against.is_empty());
+    }
+}

@@ -1,0 +1,271 @@
+//! A recording for the tests of rules: one connection of 400 Mbit/s from this machine with two
+//! cores, over `eth0` of 1 Gbit/s and a round trip of 20 ms, sampled each second for three seconds,
+//! with nothing out of order. Tests change what they are about.
+
+use super::{Outcome, Rule};
+use crate::recording::{
+    Connection, ConnectionState, CoreTimes, Holder, Interface, InterfaceCounters, Machine, Origin,
+    Path, Period, Recording, Sample, Softnet, Stall, Task, Tcp,
+};
+use crate::view::View;
+use units::{Bytes, Rate, Span};
+
+pub(crate) struct Sketch {
+    recording: Recording,
+}
+
+impl Sketch {
+    pub(crate) fn new() -> Self {
+        let mut machine = Machine { cores: vec![0, 1], ..Machine::default() };
+        let eth0 = Interface {
+            index: 2,
+            enabled: true,
+            state: "up".to_owned(),
+            mtu: Some(Bytes::new(1500)),
+            device: true,
+            speed: Some(Rate::from_mbit(1000)),
+            full_duplex: Some(true),
+            ..Interface::default()
+        };
+        machine.interfaces.insert("eth0".to_owned(), eth0);
+        let path = Path { interface: Some("eth0".to_owned()), ..Path::default() };
+        machine.paths.insert("10.0.0.2".parse().unwrap(), path);
+        let samples = (0..SAMPLES).map(sample).collect();
+        let period = Period { label: "sketch".to_owned(), samples, attempt: None };
+        let mut recording = Recording::new(machine);
+        recording.origin = Origin::Synthetic;
+        recording.periods.push(period);
+        Self { recording }
+    }
+
+    /// Nothing but the machine.
+    pub(crate) fn idle() -> Self {
+        Self::new().each(|_, sample| {
+            sample.connections.clear();
+            sample.tasks.clear();
+        })
+    }
+
+    /// The seconds since the start, and the sample then.
+    pub(crate) fn each(mut self, change: impl Fn(u64, &mut Sample)) -> Self {
+        for (at, sample) in self.recording.periods[0].samples.iter_mut().enumerate() {
+            change(at as u64, sample);
+        }
+        self
+    }
+
+    pub(crate) fn sender(self, change: impl Fn(u64, &mut Connection)) -> Self {
+        self.each(|at, sample| change(at, &mut sample.connections[0]))
+    }
+
+    pub(crate) fn tcp(self, change: impl Fn(u64, &mut Tcp)) -> Self {
+        self.sender(|at, connection| change(at, &mut connection.tcp))
+    }
+
+    /// Adds the other end, as over loopback: an empty queue of 6 MB.
+    pub(crate) fn with_receiver(self, change: impl Fn(u64, &mut Connection)) -> Self {
+        self.each(|at, sample| {
+            let sender = &sample.connections[0];
+            let mut receiver = Connection {
+                local: sender.remote,
+                remote: sender.local,
+                cookie: 2,
+                holders: vec![Holder { pid: 8, name: "reader".to_owned(), ..Holder::default() }],
+                receive_limit: Some(Bytes::new(6_000_000)),
+                send_queue: Bytes::ZERO,
+                tcp: Tcp {
+                    bytes_received: sender.tcp.bytes_acked,
+                    bytes_acked: Some(Bytes::ZERO),
+                    receive_rtt: Some(Span::from_millis(20)),
+                    own_window: Some(Bytes::new(3_000_000)),
+                    ..Tcp::default()
+                },
+                ..sender.clone()
+            };
+            change(at, &mut receiver);
+            sample.connections.push(receiver);
+            sample.tasks.push(task(at, 8, "reader", 30));
+        })
+    }
+
+    /// This machine only receives; the sender is far.
+    pub(crate) fn receiving(self, change: impl Fn(u64, &mut Connection)) -> Self {
+        self.with_receiver(change).each(|_, sample| {
+            let receiver = sample.connections.remove(1);
+            sample.connections[0] =
+                Connection { local: receiver.remote, remote: receiver.local, ..receiver };
+            // The route is that to the far end.
+            let one = &mut sample.connections[0];
+            std::mem::swap(&mut one.local, &mut one.remote);
+            (one.local, one.remote) =
+                ("10.0.0.1:5201".parse().unwrap(), "10.0.0.2:5000".parse().unwrap());
+        })
+    }
+
+    pub(crate) fn machine(mut self, change: impl FnOnce(&mut Machine)) -> Self {
+        change(&mut self.recording.machine);
+        self
+    }
+
+    pub(crate) fn interface(self, change: impl FnOnce(&mut Interface)) -> Self {
+        self.machine(|machine| change(machine.interfaces.get_mut("eth0").unwrap()))
+    }
+
+    /// The named thread uses this much of a core, in percent.
+    pub(crate) fn task(self, pid: u32, percent: u64) -> Self {
+        self.each(|at, sample| {
+            for one in sample.tasks.iter_mut().filter(|one| one.pid == pid) {
+                *one = task(at, pid, &one.name.clone(), percent);
+            }
+        })
+    }
+
+    /// Percent of the core's time: user, system, softirq, stolen; the rest is idle.
+    pub(crate) fn core(self, core: usize, [user, system, softirq, steal]: [u64; 4]) -> Self {
+        self.each(|at, sample| {
+            sample.cores.insert(core, times(at, [user, system, softirq, steal]));
+        })
+    }
+
+    pub(crate) fn counter(self, name: &str, per_second: u64) -> Self {
+        self.each(|at, sample| {
+            sample.counters.insert(name.to_owned(), 1000 + at * per_second);
+        })
+    }
+
+    pub(crate) fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// The rule's answer about the connection, or the machine.
+    pub(crate) fn judge(&self, rule: Rule) -> Outcome {
+        let view = View::of(&self.recording, &self.recording.periods[0]).unwrap();
+        if let (Some(judge), Some(flow)) = (rule.flow, view.flows.first()) {
+            return judge(flow, &view);
+        }
+        rule.machine.expect("nothing to judge")(&view)
+    }
+
+    pub(crate) fn on_machine(&self, rule: Rule) -> Outcome {
+        let view = View::of(&self.recording, &self.recording.periods[0]).unwrap();
+        rule.machine.unwrap()(&view)
+    }
+
+    /// How much of the missing speed the rule's cause explains.
+    pub(crate) fn holds(&self, rule: Rule) -> f64 {
+        match self.judge(rule) {
+            Outcome::Holds(finding) => finding.explains.expect("it limits"),
+            other => panic!("{} does not hold: {other:?}", rule.cause),
+        }
+    }
+
+    /// The share that a cause of the machine explains, if it limits.
+    pub(crate) fn holds_machine(&self, rule: Rule) -> Option<f64> {
+        match self.on_machine(rule) {
+            Outcome::Holds(finding) => finding.explains.or(Some(0.0)),
+            other => panic!("{} does not hold: {other:?}", rule.cause),
+        }
+    }
+
+    pub(crate) fn machine_holds_not(&self, rule: Rule) {
+        let outcome = self.on_machine(rule);
+        assert!(outcome.finding().is_none(), "{}: {outcome:?}", rule.cause);
+    }
+
+    pub(crate) fn holds_not(&self, rule: Rule) {
+        let outcome = self.judge(rule);
+        assert!(outcome.finding().is_none(), "{}: {outcome:?}", rule.cause);
+    }
+}
+
+fn sample(at: u64) -> Sample {
+    let stall = Stall { some: Span::ZERO, full: Some(Span::ZERO) };
+    let connection = Connection {
+        local: "10.0.0.1:5000".parse().unwrap(),
+        remote: "10.0.0.2:5201".parse().unwrap(),
+        state: ConnectionState::Established,
+        cookie: 1,
+        holders: vec![Holder { pid: 7, name: "writer".to_owned(), ..Holder::default() }],
+        receive_queue: Bytes::ZERO,
+        send_queue: Bytes::new(1_500_000),
+        receive_limit: Some(Bytes::new(131_072)),
+        send_limit: Some(Bytes::new(4_000_000)),
+        retransmits: 0,
+        probing: false,
+        drops: 0,
+        congestion: Some("cubic".to_owned()),
+        tcp: Tcp {
+            rtt: Some(Span::from_millis(20)),
+            min_rtt: Some(Span::from_millis(20)),
+            rto: Some(Span::from_millis(220)),
+            mss: Some(Bytes::new(1448)),
+            path_mtu: Some(Bytes::new(1500)),
+            cwnd: Some(700),
+            unacked: Some(690),
+            window_scaling: Some(true),
+            peer_window: Some(Bytes::new(3_000_000)),
+            delivery_rate: Some(Rate::from_mbit(400)),
+            application_limited: Some(false),
+            bytes_acked: Some(Bytes::new(1_000_000 + at * 50_000_000)),
+            bytes_received: Some(Bytes::ZERO),
+            unsent: Some(Bytes::new(500_000)),
+            data_segments_out: Some(1_000 + at as u32 * 34_530),
+            segments_out: Some(1_000 + at as u32 * 34_530),
+            delivered: Some(1_000 + at as u32 * 34_530),
+            retransmitted: Some(0),
+            spurious: Some(0),
+            reordered: Some(0),
+            timeouts: Some(0),
+            busy: Some(Span::from_secs(at)),
+            window_limited: Some(Span::ZERO),
+            buffer_limited: Some(Span::ZERO),
+            ..Tcp::default()
+        },
+    };
+    let eth0 = InterfaceCounters {
+        sent: Bytes::new(at * 52_300_000),
+        sent_packets: at * 34_530,
+        received: Bytes::new(at * 1_000_000),
+        received_packets: at * 17_000,
+        carrier_changes: Some(1),
+        ..InterfaceCounters::default()
+    };
+    Sample {
+        at: Span::from_secs(at),
+        cores: [(0, times(at, [5, 20, 5, 0])), (1, times(at, [5, 20, 5, 0]))].into(),
+        softnet: [(0, Softnet::default()), (1, Softnet::default())].into(),
+        counters: [("TcpRetransSegs".to_owned(), 0)].into(),
+        interfaces: [("eth0".to_owned(), eth0)].into(),
+        pressure: ["cpu", "io", "memory"].map(|name| (name.to_owned(), stall)).into(),
+        connections: vec![connection],
+        tasks: vec![task(at, 7, "writer", 30)],
+        ..Sample::default()
+    }
+}
+
+fn times(at: u64, [user, system, softirq, steal]: [u64; 4]) -> CoreTimes {
+    let percent = |percent: u64| Span::from_millis(10 * percent * at);
+    CoreTimes {
+        user: percent(user),
+        system: percent(system),
+        softirq: percent(softirq),
+        steal: percent(steal),
+        idle: percent(100 - user - system - softirq - steal),
+        ..CoreTimes::default()
+    }
+}
+
+fn task(at: u64, pid: u32, name: &str, percent: u64) -> Task {
+    Task {
+        pid,
+        tid: pid,
+        name: name.to_owned(),
+        state: "R".to_owned(),
+        ran: Some(Span::from_millis(10 * percent * at)),
+        waited: Some(Span::ZERO),
+        core: Some(0),
+        ..Task::default()
+    }
+}
+
+const SAMPLES: u64 = 4;

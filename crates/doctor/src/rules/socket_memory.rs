@@ -1,0 +1,57 @@
+//! The memory of all TCP sockets reaches its limit: the kernel shrinks windows and drops packets.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::View;
+use crate::words::percent;
+
+pub(super) const RULE: Rule = Rule::new("tcp-memory", "the memory of TCP sockets").machine(judge);
+
+fn judge(view: &View<'_>) -> Outcome {
+    let Some(memory) = view.last().socket_memory.filter(|memory| memory.most > 0) else {
+        return Outcome::not_seen("the memory of TCP sockets");
+    };
+    let events: u64 = ["TcpExtTCPMemoryPressures", "TcpExtTCPAbortOnMemory"]
+        .iter()
+        .filter_map(|name| view.counter(name))
+        .sum();
+    if memory.used < memory.pressure && events == 0 {
+        let share = percent(memory.used as f64 / memory.most as f64);
+        return Outcome::ruled_out(format!("TCP sockets use {share} of their memory"));
+    }
+    Finding::new("the memory of TCP sockets is short: the kernel shrinks their windows")
+        .explains(0.6)
+        .seen("pages in use", memory.used.to_string())
+        .seen("pages from which on it is short", memory.pressure.to_string())
+        .seen("times that it became short", events.to_string())
+        .advise(
+            Advice::new("Raise the limit, or look for sockets that are not read")
+                .run(format!(
+                    "sysctl -w net.ipv4.tcp_mem='{} {} {}'",
+                    memory.pressure,
+                    memory.most,
+                    memory.most.saturating_mul(2)
+                ))
+                .run("ss -tnm"),
+        )
+        .holds()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::SocketMemory;
+
+    fn using(used: u64) -> Sketch {
+        Sketch::new().each(move |_, sample| {
+            sample.socket_memory = Some(SocketMemory { used, pressure: 800, most: 1_000 });
+        })
+    }
+
+    #[test]
+    fn memory_that_is_short() {
+        assert!(using(900).holds_machine(RULE).is_some_and(|share| share > 0.5));
+        using(100).machine_holds_not(RULE);
+        assert!(matches!(Sketch::new().on_machine(RULE), Outcome::NotSeen(_)));
+    }
+}

@@ -1,0 +1,68 @@
+//! The hypervisor gives this machine's cores to others.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{Flow, View};
+use crate::words::percent;
+
+pub(super) const RULE: Rule =
+    Rule::new("stolen-cpu", "CPU time taken by the hypervisor").flow(of_flow).machine(of_machine);
+
+fn of_flow(_flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    judge(view)
+}
+
+fn of_machine(view: &View<'_>) -> Outcome {
+    if view.flows.iter().any(Flow::is_busy) { Outcome::Irrelevant } else { judge(view) }
+}
+
+fn judge(view: &View<'_>) -> Outcome {
+    let Some((core, worst)) = view
+        .cores
+        .iter()
+        .map(|(core, shares)| (core, shares.steal))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+    else {
+        return Outcome::not_seen("the CPU time of cores");
+    };
+    if worst < STOLEN {
+        return Outcome::ruled_out(format!(
+            "the hypervisor took {} of core {core}",
+            percent(worst)
+        ));
+    }
+    let busy = view.cores.get(core).map_or(0.0, |shares| shares.busy());
+    // A core that is mostly idle loses nothing that it needs.
+    let finding = Finding::new(format!(
+        "the hypervisor is the limit: it gives {} of core {core} to other machines",
+        percent(worst)
+    ))
+    .seen_from(format!("time stolen from core {core}"), percent(worst), percent(STOLEN))
+    .seen("busy time of that core", percent(busy))
+    .advise(
+        Advice::new("Move to a less loaded host, or to reserved cores")
+            .not("No setting inside this machine gets the time back"),
+    );
+    if busy + worst >= WANTED { finding.explains((worst * 4.0).min(0.99)) } else { finding }.holds()
+}
+
+/// Measured.
+const STOLEN: f64 = 0.05;
+const WANTED: f64 = 0.6;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+
+    #[test]
+    fn stolen_time() {
+        assert!(Sketch::new().core(0, [10, 50, 5, 30]).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_little_or_from_an_idle_core_is_no_limit() {
+        Sketch::new().core(0, [10, 50, 5, 3]).holds_not(RULE);
+        let idle = Sketch::new().core(0, [5, 5, 5, 10]);
+        assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
+    }
+}

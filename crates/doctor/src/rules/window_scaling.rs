@@ -1,0 +1,78 @@
+//! The connection has no window scaling: its window ends at 64 KiB (RFC 7323 section 2).
+
+use super::receiver_window::lacks_scaling;
+use super::{Advice, Finding, Outcome, Rule};
+use crate::bound;
+use crate::view::{Flow, View};
+use crate::words::{bytes, percent, rate, span};
+use units::Bytes;
+
+pub(super) const RULE: Rule =
+    Rule::new("no-window-scaling", "a connection without window scaling").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let end = flow.end();
+    match end.tcp().window_scaling {
+        None => return Outcome::not_seen("the options of the connection"),
+        Some(true) => return Outcome::ruled_out("both ends agreed on window scaling"),
+        Some(false) => {}
+    }
+    let Some(rtt) = flow.rtt() else { return Outcome::not_seen("the round trip") };
+    let most = bound::window(Bytes::kib(64), rtt);
+    let limited = flow.sender.as_ref().and_then(|sender| sender.window_limited());
+    let near = most.is_some_and(|most| {
+        flow.rate().bits_per_second() as f64 >= 0.4 * most.bits_per_second() as f64
+    });
+    let limits = limited.map_or(near, |limited| limited >= LIMITED && near);
+    let here = view.sysctl("net.ipv4.tcp_window_scaling") == Some("0");
+    let finding = Finding::new(format!(
+        "a connection without window scaling is the limit: at most 64 KiB each round trip of {}",
+        span(rtt)
+    ))
+    .allows(most)
+    .seen("window scaling", "refused by one of the ends, or removed on the path")
+    .seen_if("64 KiB / round trip", most.map(rate))
+    .seen_if("time limited by the receiver's window", limited.map(percent))
+    .seen_if("window", end.median(|c| c.tcp.peer_window).map(bytes))
+    .advise(match here {
+        true => Advice::new("Allow window scaling here; new connections have it")
+            .run("sysctl -w net.ipv4.tcp_window_scaling=1"),
+        false => Advice::new("Allow window scaling at the other end, and look for a firewall that changes TCP options")
+            .run("tcpdump -ni DEV 'tcp[tcpflags] & tcp-syn != 0' -v")
+            .not("Larger buffers do not help: without scaling the window cannot express them"),
+    });
+    match limits && flow.sender.as_ref().is_none_or(lacks_scaling) {
+        true => finding.explains(limited.unwrap_or(0.8).max(0.7)),
+        false => finding,
+    }
+    .holds()
+}
+
+const LIMITED: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use units::Span;
+
+    fn without(limited: u64, mbit: u64) -> Sketch {
+        Sketch::new().tcp(move |at, tcp| {
+            tcp.window_scaling = Some(false);
+            tcp.window_limited = Some(Span::from_millis(at * limited * 10));
+            tcp.bytes_acked = Some(Bytes::new(at * mbit * 125_000));
+        })
+    }
+
+    #[test]
+    fn a_window_of_64_kib_at_20_ms() {
+        assert!(without(95, 25).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn present_but_not_limiting_or_absent() {
+        assert_eq!(without(0, 25).judge(RULE).finding().unwrap().explains, None);
+        assert_eq!(without(95, 1).judge(RULE).finding().unwrap().explains, None);
+        Sketch::new().holds_not(RULE);
+    }
+}

@@ -1,0 +1,139 @@
+//! Differences between the samples of a period, as the rules see them.
+
+mod cores;
+mod counter;
+mod end;
+mod flow;
+mod interface;
+mod task;
+
+pub use cores::CoreUse;
+pub use counter::counted;
+pub use end::End;
+pub use flow::Flow;
+pub use interface::InterfaceUse;
+pub use task::{GroupUse, TaskUse};
+
+use crate::recording::{Machine, Period, Recording, Sample};
+use std::collections::BTreeMap;
+use units::Span;
+
+/// One period of a recording.
+#[derive(Debug)]
+pub struct View<'a> {
+    pub recording: &'a Recording,
+    pub period: &'a Period,
+    first: &'a Sample,
+    last: &'a Sample,
+    pub cores: BTreeMap<usize, CoreUse>,
+    pub tasks: Vec<TaskUse<'a>>,
+    pub processes: Vec<TaskUse<'a>>,
+    pub groups: Vec<GroupUse<'a>>,
+    /// The busiest first.
+    pub flows: Vec<Flow<'a>>,
+}
+
+impl<'a> View<'a> {
+    /// `None` if the period has less than two samples: nothing can be said about a rate.
+    pub fn of(recording: &'a Recording, period: &'a Period) -> Option<Self> {
+        let (first, last) = (period.samples.first()?, period.samples.last()?);
+        (last.at > first.at).then(|| Self {
+            recording,
+            period,
+            first,
+            last,
+            cores: cores::between(first, last),
+            tasks: task::between(&period.samples, |sample| &sample.tasks),
+            processes: task::between(&period.samples, |sample| &sample.processes),
+            groups: task::groups_between(&period.samples),
+            flows: flow::of(recording, period),
+        })
+    }
+
+    pub fn machine(&self) -> &'a Machine {
+        &self.recording.machine
+    }
+
+    pub fn elapsed(&self) -> Span {
+        self.last.at - self.first.at
+    }
+
+    pub fn last(&self) -> &'a Sample {
+        self.last
+    }
+
+    pub fn samples(&self) -> &'a [Sample] {
+        &self.period.samples
+    }
+
+    /// The increment of a counter of `/proc/net`; `None` if it does not exist or was reset.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        counted(*self.last.counters.get(name)?, *self.first.counters.get(name)?)
+    }
+
+    /// Whether counters of `/proc/net` were read at all.
+    pub fn has_counters(&self) -> bool {
+        !self.last.counters.is_empty() && !self.first.counters.is_empty()
+    }
+
+    pub fn interface(&self, name: &str) -> Option<InterfaceUse<'a>> {
+        InterfaceUse::between(
+            self.machine().interfaces.get_key_value(name)?,
+            self.first.interfaces.get(name),
+            self.last.interfaces.get(name),
+            self.elapsed(),
+        )
+    }
+
+    /// All interfaces that were seen at both times.
+    pub fn interfaces(&self) -> impl Iterator<Item = InterfaceUse<'a>> + '_ {
+        self.machine().interfaces.keys().filter_map(|name| self.interface(name))
+    }
+
+    /// Increments of packets that were processed, dropped, and left by a full budget, by core.
+    pub fn softnet(&self) -> BTreeMap<usize, [u64; 3]> {
+        let both = self.last.softnet.iter().filter_map(|(core, later)| {
+            let earlier = self.first.softnet.get(core)?;
+            let values = [
+                counted(later.processed, earlier.processed)?,
+                counted(later.dropped, earlier.dropped)?,
+                counted(later.squeezed, earlier.squeezed)?,
+            ];
+            Some((*core, values))
+        });
+        both.collect()
+    }
+
+    /// The share of the time in which at least one task, or every task, waited.
+    pub fn pressure(&self, resource: &str) -> Option<(f64, f64)> {
+        let (later, earlier) =
+            (self.last.pressure.get(resource)?, self.first.pressure.get(resource)?);
+        let elapsed = self.elapsed().secs_f64();
+        let share = |later: Span, earlier: Span| ((later - earlier).secs_f64() / elapsed).min(1.0);
+        let full = later.full.zip(earlier.full).map_or(0.0, |(l, e)| share(l, e));
+        Some((share(later.some, earlier.some), full))
+    }
+
+    /// The core with the largest busy share.
+    pub fn busiest_core(&self) -> Option<(usize, CoreUse)> {
+        self.cores
+            .iter()
+            .max_by(|(_, a), (_, b)| a.busy().total_cmp(&b.busy()))
+            .map(|(core, shares)| (*core, *shares))
+    }
+
+    /// Stolen share of the time, over all cores.
+    pub fn steal(&self) -> Option<f64> {
+        let count = self.cores.len();
+        (count > 0).then(|| self.cores.values().map(|core| core.steal).sum::<f64>() / count as f64)
+    }
+
+    pub fn sysctl(&self, name: &str) -> Option<&'a str> {
+        self.machine().sysctls.get(name).map(String::as_str)
+    }
+
+    /// One of the numbers of a setting such as `net.ipv4.tcp_rmem`.
+    pub fn sysctl_number(&self, name: &str, column: usize) -> Option<u64> {
+        self.sysctl(name)?.split_ascii_whitespace().nth(column)?.parse().ok()
+    }
+}

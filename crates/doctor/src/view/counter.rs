@@ -1,0 +1,28 @@
+/// The increment of a counter. One that wraps at 32 bits goes on from its end; any other decrease
+/// is a reset, and nothing is known.
+pub fn counted(later: u64, earlier: u64) -> Option<u64> {
+    match later.checked_sub(earlier) {
+        Some(increment) => Some(increment),
+        None if earlier <= WRAP && earlier > WRAP / 4 * 3 && later < WRAP / 4 => {
+            Some(later + (WRAP + 1) - earlier)
+        }
+        None => None,
+    }
+}
+
+const WRAP: u64 = u32::MAX as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wraps_and_resets() {
+        assert_eq!(counted(7, 3), Some(4));
+        assert_eq!(counted(3, WRAP), Some(4));
+        assert_eq!(counted(3, 1000), None, "reset");
+        assert_eq!(counted(WRAP / 2, WRAP), None, "reset");
+        assert_eq!(counted(3, u64::MAX), None);
+        assert_eq!(counted(u64::MAX, 0), Some(u64::MAX));
+    }
+}

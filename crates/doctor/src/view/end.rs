@@ -1,0 +1,129 @@
+use super::{GroupUse, TaskUse, View, counted};
+use crate::recording::{Connection, Tcp};
+use units::{Bytes, Rate, Span};
+
+/// One end of a flow on this machine: its socket at every time that it was seen.
+#[derive(Debug, Clone)]
+pub struct End<'a> {
+    pub all: Vec<(Span, &'a Connection)>,
+}
+
+impl<'a> End<'a> {
+    pub fn first(&self) -> &'a Connection {
+        self.all[0].1
+    }
+
+    pub fn last(&self) -> &'a Connection {
+        self.all[self.all.len() - 1].1
+    }
+
+    pub fn elapsed(&self) -> Span {
+        self.all[self.all.len() - 1].0 - self.all[0].0
+    }
+
+    pub fn tcp(&self) -> &'a Tcp {
+        &self.last().tcp
+    }
+
+    /// The increment of a count of bytes.
+    pub fn bytes(&self, of: fn(&Tcp) -> Option<Bytes>) -> Option<Bytes> {
+        let increment = counted(of(self.tcp())?.count(), of(&self.first().tcp)?.count())?;
+        Some(Bytes::new(increment))
+    }
+
+    /// The increment of a 32-bit counter.
+    pub fn count(&self, of: fn(&Tcp) -> Option<u32>) -> Option<u64> {
+        counted(of(self.tcp())?.into(), of(&self.first().tcp)?.into())
+    }
+
+    /// The share of the time that a clock of the kernel went on.
+    pub fn share(&self, of: fn(&Tcp) -> Option<Span>) -> Option<f64> {
+        let spent = of(self.tcp())?.nanos().checked_sub(of(&self.first().tcp)?.nanos())?;
+        let elapsed = self.elapsed().nanos();
+        (elapsed > 0).then(|| (spent as f64 / elapsed as f64).min(1.0))
+    }
+
+    pub fn busy(&self) -> Option<f64> {
+        self.share(|tcp| tcp.busy)
+    }
+
+    pub fn window_limited(&self) -> Option<f64> {
+        self.share(|tcp| tcp.window_limited)
+    }
+
+    pub fn buffer_limited(&self) -> Option<f64> {
+        self.share(|tcp| tcp.buffer_limited)
+    }
+
+    pub fn acked(&self) -> Option<Rate> {
+        self.bytes(|tcp| tcp.bytes_acked).map(|bytes| self.rate(bytes))
+    }
+
+    pub fn received(&self) -> Option<Rate> {
+        self.bytes(|tcp| tcp.bytes_received).map(|bytes| self.rate(bytes))
+    }
+
+    /// Retransmitted segments that were not spurious, of all data segments.
+    pub fn loss(&self) -> Option<f64> {
+        let sent = self.count(|tcp| tcp.data_segments_out)?;
+        let again = self.count(|tcp| tcp.retransmitted)?;
+        let spurious = self.count(|tcp| tcp.spurious).unwrap_or(0);
+        (sent > 0).then(|| (again.saturating_sub(spurious) as f64 / sent as f64).min(1.0))
+    }
+
+    /// The values of the samples.
+    pub fn values<T>(&self, of: impl Fn(&'a Connection) -> Option<T>) -> Vec<T> {
+        self.all.iter().filter_map(|(_, connection)| of(connection)).collect()
+    }
+
+    /// The share of the samples in which it is so.
+    pub fn often(&self, is: impl Fn(&Connection) -> bool) -> f64 {
+        let times = self.all.iter().filter(|(_, connection)| is(connection)).count();
+        times as f64 / self.all.len() as f64
+    }
+
+    pub fn median<T: Ord + Copy>(&self, of: impl Fn(&'a Connection) -> Option<T>) -> Option<T> {
+        let mut values = self.values(of);
+        values.sort_unstable();
+        values.get(values.len() / 2).copied()
+    }
+
+    /// Median smoothed round-trip time.
+    pub fn rtt(&self) -> Option<Span> {
+        self.median(|c| c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO))
+    }
+
+    /// The threads of the processes that hold it, the busiest first.
+    pub fn tasks<'v>(&self, view: &'v View<'a>) -> Vec<&'v TaskUse<'a>> {
+        let holders = &self.last().holders;
+        let is_holder = |pid: u32| holders.iter().any(|holder| holder.pid == pid);
+        view.tasks.iter().filter(|task| is_holder(task.pid)).collect()
+    }
+
+    pub fn busiest<'v>(&self, view: &'v View<'a>) -> Option<&'v TaskUse<'a>> {
+        self.tasks(view).into_iter().next()
+    }
+
+    /// Its control groups that were throttled, the most throttled first.
+    pub fn throttled<'v>(&self, view: &'v View<'a>) -> Option<&'v GroupUse<'a>> {
+        let holders = &self.last().holders;
+        view.groups
+            .iter()
+            .filter(|group| holders.iter().any(|holder| group.pids.contains(&holder.pid)))
+            .filter(|group| group.throttled > 0)
+            .max_by(|a, b| a.throttled_share().total_cmp(&b.throttled_share()))
+    }
+
+    /// The process, for a sentence.
+    pub fn name(&self) -> String {
+        match self.last().holders.first() {
+            Some(holder) => format!("{} (process {})", holder.name, holder.pid),
+            None => "a process that could not be seen".to_owned(),
+        }
+    }
+
+    pub fn rate(&self, bytes: Bytes) -> Rate {
+        let bits = bytes.count() as f64 * 8.0 / self.elapsed().secs_f64().max(1e-9);
+        Rate::from_bits_per_second(bits as u64)
+    }
+}

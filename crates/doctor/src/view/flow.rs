@@ -1,0 +1,155 @@
+use super::End;
+use crate::recording::{Connection, ConnectionState, FarEnd, Path, Period, Recording};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use units::{Bytes, Rate, Span};
+
+/// The data of one connection in its busier direction, with those of its ends that are on this
+/// machine.
+#[derive(Debug, Clone)]
+pub struct Flow<'a> {
+    pub sender: Option<End<'a>>,
+    pub receiver: Option<End<'a>>,
+    pub far: Option<&'a FarEnd>,
+    pub path: Option<&'a Path>,
+    /// The flow of the period's test.
+    pub tested: bool,
+}
+
+impl<'a> Flow<'a> {
+    /// The end that was seen, the sender's if both were.
+    pub fn end(&self) -> &End<'a> {
+        self.sender.as_ref().or(self.receiver.as_ref()).expect("a flow has at least one end")
+    }
+
+    /// From the sender's address to the receiver's.
+    pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        let end = self.end().last();
+        if self.sender.is_some() { (end.local, end.remote) } else { (end.remote, end.local) }
+    }
+
+    /// Both ends are on this machine.
+    pub fn is_inside(&self) -> bool {
+        self.sender.is_some() && self.receiver.is_some()
+    }
+
+    pub fn rate(&self) -> Rate {
+        match (&self.sender, &self.receiver) {
+            (Some(sender), _) => sender.acked(),
+            (None, Some(receiver)) => receiver.received(),
+            (None, None) => None,
+        }
+        .unwrap_or_default()
+    }
+
+    pub fn bytes(&self) -> Bytes {
+        self.rate().bytes_in(self.end().elapsed())
+    }
+
+    /// It waits for the handshake's answer.
+    pub fn is_opening(&self) -> bool {
+        self.end().last().state == ConnectionState::SynSent
+    }
+
+    /// Data waits at the sender, and almost none arrived.
+    pub fn is_stalled(&self) -> bool {
+        self.sender.as_ref().is_some_and(|sender| {
+            sender.often(|connection| connection.send_queue > Bytes::ZERO) >= 0.9
+                && self.rate().bits_per_second() < STALLED_BELOW
+        })
+    }
+
+    /// The interface that it goes through.
+    pub fn interface(&self) -> Option<&'a str> {
+        self.path?.interface.as_deref()
+    }
+
+    /// Whether anything can be said about its speed.
+    pub fn is_busy(&self) -> bool {
+        self.is_opening() || self.is_stalled() || self.rate().bits_per_second() >= BUSY_FROM
+    }
+
+    /// The names and numbers of its processes.
+    pub fn processes(&self) -> String {
+        let names: Vec<_> = [&self.sender, &self.receiver]
+            .into_iter()
+            .flatten()
+            .flat_map(|end| &end.last().holders)
+            .map(|holder| format!("{}[{}]", holder.name, holder.pid))
+            .collect();
+        names.join(", ")
+    }
+
+    pub fn rtt(&self) -> Option<Span> {
+        let receiver = || self.receiver.as_ref()?.median(|c| c.tcp.receive_rtt);
+        self.sender.as_ref().and_then(End::rtt).or_else(receiver)
+    }
+}
+
+/// All flows of a period, the busiest first.
+pub(super) fn of<'a>(recording: &'a Recording, period: &'a Period) -> Vec<Flow<'a>> {
+    type Key = (SocketAddr, SocketAddr, u64);
+    let mut ends: BTreeMap<Key, End<'a>> = BTreeMap::new();
+    for sample in &period.samples {
+        for connection in &sample.connections {
+            let key = (connection.local, connection.remote, connection.cookie);
+            ends.entry(key).or_insert(End { all: Vec::new() }).all.push((sample.at, connection));
+        }
+    }
+    ends.retain(|_, end| end.all.len() > 1);
+    let mut others: BTreeMap<_, _> =
+        ends.keys().map(|key| ((key.0, key.1), *key)).collect::<BTreeMap<_, _>>();
+    let mut flows = Vec::new();
+    while let Some((key, end)) = ends.pop_first() {
+        others.remove(&(key.0, key.1));
+        let other = others.remove(&(key.1, key.0)).and_then(|key| ends.remove(&key));
+        flows.push(joined(recording, period, end, other));
+    }
+    flows.sort_by(|a, b| {
+        let rank = |flow: &Flow<'_>| {
+            let urgent = flow.is_stalled() || flow.is_opening();
+            (flow.tested, urgent, flow.bytes())
+        };
+        rank(b).cmp(&rank(a)).then_with(|| a.addresses().cmp(&b.addresses()))
+    });
+    flows
+}
+
+fn joined<'a>(
+    recording: &'a Recording,
+    period: &'a Period,
+    one: End<'a>,
+    other: Option<End<'a>>,
+) -> Flow<'a> {
+    let amount = |end: &End<'_>, of: fn(&Connection) -> Option<Bytes>| {
+        let (later, earlier) = (of(end.last()), of(end.first()));
+        later.zip(earlier).map_or(0, |(later, earlier)| later.saturating_sub(earlier).count())
+    };
+    let sent = amount(&one, |c| c.tcp.bytes_acked);
+    let received = amount(&one, |c| c.tcp.bytes_received);
+    let attempt = period.attempt.as_ref();
+    let tested = attempt.is_some_and(|attempt| {
+        attempt.connections.contains(&(one.last().local, one.last().remote))
+    });
+    let waits = one.often(|connection| connection.send_queue > Bytes::ZERO) > 0.5;
+    let sends = match attempt {
+        Some(attempt) if tested => attempt.sends,
+        _ => {
+            sent > received
+                || sent == received && waits
+                || one.last().state == ConnectionState::SynSent
+        }
+    };
+    let remote = one.last().remote.ip();
+    Flow {
+        path: recording.machine.paths.get(&remote),
+        far: attempt.filter(|_| tested).and_then(|attempt| attempt.far.as_ref()),
+        tested,
+        sender: if sends { Some(one.clone()) } else { other.clone() },
+        receiver: if sends { other } else { Some(one) },
+    }
+}
+
+/// An interactive session is no transfer.
+const BUSY_FROM: u64 = 64_000;
+const STALLED_BELOW: u64 = 8_000;

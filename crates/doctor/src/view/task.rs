@@ -1,0 +1,124 @@
+use super::counted;
+use crate::recording::{Sample, Task};
+use std::collections::BTreeMap;
+use units::Span;
+
+/// A thread, or a whole process, with its shares of one core's time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskUse<'a> {
+    pub pid: u32,
+    pub tid: u32,
+    pub name: &'a str,
+    /// Cores' worth of CPU time; a process with several threads may exceed 1.
+    pub cpu: f64,
+    /// Runnable and without a core.
+    pub waited: Option<f64>,
+    /// Waited for block I/O, by the kernel's accounting or else by its state in the samples.
+    pub blocked: f64,
+    pub core: Option<usize>,
+    pub elapsed: Span,
+}
+
+/// A control group's use of its quota.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupUse<'a> {
+    pub path: &'a str,
+    pub pids: &'a [u32],
+    /// Cores granted.
+    pub quota: Option<f64>,
+    pub periods: u64,
+    pub throttled: u64,
+    pub throttled_time: Span,
+    pub elapsed: Span,
+}
+
+impl GroupUse<'_> {
+    /// The share of its periods in which the quota ran out.
+    pub fn throttled_share(&self) -> f64 {
+        if self.periods == 0 { 0.0 } else { self.throttled as f64 / self.periods as f64 }
+    }
+}
+
+/// Tasks that are in at least two samples; a task's own first and last sample count.
+pub(super) fn between<'a>(
+    samples: &'a [Sample],
+    of: fn(&'a Sample) -> &'a Vec<Task>,
+) -> Vec<TaskUse<'a>> {
+    struct Seen<'a> {
+        first: (Span, &'a Task),
+        last: (Span, &'a Task),
+        times: u32,
+        blocked: u32,
+    }
+    let mut seen: BTreeMap<(u32, u32, u64), Seen<'a>> = BTreeMap::new();
+    for sample in samples {
+        for task in of(sample) {
+            let now = (sample.at, task);
+            let entry = seen.entry((task.pid, task.tid, task.started)).or_insert(Seen {
+                first: now,
+                last: now,
+                times: 0,
+                blocked: 0,
+            });
+            entry.last = now;
+            entry.times += 1;
+            entry.blocked += u32::from(task.state == "D");
+        }
+    }
+    let mut uses: Vec<_> = seen
+        .into_values()
+        .filter_map(|seen| {
+            let ((start, earlier), (end, later)) = (seen.first, seen.last);
+            let elapsed = end - start;
+            let over = |span: Span| span.secs_f64() / elapsed.secs_f64();
+            let ticks = (later.user + later.system) - (earlier.user + earlier.system);
+            // While a thread runs, its precise time is late by up to a tick of the scheduler.
+            let precise = later.ran.zip(earlier.ran).map(|(later, earlier)| later - earlier);
+            (elapsed > Span::ZERO).then(|| TaskUse {
+                pid: later.pid,
+                tid: later.tid,
+                name: &later.name,
+                cpu: over(precise.unwrap_or(ticks)),
+                waited: later.waited.zip(earlier.waited).map(|(l, e)| over(l - e).min(1.0)),
+                blocked: {
+                    let io = later.io_waited.zip(earlier.io_waited).map(|(l, e)| over(l - e));
+                    io.unwrap_or(0.0)
+                        .max(f64::from(seen.blocked) / f64::from(seen.times.max(1)))
+                        .min(1.0)
+                },
+                core: later.core,
+                elapsed,
+            })
+        })
+        .collect();
+    uses.sort_by(|a, b| b.cpu.total_cmp(&a.cpu));
+    uses
+}
+
+/// Groups that are in at least two samples.
+pub(super) fn groups_between(samples: &[Sample]) -> Vec<GroupUse<'_>> {
+    let mut seen = BTreeMap::new();
+    for sample in samples {
+        for group in &sample.groups {
+            let now = (sample.at, group);
+            seen.entry(group.path.as_str()).or_insert((now, now)).1 = now;
+        }
+    }
+    seen.into_values()
+        .filter_map(|((start, earlier), (end, later))| {
+            let elapsed = end - start;
+            (elapsed > Span::ZERO).then_some(())?;
+            Some(GroupUse {
+                path: &later.path,
+                pids: &later.pids,
+                quota: later.granted.zip(later.period).and_then(|(granted, period)| {
+                    (period > Span::ZERO).then(|| granted.secs_f64() / period.secs_f64())
+                }),
+                periods: counted(later.periods, earlier.periods)?,
+                throttled: counted(later.throttled, earlier.throttled)?,
+                throttled_time: later.throttled_time - earlier.throttled_time,
+                elapsed,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,37 @@
+//! Wrong use has status 2 and says what to do.
+
+use crate::support::Sandbox;
+
+#[test]
+fn files_that_are_no_recordings_are_refused() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("other.json", r#"{"name": "\u001b[31mred"}"#);
+    sandbox.write("newer.json", r#"{"weir_recording": 99}"#);
+    for (file, words) in [
+        ("missing.json", "--record"),
+        ("other.json", "weir_recording"),
+        ("newer.json", "use a newer weir"),
+    ] {
+        let ended = sandbox.weir(&["doctor", file]);
+        assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+        assert!(ended.stderr.contains(words) && !ended.stderr.contains('\u{1b}'), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_flow_that_is_none_or_does_not_exist() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ended = sandbox.weir(&["doctor", "--flow", "nonsense"]);
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("pid:NUMBER"), "{}", ended.stderr);
+    let ended = sandbox.weir(&["doctor", "--flow", "port:9", "-t", "1"]);
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("no TCP connection matches port 9"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_recording_is_not_observed_again() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ended = sandbox.weir(&["doctor", "seen.json", "--flow", "1"]);
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+}

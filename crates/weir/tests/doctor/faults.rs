@@ -1,0 +1,74 @@
+//! Known faults in a namespace, and the verdicts about them. The machine of the tests may be busy,
+//! so that a verdict about its CPU may come first; the fault is among the first two causes.
+
+use crate::peer::{PORT, Pair};
+use crate::support::{Sandbox, is_installed};
+use serde_json::Value;
+use std::process::Command;
+
+#[test]
+fn a_writer_with_little_to_say_is_limited_by_the_application() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let _pair = Pair::start(&sandbox, "20000,20", "65536,0");
+    assert_cause(&judge(&sandbox), "application");
+}
+
+#[test]
+fn a_reader_that_sleeps_is_named() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let pair = Pair::start(&sandbox, "65536,0", "50000,50");
+    let diagnosis = judge(&sandbox);
+    assert_cause(&diagnosis, "slow-reader");
+    let flow = &diagnosis["periods"][0]["flows"][0];
+    let processes = flow["processes"].as_str().unwrap();
+    let both = [&pair.writer, &pair.reader];
+    assert!(both.iter().all(|end| processes.contains(&format!("[{}]", end.pid()))), "{processes}");
+}
+
+#[test]
+fn a_shaper_of_this_machine_is_the_limit() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    if !is_installed("tc") {
+        eprintln!("SKIPPED: tc is needed");
+        return;
+    }
+    let words = "qdisc add dev lo root tbf rate 40mbit burst 128kb latency 200ms";
+    let added = sandbox.inside(|| {
+        let ended = Command::new("tc").args(words.split(' ')).output().unwrap();
+        (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
+    });
+    if !added.0 {
+        eprintln!("SKIPPED: {}", added.1);
+        return;
+    }
+    let _pair = Pair::start(&sandbox, "65536,0", "65536,0");
+    assert_cause(&judge(&sandbox), "shaper");
+}
+
+#[test]
+fn an_idle_namespace_has_nothing_wrong() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ended = sandbox.weir(&["doctor", "--json", "-t", "1"]);
+    assert!(ended.status.success(), "{ended:?}");
+    let diagnosis: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(diagnosis["periods"][0]["flows"].as_array().unwrap().len(), 0, "{diagnosis}");
+    // The hypervisor of a busy host may steal time, which is no fault of this namespace.
+    let cause = &diagnosis["verdict"]["cause"];
+    let is_fine = diagnosis["verdict"]["kind"] == "nothing_wrong";
+    assert!(is_fine || cause == "stolen-cpu" || cause == "softirq-core", "{diagnosis}");
+}
+
+fn judge(sandbox: &Sandbox) -> Value {
+    let flow = format!("port:{PORT}");
+    let ended = sandbox.weir(&["doctor", "--flow", &flow, "--json"]);
+    assert!(ended.status.success(), "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn assert_cause(diagnosis: &Value, cause: &str) {
+    let verdict = &diagnosis["verdict"];
+    let causes = verdict["causes"].as_array().unwrap();
+    let story = serde_json::to_string_pretty(diagnosis).unwrap();
+    assert_eq!(verdict["kind"], "limited", "{story}");
+    assert!(causes.iter().take(2).any(|one| one == cause), "{cause}: {story}");
+}

@@ -1,0 +1,10 @@
+//! `weir doctor` as a user runs it.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod errors;
+mod faults;
+mod peer;
+mod recording;

@@ -1,0 +1,33 @@
+//! A recording is judged like the machine that it comes from.
+
+use crate::peer::{PORT, Pair};
+use crate::support::Sandbox;
+use serde_json::Value;
+
+#[test]
+fn a_recording_gives_the_same_diagnosis() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let _pair = Pair::start(&sandbox, "20000,20", "65536,0");
+    let flow = format!("127.0.0.1:{PORT}");
+    let words = ["doctor", "--flow", &flow, "--json", "--record", "seen.json", "-t", "1"];
+    let live = sandbox.weir(&words);
+    assert!(live.status.success(), "{live:?}");
+    assert!(live.stderr.contains("seen.json"), "{}", live.stderr);
+    let later = sandbox.weir(&["doctor", "seen.json", "--json"]);
+    assert_eq!(live.stdout, later.stdout);
+    let diagnosis: Value = serde_json::from_str(&live.stdout).unwrap();
+    assert_eq!(diagnosis["weir_doctor"], 1);
+    assert_eq!(diagnosis["periods"][0]["flows"].as_array().unwrap().len(), 1, "{diagnosis}");
+}
+
+#[test]
+fn the_text_has_evidence_and_what_was_ruled_out() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let _pair = Pair::start(&sandbox, "20000,20", "65536,0");
+    let ended = sandbox.weir(&["doctor", "-t", "1", "--verbose"]);
+    assert!(ended.status.success(), "{ended:?}");
+    for part in [&format!("127.0.0.1:{PORT}"), "Ruled out", "lost packets: "] {
+        assert!(ended.stdout.contains(part), "{part}: {}", ended.stdout);
+    }
+    assert!(ended.stdout.lines().all(|line| line.chars().count() <= 120), "{}", ended.stdout);
+}
