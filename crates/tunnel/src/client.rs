@@ -127,7 +127,7 @@ pub struct LinkStatus {
 struct Shared {
     servers: Vec<Arc<Remote>>,
     resolver: Arc<dyn Resolve>,
-    /// By listener number. Guests of a listener at the server cause look-ups of its target's name.
+    /// By listener number. Clients of a listener at the server cause look-ups of its target's name.
     lookups: Lookups<u32>,
     tuning: Tuning,
     limits: ClientLimits,

@@ -227,7 +227,7 @@ fn an_impossible_tunnel_in_a_lab_file_is_refused() {
     for (verb, instead, expected) in [
         ("lab", bbr.to_owned(), "tunnels.toml:24: `kind = \"tunnel\"` exists only in virtual time"),
         ("lab", bbr.to_owned(), "a system of `kind = \"external\"` that runs weir tunnel"),
-        ("sim", bbr.replace("bbr", "vegas"), "choose one of tcpa, bbr, cubic and 'fixed RATE'"),
+        ("sim", bbr.replace("bbr", "vegas"), "choose one of cubic, bbr, tcpa and 'fixed RATE'"),
         ("sim", bbr.replace("congestion", "note"), "add `congestion = \"tcpa\"`"),
         ("sim", format!("{bbr}\nwarm = true"), "`warm` is for systems of `kind = \"tcp\"`"),
         ("sim", format!("{bbr}\nclient = \"weir\""), "`kind = \"external\"` run commands"),
