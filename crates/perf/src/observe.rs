@@ -1,7 +1,7 @@
 //! Measurements beside the streams: TCP_INFO over time, CPU of this end, latency under load.
 //!
 //! [`Observer`] does all of this for one test, in either role. It has no thread for TCP_INFO and
-//! CPU: the caller polls [`Observer::look`] as often as it likes. A call that comes too soon, or
+//! CPU: the caller polls [`Observer::sample`] as often as it likes. A call that comes too soon, or
 //! that would cost too much, takes no sample.
 
 pub mod cpu;
@@ -216,7 +216,7 @@ impl Observer {
         }
     }
 
-    /// Time until [`Self::look`] has something to do.
+    /// Time until [`Self::sample`] has something to do.
     pub fn due(&self) -> Duration {
         if !self.plan.probes {
             return Duration::MAX;

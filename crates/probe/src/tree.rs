@@ -27,7 +27,7 @@ impl Tree {
         self.root == Path::new("/")
     }
 
-    /// The text of a file such as `/proc/stat`, at most [`LONGEST`] bytes of it.
+    /// The text of a file such as `/proc/stat`, at most 32 MiB of it.
     pub fn text(&self, path: &str) -> Result<String, ProbeError> {
         let path = self.path(path);
         let read = |path: &Path| {
