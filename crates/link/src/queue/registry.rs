@@ -117,7 +117,7 @@ disciplines! {
     fq_codel::FqCoDel(FqCoDelConfig) "fq_codel";
     /// `pie:limit=1000p,target=15ms,update=15ms,burst=150ms`, flag `ecn`
     pie::Pie(PieConfig) "pie";
-    /// `caqm:143KB`, `caqm:target=143KB,limit=10000p,period=120us,lambda=50%,p=10%,beta=512B`
+    /// `caqm:143KB`, `caqm:target=143KB,limit=10000p,lambda=50%,p=25%,beta=512B`
     caqm::Caqm(CaqmConfig) "caqm";
 }
 
