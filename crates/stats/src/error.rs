@@ -8,10 +8,13 @@ pub enum StatsError {
     )]
     NotFinite { index: usize, value: f64 },
     #[error(
-        "sample {index} is {value}: a ratio needs values above zero; report a measurement of \
-         nothing as failed, or compare differences"
+        "sample {index} is {value}: a geometric mean needs values above zero; leave out the others"
     )]
     NotPositive { index: usize, value: f64 },
+    #[error(
+        "sample {index} is {value}: a ratio of negative values means nothing; compare differences"
+    )]
+    Negative { index: usize, value: f64 },
     #[error("{what} is {value}: it must lie {range}")]
     OutOfRange { what: &'static str, value: f64, range: &'static str },
     #[error("{given} samples are too many for the {what}: give at most {limit}, or batch them")]
@@ -38,6 +41,15 @@ pub(crate) fn positive(samples: &[f64], what: &'static str) -> Result<(), StatsE
     finite(samples, what)?;
     match samples.iter().position(|value| *value <= 0.0) {
         Some(index) => Err(StatsError::NotPositive { index, value: samples[index] }),
+        None => Ok(()),
+    }
+}
+
+/// Requires at least one sample, all finite and none below zero.
+pub(crate) fn not_negative(samples: &[f64], what: &'static str) -> Result<(), StatsError> {
+    finite(samples, what)?;
+    match samples.iter().position(|value| *value < 0.0) {
+        Some(index) => Err(StatsError::Negative { index, value: samples[index] }),
         None => Ok(()),
     }
 }

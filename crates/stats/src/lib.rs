@@ -1,15 +1,15 @@
 //! Statistics of measurements: intervals, rank tests, outliers, and the decision of an A/B test.
-//! All are pure functions of the samples and a random seed (`seed`), so the same samples always
-//! give the same interval and the same verdict.
+//! All are pure functions of the samples, so the same samples always give the same interval and
+//! the same verdict.
 //!
-//! A value that is not a number, not finite or (in a ratio) not positive gives a [`StatsError`],
-//! never a NaN in a table.
+//! A sample that is not a finite number gives a [`StatsError`], never a NaN in a table.
 
 pub mod ab;
 pub mod binomial;
-pub mod bootstrap;
+pub mod family;
 pub mod mann_whitney;
 pub mod mean;
+pub mod median_interval;
 pub mod order;
 pub mod outliers;
 pub mod quantile;
@@ -20,10 +20,10 @@ pub mod trimmed;
 
 mod error;
 mod spread;
-mod widening;
 
 pub use error::StatsError;
 pub use mean::MeanEstimate;
+pub use median_interval::{MedianInterval, median_interval, sign_test};
 pub use quantile::{median, quantile};
 pub use ratio::{
     Direction, RatioVerdict, Verdict, compare_paired, compare_unpaired, default_threshold,

@@ -31,8 +31,7 @@ pub(crate) fn of_sorted(sorted: &[f64], at: f64) -> f64 {
     between(sorted[below], sorted[above], position - below as f64)
 }
 
-/// The median of at least one sample, without a full sort, because the bootstrap computes
-/// thousands.
+/// The median of at least one sample, without a full sort.
 pub(crate) fn median_in_place(samples: &mut [f64]) -> f64 {
     let middle = samples.len() / 2;
     let odd = samples.len() % 2 == 1;

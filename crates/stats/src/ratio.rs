@@ -1,26 +1,27 @@
 //! Decides whether one cell is better than another, by the ratio `a / b` of their values.
 //!
-//! - **better / worse**: the 95 % interval of the ratio excludes 1 and the ratio itself is at or
-//!   beyond the practical threshold.
-//! - **no difference**: the whole interval lies within the threshold, so any difference does not
-//!   matter.
+//! - **better / worse**: the sign test excludes a ratio of 1 and the ratio itself is at or beyond the
+//!   practical threshold. In a table of several comparisons the test is adjusted for all of them
+//!   ([`crate::family`]).
+//! - **no difference**: the whole 95 % interval lies within the threshold, so any difference does
+//!   not matter.
 //! - **inconclusive**: anything else. More repeats are needed, or the difference is real but about
 //!   as large as the threshold.
 //!
-//! The interval is the bootstrap's. It is widened where the bootstrap is known to promise too much:
-//! to the exact interval of the median between order statistics and, below six pairs (or six
-//! samples on a side), to Student's t of the logarithms. A single pair has no interval and stays
-//! inconclusive.
+//! Fewer than six pairs have no interval and stay inconclusive.
+//!
+//! Every repeat takes part. A repeat that failed, or in which nothing arrived, ranks worst: leaving
+//! it out would flatter the system that failed. A ratio may therefore be 0 or infinite.
 
 use units::Share;
 
 use crate::StatsError;
-use crate::bootstrap::Bootstrap;
-use crate::error::positive;
+use crate::error::{not_negative, positive};
+use crate::family::{Adjusted, LEVEL};
+use crate::median_interval::{at_least, sign_test};
 use crate::quantile::median_in_place;
 use crate::spread::mean;
 use crate::summary::Estimate;
-use crate::widening::{ENOUGH, hull, order_statistics, student, welch};
 
 /// Which of two values is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -58,25 +59,31 @@ impl std::fmt::Display for Verdict {
 }
 
 /// A comparison of two cells and the figures that decided it.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RatioVerdict {
     /// `a / b`: the median of the pairs' ratios. For unpaired values it is the ratio of the
     /// medians, and `n` is the smaller of the two counts.
     pub ratio: Estimate,
-    /// Geometric mean of the ratios, with its own `n` and interval.
-    pub geometric_mean: GeometricMean,
+    /// Of the two-sided test that the ratio is 1, for this comparison alone. `None` for unpaired
+    /// values, where the interval decides.
+    pub p: Option<f64>,
+    /// For this comparison alone.
     pub verdict: Verdict,
     pub direction: Direction,
     pub threshold: Share,
 }
 
-/// A mean of ratios that does not depend on the choice of the baseline (Fleming & Wallace, "How not
-/// to lie with statistics", CACM 29(3), 1986).
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct GeometricMean {
-    pub mean: f64,
-    pub ci95: Option<(f64, f64)>,
-    pub n: usize,
+impl RatioVerdict {
+    /// The verdict in a table of comparisons.
+    pub fn within(&self, table: &Adjusted) -> Verdict {
+        judge(
+            self.ratio.median,
+            table.is_different(),
+            self.ratio.ci95,
+            self.direction,
+            self.threshold,
+        )
+    }
 }
 
 /// 1 %. The emulated link itself is held to 0.5 % of its rate, so two equal cells may show ratios
@@ -87,146 +94,97 @@ pub fn default_threshold() -> Share {
 }
 
 /// Compares values that were measured alternately: each `(a, b)` is close in time, as
-/// [`crate::order`] arranges.
+/// [`crate::order`] arranges. `None` is a repeat that failed.
 pub fn compare_paired(
-    pairs: &[(f64, f64)],
+    pairs: &[(Option<f64>, Option<f64>)],
     direction: Direction,
     threshold: Share,
-    seed: u64,
 ) -> Result<RatioVerdict, StatsError> {
-    let ratios = ratios(pairs)?;
-    let boot = Bootstrap::new(seed);
-    let logs = logarithms(&ratios);
-    let level = boot.confidence.fraction();
-    let few = ratios.len() < ENOUGH;
-    let student = student(&logs, level)?.map(exp_both).filter(|_| few);
-    let exact = order_statistics(&ratios, level)?;
-    let median = Estimate {
-        median: median_in_place(&mut ratios.clone()),
-        ci95: widened(boot.percentile(&ratios, median_in_place)?, student.or(exact)),
-        n: ratios.len(),
+    if pairs.is_empty() {
+        return Err(StatsError::Empty { what: "comparison" });
+    }
+    let measured: Vec<f64> = pairs.iter().flat_map(|(a, b)| [*a, *b]).flatten().collect();
+    not_negative(&measured, "comparison")?;
+    let failed = match direction {
+        Direction::HigherIsBetter => 0.0,
+        Direction::LowerIsBetter => f64::INFINITY,
     };
-    let of_logs = boot.bca(&logs, |logs| mean(logs))?.map(exp_both);
-    let geometric_mean =
-        GeometricMean { mean: mean(&logs).exp(), ci95: widened(of_logs, student), n: ratios.len() };
-    Ok(RatioVerdict {
-        ratio: median,
-        geometric_mean,
-        verdict: judge(median.median, median.ci95, direction, threshold),
-        direction,
-        threshold,
-    })
+    let ratios: Vec<f64> =
+        pairs.iter().map(|(a, b)| quotient(a.unwrap_or(failed), b.unwrap_or(failed))).collect();
+    let ratio = Estimate::of(&ratios)?;
+    let p = sign_test(&ratios, 1.0)?;
+    let verdict = judge(ratio.median, p <= LEVEL, ratio.ci95, direction, threshold);
+    Ok(RatioVerdict { ratio, p: Some(p), verdict, direction, threshold })
 }
 
-/// Compares unpaired values by the ratio of their medians.
+/// Compares unpaired values by the ratio of their medians. The interval holds if both medians lie
+/// in their own intervals, so it is wider than one of paired values.
 pub fn compare_unpaired(
     a: &[f64],
     b: &[f64],
     direction: Direction,
     threshold: Share,
-    seed: u64,
 ) -> Result<RatioVerdict, StatsError> {
-    positive(a, "comparison")?;
-    positive(b, "comparison")?;
-    let boot = Bootstrap::new(seed);
-    let (logs_a, logs_b) = (logarithms(a), logarithms(b));
-    let n = a.len().min(b.len());
-    let few = n < ENOUGH;
-    let level = boot.confidence.fraction();
-    let welch = welch(&logs_a, &logs_b, level)?.map(exp_both).filter(|_| few);
-    // Use logarithms throughout, so that ratios of huge to tiny values stay finite until the end.
-    let of_medians =
-        boot.percentile_of_two(a, b, |a, b| (median_in_place(a) / median_in_place(b)).ln())?;
+    not_negative(a, "comparison")?;
+    not_negative(b, "comparison")?;
+    // The sets are independent of each other, so their coverages multiply.
+    let each = 0.95_f64.sqrt();
+    let both = at_least(a, each)?.zip(at_least(b, each)?);
     let ratio = Estimate {
-        median: median_in_place(&mut a.to_vec()) / median_in_place(&mut b.to_vec()),
-        ci95: widened(of_medians.map(exp_both), welch),
-        n,
+        median: quotient(median_in_place(&mut a.to_vec()), median_in_place(&mut b.to_vec())),
+        ci95: both.map(|(a, b)| (quotient(a.low, b.high), quotient(a.high, b.low))),
+        coverage: both.map(|(a, b)| a.coverage * b.coverage),
+        range: None,
+        n: a.len().min(b.len()),
     };
-    let of_means = boot.percentile_of_two(&logs_a, &logs_b, |a, b| mean(a) - mean(b))?;
-    let geometric_mean = GeometricMean {
-        mean: (mean(&logs_a) - mean(&logs_b)).exp(),
-        ci95: widened(of_means.map(exp_both), welch),
-        n,
-    };
-    positive(&[ratio.median], "comparison")?;
-    Ok(RatioVerdict {
-        ratio,
-        geometric_mean,
-        verdict: judge(ratio.median, ratio.ci95, direction, threshold),
-        direction,
-        threshold,
-    })
+    let different = ratio.ci95.is_some_and(excludes_one);
+    let verdict = judge(ratio.median, different, ratio.ci95, direction, threshold);
+    Ok(RatioVerdict { ratio, p: None, verdict, direction, threshold })
 }
 
-/// The n-th root of the product of positive values.
+/// The n-th root of the product of positive values. A mean of ratios that does not depend on the
+/// choice of the baseline (Fleming & Wallace, "How not to lie with statistics", CACM 29(3), 1986).
 pub fn geometric_mean(values: &[f64]) -> Result<f64, StatsError> {
     positive(values, "geometric mean")?;
-    Ok(mean(&logarithms(values)).exp())
-}
-
-/// Geometric mean of ratios with its BCa interval, for example of two systems over the cells of a
-/// sweep.
-pub fn geometric_mean_of(ratios: &[f64], seed: u64) -> Result<GeometricMean, StatsError> {
-    positive(ratios, "geometric mean")?;
-    let logs = logarithms(ratios);
-    let interval = Bootstrap::new(seed).bca(&logs, |logs| mean(logs))?;
-    Ok(GeometricMean { mean: mean(&logs).exp(), ci95: interval.map(exp_both), n: ratios.len() })
+    let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    Ok(mean(&logarithms).exp())
 }
 
 /// Applies the rule at the top of this module. The threshold is symmetric for ratios: `t` and `1/t`
 /// weigh the same. Swapping `a` and `b` swaps better and worse and changes nothing else.
-pub fn judge(
+pub(crate) fn judge(
     ratio: f64,
-    interval: Option<(f64, f64)>,
+    different: bool,
+    ci95: Option<(f64, f64)>,
     direction: Direction,
     threshold: Share,
 ) -> Verdict {
-    let Some((low, high)) = interval else {
-        return Verdict::Inconclusive;
-    };
     let up = 1.0 + threshold.fraction();
     let down = 1.0 / up;
-    if low > 1.0 && ratio >= up {
-        match direction {
-            Direction::HigherIsBetter => Verdict::Better,
-            Direction::LowerIsBetter => Verdict::Worse,
-        }
-    } else if high < 1.0 && ratio <= down {
-        match direction {
-            Direction::HigherIsBetter => Verdict::Worse,
-            Direction::LowerIsBetter => Verdict::Better,
-        }
-    } else if low >= down && high <= up {
+    let higher = match direction {
+        Direction::HigherIsBetter => Verdict::Better,
+        Direction::LowerIsBetter => Verdict::Worse,
+    };
+    let lower = match direction {
+        Direction::HigherIsBetter => Verdict::Worse,
+        Direction::LowerIsBetter => Verdict::Better,
+    };
+    if different && ratio >= up {
+        higher
+    } else if different && ratio <= down {
+        lower
+    } else if ci95.is_some_and(|(low, high)| low >= down && high <= up) {
         Verdict::NoDifference
     } else {
         Verdict::Inconclusive
     }
 }
 
-fn ratios(pairs: &[(f64, f64)]) -> Result<Vec<f64>, StatsError> {
-    let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-    positive(&a, "comparison")?;
-    positive(&b, "comparison")?;
-    let ratios: Vec<f64> = pairs.iter().map(|(a, b)| a / b).collect();
-    // The division itself may overflow or underflow.
-    positive(&ratios, "comparison")?;
-    Ok(ratios)
+pub(crate) fn excludes_one((low, high): (f64, f64)) -> bool {
+    low > 1.0 || high < 1.0
 }
 
-fn logarithms(values: &[f64]) -> Vec<f64> {
-    values.iter().map(|value| value.ln()).collect()
-}
-
-fn exp_both((low, high): (f64, f64)) -> (f64, f64) {
-    (low.exp(), high.exp())
-}
-
-/// Widens `interval`; without a bootstrap interval the result is `None`. Student's t of a few
-/// extreme samples can overflow, and JSON has no infinity, so the ends are clamped.
-fn widened(interval: Option<(f64, f64)>, to: Option<(f64, f64)>) -> Option<(f64, f64)> {
-    let (low, high) = match (interval, to) {
-        (Some(interval), Some(wider)) => hull(interval, wider),
-        (interval, _) => interval?,
-    };
-    Some((low.max(0.0), high.min(f64::MAX)))
+/// Equal values are equal, also if both are zero or infinite.
+fn quotient(a: f64, b: f64) -> f64 {
+    if a == b { 1.0 } else { a / b }
 }

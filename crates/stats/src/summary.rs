@@ -1,33 +1,51 @@
 //! Summarises one cell's samples in a few numbers.
 
 use crate::StatsError;
-use crate::bootstrap::Bootstrap;
 use crate::error::finite;
+use crate::median_interval::median_interval;
 use crate::outliers::outliers;
 use crate::quantile::{median_in_place, of_sorted};
 use crate::spread::{mean, median_absolute_deviation, standard_deviation};
 
-/// The estimate that a table shows for a cell: `{"median", "ci95", "n"}`.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+/// The estimate that a table shows for a cell, with as much about its spread as the samples support:
+/// an interval from six samples on, the range below that.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub median: f64,
-    /// Percentile-bootstrap interval of the median. `None` for a single sample, which says nothing
-    /// about its spread.
-    ///
-    /// An interval from a few samples covers less than its nominal confidence: five repeats reach
-    /// 94 % at most, three 75 %. The verdicts of [`crate::ratio`] allow for that.
+    /// The interval that covers the median in at least 95 % of cases. `None` for fewer than six
+    /// samples.
     pub ci95: Option<(f64, f64)>,
+    /// The exact coverage of `ci95`.
+    pub coverage: Option<f64>,
+    /// The smallest and the largest sample, if there is no interval. `None` for a single sample.
+    pub range: Option<(f64, f64)>,
     pub n: usize,
 }
 
-/// Median and 95 % interval of a cell's repeats.
-pub fn estimate(samples: &[f64], seed: u64) -> Result<Estimate, StatsError> {
+/// Median of a cell's repeats and its interval.
+pub fn estimate(samples: &[f64]) -> Result<Estimate, StatsError> {
     finite(samples, "estimate")?;
-    Ok(Estimate {
-        median: median_in_place(&mut samples.to_vec()),
-        ci95: Bootstrap::new(seed).percentile(samples, median_in_place)?,
-        n: samples.len(),
-    })
+    Estimate::of(samples)
+}
+
+impl Estimate {
+    /// For at least one sample. Samples may be infinite, as ratios are.
+    pub(crate) fn of(samples: &[f64]) -> Result<Self, StatsError> {
+        let interval = median_interval(samples)?;
+        let n = samples.len();
+        let range = (interval.is_none() && n > 1).then(|| {
+            let low = samples.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            (low, high)
+        });
+        Ok(Self {
+            median: median_in_place(&mut samples.to_vec()),
+            ci95: interval.map(|interval| (interval.low, interval.high)),
+            coverage: interval.map(|interval| interval.coverage),
+            range,
+            n,
+        })
+    }
 }
 
 /// A description of the samples, with a warning if some lie far from the rest. No sample is left

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::approx_constant)]
 
-use stats::bootstrap::Bootstrap;
 use stats::outliers::{modified_z_scores, outliers};
 use stats::{binomial, geometric_mean, mann_whitney, median, quantile, signed_rank, summary};
 use units::Share;
@@ -54,36 +53,6 @@ fn mouse_data_described() {
     close(control.mean, 56.22, 0.005);
     close(control.sd.unwrap() / 3.0, 14.14, 0.02);
     assert_eq!(median(&CONTROL).unwrap(), 46.0);
-}
-
-/// Table 2.2, last column (infinitely many draws): 23.36 for the mean, 37.83 for the median.
-#[test]
-fn bootstrap_standard_errors_of_the_mouse_data() {
-    let boot = Bootstrap { resamples: 40_000, ..Bootstrap::new(1993) };
-    let mean = |x: &mut [f64]| x.iter().sum::<f64>() / x.len() as f64;
-    close(boot.standard_error(&TREATED, mean).unwrap().unwrap(), 23.36, 0.35);
-    let middle = |x: &mut [f64]| median(x).unwrap();
-    close(boot.standard_error(&TREATED, middle).unwrap().unwrap(), 37.83, 0.5);
-}
-
-/// Efron & Tibshirani (1993), §14.2 and table 14.2. The variance (n in the denominator) of test A
-/// of the spatial data is 171.5. The 90 % intervals from 2000 draws are: percentile 100.8 to 233.9,
-/// BCa 115.8 to 259.6. The tolerance is the scatter of 2000 draws.
-#[test]
-fn percentile_and_bca_intervals_of_the_spatial_test_data() {
-    let a = [
-        48, 36, 20, 29, 42, 42, 20, 42, 22, 41, 45, 14, 6, 0, 33, 28, 34, 4, 32, 24, 47, 41, 24,
-        26, 30, 41,
-    ]
-    .map(f64::from);
-    let variance = |x: &mut [f64]| {
-        let mean = x.iter().sum::<f64>() / x.len() as f64;
-        x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / x.len() as f64
-    };
-    close(variance(&mut a.clone()), 171.5, 0.05);
-    let boot = Bootstrap { resamples: 20_000, ..Bootstrap::new(1) }.with_confidence(percent(90.0));
-    close_ends(boot.percentile(&a, variance).unwrap(), (100.8, 233.9), 5.0);
-    close_ends(boot.bca(&a, variance).unwrap(), (115.8, 259.6), 5.0);
 }
 
 /// Hollander & Wolfe (1973), table 4.1: permeability of human chorioamnion at term and at 12 to 26

@@ -5,7 +5,7 @@ use super::Plan;
 use super::decider::Kept;
 use crate::outliers::outliers;
 use crate::quantile::median;
-use crate::ratio::judge;
+use crate::ratio::{excludes_one, judge};
 use crate::signed_rank::hodges_lehmann;
 use crate::spread::median_absolute_deviation;
 use crate::{Direction, StatsError, Verdict};
@@ -50,7 +50,10 @@ impl Decision {
         let ci99 = wide.map(|(low, high)| (ratio(low), ratio(high)));
         let middle = ratio(located.estimate);
         let ci95 = narrow.map(|(low, high)| (ratio(low), ratio(high)));
-        let judged = |interval| judge(middle, interval, plan.direction, plan.threshold);
+        let judged = |interval: Option<(f64, f64)>| {
+            let different = interval.is_some_and(excludes_one);
+            judge(middle, different, interval, plan.direction, plan.threshold)
+        };
         let verdict = match (judged(ci99), judged(ci95)) {
             (decided @ (Verdict::Better | Verdict::Worse), _) => decided,
             (_, Verdict::NoDifference) => Verdict::NoDifference,

@@ -1,0 +1,148 @@
+//! Simulated experiments with a known truth: intervals cover it as often as they state, and a table
+//! of equal systems shows a difference in at most 5 % of cases.
+
+#![allow(clippy::unwrap_used)]
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use stats::family::{self, Member};
+use stats::{Direction, Verdict, compare_paired, default_threshold, estimate};
+
+const RUNS: usize = 2_000;
+
+/// A distribution and its median.
+struct Population {
+    name: &'static str,
+    draw: fn(&mut Pcg64Mcg) -> f64,
+    median: f64,
+    /// A distribution without ties is covered exactly as often as stated.
+    continuous: bool,
+}
+
+fn exponential(draw: &mut Pcg64Mcg) -> f64 {
+    -(1.0 - draw.random::<f64>()).ln()
+}
+
+/// Two modes, of which the lower one holds 60 % of the samples.
+fn bimodal(draw: &mut Pcg64Mcg) -> f64 {
+    let within: f64 = draw.random();
+    if draw.random_bool(0.6) { within } else { 10.0 + within }
+}
+
+fn cauchy(draw: &mut Pcg64Mcg) -> f64 {
+    (std::f64::consts::PI * (draw.random::<f64>() - 0.5)).tan()
+}
+
+/// Mostly the same value.
+fn tied(draw: &mut Pcg64Mcg) -> f64 {
+    [3.0, 3.0, 3.0, 4.0, 5.0][draw.random_range(0..5)]
+}
+
+/// Successes of 8 trials.
+fn counts(draw: &mut Pcg64Mcg) -> f64 {
+    (0..8).filter(|_| draw.random_bool(0.5)).count() as f64
+}
+
+const POPULATIONS: [Population; 5] = [
+    Population {
+        name: "exponential",
+        draw: exponential,
+        median: std::f64::consts::LN_2,
+        continuous: true,
+    },
+    Population { name: "bimodal", draw: bimodal, median: 0.5 / 0.6, continuous: true },
+    Population { name: "cauchy", draw: cauchy, median: 0.0, continuous: true },
+    Population { name: "tied", draw: tied, median: 3.0, continuous: false },
+    Population { name: "counts", draw: counts, median: 4.0, continuous: false },
+];
+
+/// Four standard deviations of a share in this many runs.
+fn noise(share: f64) -> f64 {
+    4.0 * (share * (1.0 - share) / RUNS as f64).sqrt()
+}
+
+#[test]
+fn intervals_of_cells_cover_the_median_as_often_as_stated() {
+    let mut draw = Pcg64Mcg::seed_from_u64(1);
+    for population in &POPULATIONS {
+        for n in 2..=30 {
+            let (mut covered, mut stated) = (0, None);
+            for _ in 0..RUNS {
+                let samples: Vec<f64> = (0..n).map(|_| (population.draw)(&mut draw)).collect();
+                let estimate = estimate(&samples).unwrap();
+                stated = estimate.coverage;
+                let Some((low, high)) = estimate.ci95 else {
+                    assert!(n < 6 && estimate.range.is_some() && stated.is_none(), "{n}");
+                    continue;
+                };
+                covered += usize::from(low <= population.median && population.median <= high);
+            }
+            let Some(stated) = stated else { continue };
+            let found = covered as f64 / RUNS as f64;
+            let name = population.name;
+            assert!(stated >= 0.95, "{name}, n = {n}: {stated}");
+            assert!(found >= stated - noise(stated), "{name}, n = {n}: {found} of {stated}");
+            if population.continuous {
+                assert!(found <= stated + noise(stated), "{name}, n = {n}: {found} of {stated}");
+            }
+        }
+    }
+}
+
+#[test]
+fn intervals_of_ratios_cover_the_truth_as_often_as_stated() {
+    let mut draw = Pcg64Mcg::seed_from_u64(2);
+    for n in 2..=30 {
+        let (mut covered, mut stated) = (0, None);
+        for _ in 0..RUNS {
+            let mut noisy = || 100.0 * (draw.random::<f64>() - draw.random::<f64>()).exp();
+            let pairs: Vec<_> = (0..n).map(|_| (Some(1.5 * noisy()), Some(noisy()))).collect();
+            let compared =
+                compare_paired(&pairs, Direction::HigherIsBetter, default_threshold()).unwrap();
+            stated = compared.ratio.coverage;
+            let Some((low, high)) = compared.ratio.ci95 else {
+                assert!(n < 6, "{n}");
+                continue;
+            };
+            covered += usize::from(low <= 1.5 && 1.5 <= high);
+        }
+        let Some(stated) = stated else { continue };
+        let found = covered as f64 / RUNS as f64;
+        assert!((found - stated).abs() <= noise(stated), "n = {n}: {found} of {stated}");
+    }
+}
+
+/// The share of tables of `rows` equal systems in which any comparison shows a difference.
+fn false_tables(rows: usize, primary: usize, repeats: usize, draw: &mut Pcg64Mcg) -> f64 {
+    let mut wrong = 0;
+    for _ in 0..RUNS {
+        let compared: Vec<_> = (0..rows)
+            .map(|_| {
+                let mut noisy = || Some(1.0 + draw.random::<f64>());
+                let pairs: Vec<_> = (0..repeats).map(|_| (noisy(), noisy())).collect();
+                compare_paired(&pairs, Direction::HigherIsBetter, default_threshold()).unwrap()
+            })
+            .collect();
+        let members: Vec<Member> = compared
+            .iter()
+            .enumerate()
+            .map(|(row, one)| Member { p: one.p.unwrap(), primary: row < primary, pairs: repeats })
+            .collect();
+        let verdicts = compared.iter().zip(family::adjusted(&members));
+        let mut verdicts = verdicts.map(|(one, adjusted)| one.within(&adjusted));
+        wrong += usize::from(verdicts.any(|one| matches!(one, Verdict::Better | Verdict::Worse)));
+    }
+    wrong as f64 / RUNS as f64
+}
+
+#[test]
+fn a_table_of_equal_systems_shows_a_difference_in_at_most_5_percent_of_cases() {
+    let mut draw = Pcg64Mcg::seed_from_u64(3);
+    for (rows, primary, repeats) in
+        [(1, 1, 6), (1, 0, 9), (50, 0, 6), (50, 0, 11), (50, 1, 12), (50, 3, 11), (50, 3, 20)]
+    {
+        let found = false_tables(rows, primary, repeats, &mut draw);
+        let bound = 0.05 + noise(0.05);
+        assert!(found <= bound, "{rows} rows, {primary} primary, {repeats} repeats: {found}");
+    }
+}
