@@ -1,6 +1,6 @@
 //! The answer in one or two sentences.
 
-use crate::{axis, number, overall, pivot};
+use crate::{axis, comparison, number, overall, pivot};
 use results::{Comparison, Results, Verdict, metrics};
 
 /// The lab's own answer, or sentences about the comparisons of the main metric.
@@ -8,10 +8,10 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
     if !results.answer.is_empty() {
         return results.answer.clone();
     }
-    let mut sentences: Vec<String> = pairs(results)
-        .into_iter()
-        .map(|(a, b, comparisons)| sentence(a, b, &comparisons))
-        .collect();
+    let mut sentences: Vec<String> =
+        results.comparisons.iter().filter(|one| one.primary).map(primary).collect();
+    sentences
+        .extend(pairs(results).into_iter().map(|(a, b, comparisons)| sentence(a, b, &comparisons)));
     sentences.extend(overall::sentences(results));
     if sentences.is_empty() {
         sentences.push(without_comparisons(results));
@@ -57,6 +57,16 @@ fn pairs(results: &Results) -> Vec<Pair<'_>> {
     pairs
 }
 
+/// `Primary: a against b, by goodput at loss 1%: better (9.80×).`
+fn primary(one: &Comparison) -> String {
+    let label = metrics::meaning(&one.metric).label.to_lowercase();
+    let place = axis::describe(&one.axes);
+    let at = if place.is_empty() { place } else { format!(" at {place}") };
+    let verdict = comparison::verdict_alone(one);
+    let ratio = number::ratio(one.ratio.median);
+    format!("Primary: {} against {}, by {label}{at}: {verdict} ({ratio}).", one.a, one.b)
+}
+
 fn sentence(a: &str, b: &str, comparisons: &[&Comparison]) -> String {
     let label = metrics::meaning(&comparisons[0].metric).label.to_lowercase();
     let clauses: Vec<String> =
@@ -88,7 +98,11 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
         (some, all) => format!(" in {some} of {all} settings"),
     };
     let range = match verdict {
-        Verdict::Same | Verdict::Inconclusive => String::new(),
+        Verdict::Inconclusive => {
+            let most = those.iter().filter_map(|one| one.needs_repeats).max();
+            most.map_or_else(String::new, |repeats| format!(" (up to {repeats} repeats needed)"))
+        }
+        Verdict::Same => String::new(),
         _ if those.len() == 1 => format!(" ({})", ratio(least)),
         _ => format!(" (from {} to {})", ratio(least), ratio(most)),
     };

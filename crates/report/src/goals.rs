@@ -174,9 +174,12 @@ mod tests {
                 axes: Axes::from([("file".to_owned(), "8MB".to_owned())]),
                 a: "tcpa".to_owned(),
                 b: "cubic".to_owned(),
-                ratio: Ratio { median: 1.25, ci95: None },
+                ratio: Ratio::single(1.25),
                 verdict: Verdict::Better,
                 threshold: None,
+                primary: false,
+                adjusted_p: None,
+                needs_repeats: None,
                 goal,
             });
         }

@@ -7,10 +7,12 @@
 mod answer;
 mod axis;
 pub mod charts;
+mod comparison;
 mod error;
 mod goals;
 mod headline;
 pub mod html;
+mod interval;
 pub mod markdown;
 pub mod measurement;
 mod method;

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::{Column, Entry, Pivot, answer, axis, goals, method, number, overall, pivot};
+use crate::interval::{self, Around};
+use crate::{
+    Column, Entry, Pivot, answer, axis, comparison, goals, method, number, overall, pivot,
+};
 use results::{Cell, LONGEST_TEXT, Results, metrics};
 use units::{foreign, visible};
 
@@ -86,7 +89,7 @@ fn headline_tables(out: &mut String, results: &Results) {
             .collect();
         table(out, &heads, &rows);
     }
-    let mut notes = vec!["Median, with its 95 % interval in brackets.".to_owned()];
+    let mut notes = vec![interval::note(pivot.intervals(), "in brackets")];
     if pivot.has_published() {
         notes.push(format!("“ref” is the reference number: {}.", method::sources(results)));
     }
@@ -122,23 +125,25 @@ fn comparisons(out: &mut String, results: &Results) {
         return;
     }
     line(out, "## Comparisons\n");
-    let heads = ["metric", "at", "ratio", "value", "95 % interval", "verdict"].map(str::to_owned);
+    let column = interval::Column::of(comparison::intervals(results));
+    let heads = ["metric", "at", "ratio", "value", &column.head, "p", "verdict"].map(str::to_owned);
     let rows: Vec<Vec<String>> = results
         .comparisons
         .iter()
         .map(|one| {
-            let interval = one.ratio.ci95.map(|ends| number::interval(one.ratio.median, ends));
             vec![
                 metrics::meaning(&one.metric).label,
                 axis::describe(&one.axes),
-                format!("{} / {}", one.a, one.b),
+                comparison::systems(results, one),
                 number::ratio(one.ratio.median),
-                interval.unwrap_or_else(|| "–".to_owned()),
-                one.verdict.word().to_owned(),
+                column.text(Around::ratio(&one.ratio)),
+                comparison::adjusted_p(one),
+                comparison::verdict(one),
             ]
         })
         .collect();
     table(out, &heads, &rows);
+    line(out, &format!("{}\n", escape(&comparison::note(results))));
 }
 
 fn every_metric(out: &mut String, results: &Results) {

@@ -5,17 +5,27 @@ use serde_json::Value;
 use results::{Cell, Form, Results};
 
 /// Explains the statistics in plain words.
-pub(crate) fn statistics() -> [&'static str; 4] {
+pub(crate) fn statistics() -> [&'static str; 6] {
     [
         "Every number is the median of its repeats: half of them were higher, half lower. One odd \
          repeat moves a median far less than it moves a mean.",
-        "The 95 % interval beside it says how far the median could move if the whole run were done \
-         again on the same machine; with one repeat there is none.",
+        "The interval beside it lies between two of the repeats in the order of their values. The \
+         stated coverage is exact for any distribution: of intervals made in this way, at least \
+         that share contains the true median of such a run. Fewer than six repeats cannot cover it \
+         in 95 % of cases, so their range is given instead: “range of 3”. Runs on another day or \
+         another boot differ by more than an interval shows.",
         "Where systems take turns, they are compared pair by pair within the same block of the run, \
-         so that what changed on the machine over time touched both. Better or worse means that \
-         the ratio's interval excludes 1 and the ratio itself is at least the practical threshold \
-         away from it; the same means that the whole interval lies within the threshold; anything \
-         else is inconclusive, and more repeats would help.",
+         so that what changed on the machine over time touched both. Every repeat takes part: one \
+         that failed, or in which nothing arrived, ranks worst. A pair is left out only if the \
+         machine made one of its repeats invalid.",
+        "Better or worse means that the sign test excludes a ratio of 1 and the ratio is at least \
+         the practical threshold away from it. The same means that the whole interval of the ratio \
+         lies within the threshold. Anything else is inconclusive.",
+        "The tests hold the level of 5 % for all comparisons of a run together (Holm's procedure). \
+         The primary comparisons, at most three, were named in the lab file before the run and \
+         share 95 % of the level; all others share the rest, and whatever a decided comparison no \
+         longer needs. Where a run has too few repeats to show any difference, the number that it \
+         needs stands in place of the verdict.",
         "Outliers are warned about and kept. The beginning of each repeat is discarded as the lab \
          file states. A cell that failed has no number.",
     ]

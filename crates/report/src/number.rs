@@ -2,10 +2,13 @@
 
 use results::Metric;
 
-/// `561`, `57.1`, `0.0571`, `12,345`, `12.3 M`. A dash for a value that is not a number.
+/// `561`, `57.1`, `0.0571`, `12,345`, `12.3 M`. A dash for a value that is not a number, `∞` for an
+/// infinite one.
 pub fn format(value: f64) -> String {
     let size = value.abs();
-    if !value.is_finite() {
+    if value == f64::INFINITY {
+        "∞".to_owned()
+    } else if !value.is_finite() {
         "–".to_owned()
     } else if size >= 1e10 {
         format!("{} G", with_decimals(value / 1e9, decimals(value / 1e9)))
@@ -18,9 +21,9 @@ pub fn format(value: f64) -> String {
     }
 }
 
-/// `57.1 [55.0, 58.9]`. The ends have the median's decimals.
+/// `57.1 [55.0, 58.9]`: the median and its interval or range. The ends have the median's decimals.
 pub fn with_interval(metric: &Metric) -> String {
-    match metric.ci95 {
+    match metric.ci95.or(metric.range) {
         Some(ends) => format!("{} {}", format(metric.median), interval(metric.median, ends)),
         None => format(metric.median),
     }
@@ -39,7 +42,7 @@ pub fn interval(median: f64, [low, high]: [f64; 2]) -> String {
 
 /// `9.80×`
 pub fn ratio(value: f64) -> String {
-    if value.is_finite() { format!("{}×", format(value)) } else { "–".to_owned() }
+    if value.is_nan() { "–".to_owned() } else { format!("{}×", format(value)) }
 }
 
 /// `4 min 10 s`
@@ -109,7 +112,8 @@ mod tests {
     #[test]
     fn an_interval_has_its_medians_decimals() {
         assert_eq!(interval(57.1, [9.951, 101.0]), "[10.0, 101.0]");
-        assert_eq!(interval(f64::NAN, [1.0, f64::INFINITY]), "[1.00, –]");
+        assert_eq!(interval(f64::NAN, [1.0, f64::INFINITY]), "[1.00, ∞]");
+        assert_eq!(ratio(f64::INFINITY), "∞×");
     }
 
     #[test]

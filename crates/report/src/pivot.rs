@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::interval::Around;
 use crate::{axis, headline};
 use results::{Axes, Cell, Metric, Reference, Results, metrics};
 
@@ -52,6 +53,12 @@ impl<'a> Pivot<'a> {
     /// The table of the lab's main metric. `None` if nothing was measured or published.
     pub fn headline(results: &'a Results) -> Option<Self> {
         Some(Self::of(results, headline(results)?))
+    }
+
+    /// The interval or range of each figure in the table.
+    pub(crate) fn intervals(&self) -> impl Iterator<Item = Around> {
+        let rows = self.panels.iter().flat_map(|panel| &panel.rows);
+        rows.flat_map(|row| &row.entries).filter_map(|entry| Around::metric(entry.metric?))
     }
 
     pub fn of(results: &'a Results, metric: &'a str) -> Self {

@@ -4,6 +4,7 @@ mod table;
 
 use table::{Style, Table, Text, paint, plain};
 
+use crate::interval::{self, Around};
 use crate::overall::{Figure, OverallTable};
 use crate::{Column, Pivot, answer, axis, goals, headline, method, number, overall, pivot};
 use results::{Cell, Results, metrics};
@@ -124,7 +125,9 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         table.right(name, 0);
     }
     table.right(&with_unit(&metrics::meaning(headline).label, &pivot::unit(results, headline)), 0);
-    table.left("95 % interval", 2);
+    let around = |cell: &Cell| Around::metric(cell.metrics.get(headline)?);
+    let intervals = interval::Column::of(results.cells.iter().filter_map(around));
+    table.left(&intervals.head, 2);
     if any_published {
         table.right("reference", 1);
         table.right("ratio", 1);
@@ -148,8 +151,8 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         }
         let metric = cell.metrics.get(headline);
         let median = metric.map_or_else(|| "–".to_owned(), |m| number::format(m.median));
-        let interval = metric.and_then(|m| Some(number::interval(m.median, m.ci95?)));
         row.push(Text::new(&format!("{median}{}", method::mark(cell)), Style::Bold));
+        let interval = around(cell).map(|around| intervals.text(Some(around)));
         row.push(Text::new(&interval.unwrap_or_default(), Style::Dim));
         if any_published {
             let value = published(cell).map(|(_, value)| value);

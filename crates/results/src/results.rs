@@ -182,9 +182,17 @@ pub struct Cell {
 pub struct Metric {
     #[serde(deserialize_with = "null_is_nan")]
     pub median: f64,
-    /// The 95 % interval of the median. Absent after too few repeats.
+    /// The interval that covers the median in at least 95 % of cases. `null` for fewer than six
+    /// repeats.
     #[serde(default, deserialize_with = "interval")]
     pub ci95: Option<[f64; 2]>,
+    /// The exact coverage of `ci95` as a share. Older writers stated none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<f64>,
+    /// The smallest and the largest repeat, if there is no interval. Absent for a single repeat.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "interval")]
+    pub range: Option<[f64; 2]>,
+    /// The number of repeats.
     #[serde(default)]
     pub n: u64,
     #[serde(default)]
@@ -221,6 +229,15 @@ pub struct Comparison {
     /// The smallest difference that would matter in practice, as a share (0.05 is 5 %).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
+    /// The lab file named this comparison before the run.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub primary: bool,
+    /// The p-value with all comparisons of the run taken into account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjusted_p: Option<f64>,
+    /// The repeats without which this comparison cannot show a difference. Absent if it has enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_repeats: Option<u64>,
     /// The goal of the ratio, if the lab sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
@@ -245,13 +262,26 @@ pub struct Goal {
     pub asks: IndexMap<String, f64>,
 }
 
-/// The paired ratio a/b.
+/// The paired ratio a/b. It is infinite here and `null` in the file if `b` is 0 or failed where more
+/// is better, or if `a` failed where less is better.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    #[serde(deserialize_with = "null_is_nan")]
+    #[serde(deserialize_with = "null_is_infinite")]
     pub median: f64,
-    #[serde(default, deserialize_with = "interval")]
+    /// As in [`Metric`].
+    #[serde(default, deserialize_with = "infinite_interval")]
     pub ci95: Option<[f64; 2]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<f64>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "infinite_interval"
+    )]
+    pub range: Option<[f64; 2]>,
+    /// The number of pairs. Older writers stated none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub n: u64,
 }
 
 /// The verdict of a comparison on `a`.
@@ -297,6 +327,20 @@ impl Results {
     /// The reference rows that are shown beside `cell`.
     pub fn references_beside<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a Reference> {
         self.reference.iter().filter(|row| row.stands_beside(cell))
+    }
+}
+
+impl Metric {
+    /// A figure without an interval.
+    pub fn single(median: f64, unit: impl Into<String>) -> Self {
+        Self { median, ci95: None, coverage: None, range: None, n: 1, unit: unit.into() }
+    }
+}
+
+impl Ratio {
+    /// A ratio without an interval.
+    pub fn single(median: f64) -> Self {
+        Self { median, ci95: None, coverage: None, range: None, n: 1 }
     }
 }
 
@@ -376,6 +420,28 @@ fn interval<'de, D: serde::Deserializer<'de>>(
 ) -> Result<Option<[f64; 2]>, D::Error> {
     let ends = Option::<[Option<f64>; 2]>::deserialize(deserializer)?;
     Ok(ends.and_then(|[low, high]| Some([low?, high?])))
+}
+
+fn null_is_infinite<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
+}
+
+fn infinite_interval<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<[f64; 2]>, D::Error> {
+    let ends = Option::<[Option<f64>; 2]>::deserialize(deserializer)?;
+    Ok(ends.map(|ends| ends.map(|end| end.unwrap_or(f64::INFINITY))))
+}
+
+// serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The limit of a text from outside. Any paragraph or reason is far shorter.

@@ -7,9 +7,7 @@ pub enum StatsError {
         "sample {index} is {value}, not a finite number: report the measurement as failed instead"
     )]
     NotFinite { index: usize, value: f64 },
-    #[error(
-        "sample {index} is {value}: a geometric mean needs values above zero; leave out the others"
-    )]
+    #[error("sample {index} is {value}: this mean needs values above zero; leave out the others")]
     NotPositive { index: usize, value: f64 },
     #[error(
         "sample {index} is {value}: a ratio of negative values means nothing; compare differences"

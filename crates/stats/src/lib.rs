@@ -14,6 +14,7 @@ pub mod order;
 pub mod outliers;
 pub mod quantile;
 pub mod ratio;
+pub mod runs;
 pub mod signed_rank;
 pub mod summary;
 pub mod trimmed;
@@ -29,5 +30,6 @@ pub use ratio::{
     Direction, RatioVerdict, Verdict, compare_paired, compare_unpaired, default_threshold,
     geometric_mean,
 };
+pub use runs::compare_runs;
 pub use summary::{Estimate, Summary, estimate, summary};
 pub use trimmed::{TrimmedMean, trimmed_mean};

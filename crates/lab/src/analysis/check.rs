@@ -292,7 +292,7 @@ mod tests {
             [("tcp-cubic", "0%", 560.0), ("tcp-cubic", "1%", 50.0), ("tcp-bbr", "1%", 500.0)]
         {
             let mut cell = Cell::new(system, Axes::from([("loss".to_owned(), loss.to_owned())]));
-            let metric = Metric { median: value, ci95: None, n: 1, unit: "Mbit/s".to_owned() };
+            let metric = Metric::single(value, "Mbit/s");
             cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
             results.cells.push(cell);
         }

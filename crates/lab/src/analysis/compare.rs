@@ -1,18 +1,32 @@
-//! Compares two runs of a lab.
+//! Compares runs of a lab before and after a change.
+
+mod differences;
 
 use crate::LabError;
 use crate::run::runs::Run;
+use differences::differences;
 use results::{Axes, Cell, metrics};
 use serde::Serialize;
-use stats::Direction;
+use stats::family::{self, Adjusted, Member};
+use stats::{Direction, RatioVerdict};
 use units::{Share, foreign};
 
-/// Every cell that both runs contain, metric by metric.
+/// Printed in the command's help.
+pub const EXAMPLES: &str = "\
+Examples:
+  weir lab compare runs/before runs/after
+  weir lab compare runs/b1 runs/a1 --before runs/b2 --before runs/b3 --after runs/a2 --after runs/a3
+
+Runs differ by more than their repeats do. A run therefore counts as one sample, its median, and a
+verdict needs at least two runs of each side; three or four show smaller differences. With one run
+of each, the ratios are shown and nothing is decided. Use `weir lab ab` for small differences.";
+
+/// Every cell that all runs contain, metric by metric.
 #[derive(Debug, Serialize)]
 pub struct Compared {
     pub lab: String,
-    pub before: String,
-    pub after: String,
+    pub before: Vec<String>,
+    pub after: Vec<String>,
     pub threshold: Share,
     /// Differences between the runs besides the figures, and cells that could not be compared.
     pub notes: Vec<String>,
@@ -24,80 +38,115 @@ pub struct Row {
     pub system: String,
     pub axes: Axes,
     pub metric: String,
+    /// The geometric mean of the runs' medians.
     pub before: f64,
     pub after: f64,
     /// `after / before`.
     pub ratio: f64,
+    /// Counts the variance between runs. `None` if a side has a single run.
     pub ci95: Option<(f64, f64)>,
+    /// The p-value with all rows taken into account.
+    pub adjusted_p: Option<f64>,
     pub verdict: stats::Verdict,
 }
 
-/// The runs were measured at different times, so no values are paired. This comparison finds coarse
-/// changes; use `weir lab ab` for small ones.
+/// The runs were measured at different times, so no values are paired.
 pub fn runs(
-    before: &Run,
-    after: &Run,
+    before: &[Run],
+    after: &[Run],
     metrics: &[String],
     threshold: Share,
 ) -> Result<Compared, LabError> {
-    let (a, b) = (&before.results, &after.results);
-    if a.lab != b.lab {
-        let text = format!("these are runs of different labs: {} and {}", a.lab, b.lab);
+    let all: Vec<&Run> = before.iter().chain(after).collect();
+    let (Some(first), false) = (before.first(), after.is_empty()) else {
+        return Err(LabError::Usage("name a run of each side".to_owned()));
+    };
+    if let Some(other) = all.iter().find(|run| run.results.lab != first.results.lab) {
+        let (a, b) = (&first.results.lab, &other.results.lab);
+        let text = format!("these are runs of different labs: {a} and {b}");
         return Err(LabError::Usage(text));
     }
     let metrics = match metrics {
-        [] => vec![main_metric(before)],
+        [] => vec![main_metric(first)],
         named => named.to_vec(),
     };
-    let mut notes = differences(before, after);
-    let mut rows = Vec::new();
-    for old in &a.cells {
-        let same = |cell: &&Cell| cell.system == old.system && cell.axes == old.axes;
-        let Some(new) = b.cells.iter().find(same) else {
-            notes.push(format!("{} is only in {}", name(old), before.path.display()));
-            continue;
-        };
-        for (cell, run) in [(old, before), (new, after)] {
-            if let Some(reason) = &cell.failed {
-                notes.push(format!("{} failed in {}: {reason}", name(cell), run.path.display()));
-            }
-        }
-        for metric in &metrics {
-            match row(before, after, old, new, metric, threshold) {
-                Ok(row) => rows.push(row),
-                Err(reason) if old.failed.is_none() && new.failed.is_none() => {
-                    notes.push(format!("{}, {metric}: {reason}", name(old)));
+    let mut notes = differences(&all);
+    if before.len() < 2 || after.len() < 2 {
+        notes.push(
+            "a side has a single run: the variance between runs is unknown, so nothing is decided; \
+             add runs with --before and --after"
+                .to_owned(),
+        );
+    }
+    let mut judged: Vec<(Row, RatioVerdict)> = Vec::new();
+    for old in &first.results.cells {
+        let mut comparable = true;
+        for run in &all {
+            match cell_of(run, old) {
+                None => notes.push(format!("{} is not in {}", name(old), run.path.display())),
+                Some(Cell { failed: Some(reason), .. }) => {
+                    let path = run.path.display();
+                    notes.push(format!("{} failed in {path}: {reason}", name(old)));
                 }
-                Err(_) => {}
+                Some(_) => continue,
+            }
+            comparable = false;
+        }
+        for metric in metrics.iter().filter(|_| comparable) {
+            match row(before, after, old, metric, threshold) {
+                Ok(row) => judged.push(row),
+                Err(reason) => notes.push(format!("{}, {metric}: {reason}", name(old))),
             }
         }
     }
-    for new in &b.cells {
-        if !a.cells.iter().any(|old| old.system == new.system && old.axes == new.axes) {
-            notes.push(format!("{} is only in {}", name(new), after.path.display()));
-        }
+    for run in &all {
+        let new = run.results.cells.iter().filter(|cell| cell_of(first, cell).is_none());
+        notes.extend(new.map(|cell| format!("{} is only in {}", name(cell), run.path.display())));
     }
-    if rows.is_empty() {
+    if judged.is_empty() {
         let text = format!("nothing to compare: {}", notes.join("; "));
         return Err(LabError::Usage(text));
     }
+    let paths = |runs: &[Run]| runs.iter().map(|run| run.path.display().to_string()).collect();
     Ok(Compared {
-        lab: a.lab.clone(),
-        before: before.path.display().to_string(),
-        after: after.path.display().to_string(),
+        lab: first.results.lab.clone(),
+        before: paths(before),
+        after: paths(after),
         threshold,
         notes,
-        rows,
+        rows: within_table(judged),
     })
+}
+
+/// Judges each row with all others taken into account.
+fn within_table(judged: Vec<(Row, RatioVerdict)>) -> Vec<Row> {
+    let member = |(_, one): &(Row, RatioVerdict)| Member {
+        p: one.p.unwrap_or(1.0),
+        primary: false,
+        pairs: one.ratio.n,
+    };
+    let members: Vec<Member> = judged.iter().map(member).collect();
+    let adjusted = family::adjusted(&members);
+    let judge = |((row, one), adjusted): ((Row, RatioVerdict), &Adjusted)| Row {
+        adjusted_p: one.p.map(|_| adjusted.p),
+        verdict: one.within(adjusted),
+        ..row
+    };
+    judged.into_iter().zip(&adjusted).map(judge).collect()
+}
+
+fn cell_of<'a>(run: &'a Run, like: &Cell) -> Option<&'a Cell> {
+    run.results.cells.iter().find(|cell| cell.system == like.system && cell.axes == like.axes)
 }
 
 impl Compared {
     /// Text for the terminal.
     pub fn render(&self) -> String {
         use std::fmt::Write;
-        let [lab, after, before] = [&self.lab, &self.after, &self.before].map(foreign);
+        let [after, before] = [&self.after, &self.before].map(|runs| runs.join(", "));
+        let [lab, after, before] = [&self.lab, &after, &before].map(foreign);
         let mut text = format!("{lab}: {after} against {before}\n\n");
-        let titles = ["cell", "metric", "before", "after", "ratio", "95 %", "verdict"];
+        let titles = ["cell", "metric", "before", "after", "ratio", "95 % interval", "verdict"];
         let mut lines: Vec<[String; 7]> = vec![titles.map(str::to_owned)];
         for row in &self.rows {
             let interval =
@@ -129,6 +178,12 @@ impl Compared {
             let _ = writeln!(text, "\ngeometric mean of the ratios: {mean:.3}");
         }
         let _ = writeln!(text, "differences below {} count as none", self.threshold);
+        if self.rows.iter().any(|row| row.adjusted_p.is_some()) {
+            text.push_str(
+                "a run counts as one sample; intervals count the variance between runs, and \
+                 verdicts the number of rows\n",
+            );
+        }
         for note in &self.notes {
             let _ = writeln!(text, "note: {}", foreign(note).up_to(LONGEST_NOTE));
         }
@@ -137,67 +192,39 @@ impl Compared {
 }
 
 fn row(
-    before: &Run,
-    after: &Run,
+    before: &[Run],
+    after: &[Run],
     old: &Cell,
-    new: &Cell,
     metric: &str,
     threshold: Share,
-) -> Result<Row, String> {
-    let median = |cell: &Cell| cell.metrics.get(metric).map(|metric| metric.median);
-    let (was, is) = median(old).zip(median(new)).ok_or("not measured in both")?;
-    let samples = |run: &Run, cell: &Cell| -> Vec<f64> {
-        let rows = run.samples.rows.iter().filter(|row| {
-            row.valid && row.metric == metric && row.system == cell.system && row.axes == cell.axes
-        });
-        rows.filter(|row| row.time_s.is_none()).map(|row| row.value).collect()
+) -> Result<(Row, RatioVerdict), String> {
+    let medians = |runs: &[Run]| -> Option<Vec<f64>> {
+        let median = |run| Some(cell_of(run, old)?.metrics.get(metric)?.median);
+        runs.iter().map(median).collect()
     };
-    let (mut a, mut b) = (samples(after, new), samples(before, old));
-    // Where only results.json was kept, only the medians are available.
-    if a.is_empty() || b.is_empty() {
-        (a, b) = (vec![is], vec![was]);
-    }
+    let (was, is) = medians(before).zip(medians(after)).ok_or("not measured in all runs")?;
     let direction = metrics::direction(metric).unwrap_or(Direction::HigherIsBetter);
-    let judged = stats::compare_unpaired(&a, &b, direction, threshold, SEED)
-        .map_err(|error| error.to_string())?;
-    Ok(Row {
+    let judged =
+        stats::compare_runs(&is, &was, direction, threshold).map_err(|error| error.to_string())?;
+    let mean = |medians: &[f64]| stats::geometric_mean(medians).unwrap_or(f64::NAN);
+    let row = Row {
         system: old.system.clone(),
         axes: old.axes.clone(),
         metric: metric.to_owned(),
-        before: was,
-        after: is,
+        before: mean(&was),
+        after: mean(&is),
         ratio: judged.ratio.median,
         ci95: judged.ratio.ci95,
+        adjusted_p: None,
         verdict: judged.verdict,
-    })
+    };
+    Ok((row, judged))
 }
 
 fn main_metric(run: &Run) -> String {
     let view = run.results.view.as_ref().map(|view| view.metric.clone());
     let first = || run.results.cells.iter().find_map(|cell| cell.metrics.keys().next().cloned());
     view.or_else(first).unwrap_or_else(|| "goodput_mbit_s".to_owned())
-}
-
-/// Facts that may explain a difference better than the intended change.
-fn differences(before: &Run, after: &Run) -> Vec<String> {
-    let mut notes = Vec::new();
-    for fact in ["weir", "kernel_release", "cpu_model", "cores_online", "iperf3", "privilege"] {
-        let of = |run: &Run| run.results.environment.get(fact).map(ToString::to_string);
-        let (old, new) = (of(before), of(after));
-        if old != new {
-            let shown = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());
-            notes.push(format!("{fact} differs: {} and {}", shown(old), shown(new)));
-        }
-    }
-    for run in [before, after] {
-        if !run.results.valid {
-            notes.push(format!("{} is marked invalid", run.path.display()));
-        }
-    }
-    if before.results.form != after.results.form {
-        notes.push("one run is of another form: fewer repeats, shorter cells".to_owned());
-    }
-    notes
 }
 
 fn name(cell: &Cell) -> String {
@@ -214,9 +241,6 @@ pub(crate) fn cell_name(system: &str, axes: &Axes) -> String {
 /// A failed cell's reason may contain a program's last output.
 pub(crate) const LONGEST_NOTE: usize = 1024;
 
-/// A fixed seed: comparing the same two runs always gives the same result.
-const SEED: u64 = 1;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,8 +251,7 @@ mod tests {
         let mut results = Results::new(lab, Form::Full);
         let mut cell = Cell::new("tcp-bbr", Axes::from([("loss".to_owned(), "1%".to_owned())]));
         let median = stats::median(values).unwrap();
-        let metric =
-            Metric { median, ci95: None, n: values.len() as u64, unit: "Mbit/s".to_owned() };
+        let metric = Metric { n: values.len() as u64, ..Metric::single(median, "Mbit/s") };
         cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
         let mut samples = Samples::new(lab);
         for (repeat, value) in values.iter().enumerate() {
@@ -245,7 +268,11 @@ mod tests {
             });
         }
         results.cells.push(cell);
-        Run { path: PathBuf::from(path), results, samples }
+        Run { path: PathBuf::from(path), results, samples, lab_file: None }
+    }
+
+    fn one(run: Run) -> [Run; 1] {
+        [run]
     }
 
     fn threshold() -> Share {
@@ -254,18 +281,61 @@ mod tests {
 
     #[test]
     fn a_clear_change_is_distinguished_from_none() {
-        let before = run("a", "x", &[100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]);
-        let slower = run("b", "x", &[80.0, 81.0, 79.0, 80.5, 79.5, 80.2, 79.8]);
-        let compared = runs(&before, &slower, &[], threshold()).unwrap();
+        let of = |medians: [f64; 3]| medians.map(|median| run("a", "x", &[median; 7]));
+        let before = of([100.0, 100.6, 99.5]);
+        let compared = runs(&before, &of([80.0, 80.4, 79.7]), &[], threshold()).unwrap();
         assert_eq!(compared.rows[0].verdict, stats::Verdict::Worse);
         assert!(compared.render().contains("tcp-bbr [loss=1%]"), "{}", compared.render());
         let same = runs(&before, &before, &[], threshold()).unwrap();
         assert_eq!(same.rows[0].verdict, stats::Verdict::NoDifference);
     }
 
+    /// The repeats of each run agree far better than runs of the same build do.
+    #[test]
+    fn variance_between_runs_counts() {
+        let before = one(run("a", "x", &[100.0, 100.1, 99.9, 100.0, 100.1, 99.9]));
+        let after = one(run("b", "x", &[90.0, 90.1, 89.9, 90.0, 90.1, 89.9]));
+        let compared = runs(&before, &after, &[], threshold()).unwrap();
+        let row = &compared.rows[0];
+        assert_eq!((row.verdict, row.ci95), (stats::Verdict::Inconclusive, None));
+        assert!(compared.render().contains("nothing is decided"), "{}", compared.render());
+        let of = |medians: [f64; 2]| medians.map(|median| run("a", "x", &[median; 6]));
+        let compared = runs(&of([100.0, 90.0]), &of([90.0, 99.0]), &[], threshold()).unwrap();
+        assert_eq!(compared.rows[0].verdict, stats::Verdict::Inconclusive);
+        assert!(compared.rows[0].ci95.unwrap().0 < 0.8);
+    }
+
+    #[test]
+    fn differences_besides_the_figures_are_named() {
+        let with = |path: &str, build: &str, kernel: &str, programs: &str, file: &str| {
+            let mut run = run(path, "x", &[1.0]);
+            let facts = [("weir_build", build), ("kernel_release", kernel), ("programs", programs)];
+            for (name, value) in facts {
+                run.results.environment.insert(name.to_owned(), value.into());
+            }
+            run.lab_file = Some(file.to_owned());
+            one(run)
+        };
+        let file = "name = \"x\"\nrepeats = 6\n";
+        let before = with("a", "1f", "6.1", "hysteria 2.6", file);
+        let after = with("b", "2f", "6.12", "hysteria 2.7", "name = \"x\"\nrepeats = 9\n");
+        let notes = runs(&before, &after, &[], threshold()).unwrap().notes;
+        for expected in [
+            "the build of weir differs: 1f in a; 2f in b",
+            "the kernel differs: 6.1 in a; 6.12 in b",
+            "a program that the lab starts differs: hysteria 2.6 in a; hysteria 2.7 in b",
+            "the lab file differs, first in line 2: `repeats = 6` in a; `repeats = 9` in b",
+        ] {
+            assert!(notes.iter().any(|note| note == expected), "{expected}: {notes:?}");
+        }
+        let same = runs(&before, &before, &[], threshold()).unwrap().notes;
+        assert!(!same.iter().any(|note| note.contains("differs")), "{same:?}");
+    }
+
     #[test]
     fn different_labs_do_not_compare() {
-        let error = runs(&run("a", "x", &[1.0]), &run("b", "y", &[1.0]), &[], threshold());
+        let (a, b) = (one(run("a", "x", &[1.0])), one(run("b", "y", &[1.0])));
+        let error = runs(&a, &b, &[], threshold());
         assert!(error.unwrap_err().to_string().contains("different labs"));
     }
 
@@ -288,9 +358,10 @@ mod tests {
         let read = crate::run::runs::read(&file).unwrap();
         let bound = crate::analysis::check::Bound::parse("goodput_mbit_s >= 2").unwrap();
         for run in [&before, &read] {
+            let run = std::slice::from_ref(run);
             let compared = runs(run, run, &[], threshold()).unwrap();
             let checked =
-                crate::analysis::check::check(&run.results, std::slice::from_ref(&bound), false)
+                crate::analysis::check::check(&run[0].results, std::slice::from_ref(&bound), false)
                     .unwrap();
             for text in [compared.render(), checked.render()] {
                 assert!(text.contains(r"\x1b]0;owned\x07\u{202e}"), "{text:?}");
@@ -307,6 +378,7 @@ mod tests {
         let mut after = run("b", "x", &[1.0]);
         after.results.cells[0].metrics.clear();
         after.results.cells[0].failed = Some("it broke".to_owned());
+        let (before, after) = (one(before), one(after));
         let error = runs(&before, &after, &[], threshold()).unwrap_err().to_string();
         assert!(error.contains("failed in b: it broke"), "{error}");
     }

@@ -154,7 +154,7 @@ mod tests {
             ("b", "5%", 9.0),
         ] {
             let mut cell = Cell::new(system, Axes::from([("loss".to_owned(), loss.to_owned())]));
-            let metric = Metric { median: value, ci95: None, n: 1, unit: String::new() };
+            let metric = Metric::single(value, "");
             cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
             results.cells.push(cell);
         }

@@ -1,22 +1,21 @@
 //! Turns finished turns into `results.json`: medians and intervals per cell, ratios between
 //! systems.
 
+mod comparisons;
 mod goals;
 mod members;
 
 use super::overall;
 use crate::LabFile;
-use crate::file::{CompareSpec, HeatSpec, axes};
+use crate::file::{HeatSpec, axes};
 use crate::run::plan::{Plan, PlannedCell};
 use crate::run::{Flaw, Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
 use results::{
-    Axes, Cell, Comparison, Heat, Metric, Ratio, Reference, Results, Sample, Samples, Series, View,
-    metrics,
+    Axes, Cell, Heat, Metric, Ratio, Reference, Results, Sample, Samples, Series, View, metrics,
 };
 use stats::Direction;
 use toml::Spanned;
-use units::Share;
 
 pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Results {
     let mut results = Results::new(lab.name(), plan.form);
@@ -35,14 +34,14 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     let mut flaws = Vec::new();
     for cell in &plan.cells {
         let steps: Vec<&Outcome> = outcomes.iter().filter(|outcome| is_of(cell, outcome)).collect();
-        let (cell, flaw) = summarised(cell, &steps, lab.seed);
+        let (cell, flaw) = summarised(cell, &steps);
         flaws.extend(flaw);
         results.cells.push(cell);
     }
     let members = members::outcomes(lab, outcomes);
     for cell in members::cells(&members) {
         let steps: Vec<&Outcome> = members.iter().filter(|outcome| is_of(&cell, outcome)).collect();
-        results.cells.push(summarised(&cell, &steps, lab.seed).0);
+        results.cells.push(summarised(&cell, &steps).0);
     }
     results.invalid_reasons = gathered(flaws.iter(), |count, flaw| {
         let cells = if count == 1 { "1 cell".to_owned() } else { format!("{count} cells") };
@@ -55,7 +54,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         format!("measured again {times}: {}, for example {}", flaw.what, flaw.detail)
     }));
     results.valid = results.cells.iter().all(|cell| cell.valid);
-    results.comparisons = comparisons(lab, plan, outcomes);
+    results.comparisons = comparisons::comparisons(lab, plan, outcomes);
     results.method = method(lab, plan);
     if lab.kind().has_means() {
         results.overall = overall::means(&results);
@@ -136,21 +135,12 @@ pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Seri
     (samples, series)
 }
 
-pub(crate) fn verdict(verdict: stats::Verdict) -> results::Verdict {
-    match verdict {
-        stats::Verdict::Better => results::Verdict::Better,
-        stats::Verdict::Worse => results::Verdict::Worse,
-        stats::Verdict::NoDifference => results::Verdict::Same,
-        stats::Verdict::Inconclusive => results::Verdict::Inconclusive,
-    }
-}
-
 fn is_of(cell: &PlannedCell, outcome: &Outcome) -> bool {
     outcome.system == cell.system && outcome.axes == cell.axes
 }
 
 /// The cell, and the reason if it is invalid.
-fn summarised(planned: &PlannedCell, steps: &[&Outcome], seed: u64) -> (Cell, Option<Flaw>) {
+fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>) {
     let mut cell = Cell::new(&planned.system, planned.axes.clone());
     let measured: Vec<&Measurement> = steps.iter().filter_map(|step| figures(step)).collect();
     let failures: Vec<&String> = steps
@@ -191,14 +181,8 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome], seed: u64) -> (Cell, Op
         values.entry(name).or_insert_with(|| (Vec::new(), &value.unit)).0.push(value.value);
     }
     for (name, (values, unit)) in values {
-        if let Ok(estimate) = stats::estimate(&values, seed) {
-            let metric = Metric {
-                median: estimate.median,
-                ci95: estimate.ci95.map(|(low, high)| [low, high]),
-                n: estimate.n as u64,
-                unit: unit.to_owned(),
-            };
-            cell.metrics.insert(name.to_owned(), metric);
+        if let Ok(estimate) = stats::estimate(&values) {
+            cell.metrics.insert(name.to_owned(), metric(&estimate, unit));
         }
         // Report outliers only of metrics where higher is better. For other metrics they would be
         // noise. In virtual time the machine's load cannot have caused them.
@@ -244,73 +228,29 @@ fn counted<'a>(
     counts.into_iter().map(|(text, count)| (count, text))
 }
 
-fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Comparison> {
-    lab.compare.iter().flat_map(|compare| compared_by(compare, lab, plan, outcomes)).collect()
-}
-
-fn compared_by(
-    compare: &CompareSpec,
-    lab: &LabFile,
-    plan: &Plan,
-    outcomes: &[Outcome],
-) -> Vec<Comparison> {
-    let baseline = compare.baseline.get_ref();
-    let threshold =
-        compare.threshold.as_ref().map_or_else(stats::default_threshold, |share| *share.get_ref());
-    let wanted = |system: &String| match compare.systems.as_slice() {
-        [] => system != baseline,
-        named => named.iter().any(|one| one.get_ref() == system),
-    };
-    let mut comparisons = Vec::new();
-    for metric in compare.metrics.iter().map(Spanned::get_ref) {
-        let Some(direction) = metrics::direction(metric) else { continue };
-        for cell in plan.cells.iter().filter(|cell| wanted(&cell.system)) {
-            let value = |system: &str, block: u32| {
-                outcomes
-                    .iter()
-                    .find(|o| o.system == system && o.axes == cell.axes && o.block == block)
-                    .and_then(figures)
-                    .filter(|measured| measured.invalid.is_empty())
-                    .and_then(|measured| measured.metrics.get(metric))
-                    .map(|value| value.value)
-                    .filter(|value| *value > 0.0)
-            };
-            let pairs: Vec<(f64, f64)> = (0..plan.repeats)
-                .filter_map(|block| Some((value(&cell.system, block)?, value(baseline, block)?)))
-                .collect();
-            let judged = compared(metric, cell, baseline, &pairs, direction, threshold, lab.seed);
-            comparisons.extend(judged.map(|mut one| {
-                one.goal = goals::goal(compare, lab, &one, outcomes);
-                one
-            }));
-        }
+fn metric(estimate: &stats::Estimate, unit: &str) -> Metric {
+    Metric {
+        median: estimate.median,
+        ci95: estimate.ci95.map(ends),
+        coverage: estimate.coverage,
+        range: estimate.range.map(ends),
+        n: estimate.n as u64,
+        unit: unit.to_owned(),
     }
-    comparisons
 }
 
-fn compared(
-    metric: &str,
-    cell: &PlannedCell,
-    baseline: &str,
-    pairs: &[(f64, f64)],
-    direction: Direction,
-    threshold: Share,
-    seed: u64,
-) -> Option<Comparison> {
-    let judged = stats::compare_paired(pairs, direction, threshold, seed).ok()?;
-    Some(Comparison {
-        metric: metric.to_owned(),
-        axes: Axes::clone(&cell.axes),
-        a: cell.system.clone(),
-        b: baseline.to_owned(),
-        ratio: Ratio {
-            median: judged.ratio.median,
-            ci95: judged.ratio.ci95.map(|(low, high)| [low, high]),
-        },
-        verdict: verdict(judged.verdict),
-        threshold: Some(threshold.fraction()),
-        goal: None,
-    })
+fn ratio(estimate: &stats::Estimate) -> Ratio {
+    Ratio {
+        median: estimate.median,
+        ci95: estimate.ci95.map(ends),
+        coverage: estimate.coverage,
+        range: estimate.range.map(ends),
+        n: estimate.n as u64,
+    }
+}
+
+fn ends((low, high): (f64, f64)) -> [f64; 2] {
+    [low, high]
 }
 
 fn heats<'a>(lab: &'a LabFile, spec: &'a HeatSpec) -> impl Iterator<Item = Heat> + 'a {

@@ -356,7 +356,7 @@ impl Document {
         Ok(())
     }
 
-    fn known_value(&self, axis: &str, value: &Spanned<String>) -> Result<(), FileError> {
+    pub(super) fn known_value(&self, axis: &str, value: &Spanned<String>) -> Result<(), FileError> {
         let values: Vec<&str> = self
             .axes
             .get(axis)

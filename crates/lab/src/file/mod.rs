@@ -13,6 +13,7 @@ mod link;
 mod locate;
 mod part;
 mod placeholders;
+mod primary;
 mod schema;
 mod system;
 mod tcp;
@@ -29,6 +30,7 @@ pub use locate::FileError;
 pub(crate) use locate::nearest;
 pub use part::Part;
 pub(crate) use placeholders::fill;
+pub use primary::PrimarySpec;
 pub use schema::{
     CellFilter, CompareSpec, Document, FormSpec, HeatSpec, Pinning, ReferenceSpec, SystemKind,
     SystemSpec, TraceSpec, Traffic,

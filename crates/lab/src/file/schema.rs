@@ -1,4 +1,5 @@
 use super::locate::{FileError, Source};
+use super::primary::PrimarySpec;
 use super::tcp::TcpSpec;
 use super::topology::TopologySpec;
 use super::workload_table::WorkloadTable;
@@ -51,6 +52,9 @@ pub struct Document {
     /// One `[compare]`, or several `[[compare]]`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub compare: Vec<CompareSpec>,
+    /// The comparisons that decide, named before the run.
+    #[serde(default)]
+    pub primary: Vec<Spanned<PrimarySpec>>,
     #[serde(default)]
     pub view: Option<ViewSpec>,
     #[serde(default)]

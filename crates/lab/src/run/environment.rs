@@ -27,6 +27,10 @@ pub(crate) fn describe(
     if let Ok(version) = probe::machine::program_version("iperf3", &["--version"]) {
         facts.insert("iperf3".to_owned(), Value::from(version));
     }
+    let programs = super::programs::started_by(lab);
+    if !programs.is_empty() {
+        facts.insert("programs".to_owned(), Value::from(programs));
+    }
     facts.insert("seed".to_owned(), Value::from(lab.seed));
     facts
 }
@@ -72,6 +76,9 @@ pub(crate) fn as_run_toml(
 fn machine() -> IndexMap<String, Value> {
     let mut facts = IndexMap::new();
     facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
+    if let Some(build) = super::programs::own_build() {
+        facts.insert("weir_build".to_owned(), Value::from(build));
+    }
     match probe::machine::Machine::read() {
         Ok(machine) => {
             if let Ok(Value::Object(fields)) = serde_json::to_value(&machine) {

@@ -5,6 +5,7 @@ mod directory;
 pub(crate) mod environment;
 mod outcome;
 pub(crate) mod plan;
+mod programs;
 mod runner;
 pub mod runs;
 mod steps;

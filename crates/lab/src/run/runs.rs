@@ -1,6 +1,7 @@
 //! Runs on disk: the directory of a new run, the unfinished run, and the results of a finished run.
 
 use crate::LabError;
+use crate::file::Document;
 use results::{Form, Results, Samples};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,8 @@ pub struct Run {
     pub results: Results,
     /// Every repeat's figures. Empty if only `results.json` was named or kept.
     pub samples: Samples,
+    /// The text of the run's lab file, if it was kept.
+    pub lab_file: Option<String>,
 }
 
 /// A directory for a new run: `runs/quic-tun-quick-20261121-030000`.
@@ -62,18 +65,19 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
 
 /// Reads a run from its directory or its results.json.
 pub fn read(path: &Path) -> Result<Run, LabError> {
-    let (file, samples) = if path.is_dir() {
-        (path.join(RESULTS), path.join("samples.parquet"))
-    } else {
-        (path.to_owned(), path.with_file_name("samples.parquet"))
-    };
+    let file = if path.is_dir() { path.join(RESULTS) } else { path.to_owned() };
+    let (samples, lab) = (file.with_file_name("samples.parquet"), file.with_file_name(LAB));
     let results =
         report::read_results(&file).map_err(|error| LabError::Usage(error.to_string()))?;
     let samples = match samples.exists() {
         true => report::read_samples(&samples)?,
         false => Samples::new(&results.lab),
     };
-    Ok(Run { path: path.to_owned(), results, samples })
+    let lab_file = match lab.exists() {
+        true => Some(Document::text_of(&lab)?),
+        false => None,
+    };
+    Ok(Run { path: path.to_owned(), results, samples, lab_file })
 }
 
 fn prefix(lab: &str, form: Form) -> String {
@@ -84,3 +88,4 @@ fn prefix(lab: &str, form: Form) -> String {
 }
 
 const RESULTS: &str = "results.json";
+const LAB: &str = "lab.toml";

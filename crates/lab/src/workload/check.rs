@@ -67,6 +67,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     document.check_mentions()?;
     document.check_settings()?;
     document.check_count()?;
+    document.check_primary()?;
     check_cells(document, workload)?;
     document.check_use_of_axes(own_axis.map(|(axis, _)| axis))
 }

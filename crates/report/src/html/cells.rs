@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::embed;
 use crate::charts::svg::{Caption, Layer, Stacked};
+use crate::interval::{self, Around};
 use crate::{axis, method, number, pivot};
 use results::{Cell, Results, Series, Shape, metrics};
 
@@ -122,23 +123,23 @@ fn stacked(series: &Series, cell: usize, place: usize, stride: usize) -> Markup 
 }
 
 fn numbers(results: &Results, cell: &Cell) -> Markup {
+    let column = interval::Column::of(cell.metrics.values().filter_map(Around::metric));
     html! {
         @if !cell.metrics.is_empty() {
             div class="scroll" { table {
                 thead { tr {
                     th scope="col" class="text" { "metric" }
                     th scope="col" { "median" }
-                    th scope="col" { "95 % interval" }
+                    th scope="col" { (column.head) }
                     th scope="col" { "repeats" }
                     th scope="col" class="text" { "unit" }
                 } }
                 tbody {
                     @for (name, metric) in &cell.metrics {
-                        @let ends = metric.ci95.map(|ends| number::interval(metric.median, ends));
                         tr {
                             th scope="row" { (metrics::meaning(name).label) }
                             td { (number::format(metric.median)) }
-                            td { (ends.unwrap_or_else(|| "–".to_owned())) }
+                            td { (column.text(Around::metric(metric))) }
                             td { (metric.n) }
                             td class="text" { (pivot::unit(results, name)) }
                         }

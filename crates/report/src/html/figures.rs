@@ -8,7 +8,8 @@ use crate::charts::svg::{
     COLOURS, Caption, Cdf, ChartLine, Distribution, Forest, ForestRow, LineChart, Point, Strip,
     StripRow,
 };
-use crate::{Column, Panel, Pivot, axis, number, pivot};
+use crate::interval::{self, Around};
+use crate::{Column, Panel, Pivot, axis, comparison, method, number, pivot};
 use results::{Axes, Comparison, Results, Sample, Samples, metrics};
 
 /// The main metric along its axis, its distribution, and every repeat.
@@ -38,7 +39,8 @@ pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {
                 }
             }
             p class="note" {
-                "Bars are 95 % intervals; dashed lines with hollow marks are reference numbers. The "
+                "Bars are intervals, or ranges of fewer than six repeats; dashed lines with hollow "
+                "marks are reference numbers. The "
                 a href="#results" { "table above" } " holds the same numbers."
             }
         }
@@ -70,8 +72,10 @@ pub(super) fn comparisons(results: &Results) -> Markup {
             h2 id="comparisons" { "Comparisons" }
             p class="note" {
                 "Each square is the ratio of the first system's number to the second's, paired within "
-                "blocks; the bar is its 95 % interval, the dashed line 1, where both are the same. "
-                "A shaded band around 1 holds differences too small to matter."
+                "blocks; the bar is its interval, or the range of fewer than six pairs, the dashed "
+                "line 1, where both are the same. A shaded band around 1 holds differences too "
+                "small to matter. " (comparison::note(results))
+                @for mark in method::marks(results) { " " (mark) }
             }
             @for (index, metric) in metrics.iter().enumerate() {
                 (forest(results, metric, index))
@@ -101,8 +105,8 @@ fn forest(results: &Results, metric: &str, index: usize) -> Markup {
             id: format!("forest-{index}"),
             title: format!("Ratios of {label}"),
             description: format!(
-                "{} with 95 % intervals on a logarithmic axis; the table \
-                below holds the same numbers",
+                "{} with intervals on a logarithmic axis; the table below \
+                  holds the same numbers",
                 crate::answer::counted(those.len(), "ratio")
             ),
         },
@@ -115,6 +119,7 @@ fn forest(results: &Results, metric: &str, index: usize) -> Markup {
                 label: axis::describe(&one.axes),
                 ratio: one.ratio.clone(),
                 verdict: one.verdict,
+                words: comparison::verdict(one),
             })
             .collect(),
     };
@@ -127,24 +132,26 @@ fn forest(results: &Results, metric: &str, index: usize) -> Markup {
 }
 
 fn comparison_table(results: &Results) -> Markup {
+    let column = interval::Column::of(comparison::intervals(results));
     html! {
         div class="scroll" { table {
             thead { tr {
                 @for head in ["metric", "systems", "at"] { th scope="col" class="text" { (head) } }
                 th scope="col" { "ratio" }
-                th scope="col" { "95 % interval" }
+                th scope="col" { (column.head) }
+                th scope="col" { "p" }
                 th scope="col" class="text" { "verdict" }
             } }
             tbody {
                 @for one in &results.comparisons {
-                    @let ends = one.ratio.ci95.map(|ends| number::interval(one.ratio.median, ends));
                     tr {
                         td class="text" { (metrics::meaning(&one.metric).label) }
-                        td class="text" { (one.a) " / " (one.b) }
+                        td class="text" { (comparison::systems(results, one)) }
                         td class="text" { (axis::describe(&one.axes)) }
                         td { (number::ratio(one.ratio.median)) }
-                        td { (ends.unwrap_or_else(|| "–".to_owned())) }
-                        td class="text" { (one.verdict.word()) }
+                        td { (column.text(Around::ratio(&one.ratio))) }
+                        td { (comparison::adjusted_p(one)) }
+                        td class="text" { (comparison::verdict(one)) }
                     }
                 }
             }
@@ -159,7 +166,7 @@ fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, index: usize) -> LineChart {
         let colour = place % COLOURS;
         let measured = panel.rows.iter().enumerate().filter_map(|(at, row)| {
             let metric = row.entries[place].metric?;
-            Some(Point { at, value: metric.median, interval: metric.ci95 })
+            Some(Point { at, value: metric.median, interval: metric.ci95.or(metric.range) })
         });
         let published: Vec<Point> = panel
             .rows

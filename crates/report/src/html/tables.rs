@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use crate::interval::{self, Around};
 use crate::{Column, Entry, Panel, Pivot, axis, goals, method, number, pivot};
 use results::{Results, metrics};
 
@@ -14,7 +15,7 @@ pub(super) fn headline(results: &Results) -> Markup {
         h2 id="results" { (heading(&pivot)) }
         (panels(&pivot))
         p class="note" {
-            "Median of the repeats, its 95 % interval below it."
+            (interval::note(pivot.intervals(), "below it"))
             @if pivot.has_published() {
                 " Reference numbers stand beside: " (method::sources(results))
                 ". The factor is measured over reference."
@@ -135,8 +136,8 @@ fn entry(entry: &Entry<'_>) -> Markup {
             } @else if let Some(metric) = entry.metric {
                 b { (number::format(metric.median)) }
                 span class="mark" { (method::mark(cell)) }
-                @if let Some(ends) = metric.ci95 {
-                    small { (number::interval(metric.median, ends)) }
+                @if let Some(around) = Around::metric(metric) {
+                    small title=(around.label) { (around.ends) }
                 }
             } @else {
                 span class="muted" { "–" }

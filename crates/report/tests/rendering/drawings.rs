@@ -25,8 +25,14 @@ fn forest() {
     let row = |label: &str, median: f64, verdict| ForestRow {
         group: "weir-tunnel / tcp-cubic".to_owned(),
         label: label.to_owned(),
-        ratio: Ratio { median, ci95: Some([median * 0.9, median * 1.1]) },
+        ratio: Ratio {
+            ci95: Some([median * 0.9, median * 1.1]),
+            coverage: Some(0.96875),
+            n: 6,
+            ..Ratio::single(median)
+        },
         verdict,
+        words: verdict.word().to_owned(),
     };
     let chart = Forest {
         caption: caption("Ratios"),
@@ -37,6 +43,15 @@ fn forest() {
             row("loss 1%", 9.8, Verdict::Better),
             row("loss 5%", 0.5, Verdict::Worse),
             row("loss 9%", f64::NAN, Verdict::Inconclusive),
+            ForestRow {
+                ratio: Ratio {
+                    range: Some([2.0, f64::INFINITY]),
+                    n: 3,
+                    ..Ratio::single(f64::INFINITY)
+                },
+                words: "needs 6 repeats (primary)".to_owned(),
+                ..row("loss 20%", 1.0, Verdict::Inconclusive)
+            },
         ],
     };
     snapshot("forest", &chart.render().into_string());

@@ -16,9 +16,17 @@ fn the_shape_scripts_rely_on() {
         axes,
         a: "weir-tunnel".to_owned(),
         b: "tcp-cubic".to_owned(),
-        ratio: Ratio { median: 9.8, ci95: Some([9.1, 10.4]) },
+        ratio: Ratio {
+            ci95: Some([9.1, 10.4]),
+            coverage: Some(0.96875),
+            n: 6,
+            ..Ratio::single(9.8)
+        },
         verdict: Verdict::Better,
         threshold: None,
+        primary: true,
+        adjusted_p: Some(0.03125),
+        needs_repeats: None,
         goal: None,
     });
     let written: serde_json::Value = serde_json::from_str(&results.to_json().unwrap()).unwrap();
@@ -40,7 +48,8 @@ fn the_shape_scripts_rely_on() {
             "comparisons": [{
                 "metric": "goodput_mbit_s", "axes": {"loss": "1%"},
                 "a": "weir-tunnel", "b": "tcp-cubic",
-                "ratio": {"median": 9.8, "ci95": [9.1, 10.4]}, "verdict": "better",
+                "ratio": {"median": 9.8, "ci95": [9.1, 10.4], "coverage": 0.96875, "n": 6},
+                "verdict": "better", "primary": true, "adjusted_p": 0.03125,
             }],
         })
     );
@@ -62,6 +71,29 @@ fn older_and_newer_writers_are_read() {
     assert!(read.cells[0].metrics["m"].median.is_nan());
     assert_eq!(read.cells[0].metrics["m"].ci95, None);
     assert_eq!(read.comparisons[0].verdict, Verdict::Inconclusive);
+}
+
+#[test]
+fn an_infinite_ratio_is_null_in_the_file() {
+    let mut results = Results::new("x", Form::Full);
+    results.comparisons.push(Comparison {
+        metric: "goodput_mbit_s".to_owned(),
+        axes: Axes::new(),
+        a: "a".to_owned(),
+        b: "b".to_owned(),
+        ratio: Ratio { range: Some([2.0, f64::INFINITY]), n: 3, ..Ratio::single(f64::INFINITY) },
+        verdict: Verdict::Inconclusive,
+        threshold: None,
+        primary: false,
+        adjusted_p: Some(1.0),
+        needs_repeats: Some(11),
+        goal: None,
+    });
+    let text = results.to_json().unwrap();
+    let written: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let ratio = &written["comparisons"][0]["ratio"];
+    assert_eq!(*ratio, json!({"median": null, "ci95": null, "range": [2.0, null], "n": 3}));
+    assert_eq!(Results::from_json(&text, Path::new("r")).unwrap(), results);
 }
 
 #[test]
@@ -102,7 +134,7 @@ proptest! {
         cell.cpu_limited = cpu_limited;
         // Use eighths, because serde_json may lose the last bit of an arbitrary float.
         let median = f64::from(eighths) / 8.0;
-        let metric = Metric { median, ci95: Some([median, median + 1.0]), n, unit: "ms".to_owned() };
+        let metric = Metric { ci95: Some([median, median + 1.0]), n, ..Metric::single(median, "ms") };
         cell.metrics.insert("m.p50".to_owned(), metric);
         let mut results = Results::new(lab, Form::Smoke);
         results.cells.push(cell);
@@ -112,5 +144,5 @@ proptest! {
 }
 
 fn mbit(median: f64, ci95: Option<[f64; 2]>) -> Metric {
-    Metric { median, ci95, n: 5, unit: "Mbit/s".to_owned() }
+    Metric { ci95, n: 5, ..Metric::single(median, "Mbit/s") }
 }

@@ -19,8 +19,8 @@ pub(crate) enum Verb {
     List,
     /// Print a lab's file, to read or to start a new lab from
     Show { lab: String },
-    /// Compare two runs of a lab
-    #[command(after_help = "Example:\n  weir lab compare runs/before runs/after")]
+    /// Compare runs of a lab before and after a change
+    #[command(after_help = lab::compare::EXAMPLES)]
     Compare(Compare),
     /// Check a run against bounds; exit status 1 if one does not hold
     #[command(after_help = lab::check::EXAMPLES)]
@@ -67,6 +67,12 @@ pub(crate) struct Compare {
     /// The run to compare with: its directory or its results.json
     before: PathBuf,
     after: PathBuf,
+    /// One more run of the first kind; may be given several times
+    #[arg(long = "before", value_name = "RUN")]
+    more_before: Vec<PathBuf>,
+    /// One more run of the second kind; may be given several times
+    #[arg(long = "after", value_name = "RUN")]
+    more_after: Vec<PathBuf>,
     /// Differences smaller than this do not matter
     #[arg(long, value_name = "SHARE", default_value = "3%")]
     threshold: String,
@@ -251,7 +257,11 @@ fn list() -> anyhow::Result<Ending> {
 }
 
 fn compare(arguments: &Compare) -> anyhow::Result<Ending> {
-    let (before, after) = (runs::read(&arguments.before)?, runs::read(&arguments.after)?);
+    let read = |first: &PathBuf, more: &[PathBuf]| -> Result<Vec<_>, LabError> {
+        std::iter::once(first).chain(more).map(|path| runs::read(path)).collect()
+    };
+    let before = read(&arguments.before, &arguments.more_before)?;
+    let after = read(&arguments.after, &arguments.more_after)?;
     let threshold =
         arguments.threshold.parse().map_err(|e| LabError::Usage(format!("--threshold: {e}")))?;
     let compared = lab::compare::runs(&before, &after, &arguments.metrics, threshold)?;

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::Caption;
 use super::frame::{Frame, fitted, n};
 use super::scale::Scale;
+use crate::interval::Around;
 use crate::number;
 use results::{Ratio, Verdict};
 
@@ -24,6 +25,8 @@ pub struct ForestRow {
     pub label: String,
     pub ratio: Ratio,
     pub verdict: Verdict,
+    /// The text at the end of the row.
+    pub words: String,
 }
 
 impl Forest {
@@ -39,7 +42,7 @@ impl Forest {
             bottom: 52.0,
         };
         let values = self.rows.iter().flat_map(|row| {
-            [row.ratio.median].into_iter().chain(row.ratio.ci95.into_iter().flatten())
+            [row.ratio.median].into_iter().chain(ends_of(&row.ratio).into_iter().flatten())
         });
         let values = values.filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) = values
@@ -106,14 +109,14 @@ fn draw_row(
 ) -> Markup {
     let x = |value: f64| frame.x(scale.place(value));
     let class = row.verdict.word();
-    let interval = row.ratio.ci95.map(|ends| number::interval(row.ratio.median, ends));
+    let around = Around::ratio(&row.ratio);
     html! {
         @if let Some(y) = group_at {
             text class="group" x="0" y=(n(y + 4.0)) { (fitted(&row.group, frame.width - 20.0)) }
         }
         text x="12" y=(n(at + 4.0)) { (fitted(&row.label, frame.left - 24.0)) }
-        @if row.ratio.median.is_finite() {
-            @if let Some([low, high]) = row.ratio.ci95 {
+        @if !row.ratio.median.is_nan() {
+            @if let Some([low, high]) = ends_of(&row.ratio) {
                 path class={"bar " (class)} d={"M" (n(x(low))) " " (n(at)) "H" (n(x(high)))} {}
             }
             rect class={"bar " (class)} x=(n(x(row.ratio.median) - 4.0)) y=(n(at - 4.0))
@@ -121,10 +124,15 @@ fn draw_row(
         }
         @let value_x = frame.width - frame.right + 16.0;
         text class="name" x=(n(value_x)) y=(n(at + 4.0)) {
-            (number::ratio(row.ratio.median)) " " (interval.unwrap_or_default())
+            (number::ratio(row.ratio.median))
+            @if let Some(around) = &around { " " (around.ends) title { (around.label) } }
         }
-        text x=(n(frame.width)) y=(n(at + 4.0)) text-anchor="end" { (class) }
+        text x=(n(frame.width)) y=(n(at + 4.0)) text-anchor="end" { (row.words) }
     }
+}
+
+fn ends_of(ratio: &Ratio) -> Option<[f64; 2]> {
+    ratio.ci95.or(ratio.range)
 }
 
 fn middle(line: usize) -> f64 {

@@ -1,0 +1,207 @@
+//! The comparisons of a run: ratios between systems in the same cell, judged together.
+
+use super::{figures, goals, ratio};
+use crate::LabFile;
+use crate::file::CompareSpec;
+use crate::run::plan::Plan;
+use crate::run::{Measurement, Outcome};
+use results::{Axes, Comparison, metrics};
+use stats::family::{self, Member};
+use stats::{Direction, RatioVerdict};
+use std::collections::{HashMap, HashSet};
+use toml::Spanned;
+use units::Share;
+
+pub(super) fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Comparison> {
+    let repeats = Repeats::of(plan.repeats, outcomes);
+    let mut rows: Vec<Row<'_>> =
+        lab.compare.iter().flat_map(|compare| rows_of(compare, plan, &repeats)).collect();
+    for spec in lab.primaries(plan.form) {
+        let systems = [spec.system.get_ref(), spec.baseline.get_ref()];
+        let places = plan.cells.iter().filter(|cell| systems.contains(&&cell.system));
+        let Some(axes) = spec.cell(lab, places.map(|cell| &cell.axes)) else { continue };
+        let pair = Pair { metric: spec.metric.get_ref(), a: systems[0], b: systems[1], axes };
+        if let Some(row) = rows.iter_mut().find(|row| row.pair == pair) {
+            row.primary = true;
+        } else if let Some(row) = Row::of(pair, stats::default_threshold(), &repeats) {
+            rows.push(Row { primary: true, ..row });
+        }
+    }
+    let members: Vec<Member> = rows.iter().map(Row::member).collect();
+    let adjusted = family::adjusted(&members);
+    rows.iter()
+        .zip(&adjusted)
+        .map(|(row, adjusted)| {
+            let mut one = row.judged(adjusted);
+            one.goal = row.compare.and_then(|compare| goals::goal(compare, lab, &one, outcomes));
+            one
+        })
+        .collect()
+}
+
+fn rows_of<'a>(compare: &'a CompareSpec, plan: &'a Plan, repeats: &Repeats<'a>) -> Vec<Row<'a>> {
+    let baseline = compare.baseline.get_ref();
+    let threshold =
+        compare.threshold.as_ref().map_or_else(stats::default_threshold, |share| *share.get_ref());
+    let wanted = |system: &String| match compare.systems.as_slice() {
+        [] => system != baseline,
+        named => named.iter().any(|one| one.get_ref() == system),
+    };
+    let metrics = compare.metrics.iter().map(Spanned::get_ref);
+    metrics
+        .flat_map(|metric| {
+            let cells = plan.cells.iter().filter(|cell| wanted(&cell.system));
+            cells.map(move |cell| Pair { metric, a: &cell.system, b: baseline, axes: &cell.axes })
+        })
+        .filter_map(|pair| Row::of(pair, threshold, repeats))
+        .map(|row| Row { compare: Some(compare), ..row })
+        .collect()
+}
+
+/// A metric of two systems in one cell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Pair<'a> {
+    metric: &'a str,
+    a: &'a str,
+    b: &'a str,
+    axes: &'a Axes,
+}
+
+#[derive(Debug)]
+struct Row<'a> {
+    pair: Pair<'a>,
+    ratio: RatioVerdict,
+    /// No pair was valid. The ratio is shown and decides nothing.
+    invalid: bool,
+    primary: bool,
+    compare: Option<&'a CompareSpec>,
+}
+
+impl<'a> Row<'a> {
+    /// `None` if there is nothing to compare.
+    fn of(pair: Pair<'a>, threshold: Share, repeats: &Repeats<'a>) -> Option<Self> {
+        let direction = metrics::direction(pair.metric)?;
+        let (pairs, invalid) = repeats.pairs(&pair)?;
+        let ratio = compared(&pairs, direction, threshold)?;
+        Some(Self { pair, ratio, invalid, primary: false, compare: None })
+    }
+
+    fn member(&self) -> Member {
+        let p = self.ratio.p.filter(|_| !self.invalid).unwrap_or(1.0);
+        Member { p, primary: self.primary, pairs: self.ratio.ratio.n }
+    }
+
+    fn judged(&self, adjusted: &family::Adjusted) -> Comparison {
+        let verdict = match self.invalid {
+            true => results::Verdict::Inconclusive,
+            false => verdict(self.ratio.within(adjusted)),
+        };
+        let undecided = verdict == results::Verdict::Inconclusive && !self.invalid;
+        Comparison {
+            metric: self.pair.metric.to_owned(),
+            axes: self.pair.axes.clone(),
+            a: self.pair.a.to_owned(),
+            b: self.pair.b.to_owned(),
+            ratio: ratio(&self.ratio.ratio),
+            verdict,
+            threshold: Some(self.ratio.threshold.fraction()),
+            primary: self.primary,
+            adjusted_p: Some(adjusted.p),
+            needs_repeats: adjusted.needs.filter(|_| undecided).map(|pairs| pairs as u64),
+            goal: None,
+        }
+    }
+}
+
+fn compared(
+    pairs: &[(Option<f64>, Option<f64>)],
+    direction: Direction,
+    threshold: Share,
+) -> Option<RatioVerdict> {
+    // Two systems that both failed throughout are not equal.
+    if pairs.iter().all(|(a, b)| a.is_none() && b.is_none()) {
+        return None;
+    }
+    stats::compare_paired(pairs, direction, threshold).ok()
+}
+
+/// The repeats of a run by system and block.
+#[derive(Debug)]
+struct Repeats<'a> {
+    count: u32,
+    by_block: HashMap<(&'a str, u32), Vec<&'a Outcome>>,
+    /// The systems of which a repeat was measured, and the metrics that they have.
+    measured: HashSet<&'a str>,
+    metrics: HashSet<(&'a str, &'a str)>,
+}
+
+impl<'a> Repeats<'a> {
+    fn of(count: u32, outcomes: &'a [Outcome]) -> Self {
+        let mut by_block: HashMap<(&str, u32), Vec<&Outcome>> = HashMap::new();
+        let (mut measured, mut metrics) = (HashSet::new(), HashSet::new());
+        for outcome in outcomes {
+            let system = outcome.system.as_str();
+            by_block.entry((system, outcome.block)).or_default().push(outcome);
+            if let Some(found) = figures(outcome) {
+                measured.insert(system);
+                metrics.extend(found.metrics.keys().map(|metric| (system, metric.as_str())));
+            }
+        }
+        Self { count, by_block, measured, metrics }
+    }
+
+    /// The values of both systems, block by block, and whether they are invalid. A repeat that
+    /// failed, or in which the metric could not be measured, is `None`. A pair with an invalid
+    /// repeat is left out, because the machine is the reason for that. If all are invalid, they are
+    /// the pairs.
+    #[allow(clippy::type_complexity)]
+    fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<(Option<f64>, Option<f64>)>, bool)> {
+        // A metric that a measured system has nowhere does not apply to it.
+        let applies = |system| {
+            !self.measured.contains(system) || self.metrics.contains(&(system, pair.metric))
+        };
+        if !applies(pair.a) || !applies(pair.b) {
+            return None;
+        }
+        let (mut valid, mut invalid) = (Vec::new(), Vec::new());
+        for block in 0..self.count {
+            let sides = self.at(pair.a, block, pair).zip(self.at(pair.b, block, pair));
+            let Some((a, b)) = sides else { continue };
+            let values = (a.value, b.value);
+            if a.valid && b.valid { valid.push(values) } else { invalid.push(values) }
+        }
+        match valid.is_empty() {
+            true => (!invalid.is_empty()).then_some((invalid, true)),
+            false => Some((valid, false)),
+        }
+    }
+
+    /// `None` if the repeat was not run.
+    fn at(&self, system: &str, block: u32, pair: &Pair<'_>) -> Option<Repeat> {
+        let outcomes = self.by_block.get(&(system, block))?;
+        let outcome = outcomes.iter().find(|outcome| outcome.axes == *pair.axes)?;
+        let measured: Option<&Measurement> = figures(outcome);
+        Some(Repeat {
+            value: measured.and_then(|m| m.metrics.get(pair.metric)).map(|value| value.value),
+            valid: measured.is_none_or(|measured| measured.invalid.is_empty()),
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Repeat {
+    value: Option<f64>,
+    valid: bool,
+}
+
+fn verdict(verdict: stats::Verdict) -> results::Verdict {
+    match verdict {
+        stats::Verdict::Better => results::Verdict::Better,
+        stats::Verdict::Worse => results::Verdict::Worse,
+        stats::Verdict::NoDifference => results::Verdict::Same,
+        stats::Verdict::Inconclusive => results::Verdict::Inconclusive,
+    }
+}
+
+#[cfg(test)]
+mod tests;

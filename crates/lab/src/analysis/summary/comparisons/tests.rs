@@ -1,0 +1,246 @@
+//! Comparisons and intervals by the code that a run uses, over many seeded runs.
+
+use crate::analysis::summary;
+use crate::run::plan::Plan;
+use crate::run::{Flaw, Measurement, Outcome, Verdict};
+use crate::{FileError, LabFile};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use results::{Comparison, Form, Results};
+
+/// Two systems at `places` places.
+fn lab(places: usize, repeats: u32, more: &str) -> LabFile {
+    parsed(places, repeats, more).unwrap()
+}
+
+fn parsed(places: usize, repeats: u32, more: &str) -> Result<LabFile, FileError> {
+    let values: Vec<String> = (1..=places).map(|place| format!("\"{place}ms\"")).collect();
+    let text = format!(
+        r#"name = "x"
+hosts = ["a", "b"]
+[axes]
+rtt = [{}]
+[[link]]
+between = ["a", "b"]
+rate = "10mbit"
+rtt = "{{rtt}}"
+[workload]
+kind = "bulk"
+from = "a"
+to = "b"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[[system]]
+name = "bbr"
+kind = "tcp"
+congestion = "bbr"
+[form.full]
+repeats = {repeats}
+duration = "1s"
+[form.quick]
+repeats = 1
+duration = "1s"
+[compare]
+baseline = "cubic"
+metrics = ["goodput_mbit_s"]
+{more}"#,
+        values.join(", ")
+    );
+    LabFile::parse("x.toml", &text)
+}
+
+/// A run whose repeats `verdict` invents, by system and block.
+fn results(lab: &LabFile, mut verdict: impl FnMut(&str, u32) -> Verdict) -> Results {
+    let systems = ["cubic".to_owned(), "bbr".to_owned()];
+    let plan = Plan::new(lab, Form::Full, &systems, None);
+    let outcome = |step: &crate::run::plan::Step| {
+        let cell = &plan.cells[step.cell];
+        Outcome {
+            system: cell.system.clone(),
+            axes: cell.axes.clone(),
+            block: step.block,
+            verdict: verdict(&cell.system, step.block),
+        }
+    };
+    let outcomes: Vec<Outcome> = plan.steps.iter().map(outcome).collect();
+    summary::results(lab, &plan, &outcomes)
+}
+
+fn measured(goodput: f64) -> Verdict {
+    let mut measurement = Measurement::default();
+    measurement.record("goodput_mbit_s", Some(goodput));
+    Verdict::Measured(Box::new(measurement))
+}
+
+fn only(results: &Results) -> &Comparison {
+    assert_eq!(results.comparisons.len(), 1, "{:?}", results.comparisons);
+    &results.comparisons[0]
+}
+
+/// Skewed, with a second mode and ties.
+fn noise(random: &mut Pcg64Mcg) -> f64 {
+    let uniform: f64 = random.random();
+    match random.random_range(0..10) {
+        0 => 60.0,
+        1..3 => 100.0,
+        _ => 100.0 - 10.0 * uniform.ln(),
+    }
+}
+
+fn decides(one: &Comparison) -> bool {
+    matches!(one.verdict, results::Verdict::Better | results::Verdict::Worse)
+}
+
+#[test]
+fn a_table_of_50_equal_pairs_rarely_shows_a_difference() {
+    let primary = |rtt: u32| {
+        format!(
+            "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"bbr\"\nbaseline = \"cubic\"\n\
+             at = {{ rtt = \"{rtt}ms\" }}\n"
+        )
+    };
+    for more in [String::new(), [1, 2, 3].map(primary).concat()] {
+        let lab = lab(50, 12, &more);
+        let shown = (0..RUNS).filter(|seed| {
+            let mut random = Pcg64Mcg::seed_from_u64(*seed);
+            let results = results(&lab, |_, _| measured(noise(&mut random)));
+            assert_eq!(results.comparisons.len(), 50);
+            results.comparisons.iter().any(decides)
+        });
+        let shown = shown.count();
+        // 5 % and three standard deviations of the count.
+        let most = 0.05 * RUNS as f64 + 3.0 * (RUNS as f64 * 0.05 * 0.95).sqrt();
+        assert!((shown as f64) < most, "{shown} of {RUNS} runs");
+    }
+}
+
+#[test]
+fn intervals_contain_the_median_at_the_stated_rate() {
+    // The median of `noise`: half of the values are above it.
+    let mut random = Pcg64Mcg::seed_from_u64(0);
+    let mut many: Vec<f64> = (0..400_001).map(|_| noise(&mut random)).collect();
+    many.sort_by(f64::total_cmp);
+    let truth = many[200_000];
+    for repeats in [2, 5, 6, 9, 20] {
+        let lab = lab(50, repeats, "");
+        let (mut covered, mut all, mut stated) = (0, 0, None);
+        for seed in 0..40 {
+            let mut random = Pcg64Mcg::seed_from_u64(seed);
+            for cell in results(&lab, |_, _| measured(noise(&mut random))).cells {
+                let metric = &cell.metrics["goodput_mbit_s"];
+                assert_eq!(metric.ci95.is_some(), repeats >= 6, "{metric:?}");
+                assert_eq!(metric.range.is_some(), repeats < 6, "{metric:?}");
+                let Some([low, high]) = metric.ci95 else { continue };
+                covered += usize::from((low..=high).contains(&truth));
+                all += 1;
+                stated = metric.coverage;
+            }
+        }
+        if let Some(stated) = stated {
+            let slack = 3.0 * (stated * (1.0 - stated) / all as f64).sqrt() + 0.002;
+            let rate = covered as f64 / all as f64;
+            assert!(stated >= 0.95 && rate > stated - slack, "{repeats}: {rate} of {stated}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_or_starved_repeat_ranks_worst() {
+    let lab = lab(1, 8, "");
+    let failing = results(&lab, |system, _| match system {
+        "bbr" => Verdict::Failed("it broke".to_owned()),
+        _ => measured(10.0),
+    });
+    let one = only(&failing);
+    assert_eq!((one.ratio.median, one.verdict), (0.0, results::Verdict::Worse));
+    let starved = results(&lab, |system, _| measured(if system == "cubic" { 0.0 } else { 10.0 }));
+    let one = only(&starved);
+    assert_eq!((one.ratio.median, one.verdict), (f64::INFINITY, results::Verdict::Better));
+    // Half of the repeats are fast, half failed: the fast half must not decide.
+    let half = results(&lab, |system, block| match (system, block % 2) {
+        ("bbr", 0) => Verdict::Failed("it broke".to_owned()),
+        ("bbr", _) => measured(20.0),
+        _ => measured(10.0),
+    });
+    assert_eq!(only(&half).verdict, results::Verdict::Inconclusive);
+    let both = results(&lab, |_, _| Verdict::Failed("no network".to_owned()));
+    assert!(both.comparisons.is_empty());
+}
+
+#[test]
+fn an_invalid_repeat_is_left_out_with_its_pair() {
+    let late = |goodput| {
+        let Verdict::Measured(mut measurement) = measured(goodput) else { unreachable!() };
+        measurement.invalid.push(Flaw { what: "late".to_owned(), detail: "3 ms".to_owned() });
+        Verdict::Measured(measurement)
+    };
+    let lab = lab(1, 8, "");
+    let two = results(&lab, |system, block| match (system, block) {
+        ("bbr", 0 | 1) => late(1.0),
+        ("bbr", _) => measured(20.0),
+        _ => measured(10.0),
+    });
+    let one = only(&two);
+    assert_eq!((one.ratio.n, one.verdict), (6, results::Verdict::Better));
+    let all = results(&lab, |system, _| if system == "bbr" { late(20.0) } else { measured(10.0) });
+    let one = only(&all);
+    assert_eq!((one.ratio.median, one.verdict), (2.0, results::Verdict::Inconclusive));
+    assert!(!all.cells[1].valid);
+}
+
+#[test]
+fn a_primary_comparison_decides_with_fewer_repeats_than_the_rest() {
+    let primary = "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"bbr\"\n\
+                   baseline = \"cubic\"\nat = { rtt = \"7ms\" }\n";
+    let lab = lab(50, 6, primary);
+    let run = results(&lab, |system, _| measured(if system == "bbr" { 20.0 } else { 10.0 }));
+    for one in &run.comparisons {
+        assert_eq!(one.primary, one.axes["rtt"] == "7ms");
+        assert_eq!(decides(one), one.primary, "{one:?}");
+        // The primary comparison passes its part of the level on to the other 49.
+        assert_eq!(one.needs_repeats, (!one.primary).then_some(11), "{one:?}");
+    }
+}
+
+#[test]
+fn a_primary_comparison_needs_no_table() {
+    let primary = "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"cubic\"\n\
+                   baseline = \"bbr\"\n";
+    let lab = lab(2, 6, primary);
+    let run = results(&lab, |system, _| measured(if system == "bbr" { 20.0 } else { 10.0 }));
+    let one = run.comparisons.iter().find(|one| one.primary).unwrap();
+    assert_eq!((one.a.as_str(), one.axes["rtt"].as_str()), ("cubic", "1ms"));
+    assert_eq!(one.verdict, results::Verdict::Worse);
+}
+
+#[test]
+fn a_wrong_primary_comparison_is_refused() {
+    let with = |metric: &str, system: &str, rest: &str| {
+        format!(
+            "[[primary]]\nmetric = \"{metric}\"\nsystem = \"{system}\"\nbaseline = \"cubic\"\n{rest}\n"
+        )
+    };
+    let right = |rest: &str| with("goodput_mbit_s", "bbr", rest);
+    for (more, told) in [
+        (with("goodput_mbit", "bbr", ""), "did you mean `goodput_mbit_s`"),
+        (with("downloads", "bbr", ""), "neither more nor less of `downloads` is better"),
+        (with("goodput_mbit_s", "bbx", ""), "did you mean `bbr`"),
+        (with("goodput_mbit_s", "cubic", ""), "`cubic` compared with itself"),
+        (right("at = { rt = \"1ms\" }"), "did you mean `rtt`"),
+        (right("at = { rtt = \"9ms\" }"), "axis `rtt` has no value `9ms`"),
+        (right("") + &right(""), "the same `[[primary]]` twice"),
+        (right("").repeat(4), "at most 3 `[[primary]]`"),
+    ] {
+        let error = parsed(2, 6, &more).unwrap_err().to_string();
+        assert!(error.contains(told), "{more}: {error}");
+    }
+    let text = lab(2, 6, &right("at = { rtt = \"2ms\" }")).text();
+    let quick = "[form.quick]\n";
+    let text = text.replace(quick, &format!("{quick}cells = [{{ rtt = [\"1ms\"] }}]\n"));
+    let error = LabFile::parse("x.toml", &text).unwrap_err().to_string();
+    assert!(error.contains("the quick form measures no cell at rtt=2ms"), "{error}");
+}
+
+const RUNS: u64 = 400;

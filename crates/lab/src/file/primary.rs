@@ -1,0 +1,139 @@
+//! Primary comparisons: the ones that a lab file names before the run. They share most of the level
+//! at which the run's comparisons are tested, so a few repeats decide them.
+
+use super::axes;
+use super::locate::FileError;
+use super::schema::{Document, FormSpec, SystemSpec};
+use indexmap::IndexMap;
+use results::{Axes, Form, metrics};
+use serde::Deserialize;
+use toml::Spanned;
+
+/// `[[primary]]`: one metric of two systems in one cell.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrimarySpec {
+    pub metric: Spanned<String>,
+    pub system: Spanned<String>,
+    pub baseline: Spanned<String>,
+    /// Its cell. An axis that is not named has its usual value, or else its first.
+    #[serde(default)]
+    pub at: IndexMap<Spanned<String>, Spanned<String>>,
+}
+
+impl PrimarySpec {
+    /// Its cell among those that a form measures, as far as `usual` and `at` leave a choice the
+    /// first.
+    pub(crate) fn cell<'a>(
+        &self,
+        lab: &Document,
+        places: impl Iterator<Item = &'a Axes>,
+    ) -> Option<&'a Axes> {
+        let agrees = |axes: &&Axes| {
+            self.at.iter().all(|(axis, value)| axes.get(axis.get_ref()) == Some(value.get_ref()))
+        };
+        let unusual = |axes: &&Axes| {
+            let differs = |(axis, value): &(&String, &String)| {
+                !self.at.contains_key(axis.as_str())
+                    && axes::usual(lab, axis).is_some_and(|usual| usual != *value)
+            };
+            axes.iter().filter(differs).count()
+        };
+        places.filter(agrees).min_by_key(unusual)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let names = |one: &Self| {
+            [&one.metric, &one.system, &one.baseline].map(|name| name.get_ref().clone())
+        };
+        let at = |one: &Self| -> Axes {
+            let text = |(axis, value): (&Spanned<String>, &Spanned<String>)| {
+                (axis.get_ref().clone(), value.get_ref().clone())
+            };
+            one.at.iter().map(text).collect()
+        };
+        names(self) == names(other) && at(self) == at(other)
+    }
+
+    /// `loss=1%, rtt=1ms`
+    fn place(&self) -> String {
+        let text = |(axis, value): (&Spanned<String>, &Spanned<String>)| {
+            format!("{}={}", axis.get_ref(), value.get_ref())
+        };
+        self.at.iter().map(text).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Document {
+    /// The primary comparisons of a form. The short forms have one, because few repeats cannot
+    /// decide more.
+    pub(crate) fn primaries(&self, form: Form) -> impl Iterator<Item = &PrimarySpec> {
+        let most = if form == Form::Full { MOST } else { 1 };
+        self.primary.iter().map(Spanned::get_ref).take(most)
+    }
+
+    pub(crate) fn check_primary(&self) -> Result<(), FileError> {
+        if let Some(beyond) = self.primary.get(MOST) {
+            let message = format!(
+                "a lab has at most {MOST} `[[primary]]`: more would need more repeats to decide any"
+            );
+            return self.refuse(beyond.span(), message);
+        }
+        for (number, one) in self.primary.iter().enumerate() {
+            self.check_one(one.get_ref())?;
+            let before = &self.primary[..number];
+            if before.iter().any(|other| other.get_ref().is_same(one.get_ref())) {
+                let message = "the same `[[primary]]` twice: remove one";
+                return self.refuse(one.span(), message);
+            }
+            self.check_measured(one, "full")?;
+            if number == 0 {
+                self.check_measured(one, "quick")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_one(&self, one: &PrimarySpec) -> Result<(), FileError> {
+        let metrics = metrics::names();
+        let metrics: Vec<&str> = metrics.iter().map(String::as_str).collect();
+        self.known("metric", &one.metric, &metrics)?;
+        if metrics::direction(one.metric.get_ref()).is_none() {
+            let message = format!(
+                "neither more nor less of `{}` is better: name another metric",
+                one.metric.get_ref()
+            );
+            return self.refuse(one.metric.span(), message);
+        }
+        let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
+        self.known("system", &one.system, &systems)?;
+        self.known("system", &one.baseline, &systems)?;
+        if one.system.get_ref() == one.baseline.get_ref() {
+            let message = format!("`{}` compared with itself", one.system.get_ref());
+            return self.refuse(one.system.span(), message);
+        }
+        let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
+        for (axis, value) in &one.at {
+            self.known("axis", axis, &axes)?;
+            self.known_value(axis.get_ref(), value)?;
+        }
+        Ok(())
+    }
+
+    fn check_measured(&self, one: &Spanned<PrimarySpec>, form: &str) -> Result<(), FileError> {
+        let named = self.form.iter().find(|(name, _)| name.get_ref() == form);
+        let Some((_, spec)): Option<(_, &FormSpec)> = named else { return Ok(()) };
+        let places = axes::places(self, spec);
+        if one.get_ref().cell(self, places.iter()).is_some() {
+            return Ok(());
+        }
+        let message = format!(
+            "the {form} form measures no cell at {}: name the values of a cell that it measures",
+            one.get_ref().place()
+        );
+        self.refuse(one.span(), message)
+    }
+}
+
+/// Three share the level so that seven repeats decide each.
+const MOST: usize = 3;

@@ -1,0 +1,142 @@
+//! The interval or the range beside a figure, and its label.
+
+use crate::number;
+use results::{Metric, Ratio};
+
+/// The ends beside a figure, and the words for them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Around {
+    /// `[55.0, 58.9]`
+    pub(crate) ends: String,
+    /// `96.9 % interval` or `range of 3`
+    pub(crate) label: String,
+}
+
+impl Around {
+    pub(crate) fn metric(metric: &Metric) -> Option<Self> {
+        Self::of(metric.median, metric.ci95, metric.coverage, metric.range, metric.n)
+    }
+
+    pub(crate) fn ratio(ratio: &Ratio) -> Option<Self> {
+        Self::of(ratio.median, ratio.ci95, ratio.coverage, ratio.range, ratio.n)
+    }
+
+    fn of(
+        median: f64,
+        ci95: Option<[f64; 2]>,
+        coverage: Option<f64>,
+        range: Option<[f64; 2]>,
+        n: u64,
+    ) -> Option<Self> {
+        let label = match (ci95, coverage) {
+            (Some(_), Some(coverage)) => format!("{:.1} % interval", coverage * 100.0),
+            // Older writers did not state the coverage.
+            (Some(_), None) => "interval".to_owned(),
+            (None, _) => format!("range of {n}"),
+        };
+        Some(Self { ends: number::interval(median, ci95.or(range)?), label })
+    }
+
+    /// `[55.0, 58.9] (range of 3)`
+    pub(crate) fn labelled(&self) -> String {
+        format!("{} ({})", self.ends, self.label)
+    }
+}
+
+/// A column of intervals. If all have the same label, it is the head. Otherwise each row has its
+/// own.
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub(crate) head: String,
+    labelled: bool,
+}
+
+impl Column {
+    pub(crate) fn of(all: impl Iterator<Item = Around>) -> Self {
+        match shared(all) {
+            Some(label) => Self { head: label, labelled: false },
+            None => Self { head: "interval".to_owned(), labelled: true },
+        }
+    }
+
+    /// `–` for a figure that has neither interval nor range.
+    pub(crate) fn text(&self, around: Option<Around>) -> String {
+        match around {
+            None => "–".to_owned(),
+            Some(around) if self.labelled => around.labelled(),
+            Some(around) => around.ends,
+        }
+    }
+}
+
+/// `Median, with its 96.9 % interval in brackets.`
+pub(crate) fn note(all: impl Iterator<Item = Around>, place: &str) -> String {
+    let mut labels = labels(all);
+    match (labels.pop(), labels.pop()) {
+        (None, _) => "Median of the repeats.".to_owned(),
+        (Some(only), None) => format!("Median of the repeats, its {only} {place}."),
+        (Some(last), Some(before)) => {
+            labels.push(before);
+            let first = labels.join(", ");
+            format!("Median of the repeats, its interval or range {place}: {first} or {last}.")
+        }
+    }
+}
+
+fn shared(all: impl Iterator<Item = Around>) -> Option<String> {
+    let mut labels = labels(all);
+    let last = labels.pop();
+    if labels.is_empty() { Some(last.unwrap_or_else(|| "interval".to_owned())) } else { None }
+}
+
+/// Each label once.
+fn labels(all: impl Iterator<Item = Around>) -> Vec<String> {
+    let mut labels: Vec<String> = Vec::new();
+    for around in all {
+        if !labels.contains(&around.label) {
+            labels.push(around.label);
+        }
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metric(ci95: Option<[f64; 2]>, coverage: Option<f64>, n: u64) -> Metric {
+        let range = ci95.is_none().then_some([55.0, 58.9]);
+        Metric { ci95, coverage, range, n, ..Metric::single(57.1, "ms") }
+    }
+
+    #[test]
+    fn a_label_states_the_coverage_or_the_range() {
+        let of = |metric: &Metric| Around::metric(metric).map(|around| around.labelled());
+        let interval = metric(Some([55.0, 58.9]), Some(0.96875), 6);
+        assert_eq!(of(&interval).unwrap(), "[55.0, 58.9] (96.9 % interval)");
+        assert_eq!(of(&metric(None, None, 3)).unwrap(), "[55.0, 58.9] (range of 3)");
+        assert_eq!(of(&metric(Some([55.0, 58.9]), None, 5)).unwrap(), "[55.0, 58.9] (interval)");
+        assert_eq!(of(&Metric::single(1.0, "ms")), None);
+    }
+
+    #[test]
+    fn a_column_of_equal_labels_has_the_label_as_its_head() {
+        let six = metric(Some([55.0, 58.9]), Some(0.96875), 6);
+        let three = metric(None, None, 3);
+        let column = |metrics: &[&Metric]| {
+            Column::of(metrics.iter().filter_map(|metric| Around::metric(metric)))
+        };
+        let equal = column(&[&six, &six]);
+        assert_eq!(equal.head, "96.9 % interval");
+        assert_eq!(equal.text(Around::metric(&six)), "[55.0, 58.9]");
+        let mixed = column(&[&six, &three]);
+        assert_eq!(mixed.head, "interval");
+        assert_eq!(mixed.text(Around::metric(&three)), "[55.0, 58.9] (range of 3)");
+        assert_eq!(mixed.text(None), "–");
+        let both = [&six, &three].into_iter().filter_map(Around::metric);
+        assert_eq!(
+            note(both, "in brackets"),
+            "Median of the repeats, its interval or range in brackets: 96.9 % interval or range of 3."
+        );
+    }
+}
