@@ -1,6 +1,7 @@
 //! The interval or the range beside a figure, and its label.
 
 use crate::number;
+use indexmap::IndexMap;
 use results::{Metric, Ratio};
 
 /// The ends beside a figure, and the words for them.
@@ -43,27 +44,28 @@ impl Around {
     }
 }
 
-/// A column of intervals. If all have the same label, it is the head. Otherwise each row has its
-/// own.
+/// A column of intervals. Its head is the most frequent label; rows with another state their own.
 #[derive(Debug)]
 pub(crate) struct Column {
     pub(crate) head: String,
-    labelled: bool,
 }
 
 impl Column {
     pub(crate) fn of(all: impl Iterator<Item = Around>) -> Self {
-        match shared(all) {
-            Some(label) => Self { head: label, labelled: false },
-            None => Self { head: "interval".to_owned(), labelled: true },
+        let mut counts: IndexMap<String, usize> = IndexMap::new();
+        for around in all {
+            *counts.entry(around.label).or_default() += 1;
         }
+        // The first of equally frequent labels counts.
+        let most = counts.into_iter().rev().max_by_key(|(_, count)| *count);
+        Self { head: most.map_or_else(|| "interval".to_owned(), |(label, _)| label) }
     }
 
     /// `–` for a figure that has neither interval nor range.
     pub(crate) fn text(&self, around: Option<Around>) -> String {
         match around {
             None => "–".to_owned(),
-            Some(around) if self.labelled => around.labelled(),
+            Some(around) if around.label != self.head => around.labelled(),
             Some(around) => around.ends,
         }
     }
@@ -81,12 +83,6 @@ pub(crate) fn note(all: impl Iterator<Item = Around>, place: &str) -> String {
             format!("Median of the repeats, its interval or range {place}: {first} or {last}.")
         }
     }
-}
-
-fn shared(all: impl Iterator<Item = Around>) -> Option<String> {
-    let mut labels = labels(all);
-    let last = labels.pop();
-    if labels.is_empty() { Some(last.unwrap_or_else(|| "interval".to_owned())) } else { None }
 }
 
 /// Each label once.
@@ -120,19 +116,16 @@ mod tests {
     }
 
     #[test]
-    fn a_column_of_equal_labels_has_the_label_as_its_head() {
+    fn a_column_has_its_most_frequent_label_as_its_head() {
         let six = metric(Some([55.0, 58.9]), Some(0.96875), 6);
         let three = metric(None, None, 3);
-        let column = |metrics: &[&Metric]| {
-            Column::of(metrics.iter().filter_map(|metric| Around::metric(metric)))
-        };
-        let equal = column(&[&six, &six]);
-        assert_eq!(equal.head, "96.9 % interval");
-        assert_eq!(equal.text(Around::metric(&six)), "[55.0, 58.9]");
-        let mixed = column(&[&six, &three]);
-        assert_eq!(mixed.head, "interval");
-        assert_eq!(mixed.text(Around::metric(&three)), "[55.0, 58.9] (range of 3)");
-        assert_eq!(mixed.text(None), "–");
+        let metrics = [&three, &six, &six];
+        let column = Column::of(metrics.into_iter().filter_map(Around::metric));
+        assert_eq!(column.head, "96.9 % interval");
+        assert_eq!(column.text(Around::metric(&six)), "[55.0, 58.9]");
+        assert_eq!(column.text(Around::metric(&three)), "[55.0, 58.9] (range of 3)");
+        assert_eq!(column.text(None), "–");
+        assert_eq!(Column::of(std::iter::empty()).head, "interval");
         let both = [&six, &three].into_iter().filter_map(Around::metric);
         assert_eq!(
             note(both, "in brackets"),

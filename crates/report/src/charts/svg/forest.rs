@@ -34,10 +34,10 @@ impl Forest {
         let headings = self.headings();
         let lines = self.rows.len() + headings.iter().filter(|heading| **heading).count();
         let frame = Frame {
-            width: 740.0,
+            width: 810.0,
             height: TOP + lines as f64 * ROW + 52.0,
             left: 210.0,
-            right: 235.0,
+            right: 305.0,
             top: TOP,
             bottom: 52.0,
         };
