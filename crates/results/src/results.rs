@@ -262,8 +262,8 @@ pub struct Goal {
     pub asks: IndexMap<String, f64>,
 }
 
-/// The paired ratio a/b. It is infinite here and `null` in the file if `b` is 0 or failed where more
-/// is better, or if `a` failed where less is better.
+/// The paired ratio a/b. It is infinite here and `null` in the file if `b` is 0 or failed where
+/// more is better, or if `a` failed where less is better.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     #[serde(deserialize_with = "null_is_infinite")]

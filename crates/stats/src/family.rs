@@ -1,11 +1,11 @@
 //! Many comparisons in one table. At a level of 5 % each, one of 20 comparisons of equal systems
-//! shows a difference by chance. Holm's procedure (Scandinavian Journal of Statistics 6, 1979) holds
-//! the level for the whole table: the chance that it shows any difference between equal systems is
-//! at most the level, however the comparisons depend on each other.
+//! shows a difference by chance. Holm's procedure (Scandinavian Journal of Statistics 6, 1979)
+//! holds the level for the whole table: the chance that it shows any difference between equal
+//! systems is at most the level, however the comparisons depend on each other.
 //!
 //! Some comparisons are primary: the experiment named them before it ran. They share
-//! [`OF_PRIMARY`] of the level. A comparison that shows a difference passes its part of the level on
-//! to the rest (the weighted procedure of the same paper).
+//! [`OF_PRIMARY`] of the level. A comparison that shows a difference passes its part of the level
+//! on to the rest (the weighted procedure of the same paper).
 
 use crate::median_interval::smallest_p;
 
@@ -27,8 +27,8 @@ pub struct Member {
 /// The judgement of a comparison with all others of its table taken into account.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adjusted {
-    /// Adjusted p-value: the smallest level of the whole table at which this comparison would show a
-    /// difference.
+    /// Adjusted p-value: the smallest level of the whole table at which this comparison would show
+    /// a difference.
     pub p: f64,
     /// The pairs that the comparison needs before it can show a difference at all. `None` if it has
     /// enough.
@@ -48,7 +48,7 @@ pub fn adjusted(table: &[Member]) -> Vec<Adjusted> {
     let key = |index: &usize| table[*index].p / weights[*index];
     order.sort_by(|a, b| key(a).total_cmp(&key(b)));
     let mut remaining: f64 = weights.iter().sum();
-    // The weight of the comparisons that show no difference: it decides how much each of them needs.
+    // The weight of the comparisons that show no difference decides how much each of them needs.
     let mut undecided = remaining;
     let mut largest: f64 = 0.0;
     let mut all = vec![Adjusted { p: 1.0, needs: None }; table.len()];
@@ -101,8 +101,8 @@ mod tests {
         ps.iter().enumerate().map(member).collect()
     }
 
-    /// The example of Holm's procedure with four hypotheses: the adjusted values are 4p, 3p, 2p, p in
-    /// the order of the p-values, and none is below an earlier one.
+    /// The example of Holm's procedure with four hypotheses: the adjusted values are 4p, 3p, 2p, p
+    /// in the order of the p-values, and none is below an earlier one.
     #[test]
     fn without_primary_comparisons_it_is_holms_procedure() {
         let all = adjusted(&table(&[0.01, 0.04, 0.03, 0.005], 0, 20));

@@ -27,8 +27,7 @@ pub use mean::MeanEstimate;
 pub use median_interval::{MedianInterval, median_interval, sign_test};
 pub use quantile::{median, quantile};
 pub use ratio::{
-    Direction, RatioVerdict, Verdict, compare_paired, compare_unpaired, default_threshold,
-    geometric_mean,
+    Direction, RatioVerdict, Verdict, compare_paired, default_threshold, geometric_mean,
 };
 pub use runs::compare_runs;
 pub use summary::{Estimate, Summary, estimate, summary};

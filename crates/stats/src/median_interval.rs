@@ -1,6 +1,6 @@
-//! The interval of a median between two order statistics, with its exact coverage (David & Nagaraja,
-//! "Order Statistics", §7.1). It assumes only that the samples are independent and share one
-//! distribution. Samples with ties or counts are covered at least as often.
+//! The interval of a median between two order statistics, with its exact coverage (David &
+//! Nagaraja, "Order Statistics", §7.1). It assumes only that the samples are independent and share
+//! one distribution. Samples with ties or counts are covered at least as often.
 //!
 //! The percentile bootstrap is no substitute for few samples: its "95 %" interval of a median
 //! contains the truth in 50 % of cases at two samples, in 75 % at three and in 93.75 % at five.
@@ -25,16 +25,8 @@ pub struct MedianInterval {
 /// median in at least 95 % of cases. `None` for fewer than [`FEWEST`] samples. Samples may be
 /// infinite.
 pub fn median_interval(samples: &[f64]) -> Result<Option<MedianInterval>, StatsError> {
-    at_least(samples, 0.95)
-}
-
-/// The same with at least this coverage.
-pub(crate) fn at_least(
-    samples: &[f64],
-    coverage: f64,
-) -> Result<Option<MedianInterval>, StatsError> {
     let n = samples.len();
-    let tail = (1.0 - coverage) / 2.0 * (1.0 + 1e-12);
+    let tail = (1.0 - COVERAGE) / 2.0 * (1.0 + 1e-12);
     let below = halves(n)?;
     // Use a binary search, because walking through the counts of thousands of samples takes long.
     let (mut rejected, mut kept) = (0, n as u64);
@@ -76,6 +68,9 @@ fn halves(n: usize) -> Result<Binomial, StatsError> {
         |_| StatsError::TooMany { what: "interval of the median", given: n, limit: usize::MAX };
     Binomial::new(0.5, n as u64).map_err(too_many)
 }
+
+/// The coverage that every interval has at least.
+const COVERAGE: f64 = 0.95;
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
 //! Decides whether one cell is better than another, by the ratio `a / b` of their values.
 //!
-//! - **better / worse**: the sign test excludes a ratio of 1 and the ratio itself is at or beyond the
-//!   practical threshold. In a table of several comparisons the test is adjusted for all of them
-//!   ([`crate::family`]).
+//! - **better / worse**: the sign test excludes a ratio of 1 and the ratio itself is at or beyond
+//!   the practical threshold. In a table of several comparisons the test is adjusted for all of
+//!   them ([`crate::family`]).
 //! - **no difference**: the whole 95 % interval lies within the threshold, so any difference does
 //!   not matter.
 //! - **inconclusive**: anything else. More repeats are needed, or the difference is real but about
@@ -18,8 +18,7 @@ use units::Share;
 use crate::StatsError;
 use crate::error::{not_negative, positive};
 use crate::family::{Adjusted, LEVEL};
-use crate::median_interval::{at_least, sign_test};
-use crate::quantile::median_in_place;
+use crate::median_interval::sign_test;
 use crate::spread::mean;
 use crate::summary::Estimate;
 
@@ -61,11 +60,11 @@ impl std::fmt::Display for Verdict {
 /// A comparison of two cells and the figures that decided it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RatioVerdict {
-    /// `a / b`: the median of the pairs' ratios. For unpaired values it is the ratio of the
-    /// medians, and `n` is the smaller of the two counts.
+    /// `a / b`: the median of the pairs' ratios. For runs it is the ratio of their geometric means,
+    /// and `n` is the smaller of the two counts.
     pub ratio: Estimate,
-    /// Of the two-sided test that the ratio is 1, for this comparison alone. `None` for unpaired
-    /// values, where the interval decides.
+    /// The p-value of the two-sided test that the ratio is 1, for this comparison alone. `None` if
+    /// no test was possible.
     pub p: Option<f64>,
     /// For this comparison alone.
     pub verdict: Verdict,
@@ -115,31 +114,6 @@ pub fn compare_paired(
     let p = sign_test(&ratios, 1.0)?;
     let verdict = judge(ratio.median, p <= LEVEL, ratio.ci95, direction, threshold);
     Ok(RatioVerdict { ratio, p: Some(p), verdict, direction, threshold })
-}
-
-/// Compares unpaired values by the ratio of their medians. The interval holds if both medians lie
-/// in their own intervals, so it is wider than one of paired values.
-pub fn compare_unpaired(
-    a: &[f64],
-    b: &[f64],
-    direction: Direction,
-    threshold: Share,
-) -> Result<RatioVerdict, StatsError> {
-    not_negative(a, "comparison")?;
-    not_negative(b, "comparison")?;
-    // The sets are independent of each other, so their coverages multiply.
-    let each = 0.95_f64.sqrt();
-    let both = at_least(a, each)?.zip(at_least(b, each)?);
-    let ratio = Estimate {
-        median: quotient(median_in_place(&mut a.to_vec()), median_in_place(&mut b.to_vec())),
-        ci95: both.map(|(a, b)| (quotient(a.low, b.high), quotient(a.high, b.low))),
-        coverage: both.map(|(a, b)| a.coverage * b.coverage),
-        range: None,
-        n: a.len().min(b.len()),
-    };
-    let different = ratio.ci95.is_some_and(excludes_one);
-    let verdict = judge(ratio.median, different, ratio.ci95, direction, threshold);
-    Ok(RatioVerdict { ratio, p: None, verdict, direction, threshold })
 }
 
 /// The n-th root of the product of positive values. A mean of ratios that does not depend on the

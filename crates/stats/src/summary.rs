@@ -7,8 +7,8 @@ use crate::outliers::outliers;
 use crate::quantile::{median_in_place, of_sorted};
 use crate::spread::{mean, median_absolute_deviation, standard_deviation};
 
-/// The estimate that a table shows for a cell, with as much about its spread as the samples support:
-/// an interval from six samples on, the range below that.
+/// The estimate that a table shows for a cell, with as much about its spread as the samples
+/// support: an interval from six samples on, the range below that.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub median: f64,

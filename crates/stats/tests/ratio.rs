@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use stats::{
-    Direction, StatsError, Verdict, binomial, compare_paired, compare_unpaired, default_threshold,
+    Direction, StatsError, Verdict, binomial, compare_paired, compare_runs, default_threshold,
     estimate, geometric_mean, mann_whitney, median, quantile, signed_rank, summary,
 };
 use units::Share;
@@ -90,10 +90,10 @@ fn pairs_cancel_a_shared_disturbance() {
     assert_eq!(higher(&pairs).verdict, Verdict::Better);
     let (a, b): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
     let direction = Direction::HigherIsBetter;
-    let unpaired = compare_unpaired(&a, &b, direction, default_threshold()).unwrap();
+    let unpaired = compare_runs(&a, &b, direction, default_threshold()).unwrap();
     assert_eq!(unpaired.verdict, Verdict::Inconclusive);
     let tenfold: Vec<f64> = a.iter().map(|value| value * 10.0).collect();
-    let unpaired = compare_unpaired(&tenfold, &b, direction, default_threshold()).unwrap();
+    let unpaired = compare_runs(&tenfold, &b, direction, default_threshold()).unwrap();
     assert_eq!(unpaired.verdict, Verdict::Better);
 }
 
@@ -115,16 +115,17 @@ fn nonfinite_negative_and_missing_samples_are_refused() {
         refused(mann_whitney::mann_whitney(&[1.0], &set).unwrap_err());
         refused(signed_rank::signed_rank(&set).unwrap_err());
         refused(signed_rank::hodges_lehmann(&set).unwrap_err());
-        refused(compare_unpaired(&[1.0], &set, direction, threshold).unwrap_err());
+        refused(compare_runs(&[1.0], &set, direction, threshold).unwrap_err());
         refused(compare_paired(&paired(&[(1.0, wrong)]), direction, threshold).unwrap_err());
     }
     let negative = |error: StatsError| {
         assert!(matches!(error, StatsError::Negative { index: 1, .. }), "{error}");
     };
-    negative(compare_unpaired(&[1.0], &[1.0, -3.0], direction, threshold).unwrap_err());
     negative(compare_paired(&paired(&[(1.0, -3.0)]), direction, threshold).unwrap_err());
     for wrong in [0.0, -3.0] {
         let error = geometric_mean(&[1.0, wrong]).unwrap_err();
+        assert!(matches!(error, StatsError::NotPositive { index: 1, .. }), "{error}");
+        let error = compare_runs(&[1.0], &[1.0, wrong], direction, threshold).unwrap_err();
         assert!(matches!(error, StatsError::NotPositive { index: 1, .. }), "{error}");
     }
     let empty = |error: StatsError| assert!(matches!(error, StatsError::Empty { .. }), "{error}");
