@@ -101,7 +101,7 @@ pub struct RuledOut {
 pub enum Question {
     /// Is anything wrong with this machine?
     Machine,
-    /// What limits this flow?
+    /// Which cause limits this flow?
     Flow,
 }
 

@@ -21,7 +21,7 @@ pub struct Caqm<P> {
 }
 
 /// Written `caqm:143KB`, the target alone, or
-/// `caqm:target=143KB,limit=10000p,period=120us,lambda=50%,p=10%,beta=512B,unit=8B,tpid=0x88a8`.
+/// `caqm:target=143KB,limit=10000p,lambda=50%,p=25%,beta=512B,unit=8B,tpid=0x88a8`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CaqmConfig {
     pub limit: Limit,

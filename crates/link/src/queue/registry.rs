@@ -4,7 +4,8 @@ use crate::{LinkError, LinkStats, Packet};
 use std::sync::LazyLock;
 use units::{Bytes, Rate, Time};
 
-/// Declares the disciplines: the file, the type, the type of its settings and the name.
+/// Declares the disciplines. A line names the file, the type, the type of its settings, and the
+/// word that users write.
 macro_rules! disciplines {
     ($($(#[$doc:meta])* $file:ident::$queue:ident($config:ident) $name:literal;)*) => {
         $(pub use super::$file::{$queue, $config};)*
