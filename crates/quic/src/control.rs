@@ -65,8 +65,8 @@ struct PathControl {
     mtu: u16,
     recovery_until: Option<u64>,
     newest_sent: u64,
-    /// The newest packet when the last loss was found.
-    newest_at_loss: Option<u64>,
+    /// The path counts as lossy up to this packet: at its beginning, and after each loss.
+    lossy_until: Option<u64>,
     window_limited: bool,
     app_limited: bool,
     /// The largest recent number of bytes in one acknowledgement. So many bytes may have left the
@@ -206,6 +206,7 @@ impl Control {
         self.gate.sent += bytes;
         path.last_sent = Some(now);
         path.newest_sent = path.newest_sent.max(number);
+        path.lossy_until.get_or_insert(number + LOSSY_FOR);
         path.flight.on_sent(now, bytes, number);
     }
 
@@ -256,7 +257,7 @@ impl Control {
         let path = &mut self.path;
         let Some(largest) = path.flight.on_lost(bytes) else { return };
         path.lost += bytes;
-        path.newest_at_loss = Some(path.newest_sent);
+        path.lossy_until = Some(path.newest_sent + LOSSY_FOR);
         path.lost_in_recovery += bytes;
         let pending = path.pending.get_or_insert(Pending::new(now, path.clock));
         let loss = pending.loss.get_or_insert(PendingLoss { bytes: 0, largest, persistent: false });
@@ -468,10 +469,10 @@ impl Control {
         self.path.srtt
     }
 
-    /// The tail of the packets in flight, on a path that lost packets lately.
+    /// The tail of the packets in flight, on a path that is new or lost packets lately.
     pub(crate) fn outstanding(&self) -> Option<Outstanding> {
         let path = &self.path;
-        let lossy = path.newest_sent.saturating_sub(path.newest_at_loss?) < LOSSY_FOR;
+        let lossy = path.newest_sent < path.lossy_until?;
         let (srtt, sent_at) = (path.srtt?, path.last_sent?);
         let newest = path.newest_sent;
         (lossy && path.flight.inflight() > 0).then_some(Outstanding { newest, sent_at, srtt })
@@ -548,7 +549,7 @@ impl PathControl {
             mtu,
             recovery_until: None,
             newest_sent: 0,
-            newest_at_loss: None,
+            lossy_until: None,
             window_limited: false,
             app_limited: false,
             batch: 0,
@@ -684,7 +685,9 @@ const INITIAL_SEGMENTS: u64 = 10;
 pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// The idle time after which TCP would restart (RFC 5681, section 4.1: one retransmission timeout).
 const IDLE: Duration = Duration::from_millis(200);
-/// A path counts as lossy for so many packets after a loss.
+/// A path counts as lossy for so many packets after a loss. A new path counts as lossy too: before
+/// its first loss is repaired, the engine's probe timeout is far longer than the round trip,
+/// because it allows for an RTT variance that is not measured yet.
 const LOSSY_FOR: u64 = 2000;
 /// Records of lost packets are kept for this time plus four RTTs. A late arrival proves a loss
 /// wrong.
