@@ -1,5 +1,6 @@
 //! The client: listens for applications locally and carries their data to a server.
 
+mod backoff;
 mod link;
 mod listener;
 mod listeners;

@@ -16,7 +16,9 @@ use crate::identity::{PeerName, TrustedPeer};
 use crate::memory::Budget;
 use crate::session::Session;
 use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
-use crate::transport::{Connection, Shards, Statistics, Tuning};
+use crate::transport::{
+    Connection, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN, Shards, Statistics, Tuning,
+};
 use limits::Usage;
 use reverse::Listeners;
 use std::collections::HashMap;
@@ -168,7 +170,7 @@ impl Server {
     pub async fn drain(self, patience: Duration) {
         self.shared.draining.cancel();
         self.shared.counters.no_tunnels(patience).await;
-        self.shared.quic.close("the server is shutting down");
+        self.shared.quic.close(SERVER_SHUTS_DOWN);
         let _ = tokio::time::timeout(FAREWELL, self.shared.quic.notified()).await;
         // Dropping joins the threads, which a task must not do.
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
@@ -178,7 +180,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.draining.cancel();
-        self.shared.quic.close("the server has ended");
+        self.shared.quic.close(SERVER_HAS_ENDED);
     }
 }
 

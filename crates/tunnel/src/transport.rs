@@ -138,3 +138,8 @@ pub struct Statistics {
     pub packets_late: u64,
     pub reading: Reading,
 }
+
+/// The reasons with which a server closes its connections when it stops. They say nothing about the
+/// client, which may return at once.
+pub const SERVER_SHUTS_DOWN: &str = "the server is shutting down";
+pub const SERVER_HAS_ENDED: &str = "the server has ended";

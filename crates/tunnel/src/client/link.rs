@@ -1,5 +1,6 @@
 //! Keeps connections up: reconnects lost ones, and moves to the next server if one is gone.
 
+use super::backoff::Backoff;
 use super::{Remote, Shared, reverse};
 use crate::revocation;
 use crate::session::{CLIENTS, Session};
@@ -98,27 +99,28 @@ impl Link {
     /// Runs for ever. It tries servers in their order. While a later one serves, it retries the
     /// first one periodically for new tunnels. Existing tunnels stay on their connection.
     pub(super) async fn maintain(self: Arc<Self>, shared: Arc<Shared>) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new();
         while !shared.draining.is_cancelled() {
-            if let Some((index, session)) = self.first_of(&shared, shared.servers.len()).await {
-                let began = Instant::now();
-                self.hold(&shared, index, session).await;
-                // In TLS 1.3 a client learns only after its handshake that the server refuses its
-                // key.
-                if began.elapsed() >= SETTLED {
-                    pause = FIRST_PAUSE;
-                    continue;
+            let found = self.first_of(&shared, shared.servers.len()).await;
+            let pause = match found {
+                Some((index, session)) => {
+                    let began = Instant::now();
+                    let why = self.hold(&shared, index, session).await;
+                    backoff.after_connection(began.elapsed(), &why)
                 }
-            }
-            // Randomised, so that clients of a restarted server do not all return at the same
-            // moment.
-            let share = rand::random_range(0.5..1.0);
-            tokio::time::sleep(pause.mul_f64(share)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+                None => backoff.after_failure(),
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 
-    async fn hold(&self, shared: &Arc<Shared>, mut index: usize, mut session: ActiveSession) {
+    /// Keeps the slot connected until its connection is lost.
+    async fn hold(
+        &self,
+        shared: &Arc<Shared>,
+        mut index: usize,
+        mut session: ActiveSession,
+    ) -> Lost {
         loop {
             let address = &shared.servers[index].address;
             tracing::info!(server = %address, "connected");
@@ -143,7 +145,7 @@ impl Link {
                     tracing::warn!(server = %address, %why, "connection lost");
                     shared.counters.lost(&why);
                     self.current.send_replace(None);
-                    return;
+                    return why;
                 }
                 found = better, if index > 0 => (index, session) = found,
             }
@@ -238,15 +240,11 @@ async fn first_to_answer(
     }
 }
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The interval at which a preferred server is retried while a later one is in use.
 const RETURN: Duration = Duration::from_secs(30);
 const MOST_ADDRESSES: usize = 4;
 /// Handshakes with one address while it stays silent.
 const MOST_TURNS: usize = 20;
-/// A connection that lasted this long has been accepted by the server.
-const SETTLED: Duration = Duration::from_secs(5);
 /// Most handshakes complete within this time. On a longer path, another one starts, and the first
 /// to complete wins.
 const APART: Duration = Duration::from_millis(500);

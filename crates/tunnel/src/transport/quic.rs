@@ -3,8 +3,8 @@
 use super::driver::{Driven, Handle, Until};
 use super::steering::{MarkedIds, drawn, steer};
 use super::{
-    Connection, DatagramRefused, Lost, Receiving, Sending, Shards, Statistics, StreamError,
-    Transport, Tuning, socket,
+    Connection, DatagramRefused, Lost, Receiving, SERVER_HAS_ENDED, Sending, Shards, Statistics,
+    StreamError, Transport, Tuning, socket,
 };
 use crate::identity::Secret;
 use aws_lc_rs::{hkdf, hmac};
@@ -177,7 +177,7 @@ impl QuicServer {
 
 impl Drop for QuicServer {
     fn drop(&mut self) {
-        self.close("the server has ended");
+        self.close(SERVER_HAS_ENDED);
     }
 }
 

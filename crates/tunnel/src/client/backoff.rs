@@ -1,0 +1,87 @@
+use crate::transport::{Lost, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN};
+use std::time::Duration;
+
+/// The pause before the next attempt to connect. It doubles while servers refuse this client or do
+/// not answer.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    pub(super) fn new() -> Self {
+        Self { next: FIRST_PAUSE }
+    }
+
+    /// A connection was lost after `lifetime`. In TLS 1.3 a client learns only after its handshake
+    /// that the server refuses its key, so a connection that ends early may have been refused. A
+    /// server that was restarted or went silent has refused nothing.
+    pub(super) fn after_connection(&mut self, lifetime: Duration, why: &Lost) -> Duration {
+        if lifetime >= SETTLED {
+            self.next = FIRST_PAUSE;
+            return Duration::ZERO;
+        }
+        let refused = match why {
+            Lost::Restarted | Lost::Silent => false,
+            Lost::ByPeer(reason) => reason != SERVER_SHUTS_DOWN && reason != SERVER_HAS_ENDED,
+            Lost::Here | Lost::Violation(_) | Lost::Failed(_) => true,
+        };
+        if !refused {
+            self.next = FIRST_PAUSE;
+        }
+        self.after_failure()
+    }
+
+    /// No server could be reached.
+    pub(super) fn after_failure(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(LONGEST_PAUSE);
+        // Randomised, so that clients of a restarted server do not all return at the same moment.
+        pause.mul_f64(rand::random_range(0.5..1.0))
+    }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A connection that lasted this long has been accepted by the server.
+const SETTLED: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarts_in_quick_succession_do_not_lengthen_the_pause() {
+        let ends = [
+            Lost::Restarted,
+            Lost::Silent,
+            Lost::ByPeer(SERVER_SHUTS_DOWN.to_owned()),
+            Lost::ByPeer(SERVER_HAS_ENDED.to_owned()),
+        ];
+        for why in ends {
+            let mut backoff = Backoff::new();
+            for _ in 0..20 {
+                let pause = backoff.after_connection(Duration::from_secs(1), &why);
+                assert!(pause <= FIRST_PAUSE, "{why}: {pause:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_after_the_handshake_lengthen_the_pause() {
+        let ends = [
+            Lost::ByPeer("this identity is not let in".to_owned()),
+            Lost::Failed("the cryptographic handshake failed: error 116".to_owned()),
+        ];
+        for why in ends {
+            let mut backoff = Backoff::new();
+            let pauses: Vec<_> = (0..20)
+                .map(|_| backoff.after_connection(Duration::from_millis(30), &why))
+                .collect();
+            assert!(pauses[19] >= LONGEST_PAUSE / 2, "{why}: {pauses:?}");
+            assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE), "{why}: {pauses:?}");
+            assert_eq!(backoff.after_connection(SETTLED, &why), Duration::ZERO);
+            assert!(backoff.after_failure() <= FIRST_PAUSE);
+        }
+    }
+}
