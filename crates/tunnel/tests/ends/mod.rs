@@ -120,8 +120,9 @@ pub async fn tuned_pair_over_wire(
 
 /// Sends as much as it can, and reads nothing.
 pub async fn write_endlessly(mut stream: TcpStream) {
-    let piece = vec![7; 64 * 1024];
-    while stream.write_all(&piece).await.is_ok() {}
+    // One for all writers: thousands of them would otherwise hold more memory than what they test.
+    static PIECE: [u8; 64 * 1024] = [7; 64 * 1024];
+    while stream.write_all(&PIECE).await.is_ok() {}
 }
 
 /// Echoes the bytes of every connection.
