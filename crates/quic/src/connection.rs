@@ -30,7 +30,8 @@ use tail::TailProbe;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Connected,
-    Lost,
+    /// The endpoint may have forgotten the connection already.
+    Lost(Lost),
     /// The peer opened streams: call [`Connection::accept`].
     Opened,
     /// Another stream may be opened: call [`Connection::open`].
@@ -462,8 +463,8 @@ impl Connection {
 
     fn lose(&mut self, why: Lost) {
         if self.lost.is_none() {
-            self.lost = Some(why);
-            self.events.push_back(Event::Lost);
+            self.lost = Some(why.clone());
+            self.events.push_back(Event::Lost(why));
         }
     }
 }

@@ -374,13 +374,7 @@ impl World {
                 application.delivered(connection, id);
             }),
             Event::Datagrams => {}
-            Event::Lost => {
-                let Host { endpoint, key, lost, .. } = &mut self.hosts[side];
-                let connection = key.and_then(|key| endpoint.get(key));
-                let why = connection.and_then(|connection| connection.lost().cloned());
-                // The endpoint forgets a connection at once if the peer no longer knows it.
-                *lost = why.or(Some(Lost::Restarted));
-            }
+            Event::Lost(why) => self.hosts[side].lost = Some(why),
         }
         let now = self.instant(self.now);
         let host = &mut self.hosts[side];

@@ -320,13 +320,9 @@ impl World {
                     self.take(index, place, id);
                 }
             }
-            quic::Event::Lost => {
+            quic::Event::Lost(why) => {
                 let tunnel = &mut self.tunnels[index];
-                let connection = tunnel.ends[side].connection();
-                let why = connection.and_then(|connection| connection.lost().cloned());
                 if tunnel.left > 0 {
-                    // The endpoint drops a connection at once if its peer is silent for too long.
-                    let why = why.unwrap_or(quic::Lost::Silent);
                     tunnel.lost.get_or_insert_with(|| why.to_string());
                     tunnel.measured();
                 }

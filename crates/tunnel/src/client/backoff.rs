@@ -29,12 +29,17 @@ impl Backoff {
         if !refused {
             self.next = FIRST_PAUSE;
         }
-        self.after_failure()
+        self.pause(LONGEST_PAUSE)
     }
 
-    /// No server could be reached.
-    pub(super) fn after_failure(&mut self) -> Duration {
-        let pause = self.next;
+    /// No server could be reached. A silent one may start at any moment, and the attempts of one
+    /// round to reach it are no more than two packets a second.
+    pub(super) fn after_failure(&mut self, why: &Lost) -> Duration {
+        self.pause(if *why == Lost::Silent { LONGEST_ABSENCE } else { LONGEST_PAUSE })
+    }
+
+    fn pause(&mut self, longest: Duration) -> Duration {
+        let pause = self.next.min(longest);
         self.next = (pause * 2).min(LONGEST_PAUSE);
         // Randomised, so that clients of a restarted server do not all return at the same moment.
         pause.mul_f64(rand::random_range(0.5..1.0))
@@ -43,6 +48,7 @@ impl Backoff {
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_ABSENCE: Duration = Duration::from_millis(500);
 /// A connection that lasted this long has been accepted by the server.
 const SETTLED: Duration = Duration::from_secs(5);
 
@@ -81,7 +87,15 @@ mod tests {
             assert!(pauses[19] >= LONGEST_PAUSE / 2, "{why}: {pauses:?}");
             assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE), "{why}: {pauses:?}");
             assert_eq!(backoff.after_connection(SETTLED, &why), Duration::ZERO);
-            assert!(backoff.after_failure() <= FIRST_PAUSE);
+            assert!(backoff.after_failure(&Lost::Silent) <= FIRST_PAUSE);
+        }
+    }
+
+    #[test]
+    fn a_silent_server_is_tried_at_least_twice_a_second() {
+        let mut backoff = Backoff::new();
+        for _ in 0..20 {
+            assert!(backoff.after_failure(&Lost::Silent) <= LONGEST_ABSENCE);
         }
     }
 }

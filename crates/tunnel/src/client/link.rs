@@ -103,12 +103,12 @@ impl Link {
         while !shared.draining.is_cancelled() {
             let found = self.first_of(&shared, shared.servers.len()).await;
             let pause = match found {
-                Some((index, session)) => {
+                Ok((index, session)) => {
                     let began = Instant::now();
                     let why = self.hold(&shared, index, session).await;
                     backoff.after_connection(began.elapsed(), &why)
                 }
-                None => backoff.after_failure(),
+                Err(why) => backoff.after_failure(&why),
             };
             tokio::time::sleep(pause).await;
         }
@@ -135,7 +135,7 @@ impl Link {
             let better = async {
                 loop {
                     tokio::time::sleep(RETURN).await;
-                    if let Some(found) = self.first_of(shared, index).await {
+                    if let Ok(found) = self.first_of(shared, index).await {
                         return found;
                     }
                 }
@@ -152,21 +152,28 @@ impl Link {
         }
     }
 
-    /// Connects to the first reachable server among the first `count`.
-    async fn first_of(&self, shared: &Arc<Shared>, count: usize) -> Option<(usize, ActiveSession)> {
+    /// Connects to the first reachable server among the first `count`. The error is that of the
+    /// last one.
+    async fn first_of(
+        &self,
+        shared: &Arc<Shared>,
+        count: usize,
+    ) -> Result<(usize, ActiveSession), Lost> {
+        let mut last = Lost::Silent;
         for (index, remote) in shared.servers.iter().enumerate().take(count) {
             match connect(shared, remote, self.slot).await {
                 Ok(session) => {
                     shared.counters.connections_made.increment();
-                    return Some((index, session));
+                    return Ok((index, session));
                 }
                 Err(error) => {
                     shared.counters.connections_failed.increment();
                     tracing::warn!(server = %remote.address, %error, "no connection");
+                    last = error;
                 }
             }
         }
-        None
+        Err(last)
     }
 }
 

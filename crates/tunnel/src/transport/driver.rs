@@ -264,7 +264,7 @@ impl Waiting {
             Event::Readable(stream) => self.readers.remove(stream),
             Event::Writable(stream) => self.writers.remove(stream),
             Event::Delivered(stream) => self.finishers.remove(stream),
-            Event::Lost => return self.wake_all(),
+            Event::Lost(_) => return self.wake_all(),
             Event::Connected | Event::Opened | Event::MayOpen | Event::Datagrams => {
                 return self.connection.drain(..).for_each(Waker::wake);
             }
@@ -292,10 +292,10 @@ impl State {
     fn tell(&mut self) {
         while let Some((key, event)) = self.endpoint.next_event() {
             let Some(waiting) = self.waiting.get_mut(&key) else { continue };
-            if event == Event::Lost {
-                waiting.lost = self.endpoint.get(key).and_then(|one| one.lost().cloned());
-            }
             waiting.on_event(&event);
+            if let Event::Lost(why) = event {
+                waiting.lost = Some(why);
+            }
         }
     }
 
