@@ -238,7 +238,9 @@ impl World {
     /// The client is gone: the server keeps no state.
     fn end(mut self) {
         self.read();
-        for _ in 0..40 {
+        // A connection stays for three probe timeouts at least (RFC 9000, section 10.1), and an
+        // input's waits can make the round trip as long as 20 s.
+        for _ in 0..600 {
             self.now += Duration::from_secs(1);
             self.server.handle_timeouts(self.now);
             let mut buffer = Vec::new();
