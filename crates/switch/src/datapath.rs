@@ -1,0 +1,3 @@
+//! Frames in, frames out.
+
+pub mod step;

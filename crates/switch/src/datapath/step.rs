@@ -1,0 +1,114 @@
+//! The agreement between the pipeline and the datapath: the pipeline translates the first packet
+//! of a megaflow to steps, and the datapath repeats them for each later packet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::action::Nat;
+use crate::flow::Key;
+
+/// A port of the datapath: its index in the switch, not its OpenFlow number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortIndex(pub u16);
+
+/// One thing that the datapath does with a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Output(PortIndex),
+    /// Changes of header fields; `PushVlan` and its like change the structure.
+    Rewrite(Box<Rewrite>),
+    PushVlan {
+        tpid: u16,
+        tci: u16,
+    },
+    PopVlan,
+    PushMpls {
+        ethertype: u16,
+        entry: u32,
+    },
+    PopMpls {
+        ethertype: u16,
+    },
+    Track(Box<Track>),
+    ClearTracking,
+    /// The packet is parsed and looked up again with this `recirc_id`; always the last step.
+    Recirculate(u32),
+    Meter(u32),
+    /// Cuts the packet for the next output alone.
+    Truncate(u32),
+    /// Steps on a copy of the packet.
+    Clone(Arc<[Step]>),
+    Controller(Box<ControllerStep>),
+}
+
+/// Header fields to set: the bits of `mask` become those of `value`. The layout is a key's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rewrite {
+    pub value: Key,
+    pub mask: Key,
+}
+
+/// Connection tracking of a packet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Track {
+    pub zone: u16,
+    pub commit: bool,
+    pub force: bool,
+    /// Value and mask.
+    pub mark: Option<(u32, u32)>,
+    pub label: Option<(u128, u128)>,
+    pub nat: Option<Nat>,
+    pub alg: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerStep {
+    pub max_len: u16,
+    pub controller: u16,
+    /// OpenFlow's reason of a packet-in: 0 no match, 1 action, 2 invalid TTL.
+    pub reason: u8,
+    pub table: u8,
+    pub cookie: u64,
+    pub userdata: Vec<u8>,
+    /// The metadata fields of the packet at this point.
+    pub metadata: Key,
+}
+
+/// The counters of a rule, group or table, to which megaflows add.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub packets: AtomicU64,
+    pub bytes: AtomicU64,
+    /// Milliseconds of the switch's clock at the last packet.
+    pub used: AtomicU64,
+}
+
+impl Counters {
+    pub fn add(&self, packets: u64, bytes: u64, used: u64) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.used.fetch_max(used, Ordering::Relaxed);
+    }
+}
+
+/// The result of a packet's way through the pipeline.
+#[derive(Debug, Clone)]
+pub struct Translation {
+    /// The bits of the key that the result depends on.
+    pub mask: Key,
+    pub steps: Arc<[Step]>,
+    /// All that count this packet.
+    pub counters: Vec<Arc<Counters>>,
+    /// `false` if the next packet has to be translated too: a learn action that must run, for
+    /// example.
+    pub is_cacheable: bool,
+}
+
+/// The slow path, as the datapath sees it.
+pub trait Translate {
+    /// Translates a packet. `key.recirc_id` says where in the pipeline it continues.
+    fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation;
+
+    /// A number that changes whenever an earlier translation may be wrong.
+    fn generation(&self) -> u64;
+}

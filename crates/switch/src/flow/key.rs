@@ -1,0 +1,143 @@
+use super::field::{Field, Place};
+
+/// The number of words of a [`Key`].
+pub const WORDS: usize = 37;
+
+/// All fields of a packet, and its metadata, at fixed places. A mask has the same layout.
+///
+/// Values are in host order. A field never crosses a word, except those of 128 bits, which take
+/// two words, the more significant one first. So masking, hashing and comparing work on words, and
+/// only on those that a mask uses ([`Key::used_words`]).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub words: [u64; WORDS],
+}
+
+/// The word of a [`Key`] that holds a group of fields. [`Field::place`] has the bits within it.
+pub mod word {
+    pub const IN_PORT: usize = 0;
+    pub const METADATA: usize = 1;
+    pub const TUN_ID: usize = 2;
+    pub const PKT_MARK: usize = 3;
+    pub const ACTSET_OUTPUT: usize = 4;
+    pub const REGISTERS: usize = 5;
+    pub const CT: usize = 13;
+    pub const CT_LABEL: usize = 14;
+    pub const CT_NW: usize = 16;
+    pub const CT_IPV6_SRC: usize = 17;
+    pub const CT_IPV6_DST: usize = 19;
+    pub const CT_TP: usize = 21;
+    pub const ETH_SRC: usize = 22;
+    pub const ETH_DST: usize = 23;
+    pub const VLAN_TPID: usize = 24;
+    pub const MPLS: usize = 25;
+    pub const IPV4: usize = 26;
+    pub const IPV6_SRC: usize = 27;
+    pub const IPV6_DST: usize = 29;
+    pub const NW: usize = 31;
+    pub const TP: usize = 32;
+    pub const ARP_SHA: usize = 33;
+    pub const ARP_THA: usize = 34;
+    pub const ND_TARGET: usize = 35;
+}
+
+impl Key {
+    pub const ZERO: Self = Self { words: [0; WORDS] };
+
+    #[must_use]
+    pub fn read(&self, field: Field) -> u128 {
+        self.read_at(field.place())
+    }
+
+    /// Stores the low bits of `value` that fit the field.
+    pub fn write(&mut self, field: Field, value: u128) {
+        self.write_at(field.place(), value);
+    }
+
+    #[must_use]
+    pub fn read_at(&self, place: Place) -> u128 {
+        let word = usize::from(place.word);
+        if place.width > 64 {
+            return u128::from(self.words[word]) << 64 | u128::from(self.words[word + 1]);
+        }
+        u128::from(self.words[word] >> place.shift) & place.all_ones()
+    }
+
+    pub fn write_at(&mut self, place: Place, value: u128) {
+        let word = usize::from(place.word);
+        if place.width > 64 {
+            self.words[word] = (value >> 64) as u64;
+            self.words[word + 1] = value as u64;
+            return;
+        }
+        let ones = (place.all_ones() as u64) << place.shift;
+        self.words[word] = self.words[word] & !ones | (value as u64) << place.shift & ones;
+    }
+
+    /// A set of word numbers, as bits: the words that are not zero.
+    #[must_use]
+    pub fn used_words(&self) -> u64 {
+        let mut used = 0;
+        for (index, word) in self.words.iter().enumerate() {
+            used |= u64::from(*word != 0) << index;
+        }
+        used
+    }
+
+    /// The fields that `mask` covers; zero elsewhere.
+    #[must_use]
+    pub fn masked(&self, mask: &Key) -> Key {
+        let mut masked = Key::ZERO;
+        for index in 0..WORDS {
+            masked.words[index] = self.words[index] & mask.words[index];
+        }
+        masked
+    }
+
+    /// Adds the bits of `other` to this mask.
+    pub fn unite(&mut self, other: &Key) {
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word |= other;
+        }
+    }
+
+    /// Whether every bit of this mask is in `other` too.
+    #[must_use]
+    pub fn is_within(&self, other: &Key) -> bool {
+        self.words.iter().zip(&other.words).all(|(word, other)| word & !other == 0)
+    }
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let used = self.words.iter().enumerate().filter(|(_, word)| **word != 0);
+        f.debug_map().entries(used.map(|(index, word)| (index, format!("{word:#018x}")))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_reads_back_what_was_written_and_leaves_others_alone() {
+        for field in Field::ALL {
+            let ones = field.place().all_ones();
+            let mut key = Key::ZERO;
+            key.write(*field, u128::MAX);
+            assert_eq!(key.read(*field), ones, "{field:?}");
+            let set: u32 = key.words.iter().map(|word| word.count_ones()).sum();
+            assert_eq!(set, u32::from(field.place().width), "{field:?}");
+            key.words = [u64::MAX; WORDS];
+            key.write(*field, 0);
+            let clear: u32 = key.words.iter().map(|word| word.count_zeros()).sum();
+            assert_eq!(clear, u32::from(field.place().width), "{field:?}");
+        }
+    }
+}

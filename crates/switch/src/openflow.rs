@@ -1,0 +1,1 @@
+//! The OpenFlow protocol: messages, and the state of a connection.

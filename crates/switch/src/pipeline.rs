@@ -1,0 +1,1 @@
+//! Tables, groups, meters, MAC learning, and a packet's way through them.

@@ -1,0 +1,1 @@
+//! A running switch: ports, threads, control sockets.

@@ -1,0 +1,1 @@
+//! Rules as ovs-ofctl writes them: parser and printer.
