@@ -1,0 +1,48 @@
+use super::{
+    Aggregate, FlowEntry, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics, MeterEntry,
+    MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics, Refusal,
+    TableEntry,
+};
+use crate::port_number::PortNumber;
+
+/// A bridge as an OpenFlow connection sees it.
+pub trait Bridge {
+    fn datapath_id(&self) -> u64;
+
+    /// The name that `ovs-ofctl show` prints as `dp_desc`.
+    fn description(&self) -> String;
+
+    fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal>;
+
+    /// Changes all or nothing; an error names the change that was refused.
+    fn change_all(&mut self, changes: Vec<FlowMod>) -> Result<(), (usize, Refusal)>;
+
+    fn flows(&self, filter: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal>;
+
+    fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal>;
+
+    fn tables(&self) -> Vec<TableEntry>;
+
+    fn ports(&self) -> Vec<PortDescription>;
+
+    /// Statistics of a port, or of all if `port` is NONE.
+    fn port_statistics(&self, port: PortNumber) -> Result<Vec<PortStatistics>, Refusal>;
+
+    fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal>;
+
+    fn group_mod(&mut self, change: GroupMod) -> Result<(), Refusal>;
+
+    /// A group, or all if `group` is [`GroupMod::ALL`].
+    fn groups(&self, group: u32) -> Vec<GroupEntry>;
+
+    fn group_statistics(&self, group: u32) -> Vec<GroupStatistics>;
+
+    fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal>;
+
+    /// A meter, or all if `meter` is [`MeterMod::ALL`].
+    fn meters(&self, meter: u32) -> Result<Vec<MeterEntry>, Refusal>;
+
+    fn meter_statistics(&self, meter: u32) -> Result<Vec<MeterStatistics>, Refusal>;
+
+    fn packet_out(&mut self, packet: PacketOut) -> Result<(), Refusal>;
+}

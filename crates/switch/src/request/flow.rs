@@ -1,0 +1,131 @@
+use std::time::Duration;
+
+use crate::action::Action;
+use crate::flow::Match;
+use crate::port_number::PortNumber;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowCommand {
+    Add,
+    Modify,
+    ModifyStrict,
+    Delete,
+    DeleteStrict,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlowFlags {
+    pub send_flow_removed: bool,
+    pub check_overlap: bool,
+    pub reset_counts: bool,
+    pub no_packet_counts: bool,
+    pub no_byte_counts: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowMod {
+    pub command: FlowCommand,
+    /// `None`: table 0 for an addition, all tables for a deletion or a modification.
+    pub table: Option<u8>,
+    pub priority: u16,
+    pub matching: Match,
+    /// The cookie of an added rule; `None` in a modification that leaves it.
+    pub cookie: Option<u64>,
+    /// The rules that a modification or deletion applies to: those whose cookie has these bits.
+    pub cookie_filter: CookieFilter,
+    pub idle_timeout: u16,
+    pub hard_timeout: u16,
+    pub importance: u16,
+    pub flags: FlowFlags,
+    /// A deletion applies only to rules that send to this port, or to this group.
+    pub out_port: PortNumber,
+    pub out_group: u32,
+    /// A packet of OpenFlow 1.0 that the rule shall be applied to.
+    pub buffer: Option<u32>,
+    pub actions: Vec<Action>,
+}
+
+impl FlowMod {
+    pub const DEFAULT_PRIORITY: u16 = 0x8000;
+    pub const ANY_GROUP: u32 = 0xffff_ffff;
+
+    #[must_use]
+    pub fn new(command: FlowCommand) -> Self {
+        Self {
+            command,
+            table: None,
+            priority: Self::DEFAULT_PRIORITY,
+            matching: Match::any(),
+            cookie: None,
+            cookie_filter: CookieFilter::default(),
+            idle_timeout: 0,
+            hard_timeout: 0,
+            importance: 0,
+            flags: FlowFlags::default(),
+            out_port: PortNumber::NONE,
+            out_group: Self::ANY_GROUP,
+            buffer: None,
+            actions: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CookieFilter {
+    pub value: u64,
+    pub mask: u64,
+}
+
+impl CookieFilter {
+    #[must_use]
+    pub fn takes(self, cookie: u64) -> bool {
+        (cookie ^ self.value) & self.mask == 0
+    }
+}
+
+/// The rules that a request for statistics is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowFilter {
+    pub table: Option<u8>,
+    pub matching: Match,
+    pub cookie: CookieFilter,
+    pub out_port: PortNumber,
+    pub out_group: u32,
+}
+
+/// A rule with its counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowEntry {
+    pub table: u8,
+    pub priority: u16,
+    pub cookie: u64,
+    pub matching: Match,
+    pub actions: Vec<Action>,
+    pub idle_timeout: u16,
+    pub hard_timeout: u16,
+    pub importance: u16,
+    pub flags: FlowFlags,
+    pub duration: Duration,
+    /// Since the rule was last used, and since it was last changed.
+    pub idle_age: Duration,
+    pub hard_age: Duration,
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Aggregate {
+    pub packets: u64,
+    pub bytes: u64,
+    pub flows: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableEntry {
+    pub table: u8,
+    pub name: String,
+    pub active: u32,
+    pub lookups: u64,
+    pub matched: u64,
+    pub max_entries: u32,
+}

@@ -1,0 +1,38 @@
+use crate::action::Action;
+use crate::flow::Key;
+use crate::port_number::PortNumber;
+
+/// A packet for a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacketIn {
+    pub frame: Vec<u8>,
+    /// The packet's length before it was cut to the controller's `max_len`.
+    pub total_len: u16,
+    pub reason: PacketInReason,
+    pub table: u8,
+    pub cookie: u64,
+    pub controller: u16,
+    /// The packet's metadata: in_port, registers, metadata, tunnel, connection tracking.
+    pub metadata: Key,
+    pub userdata: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacketInReason {
+    NoMatch,
+    Action,
+    InvalidTtl,
+    ActionSet,
+    Group,
+    PacketOut,
+}
+
+/// A packet from a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacketOut {
+    pub frame: Vec<u8>,
+    pub in_port: PortNumber,
+    /// The metadata that OpenFlow 1.5 gives beyond the port.
+    pub metadata: Key,
+    pub actions: Vec<Action>,
+}

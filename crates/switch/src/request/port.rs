@@ -1,0 +1,38 @@
+use std::time::Duration;
+
+use crate::port_number::PortNumber;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortDescription {
+    pub number: PortNumber,
+    pub hardware_address: [u8; 6],
+    pub name: String,
+    /// OFPPC_*: port down, no receive, no flood, no forward, no packet-in.
+    pub config: u32,
+    /// OFPPS_* of OpenFlow 1.1 and later: link down, blocked, live.
+    pub state: u32,
+    pub current_speed_kbit: u32,
+    pub max_speed_kbit: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortMod {
+    pub number: PortNumber,
+    pub hardware_address: [u8; 6],
+    pub config: u32,
+    pub mask: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortStatistics {
+    pub number: u32,
+    pub received_packets: u64,
+    pub received_bytes: u64,
+    pub received_dropped: u64,
+    pub received_errors: u64,
+    pub sent_packets: u64,
+    pub sent_bytes: u64,
+    pub sent_dropped: u64,
+    pub sent_errors: u64,
+    pub duration: Duration,
+}

@@ -1,0 +1,88 @@
+use thiserror::Error;
+
+/// A reason for which a switch refuses a request, as OpenFlow's error messages have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error("unknown command")]
+    BadCommand,
+    #[error("there is no such table")]
+    BadTable,
+    #[error("the table is full")]
+    TableFull,
+    #[error("the rule overlaps a rule of the same priority")]
+    Overlap,
+    #[error("not permitted")]
+    NotPermitted,
+    #[error("unknown flag")]
+    BadFlags,
+    #[error("bad timeout")]
+    BadTimeout,
+    #[error("unknown buffer")]
+    UnknownBuffer,
+    #[error("the match lacks a prerequisite")]
+    BadPrerequisite,
+    #[error("bad field in a match")]
+    BadMatchField,
+    #[error("bad mask in a match")]
+    BadMatchMask,
+    #[error("bad value in a match")]
+    BadMatchValue,
+    #[error("bad length of a match")]
+    BadMatchLength,
+    #[error("a field appears twice in a match")]
+    DuplicateField,
+    #[error("unknown action")]
+    BadActionType,
+    #[error("bad length of an action")]
+    BadActionLength,
+    #[error("bad argument of an action")]
+    BadActionArgument,
+    #[error("the rule's match does not allow an action")]
+    InconsistentMatch,
+    #[error("an action has a field that cannot be set")]
+    BadSetField,
+    #[error("bad output port")]
+    BadOutPort,
+    #[error("bad output group")]
+    BadOutGroup,
+    #[error("unknown instruction")]
+    BadInstruction,
+    #[error("bad table in an instruction")]
+    BadInstructionTable,
+    #[error("the group exists")]
+    GroupExists,
+    #[error("unknown group")]
+    UnknownGroup,
+    #[error("bad group")]
+    BadGroup,
+    #[error("a group leads to itself")]
+    GroupLoop,
+    #[error("the meter exists")]
+    MeterExists,
+    #[error("unknown meter")]
+    UnknownMeter,
+    #[error("bad meter")]
+    BadMeter,
+    #[error("bad port")]
+    BadPort,
+    #[error("bad hardware address")]
+    BadHardwareAddress,
+    #[error("bad length of a request")]
+    BadLength,
+    #[error("unknown type of a request")]
+    BadType,
+    #[error("unknown statistics")]
+    BadStatistics,
+    #[error("unknown experimenter")]
+    BadExperimenter,
+    #[error("unknown version")]
+    BadVersion,
+    #[error("unknown bundle")]
+    BadBundle,
+    #[error("the bundle exists")]
+    BundleExists,
+    #[error("the bundle is closed")]
+    BundleClosed,
+    #[error("the role does not allow changes")]
+    IsSlave,
+}
