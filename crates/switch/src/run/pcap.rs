@@ -1,0 +1,185 @@
+//! Capture files in libpcap's format: a source that plays one, and a writer.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// The longest frame that the switch takes: a jumbo frame with two VLAN tags.
+pub const LONGEST_FRAME: usize = 9216 + 18;
+
+const MICROSECONDS: u32 = 0xa1b2_c3d4;
+const NANOSECONDS: u32 = 0xa1b2_3c4d;
+const PCAPNG: u32 = 0x0a0d_0d0a;
+const ETHERNET: u32 = 1;
+const FILE_HEADER: usize = 24;
+const RECORD_HEADER: usize = 16;
+const SHORTEST_FRAME: usize = 14;
+const BIGGEST_FILE: u64 = 4 << 30;
+
+#[derive(Debug, Error)]
+pub enum PcapError {
+    #[error("cannot read {}: {error}", path.display())]
+    Read { path: PathBuf, error: std::io::Error },
+    #[error("cannot write {}: {error}", path.display())]
+    Write { path: PathBuf, error: std::io::Error },
+    #[error("{} is not a pcap file{}", path.display(), hint)]
+    Format { path: PathBuf, hint: &'static str },
+    #[error("{}: link type {link_type} is not Ethernet (1)", path.display())]
+    LinkType { path: PathBuf, link_type: u32 },
+    #[error("{}: record {record} is damaged: {reason}", path.display())]
+    Record { path: PathBuf, record: usize, reason: &'static str },
+    #[error("{} has no frames", path.display())]
+    Empty { path: PathBuf },
+}
+
+/// The frames of a capture, in memory.
+#[derive(Debug)]
+pub struct Capture {
+    bytes: Vec<u8>,
+    /// Start and length in `bytes`.
+    frames: Vec<(u32, u32)>,
+}
+
+impl Capture {
+    pub fn read(path: &Path) -> Result<Self, PcapError> {
+        let refused = |error| PcapError::Read { path: path.to_owned(), error };
+        let mut bytes = Vec::new();
+        let file = File::open(path).map_err(refused)?;
+        file.take(BIGGEST_FILE).read_to_end(&mut bytes).map_err(refused)?;
+        let frames = frames(path, &bytes)?;
+        Ok(Self { bytes, frames })
+    }
+
+    #[must_use]
+    pub fn frame(&self, index: usize) -> Option<&[u8]> {
+        let (start, length) = *self.frames.get(index)?;
+        self.bytes.get(start as usize..(start + length) as usize)
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+fn frames(path: &Path, bytes: &[u8]) -> Result<Vec<(u32, u32)>, PcapError> {
+    let path = || path.to_owned();
+    let number = |at: usize, swapped: bool| {
+        let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
+        four.map(|four| if swapped { u32::from_be_bytes(four) } else { u32::from_le_bytes(four) })
+    };
+    let format = |hint| PcapError::Format { path: path(), hint };
+    let swapped = match number(0, false) {
+        Some(MICROSECONDS | NANOSECONDS) => false,
+        Some(PCAPNG) => return Err(format(": it is pcapng; convert it with `editcap -F pcap`")),
+        Some(magic) if matches!(magic.swap_bytes(), MICROSECONDS | NANOSECONDS) => true,
+        _ => return Err(format("")),
+    };
+    let link_type = number(20, swapped).ok_or_else(|| format(": its header is cut"))? & 0x0fff_ffff;
+    if link_type != ETHERNET {
+        return Err(PcapError::LinkType { path: path(), link_type });
+    }
+    let mut frames = Vec::new();
+    let mut at = FILE_HEADER;
+    while at < bytes.len() {
+        let damaged = |reason| PcapError::Record { path: path(), record: frames.len() + 1, reason };
+        let length = number(at + 8, swapped).ok_or_else(|| damaged("its header is cut"))? as usize;
+        let start = at + RECORD_HEADER;
+        if length > LONGEST_FRAME {
+            return Err(damaged("the frame is longer than 9,234 bytes"));
+        }
+        if length < SHORTEST_FRAME {
+            return Err(damaged("the frame is shorter than an Ethernet header"));
+        }
+        if bytes.len() < start + length {
+            return Err(damaged("the file ends within it"));
+        }
+        let start_u32 = u32::try_from(start).map_err(|_| damaged("the file is too long"))?;
+        frames.push((start_u32, length as u32));
+        at = start + length;
+    }
+    if frames.is_empty() {
+        return Err(PcapError::Empty { path: path() });
+    }
+    Ok(frames)
+}
+
+/// Writes frames to a new capture file, with times in nanoseconds.
+#[derive(Debug)]
+pub struct CaptureWriter {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl CaptureWriter {
+    pub fn create(path: &Path) -> Result<Self, PcapError> {
+        let refused = |error| PcapError::Write { path: path.to_owned(), error };
+        let mut file = BufWriter::new(File::create(path).map_err(refused)?);
+        let mut header = Vec::with_capacity(FILE_HEADER);
+        header.extend_from_slice(&NANOSECONDS.to_le_bytes());
+        header.extend_from_slice(&2_u16.to_le_bytes());
+        header.extend_from_slice(&4_u16.to_le_bytes());
+        header.extend_from_slice(&[0; 8]);
+        header.extend_from_slice(&(LONGEST_FRAME as u32).to_le_bytes());
+        header.extend_from_slice(&ETHERNET.to_le_bytes());
+        file.write_all(&header).map_err(refused)?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Adds a frame with its time, in nanoseconds since 1970.
+    pub fn write(&mut self, frame: &[u8], time_ns: u64) -> Result<(), PcapError> {
+        let mut header = [0; RECORD_HEADER];
+        header[..4].copy_from_slice(&((time_ns / 1_000_000_000) as u32).to_le_bytes());
+        header[4..8].copy_from_slice(&((time_ns % 1_000_000_000) as u32).to_le_bytes());
+        header[8..12].copy_from_slice(&(frame.len() as u32).to_le_bytes());
+        header[12..].copy_from_slice(&(frame.len() as u32).to_le_bytes());
+        let written = self.file.write_all(&header).and_then(|()| self.file.write_all(frame));
+        written.map_err(|error| PcapError::Write { path: self.path.clone(), error })
+    }
+
+    pub fn flush(&mut self) -> Result<(), PcapError> {
+        self.file.flush().map_err(|error| PcapError::Write { path: self.path.clone(), error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_reads_back_what_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("two.pcap");
+        let mut writer = CaptureWriter::create(&path).unwrap();
+        writer.write(&[1; 60], 1_000_000_001).unwrap();
+        writer.write(&[2; 1514], 2_000_000_002).unwrap();
+        writer.flush().unwrap();
+        let capture = Capture::read(&path).unwrap();
+        assert_eq!(capture.len(), 2);
+        assert_eq!(capture.frame(0), Some(&[1; 60][..]));
+        assert_eq!(capture.frame(1), Some(&[2; 1514][..]));
+        assert_eq!(capture.frame(2), None);
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_is_refused_or_shorter_but_never_a_panic() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cut.pcap");
+        let mut writer = CaptureWriter::create(&path).unwrap();
+        writer.write(&[1; 60], 0).unwrap();
+        writer.write(&[2; 61], 0).unwrap();
+        writer.flush().unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            let read = frames(&path, &whole[..length]);
+            assert_eq!(read.is_ok(), length == FILE_HEADER + RECORD_HEADER + 60, "{length}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The control protocol of ovs-appctl: JSON-RPC 1.0 over a UNIX socket, one document after another.
+
+use serde_json::{Value, json};
+
+/// The longest request that a client may send: `weir switch add-flows` sends a file as one.
+const LONGEST_REQUEST: usize = 256 << 20;
+
+/// The requests that arrive on a connection.
+#[derive(Debug, Default)]
+pub struct Requests {
+    received: Vec<u8>,
+    /// Where the search for the end of the first document continues.
+    scan: Scan,
+}
+
+/// The state of the search for a document's end.
+#[derive(Debug, Default)]
+struct Scan {
+    at: usize,
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+}
+
+/// A call of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub id: Value,
+    pub method: String,
+    pub arguments: Vec<String>,
+}
+
+/// The client has sent what is not a request; the connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed request")]
+pub struct Malformed;
+
+impl Requests {
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        if self.received.len() + bytes.len() > LONGEST_REQUEST {
+            return Err(Malformed);
+        }
+        self.received.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The next complete request.
+    pub fn next(&mut self) -> Result<Option<Request>, Malformed> {
+        let Some(end) = self.end_of_document()? else { return Ok(None) };
+        let document: Value = serde_json::from_slice(&self.received[..end]).map_err(|_| Malformed)?;
+        self.received.drain(..end);
+        self.scan = Scan::default();
+        request(&document).map(Some)
+    }
+
+    fn end_of_document(&mut self) -> Result<Option<usize>, Malformed> {
+        let scan = &mut self.scan;
+        while let Some(byte) = self.received.get(scan.at) {
+            scan.at += 1;
+            if scan.in_text {
+                match byte {
+                    _ if scan.escaped => scan.escaped = false,
+                    b'\\' => scan.escaped = true,
+                    b'"' => scan.in_text = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b'{' | b'[' => scan.depth += 1,
+                b'}' | b']' => {
+                    scan.depth = scan.depth.checked_sub(1).ok_or(Malformed)?;
+                    if scan.depth == 0 {
+                        return Ok(Some(scan.at));
+                    }
+                }
+                b'"' if scan.depth > 0 => scan.in_text = true,
+                byte if scan.depth == 0 && !byte.is_ascii_whitespace() => return Err(Malformed),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn request(document: &Value) -> Result<Request, Malformed> {
+    let method = document.get("method").and_then(Value::as_str).ok_or(Malformed)?;
+    let parameters = document.get("params").and_then(Value::as_array).ok_or(Malformed)?;
+    let arguments = parameters.iter().map(|value| value.as_str().map(str::to_owned));
+    Ok(Request {
+        id: document.get("id").cloned().ok_or(Malformed)?,
+        method: method.to_owned(),
+        arguments: arguments.collect::<Option<_>>().ok_or(Malformed)?,
+    })
+}
+
+/// The reply to a request: the command's output, or its error.
+#[must_use]
+pub fn reply(id: &Value, outcome: &Result<String, String>) -> Vec<u8> {
+    let document = match outcome {
+        Ok(text) => json!({ "id": id, "result": text, "error": null }),
+        Err(text) => json!({ "id": id, "result": null, "error": text }),
+    };
+    document.to_string().into_bytes()
+}
+
+/// Bytes of a call, for a client.
+#[must_use]
+pub fn call(method: &str, arguments: &[String]) -> Vec<u8> {
+    json!({ "id": 0, "method": method, "params": arguments }).to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_found_however_they_are_cut() {
+        let text = br#" {"id":0,"method":"a","params":[]}{"id":"x","method":"b","params":["}\"{"]} "#;
+        for cut in 0..text.len() {
+            let mut requests = Requests::default();
+            let mut found = Vec::new();
+            for part in [&text[..cut], &text[cut..]] {
+                requests.receive(part).unwrap();
+                while let Some(request) = requests.next().unwrap() {
+                    found.push((request.method, request.arguments));
+                }
+            }
+            let expected = [("a".to_owned(), vec![]), ("b".to_owned(), vec!["}\"{".to_owned()])];
+            assert_eq!(found, expected, "{cut}");
+        }
+    }
+
+    #[test]
+    fn malformed_requests_are_errors() {
+        for text in ["x", "]", "{}", "[]", r#"{"id":0,"method":1,"params":[]}"#, r#"{"id":0,"method":"a","params":[1]}"#, "{\"}"] {
+            let mut requests = Requests::default();
+            requests.receive(text.as_bytes()).unwrap();
+            let outcome = requests.next();
+            assert!(matches!(outcome, Err(Malformed) | Ok(None)), "{text}: {outcome:?}");
+        }
+    }
+}
