@@ -1,0 +1,72 @@
+//! Actions on the wire: the standard ones of each version, and Nicira's.
+
+mod decode;
+mod encode;
+mod instruction;
+mod learn;
+mod nat;
+mod nicira_decode;
+mod nicira_encode;
+mod track;
+
+pub(super) use decode::decode_actions;
+pub(super) use encode::{Encoder, encode_actions};
+pub(super) use instruction::{decode_instructions, encode_instructions};
+
+use super::Version;
+use super::match_entry::Header;
+use super::octets::{Put, Reader};
+use crate::action::Subfield;
+use crate::request::Refusal;
+
+const VENDOR: u16 = 0xffff;
+const NICIRA: u32 = 0x0000_2320;
+const ONF: u32 = 0x4f4e_4600;
+
+/// `start` and `width` as Nicira's 16 bits.
+fn span(part: Subfield) -> u16 {
+    u16::from(part.start) << 6 | (u16::from(part.width).wrapping_sub(1) & 0x3f)
+}
+
+/// The part of the field of `header` that Nicira's 16 bits name.
+fn part_of_span(header: Header, span: u16) -> Result<Subfield, Refusal> {
+    part(header, span >> 6, (span & 0x3f) + 1)
+}
+
+fn part(header: Header, start: u16, width: u16) -> Result<Subfield, Refusal> {
+    let field = header.field().ok_or(Refusal::BadSetField)?;
+    let end = u32::from(start) + u32::from(width);
+    if width == 0 || end > u32::from(field.place().width) {
+        return Err(Refusal::BadActionArgument);
+    }
+    Ok(Subfield { field, start: start as u8, width: width as u8 })
+}
+
+fn writable(part: Subfield) -> Result<Subfield, Refusal> {
+    if part.field.is_writable() { Ok(part) } else { Err(Refusal::BadActionArgument) }
+}
+
+fn read_header(reader: &mut Reader<'_>) -> Result<Header, Refusal> {
+    Ok(Header(reader.u32()?))
+}
+
+/// Nicira's actions name fields as OpenFlow 1.0 does, whatever the version.
+fn put_header(part: Subfield, out: &mut Vec<u8>) {
+    out.put_u32(Header::of(part.field, Version::V10).0);
+}
+
+/// Begins one of Nicira's actions; [`finish`] sets its length.
+fn begin_nicira(subtype: u16, out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.put_u16(VENDOR);
+    out.put_u16(0);
+    out.put_u32(NICIRA);
+    out.put_u16(subtype);
+    start
+}
+
+/// Pads an action to 8 bytes and sets its length.
+fn finish(start: usize, out: &mut Vec<u8>) {
+    out.pad_to_8(start);
+    out.set_u16(start + 2, (out.len() - start) as u16);
+}

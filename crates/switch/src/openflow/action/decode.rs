@@ -1,0 +1,238 @@
+use super::super::Version;
+use super::super::match_entry::read_entry;
+use super::super::octets::Reader;
+use super::nicira_decode::decode_nicira;
+use super::{NICIRA, ONF, VENDOR, part, read_header, writable};
+use crate::action::{Action, Subfield};
+use crate::flow::Field;
+use crate::port_number::PortNumber;
+use crate::request::Refusal;
+
+/// Actions within actions nest no deeper.
+pub(super) const MAX_DEPTH: u8 = 8;
+
+/// Reads a list of actions.
+pub(crate) fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, Refusal> {
+    decode_nested(bytes, version, 0)
+}
+
+pub(super) fn decode_nested(
+    bytes: &[u8],
+    version: Version,
+    depth: u8,
+) -> Result<Vec<Action>, Refusal> {
+    if depth > MAX_DEPTH {
+        return Err(Refusal::BadActionArgument);
+    }
+    let mut reader = Reader::new(bytes, Refusal::BadActionLength);
+    let mut actions = Vec::with_capacity(bytes.len() / 16 + 1);
+    while !reader.is_empty() {
+        let mut header = reader;
+        let kind = header.u16()?;
+        let length = usize::from(header.u16()?);
+        if length < 8 || length % 8 != 0 {
+            return Err(Refusal::BadActionLength);
+        }
+        let action = reader.take(length)?;
+        actions.push(decode_action(kind, action, version, depth)?);
+    }
+    Ok(actions)
+}
+
+fn decode_action(kind: u16, action: &[u8], version: Version, depth: u8) -> Result<Action, Refusal> {
+    let mut body = Reader::new(action, Refusal::BadActionLength);
+    body.skip(4)?;
+    if kind == VENDOR {
+        return match body.u32()? {
+            NICIRA => decode_nicira(action, version, depth),
+            ONF if body.u16()? == ONF_COPY_FIELD => {
+                body.skip(2)?;
+                copy_field(&mut body)
+            }
+            _ => Err(Refusal::BadActionType),
+        };
+    }
+    if version == Version::V10 {
+        return decode_v10(kind, action.len(), &mut body);
+    }
+    let is = |length: usize| {
+        if action.len() == length { Ok(()) } else { Err(Refusal::BadActionLength) }
+    };
+    match kind {
+        0 => is(16)?,
+        25 | 28 => {}
+        _ => is(if matches!(kind, 3 | 4) { 16 } else { 8 })?,
+    }
+    Ok(match kind {
+        0 => output(PortNumber(body.u32()?), body.u16()?)?,
+        1 => Action::SetField {
+            field: Field::VlanVid,
+            value: u128::from(vlan_vid(body.u16()?)?) | 0x1000,
+            mask: 0x1fff,
+        },
+        2 => {
+            Action::SetField { field: Field::VlanPcp, value: vlan_pcp(body.u8()?)?.into(), mask: 7 }
+        }
+        3 => Action::SetEthSrc(body.array()?),
+        4 => Action::SetEthDst(body.array()?),
+        5 => Action::SetIpv4Src(body.u32()?.into()),
+        6 => Action::SetIpv4Dst(body.u32()?.into()),
+        7 => Action::SetIpTos(tos(body.u8()?)?),
+        8 => Action::SetIpEcn(at_most(body.u8()?, 3)?),
+        9 => Action::SetTpSrc(body.u16()?),
+        10 => Action::SetTpDst(body.u16()?),
+        13 => Action::SetMplsLabel(mpls_label(body.u32()?)?),
+        14 => Action::SetMplsTc(at_most(body.u8()?, 7)?),
+        15 => Action::SetMplsTtl(body.u8()?),
+        16 => Action::DecMplsTtl,
+        17 => Action::PushVlan(vlan_ethertype(body.u16()?)?),
+        18 => Action::StripVlan,
+        19 => Action::PushMpls(mpls_ethertype(body.u16()?)?),
+        20 => Action::PopMpls(body.u16()?),
+        21 => Action::SetQueue(body.u32()?),
+        22 => Action::Group(group(body.u32()?)?),
+        23 => Action::SetIpTtl(body.u8()?),
+        24 => Action::DecTtl(vec![0]),
+        25 => set_field(&mut body, version)?,
+        28 if version == Version::V15 => copy_field(&mut body)?,
+        29 if version == Version::V15 => Action::Meter(body.u32()?),
+        _ => return Err(Refusal::BadActionType),
+    })
+}
+
+fn decode_v10(kind: u16, length: usize, body: &mut Reader<'_>) -> Result<Action, Refusal> {
+    let expected = if matches!(kind, 4 | 5 | 11) { 16 } else { 8 };
+    if kind > 11 {
+        return Err(Refusal::BadActionType);
+    }
+    if length != expected {
+        return Err(Refusal::BadActionLength);
+    }
+    Ok(match kind {
+        0 => output(PortNumber::from_16_bits(body.u16()?), body.u16()?)?,
+        1 => Action::SetVlanVid(vlan_vid(body.u16()?)?),
+        2 => Action::SetVlanPcp(vlan_pcp(body.u8()?)?),
+        3 => Action::StripVlan,
+        4 => Action::SetEthSrc(body.array()?),
+        5 => Action::SetEthDst(body.array()?),
+        6 => Action::SetIpv4Src(body.u32()?.into()),
+        7 => Action::SetIpv4Dst(body.u32()?.into()),
+        8 => Action::SetIpTos(tos(body.u8()?)?),
+        9 => Action::SetTpSrc(body.u16()?),
+        10 => Action::SetTpDst(body.u16()?),
+        _ => {
+            let port = PortNumber::from_16_bits(body.u16()?);
+            body.skip(6)?;
+            let is_allowed =
+                !port.is_reserved() || matches!(port, PortNumber::IN_PORT | PortNumber::LOCAL);
+            if !is_allowed {
+                return Err(Refusal::BadOutPort);
+            }
+            Action::Enqueue { port, queue: body.u32()? }
+        }
+    })
+}
+
+/// An output; a length counts for a controller alone.
+pub(super) fn output(port: PortNumber, max_len: u16) -> Result<Action, Refusal> {
+    check_port(port)?;
+    let max_len = if port == PortNumber::CONTROLLER { max_len } else { 0 };
+    Ok(Action::Output { port, max_len })
+}
+
+pub(super) fn check_port(port: PortNumber) -> Result<(), Refusal> {
+    match port {
+        PortNumber::NONE | PortNumber::UNSET => Err(Refusal::BadOutPort),
+        PortNumber(number) if (0xff00..0xffff_ff00).contains(&number) => Err(Refusal::BadOutPort),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn mpls_ethertype(ethertype: u16) -> Result<u16, Refusal> {
+    if matches!(ethertype, 0x8847 | 0x8848) {
+        Ok(ethertype)
+    } else {
+        Err(Refusal::BadActionArgument)
+    }
+}
+
+pub(super) fn mpls_label(label: u32) -> Result<u32, Refusal> {
+    if label < 1 << 20 { Ok(label) } else { Err(Refusal::BadActionArgument) }
+}
+
+pub(super) fn group(group: u32) -> Result<u32, Refusal> {
+    if group <= 0xffff_ff00 { Ok(group) } else { Err(Refusal::BadOutGroup) }
+}
+
+pub(super) fn at_most(value: u8, limit: u8) -> Result<u8, Refusal> {
+    if value <= limit { Ok(value) } else { Err(Refusal::BadActionArgument) }
+}
+
+/// A set_field: an entry, from which padding follows.
+pub(super) fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Action, Refusal> {
+    let entry = read_entry(body).map_err(as_set_refusal)?;
+    let whole = entry.field.place().all_ones();
+    if !entry.field.is_writable() {
+        return Err(Refusal::BadActionArgument);
+    }
+    if version < Version::V15 && version != Version::V10 && entry.mask != whole {
+        return Err(Refusal::BadSetField);
+    }
+    check_zeros(body)?;
+    Ok(Action::SetField { field: entry.field, value: entry.value, mask: entry.mask })
+}
+
+/// The refusal of a match's entry within an action.
+pub(super) fn as_set_refusal(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::BadMatchField => Refusal::BadSetField,
+        Refusal::BadMatchValue | Refusal::BadMatchMask => Refusal::BadActionArgument,
+        _ => Refusal::BadActionLength,
+    }
+}
+
+pub(super) fn check_zeros(body: &Reader<'_>) -> Result<(), Refusal> {
+    if body.rest().iter().all(|byte| *byte == 0) { Ok(()) } else { Err(Refusal::BadActionArgument) }
+}
+
+pub(super) fn moved(source: Subfield, destination: Subfield) -> Result<Action, Refusal> {
+    writable(destination)?;
+    if source.field == destination.field {
+        let distance = source.start.abs_diff(destination.start);
+        if distance < source.width {
+            return Err(Refusal::BadActionArgument);
+        }
+    }
+    Ok(Action::Move { source, destination })
+}
+
+fn copy_field(body: &mut Reader<'_>) -> Result<Action, Refusal> {
+    let width = body.u16()?;
+    let (source, destination) = (body.u16()?, body.u16()?);
+    body.skip(2)?;
+    let source = part(read_header(body)?, source, width)?;
+    let destination = part(read_header(body)?, destination, width)?;
+    moved(source, destination)
+}
+
+fn vlan_vid(vid: u16) -> Result<u16, Refusal> {
+    if vid < 0x1000 { Ok(vid) } else { Err(Refusal::BadActionArgument) }
+}
+
+fn vlan_pcp(pcp: u8) -> Result<u8, Refusal> {
+    at_most(pcp, 7)
+}
+
+fn vlan_ethertype(ethertype: u16) -> Result<u16, Refusal> {
+    if matches!(ethertype, 0x8100 | 0x88a8) {
+        Ok(ethertype)
+    } else {
+        Err(Refusal::BadActionArgument)
+    }
+}
+
+fn tos(tos: u8) -> Result<u8, Refusal> {
+    if tos & 3 == 0 { Ok(tos) } else { Err(Refusal::BadActionArgument) }
+}
+
+const ONF_COPY_FIELD: u16 = 3200;

@@ -1,0 +1,146 @@
+use super::Version;
+use super::match_entry::{Header, has_prerequisite, read_entry, write_entry};
+use super::octets::{Put, Reader};
+use crate::flow::{Field, Masking, Match};
+use crate::request::{CookieFilter, Refusal};
+
+/// Reads the entries of a match, and a cookie where OpenFlow 1.0's requests have one.
+pub(super) fn read_entries(
+    bytes: &[u8],
+    version: Version,
+) -> Result<(Match, CookieFilter), Refusal> {
+    let mut reader = Reader::new(bytes, Refusal::BadMatchLength);
+    let mut matching = Match::any();
+    let mut cookie = CookieFilter::default();
+    while !reader.is_empty() {
+        if let Some(length) = cookie_length(reader.rest(), version) {
+            reader.skip(4)?;
+            cookie.value = reader.u64()?;
+            cookie.mask = if length == 16 { reader.u64()? } else { u64::MAX };
+            continue;
+        }
+        let entry = read_entry(&mut reader)?;
+        let field = entry.field;
+        let ones = field.place().all_ones();
+        if entry.has_mask
+            && field.masking() == Masking::Exact
+            && !matches!(entry.mask, 0)
+            && entry.mask != ones
+        {
+            return Err(Refusal::BadMatchMask);
+        }
+        if !has_prerequisite(&matching, field) {
+            return Err(Refusal::BadPrerequisite);
+        }
+        if matching.is_set(field) {
+            return Err(Refusal::DuplicateField);
+        }
+        matching.set_masked(field, entry.value, entry.mask);
+    }
+    Ok((matching, cookie))
+}
+
+/// Reads OpenFlow 1.2's match: type, length, entries, padding.
+pub(super) fn read_match(reader: &mut Reader<'_>, version: Version) -> Result<Match, Refusal> {
+    let kind = reader.u16()?;
+    let length = usize::from(reader.u16()?);
+    if kind != OXM {
+        return Err(Refusal::BadMatchField);
+    }
+    let entries = length.checked_sub(4).ok_or(Refusal::BadMatchLength)?;
+    if entries > reader.len() {
+        return Err(Refusal::BadMatchLength);
+    }
+    let (matching, _) = read_entries(reader.take(entries)?, version)?;
+    reader.skip(length.next_multiple_of(8) - length)?;
+    Ok(matching)
+}
+
+/// Writes the entries of a match, each under the name that the match's other fields imply.
+pub(super) fn write_entries(matching: &Match, version: Version, out: &mut Vec<u8>) {
+    let used = matching.mask.used_words();
+    for field in Field::ALL {
+        if is_tuple_of_tracking(*field) {
+            continue;
+        }
+        write_field(matching, *field, used, version, out);
+    }
+    // A reader checks prerequisites in order, so these follow eth_type.
+    for field in Field::ALL.iter().filter(|field| is_tuple_of_tracking(**field)) {
+        write_field(matching, *field, used, version, out);
+    }
+}
+
+pub(super) fn write_cookie(cookie: CookieFilter, out: &mut Vec<u8>) {
+    if cookie.mask == u64::MAX {
+        out.put_u32(COOKIE);
+        out.put_u64(cookie.value);
+    } else if cookie.mask != 0 {
+        out.put_u32(COOKIE_MASKED);
+        out.put_u64(cookie.value);
+        out.put_u64(cookie.mask);
+    }
+}
+
+/// Writes OpenFlow 1.2's match with its padding.
+pub(super) fn write_match(matching: &Match, version: Version, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.put_u16(OXM);
+    out.put_u16(0);
+    write_entries(matching, version, out);
+    out.set_u16(start + 2, (out.len() - start) as u16);
+    out.pad_to_8(start);
+}
+
+fn write_field(matching: &Match, field: Field, used: u64, version: Version, out: &mut Vec<u8>) {
+    let place = field.place();
+    let words = if place.width > 64 { 3 } else { 1 };
+    if used & (words << place.word) == 0
+        || !is_written(field, version)
+        || !matching.is_set(field)
+        || !has_prerequisite(matching, field)
+    {
+        return;
+    }
+    write_entry(field, matching.value.read(field), matching.mask.read(field), version, out);
+}
+
+/// Of the names of the same bits, the one that messages of a version carry.
+fn is_written(field: Field, version: Version) -> bool {
+    let is_nxm = version == Version::V10;
+    match field {
+        Field::InPort | Field::VlanTci | Field::NwTos => is_nxm,
+        Field::InPortOxm | Field::VlanVid | Field::VlanPcp | Field::IpDscp => !is_nxm,
+        Field::DlVlan | Field::DlVlanPcp => false,
+        Field::Xreg0 | Field::Xreg1 | Field::Xreg2 | Field::Xreg3 => false,
+        Field::Xreg4 | Field::Xreg5 | Field::Xreg6 | Field::Xreg7 => false,
+        Field::Xxreg0 | Field::Xxreg1 | Field::Xxreg2 | Field::Xxreg3 => false,
+        _ => true,
+    }
+}
+
+fn is_tuple_of_tracking(field: Field) -> bool {
+    matches!(
+        field,
+        Field::CtNwProto
+            | Field::CtNwSrc
+            | Field::CtNwDst
+            | Field::CtIpv6Src
+            | Field::CtIpv6Dst
+            | Field::CtTpSrc
+            | Field::CtTpDst
+    )
+}
+
+/// The length of the value if the entry is a cookie.
+fn cookie_length(bytes: &[u8], version: Version) -> Option<usize> {
+    if version != Version::V10 {
+        return None;
+    }
+    let header = Header(u32::from_be_bytes(*bytes.first_chunk()?));
+    matches!(header.0, COOKIE | COOKIE_MASKED).then(|| header.length())
+}
+
+const OXM: u16 = 1;
+const COOKIE: u32 = 0x0001_3c08;
+const COOKIE_MASKED: u32 = 0x0001_3d10;
