@@ -1,10 +1,33 @@
 //! The OpenFlow protocol: messages, and the state of a connection.
+//!
+//! A [`Session`] takes the bytes that a controller or ovs-ofctl sends, gives the requests in them
+//! to a [`crate::request::Bridge`], and writes the replies. It does no I/O.
 
 mod action;
+mod asynchronous;
+mod bundle;
+mod check;
+mod flow_mod;
+mod flow_statistics;
+mod group;
+mod hello;
 mod match_entry;
+mod message;
+mod meter;
+mod monitor;
+mod multipart;
 mod octets;
 mod oxm_match;
+mod packet;
 mod plain_match;
+mod port;
+mod refusal_code;
+mod session;
+mod statistics;
+mod table_features;
 mod version;
 
+pub use asynchronous::{FlowRemovedReason, PortChange};
+pub use monitor::FlowChange;
+pub use session::{Kind, ProtocolError, Session};
 pub use version::Version;

@@ -1,0 +1,168 @@
+use std::collections::HashMap;
+
+use super::Version;
+use super::octets::{Put, Reader};
+use crate::request::{Bridge, FlowMod, GroupMod, PacketOut, PortMod, Refusal};
+
+/// A change that waits in a bundle.
+#[derive(Debug)]
+pub(super) enum Change {
+    Flow(FlowMod),
+    Group(GroupMod),
+    Port(PortMod),
+    PacketOut(PacketOut),
+}
+
+/// A message of a bundle: its change, and what an error about it repeats.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) change: Change,
+    pub(super) xid: u32,
+    pub(super) start: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Bundle {
+    flags: u16,
+    is_closed: bool,
+    waiting: Vec<Waiting>,
+}
+
+/// The open bundles of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Bundles {
+    bundles: HashMap<u32, Bundle>,
+}
+
+/// The head of both messages of bundles.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Control {
+    pub(super) id: u32,
+    pub(super) kind: u16,
+    pub(super) flags: u16,
+}
+
+impl Control {
+    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, Refusal> {
+        Ok(Self { id: body.u32()?, kind: body.u16()?, flags: body.u16()? })
+    }
+
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
+        out.put_u32(self.id);
+        out.put_u16(self.kind);
+        out.put_u16(self.flags);
+    }
+}
+
+/// The failure of a commit: the message that was refused, if it was one.
+#[derive(Debug)]
+pub(super) struct CommitFailure {
+    pub(super) refused: Option<(Waiting, Refusal)>,
+}
+
+impl Bundles {
+    pub(super) fn open(&mut self, control: Control) -> Result<(), Refusal> {
+        if self.bundles.contains_key(&control.id) {
+            self.bundles.remove(&control.id);
+            return Err(Refusal::BundleExists);
+        }
+        if control.flags & !(ATOMIC | ORDERED) != 0 {
+            return Err(Refusal::BadFlags);
+        }
+        if self.bundles.len() >= MAX_BUNDLES {
+            return Err(Refusal::NotPermitted);
+        }
+        let bundle = Bundle { flags: control.flags, is_closed: false, waiting: Vec::new() };
+        self.bundles.insert(control.id, bundle);
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, control: Control, waiting: Waiting) -> Result<(), Refusal> {
+        // A message for a bundle that does not exist opens it.
+        let bundle = match self.bundles.contains_key(&control.id) {
+            true => self.bundles.get_mut(&control.id).ok_or(Refusal::BadBundle)?,
+            false => {
+                self.open(control)?;
+                self.bundles.get_mut(&control.id).ok_or(Refusal::BadBundle)?
+            }
+        };
+        if bundle.is_closed {
+            self.bundles.remove(&control.id);
+            return Err(Refusal::BundleClosed);
+        }
+        if bundle.flags != control.flags {
+            self.bundles.remove(&control.id);
+            return Err(Refusal::BadFlags);
+        }
+        bundle.waiting.push(waiting);
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, control: Control) -> Result<(), Refusal> {
+        let bundle = self.bundles.get_mut(&control.id).ok_or(Refusal::BadBundle)?;
+        if bundle.is_closed {
+            self.bundles.remove(&control.id);
+            return Err(Refusal::BundleClosed);
+        }
+        bundle.is_closed = true;
+        Ok(())
+    }
+
+    pub(super) fn discard(&mut self, control: Control) -> Result<(), Refusal> {
+        self.bundles.remove(&control.id).map(|_| ()).ok_or(Refusal::BadBundle)
+    }
+
+    /// Gives the changes to the bridge: runs of changes of rules whole, others one by one.
+    pub(super) fn commit(
+        &mut self,
+        control: Control,
+        bridge: &mut dyn Bridge,
+    ) -> Result<Result<(), CommitFailure>, Refusal> {
+        let bundle = self.bundles.remove(&control.id).ok_or(Refusal::BadBundle)?;
+        let mut waiting = bundle.waiting.into_iter().peekable();
+        while waiting.peek().is_some() {
+            let mut flows = Vec::new();
+            let mut heads = Vec::new();
+            while let Some(next) = waiting.next_if(|next| matches!(next.change, Change::Flow(_))) {
+                if let Change::Flow(change) = next.change {
+                    flows.push(change);
+                    heads.push((next.xid, next.start));
+                }
+            }
+            if !flows.is_empty() {
+                // The refused change itself went to the bridge; its error repeats its head alone.
+                if let Err((index, refusal)) = bridge.change_all(flows) {
+                    let refused = heads.into_iter().nth(index).map(|(xid, start)| {
+                        let change = Change::Flow(FlowMod::new(crate::request::FlowCommand::Add));
+                        (Waiting { change, xid, start }, refusal)
+                    });
+                    return Ok(Err(CommitFailure { refused }));
+                }
+                continue;
+            }
+            let Some(next) = waiting.next() else { break };
+            if let Err(refusal) = apply(&next.change, bridge) {
+                return Ok(Err(CommitFailure { refused: Some((next, refusal)) }));
+            }
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// Whether a message may be in a bundle.
+pub(super) fn is_allowed(kind: u8, version: Version) -> bool {
+    version >= Version::V13 && matches!(kind, 13..=16)
+}
+
+fn apply(change: &Change, bridge: &mut dyn Bridge) -> Result<(), Refusal> {
+    match change {
+        Change::Flow(change) => bridge.flow_mod(change.clone()),
+        Change::Group(change) => bridge.group_mod(change.clone()),
+        Change::Port(change) => bridge.port_mod(change),
+        Change::PacketOut(packet) => bridge.packet_out(packet.clone()),
+    }
+}
+
+const ATOMIC: u16 = 1;
+const ORDERED: u16 = 2;
+const MAX_BUNDLES: usize = 64;

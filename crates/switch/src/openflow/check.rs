@@ -1,0 +1,103 @@
+use super::Version;
+use super::match_entry::has_prerequisite;
+use crate::action::{Action, Subfield};
+use crate::flow::{Field, Match};
+use crate::request::Refusal;
+
+/// Checks that the packets of a match have the fields that actions use, and that goto_table leads
+/// forward.
+pub(super) fn check_actions(
+    actions: &[Action],
+    matching: &Match,
+    table: Option<u8>,
+    version: Version,
+) -> Result<(), Refusal> {
+    if !actions.iter().any(needs_check) {
+        return Ok(());
+    }
+    let mut packet = matching.clone();
+    check(actions, &mut packet, table, version)
+}
+
+fn check(
+    actions: &[Action],
+    packet: &mut Match,
+    table: Option<u8>,
+    version: Version,
+) -> Result<(), Refusal> {
+    // OpenFlow 1.0 lets its own actions stand where they have no effect.
+    let is_strict = version > Version::V10;
+    for action in actions {
+        match action {
+            Action::SetField { field, .. } => {
+                require(packet, *field)?;
+                if matches!(field, Field::VlanVid | Field::VlanTci) {
+                    packet.set(Field::VlanTci, 0x1000);
+                }
+            }
+            Action::Load { destination, .. } => require(packet, destination.field)?,
+            Action::Move { source, destination } => {
+                require(packet, source.field)?;
+                require(packet, destination.field)?;
+            }
+            Action::StackPush(part) | Action::StackPop(part) => require(packet, part.field)?,
+            Action::OutputRegister { source, .. } => require(packet, source.field)?,
+            Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) if is_strict => {
+                require(packet, Field::IpSrc)?;
+            }
+            Action::SetIpTos(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) if is_strict => {
+                require(packet, Field::NwEcn)?;
+            }
+            Action::DecTtl(_) if is_strict => require(packet, Field::NwTtl)?,
+            Action::SetVlanVid(_) | Action::SetVlanPcp(_) | Action::PushVlan(_) => {
+                packet.set(Field::VlanTci, 0x1000);
+            }
+            Action::StripVlan => packet.clear(Field::VlanTci),
+            Action::PushMpls(ethertype) | Action::PopMpls(ethertype) => {
+                packet.set(Field::EthType, (*ethertype).into());
+                packet.clear(Field::NwProto);
+            }
+            Action::SetMplsLabel(_)
+            | Action::SetMplsTc(_)
+            | Action::SetMplsTtl(_)
+            | Action::DecMplsTtl => require(packet, Field::MplsLabel)?,
+            Action::Clone(nested) | Action::WriteActions(nested) => {
+                check(nested, &mut packet.clone(), table, version)?;
+            }
+            Action::Ct(track) => check(&track.exec, &mut packet.clone(), table, version)?,
+            Action::GotoTable(next) => {
+                let is_back = table.is_some_and(|table| *next <= table);
+                if *next == 0xff || (is_back && is_strict) {
+                    return Err(Refusal::BadInstructionTable);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn require(packet: &Match, field: Field) -> Result<(), Refusal> {
+    let is_present = match field {
+        // A packet with no tag gets one from these.
+        Field::VlanTci | Field::DlVlan | Field::DlVlanPcp => true,
+        Field::VlanVid => has_prerequisite(packet, Field::VlanPcp),
+        field => has_prerequisite(packet, field),
+    };
+    if is_present { Ok(()) } else { Err(Refusal::InconsistentMatch) }
+}
+
+fn needs_check(action: &Action) -> bool {
+    let is_any = |part: &Subfield| part.field.prerequisite() == crate::flow::Prerequisite::Any;
+    match action {
+        Action::Output { .. }
+        | Action::Resubmit { .. }
+        | Action::SetEthSrc(_)
+        | Action::SetEthDst(_)
+        | Action::Group(_) => false,
+        Action::Ct(track) => !track.exec.is_empty(),
+        Action::Load { destination, .. } => !is_any(destination),
+        Action::Move { source, destination } => !is_any(source) || !is_any(destination),
+        _ => true,
+    }
+}

@@ -1,0 +1,145 @@
+use super::Version;
+use super::action::{decode_actions, decode_instructions};
+use super::check::check_actions;
+use super::octets::Reader;
+use super::oxm_match::{read_entries, read_match};
+use super::plain_match::read_plain_match;
+use crate::port_number::PortNumber;
+use crate::request::{CookieFilter, FlowCommand, FlowFlags, FlowMod, Refusal};
+
+/// Reads OpenFlow 1.0's flow_mod. With `has_table`, the command's upper byte is a table.
+pub(super) fn decode_v10(mut body: Reader<'_>, has_table: bool) -> Result<FlowMod, Refusal> {
+    let matching = read_plain_match(&mut body)?;
+    let cookie = body.u64()?;
+    let mut change = decode_head(&mut body, cookie, has_table)?;
+    change.matching = matching;
+    let actions = decode_actions(body.rest(), Version::V10)?;
+    finish(change, actions, Version::V10)
+}
+
+/// Reads Nicira's flow_mod, whose match is a list of entries.
+pub(super) fn decode_nicira(
+    mut body: Reader<'_>,
+    version: Version,
+    has_table: bool,
+) -> Result<FlowMod, Refusal> {
+    let cookie = body.u64()?;
+    let mut change = decode_head(&mut body, cookie, has_table)?;
+    let length = usize::from(body.u16()?);
+    body.skip(6)?;
+    let entries = body.take(length.next_multiple_of(8))?;
+    let (matching, filter) = read_entries(&entries[..length], Version::V10)?;
+    if change.command == FlowCommand::Add && filter.mask != 0 {
+        return Err(Refusal::BadMatchLength);
+    }
+    change.matching = matching;
+    change.cookie_filter = filter;
+    let actions = decode_actions(body.rest(), version)?;
+    finish(change, actions, version)
+}
+
+/// Reads the flow_mod of OpenFlow 1.3 and later.
+pub(super) fn decode_later(mut body: Reader<'_>, version: Version) -> Result<FlowMod, Refusal> {
+    let (cookie, mask) = (body.u64()?, body.u64()?);
+    let table = body.u8()?;
+    let command = decode_command(body.u8()?)?;
+    let mut change = FlowMod::new(command);
+    change.table = (table != ALL_TABLES).then_some(table);
+    change.idle_timeout = body.u16()?;
+    change.hard_timeout = body.u16()?;
+    change.priority = body.u16()?;
+    change.buffer = buffer(body.u32()?);
+    change.out_port = PortNumber(body.u32()?);
+    change.out_group = body.u32()?;
+    change.flags = decode_flags(body.u16()?, version)?;
+    let importance = body.u16()?;
+    if version >= Version::V14 {
+        change.importance = importance;
+    }
+    if command == FlowCommand::Add {
+        change.cookie = Some(cookie);
+    } else {
+        change.cookie_filter = CookieFilter { value: cookie & mask, mask };
+    }
+    change.matching = read_match(&mut body, version)?;
+    let actions = decode_instructions(body.rest(), version)?;
+    finish(change, actions, version)
+}
+
+/// The flags of a flow, as dumps and removals have them.
+pub(super) fn state_flags(flags: FlowFlags) -> u16 {
+    u16::from(flags.send_flow_removed)
+        | u16::from(flags.no_packet_counts) << 3
+        | u16::from(flags.no_byte_counts) << 4
+}
+
+/// What OpenFlow 1.0's two forms have between the cookie and the match or the actions.
+fn decode_head(body: &mut Reader<'_>, cookie: u64, has_table: bool) -> Result<FlowMod, Refusal> {
+    let command = body.u16()?;
+    let (table, command) = match has_table {
+        true => ((command >> 8) as u8, command & 0xff),
+        false => (ALL_TABLES, command),
+    };
+    let command = u8::try_from(command).map_err(|_| Refusal::BadCommand)?;
+    let mut change = FlowMod::new(decode_command(command)?);
+    change.table = (table != ALL_TABLES).then_some(table);
+    change.idle_timeout = body.u16()?;
+    change.hard_timeout = body.u16()?;
+    change.priority = body.u16()?;
+    change.buffer = buffer(body.u32()?);
+    change.out_port = PortNumber::from_16_bits(body.u16()?);
+    change.flags = decode_flags(body.u16()?, Version::V10)?;
+    // OpenFlow 1.0 always resets them; later versions say so.
+    change.flags.reset_counts = change.command == FlowCommand::Add;
+    let is_add = change.command == FlowCommand::Add;
+    change.cookie = (is_add || cookie != u64::MAX).then_some(cookie);
+    Ok(change)
+}
+
+fn finish(
+    mut change: FlowMod,
+    actions: Vec<crate::action::Action>,
+    version: Version,
+) -> Result<FlowMod, Refusal> {
+    if matches!(change.command, FlowCommand::Delete | FlowCommand::DeleteStrict) {
+        // A deletion's actions have no meaning; the cookie of a deletion is a filter alone.
+        change.cookie = None;
+        return Ok(change);
+    }
+    change.out_port = PortNumber::NONE;
+    change.out_group = FlowMod::ANY_GROUP;
+    check_actions(&actions, &change.matching, change.table, version)?;
+    change.actions = actions;
+    Ok(change)
+}
+
+fn decode_command(command: u8) -> Result<FlowCommand, Refusal> {
+    Ok(match command {
+        0 => FlowCommand::Add,
+        1 => FlowCommand::Modify,
+        2 => FlowCommand::ModifyStrict,
+        3 => FlowCommand::Delete,
+        4 => FlowCommand::DeleteStrict,
+        _ => return Err(Refusal::BadCommand),
+    })
+}
+
+fn decode_flags(flags: u16, version: Version) -> Result<FlowFlags, Refusal> {
+    let known = if version == Version::V10 { 0x03 } else { 0x1f };
+    if flags & !known != 0 {
+        return Err(Refusal::BadFlags);
+    }
+    Ok(FlowFlags {
+        send_flow_removed: flags & 1 != 0,
+        check_overlap: flags & 2 != 0,
+        reset_counts: flags & 4 != 0,
+        no_packet_counts: flags & 8 != 0,
+        no_byte_counts: flags & 16 != 0,
+    })
+}
+
+fn buffer(number: u32) -> Option<u32> {
+    (number != u32::MAX).then_some(number)
+}
+
+pub(super) const ALL_TABLES: u8 = 0xff;

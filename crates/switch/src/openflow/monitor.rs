@@ -1,0 +1,280 @@
+use std::collections::BTreeMap;
+
+use super::Version;
+use super::action::{encode_actions, encode_instructions};
+use super::asynchronous::FlowRemovedReason;
+use super::message::ONF;
+use super::multipart::{Multipart, Part};
+use super::octets::{Put, Reader};
+use super::oxm_match::{read_entries, read_match, write_entries, write_match};
+use crate::action::Action;
+use crate::port_number::PortNumber;
+use crate::request::{Bridge, CookieFilter, FlowEntry, FlowFilter, FlowMod, Refusal};
+
+/// A change of a bridge's rules, for controllers that monitor them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowChange {
+    Added,
+    Modified,
+    Deleted(FlowRemovedReason),
+}
+
+/// The monitors of a connection, by the controller's numbers.
+#[derive(Debug, Default)]
+pub(super) struct Monitors {
+    monitors: BTreeMap<u32, Monitor>,
+}
+
+#[derive(Debug)]
+struct Monitor {
+    /// As OpenFlow 1.4 has them.
+    flags: u16,
+    filter: FlowFilter,
+}
+
+impl Monitors {
+    /// Takes the requests of a message and writes the rules that they ask for at once.
+    pub(super) fn request(
+        &mut self,
+        mut body: Reader<'_>,
+        version: Version,
+        xid: u32,
+        bridge: &dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let mut requests = Vec::new();
+        while !body.is_empty() {
+            requests.push(decode(&mut body, version)?);
+        }
+        let mut initial = Vec::new();
+        for (id, monitor) in requests {
+            let Some(monitor) = monitor else {
+                self.cancel(id)?;
+                continue;
+            };
+            if self.monitors.len() >= MAX_MONITORS || self.monitors.contains_key(&id) {
+                return Err(Refusal::NotPermitted);
+            }
+            if monitor.flags & INITIAL != 0 {
+                let with_actions = monitor.flags & ACTIONS != 0;
+                let flows = bridge.flows(&monitor.filter)?;
+                initial.extend(flows.into_iter().map(|flow| (flow, with_actions)));
+            }
+            self.monitors.insert(id, monitor);
+        }
+        let mut reply = Multipart::new(version, xid, part(version), out);
+        for (flow, with_actions) in &initial {
+            reply.entry(|out| {
+                encode_update(flow, Event::Initial, *with_actions, version, out);
+            });
+        }
+        reply.finish();
+        Ok(())
+    }
+
+    pub(super) fn cancel(&mut self, id: u32) -> Result<(), Refusal> {
+        self.monitors.remove(&id).map(|_| ()).ok_or(Refusal::NotPermitted)
+    }
+
+    /// Writes a change, if a monitor asks for it. `own` says that this connection made it: then
+    /// Open vSwitch sends the request's number alone unless a monitor wants the whole.
+    pub(super) fn changed(
+        &self,
+        change: FlowChange,
+        flow: &FlowEntry,
+        own: Option<u32>,
+        version: Version,
+        out: &mut Vec<u8>,
+    ) {
+        let (flag, event) = match change {
+            FlowChange::Added => (ADD, Event::Added),
+            FlowChange::Modified => (MODIFY, Event::Modified),
+            FlowChange::Deleted(reason) => (DELETE, Event::Deleted(reason)),
+        };
+        let takes =
+            |monitor: &&Monitor| monitor.flags & flag != 0 && is_selected(&monitor.filter, flow);
+        let mut wanted = false;
+        let mut whole = own.is_none();
+        let mut with_actions = false;
+        for monitor in self.monitors.values().filter(takes) {
+            wanted = true;
+            whole |= monitor.flags & OWN != 0;
+            with_actions |= monitor.flags & ACTIONS != 0;
+        }
+        if !wanted {
+            return;
+        }
+        let mut update = Multipart::new(version, 0, part(version), out);
+        update.entry(|out| match own {
+            Some(xid) if !whole => {
+                out.put_u16(8);
+                out.put_u16(if version >= Version::V14 { 4 } else { 3 });
+                out.put_u32(xid);
+            }
+            _ => encode_update(flow, event, with_actions, version, out),
+        });
+        update.finish();
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Initial,
+    Added,
+    Modified,
+    Deleted(FlowRemovedReason),
+}
+
+fn part(version: Version) -> Part {
+    match version {
+        Version::V10 => Part::Experimenter(super::message::NICIRA, 2),
+        Version::V13 => Part::Experimenter(ONF, 1870),
+        _ => Part::Standard(16),
+    }
+}
+
+/// Reads a request: a monitor, or `None` to cancel one.
+fn decode(body: &mut Reader<'_>, version: Version) -> Result<(u32, Option<Monitor>), Refusal> {
+    let id = body.u32()?;
+    let mut out_group = FlowMod::ANY_GROUP;
+    let (flags, out_port, table, matching);
+    match version {
+        Version::V10 => {
+            flags = from_nicira(body.u16()?)?;
+            out_port = PortNumber::from_16_bits(body.u16()?);
+            let length = usize::from(body.u16()?);
+            table = body.u8()?;
+            body.skip(5)?;
+            let entries = body.take(length.next_multiple_of(8))?;
+            matching = read_entries(&entries[..length], version)?.0;
+        }
+        Version::V13 => {
+            flags = from_nicira(body.u16()?)?;
+            body.skip(2)?;
+            out_port = PortNumber(body.u32()?);
+            table = body.u8()?;
+            body.skip(3)?;
+            matching = read_match(body, version)?;
+        }
+        _ => {
+            out_port = PortNumber(body.u32()?);
+            out_group = body.u32()?;
+            flags = body.u16()?;
+            table = body.u8()?;
+            let command = body.u8()?;
+            matching = read_match(body, version)?;
+            match command {
+                0 => {}
+                2 => return Ok((id, None)),
+                _ => return Err(Refusal::BadCommand),
+            }
+            if flags & !KNOWN != 0 || flags & (ADD | DELETE | MODIFY) == 0 {
+                return Err(Refusal::BadFlags);
+            }
+        }
+    }
+    let filter = FlowFilter {
+        table: (table != 0xff).then_some(table),
+        matching,
+        cookie: CookieFilter::default(),
+        out_port,
+        out_group,
+    };
+    Ok((id, Some(Monitor { flags, filter })))
+}
+
+/// Nicira's flags as those of OpenFlow 1.4.
+fn from_nicira(flags: u16) -> Result<u16, Refusal> {
+    if flags & !0x3f != 0 || flags & 0x0e == 0 {
+        return Err(Refusal::BadFlags);
+    }
+    // Nicira's OWN is the sixth bit, where OpenFlow 1.4 has NO_ABBREV; both ask for whole updates.
+    Ok(flags)
+}
+
+fn is_selected(filter: &FlowFilter, flow: &FlowEntry) -> bool {
+    filter.table.is_none_or(|table| table == flow.table)
+        && flow.matching.is_within(&filter.matching)
+        && (filter.out_port == PortNumber::NONE || sends_to(&flow.actions, filter.out_port))
+}
+
+fn sends_to(actions: &[Action], wanted: PortNumber) -> bool {
+    actions.iter().any(|action| match action {
+        Action::Output { port, .. }
+        | Action::Enqueue { port, .. }
+        | Action::OutputTruncated { port, .. } => *port == wanted,
+        Action::Controller(_) => wanted == PortNumber::CONTROLLER,
+        Action::WriteActions(nested) | Action::Clone(nested) => sends_to(nested, wanted),
+        _ => false,
+    })
+}
+
+fn encode_update(
+    flow: &FlowEntry,
+    event: Event,
+    with_actions: bool,
+    version: Version,
+    out: &mut Vec<u8>,
+) {
+    let reason = match event {
+        Event::Deleted(reason) => reason as u8,
+        _ => 0,
+    };
+    let actions = if with_actions { flow.actions.as_slice() } else { &[] };
+    let start = out.len();
+    out.put_u16(0);
+    if version >= Version::V14 {
+        out.put_u16(match event {
+            Event::Initial => 0,
+            Event::Added => 1,
+            Event::Deleted(_) => 2,
+            Event::Modified => 3,
+        });
+        out.put_u8(flow.table);
+        out.put_u8(reason);
+        out.put_u16(flow.idle_timeout);
+        out.put_u16(flow.hard_timeout);
+        out.put_u16(flow.priority);
+        out.put_zeros(4);
+        out.put_u64(flow.cookie);
+        write_match(&flow.matching, version, out);
+        encode_instructions(actions, version, &flow.matching, out);
+    } else {
+        out.put_u16(match event {
+            Event::Initial | Event::Added => 0,
+            Event::Deleted(_) => 1,
+            Event::Modified => 2,
+        });
+        out.put_u16(reason.into());
+        out.put_u16(flow.priority);
+        out.put_u16(flow.idle_timeout);
+        out.put_u16(flow.hard_timeout);
+        let length = out.len();
+        out.put_u16(0);
+        out.put_u8(flow.table);
+        out.put_u8(0);
+        out.put_u64(flow.cookie);
+        let entries = out.len();
+        if version == Version::V10 {
+            write_entries(&flow.matching, version, out);
+            out.set_u16(length, (out.len() - entries) as u16);
+            out.pad_to_8(entries);
+            encode_actions(actions, version, &flow.matching, out);
+        } else {
+            write_match(&flow.matching, version, out);
+            out.set_u16(length, (out.len() - entries) as u16);
+            encode_instructions(actions, version, &flow.matching, out);
+        }
+    }
+    out.set_u16(start, (out.len() - start) as u16);
+}
+
+const MAX_MONITORS: usize = 1024;
+
+const INITIAL: u16 = 1;
+const ADD: u16 = 1 << 1;
+const DELETE: u16 = 1 << 2;
+const MODIFY: u16 = 1 << 3;
+const ACTIONS: u16 = 1 << 4;
+const OWN: u16 = 3 << 5;
+const KNOWN: u16 = 0x7f;

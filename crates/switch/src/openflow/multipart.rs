@@ -1,0 +1,77 @@
+use super::Version;
+use super::message::{Header, begin_message, end_message};
+use super::octets::Put;
+
+/// The type of a multipart message: a number, or an experimenter's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Standard(u16),
+    Experimenter(u32, u32),
+}
+
+/// Writes a reply in as many messages as it needs.
+pub(super) struct Multipart<'a> {
+    version: Version,
+    xid: u32,
+    part: Part,
+    /// Where the message that is being written begins.
+    start: usize,
+    out: &'a mut Vec<u8>,
+}
+
+impl<'a> Multipart<'a> {
+    pub(super) fn new(version: Version, xid: u32, part: Part, out: &'a mut Vec<u8>) -> Self {
+        let mut multipart = Self { version, xid, part, start: 0, out };
+        multipart.begin();
+        multipart
+    }
+
+    /// Writes an entry, in a new message if this one has no place for it. An entry that fits no
+    /// message is left out.
+    pub(super) fn entry(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let at = self.out.len();
+        write(self.out);
+        if self.out.len() - self.start <= MAX_MESSAGE {
+            return;
+        }
+        let entry = self.out.split_off(at);
+        if entry.len() + 24 > MAX_MESSAGE {
+            return;
+        }
+        self.end(MORE);
+        self.begin();
+        self.out.extend_from_slice(&entry);
+    }
+
+    pub(super) fn finish(mut self) {
+        self.end(0);
+    }
+
+    fn begin(&mut self) {
+        let kind = if self.version == Version::V10 { 17 } else { 19 };
+        let header = Header { version: self.version, kind, xid: self.xid };
+        self.start = begin_message(header, self.out);
+        let is_v10 = self.version == Version::V10;
+        match self.part {
+            Part::Standard(number) => {
+                self.out.put_u16(number);
+                self.out.put_zeros(if is_v10 { 2 } else { 6 });
+            }
+            Part::Experimenter(experimenter, subtype) => {
+                self.out.put_u16(0xffff);
+                self.out.put_zeros(if is_v10 { 2 } else { 6 });
+                self.out.put_u32(experimenter);
+                self.out.put_u32(subtype);
+                self.out.put_zeros(if is_v10 { 4 } else { 0 });
+            }
+        }
+    }
+
+    fn end(&mut self, flags: u16) {
+        self.out.set_u16(self.start + 10, flags);
+        end_message(self.start, self.out);
+    }
+}
+
+const MORE: u16 = 1;
+const MAX_MESSAGE: usize = 0xffff;

@@ -1,0 +1,201 @@
+use super::Version;
+use super::action::decode_actions;
+use super::message::{Header, begin_message, begin_nicira_message, end_message};
+use super::octets::{Put, Reader};
+use super::oxm_match::{read_match, write_entries, write_match};
+use crate::flow::{Field, Key, Match};
+use crate::port_number::PortNumber;
+use crate::request::{PacketIn, PacketInReason, PacketOut, Refusal};
+
+/// The form of packet-ins that a controller asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PacketInFormat {
+    Standard,
+    Nicira,
+    Nicira2,
+}
+
+/// Reads a packet_out.
+pub(super) fn decode_packet_out(
+    mut body: Reader<'_>,
+    version: Version,
+) -> Result<PacketOut, Refusal> {
+    if body.u32()? != u32::MAX {
+        return Err(Refusal::UnknownBuffer);
+    }
+    let mut metadata = Key::ZERO;
+    let (in_port, length) = match version {
+        Version::V10 => (PortNumber::from_16_bits(body.u16()?), body.u16()?),
+        Version::V13 | Version::V14 => {
+            let head = (PortNumber(body.u32()?), body.u16()?);
+            body.skip(6)?;
+            head
+        }
+        Version::V15 => {
+            let length = body.u16()?;
+            body.skip(2)?;
+            let matching = read_match(&mut body, version)?;
+            if !matching.is_exact(Field::InPort) {
+                return Err(Refusal::BadPort);
+            }
+            metadata = matching.value;
+            (PortNumber(metadata.read(Field::InPort) as u32), length)
+        }
+    };
+    let is_port = in_port.0 < 0xff00
+        || matches!(
+            in_port,
+            PortNumber::LOCAL | PortNumber::CONTROLLER | PortNumber::NONE | PortNumber::IN_PORT
+        );
+    if !is_port {
+        return Err(Refusal::BadPort);
+    }
+    metadata.write(Field::InPort, in_port.0.into());
+    let actions = decode_actions(body.take(length.into())?, version)?;
+    Ok(PacketOut { frame: body.rest().to_vec(), in_port, metadata, actions })
+}
+
+/// Writes a packet-in of at most `max_len` bytes of the frame.
+pub(super) fn encode_packet_in(
+    packet: &PacketIn,
+    version: Version,
+    format: PacketInFormat,
+    out: &mut Vec<u8>,
+) {
+    // A message holds 64 KiB with its headers.
+    let frame = &packet.frame[..packet.frame.len().min(MAX_FRAME)];
+    match format {
+        PacketInFormat::Nicira2 => encode_nicira2(packet, frame, version, out),
+        PacketInFormat::Nicira => {
+            let start = begin_nicira_message(version, 0, 17, out);
+            put_head(packet, out);
+            let length = out.len();
+            out.put_u16(0);
+            out.put_zeros(6);
+            let entries = out.len();
+            write_entries(&metadata(packet), Version::V10, out);
+            out.set_u16(length, (out.len() - entries) as u16);
+            out.pad_to_8(entries);
+            out.put_zeros(2);
+            out.extend_from_slice(frame);
+            end_message(start, out);
+        }
+        PacketInFormat::Standard if version == Version::V10 => {
+            let start = begin_message(Header { version, kind: PACKET_IN, xid: 0 }, out);
+            out.put_u32(u32::MAX);
+            out.put_u16(packet.total_len);
+            let port = PortNumber(packet.metadata.read(Field::InPort) as u32);
+            out.put_u16(port.to_16_bits().unwrap_or(0xffff));
+            // OpenFlow 1.0 has two reasons.
+            out.put_u8(u8::from(packet.reason != PacketInReason::NoMatch));
+            out.put_u8(0);
+            out.extend_from_slice(frame);
+            end_message(start, out);
+        }
+        PacketInFormat::Standard => {
+            let start = begin_message(Header { version, kind: PACKET_IN, xid: 0 }, out);
+            put_head_of(packet, version, out);
+            write_match(&metadata(packet), version, out);
+            out.put_zeros(2);
+            out.extend_from_slice(frame);
+            end_message(start, out);
+        }
+    }
+}
+
+/// The number of a reason in a version's messages.
+pub(super) fn reason_number(reason: PacketInReason, version: Version) -> u8 {
+    match reason {
+        PacketInReason::NoMatch => 0,
+        PacketInReason::Action => 1,
+        PacketInReason::InvalidTtl => 2,
+        _ if version < Version::V14 => 1,
+        PacketInReason::ActionSet => 3,
+        PacketInReason::Group => 4,
+        PacketInReason::PacketOut => 5,
+    }
+}
+
+fn put_head(packet: &PacketIn, out: &mut Vec<u8>) {
+    put_head_of(packet, Version::V10, out);
+}
+
+fn put_head_of(packet: &PacketIn, version: Version, out: &mut Vec<u8>) {
+    out.put_u32(u32::MAX);
+    out.put_u16(packet.total_len);
+    out.put_u8(reason_number(packet.reason, version));
+    out.put_u8(packet.table);
+    out.put_u64(packet.cookie);
+}
+
+fn encode_nicira2(packet: &PacketIn, frame: &[u8], version: Version, out: &mut Vec<u8>) {
+    let start = begin_nicira_message(version, 0, 30, out);
+    property(0, out, |out| out.extend_from_slice(frame));
+    if usize::from(packet.total_len) > frame.len() {
+        property(1, out, |out| out.put_u32(packet.total_len.into()));
+    }
+    property(3, out, |out| out.put_u8(packet.table));
+    if packet.cookie != u64::MAX {
+        property(4, out, |out| {
+            out.put_zeros(4);
+            out.put_u64(packet.cookie);
+        });
+    }
+    property(5, out, |out| out.put_u8(reason_number(packet.reason, Version::V15)));
+    property(6, out, |out| write_entries(&metadata(packet), version, out));
+    if !packet.userdata.is_empty() {
+        property(7, out, |out| out.extend_from_slice(&packet.userdata));
+    }
+    end_message(start, out);
+}
+
+fn property(kind: u16, out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.put_u16(kind);
+    out.put_u16(0);
+    value(out);
+    out.set_u16(start + 2, (out.len() - start) as u16);
+    out.pad_to_8(start);
+}
+
+/// The metadata of a packet, as a match of what is not zero.
+fn metadata(packet: &PacketIn) -> Match {
+    let mut matching = Match::any();
+    for field in METADATA {
+        let value = packet.metadata.read(*field);
+        if value != 0 {
+            matching.set(*field, value);
+        }
+    }
+    matching
+}
+
+const PACKET_IN: u8 = 10;
+const MAX_FRAME: usize = 0xf000;
+
+const METADATA: &[Field] = &[
+    Field::InPort,
+    Field::TunId,
+    Field::Metadata,
+    Field::PktMark,
+    Field::CtState,
+    Field::CtZone,
+    Field::CtMark,
+    Field::CtLabel,
+    Field::Reg0,
+    Field::Reg1,
+    Field::Reg2,
+    Field::Reg3,
+    Field::Reg4,
+    Field::Reg5,
+    Field::Reg6,
+    Field::Reg7,
+    Field::Reg8,
+    Field::Reg9,
+    Field::Reg10,
+    Field::Reg11,
+    Field::Reg12,
+    Field::Reg13,
+    Field::Reg14,
+    Field::Reg15,
+];

@@ -1,0 +1,124 @@
+use super::Version;
+use super::flow_statistics::put_duration;
+use super::octets::{Put, Reader};
+use crate::port_number::PortNumber;
+use crate::request::{PortDescription, PortMod, PortStatistics, Refusal};
+
+/// Writes a port's description.
+pub(super) fn encode_port(port: &PortDescription, version: Version, out: &mut Vec<u8>) {
+    let current = feature(port.current_speed_kbit);
+    if version == Version::V10 {
+        out.put_u16(port.number.to_16_bits().unwrap_or(0xffff));
+        out.extend_from_slice(&port.hardware_address);
+        out.put_text(&port.name, 16);
+        out.put_u32(port.config);
+        out.put_u32(port.state & LINK_DOWN);
+        out.put_u32(current);
+        out.put_zeros(12);
+        return;
+    }
+    out.put_u32(port.number.0);
+    let is_v13 = version == Version::V13;
+    out.put_u16(if is_v13 { 0 } else { 72 });
+    out.put_zeros(2);
+    out.extend_from_slice(&port.hardware_address);
+    out.put_zeros(2);
+    out.put_text(&port.name, 16);
+    out.put_u32(port.config & CONFIG);
+    out.put_u32(port.state);
+    if !is_v13 {
+        out.put_u16(0);
+        out.put_u16(32);
+        out.put_zeros(4);
+    }
+    out.put_u32(current);
+    out.put_zeros(12);
+    out.put_u32(port.current_speed_kbit);
+    out.put_u32(port.max_speed_kbit);
+}
+
+/// Writes a port's counters. Those that a switch in software has not are all ones.
+pub(super) fn encode_port_statistics(port: &PortStatistics, version: Version, out: &mut Vec<u8>) {
+    match version {
+        Version::V10 => {
+            out.put_u16(PortNumber(port.number).to_16_bits().unwrap_or(0xffff));
+            out.put_zeros(6);
+        }
+        Version::V13 => {
+            out.put_u32(port.number);
+            out.put_zeros(4);
+        }
+        _ => {
+            out.put_u16(120);
+            out.put_zeros(2);
+            out.put_u32(port.number);
+            put_duration(port.duration, out);
+        }
+    }
+    for counter in [
+        port.received_packets,
+        port.sent_packets,
+        port.received_bytes,
+        port.sent_bytes,
+        port.received_dropped,
+        port.sent_dropped,
+        port.received_errors,
+        port.sent_errors,
+    ] {
+        out.put_u64(counter);
+    }
+    if version >= Version::V14 {
+        out.put_u16(0);
+        out.put_u16(40);
+        out.put_zeros(4);
+    }
+    for _ in ["frame", "overrun", "crc", "collisions"] {
+        out.put_u64(u64::MAX);
+    }
+    if version == Version::V13 {
+        put_duration(port.duration, out);
+    }
+}
+
+/// Reads the port that a request for statistics or descriptions names.
+pub(super) fn decode_port_request(
+    mut body: Reader<'_>,
+    version: Version,
+) -> Result<PortNumber, Refusal> {
+    Ok(match version {
+        Version::V10 => PortNumber::from_16_bits(body.u16()?),
+        _ => PortNumber(body.u32()?),
+    })
+}
+
+/// Reads a port_mod. What it advertises does not matter to a port in software.
+pub(super) fn decode_port_mod(mut body: Reader<'_>, version: Version) -> Result<PortMod, Refusal> {
+    let is_v10 = version == Version::V10;
+    let number = if is_v10 {
+        PortNumber::from_16_bits(body.u16()?)
+    } else {
+        let number = PortNumber(body.u32()?);
+        body.skip(4)?;
+        number
+    };
+    let hardware_address = body.array()?;
+    if !is_v10 {
+        body.skip(2)?;
+    }
+    let (config, mask) = (body.u32()?, body.u32()?);
+    Ok(PortMod { number, hardware_address, config: config & mask, mask })
+}
+
+fn feature(speed_kbit: u32) -> u32 {
+    match speed_kbit {
+        10_000 => 1 << 1,
+        100_000 => 1 << 3,
+        1_000_000 => 1 << 5,
+        10_000_000 => 1 << 6,
+        _ => 0,
+    }
+}
+
+const LINK_DOWN: u32 = 1;
+/// Port down, no receive, no forward, no packet-in: OpenFlow 1.1 has no others.
+const CONFIG: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6;

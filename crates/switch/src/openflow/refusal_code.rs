@@ -1,0 +1,169 @@
+use super::Version;
+use super::message::{Header, begin_message, end_message};
+use super::octets::Put;
+use crate::request::Refusal;
+
+/// The part of the protocol that a refused request belongs to; some codes depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    Other,
+    Flow,
+    Group,
+    Meter,
+    Port,
+}
+
+/// An error's type and code, and the experimenter that defined them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Code {
+    Standard(u16, u16),
+    /// Nicira's codes of OpenFlow 1.0.
+    Nicira(u16, u16),
+    /// Codes of ONF's extension of OpenFlow 1.3.
+    Onf(u16),
+}
+
+impl Code {
+    pub(super) fn of(refusal: Refusal, subject: Subject, version: Version) -> Self {
+        if version == Version::V10 {
+            Self::v10(refusal, subject)
+        } else {
+            Self::later(refusal, subject, version)
+        }
+    }
+
+    fn v10(refusal: Refusal, subject: Subject) -> Self {
+        use Code::{Nicira, Standard};
+        match refusal {
+            Refusal::BadCommand if subject == Subject::Group => Nicira(6, 11),
+            Refusal::BadCommand => Standard(3, 4),
+            Refusal::BadTable | Refusal::BadInstructionTable => Nicira(1, 512),
+            Refusal::TableFull => Standard(3, 0),
+            Refusal::Overlap => Standard(3, 1),
+            Refusal::NotPermitted if subject == Subject::Flow => Standard(3, 2),
+            Refusal::NotPermitted | Refusal::IsSlave => Standard(1, 5),
+            Refusal::BadFlags => Nicira(3, 258),
+            Refusal::BadTimeout => Standard(3, 3),
+            Refusal::UnknownBuffer => Standard(1, 8),
+            Refusal::BadPrerequisite => Nicira(1, 260),
+            Refusal::BadMatchField => Nicira(0, 263),
+            Refusal::BadMatchMask => Nicira(1, 259),
+            Refusal::BadMatchValue => Nicira(1, 258),
+            Refusal::BadMatchLength => Nicira(1, 256),
+            Refusal::DuplicateField => Nicira(1, 261),
+            Refusal::InconsistentMatch => Nicira(1, 522),
+            Refusal::BadSetField => Nicira(1, 523),
+            Refusal::BadOutGroup => Nicira(2, 9),
+            Refusal::BadInstruction => Nicira(2, 257),
+            Refusal::GroupExists => Nicira(6, 0),
+            Refusal::UnknownGroup => Nicira(6, 8),
+            Refusal::BadGroup => Nicira(6, 1),
+            Refusal::GroupLoop => Nicira(6, 7),
+            Refusal::BadPort if subject == Subject::Port => Standard(4, 0),
+            Refusal::BadPort => Nicira(1, 514),
+            Refusal::BadHardwareAddress => Standard(4, 1),
+            _ => Self::shared(refusal),
+        }
+    }
+
+    fn later(refusal: Refusal, subject: Subject, version: Version) -> Self {
+        use Code::Standard;
+        match refusal {
+            Refusal::BadCommand => match subject {
+                Subject::Group => Standard(6, 11),
+                Subject::Meter => Standard(12, 4),
+                _ => Standard(5, 6),
+            },
+            Refusal::BadTable => Standard(1, 9),
+            Refusal::TableFull => Standard(5, 1),
+            Refusal::Overlap => Standard(5, 3),
+            Refusal::NotPermitted => match subject {
+                Subject::Flow => Standard(5, 4),
+                Subject::Group => Standard(6, 14),
+                _ => Standard(1, 5),
+            },
+            Refusal::IsSlave => Standard(1, 10),
+            Refusal::BadFlags if subject == Subject::Meter => Standard(12, 5),
+            Refusal::BadFlags => Standard(5, 7),
+            Refusal::BadTimeout => Standard(5, 5),
+            Refusal::UnknownBuffer => Standard(1, 8),
+            Refusal::BadPrerequisite => Standard(4, 9),
+            Refusal::BadMatchField => Standard(4, 6),
+            Refusal::BadMatchMask => Standard(4, 8),
+            Refusal::BadMatchValue => Standard(4, 7),
+            Refusal::BadMatchLength => Standard(4, 1),
+            Refusal::DuplicateField => Standard(4, 10),
+            Refusal::InconsistentMatch => Standard(2, 10),
+            Refusal::BadSetField => Standard(2, 13),
+            Refusal::BadOutGroup => Standard(2, 9),
+            Refusal::BadInstruction => Standard(3, 0),
+            Refusal::BadInstructionTable => Standard(3, 2),
+            Refusal::GroupExists => Standard(6, 0),
+            Refusal::UnknownGroup => Standard(6, 8),
+            Refusal::BadGroup => Standard(6, 1),
+            Refusal::GroupLoop => Standard(6, 7),
+            Refusal::MeterExists => Standard(12, 1),
+            Refusal::UnknownMeter => Standard(12, 3),
+            Refusal::BadMeter => Standard(12, 2),
+            Refusal::BadPort if subject == Subject::Port => Standard(7, 0),
+            Refusal::BadPort => Standard(1, 11),
+            Refusal::BadHardwareAddress => Standard(7, 1),
+            Refusal::BadBundle => Self::bundle(2, version),
+            Refusal::BundleExists => Self::bundle(3, version),
+            Refusal::BundleClosed => Self::bundle(4, version),
+            _ => Self::shared(refusal),
+        }
+    }
+
+    fn shared(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::BadVersion => Code::Standard(1, 0),
+            Refusal::BadType => Code::Standard(1, 1),
+            Refusal::BadStatistics => Code::Standard(1, 2),
+            Refusal::BadExperimenter => Code::Standard(1, 3),
+            Refusal::BadLength => Code::Standard(1, 6),
+            Refusal::BadActionType => Code::Standard(2, 0),
+            Refusal::BadActionLength => Code::Standard(2, 1),
+            Refusal::BadOutPort => Code::Standard(2, 4),
+            Refusal::BadActionArgument => Code::Standard(2, 5),
+            // No code of this version says it.
+            _ => Code::Standard(1, 5),
+        }
+    }
+
+    /// A failure of a bundle, by its number in OpenFlow 1.4.
+    pub(super) fn bundle(code: u16, version: Version) -> Self {
+        if version == Version::V13 { Code::Onf(2300 + code) } else { Code::Standard(17, code) }
+    }
+}
+
+/// Writes an error message with the start of the request that it is about.
+pub(super) fn encode_error(
+    version: Version,
+    xid: u32,
+    code: Code,
+    request: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let start = begin_message(Header { version, kind: 1, xid }, out);
+    match code {
+        Code::Standard(kind, code) => {
+            out.put_u16(kind);
+            out.put_u16(code);
+        }
+        Code::Nicira(kind, code) => {
+            out.put_u16(0xb0c2);
+            out.put_u16(0);
+            out.put_u32(0x2320);
+            out.put_u16(kind);
+            out.put_u16(code);
+        }
+        Code::Onf(code) => {
+            out.put_u16(0xffff);
+            out.put_u16(code);
+            out.put_u32(0x4f4e_4600);
+        }
+    }
+    out.extend_from_slice(&request[..request.len().min(64)]);
+    end_message(start, out);
+}

@@ -1,0 +1,665 @@
+use thiserror::Error;
+
+use super::Version;
+use super::asynchronous::{FlowRemovedReason, PortChange, encode_flow_removed, encode_port_status};
+use super::bundle::{Bundles, Change, Control, Waiting, is_allowed};
+use super::flow_mod;
+use super::group::decode_group_mod;
+use super::hello::{encode_hello, negotiate};
+use super::message::{
+    EXPERIMENTER, Header, Message, NICIRA, ONF, begin_experimenter, begin_message,
+    begin_nicira_message, end_message,
+};
+use super::meter::decode_meter_mod;
+use super::monitor::{FlowChange, Monitors};
+use super::octets::{Put, Reader};
+use super::packet::{PacketInFormat, decode_packet_out, encode_packet_in, reason_number};
+use super::port::{decode_port_mod, encode_port};
+use super::refusal_code::{Code, Subject, encode_error};
+use super::statistics;
+use crate::request::{Bridge, FlowEntry, PacketIn, PortDescription, Refusal};
+
+/// A reason to close a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ProtocolError {
+    #[error("the peer offers no OpenFlow version that this switch speaks; try -O OpenFlow13")]
+    NoCommonVersion,
+    #[error("the peer's first message is not a hello; close the connection")]
+    NoHello,
+    #[error("the peer sent a message of {0} bytes; a header alone has 8")]
+    ShortMessage(u16),
+}
+
+/// How a connection came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A tool connected to the switch. It gets packets and events only after it asks for them.
+    Service,
+    /// The switch connected to a controller, which gets them at once.
+    Controller,
+}
+
+/// A connection's state: the bytes of an incomplete message, the version, and what the peer set.
+#[derive(Debug)]
+pub struct Session {
+    kind: Kind,
+    versions: Vec<Version>,
+    version: Option<Version>,
+    /// The start of a message whose rest has not arrived: at most 64 KiB.
+    partial: Vec<u8>,
+    flow_mod_has_table: bool,
+    packet_in_format: PacketInFormat,
+    takes_nicira_match: bool,
+    controller: u16,
+    config_flags: u16,
+    miss_send_len: u16,
+    role: Role,
+    generation: Option<u64>,
+    masks: Masks,
+    bundles: Bundles,
+    monitors: Monitors,
+    next_xid: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Equal,
+    Master,
+    Slave,
+}
+
+/// The events that the peer takes, by reason: as master or equal, and as slave.
+#[derive(Debug, Clone, Copy)]
+struct Masks {
+    packet_in: [u32; 2],
+    port_status: [u32; 2],
+    flow_removed: [u32; 2],
+}
+
+impl Session {
+    /// A session that speaks all versions.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        Self::with_versions(kind, &Version::ALL)
+    }
+
+    #[must_use]
+    pub fn with_versions(kind: Kind, versions: &[Version]) -> Self {
+        Self {
+            kind,
+            versions: versions.to_vec(),
+            version: None,
+            partial: Vec::new(),
+            flow_mod_has_table: false,
+            packet_in_format: PacketInFormat::Standard,
+            takes_nicira_match: false,
+            controller: 0,
+            config_flags: 0,
+            miss_send_len: if kind == Kind::Controller { 128 } else { 0 },
+            role: Role::Equal,
+            generation: None,
+            masks: Masks { packet_in: [0x3b, 0], port_status: [7, 7], flow_removed: [0x3f, 0] },
+            bundles: Bundles::default(),
+            monitors: Monitors::default(),
+            next_xid: 2,
+        }
+    }
+
+    /// Writes the hello with which a connection begins.
+    pub fn start(&mut self, out: &mut Vec<u8>) {
+        encode_hello(&self.versions, out);
+    }
+
+    /// The version that both sides speak, once the peer's hello has arrived.
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        self.version
+    }
+
+    /// Takes bytes from the peer, gives the requests in them to the bridge, and writes replies.
+    /// After an error the connection must be closed, once `out` is sent.
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
+        let mut rest = bytes;
+        if !self.partial.is_empty() {
+            rest = self.complete_partial(rest, bridge, out)?;
+        }
+        while let Some(length) = message_length(rest)? {
+            let Some((message, behind)) = rest.split_at_checked(length) else { break };
+            self.handle(message, bridge, out)?;
+            rest = behind;
+        }
+        self.partial.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Writes a packet-in, if the peer takes it.
+    pub fn packet_in(&mut self, packet: &PacketIn, out: &mut Vec<u8>) {
+        let reason = reason_number(packet.reason, Version::V15);
+        let Some(version) = self.takes(self.masks.packet_in, reason) else { return };
+        if packet.controller == self.controller {
+            encode_packet_in(packet, version, self.packet_in_format, out);
+        }
+    }
+
+    /// Writes that a rule is gone, if the peer takes it.
+    pub fn flow_removed(&mut self, flow: &FlowEntry, reason: FlowRemovedReason, out: &mut Vec<u8>) {
+        if let Some(version) = self.takes(self.masks.flow_removed, reason as u8) {
+            encode_flow_removed(flow, reason, version, self.takes_nicira_match, out);
+        }
+    }
+
+    /// Writes that a port changed, if the peer takes it.
+    pub fn port_status(&mut self, port: &PortDescription, change: PortChange, out: &mut Vec<u8>) {
+        if let Some(version) = self.takes(self.masks.port_status, change as u8) {
+            encode_port_status(port, change, version, out);
+        }
+    }
+
+    /// Writes a change of a rule, if the peer monitors it. `own` is the number of the peer's own
+    /// request that made the change.
+    pub fn flow_changed(
+        &mut self,
+        change: FlowChange,
+        flow: &FlowEntry,
+        own: Option<u32>,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(version) = self.version {
+            self.monitors.changed(change, flow, own, version, out);
+        }
+    }
+
+    /// Writes a request that the peer must answer, to learn whether it is alive.
+    pub fn echo(&mut self, out: &mut Vec<u8>) {
+        let version = self.version.unwrap_or(Version::V10);
+        let header = Header { version, kind: ECHO_REQUEST, xid: self.next_xid };
+        self.next_xid = self.next_xid.wrapping_add(1);
+        let start = begin_message(header, out);
+        end_message(start, out);
+    }
+
+    /// Completes the partial message with the front of `bytes`, and returns what is behind.
+    fn complete_partial<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<&'a [u8], ProtocolError> {
+        let mut rest = bytes;
+        let wanted = |partial: &[u8]| message_length(partial).map(|length| length.unwrap_or(8));
+        for _ in ["header", "body"] {
+            let missing = wanted(&self.partial)?.saturating_sub(self.partial.len());
+            let (taken, behind) = rest.split_at(missing.min(rest.len()));
+            self.partial.extend_from_slice(taken);
+            rest = behind;
+        }
+        if message_length(&self.partial)?.is_some_and(|length| length == self.partial.len()) {
+            let message = std::mem::take(&mut self.partial);
+            self.handle(&message, bridge, out)?;
+            self.partial = message;
+            self.partial.clear();
+        }
+        Ok(rest)
+    }
+
+    fn handle(
+        &mut self,
+        bytes: &[u8],
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
+        let kind = bytes[1];
+        let xid = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let Some(version) = self.version else {
+            return self.greet(kind, xid, bytes, out);
+        };
+        let message = Message { header: Header { version, kind, xid }, bytes };
+        if bytes[0] != version.number() && kind != HELLO {
+            let code = Code::of(Refusal::BadVersion, Subject::Other, version);
+            encode_error(version, xid, code, bytes, out);
+            return Ok(());
+        }
+        if let Err(refusal) = self.dispatch(&message, bridge, out) {
+            let code = Code::of(refusal, subject(kind, bytes, version), version);
+            encode_error(version, xid, code, bytes, out);
+        }
+        Ok(())
+    }
+
+    fn greet(
+        &mut self,
+        kind: u8,
+        xid: u32,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
+        if kind != HELLO {
+            return Err(ProtocolError::NoHello);
+        }
+        self.version = negotiate(&self.versions, bytes);
+        if self.version.is_none() {
+            let version = self.versions.iter().max().copied().unwrap_or(Version::V10);
+            encode_error(version, xid, Code::Standard(0, 0), bytes, out);
+            return Err(ProtocolError::NoCommonVersion);
+        }
+        Ok(())
+    }
+
+    fn dispatch(
+        &mut self,
+        message: &Message<'_>,
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let version = message.header.version;
+        let is_v10 = version == Version::V10;
+        let kind = message.header.kind;
+        match kind {
+            HELLO | ERROR | ECHO_REPLY => Ok(()),
+            ECHO_REQUEST => {
+                let start = begin_message(message.reply(ECHO_REPLY), out);
+                out.extend_from_slice(message.body().rest());
+                end_message(start, out);
+                Ok(())
+            }
+            EXPERIMENTER => self.experimenter(message, bridge, out),
+            5 => {
+                self.features(message, bridge, out);
+                Ok(())
+            }
+            7 => {
+                let start = begin_message(message.reply(8), out);
+                out.put_u16(self.config_flags);
+                out.put_u16(self.miss_send_len);
+                end_message(start, out);
+                Ok(())
+            }
+            9 => {
+                let mut body = message.body();
+                self.config_flags = body.u16()? & 3;
+                self.miss_send_len = body.u16()?;
+                Ok(())
+            }
+            13..=16 if !(is_v10 && kind == 16) => {
+                if self.role == Role::Slave {
+                    return Err(Refusal::IsSlave);
+                }
+                match self.decode_change(message)? {
+                    Change::Flow(change) => bridge.flow_mod(change),
+                    Change::Group(change) => bridge.group_mod(change),
+                    Change::Port(change) => bridge.port_mod(&change),
+                    Change::PacketOut(packet) => bridge.packet_out(packet),
+                }
+            }
+            16 | 18 if is_v10 == (kind == 16) => {
+                statistics::answer(message, &mut self.monitors, bridge, out)
+            }
+            18 | 20 if is_v10 == (kind == 18) => {
+                let start = begin_message(message.reply(kind + 1), out);
+                end_message(start, out);
+                Ok(())
+            }
+            20 | 22 if is_v10 == (kind == 20) && version <= Version::V13 => {
+                queue_config(message, out)
+            }
+            // Tables have one configuration; a request for it changes nothing.
+            17 if !is_v10 => Ok(()),
+            24 if !is_v10 => self.change_role(message, out),
+            26 if version == Version::V13 => {
+                let start = begin_message(message.reply(27), out);
+                for mask in self.masks.words() {
+                    out.put_u32(mask);
+                }
+                end_message(start, out);
+                Ok(())
+            }
+            26 if version >= Version::V14 => {
+                let start = begin_message(message.reply(27), out);
+                for (kind, mask) in self.masks.words().into_iter().enumerate() {
+                    out.put_u16(kind as u16 ^ 1);
+                    out.put_u16(8);
+                    out.put_u32(mask);
+                }
+                end_message(start, out);
+                Ok(())
+            }
+            28 if version == Version::V13 => self.masks.set(message.body()),
+            28 if version >= Version::V14 => self.masks.set_properties(message.body()),
+            29 if !is_v10 => {
+                if self.role == Role::Slave {
+                    return Err(Refusal::IsSlave);
+                }
+                bridge.meter_mod(decode_meter_mod(message.body())?)
+            }
+            33 if version >= Version::V14 => {
+                self.bundle_control(message, message.body(), bridge, out)
+            }
+            34 if version >= Version::V14 => self.bundle_add(message, message.body()),
+            _ => Err(Refusal::BadType),
+        }
+    }
+
+    /// Reads a message that changes the bridge.
+    fn decode_change(&self, message: &Message<'_>) -> Result<Change, Refusal> {
+        let version = message.header.version;
+        let body = message.body();
+        Ok(match (message.header.kind, version) {
+            (13, _) => Change::PacketOut(decode_packet_out(body, version)?),
+            (14, Version::V10) => {
+                Change::Flow(flow_mod::decode_v10(body, self.flow_mod_has_table)?)
+            }
+            (14, _) => Change::Flow(flow_mod::decode_later(body, version)?),
+            (15, Version::V10) | (16, _) => Change::Port(decode_port_mod(body, version)?),
+            (15, _) => Change::Group(decode_group_mod(body, version)?),
+            _ => return Err(Refusal::BadType),
+        })
+    }
+
+    fn features(&self, message: &Message<'_>, bridge: &dyn Bridge, out: &mut Vec<u8>) {
+        let version = message.header.version;
+        let start = begin_message(message.reply(6), out);
+        out.put_u64(bridge.datapath_id());
+        out.put_u32(0);
+        out.put_u8(254);
+        out.put_zeros(3);
+        if version == Version::V10 {
+            // Statistics of flows, tables, ports and queues; matches of addresses in ARP.
+            out.put_u32(0xc7);
+            out.put_u32(0xfff);
+            for port in &bridge.ports() {
+                encode_port(port, version, out);
+            }
+        } else {
+            // Statistics of flows, tables, ports, groups and queues; bundles and monitors.
+            out.put_u32(if version >= Version::V14 { 0x64f } else { 0x4f });
+            out.put_u32(0);
+        }
+        end_message(start, out);
+    }
+
+    fn experimenter(
+        &mut self,
+        message: &Message<'_>,
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let mut body = message.body();
+        let experimenter = body.u32()?;
+        let subtype = body.u32()?;
+        match experimenter {
+            NICIRA => self.nicira(subtype, message, body, bridge, out),
+            ONF if message.header.version == Version::V13 => match subtype {
+                ONF_BUNDLE_CONTROL => self.bundle_control(message, body, bridge, out),
+                ONF_BUNDLE_ADD => self.bundle_add(message, body),
+                ONF_MONITOR_CANCEL => self.monitors.cancel(body.u32()?),
+                _ => Err(Refusal::BadType),
+            },
+            _ => Err(Refusal::BadExperimenter),
+        }
+    }
+
+    fn nicira(
+        &mut self,
+        subtype: u32,
+        message: &Message<'_>,
+        mut body: Reader<'_>,
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let Header { version, xid, .. } = message.header;
+        match subtype {
+            10 => {
+                let role = body.u32()?;
+                self.role = match role {
+                    0 => Role::Equal,
+                    1 => Role::Master,
+                    2 => Role::Slave,
+                    _ => return Err(Refusal::BadFlags),
+                };
+                let start = begin_nicira_message(version, xid, 11, out);
+                out.put_u32(role);
+                end_message(start, out);
+            }
+            12 => {
+                self.takes_nicira_match = match body.u32()? {
+                    0 => false,
+                    2 => true,
+                    _ => return Err(Refusal::NotPermitted),
+                };
+            }
+            13 => {
+                if self.role == Role::Slave {
+                    return Err(Refusal::IsSlave);
+                }
+                let change = flow_mod::decode_nicira(body, version, self.flow_mod_has_table)?;
+                bridge.flow_mod(change)?;
+            }
+            15 => self.flow_mod_has_table = body.u8()? != 0,
+            16 => {
+                self.packet_in_format = match body.u32()? {
+                    0 => PacketInFormat::Standard,
+                    1 => PacketInFormat::Nicira,
+                    2 => PacketInFormat::Nicira2,
+                    _ => return Err(Refusal::NotPermitted),
+                };
+            }
+            // Ages are in all of Nicira's replies.
+            18 => {}
+            19 => self.masks.set(body)?,
+            20 => {
+                body.skip(6)?;
+                self.controller = body.u16()?;
+            }
+            21 => self.monitors.cancel(body.u32()?)?,
+            25 => {
+                // No tunnel options are mapped.
+                let start = begin_nicira_message(version, xid, 26, out);
+                out.put_zeros(16);
+                end_message(start, out);
+            }
+            27 => self.masks.set_properties(body)?,
+            31 if version == Version::V10 => {
+                if self.role == Role::Slave {
+                    return Err(Refusal::IsSlave);
+                }
+                bridge.group_mod(decode_group_mod(body, version)?)?;
+            }
+            _ => return Err(Refusal::BadType),
+        }
+        Ok(())
+    }
+
+    fn change_role(&mut self, message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let mut body = message.body();
+        let role = body.u32()?;
+        body.skip(4)?;
+        let generation = body.u64()?;
+        if matches!(role, 2 | 3) {
+            let is_stale =
+                self.generation.is_some_and(|former| (generation.wrapping_sub(former) as i64) < 0);
+            if is_stale {
+                return Err(Refusal::NotPermitted);
+            }
+            self.generation = Some(generation);
+        }
+        self.role = match role {
+            0 => self.role,
+            1 => Role::Equal,
+            2 => Role::Master,
+            3 => Role::Slave,
+            _ => return Err(Refusal::BadFlags),
+        };
+        let start = begin_message(message.reply(25), out);
+        out.put_u32(match self.role {
+            Role::Equal => 1,
+            Role::Master => 2,
+            Role::Slave => 3,
+        });
+        out.put_zeros(4);
+        out.put_u64(self.generation.unwrap_or(u64::MAX));
+        end_message(start, out);
+        Ok(())
+    }
+
+    fn bundle_control(
+        &mut self,
+        message: &Message<'_>,
+        mut body: Reader<'_>,
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let Header { version, xid, .. } = message.header;
+        let mut control = Control::decode(&mut body)?;
+        match control.kind {
+            0 => self.bundles.open(control)?,
+            2 => self.bundles.close(control)?,
+            4 => {
+                if let Err(failure) = self.bundles.commit(control, bridge)? {
+                    if let Some((refused, refusal)) = failure.refused {
+                        let kind = refused.start.get(1).copied().unwrap_or_default();
+                        let subject = subject(kind, &refused.start, version);
+                        let code = Code::of(refusal, subject, version);
+                        encode_error(version, refused.xid, code, &refused.start, out);
+                    }
+                    let code = Code::bundle(MESSAGE_FAILED, version);
+                    encode_error(version, xid, code, message.bytes, out);
+                    return Ok(());
+                }
+            }
+            6 => self.bundles.discard(control)?,
+            _ => return Err(Refusal::BadBundle),
+        }
+        control.kind += 1;
+        let start = if version == Version::V13 {
+            begin_experimenter(version, xid, ONF, ONF_BUNDLE_CONTROL, out)
+        } else {
+            begin_message(message.reply(33), out)
+        };
+        control.encode(out);
+        end_message(start, out);
+        Ok(())
+    }
+
+    fn bundle_add(&mut self, message: &Message<'_>, mut body: Reader<'_>) -> Result<(), Refusal> {
+        let version = message.header.version;
+        let control = Control::decode(&mut body)?;
+        let bytes = body.rest();
+        let length = message_length(bytes).ok().flatten().ok_or(Refusal::BadLength)?;
+        let bytes = bytes.get(..length).ok_or(Refusal::BadLength)?;
+        let xid = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let header = Header { version, kind: bytes[1], xid };
+        if bytes[0] != version.number() || xid != message.header.xid {
+            return Err(Refusal::BadBundle);
+        }
+        if !is_allowed(header.kind, version) {
+            return Err(Refusal::BadType);
+        }
+        let change = self.decode_change(&Message { header, bytes })?;
+        let start = bytes[..bytes.len().min(64)].to_vec();
+        self.bundles.add(control, Waiting { change, xid, start })
+    }
+
+    /// The session's version, if the peer takes an event of this reason.
+    fn takes(&self, masks: [u32; 2], reason: u8) -> Option<Version> {
+        if self.kind == Kind::Service && self.miss_send_len == 0 {
+            return None;
+        }
+        let mask = masks[usize::from(self.role == Role::Slave)];
+        self.version.filter(|_| mask >> reason & 1 != 0)
+    }
+}
+
+impl Masks {
+    fn words(&self) -> [u32; 6] {
+        let [a, b] = self.packet_in;
+        let [c, d] = self.port_status;
+        let [e, f] = self.flow_removed;
+        [a, b, c, d, e, f]
+    }
+
+    fn set(&mut self, mut body: Reader<'_>) -> Result<(), Refusal> {
+        *self = Self {
+            packet_in: [body.u32()?, body.u32()?],
+            port_status: [body.u32()?, body.u32()?],
+            flow_removed: [body.u32()?, body.u32()?],
+        };
+        Ok(())
+    }
+
+    /// Reads OpenFlow 1.4's properties: the slave's mask of each event has the even number.
+    fn set_properties(&mut self, mut body: Reader<'_>) -> Result<(), Refusal> {
+        while !body.is_empty() {
+            let (kind, length) = (body.u16()?, body.u16()?);
+            let mut value =
+                Reader::new(body.take(usize::from(length).saturating_sub(4))?, Refusal::BadLength);
+            let side = usize::from(kind % 2 == 0);
+            match kind {
+                0 | 1 => self.packet_in[side] = value.u32()?,
+                2 | 3 => self.port_status[side] = value.u32()?,
+                4 | 5 => self.flow_removed[side] = value.u32()?,
+                // Roles, tables and forwarded requests have no events here.
+                6..=11 => {}
+                _ => return Err(Refusal::BadFlags),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The length in a message's header, once it has arrived.
+fn message_length(bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
+    let Some(header) = bytes.first_chunk::<8>() else { return Ok(None) };
+    let length = u16::from_be_bytes([header[2], header[3]]);
+    if length < 8 {
+        return Err(ProtocolError::ShortMessage(length));
+    }
+    Ok(Some(length.into()))
+}
+
+fn subject(kind: u8, bytes: &[u8], version: Version) -> Subject {
+    let nicira = bytes.get(8..16).is_some_and(|head| head[..4] == NICIRA.to_be_bytes());
+    match (kind, version) {
+        (14, _) => Subject::Flow,
+        (15, Version::V10) | (16, Version::V13 | Version::V14 | Version::V15) => Subject::Port,
+        (15, _) => Subject::Group,
+        (29, _) => Subject::Meter,
+        (EXPERIMENTER, _) if nicira && bytes[15] == 13 => Subject::Flow,
+        (EXPERIMENTER, _) if nicira && bytes[15] == 31 => Subject::Group,
+        _ => Subject::Other,
+    }
+}
+
+/// Answers that a port has no queues.
+fn queue_config(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let mut body = message.body();
+    let start = begin_message(message.reply(message.header.kind + 1), out);
+    match message.header.version {
+        Version::V10 => {
+            out.put_u16(body.u16()?);
+            out.put_zeros(6);
+        }
+        _ => {
+            out.put_u32(body.u32()?);
+            out.put_zeros(4);
+        }
+    }
+    end_message(start, out);
+    Ok(())
+}
+
+const HELLO: u8 = 0;
+const ERROR: u8 = 1;
+const ECHO_REQUEST: u8 = 2;
+const ECHO_REPLY: u8 = 3;
+
+const ONF_MONITOR_CANCEL: u32 = 1870;
+const ONF_BUNDLE_CONTROL: u32 = 2300;
+const ONF_BUNDLE_ADD: u32 = 2301;
+
+/// One message of a bundle was refused.
+const MESSAGE_FAILED: u16 = 13;

@@ -1,0 +1,262 @@
+use super::Version;
+use super::flow_statistics::{
+    decode_filter, decode_nicira_filter, decode_v10_filter, encode_aggregate, encode_flow,
+    encode_nicira_flow, encode_table, encode_v10_flow,
+};
+use super::group::{encode_group, encode_group_features, encode_group_statistics};
+use super::message::{Message, NICIRA, ONF};
+use super::meter::{encode_meter, encode_meter_features, encode_meter_statistics};
+use super::monitor::Monitors;
+use super::multipart::{Multipart, Part};
+use super::octets::{Put, Reader};
+use super::port::{decode_port_request, encode_port, encode_port_statistics};
+use super::table_features::encode_table_features;
+use crate::port_number::PortNumber;
+use crate::request::{Bridge, GroupMod, Refusal};
+
+/// Answers a request for statistics or a description.
+pub(super) fn answer(
+    message: &Message<'_>,
+    monitors: &mut Monitors,
+    bridge: &dyn Bridge,
+    out: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    let Message { header, .. } = *message;
+    let version = header.version;
+    let mut body = message.body();
+    let number = body.u16()?;
+    let flags = body.u16()?;
+    if flags & 1 != 0 {
+        // The parts of a request are not collected: ours all fit a message.
+        return Err(Refusal::BadLength);
+    }
+    if version != Version::V10 {
+        body.skip(4)?;
+    }
+    let part = match number {
+        0xffff => Part::Experimenter(body.u32()?, body.u32()?),
+        number => Part::Standard(number),
+    };
+    if number == 0xffff && version == Version::V10 {
+        body.skip(4)?;
+    }
+    let is_monitor = match part {
+        Part::Standard(16) => version >= Version::V14,
+        Part::Experimenter(NICIRA, 2) => version == Version::V10,
+        Part::Experimenter(ONF, 1870) => version == Version::V13,
+        _ => false,
+    };
+    if is_monitor {
+        return monitors.request(body, version, header.xid, bridge, out);
+    }
+    let reply = |out| Multipart::new(version, header.xid, part, out);
+    match part {
+        Part::Standard(number) => answer_standard(number, version, body, bridge, reply, out),
+        Part::Experimenter(NICIRA, subtype) if version == Version::V10 => {
+            answer_nicira(subtype, body, bridge, reply, out)
+        }
+        Part::Experimenter(NICIRA, _) => Err(Refusal::BadStatistics),
+        Part::Experimenter(..) => Err(Refusal::BadExperimenter),
+    }
+}
+
+fn answer_standard<'a>(
+    number: u16,
+    version: Version,
+    mut body: Reader<'_>,
+    bridge: &dyn Bridge,
+    reply: impl FnOnce(&'a mut Vec<u8>) -> Multipart<'a>,
+    out: &'a mut Vec<u8>,
+) -> Result<(), Refusal> {
+    let is_v10 = version == Version::V10;
+    match number {
+        DESCRIPTION => {
+            let mut reply = reply(out);
+            let description = bridge.description();
+            reply.entry(|out| encode_description(&description, out));
+            reply.finish();
+        }
+        FLOWS => {
+            let filter =
+                if is_v10 { decode_v10_filter(body)? } else { decode_filter(body, version)? };
+            let flows = bridge.flows(&filter)?;
+            let mut reply = reply(out);
+            for flow in &flows {
+                reply.entry(|out| match is_v10 {
+                    true => encode_v10_flow(flow, out),
+                    false => encode_flow(flow, version, out),
+                });
+            }
+            reply.finish();
+        }
+        AGGREGATE => {
+            let filter =
+                if is_v10 { decode_v10_filter(body)? } else { decode_filter(body, version)? };
+            let aggregate = bridge.aggregate(&filter)?;
+            let mut reply = reply(out);
+            reply.entry(|out| encode_aggregate(aggregate, version, out));
+            reply.finish();
+        }
+        TABLES => {
+            let mut reply = reply(out);
+            for table in &bridge.tables() {
+                reply.entry(|out| encode_table(table, version, out));
+            }
+            reply.finish();
+        }
+        PORTS => {
+            let port = decode_port_request(body, version)?;
+            let ports = bridge.port_statistics(port)?;
+            let mut reply = reply(out);
+            for port in &ports {
+                reply.entry(|out| encode_port_statistics(port, version, out));
+            }
+            reply.finish();
+        }
+        // There are no queues.
+        QUEUES => reply(out).finish(),
+        GROUPS if !is_v10 => answer_groups(body.u32()?, version, bridge, reply(out)),
+        GROUP_DESCRIPTIONS if !is_v10 => {
+            let group = if version == Version::V15 { body.u32()? } else { GroupMod::ALL };
+            describe_groups(group, version, bridge, reply(out));
+        }
+        GROUP_FEATURES if !is_v10 => {
+            let mut reply = reply(out);
+            reply.entry(|out| encode_group_features(version, out));
+            reply.finish();
+        }
+        METERS if !is_v10 => {
+            let meters = bridge.meter_statistics(body.u32()?)?;
+            let mut reply = reply(out);
+            for meter in &meters {
+                reply.entry(|out| encode_meter_statistics(meter, out));
+            }
+            reply.finish();
+        }
+        METER_DESCRIPTIONS if !is_v10 => {
+            let meters = bridge.meters(body.u32()?)?;
+            let mut reply = reply(out);
+            for meter in &meters {
+                reply.entry(|out| encode_meter(meter, out));
+            }
+            reply.finish();
+        }
+        METER_FEATURES if !is_v10 => {
+            let mut reply = reply(out);
+            reply.entry(encode_meter_features);
+            reply.finish();
+        }
+        TABLE_FEATURES if !is_v10 => {
+            if !body.is_empty() {
+                // The features of tables are fixed.
+                return Err(Refusal::NotPermitted);
+            }
+            let mut reply = reply(out);
+            for table in &bridge.tables() {
+                reply.entry(|out| encode_table_features(table, version, out));
+            }
+            reply.finish();
+        }
+        PORT_DESCRIPTIONS => {
+            let wanted = match version {
+                Version::V15 => PortNumber(body.u32()?),
+                _ => PortNumber::NONE,
+            };
+            let ports = bridge.ports();
+            let mut reply = reply(out);
+            for port in &ports {
+                if wanted == PortNumber::NONE || port.number == wanted {
+                    reply.entry(|out| encode_port(port, version, out));
+                }
+            }
+            reply.finish();
+        }
+        TABLE_DESCRIPTIONS if version >= Version::V14 => {
+            let mut reply = reply(out);
+            for table in &bridge.tables() {
+                reply.entry(|out| {
+                    out.put_u16(8);
+                    out.put_u8(table.table);
+                    out.put_zeros(5);
+                });
+            }
+            reply.finish();
+        }
+        QUEUE_DESCRIPTIONS if version >= Version::V14 => reply(out).finish(),
+        _ => return Err(Refusal::BadStatistics),
+    }
+    Ok(())
+}
+
+fn answer_nicira<'a>(
+    subtype: u32,
+    mut body: Reader<'_>,
+    bridge: &dyn Bridge,
+    reply: impl FnOnce(&'a mut Vec<u8>) -> Multipart<'a>,
+    out: &'a mut Vec<u8>,
+) -> Result<(), Refusal> {
+    match subtype {
+        0 => {
+            let flows = bridge.flows(&decode_nicira_filter(body)?)?;
+            let mut reply = reply(out);
+            for flow in &flows {
+                reply.entry(|out| encode_nicira_flow(flow, out));
+            }
+            reply.finish();
+        }
+        1 => {
+            let aggregate = bridge.aggregate(&decode_nicira_filter(body)?)?;
+            let mut reply = reply(out);
+            reply.entry(|out| encode_aggregate(aggregate, Version::V10, out));
+            reply.finish();
+        }
+        7 => answer_groups(body.u32()?, Version::V10, bridge, reply(out)),
+        8 => describe_groups(body.u32()?, Version::V10, bridge, reply(out)),
+        9 => {
+            let mut reply = reply(out);
+            reply.entry(|out| encode_group_features(Version::V10, out));
+            reply.finish();
+        }
+        _ => return Err(Refusal::BadStatistics),
+    }
+    Ok(())
+}
+
+fn answer_groups(group: u32, version: Version, bridge: &dyn Bridge, mut reply: Multipart<'_>) {
+    for group in &bridge.group_statistics(group) {
+        reply.entry(|out| encode_group_statistics(group, version, out));
+    }
+    reply.finish();
+}
+
+fn describe_groups(group: u32, version: Version, bridge: &dyn Bridge, mut reply: Multipart<'_>) {
+    for group in &bridge.groups(group) {
+        reply.entry(|out| encode_group(group, version, out));
+    }
+    reply.finish();
+}
+
+fn encode_description(description: &str, out: &mut Vec<u8>) {
+    out.put_text("Weir", 256);
+    out.put_text("Weir switch", 256);
+    out.put_text(env!("CARGO_PKG_VERSION"), 256);
+    out.put_text("None", 32);
+    out.put_text(description, 256);
+}
+
+const DESCRIPTION: u16 = 0;
+const FLOWS: u16 = 1;
+const AGGREGATE: u16 = 2;
+const TABLES: u16 = 3;
+const PORTS: u16 = 4;
+const QUEUES: u16 = 5;
+const GROUPS: u16 = 6;
+const GROUP_DESCRIPTIONS: u16 = 7;
+const GROUP_FEATURES: u16 = 8;
+const METERS: u16 = 9;
+const METER_DESCRIPTIONS: u16 = 10;
+const METER_FEATURES: u16 = 11;
+const TABLE_FEATURES: u16 = 12;
+const PORT_DESCRIPTIONS: u16 = 13;
+const TABLE_DESCRIPTIONS: u16 = 14;
+const QUEUE_DESCRIPTIONS: u16 = 15;
