@@ -1,0 +1,10 @@
+//! Debian's ovs-ofctl against the OpenFlow session, with a bridge that only remembers.
+
+#[path = "openflow/bridge.rs"]
+mod bridge;
+#[path = "openflow/corpus.rs"]
+mod corpus;
+#[path = "openflow/server.rs"]
+mod server;
+#[path = "openflow/verbs.rs"]
+mod verbs;

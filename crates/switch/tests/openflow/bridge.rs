@@ -1,0 +1,292 @@
+//! A bridge that only remembers: rules in a vector, groups and meters in others.
+
+use std::time::Duration;
+
+use switch::action::Action;
+use switch::openflow::{FlowChange, FlowRemovedReason};
+use switch::port_number::PortNumber;
+use switch::request::{
+    Aggregate, BucketStatistics, FlowCommand, FlowEntry, FlowFilter, FlowMod, GroupCommand,
+    GroupEntry, GroupMod, GroupStatistics, MeterCommand, MeterEntry, MeterMod, MeterStatistics,
+    PacketOut, PortDescription, PortMod, PortStatistics, Refusal, TableEntry,
+};
+
+#[derive(Debug, Default, Clone)]
+pub struct Bridge {
+    pub flows: Vec<FlowEntry>,
+    pub groups: Vec<GroupEntry>,
+    pub meters: Vec<MeterEntry>,
+    pub packets: Vec<PacketOut>,
+    pub port_config: [u32; 3],
+    /// All changes of rules, for monitors.
+    pub events: Vec<(FlowChange, FlowEntry)>,
+}
+
+impl Bridge {
+    fn change(&mut self, change: FlowMod) -> Result<(), Refusal> {
+        match change.command {
+            FlowCommand::Add => self.add(change),
+            FlowCommand::Modify | FlowCommand::ModifyStrict => {
+                let mut found = false;
+                for flow in &mut self.flows {
+                    if is_changed(flow, &change) {
+                        found = true;
+                        flow.actions.clone_from(&change.actions);
+                        flow.cookie = change.cookie.unwrap_or(flow.cookie);
+                        self.events.push((FlowChange::Modified, flow.clone()));
+                    }
+                }
+                if !found && change.cookie_filter.mask == 0 {
+                    self.add(change);
+                }
+            }
+            FlowCommand::Delete | FlowCommand::DeleteStrict => {
+                let events = &mut self.events;
+                self.flows.retain(|flow| {
+                    let is_gone = is_changed(flow, &change);
+                    if is_gone {
+                        let reason = FlowRemovedReason::Delete;
+                        events.push((FlowChange::Deleted(reason), flow.clone()));
+                    }
+                    !is_gone
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, change: FlowMod) {
+        let table = change.table.unwrap_or(0);
+        self.flows.retain(|flow| {
+            flow.table != table
+                || flow.priority != change.priority
+                || flow.matching != change.matching
+        });
+        let flow = FlowEntry {
+            table,
+            priority: change.priority,
+            cookie: change.cookie.unwrap_or(0),
+            matching: change.matching,
+            actions: change.actions,
+            idle_timeout: change.idle_timeout,
+            hard_timeout: change.hard_timeout,
+            importance: change.importance,
+            flags: change.flags,
+            duration: Duration::from_millis(1500),
+            idle_age: Duration::from_secs(1),
+            hard_age: Duration::from_secs(1),
+            packets: 7,
+            bytes: 420,
+        };
+        self.events.push((FlowChange::Added, flow.clone()));
+        self.flows.push(flow);
+    }
+}
+
+impl switch::request::Bridge for Bridge {
+    fn datapath_id(&self) -> u64 {
+        0x00aa_bbcc_ddee
+    }
+
+    fn description(&self) -> String {
+        "br0".into()
+    }
+
+    fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal> {
+        self.change(change)
+    }
+
+    fn change_all(&mut self, changes: Vec<FlowMod>) -> Result<(), (usize, Refusal)> {
+        let mut next = self.clone();
+        for (index, change) in changes.into_iter().enumerate() {
+            if change.table == Some(200) {
+                return Err((index, Refusal::BadTable));
+            }
+            next.change(change).map_err(|refusal| (index, refusal))?;
+        }
+        *self = next;
+        Ok(())
+    }
+
+    fn flows(&self, filter: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal> {
+        Ok(self.flows.iter().filter(|flow| is_listed(flow, filter)).cloned().collect())
+    }
+
+    fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {
+        let mut aggregate = Aggregate::default();
+        for flow in self.flows.iter().filter(|flow| is_listed(flow, filter)) {
+            aggregate.packets += flow.packets;
+            aggregate.bytes += flow.bytes;
+            aggregate.flows += 1;
+        }
+        Ok(aggregate)
+    }
+
+    fn tables(&self) -> Vec<TableEntry> {
+        let entry = |table: u8| TableEntry {
+            table,
+            name: format!("table{table}"),
+            active: self.flows.iter().filter(|flow| flow.table == table).count() as u32,
+            lookups: 11,
+            matched: 5,
+            max_entries: 1_000_000,
+        };
+        (0..254).map(entry).collect()
+    }
+
+    fn ports(&self) -> Vec<PortDescription> {
+        let port = |(number, name): (u32, &str), config| PortDescription {
+            number: PortNumber(number),
+            hardware_address: [2, 0, 0, 0, 0, number as u8],
+            name: name.into(),
+            config,
+            state: 4,
+            current_speed_kbit: 10_000_000,
+            max_speed_kbit: 10_000_000,
+        };
+        let names = [(1, "p1"), (2, "p2"), (0xffff_fffe, "br0")];
+        names.into_iter().zip(self.port_config).map(|(name, config)| port(name, config)).collect()
+    }
+
+    fn port_statistics(&self, port: PortNumber) -> Result<Vec<PortStatistics>, Refusal> {
+        if port != PortNumber::NONE && !(1..=2).contains(&port.0) {
+            return Err(Refusal::BadPort);
+        }
+        let statistics = |number| PortStatistics {
+            number,
+            received_packets: 100,
+            received_bytes: 6400,
+            sent_packets: 50,
+            sent_bytes: 3200,
+            sent_dropped: 3,
+            duration: Duration::from_secs(9),
+            ..PortStatistics::default()
+        };
+        Ok([1, 2]
+            .into_iter()
+            .filter(|number| port == PortNumber::NONE || port.0 == *number)
+            .map(statistics)
+            .collect())
+    }
+
+    fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {
+        let index = match change.number.0 {
+            number @ 1..=2 => number as usize - 1,
+            _ => return Err(Refusal::BadPort),
+        };
+        self.port_config[index] = self.port_config[index] & !change.mask | change.config;
+        Ok(())
+    }
+
+    fn group_mod(&mut self, change: GroupMod) -> Result<(), Refusal> {
+        let exists = self.groups.iter().any(|group| group.group == change.group);
+        match change.command {
+            GroupCommand::Add if exists => return Err(Refusal::GroupExists),
+            GroupCommand::Modify if !exists => return Err(Refusal::UnknownGroup),
+            GroupCommand::Delete if change.group == GroupMod::ALL => self.groups.clear(),
+            GroupCommand::Delete => self.groups.retain(|group| group.group != change.group),
+            GroupCommand::InsertBucket | GroupCommand::RemoveBucket => {
+                let group = self.groups.iter_mut().find(|group| group.group == change.group);
+                let group = group.ok_or(Refusal::UnknownGroup)?;
+                if change.command == GroupCommand::InsertBucket {
+                    group.buckets.extend(change.buckets);
+                } else {
+                    group.buckets.retain(|bucket| bucket.id != change.bucket);
+                }
+            }
+            _ => {
+                self.groups.retain(|group| group.group != change.group);
+                self.groups.push(GroupEntry {
+                    group: change.group,
+                    kind: change.kind,
+                    buckets: change.buckets,
+                    selection: change.selection,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn groups(&self, group: u32) -> Vec<GroupEntry> {
+        let is_wanted = |entry: &&GroupEntry| group == GroupMod::ALL || entry.group == group;
+        self.groups.iter().filter(is_wanted).cloned().collect()
+    }
+
+    fn group_statistics(&self, group: u32) -> Vec<GroupStatistics> {
+        let statistics = |group: GroupEntry| GroupStatistics {
+            group: group.group,
+            references: 1,
+            packets: 4,
+            bytes: 240,
+            duration: Duration::from_secs(3),
+            buckets: vec![BucketStatistics { packets: 2, bytes: 120 }; group.buckets.len()],
+        };
+        self.groups(group).into_iter().map(statistics).collect()
+    }
+
+    fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal> {
+        let exists = self.meters.iter().any(|meter| meter.meter == change.meter);
+        match change.command {
+            MeterCommand::Add if exists => return Err(Refusal::MeterExists),
+            MeterCommand::Modify if !exists => return Err(Refusal::UnknownMeter),
+            MeterCommand::Delete if change.meter == MeterMod::ALL => self.meters.clear(),
+            MeterCommand::Delete => self.meters.retain(|meter| meter.meter != change.meter),
+            _ => {
+                self.meters.retain(|meter| meter.meter != change.meter);
+                self.meters.push(MeterEntry {
+                    meter: change.meter,
+                    is_in_packets: change.is_in_packets,
+                    has_burst: change.has_burst,
+                    has_statistics: change.has_statistics,
+                    bands: change.bands,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn meters(&self, meter: u32) -> Result<Vec<MeterEntry>, Refusal> {
+        let is_wanted = |entry: &&MeterEntry| meter == MeterMod::ALL || entry.meter == meter;
+        Ok(self.meters.iter().filter(is_wanted).cloned().collect())
+    }
+
+    fn meter_statistics(&self, meter: u32) -> Result<Vec<MeterStatistics>, Refusal> {
+        let statistics = |meter: MeterEntry| MeterStatistics {
+            meter: meter.meter,
+            flows: 1,
+            packets: 8,
+            bytes: 480,
+            duration: Duration::from_secs(5),
+            bands: vec![(1, 60); meter.bands.len()],
+        };
+        Ok(self.meters(meter)?.into_iter().map(statistics).collect())
+    }
+
+    fn packet_out(&mut self, packet: PacketOut) -> Result<(), Refusal> {
+        self.packets.push(packet);
+        Ok(())
+    }
+}
+
+fn is_changed(flow: &FlowEntry, change: &FlowMod) -> bool {
+    let is_strict = matches!(change.command, FlowCommand::ModifyStrict | FlowCommand::DeleteStrict);
+    change.table.is_none_or(|table| table == flow.table)
+        && change.cookie_filter.takes(flow.cookie)
+        && (change.out_port == PortNumber::NONE || sends_to(flow, change.out_port))
+        && match is_strict {
+            true => flow.priority == change.priority && flow.matching == change.matching,
+            false => flow.matching.is_within(&change.matching),
+        }
+}
+
+fn is_listed(flow: &FlowEntry, filter: &FlowFilter) -> bool {
+    filter.table.is_none_or(|table| table == flow.table)
+        && filter.cookie.takes(flow.cookie)
+        && flow.matching.is_within(&filter.matching)
+        && (filter.out_port == PortNumber::NONE || sends_to(flow, filter.out_port))
+}
+
+fn sends_to(flow: &FlowEntry, wanted: PortNumber) -> bool {
+    let mut actions = flow.actions.iter();
+    actions.any(|action| matches!(action, Action::Output { port, .. } if *port == wanted))
+}

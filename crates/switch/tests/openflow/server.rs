@@ -1,0 +1,153 @@
+//! The bridge behind a UNIX socket, for the real ovs-ofctl.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use switch::openflow::{Kind, Session};
+use switch::request::PacketIn;
+
+use super::bridge::Bridge;
+
+pub struct Server {
+    directory: tempfile::TempDir,
+    pub bridge: Arc<Mutex<Bridge>>,
+    pub packet_ins: Arc<Mutex<Vec<PacketIn>>>,
+    is_closed: Arc<AtomicBool>,
+}
+
+/// What a run of ovs-ofctl printed.
+#[derive(Debug)]
+pub struct Ran {
+    pub is_success: bool,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Whether ovs-ofctl is installed. Where it is not, the tests say so and do nothing.
+pub fn is_installed() -> bool {
+    let is_there = Command::new("ovs-ofctl")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !is_there {
+        eprintln!("SKIPPED: ovs-ofctl is not installed (Debian: openvswitch-common)");
+    }
+    is_there
+}
+
+impl Server {
+    pub fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("br0.mgmt")).unwrap();
+        let server = Self {
+            directory,
+            bridge: Arc::default(),
+            packet_ins: Arc::default(),
+            is_closed: Arc::default(),
+        };
+        let (bridge, is_closed) = (server.bridge.clone(), server.is_closed.clone());
+        let packet_ins = server.packet_ins.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if is_closed.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (bridge, is_closed) = (bridge.clone(), is_closed.clone());
+                let packet_ins = packet_ins.clone();
+                std::thread::spawn(move || serve(stream, &bridge, &packet_ins, &is_closed));
+            }
+        });
+        server
+    }
+
+    pub fn target(&self) -> String {
+        format!("unix:{}", self.directory.path().join("br0.mgmt").display())
+    }
+
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Runs `ovs-ofctl OPTIONS VERB TARGET ARGUMENTS`.
+    pub fn run(&self, options: &[&str], verb: &str, arguments: &[&str]) -> Ran {
+        let output = Command::new("ovs-ofctl")
+            .args(["-t", "10"])
+            .args(options)
+            .arg(verb)
+            .arg(self.target())
+            .args(arguments)
+            .output()
+            .unwrap();
+        Ran {
+            is_success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// As [`Server::run`], and the run must succeed.
+    pub fn ok(&self, options: &[&str], verb: &str, arguments: &[&str]) -> String {
+        let ran = self.run(options, verb, arguments);
+        assert!(ran.is_success, "{options:?} {verb} {arguments:?}: {}", ran.stderr);
+        ran.stdout
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        // Wakes the thread that accepts.
+        let _ = UnixStream::connect(self.directory.path().join("br0.mgmt"));
+    }
+}
+
+fn serve(
+    mut stream: UnixStream,
+    bridge: &Mutex<Bridge>,
+    packet_ins: &Mutex<Vec<PacketIn>>,
+    is_closed: &AtomicBool,
+) {
+    stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    let mut session = Session::new(Kind::Service);
+    let mut out = Vec::new();
+    session.start(&mut out);
+    let mut seen = bridge.lock().unwrap().events.len();
+    let mut seen_packets = packet_ins.lock().unwrap().len();
+    let mut bytes = vec![0; 1 << 16];
+    while !is_closed.load(Ordering::Relaxed) {
+        for packet in &packet_ins.lock().unwrap()[seen_packets..] {
+            session.packet_in(packet, &mut out);
+            seen_packets += 1;
+        }
+        if stream.write_all(&out).is_err() {
+            return;
+        }
+        out.clear();
+        let read = match stream.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => return,
+        };
+        let mut bridge = bridge.lock().unwrap();
+        let result = session.receive(&bytes[..read], &mut *bridge, &mut out);
+        let events = bridge.events.len();
+        for (change, flow) in &bridge.events[seen..events] {
+            session.flow_changed(*change, flow, None, &mut out);
+        }
+        seen = events;
+        drop(bridge);
+        if result.is_err() {
+            let _ = stream.write_all(&out);
+            return;
+        }
+    }
+}
