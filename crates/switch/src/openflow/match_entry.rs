@@ -1,4 +1,5 @@
 use super::Version;
+use super::message::ONF;
 use super::octets::{Put, Reader};
 use crate::flow::{
     Field, Match, NXM_NX, NXM_OF, OXM_BASIC, OXM_REGISTERS, Prerequisite, WireField,
@@ -68,8 +69,12 @@ impl Header {
 pub(super) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, Refusal> {
     let header = Header(reader.u32()?);
     let mut body = Reader::new(reader.take(header.length())?, Refusal::BadMatchLength);
-    let field = header.field().ok_or(Refusal::BadMatchField)?;
-    let bytes = header.length() >> u8::from(header.has_mask());
+    let field = match header.class() {
+        EXPERIMENTER => experimenter_field(header, body.u32()?),
+        _ => header.field(),
+    };
+    let field = field.ok_or(Refusal::BadMatchField)?;
+    let bytes = body.len() >> u8::from(header.has_mask());
     let ones = field.place().all_ones();
     let value = from_wire(field, bytes, body.number(bytes)?)?;
     let mut mask = ones;
@@ -98,13 +103,38 @@ pub(super) fn write_entry(
     let ones = field.place().all_ones();
     let has_mask = mask & ones != ones;
     let bytes = usize::from(wire.bytes);
-    out.put_u32(Header::new(wire, has_mask).0);
+    let header = Header::new(wire, has_mask).0;
+    if is_experimenters(field, version) {
+        // ONF's extension has the number that OpenFlow 1.5 took over, behind ONF's own.
+        out.put_u32(header | u32::from(EXPERIMENTER) << 16);
+        out.put_u32(ONF);
+        let length = out.len() - 5;
+        out[length] += 4;
+    } else {
+        out.put_u32(header);
+    }
     let shift = if field == Field::NwTos { 2 } else { 0 };
     out.put_number((value & ones) << shift, bytes);
     if has_mask {
         // A mask of a field narrower than its bytes: the bits beyond it stay zero.
         out.put_number((mask & ones) << shift, bytes);
     }
+}
+
+/// Whether the entry of a field in a version is that of ONF's extension.
+fn is_experimenters(field: Field, version: Version) -> bool {
+    matches!(field, Field::TcpFlags | Field::ActsetOutput)
+        && matches!(version, Version::V13 | Version::V14)
+}
+
+fn experimenter_field(header: Header, experimenter: u32) -> Option<Field> {
+    let (field, bytes) = match (experimenter, header.number()) {
+        (ONF, 42) => (Field::TcpFlags, 2),
+        (ONF, 43) => (Field::ActsetOutput, 4),
+        _ => return None,
+    };
+    let expected = if header.has_mask() { bytes * 2 } else { bytes };
+    (header.length() == expected + 4).then_some(field)
 }
 
 /// Whether the match has what `field` requires of a packet.
@@ -158,6 +188,7 @@ fn from_wire(field: Field, bytes: usize, value: u128) -> Result<u128, Refusal> {
     Ok(value)
 }
 
+const EXPERIMENTER: u16 = 0xffff;
 const CLASSES: [u16; 4] = [NXM_OF, NXM_NX, OXM_BASIC, OXM_REGISTERS];
 const NO_FIELD: u8 = 0xff;
 

@@ -12,14 +12,14 @@ use switch::request::{
 };
 
 #[derive(Debug, Default, Clone)]
-pub struct Bridge {
-    pub flows: Vec<FlowEntry>,
-    pub groups: Vec<GroupEntry>,
-    pub meters: Vec<MeterEntry>,
-    pub packets: Vec<PacketOut>,
-    pub port_config: [u32; 3],
+pub(crate) struct Bridge {
+    pub(crate) flows: Vec<FlowEntry>,
+    pub(crate) groups: Vec<GroupEntry>,
+    pub(crate) meters: Vec<MeterEntry>,
+    pub(crate) packets: Vec<PacketOut>,
+    pub(crate) port_config: [u32; 3],
     /// All changes of rules, for monitors.
-    pub events: Vec<(FlowChange, FlowEntry)>,
+    pub(crate) events: Vec<(FlowChange, FlowEntry)>,
 }
 
 impl Bridge {

@@ -13,23 +13,23 @@ use switch::request::PacketIn;
 
 use super::bridge::Bridge;
 
-pub struct Server {
+pub(crate) struct Server {
     directory: tempfile::TempDir,
-    pub bridge: Arc<Mutex<Bridge>>,
-    pub packet_ins: Arc<Mutex<Vec<PacketIn>>>,
+    pub(crate) bridge: Arc<Mutex<Bridge>>,
+    pub(crate) packet_ins: Arc<Mutex<Vec<PacketIn>>>,
     is_closed: Arc<AtomicBool>,
 }
 
 /// What a run of ovs-ofctl printed.
 #[derive(Debug)]
-pub struct Ran {
-    pub is_success: bool,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Ran {
+    pub(crate) is_success: bool,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// Whether ovs-ofctl is installed. Where it is not, the tests say so and do nothing.
-pub fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     let is_there = Command::new("ovs-ofctl")
         .arg("--version")
         .stdout(Stdio::null())
@@ -42,7 +42,7 @@ pub fn is_installed() -> bool {
 }
 
 impl Server {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("br0.mgmt")).unwrap();
         let server = Self {
@@ -66,18 +66,18 @@ impl Server {
         server
     }
 
-    pub fn target(&self) -> String {
+    pub(crate) fn target(&self) -> String {
         format!("unix:{}", self.directory.path().join("br0.mgmt").display())
     }
 
-    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.path().join(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
     /// Runs `ovs-ofctl OPTIONS VERB TARGET ARGUMENTS`.
-    pub fn run(&self, options: &[&str], verb: &str, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, options: &[&str], verb: &str, arguments: &[&str]) -> Ran {
         let output = Command::new("ovs-ofctl")
             .args(["-t", "10"])
             .args(options)
@@ -94,7 +94,7 @@ impl Server {
     }
 
     /// As [`Server::run`], and the run must succeed.
-    pub fn ok(&self, options: &[&str], verb: &str, arguments: &[&str]) -> String {
+    pub(crate) fn ok(&self, options: &[&str], verb: &str, arguments: &[&str]) -> String {
         let ran = self.run(options, verb, arguments);
         assert!(ran.is_success, "{options:?} {verb} {arguments:?}: {}", ran.stderr);
         ran.stdout

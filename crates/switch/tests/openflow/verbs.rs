@@ -1,1 +1,410 @@
 //! The verbs of ovs-ofctl.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use switch::flow::{Field, Key};
+use switch::request::{PacketIn, PacketInReason};
+
+use super::server::{Server, is_installed};
+
+const VERSIONS: [&str; 4] = ["OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
+
+fn assert_lines(text: &str, expected: &[&str]) {
+    for line in expected {
+        assert!(text.contains(line), "no {line:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn show_prints_the_ports() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    for version in VERSIONS {
+        let text = server.ok(&["-O", version], "show", &[]);
+        assert_lines(
+            &text,
+            &["dpid:000000aabbccddee", "n_tables:254", "1(p1): addr:02:00:00:00:00:01"],
+        );
+        assert_lines(&text, &["2(p2)", "LOCAL(br0)", "frags=normal", "current:    10GB-FD"]);
+        let text = server.ok(&["-O", version], "dump-ports-desc", &[]);
+        assert_lines(&text, &["1(p1): addr:02:00:00:00:00:01", "LOCAL(br0)"]);
+        let text = server.ok(&["-O", version], "dump-desc", &[]);
+        assert_lines(&text, &["Manufacturer: Weir", "DP Description: br0"]);
+    }
+}
+
+#[test]
+fn ports_have_counters_and_a_configuration() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    for version in VERSIONS {
+        let text = server.ok(&["-O", version], "dump-ports", &[]);
+        assert_lines(&text, &["2 ports", "rx pkts=100, bytes=6400", "tx pkts=50, bytes=3200"]);
+        let text = server.ok(&["-O", version], "dump-ports", &["2"]);
+        assert_lines(&text, &["1 ports", "drop=3"]);
+        server.ok(&["-O", version], "mod-port", &["p1", "down"]);
+        assert_eq!(server.bridge.lock().unwrap().port_config[0] & 1, 1);
+        server.ok(&["-O", version], "mod-port", &["p1", "up"]);
+        assert_eq!(server.bridge.lock().unwrap().port_config[0] & 1, 0);
+        let ran = server.run(&["-O", version], "dump-ports", &["7"]);
+        assert!(ran.stderr.contains("BAD_PORT") || ran.stdout.contains("BAD_PORT"), "{ran:?}");
+    }
+}
+
+#[test]
+fn rules_are_added_changed_and_deleted() {
+    if !is_installed() {
+        return;
+    }
+    for version in VERSIONS {
+        let server = Server::start();
+        let options = ["-O", version];
+        let file = server.file("flows", "in_port=1,ip actions=2\nin_port=2 actions=1\ntable=3,cookie=0x7,priority=9 actions=drop\n");
+        server.ok(&options, "add-flows", &[file.to_str().unwrap()]);
+        let text = server.ok(&options, "dump-flows", &[]);
+        assert_lines(&text, &["cookie=0x7, duration=1.5s, table=3, n_packets=7, n_bytes=420,"]);
+        server.ok(&options, "mod-flows", &["in_port=2 actions=drop"]);
+        assert_lines(&server.ok(&options, "dump-flows", &["in_port=2"]), &["actions=drop"]);
+        server.ok(&options, "mod-flows", &["cookie=0x7/-1,actions=output:2"]);
+        let text = server.ok(&options, "dump-flows", &["cookie=0x7/0xff"]);
+        assert_lines(&text, &["actions=output:2"]);
+        assert_eq!(text.matches("actions=").count(), 1, "{text}");
+        assert_lines(
+            &server.ok(&options, "dump-aggregate", &[]),
+            &["packet_count=21 byte_count=1260 flow_count=3"],
+        );
+        assert_lines(&server.ok(&options, "dump-aggregate", &["table=3"]), &["flow_count=1"]);
+        server.ok(&[&options[..], &["--strict"]].concat(), "del-flows", &["in_port=1"]);
+        assert_eq!(server.bridge.lock().unwrap().flows.len(), 3);
+        server.ok(&[&options[..], &["--strict"]].concat(), "del-flows", &["in_port=1,ip"]);
+        assert_eq!(server.bridge.lock().unwrap().flows.len(), 2);
+        server.ok(&options, "del-flows", &["out_port=2"]);
+        assert_eq!(server.bridge.lock().unwrap().flows.len(), 1);
+        server.ok(&options, "del-flows", &[]);
+        assert_eq!(server.bridge.lock().unwrap().flows.len(), 0);
+    }
+}
+
+#[test]
+fn a_plain_openflow_1_0_dump_has_the_rules() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    let rules = [
+        "tcp,in_port=1,dl_vlan=5,dl_vlan_pcp=2,nw_src=10.0.0.0/8,tp_dst=80 actions=output:2",
+        "icmp,icmp_type=8 actions=drop",
+        "arp,arp_spa=10.0.0.1,arp_op=2 actions=drop",
+    ];
+    for rule in rules {
+        server.ok(&["-F", "OpenFlow10-table_id"], "add-flow", &[rule]);
+    }
+    let text = server.ok(&["-F", "OpenFlow10", "--no-stats"], "dump-flows", &[]);
+    assert_lines(
+        &text,
+        &["tcp,in_port=1,dl_vlan=5,dl_vlan_pcp=2,nw_src=10.0.0.0/8,tp_dst=80 actions=output:2"],
+    );
+    assert_lines(
+        &text,
+        &["icmp,icmp_type=8 actions=drop", "arp,arp_spa=10.0.0.1,arp_op=2 actions=drop"],
+    );
+}
+
+#[test]
+fn many_rules_come_in_many_messages() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    let lines =
+        (0..5000).map(|n| format!("ip,nw_dst=10.0.{}.{} actions=output:2\n", n / 256, n % 256));
+    let file = server.file("flows", &lines.collect::<String>());
+    for version in VERSIONS {
+        server.ok(&["-O", version], "add-flows", &[file.to_str().unwrap()]);
+        let text = server.ok(&["-O", version], "dump-flows", &[]);
+        assert_eq!(text.matches("actions=").count(), 5000);
+    }
+}
+
+#[test]
+fn tables_are_dumped() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    server.ok(&[], "add-flow", &["actions=drop"]);
+    for version in VERSIONS {
+        let text = server.ok(&["-O", version], "dump-tables", &[]);
+        assert_lines(&text, &["active=1, lookup=11, matched=5"]);
+        if version != "OpenFlow10" {
+            let text = server.ok(&["-O", version], "dump-table-features", &[]);
+            assert_lines(&text, &["table 0 (\"table0\"):", "ct_state", "goto_table"]);
+        }
+        if version >= "OpenFlow14" {
+            server.ok(&["-O", version], "dump-table-desc", &[]);
+        }
+    }
+}
+
+#[test]
+fn groups_are_added_and_dumped() {
+    if !is_installed() {
+        return;
+    }
+    for version in VERSIONS {
+        let server = Server::start();
+        let options = ["-O", version];
+        let group = "group_id=1,type=select,bucket=weight:10,actions=output:1,bucket=weight:20,actions=output:2";
+        server.ok(&options, "add-group", &[group]);
+        server.ok(
+            &options,
+            "add-group",
+            &["group_id=2,type=ff,bucket=watch_port:1,actions=output:1"],
+        );
+        server.ok(&options, "add-group", &["group_id=3,type=indirect,bucket=actions=output:1"]);
+        let text = server.ok(&options, "dump-groups", &[]);
+        assert_lines(
+            &text,
+            &[
+                "group_id=1,type=select,",
+                "weight:10,actions=output:1",
+                "weight:20,actions=output:2",
+            ],
+        );
+        assert_lines(
+            &text,
+            &["group_id=2,type=ff,", "watch_port:1,actions=output:1", "group_id=3,type=indirect"],
+        );
+        server.ok(&options, "mod-group", &["group_id=3,type=all,bucket=actions=output:2"]);
+        assert_lines(&server.ok(&options, "dump-groups", &[]), &["group_id=3,type=all,bucket="]);
+        let text = server.ok(&options, "dump-group-stats", &[]);
+        assert_lines(&text, &["group_id=1,", "ref_count=1,packet_count=4,byte_count=240"]);
+        assert_lines(&server.ok(&options, "dump-group-features", &[]), &["Group"]);
+        let ran = server.run(&options, "add-group", &["group_id=3,type=all"]);
+        assert!(ran.stderr.contains("OFPGMFC_GROUP_EXISTS"), "{ran:?}");
+        server.ok(&options, "del-groups", &["group_id=3"]);
+        assert_eq!(server.bridge.lock().unwrap().groups.len(), 2);
+        server.ok(&options, "del-groups", &[]);
+        assert!(server.bridge.lock().unwrap().groups.is_empty());
+        if version == "OpenFlow15" || version == "OpenFlow10" {
+            let group = "group_id=5,type=select,selection_method=hash,fields(ip_src,ip_dst=255.255.255.0),bucket=bucket_id:1,actions=output:1";
+            server.ok(&options, "add-group", &[group]);
+            assert_lines(
+                &server.ok(&options, "dump-groups", &[]),
+                &["selection_method=hash,fields(ip_src,ip_dst=255.255.255.0)"],
+            );
+            server.ok(
+                &options,
+                "insert-buckets",
+                &["group_id=5,command_bucket_id=last,bucket=bucket_id:7,actions=output:2"],
+            );
+            server.ok(&options, "remove-buckets", &["group_id=5,command_bucket_id=1"]);
+            assert_lines(&server.ok(&options, "dump-groups", &[]), &["bucket=bucket_id:7"]);
+        }
+    }
+}
+
+#[test]
+fn meters_are_added_and_dumped() {
+    if !is_installed() {
+        return;
+    }
+    for version in &VERSIONS[1..] {
+        let server = Server::start();
+        let options = ["-O", version];
+        server.ok(
+            &options,
+            "add-meter",
+            &["meter=3,kbps,burst,stats,band=type=drop,rate=1000,burst_size=200"],
+        );
+        server.ok(
+            &options,
+            "add-meter",
+            &["meter=4,pktps,band=type=dscp_remark,rate=10,prec_level=2"],
+        );
+        let text = server.ok(&options, "dump-meters", &[]);
+        assert_lines(
+            &text,
+            &["meter=3 kbps burst stats bands=", "type=drop rate=1000 burst_size=200"],
+        );
+        assert_lines(&text, &["meter=4 pktps bands=", "type=dscp_remark rate=10 prec_level=2"]);
+        let text = server.ok(&options, "meter-stats", &["meter=3"]);
+        assert_lines(&text, &["meter:3 flow_count:1 packet_in_count:8 byte_in_count:480"]);
+        assert_lines(
+            &server.ok(&options, "meter-features", &[]),
+            &["max_bands:8", "drop", "dscp_remark"],
+        );
+        let ran = server.run(&options, "add-meter", &["meter=3,kbps,band=type=drop,rate=1"]);
+        assert!(ran.stderr.contains("OFPMMFC_METER_EXISTS"), "{ran:?}");
+        server.ok(&options, "del-meter", &["meter=3"]);
+        server.ok(&options, "del-meters", &[]);
+        assert!(server.bridge.lock().unwrap().meters.is_empty());
+    }
+}
+
+#[test]
+fn a_packet_out_arrives() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    for version in VERSIONS {
+        let packet = "in_port=1,packet=020000000001020000000002080000,actions=output:2";
+        server.ok(&["-O", version], "packet-out", &[packet]);
+        let packets = std::mem::take(&mut server.bridge.lock().unwrap().packets);
+        assert_eq!(packets.len(), 1);
+        assert_eq!(packets[0].in_port.0, 1);
+        assert_eq!(packets[0].frame.len(), 15);
+        assert_eq!(packets[0].metadata.read(Field::InPort), 1);
+    }
+}
+
+#[test]
+fn bundles_change_all_or_nothing() {
+    if !is_installed() {
+        return;
+    }
+    for version in &VERSIONS[1..] {
+        let server = Server::start();
+        let options = ["-O", version, "--bundle"];
+        let file = server.file("flows", "in_port=1 actions=2\nin_port=2 actions=1\n");
+        server.ok(&options, "add-flows", &[file.to_str().unwrap()]);
+        assert_eq!(server.bridge.lock().unwrap().flows.len(), 2);
+        // The bridge of this test refuses table 200.
+        let file = server.file("bad", "in_port=3 actions=2\ntable=200,in_port=4 actions=1\n");
+        let ran = server.run(&options, "add-flows", &[file.to_str().unwrap()]);
+        assert!(!ran.is_success, "{ran:?}");
+        assert_lines(&ran.stderr, &["OFPBRC_BAD_TABLE_ID", "OFPBFC_MSG_FAILED"]);
+        assert_eq!(server.bridge.lock().unwrap().flows.len(), 2);
+        let file = server.file("group", "group group_id=1,type=all,bucket=actions=output:1\nflow add in_port=9 actions=group:1\n");
+        server.ok(&["-O", version], "bundle", &[file.to_str().unwrap()]);
+        assert_eq!(server.bridge.lock().unwrap().groups.len(), 1);
+    }
+}
+
+#[test]
+fn rules_are_replaced_and_compared() {
+    if !is_installed() {
+        return;
+    }
+    for version in VERSIONS {
+        let server = Server::start();
+        let options = ["-O", version];
+        server.ok(&options, "add-flow", &["in_port=1,ip,nw_dst=10.0.0.0/8 actions=2"]);
+        server.ok(&options, "add-flow", &["in_port=2 actions=1"]);
+        let file =
+            server.file("flows", "in_port=1,ip,nw_dst=10.0.0.0/8 actions=2\nin_port=3 actions=1\n");
+        let path = file.to_str().unwrap();
+        let ran = server.run(&options, "diff-flows", &[path]);
+        assert_eq!(
+            ran.stdout, "-in_port=2 actions=output:1\n+in_port=3 actions=output:1\n",
+            "{ran:?}"
+        );
+        let with_bundle = ["-O", version, "--bundle"];
+        let replace: &[&str] = if version == "OpenFlow10" { &options } else { &with_bundle };
+        server.ok(replace, "replace-flows", &[path]);
+        let ran = server.run(&options, "diff-flows", &[path]);
+        assert!(ran.is_success && ran.stdout.is_empty(), "{ran:?}");
+        assert_eq!(server.bridge.lock().unwrap().flows.len(), 2);
+    }
+}
+
+#[test]
+fn refusals_have_open_vswitchs_names() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    // The tool itself refuses most; this one it passes on.
+    let ran = server.run(&["-O", "OpenFlow13"], "mod-group", &["group_id=9,type=all"]);
+    assert_lines(&ran.stderr, &["OFPGMFC_UNKNOWN_GROUP"]);
+}
+
+#[test]
+fn monitors_see_rules_and_packets() {
+    if !is_installed() {
+        return;
+    }
+    for version in VERSIONS {
+        let server = Server::start();
+        server.ok(&["-O", version], "add-flow", &["in_port=1 actions=2"]);
+        let mut monitor = Monitor::start(&server, &["-O", version], &["65534", "watch:"]);
+        monitor.wait_for("event=");
+        server.ok(&["-O", version], "add-flow", &["in_port=2,ip actions=1"]);
+        monitor.wait_for("event=ADDED table=0 cookie=0 in_port=2");
+        server.ok(&["-O", version], "del-flows", &["in_port=1"]);
+        monitor.wait_for("reason=delete table=0 cookie=0 in_port=1");
+        let mut metadata = Key::ZERO;
+        metadata.write(Field::InPort, 1);
+        metadata.write(Field::Reg0, 0x55);
+        server.packet_ins.lock().unwrap().push(PacketIn {
+            frame: vec![2; 60],
+            total_len: 60,
+            reason: PacketInReason::Action,
+            table: 3,
+            cookie: 0x77,
+            controller: 0,
+            metadata,
+            userdata: vec![1, 2, 3],
+        });
+        monitor.wait_for("total_len=60");
+        let text = monitor.stop();
+        assert_lines(
+            &text,
+            &["cookie=0x77 total_len=60 reg0=0x55,in_port=1 (via action)", "userdata=01.02.03"],
+        );
+    }
+}
+
+/// A run of `ovs-ofctl monitor` whose output a thread collects.
+struct Monitor {
+    child: std::process::Child,
+    text: std::sync::Arc<std::sync::Mutex<String>>,
+}
+
+impl Monitor {
+    fn start(server: &Server, options: &[&str], arguments: &[&str]) -> Self {
+        let mut child = Command::new("ovs-ofctl")
+            .args(options)
+            .arg("monitor")
+            .arg(server.target())
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let text = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+        let streams: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for mut stream in streams {
+            let text = text.clone();
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut bytes) {
+                    text.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..read]));
+                }
+            });
+        }
+        Self { child, text }
+    }
+
+    fn wait_for(&mut self, expected: &str) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !self.text.lock().unwrap().contains(expected) {
+            assert!(Instant::now() < end, "no {expected:?} in:\n{}", self.text.lock().unwrap());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn stop(mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.text.lock().unwrap().clone()
+    }
+}
