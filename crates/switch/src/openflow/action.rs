@@ -10,7 +10,7 @@ mod nicira_encode;
 mod track;
 
 pub(super) use decode::decode_actions;
-pub(super) use encode::{Encoder, encode_actions};
+pub(super) use encode::encode_actions;
 pub(super) use instruction::{decode_instructions, encode_instructions};
 
 use super::Version;

@@ -9,9 +9,15 @@ use crate::request::{CookieFilter, FlowCommand, FlowFlags, FlowMod, Refusal};
 
 /// Reads OpenFlow 1.0's flow_mod. With `has_table`, the command's upper byte is a table.
 pub(super) fn decode_v10(mut body: Reader<'_>, has_table: bool) -> Result<FlowMod, Refusal> {
+    let mut wildcards = body;
+    let is_exact = wildcards.u32()? & ALL_WILDCARDS == 0;
     let matching = read_plain_match(&mut body)?;
     let cookie = body.u64()?;
     let mut change = decode_head(&mut body, cookie, has_table)?;
+    if is_exact {
+        // OpenFlow 1.0 puts rules without wildcards before all others.
+        change.priority = u16::MAX;
+    }
     change.matching = matching;
     let actions = decode_actions(body.rest(), Version::V10)?;
     finish(change, actions, Version::V10)
@@ -45,6 +51,10 @@ pub(super) fn decode_later(mut body: Reader<'_>, version: Version) -> Result<Flo
     let command = decode_command(body.u8()?)?;
     let mut change = FlowMod::new(command);
     change.table = (table != ALL_TABLES).then_some(table);
+    let is_deletion = matches!(command, FlowCommand::Delete | FlowCommand::DeleteStrict);
+    if table == ALL_TABLES && !is_deletion {
+        return Err(Refusal::BadTable);
+    }
     change.idle_timeout = body.u16()?;
     change.hard_timeout = body.u16()?;
     change.priority = body.u16()?;
@@ -53,7 +63,7 @@ pub(super) fn decode_later(mut body: Reader<'_>, version: Version) -> Result<Flo
     change.out_group = body.u32()?;
     change.flags = decode_flags(body.u16()?, version)?;
     let importance = body.u16()?;
-    if version >= Version::V14 {
+    if version >= Version::V14 && command == FlowCommand::Add {
         change.importance = importance;
     }
     if command == FlowCommand::Add {
@@ -142,4 +152,5 @@ fn buffer(number: u32) -> Option<u32> {
     (number != u32::MAX).then_some(number)
 }
 
+const ALL_WILDCARDS: u32 = (1 << 22) - 1;
 pub(super) const ALL_TABLES: u8 = 0xff;

@@ -145,7 +145,8 @@ fn has_long_form(version: Version) -> bool {
 }
 
 fn decode_bucket(body: &mut Reader<'_>, id: u32, version: Version) -> Result<Bucket, Refusal> {
-    let length = usize::from((*body).u16()?);
+    let mut header = *body;
+    let length = usize::from(header.u16()?);
     let mut bucket = Reader::new(body.take(length)?, Refusal::BadGroup);
     bucket.skip(2)?;
     let weight = bucket.u16()?;
@@ -157,7 +158,8 @@ fn decode_bucket(body: &mut Reader<'_>, id: u32, version: Version) -> Result<Buc
 }
 
 fn decode_long_bucket(body: &mut Reader<'_>, version: Version) -> Result<Bucket, Refusal> {
-    let length = usize::from((*body).u16()?);
+    let mut header = *body;
+    let length = usize::from(header.u16()?);
     let mut reader = Reader::new(body.take(length)?, Refusal::BadGroup);
     reader.skip(2)?;
     let actions = usize::from(reader.u16()?);

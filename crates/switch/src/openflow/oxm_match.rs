@@ -71,17 +71,6 @@ pub(super) fn write_entries(matching: &Match, version: Version, out: &mut Vec<u8
     }
 }
 
-pub(super) fn write_cookie(cookie: CookieFilter, out: &mut Vec<u8>) {
-    if cookie.mask == u64::MAX {
-        out.put_u32(COOKIE);
-        out.put_u64(cookie.value);
-    } else if cookie.mask != 0 {
-        out.put_u32(COOKIE_MASKED);
-        out.put_u64(cookie.value);
-        out.put_u64(cookie.mask);
-    }
-}
-
 /// Writes OpenFlow 1.2's match with its padding.
 pub(super) fn write_match(matching: &Match, version: Version, out: &mut Vec<u8>) {
     let start = out.len();

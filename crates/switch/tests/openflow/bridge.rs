@@ -36,7 +36,7 @@ impl Bridge {
                         self.events.push((FlowChange::Modified, flow.clone()));
                     }
                 }
-                if !found && change.cookie_filter.mask == 0 {
+                if !found && change.cookie_filter.mask == 0 && change.cookie.is_some() {
                     self.add(change);
                 }
             }

@@ -70,6 +70,13 @@ impl Server {
         format!("unix:{}", self.directory.path().join("br0.mgmt").display())
     }
 
+    /// A command that runs ovs-ofctl, with its control socket in the server's directory.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new("ovs-ofctl");
+        command.env("OVS_RUNDIR", self.directory.path());
+        command
+    }
+
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -78,7 +85,8 @@ impl Server {
 
     /// Runs `ovs-ofctl OPTIONS VERB TARGET ARGUMENTS`.
     pub(crate) fn run(&self, options: &[&str], verb: &str, arguments: &[&str]) -> Ran {
-        let output = Command::new("ovs-ofctl")
+        let output = self
+            .command()
             .args(["-t", "10"])
             .args(options)
             .arg(verb)
