@@ -7,6 +7,8 @@ mod learn;
 mod nat;
 mod nicira_decode;
 mod nicira_encode;
+#[cfg(test)]
+mod tests;
 mod track;
 
 pub(super) use decode::decode_actions;

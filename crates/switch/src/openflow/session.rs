@@ -663,3 +663,7 @@ const ONF_BUNDLE_ADD: u32 = 2301;
 
 /// One message of a bundle was refused.
 const MESSAGE_FAILED: u16 = 13;
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -8,20 +8,30 @@ use crate::flow::Field;
 use crate::port_number::PortNumber;
 use crate::request::Refusal;
 
-/// Actions within actions nest no deeper.
-pub(super) const MAX_DEPTH: u8 = 8;
+/// How deep a list of actions lies within others, and whether within `ct`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Nesting {
+    depth: u8,
+    pub(super) is_in_track: bool,
+}
+
+impl Nesting {
+    pub(super) fn inner(self, is_in_track: bool) -> Self {
+        Self { depth: self.depth + 1, is_in_track }
+    }
+}
 
 /// Reads a list of actions.
 pub(crate) fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, Refusal> {
-    decode_nested(bytes, version, 0)
+    decode_nested(bytes, version, Nesting::default())
 }
 
 pub(super) fn decode_nested(
     bytes: &[u8],
     version: Version,
-    depth: u8,
+    nesting: Nesting,
 ) -> Result<Vec<Action>, Refusal> {
-    if depth > MAX_DEPTH {
+    if nesting.depth > MAX_DEPTH {
         return Err(Refusal::BadActionArgument);
     }
     let mut reader = Reader::new(bytes, Refusal::BadActionLength);
@@ -34,17 +44,22 @@ pub(super) fn decode_nested(
             return Err(Refusal::BadActionLength);
         }
         let action = reader.take(length)?;
-        actions.push(decode_action(kind, action, version, depth)?);
+        actions.push(decode_action(kind, action, version, nesting)?);
     }
     Ok(actions)
 }
 
-fn decode_action(kind: u16, action: &[u8], version: Version, depth: u8) -> Result<Action, Refusal> {
+fn decode_action(
+    kind: u16,
+    action: &[u8],
+    version: Version,
+    nesting: Nesting,
+) -> Result<Action, Refusal> {
     let mut body = Reader::new(action, Refusal::BadActionLength);
     body.skip(4)?;
     if kind == VENDOR {
         return match body.u32()? {
-            NICIRA => decode_nicira(action, version, depth),
+            NICIRA => decode_nicira(action, version, nesting),
             ONF if body.u16()? == ONF_COPY_FIELD => {
                 body.skip(2)?;
                 copy_field(&mut body)
@@ -235,4 +250,5 @@ fn tos(tos: u8) -> Result<u8, Refusal> {
     if tos & 3 == 0 { Ok(tos) } else { Err(Refusal::BadActionArgument) }
 }
 
+const MAX_DEPTH: u8 = 8;
 const ONF_COPY_FIELD: u16 = 3200;

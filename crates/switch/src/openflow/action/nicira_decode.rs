@@ -2,8 +2,8 @@ use super::super::Version;
 use super::super::match_entry::{Header, read_entry};
 use super::super::octets::Reader;
 use super::decode::{
-    as_set_refusal, at_most, check_port, check_zeros, decode_nested, group, moved, mpls_ethertype,
-    mpls_label,
+    Nesting, as_set_refusal, at_most, check_port, check_zeros, decode_nested, group, moved,
+    mpls_ethertype, mpls_label,
 };
 use super::learn::decode_learn;
 use super::track::{decode_nat, decode_track};
@@ -16,7 +16,11 @@ use crate::port_number::PortNumber;
 use crate::request::Refusal;
 
 /// Reads one of Nicira's actions, from its first byte.
-pub(super) fn decode_nicira(action: &[u8], version: Version, depth: u8) -> Result<Action, Refusal> {
+pub(super) fn decode_nicira(
+    action: &[u8],
+    version: Version,
+    nesting: Nesting,
+) -> Result<Action, Refusal> {
     let mut body = Reader::new(action, Refusal::BadActionLength);
     body.skip(8)?;
     let subtype = body.u16()?;
@@ -117,8 +121,10 @@ pub(super) fn decode_nicira(action: &[u8], version: Version, depth: u8) -> Resul
             Action::SetField { field: entry.field, value: entry.value, mask: entry.mask }
         }
         34 => conjunction(&mut body)?,
-        35 => decode_track(&mut body, version, depth)?,
-        36 => Action::Ct(Box::new(Ct { nat: Some(decode_nat(&mut body)?), ..Ct::default() })),
+        35 if !nesting.is_in_track => decode_track(&mut body, version, nesting)?,
+        36 if nesting.is_in_track => {
+            Action::Ct(Box::new(Ct { nat: Some(decode_nat(&mut body)?), ..Ct::default() }))
+        }
         37 => controller2(&mut body)?,
         38 => sample(&mut body, true)?,
         41 => sample(&mut body, true)?,
@@ -137,7 +143,7 @@ pub(super) fn decode_nicira(action: &[u8], version: Version, depth: u8) -> Resul
         }
         42 => {
             body.skip(6)?;
-            Action::Clone(decode_nested(body.rest(), version, depth + 1)?)
+            Action::Clone(decode_nested(body.rest(), version, nesting.inner(false))?)
         }
         43 => Action::CtClear,
         45 => decode_learn(&mut body, true)?,

@@ -1,7 +1,7 @@
 use super::super::Version;
 use super::super::match_entry::Header;
 use super::super::octets::{Put, Reader};
-use super::decode::decode_nested;
+use super::decode::{Nesting, decode_nested};
 use super::encode::Encoder;
 use super::nat::encode_nat;
 use super::{begin_nicira, finish, part_of_span, put_header, span};
@@ -15,7 +15,7 @@ pub(super) use super::nat::decode_nat;
 pub(super) fn decode_track(
     body: &mut Reader<'_>,
     version: Version,
-    depth: u8,
+    nesting: Nesting,
 ) -> Result<Action, Refusal> {
     let flags = body.u16()?;
     let source = body.u32()?;
@@ -39,7 +39,7 @@ pub(super) fn decode_track(
         alg,
         ..Ct::default()
     };
-    for action in decode_nested(body.rest(), version, depth + 1)? {
+    for action in decode_nested(body.rest(), version, nesting.inner(true))? {
         match action {
             Action::Ct(nested) if nested.nat.is_some() && track.nat.is_none() => {
                 track.nat = nested.nat;

@@ -1,0 +1,186 @@
+use super::*;
+use crate::port_number::PortNumber;
+use crate::request::{
+    Aggregate, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics, MeterEntry, MeterMod,
+    MeterStatistics, PacketOut, PortMod, PortStatistics, TableEntry,
+};
+
+/// A bridge that takes all and holds nothing.
+#[derive(Debug, Default)]
+struct Empty {
+    changes: Vec<FlowMod>,
+}
+
+impl Bridge for Empty {
+    fn datapath_id(&self) -> u64 {
+        1
+    }
+    fn description(&self) -> String {
+        "empty".into()
+    }
+    fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal> {
+        self.changes.push(change);
+        Ok(())
+    }
+    fn change_all(&mut self, changes: Vec<FlowMod>) -> Result<(), (usize, Refusal)> {
+        self.changes.extend(changes);
+        Ok(())
+    }
+    fn flows(&self, _: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal> {
+        Ok(Vec::new())
+    }
+    fn aggregate(&self, _: &FlowFilter) -> Result<Aggregate, Refusal> {
+        Ok(Aggregate::default())
+    }
+    fn tables(&self) -> Vec<TableEntry> {
+        Vec::new()
+    }
+    fn ports(&self) -> Vec<PortDescription> {
+        Vec::new()
+    }
+    fn port_statistics(&self, _: PortNumber) -> Result<Vec<PortStatistics>, Refusal> {
+        Ok(Vec::new())
+    }
+    fn port_mod(&mut self, _: &PortMod) -> Result<(), Refusal> {
+        Ok(())
+    }
+    fn group_mod(&mut self, _: GroupMod) -> Result<(), Refusal> {
+        Ok(())
+    }
+    fn groups(&self, _: u32) -> Vec<GroupEntry> {
+        Vec::new()
+    }
+    fn group_statistics(&self, _: u32) -> Vec<GroupStatistics> {
+        Vec::new()
+    }
+    fn meter_mod(&mut self, _: MeterMod) -> Result<(), Refusal> {
+        Ok(())
+    }
+    fn meters(&self, _: u32) -> Result<Vec<MeterEntry>, Refusal> {
+        Ok(Vec::new())
+    }
+    fn meter_statistics(&self, _: u32) -> Result<Vec<MeterStatistics>, Refusal> {
+        Ok(Vec::new())
+    }
+    fn packet_out(&mut self, _: PacketOut) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+/// A hello of a version without a bitmap, then echo requests of growing length.
+fn conversation(version: Version) -> Vec<u8> {
+    let mut bytes = vec![version.number(), 0, 0, 8, 0, 0, 0, 1];
+    for length in [0_u16, 1, 7, 100, 3000] {
+        bytes.extend([version.number(), 2]);
+        bytes.extend((8 + length).to_be_bytes());
+        bytes.extend([0, 0, 0, 9]);
+        bytes.resize(bytes.len() + usize::from(length), 0x55);
+    }
+    bytes
+}
+
+#[test]
+fn a_stream_in_any_pieces_gets_the_same_replies() {
+    let bytes = conversation(Version::V13);
+    let mut whole = Vec::new();
+    Session::new(Kind::Service).receive(&bytes, &mut Empty::default(), &mut whole).unwrap();
+    for size in [1, 2, 7, 8, 9, 100, 1000] {
+        let (mut session, mut out) = (Session::new(Kind::Service), Vec::new());
+        for piece in bytes.chunks(size) {
+            session.receive(piece, &mut Empty::default(), &mut out).unwrap();
+            assert!(session.partial.len() < 1 << 16);
+        }
+        assert_eq!(out, whole, "pieces of {size} bytes");
+    }
+}
+
+#[test]
+fn the_highest_common_version_is_spoken() {
+    for version in Version::ALL {
+        let mut session = Session::new(Kind::Service);
+        let mut out = Vec::new();
+        session.receive(&conversation(version)[..8], &mut Empty::default(), &mut out).unwrap();
+        assert_eq!(session.version(), Some(version));
+    }
+    // A bitmap of 1.0 and 1.3 in a hello of 1.5.
+    let hello = [6, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x12];
+    let mut session = Session::new(Kind::Service);
+    session.receive(&hello, &mut Empty::default(), &mut Vec::new()).unwrap();
+    assert_eq!(session.version(), Some(Version::V13));
+    // OpenFlow 1.1 alone: an error, and the end.
+    let hello = [2, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 4];
+    let mut out = Vec::new();
+    let result = Session::new(Kind::Service).receive(&hello, &mut Empty::default(), &mut out);
+    assert_eq!(result, Err(ProtocolError::NoCommonVersion));
+    assert_eq!(out[1], 1);
+}
+
+#[test]
+fn a_stream_that_does_not_begin_with_hello_ends() {
+    let mut out = Vec::new();
+    let echo = [4, 2, 0, 8, 0, 0, 0, 1];
+    let result = Session::new(Kind::Service).receive(&echo, &mut Empty::default(), &mut out);
+    assert_eq!(result, Err(ProtocolError::NoHello));
+    let short = [4, 0, 0, 7, 0, 0, 0, 1];
+    let result = Session::new(Kind::Service).receive(&short, &mut Empty::default(), &mut out);
+    assert_eq!(result, Err(ProtocolError::ShortMessage(7)));
+}
+
+#[test]
+fn messages_of_every_type_and_length_do_no_harm() {
+    for version in Version::ALL {
+        let mut session = Session::new(Kind::Service);
+        let mut out = Vec::new();
+        let mut bridge = Empty::default();
+        session.receive(&conversation(version)[..8], &mut bridge, &mut out).unwrap();
+        for fill in [0_u8, 1, 0xff] {
+            for kind in 0..=40 {
+                for length in 8..160_u16 {
+                    let mut message = vec![version.number(), kind];
+                    message.extend(length.to_be_bytes());
+                    message.resize(length.into(), fill);
+                    session.receive(&message, &mut bridge, &mut out).unwrap();
+                    out.clear();
+                }
+            }
+            // Multipart requests and Nicira's messages by their numbers.
+            for number in 0..40_u16 {
+                for length in 16..120_u16 {
+                    for head in
+                        [[4, 0, 0], [16, 0xff, 0xff], [18, 0xff, 0xff], [18, 0, 0], [16, 0, 0]]
+                    {
+                        let mut message = vec![version.number(), head[0]];
+                        message.extend(length.to_be_bytes());
+                        message.extend([0, 0, 0, 1]);
+                        match head[0] {
+                            4 => {
+                                message.extend(NICIRA.to_be_bytes());
+                                message.extend(u32::from(number).to_be_bytes());
+                            }
+                            _ => {
+                                message.extend(number.to_be_bytes());
+                                message.extend([0; 6]);
+                            }
+                        }
+                        message.resize(length.into(), fill);
+                        session.receive(&message, &mut bridge, &mut out).unwrap();
+                        out.clear();
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_do_no_harm(version in 0..4_usize, kind in 0..40_u8, body in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+        let version = Version::ALL[version];
+        let mut bytes = vec![version.number(), 0, 0, 8, 0, 0, 0, 1, version.number(), kind];
+        bytes.extend((8 + body.len() as u16).to_be_bytes());
+        bytes.extend([0, 0, 0, 2]);
+        bytes.extend(body);
+        let mut session = Session::new(Kind::Service);
+        let _ = session.receive(&bytes, &mut Empty::default(), &mut Vec::new());
+    }
+}
