@@ -4,6 +4,7 @@
 //! to a [`crate::request::Bridge`], and writes the replies. It does no I/O.
 
 mod action;
+mod any;
 mod asynchronous;
 mod bundle;
 mod check;
@@ -27,6 +28,7 @@ mod statistics;
 mod table_features;
 mod version;
 
+pub use any::decode_any;
 pub use asynchronous::{FlowRemovedReason, PortChange};
 pub use monitor::FlowChange;
 pub use session::{Kind, ProtocolError, Session};

@@ -14,6 +14,7 @@ pub use flow::{
 };
 pub use group::{
     Bucket, BucketStatistics, GroupCommand, GroupEntry, GroupMod, GroupStatistics, GroupType,
+    Selection,
 };
 pub use meter::{Band, BandKind, MeterCommand, MeterEntry, MeterMod, MeterStatistics};
 pub use packet::{PacketIn, PacketInReason, PacketOut};

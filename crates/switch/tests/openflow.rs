@@ -1,5 +1,7 @@
 //! Debian's ovs-ofctl against the OpenFlow session, with a bridge that only remembers.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "openflow/bridge.rs"]
 mod bridge;
 #[path = "openflow/corpus.rs"]

@@ -6,6 +6,7 @@ use crate::request::{Bridge, FlowMod, GroupMod, PacketOut, PortMod, Refusal};
 
 /// A change that waits in a bundle.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all changes are of rules")]
 pub(super) enum Change {
     Flow(FlowMod),
     Group(GroupMod),

@@ -7,6 +7,7 @@ use crate::flow::{Field, Match};
 use crate::port_number::PortNumber;
 use crate::request::{
     Bucket, FlowMod, GroupCommand, GroupEntry, GroupMod, GroupStatistics, GroupType, Refusal,
+    Selection,
 };
 
 /// Reads a group_mod in the form of OpenFlow 1.3 and 1.4, or in that of 1.5, which Nicira's
@@ -192,8 +193,6 @@ fn read_property<'a>(reader: &mut Reader<'a>) -> Result<(u16, Reader<'a>), Refus
     reader.skip(padding.min(reader.len()))?;
     Ok((kind, property))
 }
-
-type Selection = (String, u64, Vec<(Field, u128)>);
 
 /// The property that names how a group chooses among its buckets.
 fn decode_selection(body: &mut Reader<'_>) -> Result<Option<Selection>, Refusal> {

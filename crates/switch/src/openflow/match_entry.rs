@@ -60,7 +60,7 @@ impl Header {
         let wire = [field.nxm(), field.oxm()].into_iter().flatten();
         let mut bytes = wire.filter(|(wire, _)| wire.class == self.class());
         let length = if self.has_mask() { self.length() / 2 } else { self.length() };
-        let is_odd = self.has_mask() && self.length() % 2 != 0;
+        let is_odd = self.has_mask() && !self.length().is_multiple_of(2);
         bytes.any(|(wire, _)| usize::from(wire.bytes) == length && !is_odd).then_some(field)
     }
 }

@@ -23,6 +23,9 @@ pub enum GroupType {
     FastFailover,
 }
 
+/// `selection_method`, its parameter, and the fields that it hashes with their masks.
+pub type Selection = (String, u64, Vec<(crate::flow::Field, u128)>);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMod {
     pub command: GroupCommand,
@@ -33,8 +36,7 @@ pub struct GroupMod {
     /// The bucket before or after which OpenFlow 1.5 inserts, or that it removes: a number, or
     /// [`GroupMod::FIRST`], [`GroupMod::LAST`], [`GroupMod::EVERY`].
     pub bucket: u32,
-    /// `selection_method`, its parameter, and the fields that it hashes with their masks.
-    pub selection: Option<(String, u64, Vec<(crate::flow::Field, u128)>)>,
+    pub selection: Option<Selection>,
 }
 
 impl GroupMod {
@@ -58,7 +60,7 @@ pub struct GroupEntry {
     pub group: u32,
     pub kind: GroupType,
     pub buckets: Vec<Bucket>,
-    pub selection: Option<(String, u64, Vec<(crate::flow::Field, u128)>)>,
+    pub selection: Option<Selection>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

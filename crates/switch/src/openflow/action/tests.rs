@@ -263,4 +263,9 @@ proptest! {
         encode_instructions(&actions, Version::V13, &Match::any(), &mut bytes);
         prop_assert_eq!(decode_instructions(&bytes, Version::V13), Ok(actions));
     }
+
+    #[test]
+    fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        super::super::decode_any(&bytes);
+    }
 }
