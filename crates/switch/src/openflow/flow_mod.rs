@@ -83,7 +83,7 @@ pub(super) fn state_flags(flags: FlowFlags) -> u16 {
         | u16::from(flags.no_byte_counts) << 4
 }
 
-/// What OpenFlow 1.0's two forms have between the cookie and the match or the actions.
+/// Reads the part between the cookie and the match or the actions, which both forms share.
 fn decode_head(body: &mut Reader<'_>, cookie: u64, has_table: bool) -> Result<FlowMod, Refusal> {
     let command = body.u16()?;
     let (table, command) = match has_table {

@@ -94,7 +94,7 @@ fn write_field(matching: &Match, field: Field, used: u64, version: Version, out:
     write_entry(field, matching.value.read(field), matching.mask.read(field), version, out);
 }
 
-/// Of the names of the same bits, the one that messages of a version carry.
+/// Whether messages of a version carry this one of the names of the same bits.
 fn is_written(field: Field, version: Version) -> bool {
     let is_nxm = version == Version::V10;
     match field {

@@ -91,7 +91,7 @@ pub(super) fn decode_port_request(
     })
 }
 
-/// Reads a port_mod. What it advertises does not matter to a port in software.
+/// Reads a port_mod. A port in software ignores the advertised features.
 pub(super) fn decode_port_mod(mut body: Reader<'_>, version: Version) -> Result<PortMod, Refusal> {
     let is_v10 = version == Version::V10;
     let number = if is_v10 {

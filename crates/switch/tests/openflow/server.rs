@@ -20,7 +20,7 @@ pub(crate) struct Server {
     is_closed: Arc<AtomicBool>,
 }
 
-/// What a run of ovs-ofctl printed.
+/// The result of a run of ovs-ofctl.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) is_success: bool,
