@@ -1,1 +1,38 @@
 //! Tables, groups, meters, MAC learning, and a packet's way through them.
+//!
+//! | file | for |
+//! | --- | --- |
+//! | `tables.rs` | [`Tables`]: all of a bridge that a packet's way depends on |
+//! | `change.rs` | changes of rules, all or nothing |
+//! | `rule.rs`, `classifier.rs` | a rule, and the search for the rule of a packet |
+//! | `expiry.rs` | the timeouts of rules |
+//! | `group.rs`, `meter.rs`, `ports.rs` | their state |
+//! | `mac.rs` | the addresses that NORMAL learned |
+//! | `recirculation.rs` | the states in which packets wait for the datapath |
+//! | `translate.rs` | a packet's way through the tables |
+//! | `trace.rs` | that way as text |
+
+mod change;
+mod classifier;
+mod expiry;
+mod group;
+mod mac;
+mod meter;
+mod ports;
+mod recirculation;
+mod rule;
+mod tables;
+mod trace;
+mod translate;
+
+pub use classifier::Classifier;
+pub use expiry::{Removal, RemovalReason};
+pub use group::Group;
+pub use mac::{MacEntry, MacTable};
+pub use meter::Meter;
+pub use ports::{BridgePort, Ports, config};
+pub use recirculation::{Frozen, Recirculations};
+pub use rule::{Mask, Rule};
+pub use tables::{TABLES, Tables};
+pub use trace::{Print, Trace};
+pub use translate::{Observe, Translator};

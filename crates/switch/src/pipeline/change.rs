@@ -1,0 +1,243 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::expiry::{Removal, RemovalReason};
+use super::rule::Rule;
+use super::tables::{TABLES, Tables, lock};
+use crate::action::{Action, CtZone};
+use crate::port_number::PortNumber;
+use crate::request::{FlowCommand, FlowMod, Refusal};
+
+impl Tables {
+    pub fn flow_mod(&mut self, change: FlowMod, now_ms: u64) -> Result<(), Refusal> {
+        self.change(&change, now_ms)
+    }
+
+    /// Changes all or nothing; an error names the change that was refused.
+    pub fn change_all(
+        &mut self,
+        changes: Vec<FlowMod>,
+        now_ms: u64,
+    ) -> Result<(), (usize, Refusal)> {
+        let mut log = Log::default();
+        for (index, change) in changes.iter().enumerate() {
+            if let Err(refusal) = self.apply(change, now_ms, &mut log) {
+                self.undo(log);
+                return Err((index, refusal));
+            }
+        }
+        self.finish(log);
+        Ok(())
+    }
+
+    /// A change through the locks inside, as learn actions make it.
+    pub(super) fn change(&self, change: &FlowMod, now_ms: u64) -> Result<(), Refusal> {
+        let mut log = Log::default();
+        let result = self.apply(change, now_ms, &mut log);
+        match result {
+            Ok(()) => self.finish(log),
+            Err(_) => self.undo(log),
+        }
+        result
+    }
+
+    fn apply(&self, change: &FlowMod, now_ms: u64, log: &mut Log) -> Result<(), Refusal> {
+        if change.table.is_some_and(|table| table >= TABLES) {
+            return Err(Refusal::BadTable);
+        }
+        let first = change.table.unwrap_or(0);
+        let tables = change.table.map_or(0..TABLES, |table| table..table + 1);
+        match change.command {
+            FlowCommand::Add => self.add(change, first, now_ms, log),
+            FlowCommand::Modify | FlowCommand::ModifyStrict => {
+                self.check_actions(&change.actions, change.table)?;
+                let mut is_any = false;
+                let actions: Arc<[Action]> = change.actions.as_slice().into();
+                for number in tables {
+                    for rule in self.chosen(change, number) {
+                        is_any = true;
+                        self.replace(&rule, rule.modified(change, &actions, now_ms), log);
+                    }
+                }
+                if !is_any && change.cookie_filter.mask == 0 {
+                    return self.add(change, first, now_ms, log);
+                }
+                Ok(())
+            }
+            FlowCommand::Delete | FlowCommand::DeleteStrict => {
+                for number in tables {
+                    for rule in self.chosen(change, number) {
+                        if !rule.sends_to(change.out_port) || !rule.has_group(change.out_group) {
+                            continue;
+                        }
+                        self.table_mut(number).take(&rule);
+                        if rule.flags.send_flow_removed {
+                            let rule = rule.entry(now_ms);
+                            log.removals.push(Removal { rule, reason: RemovalReason::Delete });
+                        }
+                        log.done.push(Done::Removed(rule));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&self, change: &FlowMod, number: u8, now_ms: u64, log: &mut Log) -> Result<(), Refusal> {
+        self.check_actions(&change.actions, Some(number))?;
+        let mut table = self.table_mut(number);
+        let former = table.rules.find(&change.matching, change.priority).cloned();
+        if former.is_none()
+            && change.flags.check_overlap
+            && table.rules.overlaps(&change.matching, change.priority)
+        {
+            return Err(Refusal::Overlap);
+        }
+        let mask = table.rules.mask(&change.matching.mask);
+        let mut rule = Rule::new(mask, number, change, now_ms);
+        if let Some(former) = &former {
+            if change.flags.reset_counts {
+                table.former_packets += former.counters.packets.load(Ordering::Relaxed);
+            } else {
+                rule.counters = former.counters.clone();
+            }
+        }
+        let rule = Arc::new(rule);
+        table.rules.insert(rule.clone());
+        lock(&self.timers).add(&rule);
+        log.done.push(match former {
+            Some(former) => Done::Replaced(former, rule),
+            None => Done::Added(rule),
+        });
+        Ok(())
+    }
+
+    fn replace(&self, former: &Arc<Rule>, rule: Rule, log: &mut Log) {
+        let rule = Arc::new(rule);
+        self.table_mut(former.table).rules.insert(rule.clone());
+        lock(&self.timers).add(&rule);
+        log.done.push(Done::Replaced(former.clone(), rule));
+    }
+
+    /// The rules of a table that a modification or deletion is about.
+    fn chosen(&self, change: &FlowMod, number: u8) -> Vec<Arc<Rule>> {
+        let table = self.table(number);
+        let is_strict =
+            matches!(change.command, FlowCommand::ModifyStrict | FlowCommand::DeleteStrict);
+        let mut chosen = if is_strict {
+            let found = table.rules.find(&change.matching, change.priority);
+            found.cloned().into_iter().collect()
+        } else {
+            table.rules.within(&change.matching)
+        };
+        chosen.retain(|rule| change.cookie_filter.takes(rule.cookie));
+        chosen
+    }
+
+    fn finish(&self, log: Log) {
+        if !log.done.is_empty() {
+            self.invalidate();
+        }
+        if !log.removals.is_empty() {
+            lock(&self.removals).extend(log.removals);
+        }
+    }
+
+    fn undo(&self, log: Log) {
+        for done in log.done.into_iter().rev() {
+            match done {
+                Done::Added(rule) => {
+                    self.table_mut(rule.table).rules.remove(&rule);
+                }
+                Done::Removed(rule) => {
+                    let mut table = self.table_mut(rule.table);
+                    let packets = rule.counters.packets.load(Ordering::Relaxed);
+                    table.former_packets = table.former_packets.saturating_sub(packets);
+                    table.rules.insert(rule.clone());
+                    lock(&self.timers).add(&rule);
+                }
+                Done::Replaced(former, _) => {
+                    self.table_mut(former.table).rules.insert(former.clone());
+                    lock(&self.timers).add(&former);
+                }
+            }
+        }
+        self.invalidate();
+    }
+
+    /// Refuses actions that name a group, meter, table or port that cannot be. `table` is the
+    /// rule's, if that is known.
+    pub(super) fn check_actions(
+        &self,
+        actions: &[Action],
+        table: Option<u8>,
+    ) -> Result<(), Refusal> {
+        for action in actions {
+            match action {
+                Action::Output { port, .. } | Action::OutputTruncated { port, .. } => {
+                    check_port(*port)?;
+                }
+                Action::Enqueue { port, .. }
+                    if port.is_reserved()
+                        && *port != PortNumber::IN_PORT
+                        && *port != PortNumber::LOCAL =>
+                {
+                    return Err(Refusal::BadOutPort);
+                }
+                Action::Group(group) if self.groups.group(*group).is_none() => {
+                    return Err(Refusal::BadOutGroup);
+                }
+                Action::Meter(meter) if !self.has_meter(*meter) => {
+                    return Err(Refusal::UnknownMeter);
+                }
+                Action::GotoTable(to)
+                    if *to >= TABLES || table.is_some_and(|table| *to <= table) =>
+                {
+                    return Err(Refusal::BadInstructionTable);
+                }
+                Action::SetField { field, .. } if !field.is_writable() => {
+                    return Err(Refusal::BadSetField);
+                }
+                Action::Ct(ct) => {
+                    if ct.table.is_some_and(|table| table >= TABLES) {
+                        return Err(Refusal::BadTable);
+                    }
+                    if let CtZone::From(source) = ct.zone
+                        && source.width != 16
+                    {
+                        return Err(Refusal::BadActionArgument);
+                    }
+                }
+                Action::Clone(nested) | Action::WriteActions(nested) => {
+                    self.check_actions(nested, table)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_port(port: PortNumber) -> Result<(), Refusal> {
+    match port {
+        PortNumber::NONE | PortNumber::UNSET | PortNumber(0) => Err(Refusal::BadOutPort),
+        PortNumber(0xff00..=0xffff_feff) => Err(Refusal::BadOutPort),
+        PortNumber(0xffff_ff00..0xffff_fff7) => Err(Refusal::BadOutPort),
+        _ => Ok(()),
+    }
+}
+
+/// The changes that were made, in their order.
+#[derive(Debug, Default)]
+struct Log {
+    done: Vec<Done>,
+    removals: Vec<Removal>,
+}
+
+#[derive(Debug)]
+enum Done {
+    Added(Arc<Rule>),
+    Removed(Arc<Rule>),
+    /// The former rule, and the one in its place.
+    Replaced(Arc<Rule>, #[allow(dead_code, reason = "shown by Debug")] Arc<Rule>),
+}

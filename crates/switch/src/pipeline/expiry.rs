@@ -1,0 +1,78 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Weak};
+
+use super::rule::Rule;
+use crate::request::FlowEntry;
+
+/// A rule that left its table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removal {
+    pub rule: FlowEntry,
+    pub reason: RemovalReason,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemovalReason {
+    IdleTimeout,
+    HardTimeout,
+    Delete,
+    /// Its group was deleted.
+    GroupDelete,
+}
+
+/// Rules with timeouts, by the earliest time at which one may expire.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    heap: BinaryHeap<Reverse<Timer>>,
+}
+
+#[derive(Debug)]
+struct Timer {
+    at: u64,
+    rule: Weak<Rule>,
+}
+
+impl Timers {
+    pub(super) fn add(&mut self, rule: &Arc<Rule>) {
+        if let Some((at, _)) = rule.deadline() {
+            self.heap.push(Reverse(Timer { at, rule: Arc::downgrade(rule) }));
+        }
+    }
+
+    /// A rule that may have expired. The caller asks it for its deadline, and adds it again if
+    /// that is later.
+    pub(super) fn due(&mut self, now_ms: u64) -> Option<Arc<Rule>> {
+        while self.heap.peek().is_some_and(|Reverse(timer)| timer.at <= now_ms) {
+            if let Some(rule) = self.heap.pop().and_then(|Reverse(timer)| timer.rule.upgrade()) {
+                return Some(rule);
+            }
+        }
+        None
+    }
+
+    /// The time of the next call of `due` that can return a rule.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse(timer)| timer.at)
+    }
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Timer {}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}

@@ -1,0 +1,206 @@
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::datapath::step::Counters;
+use crate::port_number::PortNumber;
+
+/// The ports behind which NORMAL saw addresses, by VLAN.
+#[derive(Debug)]
+pub struct MacTable {
+    entries: HashMap<(u16, [u8; 6]), Learned>,
+    /// The entries by the time at which they were last looked at, the oldest first.
+    by_age: BTreeSet<(u64, u16, [u8; 6])>,
+    aging_ms: u64,
+    capacity: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Learned {
+    port: PortNumber,
+    /// The time under which `by_age` has the entry.
+    listed_ms: u64,
+    /// Megaflows with this source add here.
+    seen: Arc<Counters>,
+}
+
+impl Learned {
+    fn used_ms(&self) -> u64 {
+        self.seen.used.load(Ordering::Relaxed)
+    }
+}
+
+/// A line of `fdb/show`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MacEntry {
+    pub port: PortNumber,
+    pub vlan: u16,
+    pub address: [u8; 6],
+    pub age_seconds: u64,
+}
+
+impl MacTable {
+    pub const AGING_SECONDS: u64 = 300;
+    pub const CAPACITY: usize = 8192;
+
+    #[must_use]
+    pub fn new(aging_seconds: u64, capacity: usize) -> Self {
+        Self {
+            entries: HashMap::new(),
+            by_age: BTreeSet::new(),
+            aging_ms: aging_seconds * 1000,
+            capacity: capacity.max(1),
+        }
+    }
+
+    /// The port of an address.
+    #[must_use]
+    pub fn port(&self, vlan: u16, address: [u8; 6], now_ms: u64) -> Option<PortNumber> {
+        let entry = self.entries.get(&(vlan, address))?;
+        (now_ms < entry.used_ms() + self.aging_ms).then_some(entry.port)
+    }
+
+    /// The counters whose use keeps an entry alive.
+    #[must_use]
+    pub fn seen(&self, vlan: u16, address: [u8; 6]) -> Option<Arc<Counters>> {
+        self.entries.get(&(vlan, address)).map(|entry| entry.seen.clone())
+    }
+
+    /// Learns that an address is behind a port. `true` if that is news.
+    pub fn learn(&mut self, vlan: u16, address: [u8; 6], port: PortNumber, now_ms: u64) -> bool {
+        if address[0] & 1 != 0 {
+            return false;
+        }
+        if let Some(entry) = self.entries.get(&(vlan, address))
+            && entry.port == port
+        {
+            let is_news = entry.used_ms() + self.aging_ms <= now_ms;
+            entry.seen.used.fetch_max(now_ms, Ordering::Relaxed);
+            return is_news;
+        }
+        let seen = Arc::new(Counters::default());
+        seen.used.store(now_ms, Ordering::Relaxed);
+        let entry = Learned { port, listed_ms: now_ms, seen };
+        if let Some(former) = self.entries.insert((vlan, address), entry) {
+            self.by_age.remove(&(former.listed_ms, vlan, address));
+        }
+        self.by_age.insert((now_ms, vlan, address));
+        if self.entries.len() > self.capacity {
+            self.forget_oldest();
+        }
+        true
+    }
+
+    /// Removes the addresses that were not seen for the aging time. `true` if there were any.
+    pub fn expire(&mut self, now_ms: u64) -> bool {
+        let mut has_expired = false;
+        while let Some(first) = self.by_age.first().copied()
+            && first.0 + self.aging_ms <= now_ms
+        {
+            if !self.list_again(first) {
+                self.by_age.remove(&first);
+                self.entries.remove(&(first.1, first.2));
+                has_expired = true;
+            }
+        }
+        has_expired
+    }
+
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.by_age.clear();
+    }
+
+    /// Forgets what is behind a port.
+    pub fn forget(&mut self, port: PortNumber) {
+        self.entries.retain(|_, entry| entry.port != port);
+        let entries = &self.entries;
+        self.by_age.retain(|(_, vlan, address)| entries.contains_key(&(*vlan, *address)));
+    }
+
+    /// All entries, the longest unseen first, as `fdb/show` lists them.
+    #[must_use]
+    pub fn entries(&self, now_ms: u64) -> Vec<MacEntry> {
+        let entry = |(key, entry): (&(u16, [u8; 6]), &Learned)| MacEntry {
+            port: entry.port,
+            vlan: key.0,
+            address: key.1,
+            age_seconds: now_ms.saturating_sub(entry.used_ms()) / 1000,
+        };
+        let mut entries: Vec<_> = self.entries.iter().map(entry).collect();
+        entries.sort_by_key(|entry| (std::cmp::Reverse(entry.age_seconds), entry.address));
+        entries
+    }
+
+    fn forget_oldest(&mut self) {
+        while let Some(first) = self.by_age.first().copied() {
+            if !self.list_again(first) {
+                self.by_age.remove(&first);
+                self.entries.remove(&(first.1, first.2));
+                return;
+            }
+        }
+    }
+
+    /// Lists an entry by its last use, if it was used since.
+    fn list_again(&mut self, listed: (u64, u16, [u8; 6])) -> bool {
+        let (listed_ms, vlan, address) = listed;
+        let Some(entry) = self.entries.get_mut(&(vlan, address)) else { return false };
+        let used_ms = entry.used_ms();
+        if used_ms <= listed_ms {
+            return false;
+        }
+        entry.listed_ms = used_ms;
+        self.by_age.remove(&listed);
+        self.by_age.insert((used_ms, vlan, address));
+        true
+    }
+}
+
+impl Default for MacTable {
+    fn default() -> Self {
+        Self::new(Self::AGING_SECONDS, Self::CAPACITY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const B: [u8; 6] = [2, 0, 0, 0, 0, 2];
+    const C: [u8; 6] = [2, 0, 0, 0, 0, 3];
+
+    #[test]
+    fn an_address_is_found_until_it_ages() {
+        let mut table = MacTable::default();
+        assert!(table.learn(0, A, PortNumber(1), 0));
+        assert!(!table.learn(0, A, PortNumber(1), 1000));
+        assert!(table.learn(0, A, PortNumber(2), 2000));
+        assert_eq!(table.port(0, A, 3000), Some(PortNumber(2)));
+        assert_eq!(table.port(1, A, 3000), None);
+        assert_eq!(table.port(0, A, 302_000), None);
+        assert!(table.expire(302_000));
+        assert!(table.entries(302_000).is_empty());
+    }
+
+    #[test]
+    fn a_full_table_forgets_the_address_that_was_unseen_longest() {
+        let mut table = MacTable::new(300, 2);
+        table.learn(0, A, PortNumber(1), 0);
+        table.learn(0, B, PortNumber(1), 1);
+        table.learn(0, A, PortNumber(1), 2);
+        table.learn(0, C, PortNumber(1), 3);
+        assert_eq!(table.port(0, B, 4), None);
+        let listed: Vec<_> = table.entries(4).iter().map(|entry| entry.address).collect();
+        assert_eq!(listed.len(), 2);
+        assert!(listed.contains(&A) && listed.contains(&C));
+    }
+
+    #[test]
+    fn a_multicast_source_is_not_learned() {
+        let mut table = MacTable::default();
+        assert!(!table.learn(0, [1, 0, 0, 0, 0, 1], PortNumber(1), 0));
+        assert!(table.entries(0).is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+use std::collections::BTreeMap;
+
+use crate::datapath::step::PortIndex;
+use crate::port_number::PortNumber;
+use crate::request::{PortDescription, PortMod, Refusal};
+
+/// OpenFlow's bits of a port's configuration.
+pub mod config {
+    pub const PORT_DOWN: u32 = 1;
+    pub const NO_RECEIVE: u32 = 1 << 2;
+    pub const NO_FLOOD: u32 = 1 << 4;
+    pub const NO_FORWARD: u32 = 1 << 5;
+    pub const NO_PACKET_IN: u32 = 1 << 6;
+    /// Of a port's state, not its configuration.
+    pub const LINK_DOWN: u32 = 1;
+}
+
+/// A port of a bridge.
+#[derive(Debug, Clone)]
+pub struct BridgePort {
+    pub index: PortIndex,
+    pub description: PortDescription,
+}
+
+/// The ports of a bridge, by their OpenFlow numbers.
+#[derive(Debug, Default)]
+pub struct Ports {
+    by_number: BTreeMap<PortNumber, BridgePort>,
+}
+
+impl Ports {
+    pub fn insert(&mut self, port: BridgePort) {
+        self.by_number.insert(port.description.number, port);
+    }
+
+    pub fn remove(&mut self, number: PortNumber) -> Option<BridgePort> {
+        self.by_number.remove(&number)
+    }
+
+    #[must_use]
+    pub fn port(&self, number: PortNumber) -> Option<&BridgePort> {
+        self.by_number.get(&number)
+    }
+
+    #[must_use]
+    pub fn of_index(&self, index: PortIndex) -> Option<&BridgePort> {
+        self.by_number.values().find(|port| port.index == index)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &BridgePort> {
+        self.by_number.values()
+    }
+
+    pub(super) fn change(&mut self, change: &PortMod) -> Result<(), Refusal> {
+        let port = self.by_number.get_mut(&change.number).ok_or(Refusal::BadPort)?;
+        let description = &mut port.description;
+        if change.hardware_address != description.hardware_address {
+            return Err(Refusal::BadHardwareAddress);
+        }
+        description.config = description.config & !change.mask | change.config & change.mask;
+        Ok(())
+    }
+}
+
+impl BridgePort {
+    #[must_use]
+    pub fn has(&self, bits: u32) -> bool {
+        self.description.config & bits != 0
+    }
+
+    /// Whether a fast-failover group may choose the port.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !self.has(config::PORT_DOWN) && self.description.state & config::LINK_DOWN == 0
+    }
+}

@@ -1,0 +1,152 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::datapath::step::Counters;
+use crate::flow::Key;
+
+/// Where in the pipeline a packet continues when the datapath has looked at it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frozen {
+    /// The table to search; `None` continues with `actions` alone.
+    pub table: Option<u8>,
+    /// In_port, registers, metadata and tunnel of the packet.
+    pub metadata: Key,
+    /// Values of the stack with their widths, the top last.
+    pub stack: Vec<(u8, u128)>,
+    pub action_set: Vec<Action>,
+    /// The zone of the connection tracking that precedes, for traces.
+    pub zone: Option<u16>,
+    /// Actions that follow, with the table and cookie of their rule.
+    pub actions: Vec<Action>,
+    pub rule: (u8, u64),
+}
+
+/// The frozen states by their numbers. A state lives as long as a megaflow uses it: translations
+/// that recirculate carry its counters.
+#[derive(Debug, Default)]
+pub struct Recirculations {
+    states: HashMap<u32, State>,
+    by_hash: HashMap<u64, Vec<u32>>,
+    last: u32,
+}
+
+#[derive(Debug)]
+struct State {
+    frozen: Arc<Frozen>,
+    users: Arc<Counters>,
+    hash: u64,
+    interned_ms: u64,
+}
+
+impl Recirculations {
+    /// The number of a state, and the counters that show its use.
+    pub fn intern(&mut self, frozen: Frozen, now_ms: u64) -> Option<(u32, Arc<Counters>)> {
+        let hash = frozen.hash();
+        for id in self.by_hash.get(&hash).into_iter().flatten() {
+            if let Some(state) = self.states.get_mut(id)
+                && *state.frozen == frozen
+            {
+                state.interned_ms = now_ms;
+                return Some((*id, state.users.clone()));
+            }
+        }
+        if self.states.len() >= CAPACITY {
+            return None;
+        }
+        let id = self.free_number();
+        let users = Arc::new(Counters::default());
+        let state =
+            State { frozen: Arc::new(frozen), users: users.clone(), hash, interned_ms: now_ms };
+        self.states.insert(id, state);
+        self.by_hash.entry(hash).or_default().push(id);
+        Some((id, users))
+    }
+
+    #[must_use]
+    pub fn state(&self, id: u32) -> Option<Arc<Frozen>> {
+        self.states.get(&id).map(|state| state.frozen.clone())
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    /// Drops states that no megaflow uses, and that no packet on its way can still need.
+    pub fn sweep(&mut self, now_ms: u64) {
+        let by_hash = &mut self.by_hash;
+        self.states.retain(|id, state| {
+            let is_used = Arc::strong_count(&state.users) > 1
+                || now_ms < state.interned_ms.saturating_add(GRACE_MS);
+            if !is_used && let Some(ids) = by_hash.get_mut(&state.hash) {
+                ids.retain(|other| other != id);
+                if ids.is_empty() {
+                    by_hash.remove(&state.hash);
+                }
+            }
+            is_used
+        });
+    }
+
+    fn free_number(&mut self) -> u32 {
+        loop {
+            self.last = self.last.wrapping_add(1).max(1);
+            if !self.states.contains_key(&self.last) {
+                return self.last;
+            }
+        }
+    }
+}
+
+impl Frozen {
+    fn hash(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        (self.table, &self.metadata, &self.stack, self.zone, self.rule).hash(&mut hasher);
+        (self.actions.len(), self.action_set.len()).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+const CAPACITY: usize = 65_536;
+const GRACE_MS: u64 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frozen(table: u8) -> Frozen {
+        Frozen {
+            table: Some(table),
+            metadata: Key::ZERO,
+            stack: Vec::new(),
+            action_set: Vec::new(),
+            zone: None,
+            actions: Vec::new(),
+            rule: (0, 0),
+        }
+    }
+
+    #[test]
+    fn equal_states_share_a_number_until_nobody_uses_them() {
+        let mut states = Recirculations::default();
+        let (one, users) = states.intern(frozen(1), 0).expect("space");
+        let (same, _) = states.intern(frozen(1), 5).expect("space");
+        let (two, _) = states.intern(frozen(2), 0).expect("space");
+        assert_eq!(one, same);
+        assert_ne!(one, two);
+        states.sweep(20_000);
+        assert!(states.state(one).is_some());
+        assert!(states.state(two).is_none());
+        drop(users);
+        states.sweep(20_000);
+        assert!(states.is_empty());
+        assert!(states.by_hash.is_empty());
+    }
+}

@@ -1,0 +1,348 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::classifier::Classifier;
+use super::expiry::{Removal, RemovalReason, Timers};
+use super::group::{Group, Groups};
+use super::mac::{MacEntry, MacTable};
+use super::meter::Meter;
+use super::ports::{BridgePort, Ports};
+use super::recirculation::Recirculations;
+use super::rule::Rule;
+use crate::action::Action;
+use crate::datapath::step::Counters;
+use crate::port_number::PortNumber;
+use crate::request::{
+    Aggregate, FlowEntry, FlowFilter, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
+    MeterEntry, MeterMod, MeterStatistics, PortDescription, PortMod, Refusal, TableEntry,
+};
+
+/// The number of tables: 0 to 253.
+pub const TABLES: u8 = 254;
+
+/// All of a bridge that a packet's way depends on.
+///
+/// Translations borrow it; those that learn change it through locks inside.
+#[derive(Debug)]
+pub struct Tables {
+    pub(super) tables: Vec<RwLock<Table>>,
+    pub(super) groups: Groups,
+    meters: BTreeMap<u32, Meter>,
+    ports: Ports,
+    pub(super) macs: Mutex<MacTable>,
+    pub(super) recirculations: Mutex<Recirculations>,
+    pub(super) timers: Mutex<Timers>,
+    pub(super) removals: Mutex<Vec<Removal>>,
+    generation: AtomicU64,
+    /// Whether packets that no rule takes go to the controllers.
+    pub is_miss_sent: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) rules: Classifier,
+    pub(super) missed: Arc<Counters>,
+    /// The packets of rules that are gone.
+    pub(super) former_packets: u64,
+}
+
+impl Tables {
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            tables: (0..TABLES).map(|_| RwLock::default()).collect(),
+            groups: Groups::default(),
+            meters: BTreeMap::new(),
+            ports: Ports::default(),
+            macs: Mutex::default(),
+            recirculations: Mutex::default(),
+            timers: Mutex::default(),
+            removals: Mutex::default(),
+            generation: AtomicU64::new(1),
+            is_miss_sent: false,
+        }
+    }
+
+    /// Changes whenever an earlier translation may be wrong.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The rules that a filter takes, by table, then the highest priority first.
+    pub fn flows(&self, filter: &FlowFilter, now_ms: u64) -> Result<Vec<FlowEntry>, Refusal> {
+        let mut flows: Vec<_> =
+            self.filtered(filter)?.iter().map(|rule| rule.entry(now_ms)).collect();
+        flows.sort_by_key(|flow| (flow.table, std::cmp::Reverse(flow.priority)));
+        Ok(flows)
+    }
+
+    pub fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {
+        let mut total = Aggregate::default();
+        for rule in self.filtered(filter)? {
+            total.packets += rule.counters.packets.load(Ordering::Relaxed);
+            total.bytes += rule.counters.bytes.load(Ordering::Relaxed);
+            total.flows += 1;
+        }
+        Ok(total)
+    }
+
+    #[must_use]
+    pub fn tables(&self) -> Vec<TableEntry> {
+        let entries = (0..TABLES).map(|number| {
+            let table = self.table(number);
+            let packets = |rule: &Arc<Rule>| rule.counters.packets.load(Ordering::Relaxed);
+            let matched = table.former_packets + table.rules.iter().map(packets).sum::<u64>();
+            TableEntry {
+                table: number,
+                name: format!("table{number}"),
+                active: table.rules.len() as u32,
+                lookups: matched + table.missed.packets.load(Ordering::Relaxed),
+                matched,
+                max_entries: MAX_ENTRIES,
+            }
+        });
+        entries.collect()
+    }
+
+    #[must_use]
+    pub fn port_set(&self) -> &Ports {
+        &self.ports
+    }
+
+    #[must_use]
+    pub fn ports(&self) -> Vec<PortDescription> {
+        self.ports.iter().map(|port| port.description.clone()).collect()
+    }
+
+    /// Adds a port, or replaces the one of its number.
+    pub fn insert_port(&mut self, port: BridgePort) {
+        self.ports.insert(port);
+        self.invalidate();
+    }
+
+    pub fn remove_port(&mut self, number: PortNumber) -> Option<BridgePort> {
+        let removed = self.ports.remove(number)?;
+        lock(&self.macs).forget(number);
+        self.invalidate();
+        Some(removed)
+    }
+
+    pub fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {
+        self.ports.change(change)?;
+        self.invalidate();
+        Ok(())
+    }
+
+    pub fn group_mod(&mut self, change: GroupMod, now_ms: u64) -> Result<(), Refusal> {
+        for bucket in &change.buckets {
+            self.check_actions(&bucket.actions, None)?;
+        }
+        for group in self.groups.change(&change, now_ms)? {
+            self.delete_where(RemovalReason::GroupDelete, now_ms, |rule| rule.has_group(group));
+        }
+        self.invalidate();
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn groups(&self, group: u32) -> Vec<GroupEntry> {
+        self.chosen_groups(group).map(|group| group.entry.clone()).collect()
+    }
+
+    #[must_use]
+    pub fn group_statistics(&self, group: u32, now_ms: u64) -> Vec<GroupStatistics> {
+        let groups = self.chosen_groups(group);
+        groups
+            .map(|group| {
+                let id = group.entry.group;
+                let by_rules = self.count(|rule| rule.has_group(id));
+                group.statistics(by_rules, now_ms)
+            })
+            .collect()
+    }
+
+    pub fn meter_mod(&mut self, change: MeterMod, now_ms: u64) -> Result<(), Refusal> {
+        let exists = self.meters.contains_key(&change.meter);
+        match change.command {
+            MeterCommand::Add if exists => return Err(Refusal::MeterExists),
+            MeterCommand::Modify if !exists => return Err(Refusal::UnknownMeter),
+            MeterCommand::Add | MeterCommand::Modify => {
+                if change.meter == 0 || change.meter > LAST_METER {
+                    return Err(Refusal::BadMeter);
+                }
+                let created_ms =
+                    self.meters.get(&change.meter).map_or(now_ms, |old| old.created_ms);
+                self.meters.insert(change.meter, Meter::new(&change, created_ms));
+            }
+            MeterCommand::Delete => {
+                let is_gone = |id: u32| change.meter == MeterMod::ALL || change.meter == id;
+                self.meters.retain(|id, _| !is_gone(*id));
+                self.delete_where(RemovalReason::Delete, now_ms, |rule| {
+                    let meters =
+                        |action: &Action| matches!(action, Action::Meter(id) if is_gone(*id));
+                    super::rule::any(&rule.actions, &meters)
+                });
+            }
+        }
+        self.invalidate();
+        Ok(())
+    }
+
+    pub fn meters(&self, meter: u32) -> Result<Vec<MeterEntry>, Refusal> {
+        Ok(self.chosen_meters(meter)?.map(|meter| meter.entry.clone()).collect())
+    }
+
+    /// The meters with the rules that use them; their packets are the datapath's to count.
+    pub fn meter_statistics(
+        &self,
+        meter: u32,
+        now_ms: u64,
+    ) -> Result<Vec<MeterStatistics>, Refusal> {
+        let meters = self.chosen_meters(meter)?.map(|meter| {
+            let uses =
+                |action: &Action| matches!(action, Action::Meter(id) if *id == meter.entry.meter);
+            meter.statistics(self.count(|rule| super::rule::any(&rule.actions, &uses)), now_ms)
+        });
+        Ok(meters.collect())
+    }
+
+    /// Removes the rules whose timeouts have passed, and ages the MAC table.
+    pub fn expire(&mut self, now_ms: u64) -> Vec<Removal> {
+        let mut removed = Vec::new();
+        loop {
+            let due = lock(&self.timers).due(now_ms);
+            let Some(rule) = due else { break };
+            let Some((at, is_idle)) = rule.deadline() else { continue };
+            if at > now_ms {
+                lock(&self.timers).add(&rule);
+                continue;
+            }
+            let reason =
+                if is_idle { RemovalReason::IdleTimeout } else { RemovalReason::HardTimeout };
+            if self.table_mut(rule.table).take(&rule) {
+                removed.push(Removal { rule: rule.entry(now_ms), reason });
+            }
+        }
+        let has_aged = lock(&self.macs).expire(now_ms);
+        if has_aged || !removed.is_empty() {
+            self.invalidate();
+        }
+        lock(&self.recirculations).sweep(now_ms);
+        removed
+    }
+
+    /// The next time at which [`Tables::expire`] can remove a rule.
+    #[must_use]
+    pub fn next_expiry_ms(&self) -> Option<u64> {
+        lock(&self.timers).next()
+    }
+
+    /// The rules that changes, not timeouts, removed since the last call, if they have the flag
+    /// for it.
+    #[must_use]
+    pub fn take_removals(&self) -> Vec<Removal> {
+        std::mem::take(&mut *lock(&self.removals))
+    }
+
+    /// What NORMAL learned, for `fdb/show`.
+    #[must_use]
+    pub fn mac_entries(&self, now_ms: u64) -> Vec<MacEntry> {
+        lock(&self.macs).entries(now_ms)
+    }
+
+    /// Forgets what NORMAL learned, as `fdb/flush`.
+    pub fn clear_macs(&mut self) {
+        lock(&self.macs).clear();
+        self.invalidate();
+    }
+
+    pub(super) fn invalidate(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn has_meter(&self, meter: u32) -> bool {
+        self.meters.contains_key(&meter)
+    }
+
+    pub(super) fn table(&self, number: u8) -> RwLockReadGuard<'_, Table> {
+        self.tables[usize::from(number)].read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn table_mut(&self, number: u8) -> RwLockWriteGuard<'_, Table> {
+        self.tables[usize::from(number)].write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn delete_where(&self, reason: RemovalReason, now_ms: u64, test: impl Fn(&Rule) -> bool) {
+        for number in 0..TABLES {
+            let mut table = self.table_mut(number);
+            let rules: Vec<_> = table.rules.iter().filter(|rule| test(rule)).cloned().collect();
+            for rule in rules {
+                table.take(&rule);
+                if rule.flags.send_flow_removed {
+                    lock(&self.removals).push(Removal { rule: rule.entry(now_ms), reason });
+                }
+            }
+        }
+    }
+
+    fn count(&self, test: impl Fn(&Rule) -> bool) -> u32 {
+        let in_table = |number| self.table(number).rules.iter().filter(|rule| test(rule)).count();
+        (0..TABLES).map(in_table).sum::<usize>() as u32
+    }
+
+    fn filtered(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
+        if filter.table.is_some_and(|table| table >= TABLES) {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        for number in filter.table.map_or(0..TABLES, |table| table..table + 1) {
+            let rules = self.table(number).rules.within(&filter.matching);
+            found.extend(rules.into_iter().filter(|rule| {
+                filter.cookie.takes(rule.cookie)
+                    && rule.sends_to(filter.out_port)
+                    && rule.has_group(filter.out_group)
+            }));
+        }
+        Ok(found)
+    }
+
+    fn chosen_groups(&self, group: u32) -> impl Iterator<Item = &Group> {
+        let is_chosen = move |id: u32| group == GroupMod::ALL || group == id;
+        self.groups.iter().filter(move |group| is_chosen(group.entry.group))
+    }
+
+    fn chosen_meters(&self, meter: u32) -> Result<impl Iterator<Item = &Meter>, Refusal> {
+        if meter != MeterMod::ALL && !self.meters.contains_key(&meter) {
+            return Err(Refusal::UnknownMeter);
+        }
+        let is_chosen = move |id: u32| meter == MeterMod::ALL || meter == id;
+        Ok(self.meters.values().filter(move |meter| is_chosen(meter.entry.meter)))
+    }
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Table {
+    /// Removes a rule and keeps what it counted.
+    pub(super) fn take(&mut self, rule: &Arc<Rule>) -> bool {
+        let is_there = self.rules.remove(rule);
+        if is_there {
+            self.former_packets += rule.counters.packets.load(Ordering::Relaxed);
+        }
+        is_there
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The figure that a table reports; there is no limit.
+const MAX_ENTRIES: u32 = 1_000_000;
+const LAST_METER: u32 = 0xffff_0000;

@@ -1,0 +1,216 @@
+//! A packet's way through the tables as the text of `ofproto/trace`.
+
+mod steps;
+
+use std::fmt::Write as _;
+
+use self::steps::print_steps;
+use super::recirculation::Recirculations;
+use super::rule::Rule;
+use super::tables::{Tables, lock};
+use super::translate::{Observe, Translator};
+use crate::action::Action;
+use crate::datapath::step::{Step, Translation};
+use crate::flow::{Field, Key, Match, Prerequisite};
+
+/// Prints matches and actions as ovs-ofctl does.
+pub trait Print {
+    fn matching(&self, matching: &Match) -> String;
+    fn actions(&self, actions: &[Action]) -> String;
+}
+
+/// Traces packets through the tables of a bridge.
+#[derive(Debug)]
+pub struct Trace<'a, P> {
+    tables: &'a Tables,
+    bridge: &'a str,
+    printer: P,
+}
+
+impl<'a, P: Print> Trace<'a, P> {
+    #[must_use]
+    pub fn new(tables: &'a Tables, bridge: &'a str, printer: P) -> Self {
+        Self { tables, bridge, printer }
+    }
+
+    /// The text for a packet, and for the copies that continue after connection tracking, as new
+    /// packets of tracked connections.
+    #[must_use]
+    pub fn run(&self, key: &Key, frame: &[u8], now_ms: u64) -> String {
+        let mut text = String::new();
+        let mut waiting = self.run_one(key, frame, now_ms, &mut text);
+        let mut seen = Vec::new();
+        while let Some((id, key)) = (!waiting.is_empty()).then(|| waiting.remove(0)) {
+            if seen.contains(&id) || seen.len() >= MAX_RECIRCULATIONS {
+                continue;
+            }
+            seen.push(id);
+            let line = "=".repeat(79);
+            let is_tracked = key.read(Field::CtState) != 0;
+            let resume = if is_tracked {
+                "resume conntrack with default ct_state=trk|new (use --ct-next to customize)"
+            } else {
+                "resume with"
+            };
+            let _ = write!(text, "\n{line}\nrecirc({id:#x}) - {resume}\n{line}\n\n");
+            waiting.extend(self.run_one(&key, frame, now_ms, &mut text));
+        }
+        text
+    }
+
+    fn run_one(&self, key: &Key, frame: &[u8], now_ms: u64, text: &mut String) -> Vec<(u32, Key)> {
+        let mut lines = Lines { printer: &self.printer, text: String::new() };
+        let translator = Translator::new(self.tables);
+        let (translation, end) = translator.observe(key, frame, now_ms, &mut lines);
+        let title = format!("bridge(\"{}\")", self.bridge);
+        let underline = "-".repeat(title.len());
+        let _ = writeln!(text, "Flow: {}\n\n{title}\n{underline}", self.flow(key));
+        text.push_str(&lines.text);
+        let end_text = self.flow(&end);
+        let end_text = if end_text == self.flow(key) { "unchanged".to_owned() } else { end_text };
+        let steps = print_steps(&translation.steps);
+        let _ = writeln!(text, "\nFinal flow: {end_text}");
+        let _ = writeln!(text, "Megaflow: {}", self.megaflow(key, &translation));
+        let _ = writeln!(text, "Datapath actions: {steps}");
+        self.continuations(&translation.steps, &end)
+    }
+
+    fn flow(&self, key: &Key) -> String {
+        let mask = flow_mask(key);
+        self.printer.matching(&Match { value: key.masked(&mask), mask })
+    }
+
+    fn megaflow(&self, key: &Key, translation: &Translation) -> String {
+        let mut mask = translation.mask.clone();
+        // OVS's datapath always looks at these.
+        for field in [Field::RecircId, Field::EthType, Field::InPort] {
+            mask.write(field, u128::MAX);
+        }
+        if is_ip(key) {
+            mask.write(Field::IpFrag, u128::MAX);
+        }
+        let text = self.printer.matching(&Match { value: key.masked(&mask), mask });
+        if key.read(Field::RecircId) == 0 && !text.contains("recirc_id") {
+            return format!("recirc_id=0,{text}");
+        }
+        text
+    }
+
+    fn continuations(&self, steps: &[Step], end: &Key) -> Vec<(u32, Key)> {
+        let mut found = Vec::new();
+        let mut is_tracked = false;
+        for step in steps {
+            match step {
+                Step::Track(_) => is_tracked = true,
+                Step::Clone(nested) => found.extend(self.continuations(nested, end)),
+                Step::Recirculate(id) => {
+                    let states: &Recirculations = &lock(&self.tables.recirculations);
+                    let Some(state) = states.state(*id) else { continue };
+                    let mut key = end.clone();
+                    for index in 0..crate::flow::word::CT {
+                        key.words[index] = state.metadata.words[index];
+                    }
+                    key.write(Field::RecircId, (*id).into());
+                    if is_tracked {
+                        const NEW_AND_TRACKED: u128 = 0x21;
+                        key.write(Field::CtState, NEW_AND_TRACKED);
+                        key.write(Field::CtZone, state.zone.unwrap_or(0).into());
+                    }
+                    found.push((*id, key));
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// The lines between the bridge's name and the final flow.
+struct Lines<'a, P> {
+    printer: &'a P,
+    text: String,
+}
+
+impl<P: Print> Observe for Lines<'_, P> {
+    fn searched(&mut self, depth: usize, table: u8, rule: Option<&Rule>) {
+        let indent = " ".repeat(depth * 4);
+        let _ = match rule {
+            Some(rule) => {
+                let matching = self.printer.matching(&rule.matching());
+                let comma = if matching.is_empty() { "" } else { ", " };
+                let priority = rule.priority;
+                let cookie = match rule.cookie {
+                    0 => String::new(),
+                    cookie => format!(", cookie {cookie:#x}"),
+                };
+                writeln!(
+                    self.text,
+                    "{indent}{table:2}. {matching}{comma}priority {priority}{cookie}"
+                )
+            }
+            None => writeln!(self.text, "{indent}{table:2}. No match."),
+        };
+    }
+
+    fn acts(&mut self, depth: usize, action: &Action) {
+        let indent = " ".repeat(depth * 4);
+        let action = self.printer.actions(std::slice::from_ref(action));
+        let _ = writeln!(self.text, "{indent}{action}");
+    }
+
+    fn notes(&mut self, depth: usize, note: &str) {
+        let indent = " ".repeat(depth * 4);
+        let arrow = if note.starts_with("->") || note.starts_with(">>") { " " } else { "" };
+        let _ = writeln!(self.text, "{indent}{arrow}{note}");
+    }
+}
+
+impl<P> std::fmt::Debug for Lines<'_, P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn is_ip(key: &Key) -> bool {
+    matches!(key.read(Field::EthType), 0x0800 | 0x86dd)
+}
+
+/// The fields that a packet of this kind has, and the metadata that is not zero.
+fn flow_mask(key: &Key) -> Key {
+    let mut mask = Key::ZERO;
+    let protocol = key.read(Field::NwProto);
+    let is_icmpv6 = key.read(Field::EthType) == 0x86dd && protocol == 58;
+    let icmp_type = key.read(Field::Icmpv6Type);
+    for field in Field::ALL {
+        let eth_type = key.read(Field::EthType);
+        let is_present = match field.prerequisite() {
+            Prerequisite::Any => !is_metadata(*field) || key.read(*field) != 0,
+            Prerequisite::Vlan => false,
+            Prerequisite::Mpls => matches!(eth_type, 0x8847 | 0x8848),
+            Prerequisite::Arp => matches!(eth_type, 0x0806 | 0x8035),
+            Prerequisite::Ipv4 => eth_type == 0x0800,
+            Prerequisite::Ipv6 => eth_type == 0x86dd,
+            Prerequisite::Ip => is_ip(key),
+            Prerequisite::Tcp => is_ip(key) && protocol == 6,
+            Prerequisite::Udp => is_ip(key) && protocol == 17,
+            Prerequisite::Sctp => is_ip(key) && protocol == 132,
+            Prerequisite::Icmpv4 => eth_type == 0x0800 && protocol == 1,
+            Prerequisite::Icmpv6 => is_icmpv6,
+            Prerequisite::NeighborDiscovery => is_icmpv6 && matches!(icmp_type, 135 | 136),
+            Prerequisite::NeighborSolicitation => is_icmpv6 && icmp_type == 135,
+            Prerequisite::NeighborAdvertisement => is_icmpv6 && icmp_type == 136,
+        };
+        let is_tracked = usize::from(field.place().word) < crate::flow::word::ETH_SRC;
+        if is_present && (!is_tracked || key.read(*field) != 0 || *field == Field::InPort) {
+            mask.write(*field, u128::MAX);
+        }
+    }
+    mask.write(Field::ConjId, 0);
+    mask
+}
+
+fn is_metadata(field: Field) -> bool {
+    usize::from(field.place().word) < crate::flow::word::ETH_SRC && field != Field::InPort
+}
+
+const MAX_RECIRCULATIONS: usize = 64;

@@ -1,0 +1,84 @@
+//! The changes of a packet become steps before an output, or before the datapath looks at it
+//! again.
+
+use super::Way;
+use super::vlan::TCI;
+use crate::datapath::step::{Rewrite, Step};
+use crate::flow::{Field, Key, word};
+
+impl Way<'_> {
+    pub(super) fn commit(&mut self) {
+        let mut mask = std::mem::take(&mut self.pending);
+        if self.has_pushed_tag() {
+            mask.words[word::ETH_DST] &= !TCI;
+        }
+        if self.pushed_mpls.is_some() {
+            mask.words[word::MPLS] &= !ENTRY;
+        }
+        if self.observer.is_some() {
+            self.narrow(&mut mask);
+        }
+        if mask != Key::ZERO {
+            let value = self.flow.masked(&mask);
+            self.steps.push(Step::Rewrite(Box::new(Rewrite { value, mask })));
+        }
+        if let Some(ethertype) = self.pushed_mpls.take() {
+            let entry = (self.flow.words[word::MPLS] >> 32) as u32;
+            self.steps.push(Step::PushMpls { ethertype, entry });
+        }
+        self.commit_tags();
+        if self.observer.is_some() {
+            self.base = self.flow.clone();
+        }
+    }
+
+    /// A trace shows no changes to what the packet has anyway, as OVS.
+    fn narrow(&mut self, mask: &mut Key) {
+        for field in Field::ALL {
+            let is_changed = self.base.read(*field) != self.flow.read(*field);
+            if field.place().width <= 64 && mask.read(*field) != 0 && !is_changed {
+                mask.write(*field, 0);
+            }
+        }
+    }
+
+    pub(super) fn push_mpls(&mut self, ethertype: u16) {
+        self.commit();
+        let is_mpls = matches!(self.eth_type(), 0x8847 | 0x8848);
+        let entry = if is_mpls {
+            self.depend(word::MPLS, ENTRY & !BOTTOM);
+            self.flow.words[word::MPLS] & ENTRY & !BOTTOM
+        } else {
+            let is_ipv4 = self.eth_type() == super::fields::IPV4;
+            let is_ip = is_ipv4 || self.eth_type() == super::fields::IPV6;
+            let ttl = if is_ip { self.read_field(Field::NwTtl) as u64 } else { 64 };
+            let class = if is_ip {
+                self.read_field(Field::NwTos);
+                self.flow.words[word::NW] >> 45 & 7
+            } else {
+                0
+            };
+            let label = if is_ipv4 || !is_ip { 0 } else { 2 };
+            label << 44 | class << 41 | BOTTOM | ttl << 32
+        };
+        self.flow.words[word::MPLS] = self.flow.words[word::MPLS] & !ENTRY | entry;
+        self.written.words[word::MPLS] |= ENTRY;
+        self.assume(Field::EthType, ethertype.into());
+        self.pushed_mpls = Some(ethertype);
+    }
+
+    pub(super) fn pop_mpls(&mut self, ethertype: u16) {
+        if !matches!(self.eth_type(), 0x8847 | 0x8848) {
+            return;
+        }
+        self.commit();
+        self.depend(word::MPLS, BOTTOM);
+        self.steps.push(Step::PopMpls { ethertype });
+        self.assume(Field::EthType, ethertype.into());
+        self.was_mpls = true;
+    }
+}
+
+/// An entry of the MPLS stack in its word.
+const ENTRY: u64 = 0xffff_ffff_0000_0000;
+const BOTTOM: u64 = 1 << 40;

@@ -1,0 +1,135 @@
+//! Reads and writes of fields, and what the translation then depends on.
+
+use super::Way;
+use crate::action::Subfield;
+use crate::flow::{Field, Key, Place, Prerequisite, word};
+
+impl Way<'_> {
+    /// The steps depend on these bits of the packet, unless something wrote them before.
+    pub(super) fn depend(&mut self, index: usize, bits: u64) {
+        self.mask.words[index] |= bits & !self.written.words[index];
+    }
+
+    pub(super) fn depend_on(&mut self, mask: &Key) {
+        for (index, bits) in mask.words.iter().enumerate() {
+            self.depend(index, *bits);
+        }
+    }
+
+    pub(super) fn read_field(&mut self, field: Field) -> u128 {
+        self.read(Subfield::whole(field))
+    }
+
+    pub(super) fn read(&mut self, source: Subfield) -> u128 {
+        let mut bits = Key::ZERO;
+        let place = place(source);
+        write_part(&mut bits, source, u128::MAX);
+        let first = usize::from(place.word);
+        for index in [first, first + usize::from(place.width > 64)] {
+            self.depend(index, bits.words[index]);
+        }
+        read_part(&self.flow, source)
+    }
+
+    /// `load`, `move` and their like. Nothing happens if the packet lacks the field.
+    pub(super) fn write(&mut self, to: Subfield, value: u128) {
+        let mask = ones(to.width) << to.start;
+        self.write_masked(to.field, value << to.start, mask);
+    }
+
+    pub(super) fn write_masked(&mut self, field: Field, value: u128, mask: u128) {
+        if !self.has(field.prerequisite()) {
+            return;
+        }
+        match field {
+            Field::VlanTci | Field::VlanVid => self.write_tci(value as u16, mask as u16),
+            Field::DlVlan => self.write_tci(value as u16 & 0xfff | PRESENT, mask as u16 | PRESENT),
+            Field::DlVlanPcp | Field::VlanPcp => {
+                self.write_tci((value as u16) << 13 | PRESENT, (mask as u16) << 13 | PRESENT);
+            }
+            _ => self.store(field, value, mask),
+        }
+    }
+
+    /// Sets bits of a field that the packet has.
+    pub(super) fn store(&mut self, field: Field, value: u128, mask: u128) {
+        let mask = mask & field.place().all_ones();
+        let former = self.flow.read(field);
+        self.flow.write(field, former & !mask | value & mask);
+        let mut bits = Key::ZERO;
+        bits.write(field, mask);
+        self.written.unite(&bits);
+        if usize::from(field.place().word) >= word::ETH_SRC {
+            self.pending.unite(&bits);
+        }
+    }
+
+    /// The state of the packet that the datapath knows needs no Rewrite.
+    pub(super) fn assume(&mut self, field: Field, value: u128) {
+        self.flow.write(field, value);
+        self.written.write(field, u128::MAX);
+        self.pending.write(field, 0);
+    }
+
+    pub(super) fn eth_type(&mut self) -> u16 {
+        self.read_field(Field::EthType) as u16
+    }
+
+    pub(super) fn has(&mut self, prerequisite: Prerequisite) -> bool {
+        match prerequisite {
+            Prerequisite::Any => true,
+            Prerequisite::Vlan => self.is_tagged(),
+            Prerequisite::Mpls => matches!(self.eth_type(), 0x8847 | 0x8848),
+            Prerequisite::Arp => matches!(self.eth_type(), 0x0806 | 0x8035),
+            Prerequisite::Ipv4 => self.eth_type() == IPV4,
+            Prerequisite::Ipv6 => self.eth_type() == IPV6,
+            Prerequisite::Ip => matches!(self.eth_type(), IPV4 | IPV6),
+            Prerequisite::Tcp => self.has_transport(&[6]),
+            Prerequisite::Udp => self.has_transport(&[17]),
+            Prerequisite::Sctp => self.has_transport(&[132]),
+            Prerequisite::Icmpv4 => self.eth_type() == IPV4 && self.has_transport(&[1]),
+            Prerequisite::Icmpv6 => self.eth_type() == IPV6 && self.has_transport(&[58]),
+            Prerequisite::NeighborDiscovery => self.is_discovery(&[135, 136]),
+            Prerequisite::NeighborSolicitation => self.is_discovery(&[135]),
+            Prerequisite::NeighborAdvertisement => self.is_discovery(&[136]),
+        }
+    }
+
+    /// Whether the packet has a header of one of these protocols: a later fragment has none.
+    pub(super) fn has_transport(&mut self, protocols: &[u8]) -> bool {
+        const LATER: u128 = 2;
+        self.has(Prerequisite::Ip)
+            && protocols.contains(&(self.read_field(Field::NwProto) as u8))
+            && self.read_field(Field::IpFrag) & LATER == 0
+    }
+
+    fn is_discovery(&mut self, types: &[u8]) -> bool {
+        self.has(Prerequisite::Icmpv6)
+            && types.contains(&(self.read_field(Field::Icmpv6Type) as u8))
+            && self.read_field(Field::Icmpv6Code) == 0
+    }
+}
+
+/// The place of the field that a part lies in.
+fn place(part: Subfield) -> Place {
+    part.field.place()
+}
+
+pub(super) fn ones(width: u8) -> u128 {
+    if width >= 128 { u128::MAX } else { (1 << width) - 1 }
+}
+
+pub(super) fn read_part(key: &Key, part: Subfield) -> u128 {
+    key.read(part.field) >> part.start & ones(part.width)
+}
+
+pub(super) fn write_part(key: &mut Key, part: Subfield, value: u128) {
+    let mask = ones(part.width) << part.start;
+    let former = key.read(part.field);
+    key.write(part.field, former & !mask | value << part.start & mask);
+}
+
+pub(super) const IPV4: u16 = 0x0800;
+pub(super) const IPV6: u16 = 0x86dd;
+/// The bit of a tag's word that says that there is a tag.
+pub(super) const PRESENT: u16 = 0x1000;

@@ -1,0 +1,333 @@
+//! Searches of tables, and the actions one after the other.
+
+use std::sync::Arc;
+
+use super::Way;
+use super::fields::write_part;
+use crate::action::{Action, Controller};
+use crate::datapath::step::Step;
+use crate::flow::{Field, Key, word};
+use crate::pipeline::rule::Rule;
+use crate::pipeline::tables::TABLES;
+use crate::port_number::PortNumber;
+
+impl Way<'_> {
+    /// Continues in a table.
+    pub(super) fn search(&mut self, table: u8, with_ct: bool) {
+        if table >= TABLES || self.has_failed {
+            return;
+        }
+        let deepens = self.nesting > 0 && table <= self.table;
+        if deepens && self.depth >= MAX_DEPTH {
+            return self.fail("over max translation depth 64");
+        }
+        if self.resubmits >= MAX_RESUBMITS {
+            return self.fail("over 4096 resubmit actions");
+        }
+        if self.nesting >= MAX_NESTING {
+            return self.fail("over 512 nested tables");
+        }
+        self.resubmits += 1;
+        let former = (self.table, self.rule.take(), self.cookie);
+        self.table = table;
+        let rule = self.lookup(table, with_ct);
+        let nesting = self.nesting;
+        if let Some(observer) = self.observer.as_deref_mut() {
+            observer.searched(nesting, table, rule.as_deref());
+        }
+        self.nesting += 1;
+        self.depth += u32::from(deepens);
+        match rule {
+            Some(rule) => self.apply(rule),
+            None => self.miss(nesting),
+        }
+        self.depth -= u32::from(deepens);
+        self.nesting -= 1;
+        (self.table, self.rule, self.cookie) = former;
+    }
+
+    fn apply(&mut self, rule: Arc<Rule>) {
+        self.counters.push(rule.counters.clone());
+        self.cookie = rule.cookie;
+        let actions = rule.actions.clone();
+        self.rule = Some(rule);
+        if actions.is_empty() {
+            self.note("drop");
+        }
+        self.run(&actions);
+    }
+
+    fn miss(&mut self, nesting: usize) {
+        let missed = self.tables.table(self.table).missed.clone();
+        self.counters.push(missed);
+        if nesting == 0 && self.tables.is_miss_sent {
+            let controller = Controller {
+                max_len: u16::MAX,
+                id: 0,
+                reason: 0,
+                userdata: Vec::new(),
+                pause: false,
+                meter: None,
+            };
+            self.send_to_controller(&controller);
+        } else {
+            self.note("drop");
+        }
+    }
+
+    fn lookup(&mut self, table: u8, with_ct: bool) -> Option<Arc<Rule>> {
+        let mut mask = Key::ZERO;
+        let table = self.tables.table(table);
+        if with_ct {
+            let key = original_direction(&self.flow);
+            let found = table.rules.lookup(&key, &mut mask);
+            drop(table);
+            self.depend_on(&of_tracked(&mask));
+            return found;
+        }
+        let found = table.rules.lookup(&self.flow, &mut mask);
+        drop(table);
+        self.depend_on(&mask);
+        found
+    }
+
+    pub(super) fn run(&mut self, actions: &[Action]) {
+        for (index, action) in actions.iter().enumerate() {
+            if self.has_exited || self.has_failed {
+                return;
+            }
+            if self.was_mpls && needs_packet(action) {
+                self.freezing = Some(actions[index..].to_vec());
+                return;
+            }
+            let depth = self.nesting;
+            if let Some(observer) = self.observer.as_deref_mut() {
+                observer.acts(depth, action);
+            }
+            if !self.act(action) {
+                return;
+            }
+            if let Some(frozen) = &mut self.freezing {
+                frozen.extend_from_slice(&actions[index + 1..]);
+                return;
+            }
+        }
+    }
+
+    /// `false` ends the actions of this rule.
+    fn act(&mut self, action: &Action) -> bool {
+        match action {
+            Action::Output { port, max_len } => self.output(*port, *max_len, None),
+            Action::OutputRegister { source, max_len } => {
+                let port = self.read(*source) as u32;
+                let port = if source.width <= 16 {
+                    PortNumber::from_16_bits(port as u16)
+                } else {
+                    PortNumber(port)
+                };
+                self.output(port, *max_len, None);
+            }
+            Action::OutputTruncated { port, max_len } => {
+                self.output(*port, u16::MAX, Some(*max_len));
+            }
+            Action::Controller(controller) => self.send_to_controller(controller),
+            Action::Enqueue { port, .. } => self.output(*port, u16::MAX, None),
+            Action::Group(group) => self.group(*group),
+            Action::SetField { field, value, mask } => self.write_masked(*field, *value, *mask),
+            Action::Load { destination, value } => self.write(*destination, *value),
+            Action::Move { source, destination } => {
+                if self.has(source.field.prerequisite()) {
+                    let value = self.read(*source);
+                    self.write(*destination, value);
+                }
+            }
+            Action::StackPush(source) => {
+                let value = self.read(*source);
+                if self.stack.len() >= MAX_STACK {
+                    self.fail("stack would exceed 64 kB");
+                    return false;
+                }
+                self.stack.push((source.width, value));
+            }
+            Action::StackPop(destination) => match self.stack.pop() {
+                Some((_, value)) => self.write(*destination, value),
+                None => self.note("stack underflow"),
+            },
+            Action::SetVlanVid(vid) => self.write_masked(Field::DlVlan, (*vid).into(), u128::MAX),
+            Action::SetVlanPcp(pcp) => {
+                self.write_masked(Field::DlVlanPcp, (*pcp).into(), 7);
+            }
+            Action::StripVlan => self.pop_vlan(),
+            Action::PushVlan(tpid) => self.push_vlan(*tpid),
+            Action::PushMpls(ethertype) => self.push_mpls(*ethertype),
+            Action::PopMpls(ethertype) => self.pop_mpls(*ethertype),
+            Action::SetMplsLabel(label) => self.set(Field::MplsLabel, (*label).into()),
+            Action::SetMplsTc(class) => self.set(Field::MplsTc, (*class).into()),
+            Action::SetMplsTtl(ttl) => self.set(Field::MplsTtl, (*ttl).into()),
+            Action::DecMplsTtl => return self.dec_mpls_ttl(),
+            Action::SetEthSrc(address) => self.set(Field::EthSrc, bytes(address)),
+            Action::SetEthDst(address) => self.set(Field::EthDst, bytes(address)),
+            Action::SetIpv4Src(address) => self.set(Field::IpSrc, address.to_bits().into()),
+            Action::SetIpv4Dst(address) => self.set(Field::IpDst, address.to_bits().into()),
+            Action::SetIpTos(tos) => self.set(Field::NwTos, (tos >> 2).into()),
+            Action::SetIpEcn(ecn) => self.set(Field::NwEcn, (*ecn).into()),
+            Action::SetIpTtl(ttl) => self.set(Field::NwTtl, (*ttl).into()),
+            Action::SetTpSrc(port) => self.set_port(Field::TcpSrc, *port),
+            Action::SetTpDst(port) => self.set_port(Field::TcpDst, *port),
+            Action::DecTtl(controllers) => return self.dec_ttl(controllers),
+            Action::SetTunnel(id) => self.set(Field::TunId, (*id).into()),
+            Action::SetQueue(_) | Action::PopQueue => {}
+            Action::FinTimeout { idle, hard } => self.fin_timeout(*idle, *hard),
+            Action::Resubmit { port, table, with_ct } => self.resubmit(*port, *table, *with_ct),
+            Action::Learn(learn) => self.learn(learn),
+            Action::Conjunction { .. } | Action::Note(_) | Action::Sample(_) => {}
+            Action::Multipath(multipath) => self.multipath(multipath),
+            Action::Bundle(bundle) => self.bundle(bundle),
+            Action::Exit => self.has_exited = true,
+            Action::Ct(ct) => self.track(ct),
+            Action::CtClear => self.clear_tracking(true),
+            Action::CheckPacketLarger { destination, length } => {
+                // The length is no part of the key.
+                self.is_cacheable = false;
+                let is_larger = self.frame.len() > usize::from(*length);
+                self.write(*destination, is_larger.into());
+            }
+            Action::Clone(nested) => self.on_a_copy(|way| way.run(nested)),
+            Action::Meter(meter) => self.steps.push(Step::Meter(*meter)),
+            Action::ClearActions => self.action_set.clear(),
+            Action::WriteActions(nested) => self.action_set.extend(nested.iter().cloned()),
+            Action::WriteMetadata { value, mask } => {
+                self.write_masked(Field::Metadata, (*value).into(), (*mask).into());
+            }
+            Action::GotoTable(table) => self.search(*table, false),
+        }
+        true
+    }
+
+    fn set(&mut self, field: Field, value: u128) {
+        self.write_masked(field, value, u128::MAX);
+    }
+
+    fn set_port(&mut self, field: Field, port: u16) {
+        if self.has_transport(&[6, 17, 132]) {
+            self.store(field, port.into(), u128::MAX);
+        }
+    }
+
+    fn resubmit(&mut self, port: Option<PortNumber>, table: Option<u8>, with_ct: bool) {
+        let table = table.unwrap_or(self.table);
+        let port = port.filter(|port| *port != PortNumber::IN_PORT);
+        let former = (self.flow.words[word::IN_PORT], self.written.words[word::IN_PORT]);
+        if let Some(port) = port {
+            self.flow.write(Field::InPort, port.0.into());
+            self.written.write(Field::InPort, u128::MAX);
+        }
+        self.search(table, with_ct);
+        if port.is_some() {
+            (self.flow.words[word::IN_PORT], self.written.words[word::IN_PORT]) = former;
+        }
+    }
+
+    fn dec_ttl(&mut self, controllers: &[u16]) -> bool {
+        if !self.has(crate::flow::Prerequisite::Ip) {
+            return true;
+        }
+        let ttl = self.read_field(Field::NwTtl);
+        if ttl > 1 {
+            self.store(Field::NwTtl, ttl - 1, u128::MAX);
+            return true;
+        }
+        for id in controllers {
+            self.invalid_ttl(*id);
+        }
+        false
+    }
+
+    fn dec_mpls_ttl(&mut self) -> bool {
+        if !self.has(crate::flow::Prerequisite::Mpls) {
+            return true;
+        }
+        let ttl = self.read_field(Field::MplsTtl);
+        if ttl > 1 {
+            self.store(Field::MplsTtl, ttl - 1, u128::MAX);
+            return true;
+        }
+        self.invalid_ttl(0);
+        false
+    }
+
+    fn invalid_ttl(&mut self, id: u16) {
+        self.send_to_controller(&Controller {
+            max_len: u16::MAX,
+            id,
+            reason: 2,
+            userdata: Vec::new(),
+            pause: false,
+            meter: None,
+        });
+    }
+}
+
+/// The key as the packet would have it in its connection's original direction, untranslated.
+fn original_direction(flow: &Key) -> Key {
+    let mut key = flow.clone();
+    key.words[word::IPV4] = flow.words[word::CT_NW];
+    for step in 0..2 {
+        key.words[word::IPV6_SRC + step] = flow.words[word::CT_IPV6_SRC + step];
+        key.words[word::IPV6_DST + step] = flow.words[word::CT_IPV6_DST + step];
+    }
+    key.write(Field::NwProto, flow.read(Field::CtNwProto));
+    key.write(Field::TcpSrc, flow.read(Field::CtTpSrc));
+    key.write(Field::TcpDst, flow.read(Field::CtTpDst));
+    key
+}
+
+/// The bits of the packet from which a lookup of [`original_direction`] took those of `mask`.
+fn of_tracked(mask: &Key) -> Key {
+    let mut bits = mask.clone();
+    bits.words[word::CT_NW] |= std::mem::take(&mut bits.words[word::IPV4]);
+    for step in 0..2 {
+        let source = std::mem::take(&mut bits.words[word::IPV6_SRC + step]);
+        bits.words[word::CT_IPV6_SRC + step] |= source;
+        let destination = std::mem::take(&mut bits.words[word::IPV6_DST + step]);
+        bits.words[word::CT_IPV6_DST + step] |= destination;
+    }
+    let fields = [
+        (Field::NwProto, Field::CtNwProto),
+        (Field::TcpSrc, Field::CtTpSrc),
+        (Field::TcpDst, Field::CtTpDst),
+    ];
+    for (field, tracked) in fields {
+        let read = bits.read(field);
+        bits.write(field, 0);
+        write_part(&mut bits, crate::action::Subfield::whole(tracked), read | mask.read(tracked));
+    }
+    bits
+}
+
+/// Whether an action may read or change what is under an MPLS entry.
+fn needs_packet(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::Output { .. }
+            | Action::OutputTruncated { .. }
+            | Action::Controller(_)
+            | Action::Enqueue { .. }
+            | Action::Note(_)
+            | Action::Exit
+            | Action::Conjunction { .. }
+            | Action::PushMpls(_)
+            | Action::SetEthSrc(_)
+            | Action::SetEthDst(_)
+    )
+}
+
+fn bytes(address: &[u8; 6]) -> u128 {
+    address.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+const MAX_DEPTH: u32 = 64;
+const MAX_RESUBMITS: u32 = 4096;
+/// Ascending tables do not count as depth, but they take the thread's stack.
+const MAX_NESTING: usize = 512;
+const MAX_STACK: usize = 4096;

@@ -1,0 +1,105 @@
+//! VLAN tags: pushes and pops are collected, as the changes of fields are.
+
+use super::Way;
+use super::fields::PRESENT;
+use crate::datapath::step::Step;
+use crate::flow::{Field, word};
+
+/// What happened to the packet's tags.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tags {
+    /// Tags under the outer one, the innermost first.
+    hidden: Vec<Hidden>,
+    /// Tags of the packet to remove, then the types of those to add.
+    pops: usize,
+    pushes: Vec<u16>,
+}
+
+/// A tag, with the bits of it that were written and not brought to the packet.
+#[derive(Debug, Clone, Copy)]
+struct Hidden {
+    tci: u64,
+    written: u64,
+    pending: u64,
+}
+
+impl Way<'_> {
+    pub(super) fn is_tagged(&mut self) -> bool {
+        self.depend(word::ETH_DST, PRESENT.into());
+        self.flow.words[word::ETH_DST] & u64::from(PRESENT) != 0
+    }
+
+    pub(super) fn push_vlan(&mut self, tpid: u16) {
+        let is_tagged = self.is_tagged();
+        if is_tagged && self.tags.pushes.is_empty() && self.pending.words[word::ETH_DST] & TCI != 0
+        {
+            self.commit();
+        }
+        if is_tagged {
+            self.tags.hidden.push(Hidden {
+                tci: self.flow.words[word::ETH_DST] & TCI,
+                written: self.written.words[word::ETH_DST] & TCI,
+                pending: self.pending.words[word::ETH_DST] & TCI,
+            });
+        }
+        self.tags.pushes.push(tpid);
+        self.assume(Field::VlanTci, PRESENT.into());
+    }
+
+    pub(super) fn pop_vlan(&mut self) {
+        if !self.is_tagged() {
+            return;
+        }
+        if self.tags.pushes.pop().is_none() {
+            self.tags.pops += 1;
+        }
+        self.assume(Field::VlanTci, 0);
+        if let Some(hidden) = self.tags.hidden.pop() {
+            let index = word::ETH_DST;
+            self.flow.words[index] = self.flow.words[index] & !TCI | hidden.tci;
+            self.written.words[index] = self.written.words[index] & !TCI | hidden.written;
+            self.pending.words[index] = self.pending.words[index] & !TCI | hidden.pending;
+        }
+    }
+
+    /// Sets bits of the outer tag, and adds or removes it if the bit for its presence changes.
+    pub(super) fn write_tci(&mut self, value: u16, mask: u16) {
+        let had = self.is_tagged();
+        let has = if mask & PRESENT == 0 { had } else { value & PRESENT != 0 };
+        match (had, has) {
+            (false, false) => {}
+            (true, false) => self.pop_vlan(),
+            (had, true) => {
+                if !had {
+                    self.push_vlan(0x8100);
+                }
+                self.store(Field::VlanTci, value.into(), (mask & !PRESENT).into());
+            }
+        }
+    }
+
+    /// Emits the pops and pushes. The tags' fields are in the pushes.
+    pub(super) fn commit_tags(&mut self) {
+        for _ in 0..std::mem::take(&mut self.tags.pops) {
+            self.steps.push(Step::PopVlan);
+        }
+        let pushes = std::mem::take(&mut self.tags.pushes);
+        let under = self.tags.hidden.len().saturating_sub(pushes.len().saturating_sub(1));
+        for (step, tpid) in pushes.iter().enumerate() {
+            let tci = match self.tags.hidden.get_mut(under + step) {
+                Some(hidden) if step + 1 < pushes.len() => {
+                    hidden.pending = 0;
+                    hidden.tci
+                }
+                _ => self.flow.words[word::ETH_DST] & TCI,
+            };
+            self.steps.push(Step::PushVlan { tpid: *tpid, tci: tci as u16 });
+        }
+    }
+
+    pub(super) fn has_pushed_tag(&self) -> bool {
+        !self.tags.pushes.is_empty()
+    }
+}
+
+pub(super) const TCI: u64 = 0xffff;
