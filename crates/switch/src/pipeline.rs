@@ -22,6 +22,8 @@ mod ports;
 mod recirculation;
 mod rule;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod translate;
 

@@ -1,0 +1,7 @@
+//! Tests of the pipeline as a whole.
+
+mod change;
+mod packets;
+mod random;
+mod rule_sets;
+mod way;

@@ -1,0 +1,166 @@
+//! Changes of rules.
+
+use std::time::Instant;
+
+use super::packets::{add, bridge, matching, output, outputs, translate, udp};
+use crate::flow::{Field, Match};
+use crate::pipeline::{RemovalReason, Tables};
+use crate::port_number::PortNumber;
+use crate::request::{CookieFilter, FlowCommand, FlowEntry, FlowFilter, FlowMod, Refusal};
+
+fn all() -> FlowFilter {
+    FlowFilter {
+        table: None,
+        matching: Match::any(),
+        cookie: CookieFilter::default(),
+        out_port: PortNumber::NONE,
+        out_group: FlowMod::ANY_GROUP,
+    }
+}
+
+fn flows(tables: &Tables, now_ms: u64) -> Vec<FlowEntry> {
+    tables.flows(&all(), now_ms).expect("a valid filter")
+}
+
+fn to(destination: u32) -> Match {
+    matching(&[(Field::EthType, 0x0800), (Field::IpDst, destination.into())])
+}
+
+#[test]
+fn an_addition_replaces_the_rule_of_its_match_and_priority() {
+    let mut tables = bridge(2);
+    let former = tables.generation();
+    tables.flow_mod(add(0, 5, to(1), vec![output(1)]), 0).expect("added");
+    assert_ne!(tables.generation(), former);
+    tables.flow_mod(add(0, 6, to(1), vec![output(1)]), 0).expect("added");
+    let counters = translate(&tables, &udp(2, 9, 1)).counters;
+    counters[0].add(3, 300, 1);
+    let mut again = add(0, 6, to(1), vec![output(2)]);
+    tables.flow_mod(again.clone(), 1000).expect("replaced");
+    assert_eq!(flows(&tables, 1000).len(), 2);
+    assert_eq!(flows(&tables, 1000)[0].packets, 3);
+    again.flags.reset_counts = true;
+    tables.flow_mod(again, 2000).expect("replaced");
+    assert_eq!(flows(&tables, 2000)[0].packets, 0);
+    assert_eq!(tables.tables()[0].matched, 3);
+}
+
+#[test]
+fn overlap_is_refused_if_asked() {
+    let mut tables = bridge(2);
+    tables.flow_mod(add(0, 5, to(1), vec![]), 0).expect("added");
+    let mut overlapping = add(0, 5, matching(&[(Field::InPort, 1)]), vec![]);
+    overlapping.flags.check_overlap = true;
+    assert_eq!(tables.flow_mod(overlapping.clone(), 0), Err(Refusal::Overlap));
+    overlapping.priority = 6;
+    tables.flow_mod(overlapping, 0).expect("no overlap at another priority");
+}
+
+#[test]
+fn a_modification_of_nothing_adds_unless_a_cookie_restricts_it() {
+    let mut tables = bridge(2);
+    let mut change = add(0, 5, to(1), vec![output(1)]);
+    change.command = FlowCommand::Modify;
+    change.cookie_filter = CookieFilter { value: 1, mask: u64::MAX };
+    tables.flow_mod(change.clone(), 0).expect("nothing to do");
+    assert!(flows(&tables, 0).is_empty());
+    change.cookie_filter = CookieFilter::default();
+    tables.flow_mod(change, 0).expect("added");
+    assert_eq!(flows(&tables, 0).len(), 1);
+    let mut wider = FlowMod::new(FlowCommand::Modify);
+    wider.actions = vec![output(2)];
+    tables.flow_mod(wider, 0).expect("modified");
+    assert_eq!(flows(&tables, 0)[0].actions, [output(2)]);
+}
+
+#[test]
+fn deletions_filter_by_port_and_cookie() {
+    let mut tables = bridge(2);
+    for number in 0..4_u32 {
+        let mut change = add(number as u8, 5, to(number), vec![output(number % 2 + 1)]);
+        change.cookie = Some(number.into());
+        change.flags.send_flow_removed = true;
+        tables.flow_mod(change, 0).expect("added");
+    }
+    let mut by_port = FlowMod::new(FlowCommand::Delete);
+    by_port.out_port = PortNumber(2);
+    tables.flow_mod(by_port, 500).expect("deleted");
+    let removed = tables.take_removals();
+    assert_eq!(removed.len(), 2);
+    assert!(removed.iter().all(|removal| removal.reason == RemovalReason::Delete));
+    let mut by_cookie = FlowMod::new(FlowCommand::Delete);
+    by_cookie.cookie_filter = CookieFilter { value: 2, mask: 2 };
+    tables.flow_mod(by_cookie, 500).expect("deleted");
+    assert_eq!(flows(&tables, 500).len(), 1);
+    let mut strict = FlowMod::new(FlowCommand::DeleteStrict);
+    (strict.matching, strict.priority) = (to(0), 4);
+    tables.flow_mod(strict.clone(), 500).expect("no such rule");
+    assert_eq!(flows(&tables, 500).len(), 1);
+    strict.priority = 5;
+    tables.flow_mod(strict, 500).expect("deleted");
+    assert!(flows(&tables, 500).is_empty());
+}
+
+#[test]
+fn changes_are_made_all_or_none() {
+    let mut tables = bridge(2);
+    for number in 0..10_u32 {
+        tables.flow_mod(add(0, 5, to(number), vec![output(1)]), 0).expect("added");
+    }
+    let before = flows(&tables, 0);
+    let mut changes = vec![
+        FlowMod::new(FlowCommand::Delete),
+        add(0, 5, to(3), vec![output(2)]),
+        add(0, 7, to(3), vec![output(2)]),
+    ];
+    let mut modify = FlowMod::new(FlowCommand::Modify);
+    modify.actions = vec![output(2)];
+    changes.push(modify);
+    let mut failing = changes.clone();
+    failing.push(add(254, 7, to(3), vec![]));
+    assert_eq!(tables.change_all(failing, 0), Err((4, Refusal::BadTable)));
+    let sorted = |mut flows: Vec<FlowEntry>| {
+        flows.sort_by_key(|flow| flow.matching.value.words);
+        flows
+    };
+    assert_eq!(sorted(flows(&tables, 0)), sorted(before));
+    assert!(tables.take_removals().is_empty());
+    tables.change_all(changes, 0).expect("all valid");
+    assert_eq!(flows(&tables, 0).len(), 2);
+}
+
+#[test]
+fn rules_expire_by_their_timeouts() {
+    let mut tables = bridge(2);
+    let mut idle = add(0, 5, to(1), vec![output(1)]);
+    idle.idle_timeout = 10;
+    let mut hard = add(0, 5, to(2), vec![output(1)]);
+    (hard.idle_timeout, hard.hard_timeout) = (30, 15);
+    tables.flow_mod(idle, 0).expect("added");
+    tables.flow_mod(hard, 0).expect("added");
+    translate(&tables, &udp(2, 9, 1)).counters[0].add(1, 60, 8_000);
+    assert!(tables.expire(10_000).is_empty());
+    let removed = tables.expire(15_000);
+    assert_eq!(removed.len(), 1);
+    assert_eq!(removed[0].reason, RemovalReason::HardTimeout);
+    let removed = tables.expire(18_000);
+    assert_eq!(removed[0].reason, RemovalReason::IdleTimeout);
+    assert_eq!(outputs(&translate(&tables, &udp(2, 9, 1))), [] as [u16; 0]);
+    assert_eq!(tables.next_expiry_ms(), None);
+}
+
+#[test]
+fn many_rules_of_one_mask_load_and_go() {
+    let mut tables = bridge(2);
+    let changes: Vec<_> =
+        (0..262_144_u32).map(|number| add(0, 10, to(number), vec![output(1)])).collect();
+    let start = Instant::now();
+    tables.change_all(changes, 0).expect("all valid");
+    println!("262,144 rules took {} ms", start.elapsed().as_millis());
+    assert_eq!(tables.tables()[0].active, 262_144);
+    assert_eq!(outputs(&translate(&tables, &udp(2, 9, 77_777))), [1]);
+    let start = Instant::now();
+    tables.flow_mod(FlowMod::new(FlowCommand::Delete), 0).expect("deleted");
+    println!("their deletion took {} ms", start.elapsed().as_millis());
+    assert_eq!(tables.tables()[0].active, 0);
+}

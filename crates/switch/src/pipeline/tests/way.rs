@@ -1,0 +1,200 @@
+//! Single actions.
+
+use super::packets::{add, bridge, key, matching, output, outputs, translate, udp};
+use crate::action::{Action, Learn, LearnDestination, LearnSource, LearnSpec, Subfield};
+use crate::datapath::step::{PortIndex, Step};
+use crate::flow::{Field, Match};
+use crate::port_number::PortNumber;
+use crate::request::{Bucket, GroupCommand, GroupMod, GroupType};
+
+fn steps(actions: Vec<Action>, packet: &crate::flow::Key) -> Vec<Step> {
+    let mut tables = bridge(4);
+    tables.flow_mod(add(0, 1, Match::any(), actions), 0).expect("added");
+    translate(&tables, packet).steps.to_vec()
+}
+
+const fn out(port: u16) -> Step {
+    Step::Output(PortIndex(port))
+}
+
+#[test]
+fn an_output_to_the_input_port_is_suppressed_unless_it_says_so() {
+    let in_port = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
+    assert_eq!(steps(vec![output(1), output(2)], &udp(1, 1, 2)), [out(2)]);
+    assert_eq!(steps(vec![in_port], &udp(1, 1, 2)), [out(1)]);
+}
+
+#[test]
+fn a_tag_is_pushed_with_its_fields_and_popped_again() {
+    let packet = udp(1, 1, 2);
+    let actions = vec![
+        Action::SetVlanVid(10),
+        Action::SetVlanPcp(3),
+        output(2),
+        Action::StripVlan,
+        output(3),
+    ];
+    let push = Step::PushVlan { tpid: 0x8100, tci: 0x700a };
+    assert_eq!(steps(actions, &packet), [push, out(2), Step::PopVlan, out(3)]);
+    let nothing = vec![Action::SetVlanVid(10), Action::StripVlan, output(3)];
+    assert_eq!(steps(nothing, &packet), [out(3)]);
+    let mut tagged = packet;
+    tagged.write(Field::VlanTci, 0x1005);
+    let inner = vec![
+        Action::PushVlan(0x88a8),
+        Action::SetVlanVid(7),
+        Action::PushVlan(0x8100),
+        Action::SetVlanVid(8),
+        output(2),
+    ];
+    let pushes = [
+        Step::PushVlan { tpid: 0x88a8, tci: 0x1007 },
+        Step::PushVlan { tpid: 0x8100, tci: 0x1008 },
+        out(2),
+    ];
+    assert_eq!(steps(inner, &tagged), pushes);
+}
+
+#[test]
+fn an_expired_ttl_goes_to_the_controller_and_ends_the_rule() {
+    let mut packet = udp(1, 1, 2);
+    packet.write(Field::NwTtl, 1);
+    let steps = steps(vec![Action::DecTtl(vec![0]), output(2)], &packet);
+    let [Step::Controller(controller)] = &steps[..] else { panic!("{steps:?}") };
+    assert_eq!(controller.reason, 2);
+}
+
+#[test]
+fn a_group_of_all_gives_each_bucket_its_own_copy() {
+    let bucket = |id, actions| Bucket {
+        id,
+        weight: 0,
+        watch_port: PortNumber::NONE,
+        watch_group: u32::MAX,
+        actions,
+    };
+    let mut tables = bridge(4);
+    let change = GroupMod {
+        command: GroupCommand::Add,
+        group: 7,
+        kind: GroupType::All,
+        buckets: vec![bucket(0, vec![Action::SetTpDst(99), output(2)]), bucket(1, vec![output(3)])],
+        bucket: 0,
+        selection: None,
+    };
+    tables.group_mod(change, 0).expect("added");
+    let rule = add(0, 1, Match::any(), vec![Action::Group(7)]);
+    tables.flow_mod(rule, 0).expect("added");
+    let translation = translate(&tables, &udp(1, 1, 2));
+    let [Step::Clone(first), Step::Output(PortIndex(3))] = &*translation.steps else {
+        panic!("{:?}", translation.steps);
+    };
+    assert!(matches!(&**first, [Step::Rewrite(_), Step::Output(PortIndex(2))]));
+}
+
+#[test]
+fn endless_resubmission_drops_the_packet() {
+    let again = Action::Resubmit { port: None, table: Some(0), with_ct: false };
+    assert_eq!(steps(vec![output(2), again], &udp(1, 1, 2)), []);
+}
+
+#[test]
+fn normal_learns_floods_and_forwards() {
+    let normal = Action::Output { port: PortNumber::NORMAL, max_len: 0 };
+    let mut tables = bridge(4);
+    tables.flow_mod(add(0, 1, Match::any(), vec![normal]), 0).expect("added");
+    let packet = udp(1, 1, 2);
+    let generation = tables.generation();
+    assert_eq!(outputs(&translate(&tables, &packet)), [2, 3, 4]);
+    assert_ne!(tables.generation(), generation);
+    let mut answer = packet.clone();
+    answer.write(Field::InPort, 3);
+    answer.write(Field::EthSrc, packet.read(Field::EthDst));
+    answer.write(Field::EthDst, packet.read(Field::EthSrc));
+    assert_eq!(outputs(&translate(&tables, &answer)), [1]);
+    assert_eq!(outputs(&translate(&tables, &packet)), [3]);
+    let mut lldp = packet;
+    lldp.write(Field::EthDst, 0x0180_c200_000e);
+    assert_eq!(outputs(&translate(&tables, &lldp)), [] as [u16; 0]);
+    assert_eq!(tables.mac_entries(5000).len(), 2);
+}
+
+#[test]
+fn a_learned_rule_takes_the_next_packet() {
+    let mut tables = bridge(4);
+    let whole = Subfield::whole;
+    let part = Subfield { field: Field::InPort, start: 0, width: 16 };
+    let learn = Learn {
+        idle_timeout: 0,
+        hard_timeout: 10,
+        fin_idle_timeout: 0,
+        fin_hard_timeout: 0,
+        priority: 5,
+        cookie: 0,
+        send_flow_removed: false,
+        delete_learned: false,
+        table: 1,
+        limit: 0,
+        result: None,
+        specs: vec![
+            LearnSpec {
+                source: LearnSource::Field(whole(Field::EthSrc)),
+                destination: LearnDestination::Match(whole(Field::EthDst)),
+                width: 48,
+            },
+            LearnSpec {
+                source: LearnSource::Field(part),
+                destination: LearnDestination::Output,
+                width: 16,
+            },
+        ],
+    };
+    let next = Action::Resubmit { port: None, table: Some(1), with_ct: false };
+    let rule = add(0, 1, Match::any(), vec![Action::Learn(Box::new(learn)), next]);
+    tables.flow_mod(rule, 0).expect("added");
+    let flood = Action::Output { port: PortNumber::FLOOD, max_len: 0 };
+    tables.flow_mod(add(1, 0, Match::any(), vec![flood]), 0).expect("added");
+    let packet = udp(1, 1, 2);
+    let first = translate(&tables, &packet);
+    assert!(first.is_cacheable);
+    assert_eq!(outputs(&first), [2, 3, 4]);
+    let generation = tables.generation();
+    translate(&tables, &packet);
+    assert_eq!(tables.generation(), generation);
+    let mut answer = packet.clone();
+    answer.write(Field::InPort, 2);
+    answer.write(Field::EthSrc, packet.read(Field::EthDst));
+    answer.write(Field::EthDst, packet.read(Field::EthSrc));
+    assert_eq!(outputs(&translate(&tables, &answer)), [1]);
+    for counters in &first.counters {
+        counters.add(1, 60, 5000);
+    }
+    assert_eq!(tables.expire(10_000).len(), 1);
+    assert_eq!(tables.expire(15_000).len(), 1);
+}
+
+#[test]
+fn a_conjunction_needs_a_rule_of_each_clause() {
+    let mut tables = bridge(4);
+    let clause = |clause| vec![Action::Conjunction { id: 9, clause, clauses: 2 }];
+    for source in [1, 2] {
+        let from = matching(&[(Field::EthType, 0x0800), (Field::IpSrc, source)]);
+        tables.flow_mod(add(0, 5, from, clause(0)), 0).expect("added");
+    }
+    let to = matching(&[(Field::EthType, 0x0800), (Field::IpDst, 7)]);
+    tables.flow_mod(add(0, 5, to, clause(1)), 0).expect("added");
+    let both = matching(&[(Field::EthType, 0x0800), (Field::ConjId, 9)]);
+    tables.flow_mod(add(0, 5, both, vec![output(2)]), 0).expect("added");
+    tables.flow_mod(add(0, 1, Match::any(), vec![output(3)]), 0).expect("added");
+    assert_eq!(outputs(&translate(&tables, &udp(1, 2, 7))), [2]);
+    assert_eq!(outputs(&translate(&tables, &udp(1, 3, 7))), [3]);
+    assert_eq!(outputs(&translate(&tables, &udp(1, 2, 8))), [3]);
+}
+
+#[test]
+fn the_action_set_runs_at_the_end_in_its_own_order() {
+    let set = Action::WriteActions(vec![output(2), Action::SetTpDst(99)]);
+    let steps = steps(vec![set, output(3)], &udp(1, 1, 2));
+    assert!(matches!(&steps[..], [Step::Output(PortIndex(3)), Step::Rewrite(_), Step::Output(_)]));
+    assert_eq!(key(&[]).used_words(), 0);
+}
