@@ -4,4 +4,5 @@ mod change;
 mod packets;
 mod random;
 mod rule_sets;
+mod trace;
 mod way;

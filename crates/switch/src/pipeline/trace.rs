@@ -9,8 +9,8 @@ use super::recirculation::Recirculations;
 use super::rule::Rule;
 use super::tables::{Tables, lock};
 use super::translate::{Observe, Translator};
-use crate::action::Action;
-use crate::datapath::step::{Step, Translation};
+use crate::action::{Action, NatAddresses, NatDirection};
+use crate::datapath::step::{Step, Track, Translation};
 use crate::flow::{Field, Key, Match, Prerequisite};
 
 /// Prints matches and actions as ovs-ofctl does.
@@ -59,16 +59,16 @@ impl<'a, P: Print> Trace<'a, P> {
     }
 
     fn run_one(&self, key: &Key, frame: &[u8], now_ms: u64, text: &mut String) -> Vec<(u32, Key)> {
-        let mut lines = Lines { printer: &self.printer, text: String::new() };
+        let mut lines = Lines { printer: &self.printer, nodes: Vec::new() };
         let translator = Translator::new(self.tables);
         let (translation, end) = translator.observe(key, frame, now_ms, &mut lines);
         let title = format!("bridge(\"{}\")", self.bridge);
         let underline = "-".repeat(title.len());
         let _ = writeln!(text, "Flow: {}\n\n{title}\n{underline}", self.flow(key));
-        text.push_str(&lines.text);
+        lines.print(0..lines.nodes.len(), 0, text);
         let end_text = self.flow(&end);
         let end_text = if end_text == self.flow(key) { "unchanged".to_owned() } else { end_text };
-        let steps = print_steps(&translation.steps);
+        let steps = print_steps(&translation.steps, key);
         let _ = writeln!(text, "\nFinal flow: {end_text}");
         let _ = writeln!(text, "Megaflow: {}", self.megaflow(key, &translation));
         let _ = writeln!(text, "Datapath actions: {steps}");
@@ -89,20 +89,25 @@ impl<'a, P: Print> Trace<'a, P> {
         if is_ip(key) {
             mask.write(Field::IpFrag, u128::MAX);
         }
+        mask.write(Field::RecircId, 0);
         let text = self.printer.matching(&Match { value: key.masked(&mask), mask });
-        if key.read(Field::RecircId) == 0 && !text.contains("recirc_id") {
-            return format!("recirc_id=0,{text}");
+        match key.read(Field::RecircId) {
+            0 => format!("recirc_id=0,eth,{text}"),
+            id => format!("recirc_id={id:#x},eth,{text}"),
         }
-        text
     }
 
     fn continuations(&self, steps: &[Step], end: &Key) -> Vec<(u32, Key)> {
         let mut found = Vec::new();
         let mut is_tracked = false;
+        let mut end = end.clone();
         for step in steps {
             match step {
-                Step::Track(_) => is_tracked = true,
-                Step::Clone(nested) => found.extend(self.continuations(nested, end)),
+                Step::Track(track) => {
+                    is_tracked = true;
+                    translate_addresses(track, &mut end);
+                }
+                Step::Clone(nested) => found.extend(self.continuations(nested, &end)),
                 Step::Recirculate(id) => {
                     let states: &Recirculations = &lock(&self.tables.recirculations);
                     let Some(state) = states.state(*id) else { continue };
@@ -125,16 +130,68 @@ impl<'a, P: Print> Trace<'a, P> {
     }
 }
 
-/// The lines between the bridge's name and the final flow.
+/// Gives the packet the first address and port that the translation may choose, as OVS's traces do.
+fn translate_addresses(track: &Track, key: &mut Key) {
+    let Some(nat) = &track.nat else { return };
+    let is_source = match nat.direction {
+        None => return,
+        Some(NatDirection::Source) => true,
+        Some(NatDirection::Destination) => false,
+    };
+    let pick = |source, destination| if is_source { source } else { destination };
+    match &nat.addresses {
+        Some(NatAddresses::V4(range)) => {
+            let address = range.start().to_bits().into();
+            key.write(pick(Field::IpSrc, Field::IpDst), address);
+        }
+        Some(NatAddresses::V6(range)) => {
+            key.write(pick(Field::Ipv6Src, Field::Ipv6Dst), range.start().to_bits());
+        }
+        None => {}
+    }
+    if let Some(ports) = &nat.ports {
+        key.write(pick(Field::TcpSrc, Field::TcpDst), (*ports.start()).into());
+    }
+}
+
+/// What happened between the bridge's name and the final flow, as a tree: a rule's actions and the
+/// tables that they lead to are below it.
 struct Lines<'a, P> {
     printer: &'a P,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    depth: usize,
     text: String,
+    /// Actions and notes; a table is indented by what follows it.
+    is_leaf: bool,
+}
+
+impl<P: Print> Lines<'_, P> {
+    fn print(&self, range: std::ops::Range<usize>, level: usize, text: &mut String) {
+        let depth = self.nodes.get(range.start).map_or(0, |node| node.depth);
+        let mut index = range.start;
+        while index < range.end {
+            let node = &self.nodes[index];
+            let rest = &self.nodes[index + 1..range.end];
+            let below = rest.iter().take_while(|node| node.depth > depth).count();
+            let end = index + 1 + below;
+            let more = usize::from(node.is_leaf || end < range.end);
+            let _ = writeln!(text, "{}{}", " ".repeat((level + more) * 4), node.text);
+            self.print(index + 1..end, level + more * 2, text);
+            index = end;
+        }
+    }
+
+    fn push(&mut self, depth: usize, text: String, is_leaf: bool) {
+        self.nodes.push(Node { depth, text, is_leaf });
+    }
 }
 
 impl<P: Print> Observe for Lines<'_, P> {
     fn searched(&mut self, depth: usize, table: u8, rule: Option<&Rule>) {
-        let indent = " ".repeat(depth * 4);
-        let _ = match rule {
+        let text = match rule {
             Some(rule) => {
                 let matching = self.printer.matching(&rule.matching());
                 let comma = if matching.is_empty() { "" } else { ", " };
@@ -143,31 +200,30 @@ impl<P: Print> Observe for Lines<'_, P> {
                     0 => String::new(),
                     cookie => format!(", cookie {cookie:#x}"),
                 };
-                writeln!(
-                    self.text,
-                    "{indent}{table:2}. {matching}{comma}priority {priority}{cookie}"
-                )
+                format!("{table:2}. {matching}{comma}priority {priority}{cookie}")
             }
-            None => writeln!(self.text, "{indent}{table:2}. No match."),
+            None => format!("{table:2}. No match."),
         };
+        self.push(depth, text, false);
     }
 
     fn acts(&mut self, depth: usize, action: &Action) {
-        let indent = " ".repeat(depth * 4);
-        let action = self.printer.actions(std::slice::from_ref(action));
-        let _ = writeln!(self.text, "{indent}{action}");
+        let text = self.printer.actions(std::slice::from_ref(action));
+        self.push(depth, text, true);
+        if let Action::Ct(ct) = action
+            && ct.nat.is_some()
+        {
+            let nat = crate::action::Ct { nat: ct.nat.clone(), ..crate::action::Ct::default() };
+            let text = self.printer.actions(&[Action::Ct(Box::new(nat))]);
+            let inner = text.strip_prefix("ct(").and_then(|text| text.strip_suffix(')'));
+            self.push(depth, inner.unwrap_or(&text).to_owned(), true);
+        }
     }
 
     fn notes(&mut self, depth: usize, note: &str) {
-        let indent = " ".repeat(depth * 4);
-        let arrow = if note.starts_with("->") || note.starts_with(">>") { " " } else { "" };
-        let _ = writeln!(self.text, "{indent}{arrow}{note}");
-    }
-}
-
-impl<P> std::fmt::Debug for Lines<'_, P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
+        let is_marked = note.starts_with("->") || note.starts_with(">>");
+        let text = if is_marked { format!(" {note}") } else { note.to_owned() };
+        self.push(depth, text, true);
     }
 }
 

@@ -325,7 +325,7 @@ impl<'a> Way<'a> {
     }
 
     fn fail(&mut self, reason: &str) {
-        self.note(reason);
+        self.note(&format!(">>>> {reason} <<<<"));
         self.has_failed = true;
     }
 

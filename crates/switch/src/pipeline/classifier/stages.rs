@@ -10,12 +10,12 @@ use crate::pipeline::rule::Mask;
 pub(super) struct Stages {
     /// Numbers of words at the end of each stage but the last, with the hashes of the words up to
     /// there and the number of rules that have them.
-    sets: Vec<(usize, HashMap<u64, u32, BuildHasherDefault<Identity>>)>,
+    sets: Vec<(usize, Counts)>,
 }
 
 impl Stages {
     pub(super) fn new(mask: &Mask) -> Self {
-        let mut sets: Vec<(usize, _)> = Vec::new();
+        let mut sets: Vec<(usize, Counts)> = Vec::new();
         for first_of_next in [word::ETH_SRC, word::IPV4, word::TP] {
             let end = mask.words.partition_point(|(index, _)| usize::from(*index) < first_of_next);
             let former = sets.last().map_or(0, |(end, _)| *end);
@@ -80,6 +80,8 @@ pub(crate) fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word) * u128::from(MULTIPLIER);
     (product as u64 ^ (product >> 64) as u64).wrapping_add(SEED).rotate_left(23)
 }
+
+type Counts = HashMap<u64, u32, BuildHasherDefault<Identity>>;
 
 /// Hashes of hashes need no work.
 #[derive(Debug, Default)]

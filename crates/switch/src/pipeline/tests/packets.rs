@@ -39,8 +39,8 @@ pub(super) fn key(fields: &[(Field, u128)]) -> Key {
 pub(super) fn udp(in_port: u32, source: u32, destination: u32) -> Key {
     key(&[
         (Field::InPort, in_port.into()),
-        (Field::EthSrc, 0x02_0000_0000_0a),
-        (Field::EthDst, 0x02_0000_0000_0b),
+        (Field::EthSrc, 0x0200_0000_000a),
+        (Field::EthDst, 0x0200_0000_000b),
         (Field::EthType, 0x0800),
         (Field::IpSrc, source.into()),
         (Field::IpDst, destination.into()),

@@ -5,18 +5,19 @@ use crate::datapath::step::{Rewrite, Step, Track};
 use crate::flow::{Field, Key};
 
 /// Steps as OVS prints the actions of its datapath.
-pub(super) fn print_steps(steps: &[Step]) -> String {
+pub(super) fn print_steps(steps: &[Step], key: &Key) -> String {
     if steps.is_empty() {
         return "drop".to_owned();
     }
-    let texts: Vec<_> = steps.iter().map(print_step).filter(|text| !text.is_empty()).collect();
+    let texts: Vec<_> =
+        steps.iter().map(|step| print_step(step, key)).filter(|text| !text.is_empty()).collect();
     texts.join(",")
 }
 
-fn print_step(step: &Step) -> String {
+fn print_step(step: &Step, key: &Key) -> String {
     match step {
         Step::Output(port) => port.0.to_string(),
-        Step::Rewrite(rewrite) => print_rewrite(rewrite),
+        Step::Rewrite(rewrite) => print_rewrite(rewrite, key),
         Step::PushVlan { tpid, tci } => {
             let (vid, pcp) = (tci & 0xfff, tci >> 13);
             match tpid {
@@ -39,7 +40,7 @@ fn print_step(step: &Step) -> String {
         // The datapath's meters start at 0, OpenFlow's at 1.
         Step::Meter(meter) => format!("meter({})", meter.saturating_sub(1)),
         Step::Truncate(length) => format!("trunc({length})"),
-        Step::Clone(nested) => format!("clone({})", print_steps(nested)),
+        Step::Clone(nested) => format!("clone({})", print_steps(nested, key)),
         Step::Controller(step) => format!(
             "userspace(pid=0,controller(reason={},dont_send=0,continuation=0,recirc_id=0,\
              rule_cookie={:#x},controller_id={},max_len={}))",
@@ -48,7 +49,7 @@ fn print_step(step: &Step) -> String {
     }
 }
 
-fn print_rewrite(rewrite: &Rewrite) -> String {
+fn print_rewrite(rewrite: &Rewrite, key: &Key) -> String {
     let mut texts = Vec::new();
     let ethernet = parts(rewrite, &[(Field::EthSrc, "src"), (Field::EthDst, "dst")]);
     if !ethernet.is_empty() {
@@ -83,8 +84,14 @@ fn print_rewrite(rewrite: &Rewrite) -> String {
     }
     let transport = parts(rewrite, &[(Field::TcpSrc, "src"), (Field::TcpDst, "dst")]);
     if !transport.is_empty() {
-        // The protocol is the packet's, which a step does not name.
-        texts.push(format!("set(tp({}))", transport.join(",")));
+        let protocol = match key.read(Field::NwProto) {
+            6 => "tcp",
+            17 => "udp",
+            132 => "sctp",
+            1 => "icmp",
+            _ => "icmpv6",
+        };
+        texts.push(format!("set({protocol}({}))", transport.join(",")));
     }
     let mpls = [(Field::MplsLabel, "label"), (Field::MplsTc, "tc"), (Field::MplsTtl, "ttl")];
     let mpls = parts(rewrite, &mpls);

@@ -53,7 +53,7 @@ impl Way<'_> {
     }
 
     /// The mark and label that `exec` sets, each with its mask.
-    fn marks(&mut self, ct: &Ct) -> (Option<(u32, u32)>, Option<(u128, u128)>) {
+    fn marks(&mut self, ct: &Ct) -> (Masked<u32>, Masked<u128>) {
         if ct.exec.is_empty() {
             return (None, None);
         }
@@ -81,3 +81,6 @@ impl Way<'_> {
         });
     }
 }
+
+/// A value and its mask.
+type Masked<T> = Option<(T, T)>;

@@ -58,8 +58,13 @@ impl Way<'_> {
         self.flow.write(field, former & !mask | value & mask);
         let mut bits = Key::ZERO;
         bits.write(field, mask);
+        let is_header = usize::from(field.place().word) >= word::ETH_SRC;
+        if is_header && self.observer.is_some() {
+            // OVS compares what it sets with what the packet has, so its megaflows depend on it.
+            self.depend_on(&bits);
+        }
         self.written.unite(&bits);
-        if usize::from(field.place().word) >= word::ETH_SRC {
+        if is_header {
             self.pending.unite(&bits);
         }
     }

@@ -18,7 +18,7 @@ impl Way<'_> {
             return;
         }
         if is_reserved(destination) {
-            self.note(">> refusing to forward a packet to a reserved multicast address");
+            self.note("-> packet has reserved destination MAC, dropping");
             return;
         }
         let mut macs = lock(&self.tables.macs);

@@ -62,7 +62,10 @@ impl Way<'_> {
         let tables = self.tables;
         let is_wanted =
             |port: &&BridgePort| port.description.number != in_port && !port.has(excluded);
-        for port in tables.port_set().iter().filter(is_wanted) {
+        // The local port comes first, as OVS has it.
+        let mut wanted: Vec<_> = tables.port_set().iter().filter(is_wanted).collect();
+        wanted.sort_by_key(|port| port.description.number != PortNumber::LOCAL);
+        for port in wanted {
             self.emit(port.description.number, None);
         }
     }

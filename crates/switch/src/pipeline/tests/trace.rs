@@ -1,0 +1,159 @@
+//! Traces, against what Open vSwitch 3.1 prints for the same rules and packets.
+
+use super::packets::{add, bridge, matching, output, udp};
+use crate::action::{Action, Ct, Nat, NatAddresses, NatDirection};
+use crate::flow::{Field, Match};
+use crate::pipeline::{Print, Tables, Trace};
+use crate::port_number::PortNumber;
+
+/// Prints less than ovs-ofctl: which fields, and the kinds of actions.
+struct Names;
+
+impl Print for Names {
+    fn matching(&self, matching: &Match) -> String {
+        let fields = [Field::InPort, Field::EthSrc, Field::IpSrc, Field::IpDst, Field::NwTtl];
+        let set = fields.iter().filter(|field| matching.is_set(**field));
+        set.map(|field| format!("{}={}", field.name(), matching.value.read(*field)))
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    fn actions(&self, actions: &[Action]) -> String {
+        let texts: Vec<_> = actions
+            .iter()
+            .map(|action| match action {
+                Action::Output { port: PortNumber(port), .. } => format!("output:{port}"),
+                Action::Resubmit { table, .. } => format!("resubmit(,{})", table.unwrap_or(0)),
+                Action::SetVlanVid(vid) => format!("mod_vlan_vid:{vid}"),
+                Action::StripVlan => "strip_vlan".to_owned(),
+                Action::DecTtl(_) => "dec_ttl".to_owned(),
+                Action::SetTpDst(port) => format!("mod_tp_dst:{port}"),
+                Action::Ct(ct) if ct.commit => "ct(commit)".to_owned(),
+                Action::Ct(_) => "ct(nat)".to_owned(),
+                _ => format!("{action:?}"),
+            })
+            .collect();
+        texts.join(",")
+    }
+}
+
+fn trace(tables: &Tables) -> String {
+    let packet = udp(1, 0x1000_0001, 0x3000_0003);
+    Trace::new(tables, "br0", Names).run(&packet, &[0; 60], 0)
+}
+
+#[test]
+fn tables_are_indented_unless_they_are_last() {
+    let resubmit = |table| Action::Resubmit { port: None, table: Some(table), with_ct: false };
+    let mut tables = bridge(4);
+    let first = vec![resubmit(5), output(2), resubmit(1)];
+    tables.flow_mod(add(0, 10, Match::any(), first), 0).expect("added");
+    tables
+        .flow_mod(add(1, 10, matching(&[(Field::InPort, 1)]), vec![output(1)]), 0)
+        .expect("added");
+    let expected = "\
+Flow: in_port=1,eth_src=2199023255562,ip_src=268435457,ip_dst=805306371,nw_ttl=64
+
+bridge(\"br0\")
+-------------
+ 0. priority 10
+    resubmit(,5)
+     5. No match.
+            drop
+    output:2
+    resubmit(,1)
+ 1. in_port=1, priority 10
+    output:1
+     >> skipping output to input port
+
+Final flow: unchanged
+Megaflow: recirc_id=0,eth,in_port=1
+Datapath actions: 2
+";
+    assert_eq!(trace(&tables), expected);
+}
+
+#[test]
+fn datapath_actions_are_those_of_open_vswitch() {
+    let in_port = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
+    let rules: [(Vec<Action>, &str); 4] = [
+        (
+            vec![
+                Action::SetVlanVid(10),
+                Action::SetVlanPcp(3),
+                output(2),
+                Action::StripVlan,
+                output(3),
+                in_port,
+                Action::DecTtl(vec![0]),
+                Action::SetTpDst(77),
+                output(4),
+            ],
+            "push_vlan(vid=10,pcp=3),2,pop_vlan,3,1,set(ipv4(ttl=63)),set(udp(dst=77)),4",
+        ),
+        (
+            vec![
+                Action::SetEthSrc([0x02, 0xac, 0x10, 0xff, 0x01, 0x01]),
+                Action::SetEthDst([0xde, 0x75, 0xcc, 0xe1, 0xc6, 0x85]),
+                output(2),
+            ],
+            "set(eth(src=02:ac:10:ff:01:01,dst=de:75:cc:e1:c6:85)),2",
+        ),
+        // The packet has this address already.
+        (vec![Action::SetEthDst([2, 0, 0, 0, 0, 0x0b]), output(3)], "3"),
+        (
+            vec![
+                Action::DecTtl(vec![0]),
+                output(2),
+                Action::PushMpls(0x8847),
+                Action::SetMplsLabel(9),
+                output(3),
+            ],
+            "set(ipv4(ttl=63)),2,push_mpls(label=9,tc=0,ttl=63,bos=1,eth_type=0x8847),3",
+        ),
+    ];
+    for (actions, expected) in rules {
+        let mut tables = bridge(4);
+        tables.flow_mod(add(0, 1, Match::any(), actions), 0).expect("added");
+        let text = trace(&tables);
+        let last = text.lines().last().unwrap_or_default();
+        assert_eq!(last, format!("Datapath actions: {expected}"));
+    }
+}
+
+#[test]
+fn a_tracked_packet_continues_with_its_translated_address() {
+    let address = "48.128.0.10".parse().expect("an address");
+    let nat = Nat {
+        direction: Some(NatDirection::Source),
+        addresses: Some(NatAddresses::V4(address..=address)),
+        ..Nat::default()
+    };
+    let ct = Ct { commit: true, table: Some(1), nat: Some(nat), ..Ct::default() };
+    let mut tables = bridge(4);
+    let rule = add(0, 1, Match::any(), vec![Action::Ct(Box::new(ct))]);
+    tables.flow_mod(rule, 0).expect("added");
+    let from = matching(&[(Field::IpSrc, 0x3080_000a)]);
+    tables.flow_mod(add(1, 1, from, vec![output(2)]), 0).expect("added");
+    let text = trace(&tables);
+    let first = "\
+ 0. priority 1
+    ct(commit)
+    nat
+     -> A clone of the packet is forked to recirculate. The forked pipeline will be resumed at table 1.
+     -> Sets the packet to an untracked state, and clears all the conntrack fields.
+
+Final flow: unchanged
+";
+    assert!(text.contains(first), "{text}");
+    assert!(text.contains("Datapath actions: ct(commit,nat(src=48.128.0.10)),recirc(0x1)\n\n==="));
+    let second = "\
+-------------
+    thaw
+        Resuming from table 1
+ 1. ip_src=813694986, priority 1
+    output:2
+";
+    assert!(text.contains(second), "{text}");
+    assert!(text.ends_with("Datapath actions: 2\n"), "{text}");
+}
