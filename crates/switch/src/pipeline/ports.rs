@@ -11,7 +11,7 @@ pub mod config {
     pub const NO_FLOOD: u32 = 1 << 4;
     pub const NO_FORWARD: u32 = 1 << 5;
     pub const NO_PACKET_IN: u32 = 1 << 6;
-    /// Of a port's state, not its configuration.
+    /// A bit of the port's state, not of its configuration.
     pub const LINK_DOWN: u32 = 1;
 }
 

@@ -246,7 +246,7 @@ impl Tables {
         std::mem::take(&mut *lock(&self.removals))
     }
 
-    /// What NORMAL learned, for `fdb/show`.
+    /// The addresses that NORMAL learned, for `fdb/show`.
     #[must_use]
     pub fn mac_entries(&self, now_ms: u64) -> Vec<MacEntry> {
         lock(&self.macs).entries(now_ms)

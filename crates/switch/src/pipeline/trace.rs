@@ -154,7 +154,7 @@ fn translate_addresses(track: &Track, key: &mut Key) {
     }
 }
 
-/// What happened between the bridge's name and the final flow, as a tree: a rule's actions and the
+/// The lines between the bridge's name and the final flow, as a tree: a rule's actions and the
 /// tables that they lead to are below it.
 struct Lines<'a, P> {
     printer: &'a P,

@@ -99,6 +99,20 @@ fn endless_resubmission_drops_the_packet() {
 }
 
 #[test]
+fn a_chain_of_all_tables_ends_without_exhausting_the_stack() {
+    let mut tables = bridge(4);
+    for table in 0..254_u8 {
+        let next = Action::Resubmit { port: None, table: Some((table + 1) % 254), with_ct: false };
+        let rule = add(table, 1, Match::any(), vec![next, output(2)]);
+        tables.flow_mod(rule, 0).expect("added");
+    }
+    assert!(translate(&tables, &udp(1, 1, 2)).steps.is_empty());
+    let last = add(253, 1, Match::any(), vec![output(3)]);
+    tables.flow_mod(last, 0).expect("replaced");
+    assert_eq!(translate(&tables, &udp(1, 1, 2)).steps.len(), 254);
+}
+
+#[test]
 fn normal_learns_floods_and_forwards() {
     let normal = Action::Output { port: PortNumber::NORMAL, max_len: 0 };
     let mut tables = bridge(4);

@@ -5,7 +5,7 @@ use super::fields::PRESENT;
 use crate::datapath::step::Step;
 use crate::flow::{Field, word};
 
-/// What happened to the packet's tags.
+/// The pushes and pops of tags so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tags {
     /// Tags under the outer one, the innermost first.
