@@ -1,1 +1,40 @@
 //! Rules as ovs-ofctl writes them: parser and printer.
+//!
+//! Normal forms and error texts are those of Open vSwitch 3.1. A parsed text prints to a text that
+//! parses to the same value.
+//!
+//! | module | for |
+//! | --- | --- |
+//! | `flow`, `dump` | rules: `table=0,ip,nw_dst=10.0.0.0/8 actions=normal` |
+//! | `group`, `meter` | groups and meters |
+//! | `matching`, `value`, `normal` | matches |
+//! | `action` | actions |
+//! | `datapath`, `steps`, `packet` | megaflows and packets, as `ovs-appctl` writes them |
+//! | `compose` | frames from keys |
+//! | `connection` | tracked connections |
+
+mod action;
+mod address;
+mod dump;
+mod error;
+mod flags;
+mod flow;
+mod group;
+mod matching;
+mod meter;
+mod normal;
+mod number;
+mod port;
+mod subfield;
+mod token;
+mod value;
+
+pub use action::{parse_actions, print_actions, print_actions_with};
+pub use dump::{FlowPrint, print_dump, print_flow_entry};
+pub use error::TextError;
+pub use flow::{parse_filter, parse_flow, parse_flow_line};
+pub use group::{parse_bucket, parse_group, print_group};
+pub use matching::{parse_match, print_match, print_match_with};
+pub use meter::{parse_meter, print_meter};
+pub use normal::normalize;
+pub use port::PortNames;

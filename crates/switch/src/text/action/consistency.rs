@@ -1,0 +1,185 @@
+//! Whether a rule's match allows its actions.
+
+use crate::action::{Action, CtZone, LearnDestination, LearnSource, Subfield};
+use crate::flow::{Field, Match, Prerequisite};
+use crate::port_number::PortNumber;
+use crate::text::normal::is_satisfied;
+
+const INCONSISTENT: &str = "OFPBAC_MATCH_INCONSISTENT";
+const BAD_PORT: &str = "OFPBAC_BAD_OUT_PORT";
+const BAD_ARGUMENT: &str = "OFPBAC_BAD_ARGUMENT";
+
+/// The name of OpenFlow's error if the actions do not fit the match. `needs_openflow_11` says that
+/// an action is there for which OpenFlow 1.0, which is more lenient, has no form.
+pub fn check(
+    actions: &[Action],
+    matching: &Match,
+    table: u8,
+    needs_openflow_11: bool,
+) -> Result<(), &'static str> {
+    let mut packet = matching.clone();
+    let mut is_strange = false;
+    for action in actions {
+        one(action, &mut packet, table, &mut is_strange)?;
+    }
+    if is_strange && needs_openflow_11 { Err(INCONSISTENT) } else { Ok(()) }
+}
+
+fn one(
+    action: &Action,
+    packet: &mut Match,
+    table: u8,
+    is_strange: &mut bool,
+) -> Result<(), &'static str> {
+    let mut requires = |prerequisite| *is_strange |= !is_satisfied(prerequisite, packet);
+    match action {
+        Action::Output { port, .. } | Action::OutputTruncated { port, .. } => output(*port),
+        Action::Enqueue { port, .. } => {
+            let allowed = [PortNumber::IN_PORT, PortNumber::LOCAL];
+            if port.is_reserved() && !allowed.contains(port) { Err(BAD_PORT) } else { Ok(()) }
+        }
+        Action::OutputRegister { source, .. } | Action::StackPush(source) => reads(*source, packet),
+        Action::StackPop(destination) => writes(*destination, packet),
+        Action::SetField { field, .. } => {
+            let is_untagged = packet.value.read(Field::VlanTci) & 0x1000 == 0;
+            if !is_satisfied(field.prerequisite(), packet)
+                || *field == Field::VlanVid && is_untagged
+            {
+                return Err(INCONSISTENT);
+            }
+            // A changed tag says whether there is one.
+            if *field == Field::VlanTci {
+                packet.value.write(Field::VlanTci, 0x1000);
+            } else if matches!(field, Field::DlVlan | Field::DlVlanPcp) {
+                tag(packet, true);
+            }
+            Ok(())
+        }
+        Action::Load { destination, .. } => writes(*destination, packet),
+        Action::Move { source, destination } => {
+            reads(*source, packet)?;
+            writes(*destination, packet)
+        }
+        Action::SetVlanVid(_) | Action::SetVlanPcp(_) | Action::PushVlan(_) => {
+            tag(packet, true);
+            Ok(())
+        }
+        Action::StripVlan => {
+            requires(Prerequisite::Vlan);
+            tag(packet, false);
+            Ok(())
+        }
+        Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => {
+            requires(Prerequisite::Ipv4);
+            Ok(())
+        }
+        Action::SetIpTos(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) | Action::DecTtl(_) => {
+            requires(Prerequisite::Ip);
+            Ok(())
+        }
+        Action::SetTpSrc(_) | Action::SetTpDst(_) => {
+            let kinds = [Prerequisite::Tcp, Prerequisite::Udp, Prerequisite::Sctp];
+            *is_strange |= !kinds.iter().any(|kind| is_satisfied(*kind, packet));
+            Ok(())
+        }
+        Action::FinTimeout { .. } => {
+            if is_satisfied(Prerequisite::Tcp, packet) {
+                Ok(())
+            } else {
+                *is_strange = true;
+                Ok(())
+            }
+        }
+        Action::SetMplsLabel(_)
+        | Action::SetMplsTc(_)
+        | Action::SetMplsTtl(_)
+        | Action::DecMplsTtl => {
+            requires(Prerequisite::Mpls);
+            Ok(())
+        }
+        Action::PushMpls(kind) => {
+            carry(packet, *kind);
+            Ok(())
+        }
+        Action::PopMpls(kind) => {
+            requires(Prerequisite::Mpls);
+            carry(packet, *kind);
+            Ok(())
+        }
+        Action::Learn(learn) => {
+            for spec in &learn.specs {
+                if let LearnSource::Field(source) = &spec.source {
+                    reads(*source, packet)?;
+                }
+                if let LearnDestination::Load(destination) = &spec.destination
+                    && !destination.field.is_writable()
+                {
+                    return Err(BAD_ARGUMENT);
+                }
+            }
+            Ok(())
+        }
+        Action::Multipath(multipath) => writes(multipath.destination, packet),
+        Action::Bundle(bundle) => match bundle.destination {
+            Some(destination) => writes(destination, packet),
+            None => Ok(()),
+        },
+        Action::CheckPacketLarger { destination, .. } => writes(*destination, packet),
+        Action::Sample(sample) if sample.probability == 0 => Err(BAD_ARGUMENT),
+        Action::Ct(ct) => {
+            if !matches!(packet.value.read(Field::EthType), 0x0800 | 0x86dd) {
+                return Err(INCONSISTENT);
+            }
+            if let CtZone::From(source) = ct.zone {
+                reads(source, packet)?;
+                if source.width != 16 {
+                    return Err("OFPBAC_BAD_SET_LEN");
+                }
+            }
+            if ct.table.is_none() || ct.exec.is_empty() {
+                return nested(&ct.exec, packet, table, is_strange);
+            }
+            nested(&ct.exec, packet, table, is_strange)
+        }
+        Action::Clone(actions) | Action::WriteActions(actions) => {
+            nested(actions, packet, table, is_strange)
+        }
+        Action::GotoTable(next) if table != 255 && *next <= table || *next == 255 => {
+            Err("OFPBIC_BAD_TABLE_ID")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn nested(
+    actions: &[Action],
+    packet: &Match,
+    table: u8,
+    is_strange: &mut bool,
+) -> Result<(), &'static str> {
+    let mut packet = packet.clone();
+    actions.iter().try_for_each(|action| one(action, &mut packet, table, is_strange))
+}
+
+fn output(port: PortNumber) -> Result<(), &'static str> {
+    if port == PortNumber::NONE || port == PortNumber::UNSET { Err(BAD_PORT) } else { Ok(()) }
+}
+
+fn reads(part: Subfield, packet: &Match) -> Result<(), &'static str> {
+    if is_satisfied(part.field.prerequisite(), packet) { Ok(()) } else { Err(INCONSISTENT) }
+}
+
+fn writes(part: Subfield, packet: &Match) -> Result<(), &'static str> {
+    reads(part, packet)?;
+    if part.field.is_writable() { Ok(()) } else { Err("OFPBAC_BAD_SET_ARGUMENT") }
+}
+
+fn tag(packet: &mut Match, is_tagged: bool) {
+    let tci = packet.value.read(Field::VlanTci);
+    packet.value.write(Field::VlanTci, if is_tagged { tci | 0x1000 } else { 0 });
+}
+
+fn carry(packet: &mut Match, kind: u16) {
+    packet.value.write(Field::EthType, kind.into());
+    packet.value.write(Field::NwProto, 0);
+}

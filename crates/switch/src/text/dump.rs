@@ -1,0 +1,115 @@
+//! Rules as `ovs-ofctl dump-flows` prints them.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::action::write_actions;
+use super::matching::write_match;
+use super::port::PortNames;
+use crate::request::{FlowEntry, FlowFlags, FlowMod};
+
+/// The parts of a rule that a dump prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowPrint {
+    /// Counters, ages and the cookie even if it is 0: the default, without `--no-stats`.
+    pub has_statistics: bool,
+    /// Ages, which OpenFlow 1.0 with Nicira's extensions carries.
+    pub has_ages: bool,
+}
+
+impl Default for FlowPrint {
+    fn default() -> Self {
+        Self { has_statistics: true, has_ages: true }
+    }
+}
+
+/// A line for each rule, without the header that ovs-ofctl prints for OpenFlow's reply.
+#[must_use]
+pub fn print_dump(entries: &[FlowEntry], print: FlowPrint, names: &PortNames) -> String {
+    let mut out = String::new();
+    for entry in entries {
+        write_entry(&mut out, entry, print, names);
+        out.push('\n');
+    }
+    out
+}
+
+/// ` cookie=0x0, duration=1.234s, table=0, n_packets=0, …, ip actions=NORMAL`
+#[must_use]
+pub fn print_flow_entry(entry: &FlowEntry, print: FlowPrint, names: &PortNames) -> String {
+    let mut out = String::new();
+    write_entry(&mut out, entry, print, names);
+    out
+}
+
+fn write_entry(out: &mut String, entry: &FlowEntry, print: FlowPrint, names: &PortNames) {
+    out.push(' ');
+    if print.has_statistics || entry.cookie != 0 {
+        let _ = write!(out, "cookie=0x{:x}, ", entry.cookie);
+    }
+    if print.has_statistics {
+        out.push_str("duration=");
+        write_duration(out, entry.duration);
+        out.push_str(", ");
+    }
+    if print.has_statistics || entry.table != 0 {
+        let _ = write!(out, "table={}, ", entry.table);
+    }
+    if print.has_statistics {
+        let _ = write!(out, "n_packets={}, n_bytes={}, ", entry.packets, entry.bytes);
+    }
+    for (name, value) in
+        [("idle_timeout", entry.idle_timeout), ("hard_timeout", entry.hard_timeout)]
+    {
+        if value != 0 {
+            let _ = write!(out, "{name}={value}, ");
+        }
+    }
+    write_flags(out, entry.flags);
+    if entry.importance != 0 {
+        let _ = write!(out, "importance={}, ", entry.importance);
+    }
+    if print.has_statistics && print.has_ages {
+        let _ = write!(out, "idle_age={}, ", entry.idle_age.as_secs());
+        if entry.hard_age.as_secs() != entry.duration.as_secs() {
+            let _ = write!(out, "hard_age={}, ", entry.hard_age.as_secs());
+        }
+    }
+    write_rule(out, entry.priority, &entry.matching, names);
+    out.push_str("actions=");
+    write_actions(out, &entry.actions, names);
+}
+
+/// The priority, if it is not the default, and the match; with a space behind them.
+fn write_rule(out: &mut String, priority: u16, matching: &crate::flow::Match, names: &PortNames) {
+    let start = out.len();
+    if priority != FlowMod::DEFAULT_PRIORITY {
+        let _ = write!(out, "priority={priority},");
+    }
+    write_match(out, matching, names);
+    if out.len() > start {
+        if out.ends_with(',') {
+            out.pop();
+        }
+        out.push(' ');
+    }
+}
+
+fn write_flags(out: &mut String, flags: FlowFlags) {
+    for (is_set, name) in [
+        (flags.send_flow_removed, "send_flow_rem "),
+        (flags.check_overlap, "check_overlap "),
+        (flags.reset_counts, "reset_counts "),
+        (flags.no_packet_counts, "no_packet_counts "),
+        (flags.no_byte_counts, "no_byte_counts "),
+    ] {
+        if is_set {
+            out.push_str(name);
+        }
+    }
+}
+
+/// Seconds to the millisecond, rounded down, without zeros at the end: `1.2s`.
+fn write_duration(out: &mut String, duration: Duration) {
+    let _ = write!(out, "{}.{:03}s", duration.as_secs(), duration.subsec_millis());
+}

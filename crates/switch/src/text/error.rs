@@ -1,0 +1,13 @@
+use thiserror::Error;
+
+/// The reason for which a text is refused, as ovs-ofctl prints it after `ovs-ofctl: `.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct TextError(pub String);
+
+/// A [`TextError`] with a formatted text.
+macro_rules! refuse {
+    ($($part:tt)*) => { $crate::text::error::TextError(format!($($part)*)) };
+}
+
+pub(crate) use refuse;

@@ -1,0 +1,336 @@
+//! Groups: `group_id=1,type=select,bucket=output:1,bucket=output:2`.
+
+use std::fmt::Write;
+
+use super::action::{Context, Parser, write_actions};
+use super::error::{TextError, refuse};
+use super::number::{number_16, number_32, number_64};
+use super::port::{PortNames, parse_port, print_port};
+use super::token::KeyValues;
+use super::value::{self, field_named, ones, parse_exact, print_value, stored, written};
+use crate::flow::Field;
+use crate::port_number::PortNumber;
+use crate::request::{Bucket, FlowMod, GroupCommand, GroupEntry, GroupMod, GroupType};
+
+const MAX_GROUP: u32 = 0xffff_ff00;
+const MAX_METHOD: usize = 16;
+
+/// The change that `ovs-ofctl add-group` and its like make with this text.
+pub fn parse_group(
+    text: &str,
+    command: GroupCommand,
+    names: &PortNames,
+) -> Result<GroupMod, TextError> {
+    let takes_type =
+        matches!(command, GroupCommand::Add | GroupCommand::Modify | GroupCommand::AddOrModify);
+    let takes_buckets = takes_type || command == GroupCommand::InsertBucket;
+    let mut header = Header::new();
+    if command == GroupCommand::Delete && text.is_empty() {
+        return Ok(header.group(GroupMod::ALL, command, Vec::new()));
+    }
+    let start = text.find("bucket=");
+    if start.is_some() && !takes_buckets {
+        return Err(refuse!("bucket is not needed"));
+    }
+    let (keys, buckets) = text.split_at(start.unwrap_or(text.len()));
+    for (key, value) in KeyValues::new(keys) {
+        header.key(key, value, command, takes_type, names)?;
+    }
+    let group = header.group.ok_or_else(|| refuse!("must specify a group_id"))?;
+    header.check(command, takes_type)?;
+    let mut parsed = Vec::new();
+    for text in buckets.split("bucket=").skip(1) {
+        let bucket = parse_bucket(text, header.kind, names)?;
+        let is_weighted = bucket.weight != 0 && header.kind != GroupType::Select;
+        if command != GroupCommand::InsertBucket && is_weighted {
+            return Err(refuse!("Only select groups can have bucket weights."));
+        }
+        parsed.push(bucket);
+    }
+    if header.kind == GroupType::Indirect && parsed.len() > 1 {
+        return Err(refuse!("Indirect groups can have at most one bucket."));
+    }
+    Ok(header.group(group, command, parsed))
+}
+
+#[derive(Debug)]
+struct Header {
+    group: Option<u32>,
+    has_type: bool,
+    kind: GroupType,
+    bucket: Option<u32>,
+    method: String,
+    parameter: u64,
+    fields: Vec<(Field, u128)>,
+}
+
+impl Header {
+    fn new() -> Self {
+        Self {
+            group: None,
+            has_type: false,
+            kind: GroupType::All,
+            bucket: None,
+            method: String::new(),
+            parameter: 0,
+            fields: Vec::new(),
+        }
+    }
+
+    fn key(
+        &mut self,
+        key: &str,
+        value: &str,
+        command: GroupCommand,
+        takes_type: bool,
+        names: &PortNames,
+    ) -> Result<(), TextError> {
+        let needed = |what: &str| {
+            if takes_type { Ok(()) } else { Err(refuse!("{what} not needed")) }
+        };
+        match key {
+            "command_bucket_id" => self.bucket = Some(bucket_number(value, command)?),
+            "group_id" if value == "all" => self.group = Some(GroupMod::ALL),
+            "group_id" => {
+                let group = number_32(value)?;
+                if group > MAX_GROUP && group != GroupMod::ALL {
+                    return Err(refuse!("invalid group id {group}"));
+                }
+                self.group = Some(group);
+            }
+            "type" => {
+                needed("type is")?;
+                self.kind = match value {
+                    "all" => GroupType::All,
+                    "select" => GroupType::Select,
+                    "indirect" => GroupType::Indirect,
+                    "ff" | "fast_failover" => GroupType::FastFailover,
+                    _ => return Err(refuse!("invalid group type {value}")),
+                };
+                self.has_type = true;
+            }
+            "selection_method" => {
+                needed("selection method is")?;
+                if value.len() >= MAX_METHOD {
+                    return Err(refuse!(
+                        "selection method is longer than {} bytes long",
+                        MAX_METHOD - 1
+                    ));
+                }
+                value.clone_into(&mut self.method);
+            }
+            "selection_method_param" => {
+                needed("selection method param is")?;
+                self.parameter = number_64(value)?;
+            }
+            "fields" => {
+                needed("fields are")?;
+                self.selection(value, names)?;
+            }
+            _ => return Err(refuse!("unknown keyword {key}")),
+        }
+        Ok(())
+    }
+
+    /// `fields(ip_src=255.255.0.0,tcp_dst)`: the values are masks.
+    fn selection(&mut self, text: &str, names: &PortNames) -> Result<(), TextError> {
+        let mut rest = KeyValues::new(text);
+        while let Some((key, mask)) = rest.next() {
+            let field = match field_named(key) {
+                Some(field) => field,
+                None if value::is_foreign(key) => return Err(value::foreign(key)),
+                None => return Err(refuse!("{}: unknown field {key}", rest.rest())),
+            };
+            if self.fields.iter().any(|(known, _)| *known == field) {
+                return Err(refuse!("{key}: duplicate field"));
+            }
+            let all = ones(field);
+            let bits = if mask.is_empty() { all } else { parse_exact(field, mask, names)? };
+            if bits == 0 {
+                return Err(refuse!(
+                    "{}: values are wildcards here and must not be all-zeros",
+                    rest.rest()
+                ));
+            }
+            if field.masking() == crate::flow::Masking::Exact && bits != all {
+                return Err(refuse!("{mask}: invalid mask for field {}", field.name()));
+            }
+            self.fields.push((field, stored(field, bits, bits).1));
+        }
+        Ok(())
+    }
+
+    fn check(&self, command: GroupCommand, takes_type: bool) -> Result<(), TextError> {
+        if takes_type && !self.has_type {
+            return Err(refuse!("must specify a type"));
+        }
+        if self.method != "hash" && !self.fields.is_empty() {
+            return Err(refuse!("fields may only be specified with \"selection_method=hash\""));
+        }
+        if self.method.is_empty() && self.parameter != 0 {
+            return Err(refuse!(
+                "selection_method_param is only allowed with \"selection_method\""
+            ));
+        }
+        if command == GroupCommand::InsertBucket && self.bucket.is_none() {
+            return Err(refuse!("must specify a command bucket id"));
+        }
+        Ok(())
+    }
+
+    fn group(self, group: u32, command: GroupCommand, buckets: Vec<Bucket>) -> GroupMod {
+        let selection =
+            (!self.method.is_empty()).then_some((self.method, self.parameter, self.fields));
+        GroupMod {
+            command,
+            group,
+            kind: self.kind,
+            buckets,
+            bucket: self.bucket.unwrap_or(GroupMod::EVERY),
+            selection,
+        }
+    }
+}
+
+fn bucket_number(text: &str, command: GroupCommand) -> Result<u32, TextError> {
+    let is_removal = command == GroupCommand::RemoveBucket;
+    if !is_removal && command != GroupCommand::InsertBucket {
+        return Err(refuse!("command bucket id is not needed"));
+    }
+    let number = match text {
+        "all" => GroupMod::EVERY,
+        "first" => GroupMod::FIRST,
+        "last" => GroupMod::LAST,
+        _ => number_32(text)?,
+    };
+    if number > MAX_GROUP && number < GroupMod::FIRST {
+        return Err(refuse!("invalid command bucket id {number}"));
+    }
+    if number == GroupMod::EVERY && !is_removal {
+        return Err(refuse!("command_bucket_id=all is not permitted"));
+    }
+    Ok(number)
+}
+
+/// The text behind `bucket=`: `weight:2,actions=output:1` or `output:1`.
+pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bucket, TextError> {
+    let mut bucket = Bucket {
+        id: GroupMod::EVERY,
+        weight: u16::from(kind == GroupType::Select),
+        watch_port: PortNumber::NONE,
+        watch_group: FlowMod::ANY_GROUP,
+        actions: Vec::new(),
+    };
+    // Keys that a bucket has not are actions.
+    let mut actions = String::new();
+    for (key, value) in KeyValues::new(text) {
+        match key {
+            "weight" => bucket.weight = number_16(value, key)?,
+            "watch_port" => {
+                bucket.watch_port = parse_port(value, names)
+                    .filter(|port| {
+                        !port.is_reserved()
+                            || *port == PortNumber::NONE
+                            || *port == PortNumber::LOCAL
+                    })
+                    .ok_or_else(|| refuse!("{value}: invalid watch_port"))?;
+            }
+            "watch_group" => {
+                bucket.watch_group = number_32(value)?;
+                if bucket.watch_group > MAX_GROUP && bucket.watch_group != FlowMod::ANY_GROUP {
+                    return Err(refuse!("invalid watch_group id {}", bucket.watch_group));
+                }
+            }
+            "bucket_id" => {
+                bucket.id = number_32(value)?;
+                if bucket.id > MAX_GROUP {
+                    return Err(refuse!("invalid bucket_id id {}", bucket.id));
+                }
+            }
+            "action" | "actions" => {
+                let _ = write!(actions, "{value},");
+            }
+            _ => {
+                let _ = write!(actions, "{key}({value}),");
+            }
+        }
+    }
+    if actions.is_empty() {
+        return Err(refuse!("bucket must specify actions"));
+    }
+    bucket.actions = Parser::new(names).list(&actions, Context::Plain)?;
+    Ok(bucket)
+}
+
+/// `group_id=1,type=select,bucket=bucket_id:0,weight:2,actions=output:1`. OpenFlow 1.1 to 1.4 do not
+/// carry the bucket's number.
+#[must_use]
+pub fn print_group(entry: &GroupEntry, has_bucket_ids: bool, names: &PortNames) -> String {
+    let mut out = format!("group_id={}", entry.group);
+    out.push_str(match entry.kind {
+        GroupType::All => ",type=all",
+        GroupType::Select => ",type=select",
+        GroupType::Indirect => ",type=indirect",
+        GroupType::FastFailover => ",type=ff",
+    });
+    if let Some((method, parameter, fields)) = &entry.selection {
+        let _ = write!(out, ",selection_method={method}");
+        if *parameter != 0 {
+            let _ = write!(out, ",selection_method_param={parameter}");
+        }
+        write_fields(&mut out, fields);
+    }
+    out.push(',');
+    let plain = u16::from(entry.kind == GroupType::Select);
+    for bucket in &entry.buckets {
+        out.push_str("bucket=");
+        if has_bucket_ids {
+            out.push_str("bucket_id:");
+            match bucket.id {
+                GroupMod::FIRST => out.push_str("first,"),
+                GroupMod::LAST => out.push_str("last,"),
+                GroupMod::EVERY => out.push_str("all,"),
+                id => {
+                    let _ = write!(out, "{id},");
+                }
+            }
+        }
+        if bucket.weight != plain {
+            let _ = write!(out, "weight:{},", bucket.weight);
+        }
+        if bucket.watch_port != PortNumber::NONE {
+            out.push_str("watch_port:");
+            print_port(&mut out, bucket.watch_port, names);
+            out.push(',');
+        }
+        if bucket.watch_group != FlowMod::ANY_GROUP {
+            let _ = write!(out, "watch_group:{},", bucket.watch_group);
+        }
+        out.push_str("actions=");
+        write_actions(&mut out, &bucket.actions, names);
+        out.push(',');
+    }
+    out.pop();
+    out
+}
+
+fn write_fields(out: &mut String, fields: &[(Field, u128)]) {
+    if fields.is_empty() {
+        return;
+    }
+    out.push_str(if fields.len() == 1 { ",fields=" } else { ",fields(" });
+    for (index, (field, mask)) in fields.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push_str(field.name());
+        if *mask != field.place().all_ones() {
+            let (mask, _) = written(*field, *mask, *mask);
+            out.push('=');
+            print_value(out, *field, mask, u128::MAX, &PortNames::none());
+        }
+    }
+    if fields.len() > 1 {
+        out.push(')');
+    }
+}

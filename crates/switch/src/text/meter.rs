@@ -1,0 +1,167 @@
+//! Meters: `meter=1,kbps,band=type=drop,rate=100`.
+
+use std::fmt::Write;
+
+use super::error::{TextError, refuse};
+use super::number::{number_8, number_32};
+use super::token::Words;
+use crate::request::{Band, BandKind, MeterCommand, MeterEntry, MeterMod};
+
+const MAX_METER: u32 = 0xffff_0000;
+const SLOW_PATH: u32 = 0xffff_fffd;
+const CONTROLLER: u32 = 0xffff_fffe;
+const SPACE: &[u8] = b", \t\r\n";
+const KEY_END: &[u8] = b"=, \t\r\n";
+
+/// The change that `ovs-ofctl add-meter`, `mod-meter` or `del-meter` makes with this text.
+pub fn parse_meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
+    let takes_bands = command != MeterCommand::Delete;
+    let (keys, bands) = if takes_bands { split_bands(text)? } else { (text, "") };
+    let mut change = MeterMod {
+        command,
+        meter: 0,
+        is_in_packets: false,
+        has_burst: false,
+        has_statistics: false,
+        bands: Vec::new(),
+    };
+    let mut has_flags = false;
+    let mut words = Words::new(keys);
+    while let Some(key) = words.next(KEY_END) {
+        let flag = match key {
+            _ if !takes_bands => None,
+            "kbps" => Some((&mut change.is_in_packets, false)),
+            "pktps" => Some((&mut change.is_in_packets, true)),
+            "burst" => Some((&mut change.has_burst, true)),
+            "stats" => Some((&mut change.has_statistics, true)),
+            _ => None,
+        };
+        if let Some((flag, value)) = flag {
+            *flag = value;
+            has_flags = true;
+            continue;
+        }
+        let value = words.next(SPACE).ok_or_else(|| refuse!("field {key} missing value"))?;
+        if key != "meter" {
+            return Err(refuse!("unknown keyword {key}"));
+        }
+        change.meter = meter_number(key, value)?;
+    }
+    if change.meter == 0 {
+        return Err(refuse!("must specify 'meter'"));
+    }
+    if takes_bands {
+        if !has_flags {
+            return Err(refuse!("meter must specify either 'kbps' or 'pktps'"));
+        }
+        change.bands = parse_bands(bands, change.has_burst)?;
+    }
+    Ok(change)
+}
+
+fn split_bands(text: &str) -> Result<(&str, &str), TextError> {
+    let parts = text
+        .split_once("band")
+        .and_then(|(keys, rest)| rest.split_once('=').map(|(_, bands)| (keys, bands)));
+    parts.ok_or_else(|| refuse!("must specify bands"))
+}
+
+fn meter_number(key: &str, text: &str) -> Result<u32, TextError> {
+    let number = match text {
+        "all" => return Ok(MeterMod::ALL),
+        "controller" => return Ok(CONTROLLER),
+        "slowpath" => return Ok(SLOW_PATH),
+        _ => number_32(text)?,
+    };
+    if number == 0 || number > MAX_METER {
+        return Err(refuse!("invalid value for {key}"));
+    }
+    Ok(number)
+}
+
+fn parse_bands(text: &str, has_burst: bool) -> Result<Vec<Band>, TextError> {
+    let mut bands: Vec<(Band, u8)> = Vec::new();
+    let mut words = Words::new(text);
+    while let Some(key) = words.next(KEY_END) {
+        let value = words.next(SPACE).ok_or_else(|| refuse!("field {key} missing value"))?;
+        if key == "type" {
+            let kind = match value {
+                "drop" => BandKind::Drop,
+                "dscp_remark" => BandKind::DscpRemark { precedence: 0 },
+                _ => return Err(refuse!("field {key} unknown value {value}")),
+            };
+            bands.push((Band { kind, rate: 0, burst: 0 }, 0));
+            continue;
+        }
+        let Some((band, precedence)) = bands.last_mut() else {
+            return Err(refuse!("band must start with the 'type' keyword"));
+        };
+        match key {
+            "rate" => band.rate = number_32(value)?,
+            "burst_size" => band.burst = number_32(value)?,
+            "prec_level" => *precedence = number_8(value, key)?,
+            _ => return Err(refuse!("unknown keyword {key}")),
+        }
+    }
+    if bands.is_empty() {
+        return Err(refuse!("meter must have bands"));
+    }
+    bands.into_iter().map(|(band, precedence)| finish(band, precedence, has_burst)).collect()
+}
+
+fn finish(mut band: Band, precedence: u8, has_burst: bool) -> Result<Band, TextError> {
+    match band.kind {
+        BandKind::DscpRemark { .. } if precedence == 0 => {
+            return Err(refuse!("'dscp_remark' band must have 'prec_level'"));
+        }
+        BandKind::DscpRemark { .. } => band.kind = BandKind::DscpRemark { precedence },
+        BandKind::Drop if precedence != 0 => {
+            return Err(refuse!("Only 'dscp_remark' band may have 'prec_level'"));
+        }
+        BandKind::Drop => {}
+    }
+    if band.rate == 0 {
+        return Err(refuse!("band must have 'rate'"));
+    }
+    if has_burst && band.burst == 0 {
+        return Err(refuse!("band must have 'burst_size' when 'burst' flag is set"));
+    }
+    if !has_burst && band.burst != 0 {
+        return Err(refuse!("band may have 'burst_size' only when 'burst' flag is set"));
+    }
+    Ok(band)
+}
+
+/// `meter=1 kbps bands=` and a line for each band, as `ovs-ofctl dump-meters` prints them.
+#[must_use]
+pub fn print_meter(entry: &MeterEntry) -> String {
+    let mut out = String::from("meter=");
+    match entry.meter {
+        MeterMod::ALL => out.push_str("all "),
+        CONTROLLER => out.push_str("controller "),
+        SLOW_PATH => out.push_str("slowpath "),
+        meter => {
+            let _ = write!(out, "{meter} ");
+        }
+    }
+    out.push_str(if entry.is_in_packets { "pktps " } else { "kbps " });
+    if entry.has_burst {
+        out.push_str("burst ");
+    }
+    if entry.has_statistics {
+        out.push_str("stats ");
+    }
+    out.push_str("bands=");
+    for band in &entry.bands {
+        let kind = if band.kind == BandKind::Drop { "drop" } else { "dscp_remark" };
+        let _ = write!(out, "\ntype={kind} rate={}", band.rate);
+        if entry.has_burst {
+            let _ = write!(out, " burst_size={}", band.burst);
+        }
+        if let BandKind::DscpRemark { precedence } = band.kind {
+            let _ = write!(out, " prec_level={precedence}");
+        }
+    }
+    out.push('\n');
+    out
+}
