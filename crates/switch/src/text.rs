@@ -15,6 +15,9 @@
 
 mod action;
 mod address;
+mod compose;
+mod connection;
+mod datapath;
 mod dump;
 mod error;
 mod flags;
@@ -24,12 +27,17 @@ mod matching;
 mod meter;
 mod normal;
 mod number;
+mod packet;
 mod port;
+mod steps;
 mod subfield;
 mod token;
 mod value;
 
 pub use action::{parse_actions, print_actions, print_actions_with};
+pub use compose::compose;
+pub use connection::{Connection, Tuple, print_connection};
+pub use datapath::{print_datapath_flow, print_datapath_key};
 pub use dump::{FlowPrint, print_dump, print_flow_entry};
 pub use error::TextError;
 pub use flow::{parse_filter, parse_flow, parse_flow_line};
@@ -37,4 +45,6 @@ pub use group::{parse_bucket, parse_group, print_group};
 pub use matching::{parse_match, print_match, print_match_with};
 pub use meter::{parse_meter, print_meter};
 pub use normal::normalize;
+pub use packet::{parse_datapath_key, parse_hex_frame, parse_packet};
 pub use port::PortNames;
+pub use steps::print_steps;

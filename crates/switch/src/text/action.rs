@@ -8,7 +8,9 @@ mod parse;
 mod print;
 mod select;
 
-pub use consistency::check;
-pub use order::Context;
-pub use parse::{Parser, parse_actions};
-pub use print::{print_actions, print_actions_with, write_actions};
+pub(crate) use consistency::check;
+pub(crate) use order::Context;
+pub(crate) use parse::Parser;
+pub use parse::parse_actions;
+pub use print::{print_actions, print_actions_with};
+pub(crate) use print::{write_actions, write_nat};

@@ -9,7 +9,7 @@ use super::number::scan;
 const ETHERNET_ONES: u128 = 0xffff_ffff_ffff;
 
 /// Six hexadecimal numbers at the start of `text`, and the rest.
-pub fn scan_ethernet(text: &str) -> Option<(u64, &str)> {
+pub(crate) fn scan_ethernet(text: &str) -> Option<(u64, &str)> {
     let mut address = 0;
     let mut rest = text;
     for index in 0..6 {
@@ -23,7 +23,7 @@ pub fn scan_ethernet(text: &str) -> Option<(u64, &str)> {
     Some((address, rest))
 }
 
-pub fn parse_ethernet(text: &str) -> Result<(u128, u128), TextError> {
+pub(crate) fn parse_ethernet(text: &str) -> Result<(u128, u128), TextError> {
     let parse = || {
         let (address, rest) = scan_ethernet(text)?;
         if rest.is_empty() {
@@ -36,7 +36,7 @@ pub fn parse_ethernet(text: &str) -> Result<(u128, u128), TextError> {
 }
 
 /// Four decimal numbers at the start of `text`, and the rest. A number wraps to eight bits.
-pub fn scan_ipv4(text: &str) -> Option<(u32, &str)> {
+pub(crate) fn scan_ipv4(text: &str) -> Option<(u32, &str)> {
     let mut address = 0;
     let mut rest = text;
     for index in 0..4 {
@@ -50,7 +50,7 @@ pub fn scan_ipv4(text: &str) -> Option<(u32, &str)> {
     Some((address, rest))
 }
 
-pub fn parse_ipv4(text: &str) -> Result<(u128, u128), TextError> {
+pub(crate) fn parse_ipv4(text: &str) -> Result<(u128, u128), TextError> {
     let invalid = || refuse!("{text}: invalid IP address");
     let (address, rest) = scan_ipv4(text).ok_or_else(invalid)?;
     let (mask, rest) = match rest.strip_prefix('/') {
@@ -73,14 +73,14 @@ pub fn parse_ipv4(text: &str) -> Result<(u128, u128), TextError> {
 }
 
 /// An IPv6 address at the start of `text`, and the rest.
-pub fn scan_ipv6(text: &str) -> Option<(u128, &str)> {
+pub(crate) fn scan_ipv6(text: &str) -> Option<(u128, &str)> {
     let is_part = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
     let length = text.bytes().position(|byte| !is_part(byte)).unwrap_or(text.len()).min(46);
     let address: Ipv6Addr = text[..length].parse().ok()?;
     Some((address.into(), &text[length..]))
 }
 
-pub fn parse_ipv6(text: &str) -> Result<(u128, u128), TextError> {
+pub(crate) fn parse_ipv6(text: &str) -> Result<(u128, u128), TextError> {
     let invalid = || refuse!("{text}: invalid IPv6 address");
     let (address, rest) = scan_ipv6(text.trim_start()).ok_or_else(invalid)?;
     let (mask, rest) = match rest.strip_prefix('/') {
@@ -101,7 +101,7 @@ pub fn parse_ipv6(text: &str) -> Result<(u128, u128), TextError> {
     if rest.is_empty() { Ok((address, mask)) } else { Err(invalid()) }
 }
 
-pub fn print_ethernet(out: &mut String, address: u128) {
+pub(crate) fn print_ethernet(out: &mut String, address: u128) {
     for index in (0..6).rev() {
         let _ = write!(out, "{:02x}", address >> (index * 8) & 0xff);
         if index > 0 {
@@ -110,7 +110,7 @@ pub fn print_ethernet(out: &mut String, address: u128) {
     }
 }
 
-pub fn print_ethernet_masked(out: &mut String, address: u128, mask: u128) {
+pub(crate) fn print_ethernet_masked(out: &mut String, address: u128, mask: u128) {
     print_ethernet(out, address);
     if mask != ETHERNET_ONES {
         out.push('/');
@@ -118,7 +118,7 @@ pub fn print_ethernet_masked(out: &mut String, address: u128, mask: u128) {
     }
 }
 
-pub fn print_ipv4_masked(out: &mut String, address: u128, mask: u128) {
+pub(crate) fn print_ipv4_masked(out: &mut String, address: u128, mask: u128) {
     let _ = write!(out, "{}", Ipv4Addr::from(address as u32));
     let mask = mask as u32;
     if mask == u32::MAX {
@@ -131,7 +131,7 @@ pub fn print_ipv4_masked(out: &mut String, address: u128, mask: u128) {
     }
 }
 
-pub fn print_ipv6_masked(out: &mut String, address: u128, mask: u128) {
+pub(crate) fn print_ipv6_masked(out: &mut String, address: u128, mask: u128) {
     print_ipv6(out, address);
     if mask == u128::MAX {
         return;
@@ -145,7 +145,7 @@ pub fn print_ipv6_masked(out: &mut String, address: u128, mask: u128) {
 }
 
 /// As C's `inet_ntop`, which writes `::1.2.3.4` for addresses below 2^32.
-pub fn print_ipv6(out: &mut String, address: u128) {
+pub(crate) fn print_ipv6(out: &mut String, address: u128) {
     if address >> 32 == 0 && address > 0xffff {
         let _ = write!(out, "::{}", Ipv4Addr::from(address as u32));
     } else {

@@ -7,30 +7,30 @@ use super::number::scan;
 
 /// Names of flags by bit number, and what an error calls them.
 #[derive(Debug, Clone, Copy)]
-pub struct FlagNames {
+pub(crate) struct FlagNames {
     pub kind: &'static str,
     pub names: &'static [&'static str],
 }
 
-pub const TCP_FLAGS: FlagNames = FlagNames {
+pub(crate) const TCP_FLAGS: FlagNames = FlagNames {
     kind: "TCP",
     names: &[
         "fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]",
     ],
 };
 
-pub const CT_STATE: FlagNames = FlagNames {
+pub(crate) const CT_STATE: FlagNames = FlagNames {
     kind: "ct_state",
     names: &["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"],
 };
 
 impl FlagNames {
-    pub fn all(self) -> u64 {
+    pub(crate) fn all(self) -> u64 {
         (1 << self.names.len()) - 1
     }
 
     /// The value and the mask; the mask has all bits if the text has none.
-    pub fn parse(self, text: &str) -> Result<(u128, u128), TextError> {
+    pub(crate) fn parse(self, text: &str) -> Result<(u128, u128), TextError> {
         if let Some((value, rest)) = scan(text, 0)
             && let Some((mask, _)) = rest.strip_prefix('/').and_then(|rest| scan(rest, 0))
         {
@@ -98,7 +98,7 @@ impl FlagNames {
     }
 
     /// `syn|ack` if the mask has all flags, otherwise `+syn-ack`.
-    pub fn print(self, out: &mut String, value: u128, mask: u128) {
+    pub(crate) fn print(self, out: &mut String, value: u128, mask: u128) {
         let all = u128::from(self.all());
         if mask & all == all {
             return self.print_list(out, value);
@@ -112,7 +112,7 @@ impl FlagNames {
         }
     }
 
-    pub fn print_list(self, out: &mut String, value: u128) {
+    pub(crate) fn print_list(self, out: &mut String, value: u128) {
         if value == 0 {
             out.push('0');
             return;

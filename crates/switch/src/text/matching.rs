@@ -54,7 +54,7 @@ pub fn parse_match(text: &str, names: &PortNames) -> Result<Match, TextError> {
 }
 
 /// Adds `key=text` to a match. Returns `false` if the key is none of a match's.
-pub fn parse_key(
+pub(crate) fn parse_key(
     matching: &mut Match,
     key: &str,
     text: &str,
@@ -173,7 +173,7 @@ pub fn print_match_with(matching: &Match, names: &PortNames) -> String {
 }
 
 /// Writes a match in Open vSwitch's order, without a comma at its end.
-pub fn write_match(out: &mut String, matching: &Match, names: &PortNames) {
+pub(crate) fn write_match(out: &mut String, matching: &Match, names: &PortNames) {
     let start = out.len();
     let mut printer = Printer { out, matching, names };
     printer.metadata();

@@ -2,7 +2,7 @@
 
 use crate::flow::{Field, Match, Prerequisite};
 
-pub const REGISTERS: [Field; 16] = [
+pub(crate) const REGISTERS: [Field; 16] = [
     Field::Reg0,
     Field::Reg1,
     Field::Reg2,
@@ -90,7 +90,7 @@ pub fn normalize(matching: &mut Match) {
 }
 
 /// What a packet must be for an action on a field, as far as a match says it.
-pub fn is_satisfied(prerequisite: Prerequisite, matching: &Match) -> bool {
+pub(crate) fn is_satisfied(prerequisite: Prerequisite, matching: &Match) -> bool {
     let kind = matching.value.read(Field::EthType) as u16;
     let protocol = matching.value.read(Field::NwProto);
     let is_ip = matches!(kind, 0x0800 | 0x86dd);

@@ -3,14 +3,14 @@
 use super::error::{TextError, refuse};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NumberError {
+pub(crate) enum NumberError {
     Syntax,
     TooLarge,
 }
 
 /// A number of at most `bytes` bytes at the start of `text`, and the rest. Hexadecimal numbers may
 /// have spaces between their digits.
-pub fn integer(text: &str, bytes: u8) -> Result<(u128, &str), NumberError> {
+pub(crate) fn integer(text: &str, bytes: u8) -> Result<(u128, &str), NumberError> {
     let limit = u32::from(bytes) * 8;
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         let mut value: u128 = 0;
@@ -36,7 +36,7 @@ pub fn integer(text: &str, bytes: u8) -> Result<(u128, &str), NumberError> {
 }
 
 /// `strtoull`: a sign is allowed, and a negative number wraps.
-pub fn unsigned(text: &str, base: u32) -> Result<(u64, &str), NumberError> {
+pub(crate) fn unsigned(text: &str, base: u32) -> Result<(u64, &str), NumberError> {
     let text = text.trim_start_matches(is_space);
     let (negative, text) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -72,7 +72,7 @@ fn digits(text: &str, base: u32) -> Result<(u128, &str), NumberError> {
 }
 
 /// `scanf` with `%i`, `%d`, `%x` or `%u`: the value wraps to 64 bits.
-pub fn scan(text: &str, base: u32) -> Option<(u64, &str)> {
+pub(crate) fn scan(text: &str, base: u32) -> Option<(u64, &str)> {
     let text = text.trim_start_matches(is_space);
     let (negative, text) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -85,7 +85,7 @@ pub fn scan(text: &str, base: u32) -> Option<(u64, &str)> {
 }
 
 /// `atoi`: zero where there is no number.
-pub fn leading(text: &str) -> i64 {
+pub(crate) fn leading(text: &str) -> i64 {
     scan(text, 10).map_or(0, |(value, _)| value as i64)
 }
 
@@ -98,20 +98,20 @@ fn whole(text: &str, low: i64, high: i64) -> Option<i64> {
     (rest.is_empty() && in_range).then_some(value)
 }
 
-pub fn number_8(text: &str, name: &str) -> Result<u8, TextError> {
+pub(crate) fn number_8(text: &str, name: &str) -> Result<u8, TextError> {
     whole(text, 0, 0xff).map(|value| value as u8).ok_or_else(|| invalid(name, text))
 }
 
-pub fn number_16(text: &str, name: &str) -> Result<u16, TextError> {
+pub(crate) fn number_16(text: &str, name: &str) -> Result<u16, TextError> {
     whole(text, 0, 0xffff).map(|value| value as u16).ok_or_else(|| invalid(name, text))
 }
 
-pub fn number_32(text: &str) -> Result<u32, TextError> {
+pub(crate) fn number_32(text: &str) -> Result<u32, TextError> {
     let value = number_64(text)?;
     u32::try_from(value).map_err(|_| refuse!("invalid numeric format {text}"))
 }
 
-pub fn number_64(text: &str) -> Result<u64, TextError> {
+pub(crate) fn number_64(text: &str) -> Result<u64, TextError> {
     if text.is_empty() {
         return Err(refuse!("missing required numeric argument"));
     }

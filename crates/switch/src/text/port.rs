@@ -56,7 +56,7 @@ impl<Name: Into<String>> FromIterator<(PortNumber, Name)> for PortNames {
 }
 
 /// A port by number, reserved name or name.
-pub fn parse_port(text: &str, names: &PortNames) -> Option<PortNumber> {
+pub(crate) fn parse_port(text: &str, names: &PortNames) -> Option<PortNumber> {
     if text.starts_with('-') {
         return None;
     }
@@ -81,7 +81,7 @@ pub fn parse_port(text: &str, names: &PortNames) -> Option<PortNumber> {
     }
 }
 
-pub fn print_port(out: &mut String, port: PortNumber, names: &PortNames) {
+pub(crate) fn print_port(out: &mut String, port: PortNumber, names: &PortNames) {
     if let Some((name, _)) = RESERVED.iter().find(|(_, number)| *number == port) {
         out.push_str(name);
     } else if let Some(name) = names.name(port) {

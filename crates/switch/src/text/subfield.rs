@@ -10,7 +10,7 @@ use crate::action::Subfield;
 use crate::flow::Field;
 
 /// A part of a field that is the whole text.
-pub fn parse_subfield(text: &str) -> Result<Subfield, TextError> {
+pub(crate) fn parse_subfield(text: &str) -> Result<Subfield, TextError> {
     match scan_subfield(text)? {
         (part, "") => Ok(part),
         _ => Err(refuse!("unexpected input following field syntax")),
@@ -18,7 +18,7 @@ pub fn parse_subfield(text: &str) -> Result<Subfield, TextError> {
 }
 
 /// A part of a field at the start of `text`, and the rest.
-pub fn scan_subfield(text: &str) -> Result<(Subfield, &str), TextError> {
+pub(crate) fn scan_subfield(text: &str) -> Result<(Subfield, &str), TextError> {
     let end = until(text, b"[-");
     let name = &text[..end];
     let header = name.strip_suffix("_W").filter(|short| !short.is_empty()).unwrap_or(name);
@@ -69,7 +69,7 @@ fn scan_range(text: &str, width: i64) -> Option<(i64, i64)> {
     rest.starts_with(']').then_some((start, i64::from(last as i32)))
 }
 
-pub fn print_subfield(out: &mut String, part: Subfield) {
+pub(crate) fn print_subfield(out: &mut String, part: Subfield) {
     out.push_str(header_name(part.field));
     if part.start == 0 && part.width >= bits(part.field) {
         out.push_str("[]");
@@ -87,6 +87,6 @@ fn header_name(field: Field) -> &'static str {
 }
 
 /// Whether messages have an entry for the field.
-pub fn has_header(field: Field) -> bool {
+pub(crate) fn has_header(field: Field) -> bool {
     field.nxm().or(field.oxm()).is_some()
 }

@@ -2,17 +2,17 @@
 
 /// The keys and values of a text, in order. A key without a value has an empty one.
 #[derive(Debug, Clone)]
-pub struct KeyValues<'a> {
+pub(crate) struct KeyValues<'a> {
     rest: &'a str,
 }
 
 impl<'a> KeyValues<'a> {
-    pub fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self { rest: text }
     }
 
     /// The text that is not read yet.
-    pub fn rest(&self) -> &'a str {
+    pub(crate) fn rest(&self) -> &'a str {
         self.rest
     }
 }
@@ -47,7 +47,7 @@ impl<'a> Iterator for KeyValues<'a> {
 }
 
 /// The offset of the first of `stop`, or the length of `text`.
-pub fn until(text: &str, stop: &[u8]) -> usize {
+pub(crate) fn until(text: &str, stop: &[u8]) -> usize {
     text.bytes().position(|byte| stop.contains(&byte)).unwrap_or(text.len())
 }
 
@@ -79,16 +79,16 @@ fn balanced(text: &str, stop: &[u8]) -> usize {
 
 /// The parts of a text between runs of delimiters, as C's `strtok`.
 #[derive(Debug)]
-pub struct Words<'a> {
+pub(crate) struct Words<'a> {
     rest: &'a str,
 }
 
 impl<'a> Words<'a> {
-    pub fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self { rest: text }
     }
 
-    pub fn next(&mut self, delimiters: &[u8]) -> Option<&'a str> {
+    pub(crate) fn next(&mut self, delimiters: &[u8]) -> Option<&'a str> {
         let start = self.rest.bytes().position(|byte| !delimiters.contains(&byte))?;
         let text = &self.rest[start..];
         let end = until(text, delimiters);

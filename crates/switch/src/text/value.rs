@@ -45,40 +45,40 @@ const FRAGMENTS: [(&str, u128, u128); 7] = [
 ];
 
 /// A field by its name in rules: `nw_src`.
-pub fn field_named(name: &str) -> Option<Field> {
+pub(crate) fn field_named(name: &str) -> Option<Field> {
     NAMES.get(name).copied()
 }
 
 /// A field by its name in messages: `NXM_OF_IP_SRC`.
-pub fn field_of_header(name: &str) -> Option<Field> {
+pub(crate) fn field_of_header(name: &str) -> Option<Field> {
     HEADERS.get(name).copied()
 }
 
 /// Whether Open vSwitch has a field of this name, and Weir has not.
-pub fn is_foreign(name: &str) -> bool {
+pub(crate) fn is_foreign(name: &str) -> bool {
     let prefixes = ["tun_", "nsh_", "NXM_NX_TUN_", "NXOXM_NSH_", "ERICOXM_"];
     prefixes.iter().any(|prefix| name.starts_with(prefix))
         || matches!(name, "packet_type" | "skb_priority" | "nd_reserved" | "nd_options_type")
 }
 
-pub fn foreign(name: &str) -> TextError {
+pub(crate) fn foreign(name: &str) -> TextError {
     let end = token::until(name, b"[");
     refuse!("{}: Weir does not support this field", &name[..end])
 }
 
 /// The bytes of a field's value in a message.
-pub fn bytes(field: Field) -> u8 {
+pub(crate) fn bytes(field: Field) -> u8 {
     let entry = field.nxm().or(field.oxm());
     entry.map_or(field.place().width.div_ceil(8), |(entry, _)| entry.bytes)
 }
 
 /// All bits of a value in a message.
-pub fn ones(field: Field) -> u128 {
+pub(crate) fn ones(field: Field) -> u128 {
     u128::MAX >> (128 - u32::from(bytes(field)) * 8)
 }
 
 /// The bits of a field that parts like `NXM_OF_IP_TOS[0..3]` count.
-pub fn bits(field: Field) -> u8 {
+pub(crate) fn bits(field: Field) -> u8 {
     match field {
         Field::InPort => 16,
         Field::NwTos => 8,
@@ -89,7 +89,7 @@ pub fn bits(field: Field) -> u8 {
 }
 
 /// The value and mask of a message as a key holds them.
-pub fn stored(field: Field, value: u128, mask: u128) -> (u128, u128) {
+pub(crate) fn stored(field: Field, value: u128, mask: u128) -> (u128, u128) {
     let ones = field.place().all_ones();
     match field {
         Field::NwTos => (value >> 2 & ones, mask >> 2 & ones),
@@ -99,7 +99,7 @@ pub fn stored(field: Field, value: u128, mask: u128) -> (u128, u128) {
 }
 
 /// The value and mask of a key as a message writes them.
-pub fn written(field: Field, value: u128, mask: u128) -> (u128, u128) {
+pub(crate) fn written(field: Field, value: u128, mask: u128) -> (u128, u128) {
     let is_whole = mask == field.place().all_ones();
     match field {
         Field::NwTos => (value << 2, if is_whole { 0xff } else { mask << 2 }),
@@ -109,7 +109,7 @@ pub fn written(field: Field, value: u128, mask: u128) -> (u128, u128) {
 }
 
 /// A value with its mask, as wide as in a message.
-pub fn parse_masked(
+pub(crate) fn parse_masked(
     field: Field,
     text: &str,
     names: &PortNames,
@@ -136,7 +136,7 @@ pub fn parse_masked(
 }
 
 /// A value without a mask, as wide as in a message.
-pub fn parse_exact(field: Field, text: &str, names: &PortNames) -> Result<u128, TextError> {
+pub(crate) fn parse_exact(field: Field, text: &str, names: &PortNames) -> Result<u128, TextError> {
     let (value, mask) = parse_masked(field, text, names)?;
     if mask != ones(field) {
         return Err(refuse!("{text}: wildcards not allowed here"));
@@ -145,7 +145,7 @@ pub fn parse_exact(field: Field, text: &str, names: &PortNames) -> Result<u128, 
 }
 
 /// Whether a message may carry this value: the bits that the field has not are clear.
-pub fn is_valid(field: Field, value: u128) -> bool {
+pub(crate) fn is_valid(field: Field, value: u128) -> bool {
     let allowed = match field {
         Field::NwTos => 0xfc,
         Field::ArpOp => 0xff,
@@ -155,7 +155,13 @@ pub fn is_valid(field: Field, value: u128) -> bool {
     value & ones(field) & !allowed == 0
 }
 
-pub fn print_value(out: &mut String, field: Field, value: u128, mask: u128, names: &PortNames) {
+pub(crate) fn print_value(
+    out: &mut String,
+    field: Field,
+    value: u128,
+    mask: u128,
+    names: &PortNames,
+) {
     let all = ones(field);
     if mask & all == 0 {
         out.push_str("ANY");
@@ -191,7 +197,7 @@ pub fn print_value(out: &mut String, field: Field, value: u128, mask: u128, name
 }
 
 /// `0` or `0x1f`.
-pub fn print_hexadecimal(out: &mut String, value: u128) {
+pub(crate) fn print_hexadecimal(out: &mut String, value: u128) {
     if value == 0 {
         out.push('0');
     } else {

@@ -12,7 +12,7 @@ use crate::text::number::{number_16, scan};
 use crate::text::subfield::parse_subfield;
 use crate::text::token::KeyValues;
 
-pub fn ct(text: &str, parser: &mut Parser<'_>) -> Result<Action, TextError> {
+pub(crate) fn ct(text: &str, parser: &mut Parser<'_>) -> Result<Action, TextError> {
     let mut ct = Ct::default();
     for (key, value) in KeyValues::new(text) {
         match key {
@@ -47,7 +47,7 @@ pub fn ct(text: &str, parser: &mut Parser<'_>) -> Result<Action, TextError> {
     Ok(Action::Ct(Box::new(ct)))
 }
 
-pub fn nat(text: &str) -> Result<Nat, TextError> {
+pub(crate) fn nat(text: &str) -> Result<Nat, TextError> {
     let mut nat = Nat::default();
     let (mut source, mut destination) = (false, false);
     for (key, value) in KeyValues::new(text) {

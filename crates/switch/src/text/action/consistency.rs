@@ -11,7 +11,7 @@ const BAD_ARGUMENT: &str = "OFPBAC_BAD_ARGUMENT";
 
 /// The name of OpenFlow's error if the actions do not fit the match. `needs_openflow_11` says that
 /// an action is there for which OpenFlow 1.0, which is more lenient, has no form.
-pub fn check(
+pub(crate) fn check(
     actions: &[Action],
     matching: &Match,
     table: u8,

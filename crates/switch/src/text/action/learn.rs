@@ -9,7 +9,7 @@ use crate::text::subfield::{has_header, parse_subfield};
 use crate::text::token::KeyValues;
 use crate::text::value::{bits, bytes, parse_exact, print_value};
 
-pub fn parse(text: &str, names: &PortNames) -> Result<Action, TextError> {
+pub(crate) fn parse(text: &str, names: &PortNames) -> Result<Action, TextError> {
     let mut learn = Learn {
         idle_timeout: 0,
         hard_timeout: 0,

@@ -7,7 +7,7 @@ use crate::text::error::{TextError, refuse};
 
 /// The text in which a list of actions stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Context {
+pub(crate) enum Context {
     /// A rule, which has instructions too.
     Rule,
     /// A list without instructions, of a group's bucket or a packet to send.
@@ -33,7 +33,7 @@ const INSTRUCTIONS: [&str; 6] =
 const METER: usize = 0;
 const APPLY: usize = 1;
 
-pub fn verify(actions: &[Action], context: Context) -> Result<(), TextError> {
+pub(crate) fn verify(actions: &[Action], context: Context) -> Result<(), TextError> {
     let mut last = METER;
     for (index, action) in actions.iter().enumerate() {
         if matches!(action, Action::Conjunction { .. }) {

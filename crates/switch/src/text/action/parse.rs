@@ -25,7 +25,7 @@ pub fn parse_actions(text: &str, names: &PortNames) -> Result<Vec<Action>, TextE
 
 /// Parses lists of actions, and notes the versions of OpenFlow that can carry them.
 #[derive(Debug)]
-pub struct Parser<'a> {
+pub(crate) struct Parser<'a> {
     pub names: &'a PortNames,
     depth: u8,
     /// Whether an action is there that OpenFlow 1.0 lacks.
@@ -33,11 +33,11 @@ pub struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    pub fn new(names: &'a PortNames) -> Self {
+    pub(crate) fn new(names: &'a PortNames) -> Self {
         Self { names, depth: 0, needs_openflow_11: false }
     }
 
-    pub fn list(&mut self, text: &str, context: Context) -> Result<Vec<Action>, TextError> {
+    pub(crate) fn list(&mut self, text: &str, context: Context) -> Result<Vec<Action>, TextError> {
         if self.depth >= MAX_DEPTH {
             return Err(refuse!("Action nested too deeply"));
         }
@@ -267,7 +267,7 @@ impl<'a> Parser<'a> {
 }
 
 /// A table's number, 255 for all.
-pub fn table(text: &str) -> Option<u8> {
+pub(crate) fn table(text: &str) -> Option<u8> {
     number_8(text, "table").ok()
 }
 
@@ -331,11 +331,11 @@ fn controller(text: &str) -> Result<Action, TextError> {
 }
 
 /// The names of the reasons of a packet-in, by number.
-pub const REASONS: [&str; 6] =
+pub(crate) const REASONS: [&str; 6] =
     ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"];
 
 /// Bytes in hexadecimal: points and spaces may separate them.
-pub fn hex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn hex(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = text;
     loop {
@@ -365,7 +365,7 @@ fn load(text: &str) -> Result<Action, TextError> {
     Ok(Action::Load { destination, value })
 }
 
-pub fn fits(value: u128, width: u8) -> bool {
+pub(crate) fn fits(value: u128, width: u8) -> bool {
     width >= 128 || value >> width == 0
 }
 
@@ -374,7 +374,7 @@ fn move_field(text: &str) -> Result<Action, TextError> {
     Ok(Action::Move { source, destination })
 }
 
-pub fn parse_move(text: &str) -> Result<(Subfield, Subfield), TextError> {
+pub(crate) fn parse_move(text: &str) -> Result<(Subfield, Subfield), TextError> {
     let (source, rest) = scan_subfield(text)?;
     let name =
         rest.strip_prefix("->").ok_or_else(|| refuse!("{text}: missing `->' following source"))?;
@@ -519,7 +519,7 @@ fn write_metadata(text: &str) -> Result<Action, TextError> {
 }
 
 /// Whether an action changes a field of connection tracking, and which.
-pub fn changed_field(action: &Action) -> Option<Field> {
+pub(crate) fn changed_field(action: &Action) -> Option<Field> {
     match action {
         Action::SetField { field, .. } => Some(*field),
         Action::Load { destination, .. } | Action::Move { destination, .. } => {

@@ -24,7 +24,7 @@ pub fn print_actions_with(actions: &[Action], names: &PortNames) -> String {
     out
 }
 
-pub fn write_actions(out: &mut String, actions: &[Action], names: &PortNames) {
+pub(crate) fn write_actions(out: &mut String, actions: &[Action], names: &PortNames) {
     if actions.is_empty() {
         out.push_str("drop");
     }
@@ -454,7 +454,7 @@ fn write_ct(out: &mut String, ct: &Ct, names: &PortNames) -> std::fmt::Result {
 }
 
 /// `nat(src=10.0.0.1-10.0.0.9:1000-2000,random)`
-pub fn write_nat(out: &mut String, nat: &Nat) -> std::fmt::Result {
+pub(crate) fn write_nat(out: &mut String, nat: &Nat) -> std::fmt::Result {
     out.push_str("nat");
     let Some(direction) = nat.direction else { return Ok(()) };
     out.push_str(if direction == NatDirection::Source { "(src" } else { "(dst" });

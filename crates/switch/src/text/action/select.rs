@@ -12,7 +12,7 @@ use crate::text::token::{KeyValues, Words};
 /// The most members of a bundle.
 const MAX_MEMBERS: usize = 2048;
 
-pub const HASH_FIELDS: [(&str, HashFields); 8] = [
+pub(crate) const HASH_FIELDS: [(&str, HashFields); 8] = [
     ("eth_src", HashFields::EthSrc),
     ("symmetric", HashFields::Symmetric),
     ("symmetric_l4", HashFields::SymmetricL4),
@@ -23,14 +23,14 @@ pub const HASH_FIELDS: [(&str, HashFields); 8] = [
     ("symmetric_l3", HashFields::SymmetricL3),
 ];
 
-pub const ALGORITHMS: [(&str, MultipathAlgorithm); 4] = [
+pub(crate) const ALGORITHMS: [(&str, MultipathAlgorithm); 4] = [
     ("modulo_n", MultipathAlgorithm::ModuloN),
     ("hash_threshold", MultipathAlgorithm::HashThreshold),
     ("hrw", MultipathAlgorithm::HighestRandomWeight),
     ("iter_hash", MultipathAlgorithm::IterativeHash),
 ];
 
-pub fn bundle(text: &str, is_load: bool, names: &PortNames) -> Result<Action, TextError> {
+pub(crate) fn bundle(text: &str, is_load: bool, names: &PortNames) -> Result<Action, TextError> {
     let mut words = Words::new(text);
     let mut word = || words.next(b", ");
     let (fields, basis, algorithm, kind) = (word(), word(), word(), word());
@@ -81,7 +81,7 @@ pub fn bundle(text: &str, is_load: bool, names: &PortNames) -> Result<Action, Te
     })))
 }
 
-pub fn multipath(text: &str) -> Result<Action, TextError> {
+pub(crate) fn multipath(text: &str) -> Result<Action, TextError> {
     let mut words = Words::new(text);
     let mut word = || words.next(b", ");
     let parts = (word(), word(), word(), word(), word(), word());
@@ -128,7 +128,7 @@ fn hash_fields(text: &str, name: &str) -> Result<HashFields, TextError> {
         .ok_or_else(|| refuse!("{text}: unknown fields `{name}'"))
 }
 
-pub fn sample(text: &str, names: &PortNames) -> Result<Action, TextError> {
+pub(crate) fn sample(text: &str, names: &PortNames) -> Result<Action, TextError> {
     let mut sample = Sample {
         probability: 0,
         collector_set: 0,

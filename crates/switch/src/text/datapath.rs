@@ -1,0 +1,357 @@
+//! Megaflows as `ovs-appctl dpctl/dump-flows` prints them.
+
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::address::{print_ethernet, print_ipv6};
+use super::flags::{CT_STATE, TCP_FLAGS};
+use super::steps::print_steps;
+use crate::datapath::step::Step;
+use crate::flow::{Field, Key};
+
+/// A megaflow with its counters. `used` is the time since its last packet in milliseconds, if it
+/// had one; `tcp_flags` are the flags of all its segments.
+#[must_use]
+pub fn print_datapath_flow(
+    key: &Key,
+    mask: &Key,
+    packets: u64,
+    bytes: u64,
+    used: Option<u64>,
+    tcp_flags: u16,
+    steps: &[Step],
+) -> String {
+    let mut out = print_datapath_key(key, mask);
+    let _ = write!(out, ", packets:{packets}, bytes:{bytes}, used:");
+    match used {
+        Some(used) => {
+            let _ = write!(out, "{}.{:03}s", used / 1000, used % 1000);
+        }
+        None => out.push_str("never"),
+    }
+    if tcp_flags != 0 {
+        out.push_str(", flags:");
+        for (bit, letter) in "FSRP.UEC".chars().enumerate() {
+            if tcp_flags >> bit & 1 != 0 {
+                out.push(letter);
+            }
+        }
+    }
+    let _ = write!(out, ", actions:{}", print_steps(steps));
+    out
+}
+
+/// The fields of a megaflow that its mask covers: `recirc_id(0),in_port(3),…`.
+#[must_use]
+pub fn print_datapath_key(key: &Key, mask: &Key) -> String {
+    let mut printer = Printer { out: String::new(), key, mask };
+    printer.metadata();
+    printer.link();
+    let kind = key.read(Field::EthType) as u16;
+    match kind {
+        _ if mask.read(Field::EthType) == 0 => {}
+        0x0800 => printer.ipv4(),
+        0x86dd => printer.ipv6(),
+        0x0806 | 0x8035 => printer.arp(),
+        0x8847 | 0x8848 => printer.mpls(),
+        _ => {}
+    }
+    if printer.is_encapsulated() {
+        printer.close();
+    }
+    printer.out.pop();
+    printer.out
+}
+
+struct Printer<'a> {
+    out: String,
+    key: &'a Key,
+    mask: &'a Key,
+}
+
+impl Printer<'_> {
+    fn part(&self, field: Field) -> (u128, u128) {
+        let mask = self.mask.read(field);
+        (self.key.read(field) & mask, mask)
+    }
+
+    fn open(&mut self, name: &str) {
+        self.out.push_str(name);
+        self.out.push('(');
+    }
+
+    /// Ends a group, without the comma behind its last part.
+    fn close(&mut self) {
+        if self.out.ends_with(',') {
+            self.out.pop();
+        }
+        self.out.push_str("),");
+    }
+
+    /// `name(0x1/0xff),`
+    fn alone(&mut self, name: &str, field: Field) {
+        let (value, mask) = self.part(field);
+        if mask != 0 {
+            self.open(name);
+            self.hexadecimal(value);
+            if mask != field.place().all_ones() {
+                self.out.push('/');
+                self.hexadecimal(mask);
+            }
+            self.close();
+        }
+    }
+
+    fn hexadecimal(&mut self, value: u128) {
+        super::value::print_hexadecimal(&mut self.out, value);
+    }
+
+    fn number(&mut self, name: &str, field: Field) {
+        let (value, mask) = self.part(field);
+        if mask == 0 {
+            return;
+        }
+        let _ = write!(self.out, "{name}={value}");
+        if mask != field.place().all_ones() {
+            let _ = write!(self.out, "/{mask:#x}");
+        }
+        self.out.push(',');
+    }
+
+    fn ethernet(&mut self, name: &str, field: Field) {
+        let (value, mask) = self.part(field);
+        if mask == 0 {
+            return;
+        }
+        let _ = write!(self.out, "{name}=");
+        print_ethernet(&mut self.out, value);
+        if mask != field.place().all_ones() {
+            self.out.push('/');
+            print_ethernet(&mut self.out, mask);
+        }
+        self.out.push(',');
+    }
+
+    fn address(&mut self, name: &str, field: Field) {
+        let (value, mask) = self.part(field);
+        if mask == 0 {
+            return;
+        }
+        let _ = write!(self.out, "{name}=");
+        let is_wide = field.place().width == 128;
+        let is_whole = mask == field.place().all_ones();
+        for (index, part) in [value, mask].into_iter().take(2 - usize::from(is_whole)).enumerate() {
+            if index > 0 {
+                self.out.push('/');
+            }
+            if is_wide {
+                print_ipv6(&mut self.out, part);
+            } else {
+                let _ = write!(self.out, "{}", Ipv4Addr::from(part as u32));
+            }
+        }
+        self.out.push(',');
+    }
+
+    fn metadata(&mut self) {
+        self.alone("skb_mark", Field::PktMark);
+        let (state, mask) = self.part(Field::CtState);
+        if mask != 0 {
+            self.open("ct_state");
+            CT_STATE.print(&mut self.out, state, mask);
+            self.close();
+        }
+        self.alone("ct_zone", Field::CtZone);
+        self.alone("ct_mark", Field::CtMark);
+        self.alone("ct_label", Field::CtLabel);
+        self.tuple();
+        let (recirculation, _) = self.part(Field::RecircId);
+        self.open("recirc_id");
+        self.hexadecimal(recirculation);
+        self.close();
+        self.alone("dp_hash", Field::DpHash);
+        let (port, mask) = self.part(Field::InPort);
+        if mask != 0 {
+            let _ = write!(self.out, "in_port({port}),");
+        }
+        self.out.push_str("packet_type(ns=0,id=0),");
+    }
+
+    fn tuple(&mut self) {
+        let four = [Field::CtNwSrc, Field::CtNwDst];
+        let six = [Field::CtIpv6Src, Field::CtIpv6Dst];
+        let has = |fields: &[Field]| fields.iter().any(|field| self.mask.read(*field) != 0);
+        let (name, addresses) = if has(&four) {
+            ("ct_tuple4", four)
+        } else if has(&six) {
+            ("ct_tuple6", six)
+        } else {
+            return;
+        };
+        self.open(name);
+        self.address("src", addresses[0]);
+        self.address("dst", addresses[1]);
+        self.number("proto", Field::CtNwProto);
+        self.number("tp_src", Field::CtTpSrc);
+        self.number("tp_dst", Field::CtTpDst);
+        self.close();
+    }
+
+    fn is_encapsulated(&self) -> bool {
+        let (tci, _) = self.part(Field::VlanTci);
+        tci & 0x1000 != 0
+    }
+
+    fn link(&mut self) {
+        if self.mask.read(Field::EthSrc) | self.mask.read(Field::EthDst) != 0 {
+            self.open("eth");
+            self.ethernet("src", Field::EthSrc);
+            self.ethernet("dst", Field::EthDst);
+            self.close();
+        }
+        if self.is_encapsulated() {
+            let tpid = self.key.words[crate::flow::word::VLAN_TPID] as u16;
+            let tpid = if tpid == 0 { 0x8100 } else { tpid };
+            let (tci, mask) = self.part(Field::VlanTci);
+            let _ = write!(self.out, "eth_type(0x{tpid:04x}),vlan(");
+            if mask & 0xfff != 0 {
+                let _ = write!(self.out, "vid={},", tci & 0xfff);
+            }
+            if mask & 0xe000 != 0 {
+                let _ = write!(self.out, "pcp={},", tci >> 13);
+            }
+            self.close();
+            self.open("encap");
+        }
+        let (kind, mask) = self.part(Field::EthType);
+        if mask != 0 {
+            let _ = write!(self.out, "eth_type(0x{kind:04x}),");
+        }
+    }
+
+    fn ipv4(&mut self) {
+        self.open("ipv4");
+        self.address("src", Field::IpSrc);
+        self.address("dst", Field::IpDst);
+        self.number("proto", Field::NwProto);
+        self.service("tos");
+        self.number("ttl", Field::NwTtl);
+        self.fragment();
+        self.transport();
+    }
+
+    fn ipv6(&mut self) {
+        self.open("ipv6");
+        self.address("src", Field::Ipv6Src);
+        self.address("dst", Field::Ipv6Dst);
+        let (label, mask) = self.part(Field::Ipv6Label);
+        if mask != 0 {
+            let _ = write!(self.out, "label={label:#x},");
+        }
+        self.number("proto", Field::NwProto);
+        self.service("tclass");
+        self.number("hlimit", Field::NwTtl);
+        self.fragment();
+        self.transport();
+    }
+
+    /// DSCP and ECN as one byte.
+    fn service(&mut self, name: &str) {
+        let (dscp, dscp_mask) = self.part(Field::NwTos);
+        let (ecn, ecn_mask) = self.part(Field::NwEcn);
+        let (value, mask) = (dscp << 2 | ecn, dscp_mask << 2 | ecn_mask);
+        if mask == 0 {
+            return;
+        }
+        let _ = write!(self.out, "{name}=");
+        self.hexadecimal(value);
+        if mask != 0xff {
+            let _ = write!(self.out, "/{mask:#x}");
+        }
+        self.out.push(',');
+    }
+
+    /// A megaflow always says whether the packet is a fragment.
+    fn fragment(&mut self) {
+        let name = match self.key.read(Field::IpFrag) & 3 {
+            0 => "no",
+            1 => "first",
+            _ => "later",
+        };
+        let _ = write!(self.out, "frag={name}");
+        self.close();
+    }
+
+    fn transport(&mut self) {
+        let protocol = self.key.read(Field::NwProto);
+        if self.mask.read(Field::NwProto) == 0 || self.key.read(Field::IpFrag) & 2 != 0 {
+            return;
+        }
+        let (name, fields) = match protocol {
+            1 => ("icmp", [("type", Field::IcmpType), ("code", Field::IcmpCode)]),
+            6 => ("tcp", [("src", Field::TcpSrc), ("dst", Field::TcpDst)]),
+            17 => ("udp", [("src", Field::UdpSrc), ("dst", Field::UdpDst)]),
+            58 => ("icmpv6", [("type", Field::Icmpv6Type), ("code", Field::Icmpv6Code)]),
+            132 => ("sctp", [("src", Field::SctpSrc), ("dst", Field::SctpDst)]),
+            _ => return,
+        };
+        if fields.iter().any(|(_, field)| self.mask.read(*field) != 0) {
+            self.open(name);
+            for (name, field) in fields {
+                self.number(name, field);
+            }
+            self.close();
+        }
+        let (flags, mask) = self.part(Field::TcpFlags);
+        if protocol == 6 && mask != 0 {
+            self.open("tcp_flags");
+            TCP_FLAGS.print(&mut self.out, flags, mask);
+            self.close();
+        }
+        let discovery = [Field::NdTarget, Field::NdSll, Field::NdTll];
+        if protocol == 58 && discovery.iter().any(|field| self.mask.read(*field) != 0) {
+            self.open("nd");
+            self.address("target", Field::NdTarget);
+            self.ethernet("sll", Field::NdSll);
+            self.ethernet("tll", Field::NdTll);
+            self.close();
+        }
+    }
+
+    fn arp(&mut self) {
+        let fields = [Field::ArpSpa, Field::ArpTpa, Field::ArpOp, Field::ArpSha, Field::ArpTha];
+        if fields.iter().all(|field| self.mask.read(*field) == 0) {
+            return;
+        }
+        self.open("arp");
+        self.address("sip", Field::ArpSpa);
+        self.address("tip", Field::ArpTpa);
+        self.number("op", Field::ArpOp);
+        self.ethernet("sha", Field::ArpSha);
+        self.ethernet("tha", Field::ArpTha);
+        self.close();
+    }
+
+    fn mpls(&mut self) {
+        self.open("mpls");
+        for (name, field) in [
+            ("label", Field::MplsLabel),
+            ("tc", Field::MplsTc),
+            ("ttl", Field::MplsTtl),
+            ("bos", Field::MplsBos),
+        ] {
+            self.number(name, field);
+        }
+        self.close();
+    }
+}
+
+/// An address of either family, for texts of connections.
+pub(crate) fn write_address(out: &mut String, address: std::net::IpAddr) {
+    match address {
+        std::net::IpAddr::V4(address) => {
+            let _ = write!(out, "{address}");
+        }
+        std::net::IpAddr::V6(address) => print_ipv6(out, Ipv6Addr::into(address)),
+    }
+}

@@ -1,0 +1,181 @@
+//! Packets as text: a key in OpenFlow's or the datapath's syntax, or a frame in hexadecimal.
+
+use super::address::{parse_ethernet, parse_ipv4, parse_ipv6};
+use super::error::{TextError, refuse};
+use super::flags::{CT_STATE, TCP_FLAGS};
+use super::matching::parse_match;
+use super::number::integer;
+use super::port::PortNames;
+use super::token::KeyValues;
+use crate::flow::{Field, Key};
+
+/// The packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`.
+pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
+    let mut rest = String::new();
+    // What ovs-appctl takes beside a match.
+    for (key, value) in KeyValues::new(text) {
+        match (key, value) {
+            ("table" | "priority" | "cookie", _) => {}
+            (_, "") => rest.extend([key, ","]),
+            _ => rest.extend([key, "=", value, ","]),
+        }
+    }
+    parse_match(&rest, names).map(|matching| matching.value)
+}
+
+/// The packet of `ovs-appctl netdev-dummy/receive p1 'in_port(1),eth(…),eth_type(0x0800),ipv4(…)'`.
+pub fn parse_datapath_key(text: &str) -> Result<Key, TextError> {
+    let mut key = Key::ZERO;
+    parse_groups(&mut key, text, 0)?;
+    Ok(key)
+}
+
+/// A frame in hexadecimal; spaces may separate the bytes.
+pub fn parse_hex_frame(text: &str) -> Option<Vec<u8>> {
+    let digits: String = text.chars().filter(|character| !character.is_whitespace()).collect();
+    if digits.is_empty() || digits.len() % 2 != 0 || !digits.is_ascii() {
+        return None;
+    }
+    (0..digits.len()).step_by(2).map(|at| byte(&digits[at..at + 2])).collect()
+}
+
+fn byte(digits: &str) -> Option<u8> {
+    let is_plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_plain.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// The nesting of `encap(…)`.
+const MAX_DEPTH: u8 = 4;
+
+fn parse_groups(key: &mut Key, text: &str, depth: u8) -> Result<(), TextError> {
+    if depth >= MAX_DEPTH {
+        return Err(refuse!("{text}: too many levels of encap"));
+    }
+    for (name, value) in KeyValues::new(text) {
+        let single = match name {
+            "recirc_id" => Some(Field::RecircId),
+            "in_port" => Some(Field::InPort),
+            "dp_hash" => Some(Field::DpHash),
+            "skb_mark" => Some(Field::PktMark),
+            "ct_zone" => Some(Field::CtZone),
+            "ct_mark" => Some(Field::CtMark),
+            "ct_label" => Some(Field::CtLabel),
+            _ => None,
+        };
+        if let Some(field) = single {
+            key.write(field, number(value)?);
+            continue;
+        }
+        match name {
+            "packet_type" | "skb_priority" => {}
+            "ct_state" => key.write(Field::CtState, CT_STATE.parse(value)?.0),
+            "tcp_flags" => key.write(Field::TcpFlags, TCP_FLAGS.parse(value)?.0),
+            "encap" => parse_groups(key, value, depth + 1)?,
+            "eth_type" => {
+                let kind = number(value)?;
+                // The type of a tag; the packet's own follows in encap(…).
+                if matches!(kind, 0x8100 | 0x88a8) && text.contains("encap(") {
+                    key.words[crate::flow::word::VLAN_TPID] = kind as u64;
+                } else {
+                    key.write(Field::EthType, kind);
+                }
+            }
+            _ => parse_group(key, name, value)?,
+        }
+    }
+    Ok(())
+}
+
+fn parse_group(key: &mut Key, group: &str, text: &str) -> Result<(), TextError> {
+    let protocol = match group {
+        "icmp" => Some(1),
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "icmpv6" => Some(58),
+        "sctp" => Some(132),
+        _ => None,
+    };
+    if let Some(protocol) = protocol
+        && key.read(Field::NwProto) == 0
+    {
+        key.write(Field::NwProto, protocol);
+    }
+    if group == "vlan" {
+        let tci = key.read(Field::VlanTci);
+        key.write(Field::VlanTci, tci | 0x1000);
+    }
+    for (name, value) in KeyValues::new(text) {
+        let field = match (group, name) {
+            ("eth", "src") => Field::EthSrc,
+            ("eth", "dst") => Field::EthDst,
+            ("vlan", "vid") => Field::DlVlan,
+            ("vlan", "pcp") => Field::DlVlanPcp,
+            ("vlan", "tci") => Field::VlanTci,
+            ("vlan", "cfi") => continue,
+            ("mpls", "label") => Field::MplsLabel,
+            ("mpls", "tc") => Field::MplsTc,
+            ("mpls", "ttl") => Field::MplsTtl,
+            ("mpls", "bos") => Field::MplsBos,
+            ("ipv4", "src") => Field::IpSrc,
+            ("ipv4", "dst") => Field::IpDst,
+            ("ipv6", "src") => Field::Ipv6Src,
+            ("ipv6", "dst") => Field::Ipv6Dst,
+            ("ipv6", "label") => Field::Ipv6Label,
+            ("ipv4" | "ipv6", "proto") => Field::NwProto,
+            ("ipv4", "ttl") | ("ipv6", "hlimit") => Field::NwTtl,
+            ("ipv4", "tos") | ("ipv6", "tclass") => {
+                let service = number(value)?;
+                key.write(Field::NwTos, service >> 2);
+                key.write(Field::NwEcn, service);
+                continue;
+            }
+            ("ipv4" | "ipv6", "frag") => {
+                let fragment = match value.split('/').next() {
+                    Some("no") => 0,
+                    Some("first") => 1,
+                    Some("later") => 3,
+                    _ => return Err(refuse!("{value}: unknown kind of fragment")),
+                };
+                key.write(Field::IpFrag, fragment);
+                continue;
+            }
+            ("arp", "sip") => Field::ArpSpa,
+            ("arp", "tip") => Field::ArpTpa,
+            ("arp", "op") => Field::ArpOp,
+            ("arp", "sha") => Field::ArpSha,
+            ("arp", "tha") => Field::ArpTha,
+            ("tcp" | "udp" | "sctp", "src") => Field::TcpSrc,
+            ("tcp" | "udp" | "sctp", "dst") => Field::TcpDst,
+            ("icmp" | "icmpv6", "type") => Field::IcmpType,
+            ("icmp" | "icmpv6", "code") => Field::IcmpCode,
+            ("nd", "target") => Field::NdTarget,
+            ("nd", "sll") => Field::NdSll,
+            ("nd", "tll") => Field::NdTll,
+            ("ct_tuple4", "src") => Field::CtNwSrc,
+            ("ct_tuple4", "dst") => Field::CtNwDst,
+            ("ct_tuple6", "src") => Field::CtIpv6Src,
+            ("ct_tuple6", "dst") => Field::CtIpv6Dst,
+            ("ct_tuple4" | "ct_tuple6", "proto") => Field::CtNwProto,
+            ("ct_tuple4" | "ct_tuple6", "tp_src") => Field::CtTpSrc,
+            ("ct_tuple4" | "ct_tuple6", "tp_dst") => Field::CtTpDst,
+            _ => return Err(refuse!("{group}({name}): unknown field of a packet")),
+        };
+        use crate::flow::Format;
+        let value = match field.format() {
+            Format::Ethernet => parse_ethernet(value)?.0,
+            Format::Ipv4 => parse_ipv4(value)?.0,
+            Format::Ipv6 => parse_ipv6(value)?.0,
+            _ => number(value)?,
+        };
+        key.write(field, value);
+    }
+    Ok(())
+}
+
+/// A number; a mask behind it has no meaning for a packet.
+fn number(text: &str) -> Result<u128, TextError> {
+    match integer(text, 16) {
+        Ok((value, rest)) if rest.is_empty() || rest.starts_with('/') => Ok(value),
+        _ => Err(refuse!("{text}: not a number")),
+    }
+}
