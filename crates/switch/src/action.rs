@@ -1,5 +1,7 @@
-//! The actions and instructions of OpenFlow rules, as one list. OpenFlow 1.1's instructions follow
-//! the actions: meter first, then actions, clear_actions, write_actions, write_metadata, goto_table.
+//! The actions and instructions of OpenFlow rules, as one list.
+//!
+//! Instructions of OpenFlow 1.1 are in its order: meter, the actions that apply at once,
+//! clear_actions, write_actions, write_metadata, goto_table.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;

@@ -1,3 +1,3 @@
-//! Frames in, frames out.
+//! The agreement between the pipeline and a datapath. The datapath itself is not written yet.
 
 pub mod step;

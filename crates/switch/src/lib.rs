@@ -1,4 +1,4 @@
-//! An OpenFlow switch in software, driven in Open vSwitch's language.
+//! The rules of an OpenFlow switch, in Open vSwitch's language. No packet is forwarded yet.
 //!
 //! | module | for |
 //! | --- | --- |
@@ -8,8 +8,8 @@
 //! | [`text`] | rules as ovs-ofctl writes them |
 //! | [`openflow`] | the protocol's messages, 1.0 to 1.5, and a connection's state |
 //! | [`pipeline`] | tables, groups, meters, MAC learning; a packet's way through them |
-//! | [`datapath`] | frames in, frames out: parser, flow cache, connection tracking, actions |
-//! | [`run`] | ports, threads, control sockets |
+//! | [`datapath`] | the steps into which the pipeline translates a packet's way |
+//! | [`run`] | ports, settings, the control protocol of ovs-appctl |
 //!
 //! All but [`run`] is pure: no I/O, no clock, no randomness but from a seed.
 

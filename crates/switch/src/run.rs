@@ -1,10 +1,10 @@
-//! A running switch: ports, threads, control sockets.
+//! The parts of a running switch that touch the machine: ports, settings, the control protocol.
 
-mod client;
-mod config;
-mod pcap;
-mod ports;
-mod unixctl;
+pub mod client;
+pub mod config;
+pub mod pcap;
+pub mod ports;
+pub mod unixctl;
 
 pub use client::{CONTROL_SOCKET, ClientError, call};
 pub use config::{BridgeConfig, Config, ConfigError, DEFAULT_RUNDIR, PortConfig};

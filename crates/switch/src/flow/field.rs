@@ -15,7 +15,7 @@ impl Place {
     }
 }
 
-/// What a packet must be for a match on a field.
+/// The kind of packet that has a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prerequisite {
     Any,

@@ -116,25 +116,23 @@ impl Config {
             if bridge.port.len() > MOST_PORTS {
                 return wrong(format!("bridge {name} has more than {MOST_PORTS} ports"));
             }
-            if let Some(id) = &bridge.datapath_id {
-                if id.len() != 16 || u64::from_str_radix(id, 16).is_err() {
-                    return wrong(format!(
-                        "bridge {name}: datapath-id = {id:?} is not 16 hexadecimal digits"
-                    ));
-                }
+            let is_id = |id: &String| id.len() == 16 && u64::from_str_radix(id, 16).is_ok();
+            if let Some(id) = bridge.datapath_id.as_ref().filter(|id| !is_id(id)) {
+                return wrong(format!(
+                    "bridge {name}: datapath-id = {id:?} is not 16 hexadecimal digits"
+                ));
             }
             let mut numbers = HashMap::new();
             for (port, config) in &bridge.port {
                 check_name("port", port)?;
-                config
-                    .check()
-                    .map_err(|problem| ConfigError::Value(format!("port {name}:{port}: {problem}")))?;
-                if let Some(number) = config.number {
-                    if let Some(other) = numbers.insert(number, port) {
-                        return wrong(format!(
-                            "ports {other} and {port} of bridge {name} both have number {number}"
-                        ));
-                    }
+                config.check().map_err(|problem| {
+                    ConfigError::Value(format!("port {name}:{port}: {problem}"))
+                })?;
+                let other = config.number.and_then(|number| numbers.insert(number, port));
+                if let Some(other) = other {
+                    return wrong(format!(
+                        "ports {other} and {port} of bridge {name} have the same number"
+                    ));
                 }
             }
         }
@@ -179,7 +177,8 @@ impl PortConfig {
                 None if option == "loop" => config.repeats = true,
                 Some(("write", path)) => config.write = Some(PathBuf::from(path)),
                 Some(("number", number)) => {
-                    let number = number.parse().map_err(|_| format!("number={number} is no number"))?;
+                    let number =
+                        number.parse().map_err(|_| format!("number={number} is no number"))?;
                     config.number = Some(number);
                 }
                 _ => {
@@ -194,9 +193,10 @@ impl PortConfig {
 
     fn check(&self) -> Result<(), String> {
         match self.kind.as_str() {
-            "pcap" if self.file.is_none() && self.write.is_none() => Err(
-                "a pcap port needs a file to play (file, or pcap:FILE) or to write (write)".to_owned(),
-            ),
+            "pcap" if self.file.is_none() && self.write.is_none() => {
+                Err("a pcap port needs a file to play (file, or pcap:FILE) or to write (write)"
+                    .to_owned())
+            }
             "pcap" | "null" | "packet" | "tap" => match self.number {
                 Some(0) => Err("number 0 is not a port's: begin with 1".to_owned()),
                 Some(number) if number >= 0xff00 => {
@@ -224,7 +224,11 @@ fn unknown_kind(kind: &str) -> String {
 
 fn check_name(what: &str, name: &str) -> Result<(), ConfigError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) || name.starts_with('.') {
+    if name.is_empty()
+        || name.len() > LONGEST_NAME
+        || !name.chars().all(is_plain)
+        || name.starts_with('.')
+    {
         return Err(ConfigError::Value(format!(
             "{what} name {name:?}: use 1 to {LONGEST_NAME} letters, digits, '-', '_' and '.'"
         )));

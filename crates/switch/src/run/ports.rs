@@ -220,12 +220,11 @@ impl SwitchPort {
 
     /// Writes what a capture writer holds back.
     pub fn flush(&self) {
-        if let Device::Pcap(device) = &self.device {
-            if let Some(writer) = &mut lock(device).writer {
-                if let Err(error) = writer.flush() {
-                    tracing::warn!("port {}: {error}", self.name);
-                }
-            }
+        if let Device::Pcap(device) = &self.device
+            && let Some(writer) = &mut lock(device).writer
+            && let Err(error) = writer.flush()
+        {
+            tracing::warn!("port {}: {error}", self.name);
         }
     }
 

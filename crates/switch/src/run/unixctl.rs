@@ -45,9 +45,10 @@ impl Requests {
     }
 
     /// The next complete request.
-    pub fn next(&mut self) -> Result<Option<Request>, Malformed> {
+    pub fn take(&mut self) -> Result<Option<Request>, Malformed> {
         let Some(end) = self.end_of_document()? else { return Ok(None) };
-        let document: Value = serde_json::from_slice(&self.received[..end]).map_err(|_| Malformed)?;
+        let document: Value =
+            serde_json::from_slice(&self.received[..end]).map_err(|_| Malformed)?;
         self.received.drain(..end);
         self.scan = Scan::default();
         request(&document).map(Some)
@@ -116,13 +117,14 @@ mod tests {
 
     #[test]
     fn requests_are_found_however_they_are_cut() {
-        let text = br#" {"id":0,"method":"a","params":[]}{"id":"x","method":"b","params":["}\"{"]} "#;
+        let text =
+            br#" {"id":0,"method":"a","params":[]}{"id":"x","method":"b","params":["}\"{"]} "#;
         for cut in 0..text.len() {
             let mut requests = Requests::default();
             let mut found = Vec::new();
             for part in [&text[..cut], &text[cut..]] {
                 requests.receive(part).unwrap();
-                while let Some(request) = requests.next().unwrap() {
+                while let Some(request) = requests.take().unwrap() {
                     found.push((request.method, request.arguments));
                 }
             }
@@ -133,10 +135,18 @@ mod tests {
 
     #[test]
     fn malformed_requests_are_errors() {
-        for text in ["x", "]", "{}", "[]", r#"{"id":0,"method":1,"params":[]}"#, r#"{"id":0,"method":"a","params":[1]}"#, "{\"}"] {
+        for text in [
+            "x",
+            "]",
+            "{}",
+            "[]",
+            r#"{"id":0,"method":1,"params":[]}"#,
+            r#"{"id":0,"method":"a","params":[1]}"#,
+            "{\"}",
+        ] {
             let mut requests = Requests::default();
             requests.receive(text.as_bytes()).unwrap();
-            let outcome = requests.next();
+            let outcome = requests.take();
             assert!(matches!(outcome, Err(Malformed) | Ok(None)), "{text}: {outcome:?}");
         }
     }

@@ -86,7 +86,7 @@ impl FlagNames {
         Ok((value, u128::MAX))
     }
 
-    fn named<'a>(self, text: &'a str, ends: impl Fn(&str) -> bool) -> Option<(u128, &'a str)> {
+    fn named(self, text: &str, ends: impl Fn(&str) -> bool) -> Option<(u128, &str)> {
         self.names.iter().enumerate().find_map(|(index, name)| {
             let after = text.strip_prefix(name)?;
             ends(after).then_some((1 << index, after))

@@ -33,7 +33,7 @@ pub fn parse_datapath_key(text: &str) -> Result<Key, TextError> {
 /// A frame in hexadecimal; spaces may separate the bytes.
 pub fn parse_hex_frame(text: &str) -> Option<Vec<u8>> {
     let digits: String = text.chars().filter(|character| !character.is_whitespace()).collect();
-    if digits.is_empty() || digits.len() % 2 != 0 || !digits.is_ascii() {
+    if digits.is_empty() || !digits.len().is_multiple_of(2) || !digits.is_ascii() {
         return None;
     }
     (0..digits.len()).step_by(2).map(|at| byte(&digits[at..at + 2])).collect()
