@@ -95,6 +95,9 @@ pub(crate) fn parse_ipv6(text: &str) -> Result<(u128, u128), TextError> {
                 }
                 (u128::MAX.checked_shl(128 - prefix).unwrap_or(0), after)
             }
+            _ if !mask.starts_with(|c: char| c.is_ascii_hexdigit() || c == ':') => {
+                return Err(invalid());
+            }
             _ => scan_ipv6(mask).ok_or_else(|| refuse!("{text}: Invalid IPv6 mask"))?,
         },
     };

@@ -55,7 +55,8 @@ fn one(
             }
             Ok(())
         }
-        Action::Load { destination, .. } => writes(*destination, packet),
+        // Whether the field can be set is the switch's to say.
+        Action::Load { destination, .. } => reads(*destination, packet),
         Action::Move { source, destination } => {
             reads(*source, packet)?;
             writes(*destination, packet)
@@ -132,12 +133,6 @@ fn one(
             }
             if let CtZone::From(source) = ct.zone {
                 reads(source, packet)?;
-                if source.width != 16 {
-                    return Err("OFPBAC_BAD_SET_LEN");
-                }
-            }
-            if ct.table.is_none() || ct.exec.is_empty() {
-                return nested(&ct.exec, packet, table, is_strange);
             }
             nested(&ct.exec, packet, table, is_strange)
         }
