@@ -266,7 +266,7 @@ impl SwitchPort {
         }
     }
 
-    /// What the port is attached to, for people.
+    /// The device behind the port, for people.
     #[must_use]
     pub fn describe(&self) -> String {
         match &self.device {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::datapath::write_address;
 
-/// The addresses and ports of one direction of a connection. Of ICMP the ports are the
-/// identifier, and type and code.
+/// The addresses and ports of one direction of a connection. The ports of an ICMP connection are
+/// its identifier, and its type and code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuple {
     pub source: IpAddr,

@@ -262,8 +262,8 @@ pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bu
     Ok(bucket)
 }
 
-/// `group_id=1,type=select,bucket=bucket_id:0,weight:2,actions=output:1`. OpenFlow 1.1 to 1.4 do not
-/// carry the bucket's number.
+/// `group_id=1,type=select,bucket=bucket_id:0,weight:2,actions=output:1`. OpenFlow 1.1 to 1.4 do
+/// not carry the bucket's number.
 #[must_use]
 pub fn print_group(entry: &GroupEntry, has_bucket_ids: bool, names: &PortNames) -> String {
     let mut out = format!("group_id={}", entry.group);

@@ -89,7 +89,7 @@ pub fn normalize(matching: &mut Match) {
     }
 }
 
-/// What a packet must be for an action on a field, as far as a match says it.
+/// Whether a match admits only packets that have a field.
 pub(crate) fn is_satisfied(prerequisite: Prerequisite, matching: &Match) -> bool {
     let kind = matching.value.read(Field::EthType) as u16;
     let protocol = matching.value.read(Field::NwProto);

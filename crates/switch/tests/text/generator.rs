@@ -11,7 +11,7 @@ pub(crate) fn rule(random: &mut Pcg64) -> String {
     }
     let count = random.random_range(0..5);
     let mut actions: Vec<String> = (0..count).map(|_| action(random, protocol, 0)).collect();
-    // What follows it would not be IP.
+    // The fields behind an MPLS label are not those of IP.
     if random.random_bool(0.1) {
         actions.push("push_mpls:0x8847".to_owned());
     }
