@@ -22,6 +22,10 @@ pub(crate) fn rule(random: &mut Pcg64) -> String {
         actions.push("goto_table:200".to_owned());
     }
     if random.random_bool(0.03) {
+        keys.push("ct_state=+est+trk".to_owned());
+        actions = vec!["resubmit(,9,ct)".to_owned()];
+    }
+    if random.random_bool(0.03) {
         actions = vec!["conjunction(7,1/2)".to_owned(), "conjunction(8,2/3)".to_owned()];
     }
     format!("{} actions={}", keys.join(","), actions.join(","))
@@ -83,9 +87,13 @@ fn number(random: &mut Pcg64, bits: u32) -> String {
     if random.random_bool(0.5) && bits <= 64 { value.to_string() } else { format!("{value:#x}") }
 }
 
+fn nonzero(random: &mut Pcg64, bits: u32) -> String {
+    format!("{:#x}", 1 | random.random::<u128>() >> (128 - random.random_range(1..=bits)))
+}
+
 fn number_masked(random: &mut Pcg64, bits: u32) -> String {
     let value = number(random, bits);
-    if random.random_bool(0.6) { value } else { format!("{value}/{}", number(random, bits)) }
+    if random.random_bool(0.6) { value } else { format!("{value}/{}", nonzero(random, bits)) }
 }
 
 fn port_masked(random: &mut Pcg64) -> String {
@@ -136,7 +144,9 @@ fn protocol(random: &mut Pcg64) -> (&'static str, Vec<String>) {
     );
     let mut keys = Vec::new();
     match protocol {
-        "" => keys.push(pick(random, &["dl_type=0x88cc", "dl_type=0x1234", "priority=4"]).into()),
+        "" => {
+            keys.push(pick(random, &["dl_type=0x88cc", "dl_type=0x1234", "priority=32768"]).into())
+        }
         _ => keys.push(protocol.to_owned()),
     }
     let some = |random: &mut Pcg64| random.random_bool(0.4);
@@ -263,7 +273,8 @@ fn action(random: &mut Pcg64, protocol: &str, depth: u32) -> String {
         18 => format!("pop:{}", part(random)),
         19 => format!("mod_vlan_vid:{}", random.random_range(0..4096)),
         20 => format!("mod_vlan_pcp:{}", random.random_range(0..8)),
-        21 => pick(random, &["strip_vlan", "push_vlan:0x8100", "ct_clear", "exit"]).to_owned(),
+        21 => pick(random, &["mod_vlan_vid:5,strip_vlan", "push_vlan:0x8100", "ct_clear", "exit"])
+            .to_owned(),
         22 => format!("mod_dl_src:{}", ethernet(random)),
         23 => format!("mod_dl_dst:{}", ethernet(random)),
         24 if matches!(protocol, "ip" | "tcp" | "udp" | "icmp") => {
@@ -273,17 +284,8 @@ fn action(random: &mut Pcg64, protocol: &str, depth: u32) -> String {
         26 if is_ip => pick(random, &["dec_ttl", "dec_ttl(1,2)", "mod_nw_ttl:9"]).to_owned(),
         27 => format!("set_tunnel:{}", number(random, 64)),
         28 => format!("set_queue:{},pop_queue", random.random_range(0..9)),
-        29 => pick(
-            random,
-            &[
-                "resubmit:5",
-                "resubmit(,7)",
-                "resubmit(3,8)",
-                "resubmit(,9,ct)",
-                "resubmit(in_port,1)",
-            ],
-        )
-        .to_owned(),
+        29 => pick(random, &["resubmit:5", "resubmit(,7)", "resubmit(3,8)", "resubmit(in_port,1)"])
+            .to_owned(),
         30 => learn(random),
         31 => format!(
             "multipath(symmetric_l4,{},modulo_n,16,0,NXM_NX_REG0[0..7])",
@@ -307,7 +309,7 @@ fn action(random: &mut Pcg64, protocol: &str, depth: u32) -> String {
             ],
         )
         .to_owned(),
-        35 | 36 if is_ip => ct(random),
+        35 | 36 if is_ip => ct(random, protocol),
         37 if depth < 3 => {
             let inner: Vec<_> =
                 (0..random.random_range(1..4)).map(|_| action(random, "", depth + 1)).collect();
@@ -355,7 +357,7 @@ fn learn(random: &mut Pcg64) -> String {
     format!("learn({})", parts.join(","))
 }
 
-fn ct(random: &mut Pcg64) -> String {
+fn ct(random: &mut Pcg64, protocol: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     if random.random_bool(0.6) {
         parts.push(pick(random, &["commit", "commit,force"]).to_owned());
@@ -366,7 +368,10 @@ fn ct(random: &mut Pcg64) -> String {
     if random.random_bool(0.4) {
         parts.push(pick(random, &["zone=5", "zone=0", "zone=NXM_NX_REG0[0..15]"]).to_owned());
     }
-    if random.random_bool(0.5) {
+    if protocol.ends_with('6') && random.random_bool(0.5) {
+        let forms = ["nat", "nat(dst=fd00::1-fd00::9)", "nat(dst=[fd00::1]:80)"];
+        parts.push(pick(random, &forms).to_owned());
+    } else if !protocol.ends_with('6') && random.random_bool(0.5) {
         parts.push(
             pick(
                 random,
@@ -377,8 +382,6 @@ fn ct(random: &mut Pcg64) -> String {
                     "nat(dst=10.0.0.1-10.0.0.9)",
                     "nat(src=10.0.0.1-10.0.0.9:100-200,random)",
                     "nat(src=10.0.0.1:80,hash,persistent)",
-                    "nat(dst=fd00::1-fd00::9)",
-                    "nat(dst=[fd00::1]:80)",
                 ],
             )
             .to_owned(),
@@ -399,7 +402,11 @@ fn ct(random: &mut Pcg64) -> String {
         );
     }
     if random.random_bool(0.1) {
-        parts.push(pick(random, &["alg=ftp", "alg=tftp"]).to_owned());
+        match protocol {
+            "tcp" | "tcp6" => parts.push("alg=ftp".to_owned()),
+            "udp" | "udp6" => parts.push("alg=tftp".to_owned()),
+            _ => {}
+        }
     }
     format!("ct({})", parts.join(","))
 }

@@ -1,11 +1,15 @@
 //! Whether a rule's match allows its actions.
 
-use crate::action::{Action, CtZone, LearnDestination, LearnSource, Subfield};
+use crate::action::{Action, CtZone, LearnDestination, LearnSource, NatAddresses, Subfield};
 use crate::flow::{Field, Match, Prerequisite};
 use crate::port_number::PortNumber;
 use crate::text::normal::is_satisfied;
 
 const INCONSISTENT: &str = "OFPBAC_MATCH_INCONSISTENT";
+/// The bits of ct_state that only a known connection has: `new`, `est`, `rel`, `rpl`, `snat`, `dnat`.
+const VALID: u128 = 0xcf;
+const INVALID: u128 = 0x10;
+const TRACKED: u128 = 0x20;
 const BAD_PORT: &str = "OFPBAC_BAD_OUT_PORT";
 const BAD_ARGUMENT: &str = "OFPBAC_BAD_ARGUMENT";
 
@@ -107,6 +111,14 @@ fn one(
             carry(packet, *kind);
             Ok(())
         }
+        Action::Resubmit { with_ct: true, .. } => {
+            // A state that only a known connection has, or that is said to be not invalid.
+            let (state, mask) =
+                (packet.value.read(Field::CtState), packet.mask.read(Field::CtState));
+            let is_known =
+                state & VALID != 0 || state & TRACKED != 0 && mask & !state & INVALID != 0;
+            if is_known { Ok(()) } else { Err(INCONSISTENT) }
+        }
         Action::Learn(learn) => {
             for spec in &learn.specs {
                 if let LearnSource::Field(source) = &spec.source {
@@ -128,20 +140,32 @@ fn one(
         Action::CheckPacketLarger { destination, .. } => writes(*destination, packet),
         Action::Sample(sample) if sample.probability == 0 => Err(BAD_ARGUMENT),
         Action::Ct(ct) => {
-            if !matches!(packet.value.read(Field::EthType), 0x0800 | 0x86dd) {
+            let protocol = packet.value.read(Field::NwProto);
+            let is_invalid = packet.value.read(Field::CtState) & INVALID != 0;
+            if !is_satisfied(Prerequisite::Ip, packet)
+                || is_invalid && ct.commit
+                || ct.alg == 21 && protocol != 6
+                || ct.alg == 69 && protocol != 17
+            {
                 return Err(INCONSISTENT);
             }
             if let CtZone::From(source) = ct.zone {
-                reads(source, packet)?;
+                return reads(source, packet);
+            }
+            let family = match ct.nat.as_ref().and_then(|nat| nat.addresses.as_ref()) {
+                None => Prerequisite::Ip,
+                Some(NatAddresses::V4(_)) => Prerequisite::Ipv4,
+                Some(NatAddresses::V6(_)) => Prerequisite::Ipv6,
+            };
+            if !is_satisfied(family, packet) {
+                return Err(INCONSISTENT);
             }
             nested(&ct.exec, packet, table, is_strange)
         }
         Action::Clone(actions) | Action::WriteActions(actions) => {
             nested(actions, packet, table, is_strange)
         }
-        Action::GotoTable(next) if table != 255 && *next <= table || *next == 255 => {
-            Err("OFPBIC_BAD_TABLE_ID")
-        }
+        Action::GotoTable(next) if table != 255 && *next <= table => Err("OFPBIC_BAD_TABLE_ID"),
         _ => Ok(()),
     }
 }
