@@ -201,12 +201,10 @@ fn protocol(random: &mut Pcg64) -> (&'static str, Vec<String>) {
             keys.push(format!("icmp_type={}", random.random_range(0..256)));
             keys.push(format!("icmp_code={}", random.random_range(0..256)));
         }
-        "icmp6" => {
-            if some(random) {
-                keys.push("icmpv6_type=135,icmpv6_code=0".to_owned());
-                keys.push(format!("nd_target={}", ipv6_masked(random)));
-                keys.push(format!("nd_sll={}", ethernet_masked(random)));
-            }
+        "icmp6" if some(random) => {
+            keys.push("icmpv6_type=135,icmpv6_code=0".to_owned());
+            keys.push(format!("nd_target={}", ipv6_masked(random)));
+            keys.push(format!("nd_sll={}", ethernet_masked(random)));
         }
         "arp" => {
             keys.push(format!("arp_op={}", random.random_range(1..5)));
