@@ -118,6 +118,67 @@ fn wrong_rules_have_the_errors_of_ovs_ofctl() {
     assert!(differences.is_empty(), "{differences}");
 }
 
+/// The error of an ovs-ofctl that does not get as far as the bridge, if the text has one.
+fn error_of(arguments: &[&str]) -> Option<String> {
+    let output = ovs_ofctl(arguments).expect("a run");
+    let error = output.lines().find_map(|line| line.strip_prefix("ovs-ofctl: "))?;
+    (!error.contains("is not a bridge or a socket")).then(|| error.to_owned())
+}
+
+#[test]
+fn wrong_groups_and_meters_have_the_errors_of_ovs_ofctl() {
+    if !is_installed() {
+        return;
+    }
+    let mut differences = String::new();
+    let mut compare = |text: &str, theirs: Option<String>, ours: Option<String>| {
+        if ours != theirs {
+            let _ = writeln!(differences, "{text}\n  theirs: {theirs:?}\n  ours:   {ours:?}");
+        }
+    };
+    let names = PortNames::none();
+    for text in wrong::GROUPS {
+        let theirs =
+            error_of(&["--no-names", "-O", "OpenFlow15", "add-group", "no-such-bridge", text]);
+        let ours = parse_group(text, GroupCommand::Add, &names).err();
+        compare(text, theirs, ours.map(|error| error.to_string()));
+    }
+    for text in wrong::METERS {
+        let theirs =
+            error_of(&["--no-names", "-O", "OpenFlow13", "add-meter", "no-such-bridge", text]);
+        let ours = parse_meter(text, MeterCommand::Add).err();
+        compare(text, theirs, ours.map(|error| error.to_string()));
+    }
+    assert!(differences.is_empty(), "{differences}");
+}
+
+#[test]
+fn matches_without_prerequisites_have_the_normal_form_of_ovs_ofctl() {
+    if !is_installed() {
+        return;
+    }
+    let mut random = Pcg64::seed_from_u64(23);
+    let matches: Vec<_> = (0..RULES).map(|_| generator::loose_match(&mut random)).collect();
+    let text = matches.iter().fold(String::new(), |text, one| text + one + " actions=drop\n");
+    let rules = file(&text);
+    let path = rules.path().to_str().expect("a path");
+    let theirs = ovs_ofctl(&["-F", "NXM+table_id", "parse-flows", path]).expect("a run");
+    let theirs: Vec<_> = theirs
+        .lines()
+        .filter_map(|line| line.split_once(": ADD table:255 "))
+        .map(|(_, rule)| rule.split_once("actions=").map_or("", |(matching, _)| matching.trim()))
+        .collect();
+    assert_eq!(theirs.len(), matches.len(), "rules that ovs-ofctl printed");
+    let mut differences = String::new();
+    for (text, theirs) in matches.iter().zip(theirs) {
+        let ours = parse_match(text, &PortNames::none()).expect(text);
+        if print_match(&ours) != theirs {
+            let _ = writeln!(differences, "{text}\n  {theirs}\n  {}", print_match(&ours));
+        }
+    }
+    assert!(differences.is_empty(), "theirs first:\n{differences}");
+}
+
 #[test]
 fn a_printed_rule_parses_to_the_same_rule() {
     let names = PortNames::none();

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::datapath::write_address;
 
-/// The addresses and ports of one direction of a connection. The ports of an ICMP connection are
-/// its identifier, and its type and code.
+/// The addresses and ports of one direction of a connection. For ICMP, the source port is the
+/// identifier, and the destination port has type and code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuple {
     pub source: IpAddr,

@@ -224,20 +224,17 @@ pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bu
     // Keys that a bucket has not are actions.
     let mut actions = String::new();
     for (key, value) in KeyValues::new(text) {
-        match key {
-            "weight" => bucket.weight = number_16(value, key)?,
+        match key.to_ascii_lowercase().as_str() {
+            "weight" => bucket.weight = number_16(value, "weight")?,
             "watch_port" => {
+                let allowed = [PortNumber::NONE, PortNumber::CONTROLLER];
                 bucket.watch_port = parse_port(value, names)
-                    .filter(|port| {
-                        !port.is_reserved()
-                            || *port == PortNumber::NONE
-                            || *port == PortNumber::LOCAL
-                    })
+                    .filter(|port| !port.is_reserved() || allowed.contains(port))
                     .ok_or_else(|| refuse!("{value}: invalid watch_port"))?;
             }
             "watch_group" => {
                 bucket.watch_group = number_32(value)?;
-                if bucket.watch_group > MAX_GROUP && bucket.watch_group != FlowMod::ANY_GROUP {
+                if bucket.watch_group > MAX_GROUP {
                     return Err(refuse!("invalid watch_group id {}", bucket.watch_group));
                 }
             }
@@ -257,6 +254,11 @@ pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bu
     }
     if actions.is_empty() {
         return Err(refuse!("bucket must specify actions"));
+    }
+    let is_watched =
+        bucket.watch_port != PortNumber::NONE || bucket.watch_group != FlowMod::ANY_GROUP;
+    if kind == GroupType::FastFailover && !is_watched {
+        return Err(refuse!("fast failover bucket requires watch_port or watch_group"));
     }
     bucket.actions = Parser::new(names).list(&actions, Context::Plain)?;
     Ok(bucket)

@@ -89,7 +89,7 @@ pub fn normalize(matching: &mut Match) {
     }
 }
 
-/// Whether a match admits only packets that have a field.
+/// Whether every packet of a match is one that an action on a field needs.
 pub(crate) fn is_satisfied(prerequisite: Prerequisite, matching: &Match) -> bool {
     let kind = matching.value.read(Field::EthType) as u16;
     let protocol = matching.value.read(Field::NwProto);

@@ -12,7 +12,7 @@ use crate::flow::{Field, Key};
 /// The packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`.
 pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
     let mut rest = String::new();
-    // ovs-appctl takes these keys beside a match.
+    // ovs-appctl takes more keys than a match has.
     for (key, value) in KeyValues::new(text) {
         match (key, value) {
             ("table" | "priority" | "cookie", _) => {}

@@ -11,7 +11,7 @@ pub(crate) fn rule(random: &mut Pcg64) -> String {
     }
     let count = random.random_range(0..5);
     let mut actions: Vec<String> = (0..count).map(|_| action(random, protocol, 0)).collect();
-    // The fields behind an MPLS label are not those of IP.
+    // The actions behind it would not meet IP.
     if random.random_bool(0.1) {
         actions.push("push_mpls:0x8847".to_owned());
     }
@@ -29,6 +29,24 @@ pub(crate) fn rule(random: &mut Pcg64) -> String {
         actions = vec!["conjunction(7,1/2)".to_owned(), "conjunction(8,2/3)".to_owned()];
     }
     format!("{} actions={}", keys.join(","), actions.join(","))
+}
+
+/// A match whose fields need not be there for its protocol.
+pub(crate) fn loose_match(random: &mut Pcg64) -> String {
+    let (_, mut keys) = protocol(random);
+    let (_, others) = protocol(random);
+    keys.extend(others.into_iter().skip(1));
+    if random.random_bool(0.5) {
+        keys.push(metadata(random));
+    }
+    keys.retain(|key| !key.starts_with("ct_nw") && !key.starts_with("priority"));
+    if random.random_bool(0.2) {
+        keys.swap_remove(0);
+    }
+    if keys.is_empty() {
+        keys.push("ip".to_owned());
+    }
+    keys.join(",")
 }
 
 fn pick<'a>(random: &mut Pcg64, texts: &[&'a str]) -> &'a str {

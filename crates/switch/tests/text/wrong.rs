@@ -1,4 +1,4 @@
-//! Rules that ovs-ofctl refuses, and some odd ones that it takes.
+//! Rules, groups and meters that ovs-ofctl refuses, and some odd ones that it takes.
 
 pub(crate) const RULES: &[&str] = &[
     "",
@@ -243,4 +243,62 @@ pub(crate) const RULES: &[&str] = &[
     "actions=unroll_xlate",
     "actions=output_trunc:1",
     "actions=dec_ttl(,)",
+];
+
+pub(crate) const GROUPS: &[&str] = &[
+    "group_id=1",
+    "group_id=1,type=foo",
+    "type=all",
+    "group_id=x,type=all",
+    "group_id=4294967041,type=all",
+    "group_id=1,type=all,foo=1",
+    "group_id=1,type=all,bucket=",
+    "group_id=1,type=all,bucket=weight:1,output:1",
+    "group_id=1,type=select,bucket=weight:70000,output:1",
+    "group_id=1,type=select,bucket=watch_port:x,output:1",
+    "group_id=1,type=ff,bucket=watch_group:x,output:1",
+    "group_id=1,type=select,bucket=foo",
+    "group_id=1,type=select,bucket=bucket_id:x,output:1",
+    "group_id=1,type=select,bucket=bucket_id:4294967041,output:1",
+    "group_id=1,type=indirect,bucket=output:1,bucket=output:2",
+    "group_id=1,type=select,selection_method=abcdefghijklmnop,bucket=1",
+    "group_id=1,type=select,selection_method=hash,fields(foo),bucket=1",
+    "group_id=1,type=select,selection_method=hash,fields(ip_src,ip_src),bucket=1",
+    "group_id=1,type=select,selection_method=hash,fields(ip_src=0.0.0.0,tcp_dst),bucket=1",
+    "group_id=1,type=select,fields(ip_src),bucket=1",
+    "group_id=1,type=select,selection_method_param=4,bucket=1",
+    "group_id=1,type=select,selection_method_param=x,bucket=1",
+    "group_id=1,type=select,command_bucket_id=4,bucket=1",
+    "group_id=1,type=select,bucket=goto_table:1",
+    "group_id=1,type=select,bucket=actions=",
+    "group_id=1,type=ff,bucket=output:1",
+    "group_id=1,type=select,bucket=watch_port:normal,output:1",
+    "group_id=1,type=select,bucket=weight=5",
+    "group_id=1,type=select,bucket=weight:0,actions=foo",
+    "group_id=1,type=select,bucket=actions=clone(1,2),output:3",
+];
+
+pub(crate) const METERS: &[&str] = &[
+    "meter=1",
+    "meter=1,kbps",
+    "meter=1,band=type=drop,rate=1",
+    "kbps,band=type=drop,rate=1",
+    "meter=0,kbps,band=type=drop,rate=1",
+    "meter=x,kbps,band=type=drop,rate=1",
+    "meter=4294901761,kbps,band=type=drop,rate=1",
+    "meter=1,foo,kbps,band=type=drop,rate=1",
+    "meter=1,foo=1,kbps,band=type=drop,rate=1",
+    "meter=1,kbps,band=rate=1",
+    "meter=1,kbps,band=type=foo,rate=1",
+    "meter=1,kbps,band=type=drop",
+    "meter=1,kbps,band=",
+    "meter=1,kbps,band=type=drop,rate=x",
+    "meter=1,kbps,band=type=drop,rate=1,foo=1",
+    "meter=1,kbps,band=type=drop,rate=1,prec_level=1",
+    "meter=1,kbps,band=type=dscp_remark,rate=1",
+    "meter=1,kbps,band=type=dscp_remark,rate=1,prec_level=x",
+    "meter=1,kbps,burst,band=type=drop,rate=1",
+    "meter=1,kbps,band=type=drop,rate=1,burst_size=5",
+    "meter=1,kbps,band=type",
+    "meter=1,stats,band=type=drop,rate=1",
 ];

@@ -6,7 +6,8 @@ use crate::port_number::PortNumber;
 use crate::text::normal::is_satisfied;
 
 const INCONSISTENT: &str = "OFPBAC_MATCH_INCONSISTENT";
-/// The bits of ct_state of a known connection: `new`, `est`, `rel`, `rpl`, `snat`, `dnat`.
+/// The bits of ct_state that only a known connection has: `new`, `est`, `rel`, `rpl`, `snat` and
+/// `dnat`.
 const VALID: u128 = 0xcf;
 const INVALID: u128 = 0x10;
 const TRACKED: u128 = 0x20;
