@@ -165,13 +165,16 @@ fn matches_without_prerequisites_have_the_normal_form_of_ovs_ofctl() {
     let theirs = ovs_ofctl(&["-F", "NXM+table_id", "parse-flows", path]).expect("a run");
     let theirs: Vec<_> = theirs
         .lines()
-        .filter_map(|line| line.split_once(": ADD table:255 "))
-        .map(|(_, rule)| rule.split_once("actions=").map_or("", |(matching, _)| matching.trim()))
+        .filter_map(|line| line.strip_prefix("NXT_FLOW_MOD (xid=")?.split_once("): "))
+        .map(|(_, rule)| rule.strip_prefix("ADD table:255 ")?.split_once("actions="))
+        .map(|parts| parts.map(|(matching, _)| matching.trim()))
         .collect();
     assert_eq!(theirs.len(), matches.len(), "rules that ovs-ofctl printed");
     let mut differences = String::new();
     for (text, theirs) in matches.iter().zip(theirs) {
         let ours = parse_match(text, &PortNames::none()).expect(text);
+        // ovs-ofctl writes some matches that it refuses to read.
+        let Some(theirs) = theirs else { continue };
         if print_match(&ours) != theirs {
             let _ = writeln!(differences, "{text}\n  {theirs}\n  {}", print_match(&ours));
         }

@@ -132,8 +132,11 @@ fn internet(matching: &mut Match, full: &Match, kind: u16, codes: bool) {
         return;
     }
     if codes {
-        for field in [Field::IcmpType, Field::IcmpCode] {
-            restore(matching, full, field);
+        // A message carries them without a mask.
+        for (field, wide) in [(Field::IcmpType, Field::TcpSrc), (Field::IcmpCode, Field::TcpDst)] {
+            if full.is_set(wide) {
+                matching.set(field, full.value.read(field));
+            }
         }
     } else if matches!(protocol, 6 | 17 | 132) {
         restore(matching, full, Field::TcpSrc);

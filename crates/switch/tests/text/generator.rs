@@ -39,8 +39,11 @@ pub(crate) fn loose_match(random: &mut Pcg64) -> String {
     if random.random_bool(0.5) {
         keys.push(metadata(random));
     }
+    // Open vSwitch keeps the option's type of neighbor discovery where it keeps TCP's flags.
+    let is_discovery = keys.iter().any(|key| key.starts_with("icmpv6"));
+    keys.retain(|key| !(is_discovery && key.starts_with("tcp_flags")));
     keys.retain(|key| !key.starts_with("ct_nw") && !key.starts_with("priority"));
-    if random.random_bool(0.2) {
+    if keys.len() > 1 && random.random_bool(0.2) {
         keys.swap_remove(0);
     }
     if keys.is_empty() {
