@@ -12,12 +12,14 @@ use std::process::Command;
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
+use switch::datapath::step::{PortIndex, Rewrite, Step, Track};
 use switch::flow::{Field, Key};
 use switch::request::{FlowCommand, GroupCommand, MeterCommand};
 use switch::text::{
-    PortNames, compose, normalize, parse_actions, parse_datapath_key, parse_filter, parse_flow,
-    parse_flow_line, parse_group, parse_hex_frame, parse_match, parse_meter, parse_packet,
-    print_actions, print_datapath_key, print_match,
+    Connection, PortNames, Tuple, compose, normalize, parse_actions, parse_datapath_key,
+    parse_filter, parse_flow, parse_flow_line, parse_group, parse_hex_frame, parse_match,
+    parse_meter, parse_packet, print_actions, print_connection, print_datapath_key, print_match,
+    print_steps,
 };
 
 const RULES: u64 = 4000;
@@ -243,22 +245,142 @@ fn fields_without_their_prerequisites_are_dropped() {
     }
 }
 
+/// What `ovs-appctl dpctl/dump-flows` of Open vSwitch 3.1 printed for packets of netdev-dummy.
 #[test]
 fn a_megaflow_prints_as_open_vswitch_prints_it() {
-    let mut key = Key::ZERO;
-    let mut mask = Key::ZERO;
-    for (field, value, bits) in [
-        (Field::InPort, 3, u128::MAX),
-        (Field::EthType, 0x800, u128::MAX),
-        (Field::IpDst, 0x3000_0003, 0xff00_0000),
-    ] {
-        key.write(field, value);
-        mask.write(field, bits);
+    let ethernet = "eth(src=de:75:cc:30:86:84,dst=02:ac:10:ff:01:01)";
+    let udp = "ipv4(src=16.0.0.1,dst=48.0.0.3,proto=17,tos=0,ttl=64,frag=no),udp(src=1,dst=2)";
+    let tcp = "ipv4(src=16.0.0.1,dst=49.0.0.3,proto=6,tos=0,ttl=64,frag=no),tcp(src=1,dst=80)";
+    let icmp = "ipv4(src=16.0.0.1,dst=50.0.0.3,proto=1,tos=32,ttl=64,frag=no),icmp(type=8,code=0)";
+    let six = "ipv6(src=fd00::1,dst=fd00::2,label=0,proto=6,hlimit=64,frag=no),tcp(src=1,dst=80)";
+    let arp = "arp(sip=192.168.20.9,tip=192.168.20.1,op=1,sha=de:75:cc:30:86:84,tha=0:0:0:0:0:0)";
+    let all = u128::MAX;
+    let cases: [(String, &[(Field, u128)], &str); 6] = [
+        (
+            format!("eth_type(0x0800),{udp}"),
+            &[(Field::IpDst, 0xff00_0000)],
+            "eth_type(0x0800),ipv4(dst=48.0.0.3/255.0.0.0,frag=no)",
+        ),
+        (
+            format!("eth_type(0x0800),{tcp}"),
+            &[
+                (Field::IpDst, all),
+                (Field::NwProto, all),
+                (Field::NwTtl, all),
+                (Field::TcpDst, all),
+            ],
+            "eth_type(0x0800),ipv4(dst=49.0.0.3,proto=6,ttl=64,frag=no),tcp(dst=80)",
+        ),
+        (
+            format!("eth_type(0x86dd),{six}"),
+            &[(Field::Ipv6Dst, all), (Field::NwProto, all)],
+            "eth_type(0x86dd),ipv6(dst=fd00::2,proto=6,frag=no)",
+        ),
+        (
+            format!("eth_type(0x0800),{icmp}"),
+            &[
+                (Field::IpDst, 0xfe00_0000),
+                (Field::NwProto, all),
+                (Field::NwTos, all),
+                (Field::IcmpType, all),
+            ],
+            "eth_type(0x0800),ipv4(dst=50.0.0.3/254.0.0.0,proto=1,tos=0x20/0xfc,frag=no),\
+             icmp(type=8)",
+        ),
+        (
+            format!("eth_type(0x8100),vlan(vid=7,pcp=3),encap(eth_type(0x0800),{udp})"),
+            &[(Field::VlanTci, 0x1fff)],
+            "eth_type(0x8100),vlan(vid=7,pcp=3/0x0),encap(eth_type(0x0800),ipv4(frag=no))",
+        ),
+        (
+            format!("eth_type(0x0806),{arp}"),
+            &[(Field::ArpSpa, all), (Field::ArpTpa, all), (Field::ArpOp, all)],
+            "eth_type(0x0806),arp(sip=192.168.20.9,tip=192.168.20.1,op=1)",
+        ),
+    ];
+    for (packet, fields, expected) in cases {
+        let packet = format!("in_port(1),{ethernet},{packet}");
+        let key = parse_datapath_key(&packet).expect("a packet");
+        let mut mask = Key::ZERO;
+        for (field, bits) in [(Field::InPort, all), (Field::EthType, all)].iter().chain(fields) {
+            mask.write(*field, *bits);
+        }
+        assert_eq!(
+            print_datapath_key(&key, &mask),
+            format!("recirc_id(0),in_port(1),packet_type(ns=0,id=0),{expected}"),
+        );
     }
+}
+
+#[test]
+fn steps_print_as_open_vswitch_prints_them() {
+    let rewrite = |fields: &[(Field, u128)]| {
+        let (mut value, mut mask) = (Key::ZERO, Key::ZERO);
+        for (field, number) in fields {
+            value.write(*field, *number);
+            mask.write(*field, u128::MAX);
+        }
+        Step::Rewrite(Box::new(Rewrite { value, mask }))
+    };
+    let mut tcp = rewrite(&[(Field::TcpDst, 81)]);
+    if let Step::Rewrite(rewrite) = &mut tcp {
+        rewrite.value.write(Field::NwProto, 6);
+    }
+    let track = Track {
+        commit: true,
+        zone: 5,
+        mark: Some((7, u32::MAX)),
+        label: Some((9, u128::MAX)),
+        ..Track::default()
+    };
+    let steps = [
+        rewrite(&[(Field::EthSrc, 0x02ac_10ff_0101), (Field::EthDst, 0xde75_cce1_c685)]),
+        rewrite(&[(Field::IpDst, 0x0102_0304), (Field::NwTtl, 63)]),
+        rewrite(&[(Field::Ipv6Dst, 0xfd00 << 112 | 9)]),
+        tcp,
+        Step::Track(Box::new(track)),
+        Step::PushVlan { tpid: 0x8100, tci: 0x1000 },
+        Step::Output(PortIndex(2)),
+        Step::Track(Box::default()),
+        Step::Recirculate(2),
+    ];
     assert_eq!(
-        print_datapath_key(&key, &mask),
-        "recirc_id(0),in_port(3),packet_type(ns=0,id=0),eth_type(0x0800),\
-         ipv4(dst=48.0.0.0/255.0.0.0,frag=no)"
+        print_steps(&steps),
+        "set(eth(src=02:ac:10:ff:01:01,dst=de:75:cc:e1:c6:85)),set(ipv4(dst=1.2.3.4,ttl=63)),\
+         set(ipv6(dst=fd00::9)),set(tcp(dst=81)),\
+         ct(commit,zone=5,mark=0x7/0xffffffff,label=0x9),push_vlan(vid=0,pcp=0),2,ct,recirc(0x2)"
+    );
+    assert_eq!(print_steps(&[]), "drop");
+}
+
+#[test]
+fn a_connection_prints_as_open_vswitch_prints_it() {
+    let address = |text: &str| text.parse().expect("an address");
+    let connection = Connection {
+        protocol: 6,
+        original: Tuple {
+            source: address("16.0.0.1"),
+            destination: address("1.2.3.4"),
+            source_port: 1,
+            destination_port: 81,
+        },
+        reply: Tuple {
+            source: address("1.2.3.4"),
+            destination: address("16.0.0.1"),
+            source_port: 81,
+            destination_port: 1,
+        },
+        zone: 5,
+        mark: 7,
+        labels: 9,
+        state: Some("SYN_SENT"),
+        helper: None,
+    };
+    assert_eq!(
+        print_connection(&connection),
+        "tcp,orig=(src=16.0.0.1,dst=1.2.3.4,sport=1,dport=81),\
+         reply=(src=1.2.3.4,dst=16.0.0.1,sport=81,dport=1),zone=5,mark=7,labels=0x9,\
+         protoinfo=(state=SYN_SENT)"
     );
 }
 

@@ -70,9 +70,9 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
+    /// The packet's value, which may have bits that the mask lacks, and the mask.
     fn part(&self, field: Field) -> (u128, u128) {
-        let mask = self.mask.read(field);
-        (self.key.read(field) & mask, mask)
+        (self.key.read(field), self.mask.read(field))
     }
 
     fn open(&mut self, name: &str) {
@@ -198,8 +198,8 @@ impl Printer<'_> {
     }
 
     fn is_encapsulated(&self) -> bool {
-        let (tci, _) = self.part(Field::VlanTci);
-        tci & 0x1000 != 0
+        let (tci, mask) = self.part(Field::VlanTci);
+        tci & 0x1000 != 0 && mask != 0
     }
 
     fn link(&mut self) {
@@ -214,11 +214,15 @@ impl Printer<'_> {
             let tpid = if tpid == 0 { 0x8100 } else { tpid };
             let (tci, mask) = self.part(Field::VlanTci);
             let _ = write!(self.out, "eth_type(0x{tpid:04x}),vlan(");
-            if mask & 0xfff != 0 {
-                let _ = write!(self.out, "vid={},", tci & 0xfff);
-            }
-            if mask & 0xe000 != 0 {
-                let _ = write!(self.out, "pcp={},", tci >> 13);
+            for (name, shift, ones) in [("vid", 0, 0xfff), ("pcp", 13, 7)] {
+                let (value, bits) = (tci >> shift & ones, mask >> shift & ones);
+                if value | bits != 0 {
+                    let _ = write!(self.out, "{name}={value}");
+                    if bits != ones {
+                        let _ = write!(self.out, "/0x{bits:x}");
+                    }
+                    self.out.push(',');
+                }
             }
             self.close();
             self.open("encap");

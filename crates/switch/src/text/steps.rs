@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::action::write_nat;
 use super::datapath::print_datapath_key;
+use super::value::print_hexadecimal;
 use crate::datapath::step::{Rewrite, Step, Track};
 use crate::flow::{Field, Key};
 
@@ -174,7 +175,12 @@ fn write_track(out: &mut String, track: &Track) -> std::fmt::Result {
         write!(out, "mark={value:#x}/{mask:#x},")?;
     }
     if let Some((value, mask)) = track.label {
-        write!(out, "label={value:#x}/{mask:#x},")?;
+        out.push_str("label=");
+        print_hexadecimal(out, value);
+        if mask != u128::MAX {
+            write!(out, "/{mask:#x}")?;
+        }
+        out.push(',');
     }
     match track.alg {
         0 => {}
