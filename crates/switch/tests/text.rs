@@ -9,17 +9,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Command;
+use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use switch::datapath::step::{PortIndex, Rewrite, Step, Track};
 use switch::flow::{Field, Key};
-use switch::request::{FlowCommand, GroupCommand, MeterCommand};
+use switch::port_number::PortNumber;
+use switch::request::{FlowCommand, FlowEntry, GroupCommand, MeterCommand};
 use switch::text::{
-    Connection, PortNames, Tuple, compose, normalize, parse_actions, parse_datapath_key,
+    Connection, FlowPrint, PortNames, Tuple, compose, normalize, parse_actions, parse_datapath_key,
     parse_filter, parse_flow, parse_flow_line, parse_group, parse_hex_frame, parse_match,
-    parse_meter, parse_packet, print_actions, print_connection, print_datapath_key, print_match,
-    print_steps,
+    parse_meter, parse_packet, print_actions, print_connection, print_datapath_key,
+    print_flow_entry, print_match, print_steps,
 };
 
 const RULES: u64 = 4000;
@@ -382,6 +384,42 @@ fn a_connection_prints_as_open_vswitch_prints_it() {
          reply=(src=1.2.3.4,dst=16.0.0.1,sport=81,dport=1),zone=5,mark=7,labels=0x9,\
          protoinfo=(state=SYN_SENT)"
     );
+}
+
+/// What `ovs-ofctl dump-flows` of Open vSwitch 3.1 printed.
+#[test]
+fn a_dumped_rule_prints_as_ovs_ofctl_prints_it() {
+    let rule = "priority=10,ip,in_port=1,nw_dst=48.0.0.0/8 \
+                actions=ct(commit,table=1,nat(src=48.128.0.10))";
+    let change = parse_flow(rule, FlowCommand::Add, &PortNames::none()).expect("a rule");
+    let entry = FlowEntry {
+        table: 0,
+        priority: change.priority,
+        cookie: 0,
+        matching: change.matching,
+        actions: change.actions,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        importance: 0,
+        flags: change.flags,
+        duration: Duration::from_millis(8),
+        idle_age: Duration::ZERO,
+        hard_age: Duration::from_millis(8),
+        packets: 0,
+        bytes: 0,
+    };
+    assert_eq!(
+        print_flow_entry(&entry, FlowPrint::default(), &PortNames::none()),
+        format!(
+            " cookie=0x0, duration=0.008s, table=0, n_packets=0, n_bytes=0, idle_age=0, {rule}"
+        ),
+    );
+    let names: PortNames = [(PortNumber(1), "vdpa1")].into_iter().collect();
+    let print = FlowPrint { has_statistics: false, has_ages: false };
+    let printed = print_flow_entry(&entry, print, &names);
+    assert_eq!(printed, format!(" {}", rule.replace("in_port=1", "in_port=vdpa1")));
+    let again = parse_flow(&printed, FlowCommand::Add, &names).expect("a rule");
+    assert_eq!(again.matching, entry.matching);
 }
 
 #[test]

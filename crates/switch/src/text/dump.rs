@@ -109,7 +109,14 @@ fn write_flags(out: &mut String, flags: FlowFlags) {
     }
 }
 
-/// Seconds to the millisecond, rounded down, without zeros at the end: `1.2s`.
+/// `1s`, `1.200s` or, where milliseconds are not exact, `1.200000001s`.
 fn write_duration(out: &mut String, duration: Duration) {
-    let _ = write!(out, "{}.{:03}s", duration.as_secs(), duration.subsec_millis());
+    let nanoseconds = duration.subsec_nanos();
+    let _ = match nanoseconds {
+        0 => write!(out, "{}s", duration.as_secs()),
+        _ if nanoseconds % 1_000_000 == 0 => {
+            write!(out, "{}.{:03}s", duration.as_secs(), duration.subsec_millis())
+        }
+        _ => write!(out, "{}.{nanoseconds:09}s", duration.as_secs()),
+    };
 }

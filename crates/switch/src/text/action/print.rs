@@ -458,6 +458,7 @@ pub(crate) fn write_nat(out: &mut String, nat: &Nat) -> std::fmt::Result {
     out.push_str("nat");
     let Some(direction) = nat.direction else { return Ok(()) };
     out.push_str(if direction == NatDirection::Source { "(src" } else { "(dst" });
+    // Open vSwitch omits the options where there is no range.
     let Some(addresses) = &nat.addresses else { return close(out) };
     out.push('=');
     match addresses {
