@@ -247,7 +247,7 @@ fn fields_without_their_prerequisites_are_dropped() {
     }
 }
 
-/// What `ovs-appctl dpctl/dump-flows` of Open vSwitch 3.1 printed for packets of netdev-dummy.
+/// The texts are those of `ovs-appctl dpctl/dump-flows` 3.1 for packets of netdev-dummy.
 #[test]
 fn a_megaflow_prints_as_open_vswitch_prints_it() {
     let ethernet = "eth(src=de:75:cc:30:86:84,dst=02:ac:10:ff:01:01)";
@@ -386,7 +386,7 @@ fn a_connection_prints_as_open_vswitch_prints_it() {
     );
 }
 
-/// What `ovs-ofctl dump-flows` of Open vSwitch 3.1 printed.
+/// The text is that of `ovs-ofctl dump-flows` 3.1.
 #[test]
 fn a_dumped_rule_prints_as_ovs_ofctl_prints_it() {
     let rule = "priority=10,ip,in_port=1,nw_dst=48.0.0.0/8 \

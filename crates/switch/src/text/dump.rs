@@ -114,7 +114,7 @@ fn write_duration(out: &mut String, duration: Duration) {
     let nanoseconds = duration.subsec_nanos();
     let _ = match nanoseconds {
         0 => write!(out, "{}s", duration.as_secs()),
-        _ if nanoseconds % 1_000_000 == 0 => {
+        _ if nanoseconds.is_multiple_of(1_000_000) => {
             write!(out, "{}.{:03}s", duration.as_secs(), duration.subsec_millis())
         }
         _ => write!(out, "{}.{nanoseconds:09}s", duration.as_secs()),
