@@ -257,7 +257,8 @@ fn a_megaflow_prints_as_open_vswitch_prints_it() {
     let six = "ipv6(src=fd00::1,dst=fd00::2,label=0,proto=6,hlimit=64,frag=no),tcp(src=1,dst=80)";
     let arp = "arp(sip=192.168.20.9,tip=192.168.20.1,op=1,sha=de:75:cc:30:86:84,tha=0:0:0:0:0:0)";
     let all = u128::MAX;
-    let cases: [(String, &[(Field, u128)], &str); 6] = [
+    type Masks = [(Field, u128)];
+    let cases: [(String, &Masks, &str); 6] = [
         (
             format!("eth_type(0x0800),{udp}"),
             &[(Field::IpDst, 0xff00_0000)],
