@@ -120,8 +120,11 @@ impl std::str::FromStr for Loss {
 impl std::fmt::Display for Loss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Bernoulli(share) if share.is_zero() => f.pad("none"),
-            Self::Bernoulli(share) => share.fmt(f),
+            // A share beyond the printed digits is 0 % too.
+            Self::Bernoulli(share) => match share.to_string().as_str() {
+                "0%" => f.pad("none"),
+                text => f.pad(text),
+            },
             Self::GilbertElliott(GilbertElliott { p, r, h, k }) => {
                 f.pad(&format!("gilbert:p={p},r={r},h={h},k={k}"))
             }
@@ -208,6 +211,15 @@ fn gilbert(text: &str) -> Result<GilbertElliott, LinkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_beyond_the_printed_digits_prints_as_none() {
+        for text in ["0%", "0.00000000000001%", "0.0000000000000000000000001"] {
+            let loss: Loss = text.parse().unwrap();
+            assert_eq!(loss.to_string(), "none", "{text}");
+        }
+        assert_eq!("0.000001%".parse::<Loss>().unwrap().to_string(), "0.000001%");
+    }
 
     fn losses(text: &str, packets: usize) -> Vec<bool> {
         let mut process = LossProcess::new(&text.parse().unwrap(), 11);
