@@ -100,16 +100,25 @@ impl Pair {
             pair.connect = Some(address);
             let inside = testbed.namespace(from)?;
             if let Err(failure) = await_listener(&inside, address.port(), &mut pair.client, step) {
-                return Err(pair.failure(Duration::ZERO).unwrap_or(failure));
+                return Err(pair.failure().unwrap_or(failure));
             }
         }
         (pair._keys, pair._files) = (keys, files);
         Ok(Some(pair))
     }
 
-    /// The failure of a program that has ended or ends within `patience`, which also ends the
-    /// measurement.
-    pub(crate) fn failure(&mut self, patience: Duration) -> Option<Failure> {
+    /// The failure of a program that has ended, which also ends the measurement.
+    pub(crate) fn failure(&mut self) -> Option<Failure> {
+        self.failure_within(Duration::ZERO)
+    }
+
+    /// The failure of a program that may explain why the workload has just failed. The workload
+    /// sees a closed connection before the program's exit is known.
+    pub(crate) fn cause(&mut self) -> Option<Failure> {
+        self.failure_within(CAUSE_WITHIN)
+    }
+
+    fn failure_within(&mut self, patience: Duration) -> Option<Failure> {
         // The near program often ends because the far one did.
         for program in [&mut self.server, &mut self.client] {
             if let Ok(Some(status)) = program.wait(patience) {
@@ -154,6 +163,8 @@ pub(crate) fn await_listener(
 /// This program, wherever it is installed.
 const WEIR: &str = "{weir}";
 const READY_WITHIN: Duration = Duration::from_secs(10);
+/// A busy machine may take a second until the exit of a program is known.
+const CAUSE_WITHIN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

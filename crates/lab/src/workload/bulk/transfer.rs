@@ -47,7 +47,8 @@ impl Transfer<'_> {
         let goodput = at_end.rate_since(&arrived);
         if goodput.is_none() {
             let text = "the connection's far end closed before the transfer ended";
-            return Err(Failure::Workload(text.to_owned()));
+            let cause = self.pair.as_mut().and_then(|pair| pair.cause());
+            return Err(cause.unwrap_or_else(|| Failure::Workload(text.to_owned())));
         }
         self.read_result(goodput, &mut result)?;
         after.account(&before, step.cpus, goodput, &mut result);
@@ -187,7 +188,7 @@ impl Transfer<'_> {
         if testbed.is_broken() {
             return Err(Failure::Workload("the emulated link died".to_owned()));
         }
-        match self.pair.as_mut().and_then(|pair| pair.failure(Duration::ZERO)) {
+        match self.pair.as_mut().and_then(|pair| pair.failure()) {
             Some(failure) => Err(failure),
             None => Ok(()),
         }
@@ -196,7 +197,7 @@ impl Transfer<'_> {
     /// The reason why the client gave up. The client's own message may only be a consequence of
     /// another program's end, which the client can notice first.
     fn early_end(&mut self, status: ExitStatus) -> Failure {
-        if let Some(cause) = self.pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)) {
+        if let Some(cause) = self.pair.as_mut().and_then(|pair| pair.cause()) {
             return cause;
         }
         if let Ok(Some(status)) = self.server.wait(CAUSE_WITHIN)

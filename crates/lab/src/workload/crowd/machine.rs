@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::TcpStream;
 use std::sync::Barrier;
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use units::Span;
 
 pub(super) fn measure(
@@ -49,7 +49,7 @@ pub(super) fn measure(
         measured.map_err(|failure| match failure {
             Failure::Interrupted => failure,
             // If a program stopped, its failure explains the unanswered connections.
-            failure => pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)).unwrap_or(failure),
+            failure => pair.as_mut().and_then(|pair| pair.cause()).unwrap_or(failure),
         })
     })
 }
@@ -196,4 +196,3 @@ const LANES: u32 = 32;
 const OTHER_FILES: u64 = 500;
 /// Used only for the estimate.
 const EXPECTED_EACH_MS: u64 = 3;
-const CAUSE_WITHIN: Duration = Duration::from_millis(200);

@@ -54,7 +54,7 @@ pub(super) fn measure(
         measured.map_err(|failure| match failure {
             Failure::Interrupted => failure,
             // If a program stopped, its failure explains the unanswered messages.
-            failure => pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)).unwrap_or(failure),
+            failure => pair.as_mut().and_then(|pair| pair.cause()).unwrap_or(failure),
         })
     })
 }
@@ -201,4 +201,3 @@ const SERVANTS: u32 = 32;
 const NEW_SHARE: u64 = 3;
 /// The minimum number of messages before the measurement.
 const WARMING: u32 = 10;
-const CAUSE_WITHIN: Duration = Duration::from_millis(200);
