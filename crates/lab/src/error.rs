@@ -20,7 +20,7 @@ pub enum LabError {
     NothingToRun { reasons: String },
     #[error("{}: {reason}", path.display())]
     RunDirectory { path: PathBuf, reason: String },
-    #[error("--resume {}: it holds a run of another lab file or form: {difference}", path.display())]
+    #[error("--resume {}: it holds a run of another lab file, form or seed: {difference}", path.display())]
     ResumesAnother { path: PathBuf, difference: String },
     #[error(transparent)]
     Report(#[from] ReportError),

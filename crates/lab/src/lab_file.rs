@@ -26,6 +26,11 @@ impl LabFile {
         Ok(Self { document, kind })
     }
 
+    /// Replaces the file's `seed`. The text of the file stays as it is.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.document.seed = seed;
+    }
+
     /// The file's kind of workload.
     pub(crate) fn kind(&self) -> &'static dyn Workload {
         self.kind

@@ -23,6 +23,6 @@ pub use file::FileError;
 pub(crate) use file::nearest;
 pub use lab_file::LabFile;
 pub use run::{
-    Finished, Flaw, Location, Measurement, Outcome, Plan, PlannedCell, Progress, Request, Value,
-    Verdict, run, runs,
+    Build, Finished, Flaw, Location, Measurement, Outcome, Plan, PlannedCell, Progress, Request,
+    Value, Verdict, run, runs,
 };

@@ -12,7 +12,7 @@ use crate::ProbeError;
 use crate::cpu::{self, CpuSnapshot};
 use crate::error::read_text;
 
-pub use program::program_version;
+pub use program::{program_text, program_version};
 pub use sysctl::{SYSCTLS, sysctl, sysctls};
 
 /// `None` and empty mean that this machine does not provide the fact.

@@ -76,10 +76,11 @@ pub(crate) fn warnings(results: &Results) -> Vec<String> {
     results.warnings.iter().cloned().chain(cells).collect()
 }
 
-/// The environment as pairs of name and text. Nested names are joined by dots.
+/// The environment as pairs of name and text. Nested names are joined by dots. The systems'
+/// commands are left out, because the lab file stands in the report.
 pub(crate) fn environment(results: &Results) -> Vec<(String, String)> {
     let mut rows = Vec::new();
-    for (name, value) in &results.environment {
+    for (name, value) in results.environment.iter().filter(|(name, _)| *name != SYSTEMS) {
         flatten(name, value, &mut rows);
     }
     rows
@@ -120,3 +121,5 @@ fn text(value: &Value) -> String {
         other => other.to_string(),
     }
 }
+
+const SYSTEMS: &str = "systems";

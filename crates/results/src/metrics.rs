@@ -95,6 +95,7 @@ const REGISTRY: &[Line] = &[
     ("retransmit_percent", WHOLE, "%", LESS, "Retransmitted"),
     ("rtt_us", &["p50", "p99"], "µs", LESS, "RTT"),
     ("idle_percent", WHOLE, "% of the workload's CPUs", MORE, "CPU idle"),
+    ("steal_percent", WHOLE, "% of the workload's CPUs", NEITHER, "CPU stolen"),
     ("cpu_percent", &["client", "server", "system", "ksoftirqd"], "% of a core", LESS, "CPU"),
     ("threads_at_work", &["client", "server"], "threads", NEITHER, "Threads at work"),
     ("cpu_softirq_percent", WHOLE, "% of a core", LESS, "CPU softirq"),

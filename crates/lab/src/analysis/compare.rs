@@ -307,29 +307,45 @@ mod tests {
 
     #[test]
     fn differences_besides_the_figures_are_named() {
-        let with = |path: &str, build: &str, kernel: &str, programs: &str, file: &str| {
+        let with = |path: &str, build: &str, kernel: &str, version: &str, file: &str| {
             let mut run = run(path, "x", &[1.0]);
-            let facts = [("weir_build", build), ("kernel_release", kernel), ("programs", programs)];
+            let facts = [("weir_build", build), ("kernel_release", kernel), ("tree", "clean")];
             for (name, value) in facts {
                 run.results.environment.insert(name.to_owned(), value.into());
             }
+            let programs = serde_json::json!({
+                "hysteria": { "version": version, "sha256": "0123456789abcdef" },
+                "nginx": { "sha256": "ff" },
+            });
+            run.results.environment.insert("programs".to_owned(), programs);
+            let settings = serde_json::json!({ "net.ipv4.tcp_rmem": version });
+            run.results.environment.insert("host_sysctls".to_owned(), settings);
             run.lab_file = Some(file.to_owned());
             one(run)
         };
         let file = "name = \"x\"\nrepeats = 6\n";
-        let before = with("a", "1f", "6.1", "hysteria 2.6", file);
-        let after = with("b", "2f", "6.12", "hysteria 2.7", "name = \"x\"\nrepeats = 9\n");
+        let before = with("a", "1f", "6.1", "v2.6", file);
+        let after = with("b", "2f", "6.12", "v2.7", "name = \"x\"\nrepeats = 9\n");
         let notes = runs(&before, &after, &[], threshold()).unwrap().notes;
         for expected in [
             "the build of weir differs: 1f in a; 2f in b",
             "the kernel differs: 6.1 in a; 6.12 in b",
-            "a program that the lab starts differs: hysteria 2.6 in a; hysteria 2.7 in b",
+            "the program hysteria differs: v2.6 sha256 0123456789ab… in a; v2.7 sha256 0123456789ab… in b",
+            "the hosts' net.ipv4.tcp_rmem differs: v2.6 in a; v2.7 in b",
             "the lab file differs, first in line 2: `repeats = 6` in a; `repeats = 9` in b",
         ] {
             assert!(notes.iter().any(|note| note == expected), "{expected}: {notes:?}");
         }
+        assert!(!notes.iter().any(|note| note.contains("nginx")), "{notes:?}");
         let same = runs(&before, &before, &[], threshold()).unwrap().notes;
-        assert!(!same.iter().any(|note| note.contains("differs")), "{same:?}");
+        assert!(!same.iter().any(|note| note.contains("differ")), "{same:?}");
+        let mut older = with("c", "1f", "6.1", "", file);
+        older[0].results.environment.insert("programs".to_owned(), "hysteria 2.6".into());
+        older[0].results.environment.insert("tree".to_owned(), "modified".into());
+        let notes = runs(&before, &older, &[], threshold()).unwrap().notes;
+        assert!(notes.iter().any(|note| note.starts_with("the program differs: {")), "{notes:?}");
+        let built = "c ran a build of files that differ from its commit";
+        assert!(notes.iter().any(|note| note == built), "{notes:?}");
     }
 
     #[test]

@@ -277,7 +277,8 @@ impl Document {
             }
             check_filling(text)?;
         }
-        for command in [&system.client, &system.server, &system.connect].into_iter().flatten() {
+        let commands = [&system.client, &system.server, &system.connect, &system.version];
+        for command in commands.into_iter().flatten() {
             check_filling(command)?;
             if super::commands::words(command.get_ref()).is_empty() {
                 return self.refuse(command.span(), "an empty command line");
@@ -288,6 +289,12 @@ impl Document {
                     format!("the quote {quote} is opened and never closed"),
                 );
             }
+        }
+        if let Some(version) = &system.version
+            && version.get_ref().contains('{')
+        {
+            let message = "`version` runs once and before any host exists: write it without `{…}`";
+            return self.refuse(version.span(), message);
         }
         // An axis may replace any part of the address. The result is checked in its cells.
         if let Some(connect) = &system.connect
@@ -312,7 +319,8 @@ impl Document {
             let message = "only systems of `kind = \"external\"` have `files`";
             return self.refuse(file.span(), message);
         }
-        match [&system.client, &system.server, &system.connect].into_iter().flatten().next() {
+        let commands = [&system.client, &system.server, &system.connect, &system.version];
+        match commands.into_iter().flatten().next() {
             None => Ok(()),
             Some(command) => {
                 self.refuse(command.span(), "only systems of `kind = \"external\"` run commands")

@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine<'a> {
     pub system: &'a str,
-    /// `server` or `client`.
+    /// `server`, `client` or `version`.
     pub end: &'static str,
     pub line: &'a str,
     /// Files that the lab writes for the program.
@@ -21,9 +21,17 @@ impl Document {
         let chosen = |name: &str| systems.is_empty() || systems.iter().any(|wanted| wanted == name);
         let mut commands = Vec::new();
         for system in self.systems().filter(|system| chosen(system.name())) {
-            for (end, line) in [("server", &system.server), ("client", &system.client)] {
+            let ends = [
+                ("server", &system.server),
+                ("client", &system.client),
+                ("version", &system.version),
+            ];
+            for (end, line) in ends {
                 let Some(line) = line else { continue };
-                let files = system.files.keys().map(|name| name.get_ref().as_str()).collect();
+                let files = match end {
+                    "version" => Vec::new(),
+                    _ => system.files.keys().map(|name| name.get_ref().as_str()).collect(),
+                };
                 let (system, line) = (system.name(), line.get_ref().as_str());
                 commands.push(CommandLine { system, end, line, files });
             }
@@ -120,8 +128,9 @@ mod tests {
     fn commands_are_those_of_the_systems_that_run() {
         let lab = builtin::open("quic-tun").unwrap();
         assert!(lab.is_builtin());
-        let systems = lab.systems().filter(|system| system.server.is_some()).count();
-        assert_eq!(lab.commands(&[]).len(), 2 * systems);
+        let systems = || lab.systems().filter(|system| system.server.is_some());
+        let versions = systems().filter(|system| system.version.is_some()).count();
+        assert_eq!(lab.commands(&[]).len(), 2 * systems().count() + versions);
         assert_eq!(lab.commands(&["tcp-bbr".to_owned()]), []);
         assert_eq!(lab.commands(&["weir-tunnel".to_owned()])[0].end, "server");
         let text = lab.text().replacen("\n", "\n# mine\n", 1);

@@ -192,6 +192,8 @@ pub struct SystemSpec {
     /// workload's port.
     pub server: Option<Spanned<String>>,
     pub client: Option<Spanned<String>>,
+    /// A command that prints the version of these programs. It runs once, before the first step.
+    pub version: Option<Spanned<String>>,
     /// Files that the commands read, as file name to text. Placeholders are filled in as in
     /// commands. `{files}` is their folder.
     #[serde(default)]

@@ -98,8 +98,7 @@ impl RunDirectory {
         if read(LAB)? != lab {
             return Err(another("the lab file has changed since".to_owned()));
         }
-        let run: toml::Table =
-            toml::from_str(&read(RUN)?).map_err(|e| wrong(format!("{RUN} cannot be read: {e}")))?;
+        let run = Self::description(path, trust)?;
         let ran = run.get("form").and_then(toml::Value::as_str).unwrap_or_default();
         if ran != form {
             return Err(another(format!("it was begun in its {ran} form, not {form}")));
@@ -108,6 +107,16 @@ impl RunDirectory {
         let mut journal = journal(path, owner)?;
         let finished = finished(&mut journal).map_err(&wrong)?;
         Ok((Self { path: path.to_owned(), journal, programs: room(path)?, _lock: lock }, finished))
+    }
+
+    /// The `run.toml` of the run at `path`.
+    pub(crate) fn description(path: &Path, trust: bool) -> Result<toml::Table, LabError> {
+        let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
+        let owner = if trust { Owner::Anybody } else { Owner::Myself };
+        own::check_folder(path, owner).map_err(&wrong)?;
+        let text = own::read(&path.join(RUN), owner)
+            .map_err(|e| wrong(format!("is not a run that can be resumed: {RUN}: {e}")))?;
+        toml::from_str(&text).map_err(|e| wrong(format!("{RUN} cannot be read: {e}")))
     }
 
     /// Replaces `run.toml` once more is known than at the start.

@@ -1,10 +1,12 @@
 //! Facts about the machine that are needed to repeat a run.
 
+use super::Build;
 use crate::LabFile;
 use crate::executor::machine::CpuPlan;
-use host::Privilege;
+use host::{HostError, Namespace, Privilege, Sysctl};
 use indexmap::IndexMap;
-use serde_json::Value;
+use probe::cpu::CpuSnapshot;
+use serde_json::{Map, Value};
 
 /// Describes the machine as far as it affects the figures. Omits facts that cannot be read.
 pub(crate) fn describe(
@@ -24,15 +26,80 @@ pub(crate) fn describe(
         Privilege::UserNamespace => "user namespace",
     };
     facts.insert("privilege".to_owned(), Value::from(rights));
-    if let Ok(version) = probe::machine::program_version("iperf3", &["--version"]) {
-        facts.insert("iperf3".to_owned(), Value::from(version));
+    let settings = settings_of_hosts(lab);
+    let of_machine = facts.get("sysctls").cloned().unwrap_or_default();
+    let own = settings.into_iter().filter(|(name, value)| of_machine.get(name) != Some(value));
+    let own: Map<String, Value> = own.collect();
+    if !own.is_empty() {
+        facts.insert("host_sysctls".to_owned(), own.into());
     }
-    let programs = super::programs::started_by(lab);
-    if !programs.is_empty() {
-        facts.insert("programs".to_owned(), Value::from(programs));
+    for (name, found) in [
+        ("programs", super::programs::started_by(lab)),
+        (SYSTEMS, super::programs::configurations(lab)),
+    ] {
+        if !found.is_empty() {
+            facts.insert(name.to_owned(), found.into());
+        }
     }
     facts.insert("seed".to_owned(), Value::from(lab.seed));
     facts
+}
+
+/// Adds the identity of the program and of the lab file in front of the machine's facts.
+pub(crate) fn with_identity(
+    lab: &LabFile,
+    build: &Build,
+    machine: IndexMap<String, Value>,
+) -> IndexMap<String, Value> {
+    let mut facts = IndexMap::new();
+    facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
+    build.describe(&mut facts);
+    for (name, value) in super::programs::own() {
+        facts.insert(format!("weir_{name}"), value);
+    }
+    facts.insert("lab_sha256".to_owned(), super::programs::sha256(&lab.text()).into());
+    facts.extend(machine);
+    facts
+}
+
+/// How much of the time of all CPUs the hypervisor took away during a run.
+#[derive(Debug)]
+pub(crate) struct StealWatch(Option<CpuSnapshot>);
+
+impl StealWatch {
+    pub(crate) fn begin() -> Self {
+        Self(CpuSnapshot::read().ok())
+    }
+
+    pub(crate) fn record(&self, facts: &mut IndexMap<String, Value>) {
+        let now = CpuSnapshot::read().ok();
+        let Some((now, then)) = now.as_ref().zip(self.0.as_ref()) else { return };
+        let used = now.since(then);
+        let all = used.elapsed.secs_f64() * used.cores.len() as f64;
+        if all > 0.0 {
+            let percent = used.total.steal.secs_f64() / all * 100.0;
+            facts.insert("steal_percent".to_owned(), ((percent * 100.0).round() / 100.0).into());
+        }
+    }
+}
+
+/// The facts that differ from those with which a run began, in words. A run that is continued by
+/// another build, or on another kernel, mixes both in its figures.
+pub(crate) fn changes(began: &toml::Table, now: &IndexMap<String, Value>) -> Vec<String> {
+    let before = began.get("environment").and_then(toml::Value::as_table);
+    let mut changes = Vec::new();
+    for (name, words) in SAME_THROUGHOUT {
+        let before = before.and_then(|facts| facts.get(name)).and_then(toml::Value::as_str);
+        let now = now.get(name).and_then(Value::as_str);
+        if let (Some(before), Some(now)) = (before, now)
+            && before != now
+        {
+            changes.push(format!(
+                "the run was continued with another {words}: it began with {before} and ended with {now}"
+            ));
+        }
+    }
+    changes
 }
 
 /// The same for virtual time. There the machine affects only the running time.
@@ -75,10 +142,6 @@ pub(crate) fn as_run_toml(
 
 fn machine() -> IndexMap<String, Value> {
     let mut facts = IndexMap::new();
-    facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
-    if let Some(build) = super::programs::own_build() {
-        facts.insert("weir_build".to_owned(), Value::from(build));
-    }
     match probe::machine::Machine::read() {
         Ok(machine) => {
             if let Ok(Value::Object(fields)) = serde_json::to_value(&machine) {
@@ -93,13 +156,37 @@ fn machine() -> IndexMap<String, Value> {
     facts
 }
 
+/// The kernel's settings as a host of the lab reads them back. Empty if no host can be made.
+fn settings_of_hosts(lab: &LabFile) -> Map<String, Value> {
+    let read = || -> Result<_, HostError> {
+        let host = Namespace::create("settings")?;
+        host.run(|| {
+            let mut settings = Map::new();
+            for (name, value) in &lab.sysctl {
+                let name = name.get_ref().clone();
+                host::write_sysctl(&Sysctl { name: name.clone(), value: value.clone() })?;
+                if let Some(value) = host::read_sysctl(&name) {
+                    settings.insert(name, value.into());
+                }
+            }
+            let known = probe::machine::sysctls().into_iter();
+            settings.extend(known.map(|(name, value)| (name.to_owned(), value.into())));
+            Ok(settings)
+        })
+    };
+    read().unwrap_or_else(|error| {
+        tracing::warn!("the kernel's settings of the hosts cannot be read: {error}");
+        Map::new()
+    })
+}
+
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .into_iter()
             .filter(|(_, value)| !value.is_null())
             .map(|(name, value)| (name, without_nulls(value)))
-            .collect::<serde_json::Map<_, _>>()
+            .collect::<Map<_, _>>()
             .into(),
         Value::Array(values) => {
             values.into_iter().filter(|value| !value.is_null()).map(without_nulls).collect()
@@ -111,3 +198,43 @@ fn without_nulls(value: Value) -> Value {
 /// Facts that are omitted because reports are passed on. The boot command line may contain secrets,
 /// and its mitigations have a field of their own. The boot ID is of no use to others.
 const UNTOLD: [&str; 2] = ["kernel_command_line", "boot_id"];
+/// The commands and files of external systems.
+const SYSTEMS: &str = "systems";
+const SAME_THROUGHOUT: [(&str, &str); 2] =
+    [("weir_sha256", "build of weir"), ("kernel_release", "kernel")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_continued_by_another_build_says_so() {
+        let began: toml::Table = toml::from_str(
+            "form = \"full\"\n[environment]\nweir_sha256 = \"aa\"\nkernel_release = \"6.1\"\n",
+        )
+        .unwrap();
+        let now = |sha256: &str, kernel: &str| {
+            let facts = [("weir_sha256", sha256), ("kernel_release", kernel)];
+            IndexMap::from(facts.map(|(name, value)| (name.to_owned(), Value::from(value))))
+        };
+        assert_eq!(changes(&began, &now("aa", "6.1")), [""; 0]);
+        let changed = changes(&began, &now("bb", "6.1"));
+        let expected =
+            "the run was continued with another build of weir: it began with aa and ended with bb";
+        assert_eq!(changed, [expected]);
+        assert_eq!(changes(&began, &now("bb", "6.2")).len(), 2);
+        assert_eq!(changes(&toml::Table::new(), &now("bb", "6.2")), [""; 0]);
+    }
+
+    #[test]
+    fn the_identity_stands_before_the_machine() {
+        let lab = crate::builtin::open("validate").unwrap();
+        let build = Build { commit: Some("abc".to_owned()), ..Build::default() };
+        let machine = IndexMap::from([("kernel_release".to_owned(), Value::from("6.1"))]);
+        let facts = with_identity(&lab, &build, machine);
+        assert_eq!(facts["commit"], "abc");
+        assert_eq!(facts["lab_sha256"].as_str().unwrap().len(), 64);
+        assert_eq!(facts["weir_sha256"].as_str().unwrap().len(), 64);
+        assert_eq!(facts.keys().next_back().unwrap(), "kernel_release");
+    }
+}

@@ -1,5 +1,6 @@
 //! A run: its plan, its steps in order, and the directory that keeps them.
 
+mod build;
 mod date;
 mod directory;
 pub(crate) mod environment;
@@ -10,6 +11,7 @@ mod runner;
 pub mod runs;
 mod steps;
 
+pub use build::Build;
 pub(crate) use outcome::Member;
 pub use outcome::{Flaw, Measurement, Outcome, Value, Verdict};
 pub use plan::{Plan, PlannedCell};

@@ -1,7 +1,8 @@
 //! Runs a lab: every step of the plan. Each step is written to disk before the next begins.
 
 use super::directory::RunDirectory;
-use super::{date, environment, runs, steps};
+use super::environment::StealWatch;
+use super::{Build, date, environment, runs, steps};
 use crate::LabFile;
 use crate::analysis::summary;
 use crate::executor::{Bench, Job};
@@ -22,6 +23,10 @@ pub struct Request {
     /// Only these systems. All systems of the file if empty.
     pub systems: Vec<String>,
     pub repeats: Option<u32>,
+    /// Instead of the file's. A run that is resumed keeps its own.
+    pub seed: Option<u64>,
+    /// The source of this program.
+    pub build: Build,
     /// The command line that repeats this run.
     pub command: String,
     pub executor: Executor,
@@ -54,17 +59,26 @@ pub trait Progress {
 }
 
 pub fn run(
-    request: Request,
+    mut request: Request,
     cancel: &Cancel,
     progress: &mut dyn Progress,
 ) -> Result<Finished, LabError> {
+    let began = match &request.location {
+        Location::Resume { run, trust } => RunDirectory::description(run, *trust)?,
+        Location::Inside(_) | Location::At(_) => toml::Table::new(),
+    };
+    if let Some(seed) = seed(&request, &began)? {
+        request.lab.set_seed(seed);
+    }
     let lab = &request.lab;
     let bench = request.executor.bench(lab)?;
     let (systems, notes) = runnable(&request, &*bench)?;
     notes.iter().for_each(|note| progress.note(note));
     let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
     let plan = Plan::new(lab, request.form, &names, request.repeats);
-    let mut facts = bench.facts();
+    let mut facts = environment::with_identity(lab, &request.build, bench.facts());
+    let changes = environment::changes(&began, &facts);
+    let steal = StealWatch::begin();
     let begun = Instant::now();
     let started = date::now();
     let form = request.form.word();
@@ -110,6 +124,7 @@ pub fn run(
             read.into_iter().map(|(system, name)| (system, name.into())).collect();
         facts.insert("congestion_control_read_back".to_owned(), read.into());
     }
+    steal.record(&mut facts);
     directory.describe(&environment::as_run_toml(lab, form, &request.command, &started, &facts))?;
     let mut results = summary::results(lab, &plan, &outcomes);
     results.environment = facts;
@@ -117,10 +132,24 @@ pub fn run(
     results.started = Some(started);
     results.duration_s = Some(begun.elapsed().as_secs_f64());
     results.notes.extend(notes);
+    results.warnings.extend(changes);
     results.warnings.extend(bench.degradation());
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
     Ok(Finished { results, directory: directory.path().to_owned() })
+}
+
+/// The seed that replaces the file's: the one that was asked for, or that of the resumed run.
+fn seed(request: &Request, began: &toml::Table) -> Result<Option<u64>, LabError> {
+    let environment = began.get("environment").and_then(|facts| facts.get("seed"));
+    let ran = environment.and_then(toml::Value::as_integer).map(i64::cast_unsigned);
+    match (&request.location, ran, request.seed) {
+        (Location::Resume { run, .. }, Some(ran), Some(asked)) if ran != asked => {
+            let difference = format!("it was begun with seed {ran}, not {asked}");
+            Err(LabError::ResumesAnother { path: run.clone(), difference })
+        }
+        (_, ran, asked) => Ok(asked.or(ran)),
+    }
 }
 
 /// The systems that can run here, and a note for each that cannot.

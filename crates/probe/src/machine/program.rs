@@ -8,6 +8,14 @@ use crate::ProbeError;
 /// The first line that `program` prints when called with `flags` (`["--version"]`; nginx and ssh
 /// need others).
 pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
+    let text = program_text(program, flags)?;
+    let line = text.lines().find(|line| !line.trim().is_empty());
+    Ok(line.unwrap_or_default().trim().to_owned())
+}
+
+/// The first 4 KiB that `program` prints when called with `flags`, on standard output or, if that
+/// is empty, on standard error.
+pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
     let failed = |source| ProbeError::Kernel { what: "the version of a program", source };
     let spawned = Command::new(program)
         .args(flags)
@@ -36,8 +44,8 @@ pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeErr
     let outputs = [child.stdout.take().map(what_is_there), child.stderr.take().map(what_is_there)];
     for text in outputs.into_iter().flatten() {
         let text = text.map_err(failed)?;
-        if let Some(line) = text.lines().find(|line| !line.trim().is_empty()) {
-            return Ok(line.trim().to_owned());
+        if !text.trim().is_empty() {
+            return Ok(text);
         }
     }
     Err(ProbeError::NotFound {

@@ -5,8 +5,10 @@ use crate::signals::cancel_on_signals;
 use crate::terminal;
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use lab::{Executor, Finished, LabError, LabFile, Location, Request, builtin, runs};
+use lab::{Build, Executor, Finished, LabError, LabFile, Location, Request, builtin, runs};
 use results::{Form, Results};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +48,10 @@ pub(crate) struct Run {
     /// Repeats of each cell, instead of the form's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: Option<u32>,
+    /// Seed of the order and of all random losses, instead of the file's: a number, or `fresh` for a
+    /// new one
+    #[arg(long, value_name = "N", value_parser = seed)]
+    seed: Option<u64>,
     /// Directory for the run [default: runs/LAB-FORM-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -149,7 +155,9 @@ impl Run {
             location,
             systems: self.systems.clone(),
             repeats: self.repeats,
-            command: command_line(),
+            seed: self.seed,
+            build: own_build(),
+            command: command_line(self.seed),
             executor,
         };
         let outcome = lab::run(request, &cancel, &mut bar);
@@ -235,6 +243,9 @@ fn continuation(verb: &str, arguments: &Run, directory: &Path) -> String {
     if let Some(repeats) = arguments.repeats {
         words.push(format!("--repeats {repeats}"));
     }
+    if let Some(seed) = arguments.seed {
+        words.push(format!("--seed {seed}"));
+    }
     words.push(format!("--resume {}", quoted(&directory.to_string_lossy())));
     words.join(" ")
 }
@@ -289,9 +300,42 @@ fn check(arguments: &Check) -> anyhow::Result<Ending> {
     Ok(if checked.holds() { Ending::Fine } else { Ending::Failed })
 }
 
-fn command_line() -> String {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+/// The command that repeats this run. A fresh seed appears as the number that was drawn.
+fn command_line(seed: Option<u64>) -> String {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    for place in 0..words.len() {
+        let (Some(seed), word) = (seed, words[place].as_str()) else { continue };
+        if word == FRESH && place > 0 && words[place - 1] == SEED {
+            words[place] = seed.to_string();
+        } else if word.strip_prefix(SEED) == Some("=fresh") {
+            words[place] = format!("{SEED}={seed}");
+        }
+    }
     format!("weir {}", words.join(" "))
+}
+
+/// TOML and JSON readers hold numbers up to 2^53 exactly.
+fn seed(text: &str) -> Result<u64, String> {
+    if text == FRESH {
+        // The standard library draws the keys of a new hasher from the kernel.
+        return Ok(RandomState::new().build_hasher().finish() >> 32);
+    }
+    let number: u64 = text.parse().map_err(|_| format!("a seed is a number or `{FRESH}`"))?;
+    if number > LARGEST_SEED {
+        return Err(format!("a seed is at most {LARGEST_SEED}"));
+    }
+    Ok(number)
+}
+
+/// The source that build.rs recorded.
+fn own_build() -> Build {
+    let known = |text: Option<&str>| text.map(str::to_owned);
+    Build {
+        commit: known(option_env!("WEIR_COMMIT")),
+        tree: known(option_env!("WEIR_TREE")),
+        rustc: known(option_env!("WEIR_RUSTC")),
+        clang: known(option_env!("WEIR_CLANG")),
+    }
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -306,11 +350,15 @@ pub(crate) fn width() -> usize {
 }
 
 const RUNS: &str = "runs";
+const SEED: &str = "--seed";
+const FRESH: &str = "fresh";
+const LARGEST_SEED: u64 = 1 << 53;
 const MINIMUM_WIDTH: usize = 100;
 const RUN_EXAMPLES: &str = "\
 Examples:
   weir lab run quic-tun --quick
   weir lab run quic-tun --systems tcp-bbr,tcp-cubic --repeats 10
+  weir lab run quic-tun --seed fresh
   weir lab run ./my-lab.toml
   weir lab run quic-tun --resume
 

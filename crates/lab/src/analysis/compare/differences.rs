@@ -8,12 +8,16 @@ use serde_json::Value;
 
 /// One note for each.
 pub(super) fn differences(runs: &[&Run]) -> Vec<String> {
-    let mut notes: Vec<String> =
-        FACTS.iter().filter_map(|(fact, name)| of_fact(runs, fact, name)).collect();
+    let mut notes: Vec<String> = FACTS.iter().filter_map(|group| of_group(runs, group)).collect();
+    notes.extend(TABLES.iter().flat_map(|(fact, name)| of_table(runs, fact, name)));
     notes.extend(of_lab_files(runs));
     for run in runs {
         if !run.results.valid {
             notes.push(format!("{} is marked invalid", run.path.display()));
+        }
+        if run.results.environment.get(TREE).and_then(Value::as_str) == Some(MODIFIED) {
+            let path = run.path.display();
+            notes.push(format!("{path} ran a build of files that differ from its commit"));
         }
     }
     let form = |run: &&Run| run.results.form;
@@ -24,21 +28,54 @@ pub(super) fn differences(runs: &[&Run]) -> Vec<String> {
     notes
 }
 
+/// The first fact of a group that differs. The facts of a group say the same, the most readable one
+/// first.
+fn of_group(runs: &[&Run], group: &[(&str, &str)]) -> Option<String> {
+    let value = |run: &Run, fact: &str| {
+        run.results.environment.get(fact).map_or_else(|| UNKNOWN.to_owned(), shown)
+    };
+    group.iter().find_map(|(fact, name)| of_values(runs, name, |run| value(run, fact)))
+}
+
+/// One note for each entry of a table that differs: a program, a setting of the kernel.
+fn of_table(runs: &[&Run], fact: &str, name: &str) -> Vec<String> {
+    let entries =
+        |run: &&Run| run.results.environment.get(fact).and_then(Value::as_object).cloned();
+    // A run of an older Weir has no such table, which is no difference of the entries.
+    let Some(tables) = runs.iter().map(entries).collect::<Option<Vec<_>>>() else {
+        return of_group(runs, &[(fact, name)]).into_iter().collect();
+    };
+    let mut keys: Vec<&String> = tables.iter().flat_map(|table| table.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let value = |run: &Run, key: &str| {
+        let table = run.results.environment.get(fact).and_then(Value::as_object);
+        table.and_then(|table| table.get(key)).map_or_else(|| NONE.to_owned(), shown)
+    };
+    let of_key = |key: &String| of_values(runs, &format!("{name} {key}"), |run| value(run, key));
+    keys.into_iter().filter_map(of_key).collect()
+}
+
 /// `the kernel differs: 6.1.0 in runs/a; 6.12.0 in runs/b`
-fn of_fact(runs: &[&Run], fact: &str, name: &str) -> Option<String> {
+fn of_values(runs: &[&Run], name: &str, value: impl Fn(&Run) -> String) -> Option<String> {
     let mut values: IndexMap<String, Vec<String>> = IndexMap::new();
     for run in runs {
-        let value = run.results.environment.get(fact).map_or_else(|| "unknown".to_owned(), shown);
-        values.entry(value).or_default().push(run.path.display().to_string());
+        values.entry(value(run)).or_default().push(run.path.display().to_string());
     }
     let parts: Vec<String> =
         values.iter().map(|(value, runs)| format!("{value} in {}", runs.join(", "))).collect();
     (parts.len() > 1).then(|| format!("{name} differs: {}", parts.join("; ")))
 }
 
+/// A program is shown by its version and the first digits of its checksum.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Object(facts) if facts.contains_key(SHA256) => {
+            let text = |name: &str| facts.get(name).and_then(Value::as_str).unwrap_or_default();
+            let sum: String = text(SHA256).chars().take(DIGITS).collect();
+            format!("{} sha256 {sum}…", text("version")).trim_start().to_owned()
+        }
         other => other.to_string(),
     }
 }
@@ -69,14 +106,31 @@ fn of_lab_files(runs: &[&Run]) -> Option<String> {
 }
 
 /// The facts of a run's environment that affect its figures, and their names.
-const FACTS: [(&str, &str); 9] = [
-    ("weir", "the version of weir"),
-    ("weir_build", "the build of weir"),
-    ("kernel_release", "the kernel"),
-    ("kernel_version", "the kernel's build"),
-    ("programs", "a program that the lab starts"),
-    ("iperf3", "iperf3"),
-    ("cpu_model", "the CPU"),
-    ("cores_online", "the set of CPUs"),
-    ("privilege", "the privilege"),
+const FACTS: [&[(&str, &str)]; 10] = [
+    &[("weir", "the version of weir")],
+    &[
+        ("commit", "the commit of weir"),
+        ("weir_build", "the build of weir"),
+        ("weir_sha256", "the binary of weir"),
+    ],
+    &[("rustc", "the compiler")],
+    &[("kernel_release", "the kernel"), ("kernel_version", "the kernel's build")],
+    &[("iperf3", "iperf3")],
+    &[("cpu_model", "the CPU")],
+    &[("cores_online", "the set of CPUs")],
+    &[("privilege", "the privilege")],
+    &[("world", "the world")],
+    &[("seed", "the seed")],
 ];
+const TABLES: [(&str, &str); 4] = [
+    ("programs", "the program"),
+    ("systems", "the configuration of"),
+    ("sysctls", "the machine's"),
+    ("host_sysctls", "the hosts'"),
+];
+const UNKNOWN: &str = "unknown";
+const NONE: &str = "none";
+const TREE: &str = "tree";
+const MODIFIED: &str = "modified";
+const SHA256: &str = "sha256";
+const DIGITS: usize = 12;

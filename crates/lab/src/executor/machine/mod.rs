@@ -3,6 +3,7 @@
 mod algorithm;
 mod bench;
 mod caller;
+mod carried_by;
 pub(crate) mod links;
 mod listener;
 mod pair;

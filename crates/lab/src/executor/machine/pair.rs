@@ -3,6 +3,7 @@
 use super::MachineStep;
 use super::Started;
 use super::Testbed;
+use super::carried_by;
 use super::tunnel_keys::{self, TunnelKeys};
 use crate::Failure;
 use crate::file::{SystemSpec, words};
@@ -19,6 +20,8 @@ pub(crate) struct Pair {
     pub(crate) server: Started,
     pub(crate) client: Started,
     pub(crate) connect: Option<SocketAddr>,
+    client_argv: Vec<String>,
+    server_argv: Vec<String>,
     _keys: Option<TunnelKeys>,
     _files: Option<TempDir>,
 }
@@ -85,13 +88,22 @@ impl Pair {
             let written = std::fs::write(&path, fill(text.get_ref())?);
             written.map_err(|error| Failure::io(&format!("writing {}", path.display()), &error))?;
         }
-        let begin = |host: &str, command: &str, cpus: &[usize]| -> Result<Started, Failure> {
-            let argv = words(&fill(command)?);
-            Started::new(&testbed.namespace(host)?, argv, cpus, step)
+        let server_argv = words(&fill(server.get_ref())?);
+        let client_argv = words(&fill(client.get_ref())?);
+        let begin = |host: &str, argv: &[String], cpus: &[usize]| -> Result<Started, Failure> {
+            Started::new(&testbed.namespace(host)?, argv.to_vec(), cpus, step)
         };
-        let server = begin(to, server.get_ref(), &step.cpus.to)?;
-        let client = begin(from, client.get_ref(), &step.cpus.from)?;
-        let mut pair = Self { server, client, connect: None, _keys: None, _files: None };
+        let server = begin(to, &server_argv, &step.cpus.to)?;
+        let client = begin(from, &client_argv, &step.cpus.from)?;
+        let mut pair = Self {
+            server,
+            client,
+            connect: None,
+            client_argv,
+            server_argv,
+            _keys: None,
+            _files: None,
+        };
         if let Some(connect) = &step.system.connect {
             let text = fill(connect.get_ref())?;
             let address: SocketAddr = text.parse().map_err(|_| {
@@ -105,6 +117,16 @@ impl Pair {
         }
         (pair._keys, pair._files) = (keys, files);
         Ok(Some(pair))
+    }
+
+    /// The algorithm that carries the workload over the path: the tunnel's own or, where the
+    /// workload's connection passes the path itself, `own`. `None` if the programs cannot tell.
+    pub(crate) fn algorithm(&self, own: Option<String>) -> Option<String> {
+        if self.connect.is_none() {
+            return own;
+        }
+        let weir = std::env::current_exe().ok()?;
+        carried_by::algorithm(&weir, &self.client_argv, &self.server_argv)
     }
 
     /// The failure of a program that has ended, which also ends the measurement.

@@ -2,7 +2,7 @@
 
 use super::algorithm::OurAlgorithm;
 use super::links;
-use super::{CpuPlan, Testbed};
+use super::{CpuPlan, Pair, Testbed};
 use crate::file::{Ends, FileError, SystemSpec};
 use crate::run::Measurement;
 use crate::{Cancel, Failure, LabFile};
@@ -101,6 +101,16 @@ impl Measured {
             links::account_queue(&ends, &system, &axes, &window, *started, statistics, result);
         };
         Self { result, queues: Box::new(queues) }
+    }
+
+    /// Replaces the algorithm of the workload's own connection by that of the programs between its
+    /// ends, which carry it over the path.
+    pub(crate) fn carried_by(mut self, pair: Option<&Pair>) -> Self {
+        if let Some(pair) = pair {
+            let own = self.result.congestion_control.take();
+            self.result.congestion_control = pair.algorithm(own);
+        }
+        self
     }
 }
 

@@ -113,6 +113,7 @@ impl Watch {
             into.cpu_limited = true;
         }
         let steal = part(workload.steal);
+        into.record("steal_percent", Some(steal));
         if steal > 5.0 {
             into.warnings.push(format!("the hypervisor took {steal:.0} % of the CPU away"));
         }

@@ -49,5 +49,7 @@ pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measu
         roles,
         seen: Vec::new(),
     };
-    transfer.follow(&client_host, &server_host, testbed)
+    let measured = transfer.follow(&client_host, &server_host, testbed)?;
+    drop(transfer);
+    Ok(measured.carried_by(pair.as_ref()))
 }

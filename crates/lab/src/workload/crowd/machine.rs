@@ -46,6 +46,7 @@ pub(super) fn measure(
         let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
         let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
         let measured = crowd(step, &near, &caller, settings, &roles, &arrivals);
+        let measured = measured.map(|measured| measured.carried_by(pair.as_ref()));
         measured.map_err(|failure| match failure {
             Failure::Interrupted => failure,
             // If a program stopped, its failure explains the unanswered connections.

@@ -1,7 +1,7 @@
 //! A lab file with a new workload is parsed, planned and simulated.
 
 use crate::{
-    Cancel, Executor, LabFile, Location, Outcome, Plan, PlannedCell, Progress, Request, run,
+    Build, Cancel, Executor, LabFile, Location, Outcome, Plan, PlannedCell, Progress, Request, run,
 };
 use results::Form;
 use std::time::Duration;
@@ -16,6 +16,8 @@ fn a_registered_workload_is_planned_and_simulated() {
         location: Location::At(folder.path().join("run")),
         systems: Vec::new(),
         repeats: None,
+        seed: None,
+        build: Build::default(),
         command: "weir sim run dummy.toml".to_owned(),
         executor: Executor::Simulator { threads: 2 },
     };

@@ -51,6 +51,7 @@ pub(super) fn measure(
         let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
         let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
         let measured = Exchange { step, near, caller, settings }.measure(&roles);
+        let measured = measured.map(|measured| measured.carried_by(pair.as_ref()));
         measured.map_err(|failure| match failure {
             Failure::Interrupted => failure,
             // If a program stopped, its failure explains the unanswered messages.
