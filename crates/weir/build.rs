@@ -1,6 +1,6 @@
-//! Records the source that the program is built from: the commit, whether its files differ from that
-//! commit, and the compiler. A run of a lab names them. Outside a git checkout `WEIR_COMMIT` names
-//! the commit; without it the commit is unknown.
+//! Records the source that the program is built from: the commit, whether its files differ from it,
+//! and the compilers. A run of a lab names them. Outside a git checkout `WEIR_COMMIT` names the
+//! commit; without it the commit is unknown.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -48,8 +48,8 @@ pub(crate) struct Run {
     /// Repeats of each cell, instead of the form's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: Option<u32>,
-    /// Seed of the order and of all random losses, instead of the file's: a number, or `fresh` for a
-    /// new one
+    /// Seed of the order and of all random losses, instead of the file's: a number, or `fresh` for
+    /// a new one
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
     /// Directory for the run [default: runs/LAB-FORM-TIME]

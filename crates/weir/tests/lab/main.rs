@@ -12,6 +12,7 @@ mod failures;
 mod files;
 mod kernel;
 mod privileges;
+mod provenance;
 mod results;
 mod resume;
 mod traffic;

@@ -71,6 +71,38 @@ fn the_results_are_the_same_on_any_number_of_threads() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
+/// A fresh seed is drawn for each run and named in the command that repeats it.
+#[test]
+fn another_seed_gives_another_hash_and_the_same_seed_the_same() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("grid.toml", GRID);
+    let with = |out: &str, seed: &[&str]| {
+        let words = ["sim", "run", "grid.toml", "--systems", "cubic", "--repeats", "1"];
+        let output = sandbox.weir(&[&words[..], seed, &["--out", out]].concat());
+        assert!(output.status.success(), "{output:?}");
+        let results = sandbox.results(out);
+        let facts = &results["environment"];
+        let hash = facts["result_hash"].as_str().unwrap().to_owned();
+        (hash, facts["seed"].as_u64().unwrap(), results["command"].as_str().unwrap().to_owned())
+    };
+    let own = with("own", &[]);
+    assert_eq!(own.1, 0);
+    let one = with("one", &["--seed", "1"]);
+    assert_ne!(one.0, own.0);
+    assert_eq!(with("again", &["--seed=1"]).0, one.0);
+    let fresh = ["x", "y"].map(|out| with(out, &["--seed", "fresh"]));
+    assert_ne!(fresh[0].1, fresh[1].1);
+    for (_, seed, command) in &fresh {
+        assert!(command.contains(&format!("--seed {seed} ")), "{command}");
+    }
+    let repeated = with("repeated", &["--seed", &fresh[0].1.to_string()]);
+    assert_eq!(repeated.0, fresh[0].0);
+    for wrong in ["-1", "new", "9007199254740993"] {
+        let output = sandbox.weir(&["sim", "run", "grid.toml", &format!("--seed={wrong}")]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+}
+
 #[test]
 fn the_built_in_labs_run_in_their_smoke_forms() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -1,0 +1,129 @@
+//! A run names everything that its figures depend on: source, binary, lab file, peers, settings of
+//! the kernel, seed, and the algorithm that carried the data.
+
+use crate::support::{Sandbox, await_some, relay};
+
+#[test]
+fn a_run_names_its_binary_peers_settings_and_seed() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let lab = LAB.replace("RELAY", &relay());
+    sandbox.write("named.toml", &lab);
+    let run = |out: &str, more: &[&str]| {
+        let words = [&["lab", "run", "named.toml", "--trust", "--out", out], more].concat();
+        let output = sandbox.weir(&words);
+        let results = sandbox.results(out);
+        assert!(results["cells"][0]["failed"].is_null(), "{output:?}");
+        (results, sandbox.read(&format!("{out}/run.toml")))
+    };
+    let (results, description) = run("one", &[]);
+    let facts = &results["environment"];
+    for name in ["weir_sha256", "lab_sha256"] {
+        assert_eq!(facts[name].as_str().unwrap().len(), 64, "{name}: {facts}");
+    }
+    // A build outside a git checkout knows no commit.
+    assert_eq!(facts["commit"].is_null(), option_env!("WEIR_COMMIT").is_none(), "{facts}");
+    assert_eq!(facts["seed"], 5);
+    assert!(facts["steal_percent"].is_f64(), "{facts}");
+    assert_eq!(facts["host_sysctls"]["net.ipv4.tcp_rmem"], "4096 65536 1048576", "{facts}");
+    let peer = &facts["programs"]["relay"];
+    assert_eq!(peer["sha256"].as_str().unwrap().len(), 64, "{facts}");
+    assert_eq!(peer["version"], "relay 1.2", "{facts}");
+    let configuration = &facts["systems"]["relayed"];
+    assert!(configuration["server"].as_str().unwrap().contains("{port}"), "{facts}");
+    assert_eq!(configuration["files"]["relay.conf"], "window = 64\n", "{facts}");
+    // The relay's own algorithm is unknown. The connection in front of it does not count.
+    assert!(facts["congestion_control_read_back"].is_null(), "{facts}");
+    assert_eq!(results["cells"][0]["metrics"]["steal_percent"]["n"], 1);
+    for line in [
+        &format!("weir_sha256 = {}", facts["weir_sha256"]),
+        &format!("lab_sha256 = {}", facts["lab_sha256"]),
+        "seed = 5",
+        "[environment.programs.relay]",
+        "[environment.systems.relayed.files]",
+        "[environment.host_sysctls]",
+    ] {
+        assert!(description.contains(line), "no {line} in {description}");
+    }
+
+    let (seeded, _) = run("two", &["--seed", "8"]);
+    assert_eq!(seeded["environment"]["seed"], 8);
+    assert_eq!(seeded["environment"]["lab_sha256"], facts["lab_sha256"]);
+    let compared = sandbox.weir(&["lab", "compare", "one", "two"]);
+    assert!(compared.stdout.contains("note: the seed differs: 5 in one; 8 in two"), "{compared:?}");
+    sandbox.write("named.toml", lab.replace("window = 64", "window = 128"));
+    run("three", &[]);
+    let compared = sandbox.weir(&["lab", "compare", "one", "three"]);
+    for note in ["note: the configuration of relayed differs: ", "note: the lab file differs, "] {
+        assert!(compared.stdout.contains(note), "{note}: {compared:?}");
+    }
+    assert!(!compared.stdout.contains("binary of weir"), "{compared:?}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn a_resumed_run_keeps_its_seed() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox
+        .write("named.toml", LAB.replace("RELAY", &relay()).replace("repeats = 1", "repeats = 9"));
+    let words = ["lab", "run", "named.toml", "--trust"];
+    let running = sandbox.start(&[&words[..], &["--seed", "77", "--out", "run"]].concat());
+    await_some("a finished turn", || (!sandbox.journal("run").is_empty()).then_some(()));
+    running.signal("INT");
+    let ended = running.end();
+    assert!(ended.stderr.contains("--seed 77 --resume run"), "{ended:?}");
+    let other = sandbox.weir(&[&words[..], &["--seed", "78", "--resume", "run"]].concat());
+    assert_eq!(other.status.code(), Some(2), "{other:?}");
+    assert!(other.stderr.contains("it was begun with seed 77, not 78"), "{other:?}");
+    sandbox.weir(&[&words[..], &["--resume", "run"]].concat());
+    assert_eq!(sandbox.results("run")["environment"]["seed"], 77);
+}
+
+/// The lab names CUBIC for the connection in front of the tunnel, which runs tcpa itself.
+#[test]
+fn the_algorithm_of_a_tunnel_is_the_tunnels_own() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    for lab in ["quic-tun", "tunnel-latency", "tunnel-scale"] {
+        let systems = if lab == "quic-tun" { "tcp-bbr,weir-tunnel" } else { "weir-tunnel" };
+        let words = ["lab", "run", lab, "--smoke", "--systems", systems, "--out", lab];
+        let output = sandbox.weir(&words);
+        let results = sandbox.results(lab);
+        let read = &results["environment"]["congestion_control_read_back"];
+        assert_eq!(read["weir-tunnel"], "tcpa", "{lab}: {read} {output:?}");
+        if lab == "quic-tun" {
+            assert_eq!(read["tcp-bbr"], "bbr", "{read}");
+        }
+    }
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+const LAB: &str = r#"
+name = "named"
+hosts = ["near", "far"]
+seed = 5
+[[link]]
+between = ["near", "far"]
+rate = "20mbit"
+delay = "1ms"
+queue = "droptail:2bdp"
+[workload]
+kind = "bulk"
+from = "near"
+to = "far"
+[sysctl]
+"net.ipv4.tcp_rmem" = "4096 65536 1048576"
+[[system]]
+name = "relayed"
+kind = "external"
+congestion = "cubic"
+server = "RELAY {server}:7000 127.0.0.1:{port}"
+client = "RELAY 127.0.0.1:7001 {server}:7000"
+connect = "127.0.0.1:7001"
+version = "sh -c 'echo relay 1.2'"
+[system.files]
+"relay.conf" = """
+window = 64
+"""
+[form.full]
+repeats = 1
+duration = "400ms"
+"#;
