@@ -1,17 +1,29 @@
 //! The answer in one or two sentences.
 
-use crate::{axis, comparison, number, overall, pivot};
-use results::{Comparison, Results, Verdict, metrics};
+use crate::interval::Around;
+use crate::{axis, method, number, overall, pivot};
+use results::{Axes, Cell, Comparison, Metric, Results, Verdict, metrics};
+use stats::Direction;
 
 /// The lab's own answer, or sentences about the comparisons of the main metric.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     if !results.answer.is_empty() {
         return results.answer.clone();
     }
-    let mut sentences: Vec<String> =
-        results.comparisons.iter().filter(|one| one.primary).map(primary).collect();
-    sentences
-        .extend(pairs(results).into_iter().map(|(a, b, comparisons)| sentence(a, b, &comparisons)));
+    let primaries: Vec<&Comparison> =
+        results.comparisons.iter().filter(|one| one.primary).collect();
+    let mut sentences: Vec<String> = primaries.iter().map(|one| primary(results, one)).collect();
+    let mut undecided = Vec::new();
+    for (a, b, comparisons) in pairs(results) {
+        // With a primary comparison the others come second, and too few repeats are no answer.
+        let waits = |one: &&Comparison| one.primary || one.needs_repeats.is_some();
+        if !primaries.is_empty() && comparisons.iter().all(waits) {
+            undecided.extend(comparisons.into_iter().filter(|one| !one.primary));
+        } else {
+            sentences.push(sentence(a, b, &comparisons));
+        }
+    }
+    sentences.extend(still_open(&undecided));
     sentences.extend(overall::sentences(results));
     if sentences.is_empty() {
         sentences.push(without_comparisons(results));
@@ -21,7 +33,7 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
 
 /// "12 cells measured, 1 failed, 2 short of CPU"
 pub(crate) fn tally(results: &Results) -> String {
-    let count = |test: fn(&results::Cell) -> bool| results.cells.iter().filter(|c| test(c)).count();
+    let count = |test: fn(&Cell) -> bool| results.cells.iter().filter(|c| test(c)).count();
     let failed = count(|cell| cell.failed.is_some());
     let mut parts = vec![format!("{} measured", counted(results.cells.len() - failed, "cell"))];
     for (number, words) in [
@@ -57,14 +69,64 @@ fn pairs(results: &Results) -> Vec<Pair<'_>> {
     pairs
 }
 
-/// `Primary: a against b, by goodput at loss 1%: better (9.80×).`
-fn primary(one: &Comparison) -> String {
-    let label = metrics::meaning(&one.metric).label.to_lowercase();
-    let place = axis::describe(&one.axes);
+/// `Goodput at loss 1%, rtt 20ms: weir-tunnel 505, tcp-cubic 1.9 Mbit/s. weir-tunnel is better than
+/// tcp-cubic: 266× [250, 281] (96.9 % interval).`
+fn primary(results: &Results, one: &Comparison) -> String {
+    let label = metrics::meaning(&one.metric).label;
+    let place = varied(results, &one.axes);
     let at = if place.is_empty() { place } else { format!(" at {place}") };
-    let verdict = comparison::verdict_alone(one);
-    let ratio = number::ratio(one.ratio.median);
-    format!("Primary: {} against {}, by {label}{at}: {verdict} ({ratio}).", one.a, one.b)
+    let figures = figures(results, one);
+    let verdict = match (one.verdict, one.needs_repeats) {
+        (Verdict::Better | Verdict::Worse, _) => format!("is {} than", one.verdict.word()),
+        (Verdict::Same, _) => "does not differ from".to_owned(),
+        (_, Some(repeats)) => format!("needs {repeats} repeats to differ from"),
+        (_, None) => "cannot be told from".to_owned(),
+    };
+    let around = Around::ratio(&one.ratio).map(|around| format!(" {}", around.labelled()));
+    let ratio = number::ratio(one.ratio.median) + &around.unwrap_or_default();
+    format!("{label}{at}: {figures}. {} {verdict} {}: {ratio}.", one.a, one.b)
+}
+
+/// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: all systems in the cell of a comparison, the
+/// best first.
+fn figures(results: &Results, one: &Comparison) -> String {
+    let here = results.cells.iter().filter(|cell| cell.axes == one.axes);
+    let mut known: Vec<(&Cell, Option<&Metric>)> =
+        here.map(|cell| (cell, cell.metrics.get(&one.metric))).collect();
+    known.retain(|(cell, metric)| metric.is_some() || cell.failed.is_some());
+    let less = metrics::direction(&one.metric) == Some(Direction::LowerIsBetter);
+    let rank = |metric: Option<&Metric>| match metric {
+        None => f64::INFINITY,
+        Some(metric) if less => metric.median,
+        Some(metric) => -metric.median,
+    };
+    known.sort_by(|(_, a), (_, b)| rank(*a).total_cmp(&rank(*b)));
+    let (mut measured, mut failed) = (Vec::new(), String::new());
+    for (cell, metric) in known {
+        match metric {
+            Some(metric) => {
+                let figure = number::format(metric.median);
+                measured.push(format!("{} {figure}{}", cell.system, method::mark(cell)));
+            }
+            None => failed += &format!("; {} failed", cell.system),
+        }
+    }
+    measured.join(", ") + &with_unit(pivot::unit(results, &one.metric)) + &failed
+}
+
+/// `loss 1%, rtt 20ms`, without the axes that have one value in the whole run.
+fn varied(results: &Results, axes: &Axes) -> String {
+    let varies = |name: &str| axis::values(results, name).len() > 1;
+    let parts = axes.iter().filter(|(name, _)| varies(name));
+    parts.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The comparisons that have too few repeats for a verdict.
+fn still_open(comparisons: &[&Comparison]) -> Option<String> {
+    let repeats = comparisons.iter().filter_map(|one| one.needs_repeats).max()?;
+    let others = counted(comparisons.len(), "other comparison");
+    let need = if comparisons.len() == 1 { "needs" } else { "need" };
+    Some(format!("{others} {need} up to {repeats} repeats."))
 }
 
 fn sentence(a: &str, b: &str, comparisons: &[&Comparison]) -> String {
@@ -109,9 +171,156 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
     Some(format!("{what}{count}{range}"))
 }
 
+/// The figures of a lab with one system.
 fn without_comparisons(results: &Results) -> String {
-    match results.overall.is_empty() {
-        true => format!("{}; there are no comparisons.", tally(results)),
-        false => format!("{}.", tally(results)),
+    let measured = tally(results);
+    if !results.overall.is_empty() {
+        return format!("{measured}.");
+    }
+    let judged: Vec<&Cell> =
+        results.cells.iter().filter(|cell| cell.metrics.contains_key(WITHIN)).collect();
+    if !judged.is_empty() {
+        let outside: Vec<&&Cell> =
+            judged.iter().filter(|cell| cell.metrics[WITHIN].median < 1.0).collect();
+        let all = counted(judged.len(), "figure");
+        return match outside.first() {
+            None => format!("{all}, each within its tolerance; {measured}."),
+            Some(first) => format!(
+                "{all}, {} outside of the tolerance, for example {} at {}; {measured}.",
+                outside.len(),
+                first.system,
+                axis::describe(&first.axes)
+            ),
+        };
+    }
+    let Some(headline) = pivot::headline(results) else { return format!("{measured}.") };
+    let figure = |cell: &Cell| cell.metrics.get(headline).map(|metric| metric.median);
+    let known: Vec<(&Cell, f64)> =
+        results.cells.iter().filter_map(|cell| Some((cell, figure(cell)?))).collect();
+    let least = known.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    let most = known.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((least, most)) = least.zip(most) else { return format!("{measured}.") };
+    let label = metrics::meaning(headline).label;
+    let unit = with_unit(pivot::unit(results, headline));
+    let [low, high] = [least.1, most.1].map(number::format);
+    match known.len() {
+        1 => format!("{label}: {high}{unit}; {measured}."),
+        _ => {
+            let place = axis::describe(&most.0.axes);
+            format!("{label}: {low} to {high}{unit}, most at {place}; {measured}.")
+        }
+    }
+}
+
+fn with_unit(unit: String) -> String {
+    if unit.is_empty() { unit } else { format!(" {unit}") }
+}
+
+const WITHIN: &str = "within";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::{Form, Ratio};
+
+    fn cell(system: &str, loss: &str, goodput: Option<f64>) -> Cell {
+        let axes = Axes::from(
+            [("loss", loss), ("rate", "600mbit")]
+                .map(|(axis, value)| (axis.to_owned(), value.to_owned())),
+        );
+        let mut cell = Cell::new(system, axes);
+        match goodput {
+            None => cell.failed = Some("it broke".to_owned()),
+            Some(goodput) => {
+                let metric = Metric::single(goodput, "Mbit/s");
+                cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
+            }
+        }
+        cell
+    }
+
+    fn comparison(loss: &str, a: &str, primary: bool) -> Comparison {
+        let ratio = Ratio {
+            ci95: Some([250.0, 281.0]),
+            coverage: Some(0.96875),
+            n: 6,
+            ..Ratio::single(266.0)
+        };
+        Comparison {
+            metric: "goodput_mbit_s".to_owned(),
+            axes: cell(a, loss, None).axes,
+            a: a.to_owned(),
+            b: "cubic".to_owned(),
+            ratio,
+            verdict: if primary { Verdict::Better } else { Verdict::Inconclusive },
+            threshold: None,
+            primary,
+            adjusted_p: None,
+            needs_repeats: (!primary).then_some(8),
+            goal: None,
+        }
+    }
+
+    fn run() -> Results {
+        let mut results = Results::new("x", Form::Quick);
+        for loss in ["5%", "0%"] {
+            for (system, goodput) in
+                [("cubic", Some(1.9)), ("bbr", Some(466.0)), ("tunnel", Some(505.0))]
+            {
+                results.cells.push(cell(system, loss, goodput));
+            }
+        }
+        results.comparisons = vec![
+            comparison("5%", "tunnel", true),
+            comparison("0%", "tunnel", false),
+            comparison("5%", "bbr", false),
+        ];
+        results
+    }
+
+    #[test]
+    fn the_answer_names_the_figures_of_the_primary_comparison() {
+        assert_eq!(
+            sentences(&run()),
+            [
+                "Goodput at loss 5%: tunnel 505, bbr 466, cubic 1.90 Mbit/s. tunnel is better than cubic: \
+                 266× [250, 281] (96.9 % interval).",
+                "2 other comparisons need up to 8 repeats."
+            ]
+        );
+    }
+
+    #[test]
+    fn a_failed_system_and_an_undecided_comparison_are_named_as_such() {
+        let mut results = run();
+        results.cells[1] = cell("bbr", "5%", None);
+        results.cells[2].cpu_limited = true;
+        results.comparisons.truncate(1);
+        results.comparisons[0].verdict = Verdict::Inconclusive;
+        let answer = &sentences(&results)[0];
+        let expected = "Goodput at loss 5%: tunnel 505 *, cubic 1.90 Mbit/s; bbr failed. tunnel cannot be told from cubic: ";
+        assert!(answer.starts_with(expected), "{answer}");
+        results.comparisons[0].needs_repeats = Some(7);
+        let answer = &sentences(&results)[0];
+        assert!(answer.contains("tunnel needs 7 repeats to differ from cubic"), "{answer}");
+    }
+
+    #[test]
+    fn a_lab_of_one_system_is_answered_by_its_figures() {
+        let mut results = Results::new("x", Form::Full);
+        results.cells = vec![cell("emu", "0%", Some(0.5)), cell("emu", "5%", Some(0.25))];
+        assert_eq!(
+            sentences(&results),
+            ["Goodput: 0.250 to 0.500 Mbit/s, most at loss 0% · rate 600mbit; 2 cells measured."]
+        );
+        for (place, within) in [1.0, 0.0].into_iter().enumerate() {
+            results.cells[place].metrics.insert(WITHIN.to_owned(), Metric::single(within, ""));
+        }
+        assert_eq!(
+            sentences(&results),
+            [
+                "2 figures, 1 outside of the tolerance, for example emu at loss 5% · rate 600mbit; 2 cells measured."
+            ]
+        );
     }
 }

@@ -11,15 +11,11 @@ pub(crate) fn systems(results: &Results, one: &Comparison) -> String {
 
 /// The verdict, or the reason why there is none.
 pub(crate) fn verdict(one: &Comparison) -> String {
-    let word = verdict_alone(one);
-    if one.primary { format!("{word} (primary)") } else { word }
-}
-
-pub(crate) fn verdict_alone(one: &Comparison) -> String {
-    match (one.verdict, one.needs_repeats) {
+    let word = match (one.verdict, one.needs_repeats) {
         (Verdict::Inconclusive, Some(repeats)) => format!("needs {repeats} repeats"),
         (verdict, _) => verdict.word().to_owned(),
-    }
+    };
+    if one.primary { format!("{word} (primary)") } else { word }
 }
 
 /// `0.031`, `< 0.001`, `–` if the run stated none.

@@ -11,6 +11,8 @@ pub(crate) struct Around {
     pub(crate) ends: String,
     /// `96.9 % interval` or `range of 3`
     pub(crate) label: String,
+    /// `96.9 %` or `n=3`
+    short: String,
 }
 
 impl Around {
@@ -29,13 +31,15 @@ impl Around {
         range: Option<[f64; 2]>,
         n: u64,
     ) -> Option<Self> {
-        let label = match (ci95, coverage) {
-            (Some(_), Some(coverage)) => format!("{:.1} % interval", coverage * 100.0),
+        let (label, short) = match (ci95, coverage.map(|coverage| coverage * 100.0)) {
+            (Some(_), Some(percent)) => {
+                (format!("{percent:.1} % interval"), format!("{percent:.1} %"))
+            }
             // Older writers did not state the coverage.
-            (Some(_), None) => "interval".to_owned(),
-            (None, _) => format!("range of {n}"),
+            (Some(_), None) => ("interval".to_owned(), "interval".to_owned()),
+            (None, _) => (format!("range of {n}"), format!("n={n}")),
         };
-        Some(Self { ends: number::interval(median, ci95.or(range)?), label })
+        Some(Self { ends: number::interval(median, ci95.or(range)?), label, short })
     }
 
     /// `[55.0, 58.9] (range of 3)`
@@ -67,6 +71,14 @@ impl Column {
             None => "–".to_owned(),
             Some(around) if around.label != self.head => around.labelled(),
             Some(around) => around.ends,
+        }
+    }
+
+    /// The same for a terminal, where an exception takes few columns: `[55.0, 58.9] n=3`.
+    pub(crate) fn short(&self, around: Around) -> String {
+        match around.label == self.head {
+            true => around.ends,
+            false => format!("{} {}", around.ends, around.short),
         }
     }
 }
@@ -124,6 +136,8 @@ mod tests {
         assert_eq!(column.head, "96.9 % interval");
         assert_eq!(column.text(Around::metric(&six)), "[55.0, 58.9]");
         assert_eq!(column.text(Around::metric(&three)), "[55.0, 58.9] (range of 3)");
+        assert_eq!(column.short(Around::metric(&three).unwrap()), "[55.0, 58.9] n=3");
+        assert_eq!(column.short(Around::metric(&six).unwrap()), "[55.0, 58.9]");
         assert_eq!(column.text(None), "–");
         assert_eq!(Column::of(std::iter::empty()).head, "interval");
         let both = [&six, &three].into_iter().filter_map(Around::metric);

@@ -127,10 +127,11 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     table.right(&with_unit(&metrics::meaning(headline).label, &pivot::unit(results, headline)), 0);
     let around = |cell: &Cell| Around::metric(cell.metrics.get(headline)?);
     let intervals = interval::Column::of(results.cells.iter().filter_map(around));
-    table.left(&intervals.head, 2);
+    // The published figures leave before the intervals do: a figure without its interval says less.
+    table.left(&intervals.head, 1);
     if any_published {
-        table.right("reference", 1);
-        table.right("ratio", 1);
+        table.right("reference", 2);
+        table.right("ratio", 2);
     }
     for (place, name) in beside.iter().enumerate() {
         let title = with_unit(&metrics::meaning(name).label, &pivot::unit(results, name));
@@ -152,7 +153,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         let metric = cell.metrics.get(headline);
         let median = metric.map_or_else(|| "–".to_owned(), |m| number::format(m.median));
         row.push(Text::new(&format!("{median}{}", method::mark(cell)), Style::Bold));
-        let interval = around(cell).map(|around| intervals.text(Some(around)));
+        let interval = around(cell).map(|around| intervals.short(around));
         row.push(Text::new(&interval.unwrap_or_default(), Style::Dim));
         if any_published {
             let value = published(cell).map(|(_, value)| value);

@@ -10,6 +10,29 @@ fn terminal_wide_and_narrow() {
     insta::assert_snapshot!("terminal_50", terminal::lines(&results(), 50, false));
 }
 
+/// One repeat of a cell failed, so its coverage differs from the other cells'.
+#[test]
+fn intervals_of_different_coverage_fit_a_terminal_of_80_columns() {
+    let mut results = results();
+    for (place, cell) in results.cells.iter_mut().enumerate() {
+        let Some(metric) = cell.metrics.get_mut("goodput_mbit_s") else { continue };
+        let ends = [metric.median * 0.97, metric.median * 1.03];
+        (metric.ci95, metric.coverage, metric.range, metric.n) = match place % 3 {
+            0 => (None, None, Some(ends), 5),
+            1 => (Some(ends), Some(0.984375), None, 7),
+            _ => (Some(ends), Some(0.96875), None, 6),
+        };
+    }
+    let text = terminal::lines(&results, 80, false);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let intervals = text.lines().filter(|line| line.contains('[') && line.contains(']')).count();
+    let measured = results.cells.iter().filter(|cell| cell.failed.is_none()).count();
+    assert_eq!(intervals, measured, "{text}");
+    for label in ["range of 5", "98.4 %", "96.9 %"] {
+        assert!(text.contains(label), "no {label}: {text}");
+    }
+}
+
 #[test]
 fn no_line_is_wider_than_the_terminal() {
     for width in [40, 60, 80, 100, 200] {
