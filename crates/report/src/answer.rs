@@ -87,8 +87,8 @@ fn primary(results: &Results, one: &Comparison) -> String {
     format!("{label}{at}: {figures}. {} {verdict} {}: {ratio}.", one.a, one.b)
 }
 
-/// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: all systems in the cell of a comparison, the
-/// best first.
+/// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: all systems in the cell of a comparison,
+/// the best first.
 fn figures(results: &Results, one: &Comparison) -> String {
     let here = results.cells.iter().filter(|cell| cell.axes == one.axes);
     let mut known: Vec<(&Cell, Option<&Metric>)> =
