@@ -1,13 +1,9 @@
 //! Random transfers over a path that loses 5 % of packets, and reorders, duplicates and corrupts
 //! others. The client's source port changes again and again. Each transfer arrives byte for byte.
 //!
-//! The long form: `cargo test --release -p weir-tunnel --test integrity -- --ignored`.
+//! The long form: `cargo test --release -p weir-tunnel --test carrying integrity -- --ignored`.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::{Pattern, target, through, tuned_pair_over_wire};
+use crate::ends::{Pattern, target, through, tuned_pair_over_wire};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::net::SocketAddr;

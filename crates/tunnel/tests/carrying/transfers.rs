@@ -1,10 +1,6 @@
 //! Bytes sent at one end arrive unchanged at the other.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::{bytes, pair, pair_over_wire, target, through};
+use crate::ends::{bytes, pair, pair_over_wire, target, through};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,11 +1,7 @@
 //! Listeners on paths that a peer names: sockets of other processes stay, and a busy one delays no
 //! other task.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::Keys;
+use crate::ends::Keys;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -114,10 +110,10 @@ async fn a_target_with_a_full_backlog_delays_no_other_tunnel() {
     let parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
-    let listener_addresses: Vec<_> = client.bound().iter().map(ends::tcp_of).collect();
-    let mut waiting = ends::through(listener_addresses[0]).await;
+    let listener_addresses: Vec<_> = client.bound().iter().map(crate::ends::tcp_of).collect();
+    let mut waiting = crate::ends::through(listener_addresses[0]).await;
     waiting.write_all(b"w").await.unwrap();
-    let mut stream = ends::through(listener_addresses[1]).await;
+    let mut stream = crate::ends::through(listener_addresses[1]).await;
     for _ in 0..20 {
         stream.write_all(b"x").await.unwrap();
         stream.read_exact(&mut [0; 1]).await.unwrap();

@@ -1,10 +1,6 @@
 //! Certificates that expire, are revoked, or are removed from the list while a tunnel runs.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::{Keys, tcp_of, through, to_tcp};
+use crate::ends::{Keys, tcp_of, through, to_tcp};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
     IsCa, KeyPair, RevokedCertParams, SerialNumber,
@@ -24,7 +20,7 @@ use tunnel::server::{Guard, Server};
 
 #[tokio::test]
 async fn a_connection_ends_when_its_certificate_expires_and_a_pinned_one_stays() {
-    let (target, address) = ends::target().await;
+    let (target, address) = crate::ends::target().await;
     let echo = tokio::spawn(echo(target));
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::new(home.path(), "ca", in_time(DAY));
@@ -85,7 +81,7 @@ async fn a_connection_ends_when_its_certificate_expires_and_a_pinned_one_stays()
 
 #[tokio::test]
 async fn a_client_leaves_a_server_whose_certificate_has_expired() {
-    let (target, address) = ends::target().await;
+    let (target, address) = crate::ends::target().await;
     let echo = tokio::spawn(echo(target));
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::new(home.path(), "ca", in_time(DAY));
@@ -110,7 +106,7 @@ async fn a_client_leaves_a_server_whose_certificate_has_expired() {
 
 #[tokio::test]
 async fn a_reload_disconnects_a_revoked_peer_and_keeps_it_out() {
-    let (target, address) = ends::target().await;
+    let (target, address) = crate::ends::target().await;
     let echo = tokio::spawn(echo(target));
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::new(home.path(), "ca", in_time(DAY));

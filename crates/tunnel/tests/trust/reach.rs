@@ -1,10 +1,6 @@
 //! The server's own addresses, which a peer's rules must not reach by accident.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::{Keys, tcp_of, through, to_tcp};
+use crate::ends::{Keys, tcp_of, through, to_tcp};
 use nix::sched::{CloneFlags, unshare};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};

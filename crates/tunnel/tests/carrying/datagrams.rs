@@ -1,10 +1,6 @@
 //! UDP: boundaries are preserved, and oversized datagrams are refused and counted.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::{Keys, bytes, tcp_of};
+use crate::ends::{Keys, bytes, tcp_of};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tunnel::client::{Client, ListenAt, Listener, Reverse};

@@ -1,10 +1,6 @@
 //! After any failure the application gets an error, others continue, and the client reconnects.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::{Keys, pair, pair_over_wire, target, tcp_of, through, to_tcp};
+use crate::ends::{Keys, pair, pair_over_wire, target, tcp_of, through, to_tcp};
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -90,7 +86,7 @@ async fn garbage_on_the_port_disturbs_no_tunnel() {
     let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let at = server.local_addr().unwrap();
     for seed in 0..3000 {
-        let mut garbage = ends::bytes(seed, 1 + (seed as usize * 37) % 1400);
+        let mut garbage = crate::ends::bytes(seed, 1 + (seed as usize * 37) % 1400);
         if seed % 3 == 0 {
             // The datagram resembles an Initial packet of version 1.
             garbage.resize(1200, 0);

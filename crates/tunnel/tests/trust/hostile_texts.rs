@@ -1,12 +1,8 @@
 //! Texts chosen by peers and strangers: they cannot break a log line or control a terminal.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
+use crate::ends::verifier::ServerVerifier;
+use crate::ends::{Keys, tuning};
 use bytes::Bytes;
-use ends::verifier::ServerVerifier;
-use ends::{Keys, tuning};
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};

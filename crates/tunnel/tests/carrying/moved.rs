@@ -1,10 +1,6 @@
 //! A client whose network changes: its old address is removed, and another one leads to the server.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::{Keys, bytes, tcp_of, through};
+use crate::ends::{Keys, bytes, tcp_of, through};
 use nix::sched::{CloneFlags, unshare};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -33,7 +29,7 @@ fn a_tunnel_continues_from_the_new_address() {
         let mut parts = keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]));
         parts.listen = format!("{SERVER}:0").parse().unwrap();
         let server = Server::start(parts).unwrap();
-        let listeners = vec![ends::to_tcp(target.local_addr().unwrap())];
+        let listeners = vec![crate::ends::to_tcp(target.local_addr().unwrap())];
         let at: SocketAddr = server.local_addr().unwrap();
         let client = Client::start(keys.client_parts(&[at], listeners)).await.unwrap();
         client.connected().await;

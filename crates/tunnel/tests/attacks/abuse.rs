@@ -1,11 +1,9 @@
 //! Peers that demand too much, replay packets, never read or never answer are bounded and counted,
 //! and others continue.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::{Keys, echo, pair_over_wire, target, tcp_of, through, to_tcp, tuning, write_endlessly};
+use crate::ends::{
+    Keys, echo, pair_over_wire, target, tcp_of, through, to_tcp, tuning, write_endlessly,
+};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -84,7 +82,7 @@ async fn never_read(count: usize, budget: Bytes) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(listener_addresses[2]).await.unwrap();
     for round in 0..20 {
-        let (sent, mut got) = (ends::bytes(round, 5000), vec![0; 5000]);
+        let (sent, mut got) = (crate::ends::bytes(round, 5000), vec![0; 5000]);
         let both = async {
             stream.write_all(&sent).await.unwrap();
             stream.read_exact(&mut got).await.unwrap();
@@ -151,7 +149,7 @@ async fn replayed_packets_of_a_client_open_no_tunnel() {
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
     let at = server.local_addr().unwrap();
-    let wire = ends::wire::Wire::to(at).await;
+    let wire = crate::ends::wire::Wire::to(at).await;
     wire.listen();
     let client = Client::start(keys.client_parts(&[wire.address], vec![to_tcp(address)])).await;
     let client = client.unwrap();

@@ -1,12 +1,8 @@
 //! With the hybrid key exchange, a client's first message exceeds one packet.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::verifier::ServerVerifier;
-use ends::wire::Wire;
-use ends::{Keys, tcp_of, through, to_tcp, tuning};
+use crate::ends::verifier::ServerVerifier;
+use crate::ends::wire::Wire;
+use crate::ends::{Keys, tcp_of, through, to_tcp, tuning};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
@@ -49,7 +45,7 @@ async fn a_server_accepts_clients_with_and_without_the_hybrid_exchange() {
 async fn a_handshake_survives_packets_that_are_lost_or_late() {
     let keys = Keys::new();
     assert_eq!(first_packets(&keys, "127.0.0.1:1".parse().unwrap()).len(), 2);
-    let (target, address) = ends::target().await;
+    let (target, address) = crate::ends::target().await;
     let echo = tokio::spawn(echo(target));
     let rule = format!("tcp:{address}");
     let server = Server::start(keys.server_parts(keys.guard(&[&rule], &[]))).unwrap();
@@ -71,7 +67,7 @@ async fn a_handshake_survives_packets_that_are_lost_or_late() {
 #[tokio::test]
 async fn a_crowded_server_accepts_clients_that_prove_their_address() {
     let keys = Keys::new();
-    let (target, address) = ends::target().await;
+    let (target, address) = crate::ends::target().await;
     let echo = tokio::spawn(echo(target));
     let rule = format!("tcp:{address}");
     let mut parts = keys.server_parts(keys.guard(&[&rule], &[]));

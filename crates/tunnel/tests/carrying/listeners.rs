@@ -1,10 +1,6 @@
 //! Two identities that may listen on the same address of the server.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::Keys;
+use crate::ends::Keys;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,11 +1,7 @@
 //! Floods of handshakes next to ordinary clients, in a separate network namespace.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::Keys;
-use ends::raw::RawPeer;
+use crate::ends::Keys;
+use crate::ends::raw::RawPeer;
 use nix::sched::{CloneFlags, unshare};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;

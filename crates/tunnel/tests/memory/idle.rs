@@ -1,13 +1,9 @@
 //! Memory of idle tunnels, with both ends in separate processes.
 //!
-//! The long form: `cargo test --release -p weir-tunnel --test idle -- --ignored ten_thousand
+//! The long form: `cargo test --release -p weir-tunnel --test memory -- --ignored ten_thousand
 //! --nocapture`.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::{Keys, target, tcp_of, through, to_tcp};
+use crate::ends::{Keys, target, tcp_of, through, to_tcp};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -50,7 +46,7 @@ async fn idle(count: usize, most_mib: u64) {
     let mut applications = Vec::new();
     for number in 0..count {
         let mut stream = through(listener_address).await;
-        let (sent, mut got) = (ends::bytes(number as u64, 100), vec![0; 100]);
+        let (sent, mut got) = (crate::ends::bytes(number as u64, 100), vec![0; 100]);
         stream.write_all(&sent).await.unwrap();
         stream.read_exact(&mut got).await.unwrap();
         assert_eq!(got, sent);
@@ -79,7 +75,7 @@ impl End {
     ) -> (Self, SocketAddr) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", "an_end_of_its_own", "--ignored", "--nocapture"])
+            .args(["--exact", "idle::an_end_of_its_own", "--ignored", "--nocapture"])
             .env("TUNNEL_END", name)
             .env("TUNNEL_HOME", home)
             .stdin(Stdio::piped())

@@ -2,12 +2,8 @@
 //! budget bounds the memory that peers can make it hold, and its resident memory stays within 1.5
 //! times the budget.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::raw::RawPeer;
-use ends::{Keys, guard_of};
+use crate::ends::raw::RawPeer;
+use crate::ends::{Keys, guard_of};
 use std::future::Future;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -208,7 +204,7 @@ async fn keep(listener: TcpListener) {
 
 async fn pour(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(ends::write_endlessly(stream));
+        tokio::spawn(crate::ends::write_endlessly(stream));
     }
 }
 
@@ -259,7 +255,7 @@ impl ServerProcess {
         let pins = clients.iter().map(|client| client.pin().to_string());
         std::fs::write(folder.path().join("pins"), pins.collect::<Vec<_>>().join("\n")).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "serve_until_the_input_ends", "--nocapture"])
+            .args(["--exact", "resident::serve_until_the_input_ends", "--nocapture"])
             .env(FOLDER, folder.path())
             .env(BUDGET, budget.count().to_string())
             .stdin(Stdio::piped())

@@ -1,11 +1,9 @@
 //! The memory that hostile identities may use next to an ordinary one.
 
-#![allow(clippy::unwrap_used)]
-
-mod ends;
-
-use ends::raw::RawPeer;
-use ends::{Keys, bytes, echo, guard_of, target, tcp_of, through, to_tcp, tuning, write_endlessly};
+use crate::ends::raw::RawPeer;
+use crate::ends::{
+    Keys, bytes, echo, guard_of, target, tcp_of, through, to_tcp, tuning, write_endlessly,
+};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,0 +1,14 @@
+//! Data that tunnels carry: whole, in order, over paths that lose, move and break.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../ends/mod.rs"]
+mod ends;
+
+mod datagrams;
+mod failures;
+mod integrity;
+mod listeners;
+mod moved;
+mod transfers;
+mod unix_sockets;

@@ -1,0 +1,11 @@
+//! Peers, targets and texts that an end accepts or refuses.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../ends/mod.rs"]
+mod ends;
+
+mod certificates;
+mod hostile_texts;
+mod key_exchange;
+mod reach;
