@@ -20,6 +20,7 @@ pub struct Cubic {
     flavour: Flavour,
     srtt: Option<Span>,
     before: Option<(f64, f64, f64)>,
+    beta: f64,
 }
 
 /// The variant of CUBIC: how slow start ends, and how the window grows afterwards.
@@ -49,6 +50,12 @@ impl Cubic {
         Self::flavoured(path, Flavour::Rfc9438(HyStartPlusPlus::default(), None, 0.0))
     }
 
+    /// The part of the window that a reduction leaves, instead of 0.7.
+    #[must_use]
+    pub fn with_beta(self, beta: f64) -> Self {
+        Self { beta, ..self }
+    }
+
     fn flavoured(path: &Path, flavour: Flavour) -> Self {
         let mss = path.mss.count().max(1) as f64;
         let initial = path.initial_window.count() as f64 / mss;
@@ -61,6 +68,7 @@ impl Cubic {
             flavour,
             srtt: path.handshake_rtt,
             before: None,
+            beta: BETA,
         }
     }
 
@@ -87,8 +95,8 @@ impl Cubic {
         self.before = Some((self.cwnd, self.ssthresh, self.w_max));
         // Fast convergence (4.7): a flow that lost ground leaves more of it to other flows.
         let lost_ground = self.cwnd < self.w_max;
-        self.w_max = if lost_ground { self.cwnd * (1.0 + BETA) / 2.0 } else { self.cwnd };
-        self.ssthresh = (self.cwnd * BETA).max(2.0);
+        self.w_max = if lost_ground { self.cwnd * (1.0 + self.beta) / 2.0 } else { self.cwnd };
+        self.ssthresh = (self.cwnd * self.beta).max(2.0);
         match &mut self.flavour {
             Flavour::Linux(_, growth) => {
                 self.ssthresh = self.ssthresh.floor();

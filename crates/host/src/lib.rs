@@ -33,4 +33,6 @@ pub use scheduling::{online_cpus, pin_to, precise_timers, real_time};
 pub use socket_file::{BoundFile, SocketFile};
 pub use steering::steer_receiving;
 pub use sysctl::{Sysctl, read_sysctl, write_sysctl};
-pub use wiring::{Address, Route, add_address, add_neighbour, add_route, bring_up, connect};
+pub use wiring::{
+    Address, Route, add_address, add_first_window, add_neighbour, add_route, bring_up, connect,
+};

@@ -4,6 +4,7 @@ use crate::{HostError, Namespace};
 use futures_util::stream::StreamExt;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMetric, RouteScope};
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use std::future::Future;
 use std::net::IpAddr;
@@ -79,6 +80,33 @@ pub fn add_route(namespace: &Namespace, route: Route) -> Result<(), HostError> {
             .gateway(route.gateway)
             .map_err(invalid)?
             .build();
+        netlink(doing, |handle| async move { handle.route().add(message).execute().await })
+    })
+}
+
+/// Adds a route to a neighbour on which connections begin with this many segments (`initcwnd` of
+/// ip-route).
+pub fn add_first_window(
+    namespace: &Namespace,
+    interface: &str,
+    neighbour: IpAddr,
+    segments: u32,
+) -> Result<(), HostError> {
+    namespace.run(|| {
+        let index = index_of(interface, namespace.name())?;
+        let doing = format!("setting the first window to {neighbour}");
+        let whole = if neighbour.is_ipv4() { 32 } else { 128 };
+        let invalid = |e| {
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{e}"));
+            HostError::io(doing.clone(), source)
+        };
+        let mut message = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(neighbour, whole)
+            .map_err(invalid)?
+            .output_interface(index)
+            .scope(RouteScope::Link)
+            .build();
+        message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::InitCwnd(segments)]));
         netlink(doing, |handle| async move { handle.route().add(message).execute().await })
     })
 }

@@ -11,7 +11,7 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-pub const BUILTIN: [Builtin; 16] = [
+pub const BUILTIN: [Builtin; 18] = [
     Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
     Builtin { name: "tunnel-latency", text: include_str!("../../../labs/tunnel-latency.toml") },
     Builtin { name: "tunnel-scale", text: include_str!("../../../labs/tunnel-scale.toml") },
@@ -25,6 +25,8 @@ pub const BUILTIN: [Builtin; 16] = [
     Builtin { name: "validate", text: include_str!("../../../labs/validate.toml") },
     Builtin { name: "kernel-cells", text: include_str!("../../../labs/kernel-cells.toml") },
     Builtin { name: "tcpa", text: include_str!("../../../labs/tcpa.toml") },
+    Builtin { name: "tcpa-paths", text: include_str!("../../../labs/tcpa-paths.toml") },
+    Builtin { name: "tcpa-hard", text: include_str!("../../../labs/tcpa-hard.toml") },
     Builtin { name: "accel-cost", text: include_str!("../../../labs/accel-cost.toml") },
     Builtin { name: "caqm", text: include_str!("../../../labs/caqm.toml") },
     Builtin { name: "cc-kernel", text: include_str!("../../../labs/cc-kernel.toml") },
@@ -56,6 +58,17 @@ mod tests {
         for builtin in BUILTIN {
             let lab = open(builtin.name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(lab.name(), builtin.name);
+        }
+    }
+
+    /// Fewer repeats have no interval.
+    #[test]
+    fn every_built_in_lab_repeats_its_full_form_at_least_six_times() {
+        for builtin in BUILTIN {
+            let lab = open(builtin.name).unwrap();
+            let full = lab.form.iter().find(|(name, _)| name.get_ref() == "full");
+            let repeats = *full.unwrap().1.repeats.get_ref();
+            assert!(repeats >= 6, "{} repeats {repeats} times", builtin.name);
         }
     }
 

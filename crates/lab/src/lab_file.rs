@@ -21,14 +21,17 @@ impl LabFile {
     /// Messages use `file` as the name of the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let mut document = Document::parse(file, text)?;
+        document.populate()?;
         let kind = workload::bind(&mut document)?;
         workload::check(&document, kind)?;
         Ok(Self { document, kind })
     }
 
-    /// Replaces the file's `seed`. The text of the file stays as it is.
-    pub fn set_seed(&mut self, seed: u64) {
+    /// Replaces the file's `seed`, and draws its populations of paths anew. The text of the file
+    /// stays as it is.
+    pub fn set_seed(&mut self, seed: u64) -> Result<(), FileError> {
         self.document.seed = seed;
+        self.document.populate()
     }
 
     /// The file's kind of workload.

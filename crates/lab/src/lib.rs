@@ -11,6 +11,7 @@ mod error;
 mod executor;
 pub mod file;
 mod lab_file;
+mod population;
 mod run;
 mod workload;
 

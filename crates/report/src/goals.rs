@@ -9,7 +9,8 @@ pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)
     let held: Vec<(&Comparison, &Goal)> =
         results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?))).collect();
     let ideals = ideals(results);
-    let mut heads = ["ratio", "at", "measured", "reference"].map(str::to_owned).to_vec();
+    let mut heads =
+        ["ratio", "at", "measured", "interval", "reference"].map(str::to_owned).to_vec();
     for name in &ideals {
         heads.push(label(name));
         if is_asked(results, name) {
@@ -30,6 +31,10 @@ pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)
                 &one.axes.iter().filter(|(axis, _)| varies(axis)).map(clone_of).collect(),
             ),
             as_ratio(one.ratio.median),
+            match one.ratio.ci95 {
+                Some([low, high]) => format!("[{}, {}]", as_ratio(low), as_ratio(high)),
+                None => "none".to_owned(),
+            },
             ratio(goal.reference),
         ];
         for name in &ideals {
@@ -53,9 +58,13 @@ pub(crate) fn is_missed(text: &str) -> bool {
 /// The answer to the ratio that one of the ideals asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
+    /// The worse end of the interval reaches it.
     Met,
+    /// The better end of the interval does not.
     Missed,
-    /// The required ratio exceeds another ideal.
+    /// The required ratio lies within the interval, or there is none.
+    Open,
+    /// It is not met, and exceeds another ideal.
     OutOfReach,
 }
 
@@ -64,6 +73,7 @@ impl Answer {
         match self {
             Self::Met => "yes",
             Self::Missed => "NO",
+            Self::Open => "open",
             Self::OutOfReach => "NO*",
         }
     }
@@ -71,12 +81,12 @@ impl Answer {
 
 fn answer(one: &Comparison, goal: &Goal, ideal: &str) -> Option<Answer> {
     let least = *goal.asks.get(ideal)?;
-    Some(if one.ratio.median >= least {
-        Answer::Met
-    } else if goal.ideals.values().any(|most| least > *most) {
-        Answer::OutOfReach
-    } else {
-        Answer::Missed
+    let beyond = goal.ideals.values().any(|most| least > *most);
+    Some(match one.ratio.ci95 {
+        Some([worse, _]) if worse >= least => Answer::Met,
+        Some([_, better]) if better < least && beyond => Answer::OutOfReach,
+        Some([_, better]) if better < least => Answer::Missed,
+        _ => Answer::Open,
     })
 }
 
@@ -126,10 +136,14 @@ pub(crate) fn note(results: &Results) -> String {
         }
         let count = |wanted| answers.iter().filter(|answer| **answer == wanted).count();
         let (met, out_of_reach) = (count(Answer::Met), count(Answer::OutOfReach));
+        let open = count(Answer::Open);
         let all = answers.len();
         let by =
             if ideals.len() > 1 { format!("By the {}, ", label(ideal)) } else { String::new() };
-        let _ = write!(text, " {by}{met} of {all} are met");
+        let _ = write!(text, " {by}{met} of {all} are met by the worse end of the interval");
+        if open > 0 {
+            let _ = write!(text, ", {open} are open");
+        }
         if out_of_reach > 0 {
             let _ = write!(text, ", and {out_of_reach} are out of reach (*)");
             beyond = true;
@@ -174,7 +188,7 @@ mod tests {
                 axes: Axes::from([("file".to_owned(), "8MB".to_owned())]),
                 a: "tcpa".to_owned(),
                 b: "cubic".to_owned(),
-                ratio: Ratio::single(1.25),
+                ratio: Ratio { ci95: Some([1.24, 1.26]), n: 6, ..Ratio::single(1.25) },
                 verdict: Verdict::Better,
                 threshold: None,
                 primary: false,
@@ -184,24 +198,36 @@ mod tests {
             });
         }
         let (heads, rows) = table(&results).unwrap();
-        assert_eq!(heads.join(" | "), "ratio | at | measured | reference | ideal | asked | met");
+        assert_eq!(
+            heads.join(" | "),
+            "ratio | at | measured | interval | reference | ideal | asked | met"
+        );
         assert_eq!(rows.len(), 1);
-        assert_eq!(rows[0].join(" | "), "tcpa / cubic |  | 1.250 | 1.500 | 1.400 | 1.330 | NO");
-        assert!(note(&results).ends_with(" 0 of 1 are met."));
+        assert_eq!(
+            rows[0].join(" | "),
+            "tcpa / cubic |  | 1.250 | [1.240, 1.260] | 1.500 | 1.400 | 1.330 | NO"
+        );
+        assert!(note(&results).ends_with(" 0 of 1 are met by the worse end of the interval."));
         // An ordinary client's ideal is less than the ratio that the path's ideal asks for.
         let goal = results.comparisons[1].goal.as_mut().unwrap();
         goal.ideals.insert("ideal_kbyte_s.client".to_owned(), 1.3);
         goal.asks.insert("ideal_kbyte_s.client".to_owned(), 1.24);
         let (heads, rows) = table(&results).unwrap();
-        let heads = heads[4..].join(" | ");
+        let heads = heads[5..].join(" | ");
         assert_eq!(heads, "ideal | asked | met | ideal client | asked | met");
-        assert_eq!(rows[0][4..].join(" | "), "1.400 | 1.330 | NO* | 1.300 | 1.240 | yes");
-        assert!(is_missed(&rows[0][6]) && !is_missed(&rows[0][9]));
+        assert_eq!(rows[0][5..].join(" | "), "1.400 | 1.330 | NO* | 1.300 | 1.240 | yes");
+        assert!(is_missed(&rows[0][7]) && !is_missed(&rows[0][10]));
         let note = note(&results);
         assert!(
-            note.contains("By the ideal, 0 of 1 are met, and 1 are out of reach (*)."),
+            note.contains("By the ideal, 0 of 1 are met by the worse end of the interval, and 1 are out of reach (*)."),
             "{note}"
         );
-        assert!(note.contains("By the ideal client, 1 of 1 are met."), "{note}");
+        assert!(note.contains("By the ideal client, 1 of 1 are met by the worse end"), "{note}");
+        // An interval around the goal leaves it open, and so does the lack of one.
+        for ci95 in [Some([1.2, 1.4]), None] {
+            results.comparisons[1].ratio.ci95 = ci95;
+            let (_, rows) = table(&results).unwrap();
+            assert_eq!((rows[0][7].as_str(), rows[0][10].as_str()), ("open", "open"));
+        }
     }
 }

@@ -32,6 +32,7 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
             (heat::means(results))
             (heat::maps(results))
             (tables::held(results))
+            (tables::spreads(results))
             (tables::headline(results))
             (figures::charts(results, samples))
             (figures::comparisons(results))

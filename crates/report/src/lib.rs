@@ -21,6 +21,7 @@ mod overall;
 mod parquet_file;
 mod pivot;
 mod run;
+mod spread;
 pub mod terminal;
 
 pub use error::ReportError;

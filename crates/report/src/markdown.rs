@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::interval::{self, Around};
 use crate::{
-    Column, Entry, Pivot, answer, axis, comparison, goals, method, number, overall, pivot,
+    Column, Entry, Pivot, answer, axis, comparison, goals, method, number, overall, pivot, spread,
 };
 use results::{Cell, LONGEST_TEXT, Results, metrics};
 use units::{foreign, visible};
@@ -27,6 +27,7 @@ pub fn render(results: &Results, lab_file: &str) -> String {
     overall_table(&mut out, results);
     headline_tables(&mut out, results);
     held(&mut out, results);
+    spreads(&mut out, results);
     comparisons(&mut out, results);
     every_metric(&mut out, results);
     failures_and_warnings(&mut out, results);
@@ -118,6 +119,13 @@ fn held(out: &mut String, results: &Results) {
     line(out, &format!("## {}\n", goals::TITLE));
     table(out, &heads, &rows);
     line(out, &format!("{}\n", escape(&goals::note(results))));
+}
+
+fn spreads(out: &mut String, results: &Results) {
+    let Some((heads, rows)) = spread::table(results) else { return };
+    line(out, &format!("## {}\n", spread::TITLE));
+    table(out, &heads, &rows);
+    line(out, &format!("{}\n", escape(spread::NOTE)));
 }
 
 fn comparisons(out: &mut String, results: &Results) {

@@ -6,7 +6,7 @@ use table::{Style, Table, Text, paint, plain};
 
 use crate::interval::{self, Around};
 use crate::overall::{Figure, OverallTable};
-use crate::{Column, Pivot, answer, axis, goals, headline, method, number, overall, pivot};
+use crate::{Column, Pivot, answer, axis, goals, headline, method, number, overall, pivot, spread};
 use results::{Cell, Results, metrics};
 
 /// The output after a run: one line per cell, the main metric as a table, and the answer. The
@@ -38,6 +38,7 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
     }
     parts.push(means(results, width, colour));
     parts.push(held(results, width, colour));
+    parts.push(spreads(results, width, colour));
     parts.push(closing(whole, width, colour));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
@@ -57,6 +58,25 @@ fn held(results: &Results, width: usize, colour: bool) -> String {
     }
     let title = paint(goals::TITLE, Style::Bold, colour);
     format!("{title}\n{}{}\n", table.render(width, colour), wrapped(&goals::note(results), width))
+}
+
+/// The table of ratios over many paths.
+fn spreads(results: &Results, width: usize, colour: bool) -> String {
+    let Some((heads, rows)) = spread::table(results) else { return String::new() };
+    let mut table = Table::default();
+    for (place, head) in heads.iter().enumerate() {
+        match place {
+            0 | 2 => table.left(head, 0),
+            1 => table.left(head, 2),
+            7 => table.left(head, 1),
+            _ => table.right(head, 0),
+        }
+    }
+    for row in rows {
+        table.row(row.iter().map(|text| Text::new(text, Style::Plain)).collect());
+    }
+    let title = paint(spread::TITLE, Style::Bold, colour);
+    format!("{title}\n{}{}\n", table.render(width, colour), wrapped(spread::NOTE, width))
 }
 
 /// Means over all cells if the lab has them, and the main metric's means by groups of cells.
@@ -122,13 +142,14 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     let mut table = Table::default();
     table.left("system", 0);
     for name in &axes {
-        table.right(name, 0);
+        table.cuttable(name);
     }
     table.right(&with_unit(&metrics::meaning(headline).label, &pivot::unit(results, headline)), 0);
     let around = |cell: &Cell| Around::metric(cell.metrics.get(headline)?);
     let intervals = interval::Column::of(results.cells.iter().filter_map(around));
-    // The published figures leave before the intervals do: a figure without its interval says less.
-    table.left(&intervals.head, 1);
+    // The intervals leave last, and never on a usual terminal: a figure without one says less than
+    // a shortened axis does.
+    table.left(&intervals.head, u8::from(width < USUAL_WIDTH));
     if any_published {
         table.right("reference", 2);
         table.right("ratio", 2);
@@ -314,4 +335,5 @@ fn wrapped(text: &str, width: usize) -> String {
 // With more axes the pivot splits into tables of a few cells. The lines are clearer then.
 const MOST_AXES: usize = 3;
 const MOST_LINES: usize = 60;
+const USUAL_WIDTH: usize = 80;
 const MOST_WARNINGS: usize = 12;

@@ -54,6 +54,9 @@ pub struct Results {
     pub cells: Vec<Cell>,
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
+    /// Ratios over many paths, if the lab asks for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spreads: Vec<Spread>,
     /// Means over all cells, if the lab compares many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Overall>,
@@ -243,6 +246,30 @@ pub struct Comparison {
     pub goal: Option<Goal>,
 }
 
+/// The ratio a/b of a metric over many paths. A path's ratio is the median of its repeats.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Spread {
+    pub metric: String,
+    pub a: String,
+    pub b: String,
+    /// The axes that all the paths share.
+    #[serde(default)]
+    pub axes: Axes,
+    /// The number of paths.
+    pub places: u64,
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub median: f64,
+    /// A tenth of the paths is worse than this.
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub worst_decile: f64,
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub worst: f64,
+    #[serde(default)]
+    pub worst_at: Axes,
+    #[serde(deserialize_with = "null_is_infinite")]
+    pub best: f64,
+}
+
 /// The goal of a ratio of two systems.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Goal {
@@ -255,6 +282,7 @@ pub struct Goal {
     /// The ratio that the first ideal requires at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
+    /// Whether the worse end of the ratio's interval reaches it. Absent without an interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
     /// The required ratio for each ideal.

@@ -51,6 +51,23 @@ pub struct TcpConfig {
     pub memory: Option<cc::Memory>,
     /// For flows with [`cc::Algorithm::Caqm`].
     pub caqm: CaqmHosts,
+    /// For tests of the validation only.
+    #[doc(hidden)]
+    pub flaw: Option<Flaw>,
+}
+
+/// A mistake in the model that the validation must find. Only tests make one.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// ACKs report no ranges beyond a gap.
+    NoSack,
+    /// CUBIC keeps half of its window at a loss instead of 0.7.
+    WrongBeta,
+    /// Nothing is paced.
+    NoPacing,
+    /// The links of the validation are 5 % longer than they should be.
+    LongDelay,
 }
 
 /// The ends of a connection that speak CAQM, and their settings. Such an end offers CAQM in its
@@ -164,6 +181,7 @@ impl Default for TcpConfig {
             tail_loss_probe: true,
             memory: None,
             caqm: CaqmHosts::default(),
+            flaw: None,
         }
     }
 }

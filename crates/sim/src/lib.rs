@@ -49,7 +49,7 @@ mod world;
 
 pub use arrivals::{Arrivals, Sizes, Times};
 pub use conditions::{Conditions, Policer};
-pub use config::{CaqmHosts, Ecn, Opening, ReceiveWindow, TcpConfig};
+pub use config::{CaqmHosts, Ecn, Flaw, Opening, ReceiveWindow, TcpConfig};
 pub use error::SimError;
 pub use flow::{Demand, FlowSpec, Spacing, Traffic};
 pub use outcome::{

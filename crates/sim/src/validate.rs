@@ -3,18 +3,28 @@
 //!
 //! ```no_run
 //! for case in sim::validate::cases() {
-//!     let checked = case.run(true, 1);
-//!     println!("{}: {} {} for {}", case.name, checked.measured, case.unit, checked.expected);
+//!     if let Some(figures) = case.run(1) {
+//!         println!("{}: {} {} for {}", case.name, figures.measured, case.unit, figures.expected);
+//!     }
 //! }
 //! ```
+//!
+//! One run has one seed. Several runs have an interval, and [`Case::judge`] compares it with the
+//! tolerance.
 
 mod dctcp;
 mod formulas;
+mod judge;
 mod kernel;
 mod path;
 mod queue_theory;
+mod references;
 mod traces;
 
+pub use judge::{Judgement, Middle, Verdict};
+
+use crate::Flaw;
+use cc::Algorithm;
 use std::fmt;
 
 /// The source of an expected number.
@@ -35,26 +45,32 @@ pub struct Case {
     pub unit: &'static str,
     /// The source of the expected number, and the differences from it.
     pub note: &'static str,
+    /// The settings in which this world differs from the simulator's defaults and from the
+    /// algorithms of cc-grid, because the expected number assumes them.
+    pub variant: Option<&'static str>,
+    /// Relative to the expected number.
     pub(crate) tolerance: f64,
     pub(crate) measure: Box<dyn Fn(Effort) -> Option<Measured> + Send + Sync>,
 }
 
-/// A case's outcome.
+/// The figures of one run of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Checked {
+pub struct Figures {
     pub expected: f64,
-    /// NaN if the world could not be measured.
+    /// The interval of an expected number that was measured.
+    pub expected_ends: Option<(f64, f64)>,
     pub measured: f64,
-    /// Relative to the expected number.
-    pub tolerance: f64,
-    pub within: bool,
+    /// The figure of the defaults and of the grid's own algorithm, if the case is a variant.
+    pub own: Option<f64>,
 }
 
-/// The duration of the measurement, and its seed.
+/// The settings of one run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
-    pub(crate) short: bool,
     pub(crate) seed: u64,
+    /// Run the defaults and the grid's own algorithm instead of the variant.
+    pub(crate) own: bool,
+    pub(crate) flaw: Option<Flaw>,
 }
 
 /// Both numbers of a case; a formula may need a measurement of the world, such as its round-trip
@@ -62,6 +78,7 @@ pub(crate) struct Effort {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) expected: f64,
+    pub(crate) expected_ends: Option<(f64, f64)>,
     pub(crate) measured: f64,
 }
 
@@ -76,20 +93,52 @@ pub fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// `short` measures for a fraction of the time: for tests, not for conclusions.
-    pub fn run(&self, short: bool, seed: u64) -> Checked {
-        let numbers = (self.measure)(Effort { short, seed });
-        let Measured { expected, measured } =
-            numbers.unwrap_or(Measured { expected: f64::NAN, measured: f64::NAN });
-        let within = (measured - expected).abs() <= self.tolerance * expected.abs();
-        Checked { expected, measured, tolerance: self.tolerance, within }
+    /// Runs the world once. `None` if it could not be measured.
+    pub fn run(&self, seed: u64) -> Option<Figures> {
+        let figures = self.run_with(None, seed)?;
+        let own = match self.variant {
+            Some(_) => Some((self.measure)(Effort { seed, own: true, flaw: None })?.measured),
+            None => None,
+        };
+        Some(Figures { own, ..figures })
+    }
+
+    /// The same without the grid's own figure, and with a mistake in the model.
+    #[doc(hidden)]
+    pub fn run_with(&self, flaw: Option<Flaw>, seed: u64) -> Option<Figures> {
+        let Measured { expected, expected_ends, measured } =
+            (self.measure)(Effort { seed, own: false, flaw })?;
+        let known = measured.is_finite() && expected.is_finite();
+        known.then_some(Figures { expected, expected_ends, measured, own: None })
+    }
+
+    pub fn tolerance(&self) -> f64 {
+        self.tolerance
+    }
+
+    /// Compares the median of several runs with the expected number. A reference that was measured
+    /// without an interval decides nothing.
+    pub fn judge(&self, expected: Middle, measured: Middle) -> Judgement {
+        let judged = judge::judge(expected, measured, self.tolerance);
+        match (self.layer, expected.ends) {
+            (Layer::Kernel, None) => {
+                Judgement { verdict: Verdict::Undecided, half_width: None, ..judged }
+            }
+            _ => judged,
+        }
     }
 }
 
 impl Effort {
-    /// Seconds to measure.
-    pub(crate) fn seconds(self, short: u64, full: u64) -> u64 {
-        if self.short { short } else { full }
+    pub(crate) fn or_own(self, variant: Algorithm, own: Algorithm) -> Algorithm {
+        if self.own { own } else { variant }
+    }
+}
+
+impl Measured {
+    /// A number that theory or a publication states exactly.
+    pub(crate) fn of(expected: f64, measured: f64) -> Self {
+        Self { expected, expected_ends: None, measured }
     }
 }
 

@@ -5,4 +5,5 @@ pub(crate) mod agreement;
 pub mod check;
 pub mod compare;
 mod overall;
+mod spread;
 pub(crate) mod summary;

@@ -5,7 +5,7 @@ mod comparisons;
 mod goals;
 mod members;
 
-use super::overall;
+use super::{overall, spread};
 use crate::LabFile;
 use crate::file::{HeatSpec, axes};
 use crate::run::plan::{Plan, PlannedCell};
@@ -34,8 +34,9 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     let mut flaws = Vec::new();
     for cell in &plan.cells {
         let steps: Vec<&Outcome> = outcomes.iter().filter(|outcome| is_of(cell, outcome)).collect();
-        let (cell, flaw) = summarised(cell, &steps);
+        let (mut cell, flaw) = summarised(cell, &steps);
         flaws.extend(flaw);
+        lab.kind().judge(&mut cell);
         results.cells.push(cell);
     }
     let members = members::outcomes(lab, outcomes);
@@ -55,6 +56,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     }));
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons::comparisons(lab, plan, outcomes);
+    results.spreads = spread::spreads(lab, outcomes);
     results.method = method(lab, plan);
     if lab.kind().has_means() {
         results.overall = overall::means(&results);
@@ -69,7 +71,8 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results
 }
 
-/// Whether any of the simulator's figures lies outside its expected range.
+/// Whether any of the simulator's figures lies outside its expected range, or is too imprecise to
+/// tell.
 pub fn has_case_outside(results: &Results) -> bool {
     let within = results.cells.iter().filter_map(|cell| cell.metrics.get("within"));
     within.into_iter().any(|within| within.median < 1.0)

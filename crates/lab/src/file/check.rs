@@ -400,6 +400,19 @@ impl Document {
                 return self.refuse(share.span(), message);
             }
         }
+        for spread in self.spread.iter().map(Spanned::get_ref) {
+            self.known("metric", &spread.metric, &metrics)?;
+            let named = spread.systems.iter().chain([&spread.baseline]);
+            named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
+            spread.over.iter().try_for_each(|axis| self.known("axis", axis, &axes))?;
+            if metrics::direction(spread.metric.get_ref()).is_none() {
+                let message = format!(
+                    "`{}` has no better and no worse: a spread needs a metric that has",
+                    spread.metric.get_ref()
+                );
+                return self.refuse(spread.metric.span(), message);
+            }
+        }
         if let Some(view) = &self.view {
             self.known("metric", &view.metric, &metrics)?;
             let named = view.system.iter().chain(&view.against);

@@ -13,6 +13,7 @@ mod link;
 mod locate;
 mod part;
 mod placeholders;
+mod population;
 mod primary;
 mod schema;
 mod system;
@@ -30,10 +31,11 @@ pub use locate::FileError;
 pub(crate) use locate::nearest;
 pub use part::Part;
 pub(crate) use placeholders::fill;
+pub use population::PopulationSpec;
 pub use primary::PrimarySpec;
 pub use schema::{
-    CellFilter, CompareSpec, Document, FormSpec, HeatSpec, Pinning, ReferenceSpec, SystemKind,
-    SystemSpec, TraceSpec, Traffic,
+    CellFilter, CompareSpec, Document, FormSpec, HeatSpec, Pinning, ReferenceSpec, SpreadSpec,
+    SystemKind, SystemSpec, TraceSpec, Traffic,
 };
 pub use system::SystemSettings;
 pub use tcp::TcpSpec;

@@ -1,4 +1,5 @@
 use super::locate::{FileError, Source};
+use super::population::{Generated, PopulationSpec};
 use super::primary::PrimarySpec;
 use super::tcp::TcpSpec;
 use super::topology::TopologySpec;
@@ -38,6 +39,9 @@ pub struct Document {
     pub usual: IndexMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
     pub link: Vec<Spanned<LinkSpec>>,
+    /// Links that a generator makes.
+    #[serde(default)]
+    pub population: Vec<Spanned<PopulationSpec>>,
     /// The network around the link.
     pub topology: Option<Spanned<TopologySpec>>,
     /// The hosts in virtual time.
@@ -52,6 +56,9 @@ pub struct Document {
     /// One `[compare]`, or several `[[compare]]`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub compare: Vec<CompareSpec>,
+    /// Summaries of one ratio over many paths.
+    #[serde(default)]
+    pub spread: Vec<Spanned<SpreadSpec>>,
     /// The comparisons that decide, named before the run.
     #[serde(default)]
     pub primary: Vec<Spanned<PrimarySpec>>,
@@ -70,6 +77,8 @@ pub struct Document {
     pub seed: u64,
     #[serde(skip)]
     pub(crate) source: Source,
+    #[serde(skip)]
+    pub(crate) generated: Generated,
 }
 
 /// A link between two hosts. A setting applies to both directions. `forward` (from the first to the
@@ -202,6 +211,10 @@ pub struct SystemSpec {
     pub connect: Option<Spanned<String>>,
     /// Each path has been used just before, and the algorithm uses what it remembers of the path.
     pub warm: Option<Spanned<bool>>,
+    /// A `warm` system used the path when its rate was this multiple of the measured one: `4x`.
+    pub warmed_at: Option<Spanned<String>>,
+    /// The sender's first window, in segments, instead of the kernel's ten.
+    pub first_window: Option<Spanned<u32>>,
     /// In virtual time: the system's own queue at the bottleneck, which replaces the link's.
     pub queue: Option<Spanned<String>>,
     /// CAQM's settings of the hosts: `rtt_standard=200us,ends=both`.
@@ -244,6 +257,18 @@ pub struct CompareSpec {
     pub ideal: Vec<Spanned<String>>,
     /// The required share of the first ideal, where the reference numbers have no smaller ratio.
     pub of_ideal: Option<Spanned<Share>>,
+}
+
+/// The median, the worst decile and the worst of a ratio over all paths: over the places that a cell
+/// measures at once, or over the cells that differ in `over`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpreadSpec {
+    pub metric: Spanned<String>,
+    pub baseline: Spanned<String>,
+    pub systems: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub over: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -366,6 +391,21 @@ impl SystemSpec {
 
     pub fn is_warm(&self) -> bool {
         self.warm.as_ref().is_some_and(|warm| *warm.get_ref())
+    }
+
+    /// The rate of the path when it was used, as a multiple of the measured one.
+    pub(crate) fn warmed_at(&self) -> Result<f64, String> {
+        let Some(written) = &self.warmed_at else { return Ok(1.0) };
+        let text = written.get_ref();
+        let factor = text.strip_suffix('x').and_then(|number| number.parse::<f64>().ok());
+        factor.filter(|factor| (0.01..=100.0).contains(factor)).ok_or_else(|| {
+            format!("`{text}` is no multiple of the rate: write it as in `4x`, from 0.01x to 100x")
+        })
+    }
+
+    /// The first window in segments, if it is not the kernel's.
+    pub(crate) fn first_window(&self) -> Option<u32> {
+        self.first_window.as_ref().map(|segments| *segments.get_ref())
     }
 
     pub fn traffic(&self) -> Traffic {

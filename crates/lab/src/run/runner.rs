@@ -68,7 +68,7 @@ pub fn run(
         Location::Inside(_) | Location::At(_) => toml::Table::new(),
     };
     if let Some(seed) = seed(&request, &began)? {
-        request.lab.set_seed(seed);
+        request.lab.set_seed(seed)?;
     }
     let lab = &request.lab;
     let bench = request.executor.bench(lab)?;

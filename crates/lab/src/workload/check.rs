@@ -151,6 +151,7 @@ fn check_system(
         let message = format!("`warm` is for workloads of {}", kinds(SystemKey::Warm));
         return document.refuse(warm.span(), message);
     }
+    check_start(document, workload, system)?;
     if system.kind != SystemKind::Tunnel {
         document.check_congestion(system)?;
     }
@@ -173,6 +174,40 @@ fn check_system(
         return document.refuse(traffic.span(), message);
     }
     document.check_kind(system)
+}
+
+/// Checks how a system's connections begin.
+fn check_start(
+    document: &Document,
+    workload: &dyn Workload,
+    system: &SystemSpec,
+) -> Result<(), FileError> {
+    let places = [
+        ("warmed_at", system.warmed_at.as_ref().map(Spanned::span)),
+        ("first_window", system.first_window.as_ref().map(Spanned::span)),
+    ];
+    let reads = |workload: &dyn Workload| workload.system_keys().contains(&SystemKey::Start);
+    for (word, place) in places {
+        if let Some(place) = place.filter(|_| !reads(workload)) {
+            let message = format!("`{word}` is for workloads of {}", kinds_that(reads));
+            return document.refuse(place, message);
+        }
+    }
+    if let Some(written) = &system.warmed_at {
+        if !system.is_warm() {
+            let message = "`warmed_at` is for systems with `warm = true`";
+            return document.refuse(written.span(), message);
+        }
+        if let Err(message) = system.warmed_at() {
+            return document.refuse(written.span(), message);
+        }
+    }
+    match &system.first_window {
+        Some(segments) if !(1..=1000).contains(segments.get_ref()) => {
+            document.refuse(segments.span(), "`first_window` is from 1 to 1000 segments")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Checks a tunnel in virtual time.

@@ -26,7 +26,7 @@ use crate::executor::simulator::{SimulatorStep, packet_time};
 use crate::file::{Document, Ends, FileError, FormSpec, Key, LinkSettings, Loopback};
 use crate::file::{SystemKind, SystemSpec};
 use crate::run::{Measurement, Plan};
-use results::Axes;
+use results::{Axes, Cell};
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -158,6 +158,9 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         false
     }
 
+    /// Judges a cell once its repeats are summarised.
+    fn judge(&self, _cell: &mut Cell) {}
+
     /// Whether the report compares the systems' means over all cells.
     fn has_means(&self) -> bool {
         false
@@ -185,6 +188,8 @@ pub(crate) trait CellWorkload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SystemKey {
     Warm,
+    /// `warmed_at` and `first_window`.
+    Start,
     Traffic,
     Queue,
     Caqm,

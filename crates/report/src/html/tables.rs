@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::interval::{self, Around};
-use crate::{Column, Entry, Panel, Pivot, axis, goals, method, number, pivot};
+use crate::{Column, Entry, Panel, Pivot, axis, goals, method, number, pivot, spread};
 use results::{Results, metrics};
 
 /// The table of the main metric.
@@ -47,6 +47,30 @@ pub(super) fn held(results: &Results) -> Markup {
             }
         }
         p class="note" { (goals::note(results)) }
+    }
+}
+
+/// The table of ratios over many paths.
+pub(super) fn spreads(results: &Results) -> Markup {
+    let Some((heads, rows)) = spread::table(results) else { return html! {} };
+    html! {
+        h2 id="spread" { (spread::TITLE) }
+        div class="scroll" tabindex="0" role="group" aria-label=(spread::TITLE) {
+            table class="pivot" {
+                thead { tr { @for head in &heads { th scope="col" { (head) } } } }
+                tbody {
+                    @for row in &rows {
+                        tr {
+                            @for (place, text) in row.iter().enumerate() {
+                                @if place == 0 { th scope="row" { (text) } }
+                                @else { td { (text) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        p class="note" { (spread::NOTE) }
     }
 }
 

@@ -31,6 +31,8 @@ struct Head {
     /// 0 always stays. If the width does not suffice, the column with the highest value is dropped
     /// first.
     drop: u8,
+    /// The texts may be cut if dropping columns does not suffice.
+    cut: bool,
 }
 
 #[derive(Debug)]
@@ -52,11 +54,17 @@ impl Text {
 
 impl Table {
     pub(super) fn left(&mut self, title: &str, drop: u8) {
-        self.heads.push(Head { title: plain(title), right: false, drop });
+        let cut = self.heads.is_empty();
+        self.heads.push(Head { title: plain(title), right: false, drop, cut });
     }
 
     pub(super) fn right(&mut self, title: &str, drop: u8) {
-        self.heads.push(Head { title: plain(title), right: true, drop });
+        self.heads.push(Head { title: plain(title), right: true, drop, cut: false });
+    }
+
+    /// A column on the right that always stays, and that is cut if the width does not suffice.
+    pub(super) fn cuttable(&mut self, title: &str) {
+        self.heads.push(Head { title: plain(title), right: true, drop: 0, cut: true });
     }
 
     pub(super) fn row(&mut self, texts: Vec<Text>) {
@@ -85,11 +93,7 @@ impl Table {
                 None => break,
             }
         }
-        // The first column holds names, which remain recognisable when cut.
-        let excess = total(&shown, &widths).saturating_sub(width);
-        if let Some(first) = widths.first_mut() {
-            *first = first.saturating_sub(excess).max(LEAST_NAME.min(*first));
-        }
+        self.narrow(&shown, &mut widths, width);
         let heads: Vec<Text> =
             self.heads.iter().map(|head| Text::new(&head.title, Style::Dim)).collect();
         let mut out = self.line(&heads, false, &shown, &widths, width, colour);
@@ -97,6 +101,19 @@ impl Table {
             out += &self.line(&row.texts, row.spanning, &shown, &widths, width, colour);
         }
         out
+    }
+
+    /// Cuts the widest columns first. The first column holds names, which remain recognisable when
+    /// cut.
+    fn narrow(&self, shown: &[usize], widths: &mut [usize], width: usize) {
+        let least = |index: usize| if index == 0 { LEAST_NAME } else { LEAST_VALUE };
+        while total(shown, widths) > width {
+            let wide = shown.iter().filter(|i| self.heads[**i].cut && widths[**i] > least(**i));
+            match wide.copied().max_by_key(|i| widths[*i]) {
+                Some(index) => widths[index] -= 1,
+                None => break,
+            }
+        }
     }
 
     fn natural(&self, index: usize) -> usize {
@@ -192,3 +209,5 @@ fn total(shown: &[usize], widths: &[usize]) -> usize {
 
 const GAP: &str = "  ";
 const LEAST_NAME: usize = 8;
+/// The shortest cut value of an axis.
+const LEAST_VALUE: usize = 4;

@@ -33,6 +33,28 @@ fn intervals_of_different_coverage_fit_a_terminal_of_80_columns() {
     }
 }
 
+/// Six axes leave no room for both their values and the intervals.
+#[test]
+fn intervals_stay_beside_many_axes_on_a_terminal_of_80_columns() {
+    let mut results = results();
+    for (place, cell) in results.cells.iter_mut().enumerate() {
+        for (axis, value) in [("queue", "max(1bdp,256KiB)"), ("back", "0.1%"), ("streams", "16")] {
+            cell.axes.insert(axis.to_owned(), value.to_owned());
+        }
+        let Some(metric) = cell.metrics.get_mut("goodput_mbit_s") else { continue };
+        let ends = [metric.median * 0.97, metric.median * 1.03];
+        (metric.ci95, metric.coverage, metric.range, metric.n) = match place % 2 {
+            0 => (None, None, Some(ends), 5),
+            _ => (Some(ends), Some(0.96875), None, 6),
+        };
+    }
+    let text = terminal::lines(&results, 80, false);
+    let intervals = text.lines().filter(|line| line.contains('[') && line.contains(']')).count();
+    let measured = results.cells.iter().filter(|cell| cell.failed.is_none()).count();
+    assert_eq!(intervals, measured, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
 #[test]
 fn no_line_is_wider_than_the_terminal() {
     for width in [40, 60, 80, 100, 200] {

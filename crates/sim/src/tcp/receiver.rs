@@ -2,7 +2,7 @@ use super::ranges::Ranges;
 use super::ticks::Ticks;
 use super::window::Window;
 use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
-use crate::{Ecn, Opening, ReceiveWindow, TcpConfig};
+use crate::{Ecn, Flaw, Opening, ReceiveWindow, TcpConfig};
 use cc::caqm::CaqmReceiver;
 use std::sync::Arc;
 use units::{Span, Time};
@@ -369,7 +369,7 @@ impl Receiver {
         if let Some((start, end)) = self.needless.take() {
             packet.sacks.push(self.next, start, end);
         }
-        if !self.beyond.is_empty() {
+        if !self.beyond.is_empty() && self.config.flaw != Some(Flaw::NoSack) {
             let mut reported = [u64::MAX; RECENT];
             for (index, recent) in self.recent.into_iter().enumerate() {
                 if let Some((start, end)) =

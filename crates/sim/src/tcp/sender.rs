@@ -7,9 +7,9 @@ use super::rtt::RoundTrip;
 use super::scoreboard::Scoreboard;
 use super::ticks::Ticks;
 use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
-use crate::{Ecn, Opening, TcpConfig};
+use crate::{Ecn, Flaw, Opening, TcpConfig};
 use cc::caqm::Caqm;
-use cc::{Algorithm, CongestionControl};
+use cc::{Algorithm, CongestionControl, Cubic};
 use std::sync::Arc;
 use units::{Bytes, Rate, Span, Time};
 use wire::caqm::Info;
@@ -287,6 +287,9 @@ impl Sender {
     }
 
     pub(crate) fn rate(&self) -> Option<Rate> {
+        if self.config.flaw == Some(Flaw::NoPacing) {
+            return None;
+        }
         let algorithm = self.algorithm.as_deref()?;
         algorithm.pacing_rate().or_else(|| self.host_rate().filter(|_| self.config.paces))
     }
@@ -425,7 +428,7 @@ impl Sender {
         };
         self.algorithm = Some(match self.asks {
             true => Box::new(Caqm::asking(&path, &self.config.caqm.settings)),
-            false => self.identity.algorithm.start(&path),
+            false => started(self.identity.algorithm, &path, self.config.flaw),
         });
         self.last_sent = now;
         self.transmit(now, out);
@@ -657,6 +660,20 @@ impl Sender {
         }
         self.probe.at = None;
         self.rearm(now);
+    }
+}
+
+fn started(
+    algorithm: Algorithm,
+    path: &cc::Path,
+    flaw: Option<Flaw>,
+) -> Box<dyn CongestionControl> {
+    match (algorithm, flaw) {
+        (Algorithm::Cubic, Some(Flaw::WrongBeta)) => Box::new(Cubic::new(path).with_beta(0.5)),
+        (Algorithm::CubicRfc9438, Some(Flaw::WrongBeta)) => {
+            Box::new(Cubic::rfc9438(path).with_beta(0.5))
+        }
+        _ => algorithm.start(path),
     }
 }
 

@@ -1,4 +1,4 @@
-use super::path::{PathConfig, Window, plain_hosts};
+use super::path::{PLAIN, PathConfig, Window, plain_hosts};
 use super::{Case, Effort, Layer, Measured};
 use cc::Algorithm;
 use units::{Rate, Span};
@@ -12,10 +12,11 @@ pub(super) fn cases() -> Vec<Case> {
         layer: Layer::Formula,
         unit,
         note: "Alizadeh et al. 2010, 3.3: one flow, 1 Gbit/s, 1 ms, K = 40 segments; alpha from the queue's swing",
+        variant: Some(PLAIN),
         tolerance,
         measure: Box::new(move |effort| {
             let (expected, measured) = pick(&queue(effort)?);
-            Some(Measured { expected, measured })
+            Some(Measured::of(expected, measured))
         }),
     };
     vec![
@@ -45,10 +46,9 @@ impl Queue {
 fn queue(effort: Effort) -> Option<Queue> {
     let mut path = PathConfig::new(Rate::from_mbit(1000), Span::from_millis(1));
     path.queue = "red:limit=2000p,min=40p,step,ecn".parse().ok()?;
-    path.hosts = plain_hosts();
+    path.hosts = plain_hosts(effort);
     path.sample_every = Span::from_micros(50);
-    let window = Window::of(effort, 2, 1, 1);
-    let run = path.run(Algorithm::Dctcp, window, effort.seed)?;
+    let run = path.run(Algorithm::Dctcp, Window::seconds(2, 1), effort)?;
     let mut queued: Vec<f64> = run.queue().into_iter().map(|bytes| bytes / FRAME).collect();
     queued.sort_by(f64::total_cmp);
     let at = |share: f64| queued.get((queued.len() as f64 * share) as usize).copied();

@@ -1,15 +1,16 @@
-use super::path::{PathConfig, Window, droptail, plain_hosts};
+use super::path::{EFFICIENCY, PLAIN, PathConfig, Window, droptail, plain_hosts};
 use super::{Case, Effort, Layer, Measured};
 use cc::Algorithm;
 use units::{Bytes, Rate, Span};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    let formula = |name, note, tolerance, measure: Measure| Case {
+    let formula = |name, note, variant, tolerance, measure: Measure| Case {
         name,
         layer: Layer::Formula,
         unit: "Mbit/s",
         note,
+        variant: Some(variant),
         tolerance,
         measure,
     };
@@ -18,12 +19,12 @@ pub(super) fn cases() -> Vec<Case> {
         ("Mathis, reno, 0.1 %", 1_000),
         ("Mathis, reno, 1 %", 100),
     ] {
-        let measure = move |effort| {
+        let measure = move |effort: Effort| {
             let p = 1.0 / every as f64;
             lossy(Algorithm::Reno, 50, Losses::Every(every), effort, (1.5 / p).sqrt())
         };
         let note = "Mathis et al. 1997: MSS/RTT sqrt(3/2p) with one in 1/p lost, each acknowledged";
-        cases.push(formula(name, note, 0.15, Box::new(measure)));
+        cases.push(formula(name, note, PLAIN, 0.15, Box::new(measure)));
     }
     for (name, p) in [
         ("Mathis by chance, reno, 0.01 %", 0.0001),
@@ -34,53 +35,73 @@ pub(super) fn cases() -> Vec<Case> {
             move |effort| lossy(Algorithm::Reno, 50, Losses::Share(p), effort, 1.3098 / p.sqrt());
         let note =
             "Ott, Kemperman, Mathis 1996: MSS/RTT 1.3098/sqrt(p) where losses are independent";
-        cases.push(formula(name, note, 0.15, Box::new(measure)));
+        cases.push(formula(name, note, PLAIN, 0.15, Box::new(measure)));
     }
     for (name, p) in [("PFTK, reno, 2 %", 0.02), ("PFTK, reno, 5 %", 0.05)] {
-        let measure = move |effort| {
+        let measure = move |effort: Effort| {
             lossy(Algorithm::Reno, 100, Losses::Share(p), effort, pftk(p, 0.1, 0.3) * 0.1)
         };
         let note = "Padhye et al. 1998, one acknowledgement a segment, timeouts of 300 ms; a lower bound, 27 % low at 5 %, because SACK and probes avoid most of them";
-        cases.push(formula(name, note, 0.30, Box::new(measure)));
+        cases.push(formula(name, note, PLAIN, 0.30, Box::new(measure)));
     }
     for (name, rtt_ms, every) in [
         ("CUBIC's response, 100 ms, 0.01 %", 100_u64, 10_000_usize),
         ("CUBIC's response, 200 ms, 0.02 %", 200, 5_000),
         ("CUBIC's response, 400 ms, 0.02 %", 400, 5_000),
     ] {
-        let measure = move |effort| {
+        let measure = move |effort: Effort| {
             let rtt = Span::from_millis(rtt_ms).secs_f64();
             let window = RESPONSE * (rtt * every as f64).powf(0.75);
-            lossy(Algorithm::CubicRfc9438, rtt_ms, Losses::Every(every), effort, window)
+            lossy(
+                effort.or_own(Algorithm::CubicRfc9438, Algorithm::Cubic),
+                rtt_ms,
+                Losses::Every(every),
+                effort,
+                window,
+            )
         };
         let note =
             "RFC 9438, 5.1: (C (3 + beta) / 4 (1 - beta))^(1/4) (RTT/p)^(3/4), one in 1/p lost";
-        cases.push(formula(name, note, 0.15, Box::new(measure)));
+        cases.push(formula(name, note, RFC9438, 0.15, Box::new(measure)));
     }
     for (name, rtt_ms) in
         [("CUBIC's response, 200 ms, 0.1 %", 200_u64), ("CUBIC's response, 400 ms, 0.1 %", 400)]
     {
-        let measure = move |effort| {
+        let measure = move |effort: Effort| {
             let window = RESPONSE * (Span::from_millis(rtt_ms).secs_f64() * 1000.0).powf(0.75);
-            lossy(Algorithm::CubicRfc9438, rtt_ms, Losses::Every(1_000), effort, window)
+            lossy(
+                effort.or_own(Algorithm::CubicRfc9438, Algorithm::Cubic),
+                rtt_ms,
+                Losses::Every(1_000),
+                effort,
+                window,
+            )
         };
         let note = "RFC 9438, 5.1; some 15 % below it: one of 10 to 18 round trips between losses repairs and does not grow";
-        cases.push(formula(name, note, 0.20, Box::new(measure)));
+        cases.push(formula(name, note, RFC9438, 0.20, Box::new(measure)));
     }
-    let friendly = |effort| {
+    let friendly = |effort: Effort| {
         let window = (1.5_f64 * 1000.0).sqrt();
-        lossy(Algorithm::CubicRfc9438, 20, Losses::Every(1_000), effort, window)
+        lossy(
+            effort.or_own(Algorithm::CubicRfc9438, Algorithm::Cubic),
+            20,
+            Losses::Every(1_000),
+            effort,
+            window,
+        )
     };
     let note = "RFC 9438, 4.3: on a short path CUBIC's mean is that of Reno, here Mathis's";
     cases.push(formula(
         "CUBIC's Reno-friendly region, 20 ms, 0.1 %",
         note,
+        RFC9438,
         0.15,
         Box::new(friendly),
     ));
-    for (name, flows, expected, tolerance, note) in [
+    for (name, algorithm, flows, expected, tolerance, note) in [
         (
             "BBR alone: data in flight",
+            Algorithm::Bbr,
             1,
             1.0,
             0.15,
@@ -88,10 +109,19 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         (
             "BBR, four flows: data in flight",
+            Algorithm::Bbr,
             4,
             2.0,
             0.20,
             "Cardwell et al. 2016: together they reach the cap of 2 BDP, a queue of one (8 BDP of room)",
+        ),
+        (
+            "BBRv3 alone: data in flight",
+            Algorithm::Bbr3,
+            1,
+            1.0,
+            0.15,
+            "draft-ietf-ccwg-bbr, 5.3.3: cruises at one BDP between its probes",
         ),
     ] {
         cases.push(Case {
@@ -99,9 +129,27 @@ pub(super) fn cases() -> Vec<Case> {
             layer: Layer::Formula,
             unit: "BDP",
             note,
+            variant: None,
             tolerance,
             measure: Box::new(move |effort| {
-                Some(Measured { expected, measured: in_flight(flows, effort)? })
+                Some(Measured::of(expected, in_flight(algorithm, flows, effort)?))
+            }),
+        });
+    }
+    for (name, p) in [("BBRv3, 0.5 % loss", 0.005), ("BBRv3, 1 % loss", 0.01)] {
+        cases.push(Case {
+            name,
+            layer: Layer::Formula,
+            unit: "of the link",
+            note: "draft-ietf-ccwg-bbr, BBRLossThresh: loss below 2 % does not lower the rate",
+            variant: None,
+            tolerance: 0.10,
+            measure: Box::new(move |effort| {
+                let mut path = PathConfig::new(Rate::from_mbit(100), Span::from_millis(40));
+                path.loss = [p, 0.0];
+                let run = path.run(Algorithm::Bbr3, Window::seconds(5, 20), effort)?;
+                let share = run.goodput() / (path.rate.mbit_per_second() * EFFICIENCY);
+                Some(Measured::of(1.0 - p, share))
             }),
         });
     }
@@ -109,11 +157,11 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// The median of the path's content and its queue, in BDP.
-fn in_flight(flows: usize, effort: Effort) -> Option<f64> {
+fn in_flight(algorithm: Algorithm, flows: usize, effort: Effort) -> Option<f64> {
     let mut path =
         PathConfig { flows, ..PathConfig::new(Rate::from_mbit(100), Span::from_millis(40)) };
     path.queue = droptail(Bytes::new(8 * path.bdp().count()));
-    let run = path.run(Algorithm::Bbr, Window::of(effort, 5, 20, 60), effort.seed)?;
+    let run = path.run(algorithm, Window::seconds(5, 20), effort)?;
     let mut queued = run.queue();
     queued.sort_by(f64::total_cmp);
     let median = queued.get(queued.len() / 2)?;
@@ -138,7 +186,7 @@ fn lossy(
 ) -> Option<Measured> {
     let mut path = PathConfig {
         queue: droptail(Bytes::new(1 << 28)),
-        hosts: plain_hosts(),
+        hosts: plain_hosts(effort),
         ..PathConfig::new(Rate::from_mbit(10_000), Span::from_millis(rtt_ms))
     };
     let p = match losses {
@@ -154,17 +202,13 @@ fn lossy(
     let rtt = path.rtt.secs_f64();
     // The time from one loss to the next.
     let cycle = rtt / (p * window);
-    let cycles = match (effort.short, p < 0.001) {
-        (true, true) => 60.0,
-        (true, false) | (false, true) => 600.0,
-        (false, false) => 6000.0,
-    };
+    let cycles = if p < 0.001 { 60.0 } else { 600.0 };
     let settle = (6.0 * cycle).ceil().max(20.0) as u64;
     let length = (cycles * cycle).ceil().max(20.0) as u64;
-    let run = path.run(algorithm, Window::seconds(settle, length), effort.seed)?;
+    let run = path.run(algorithm, Window::seconds(settle, length), effort)?;
     // A lost segment is sent twice and counts once.
     let expected = window * 1448.0 * 8.0 / rtt / 1e6;
-    Some(Measured { expected, measured: run.goodput() })
+    Some(Measured::of(expected, run.goodput()))
 }
 
 /// Padhye, Firoiu, Towsley, Kurose 1998, (32): segments a second.
@@ -174,5 +218,6 @@ fn pftk(p: f64, rtt: f64, timeout: f64) -> f64 {
     1.0 / (fast + slow)
 }
 
+const RFC9438: &str = "cubic-rfc9438, each segment acknowledged, no offload";
 /// (0.4 · 3.7 / 1.2)^(1/4)
 const RESPONSE: f64 = 1.0538;

@@ -1,5 +1,5 @@
 use super::Effort;
-use crate::{Dumbbell, FlowSpec, LinkId, Outcome, TcpConfig, World, WorldConfig};
+use crate::{Dumbbell, Flaw, FlowSpec, LinkId, Outcome, TcpConfig, World, WorldConfig};
 use cc::Algorithm;
 use link::{Capacity, LinkConfig, Loss, LossTrace, QueueConfig};
 use std::sync::Arc;
@@ -50,11 +50,15 @@ impl PathConfig {
         self.rate.bytes_in(self.rtt)
     }
 
-    pub(super) fn shape(&self) -> Dumbbell {
+    pub(super) fn shape(&self, flaw: Option<Flaw>) -> Dumbbell {
+        let rtt = match flaw {
+            Some(Flaw::LongDelay) => self.rtt + self.rtt / 20,
+            _ => self.rtt,
+        };
         let loss = |p: f64| Share::new(p).map_or(Loss::NONE, Loss::Bernoulli);
         let there = LinkConfig {
             rate: Capacity::Fixed(self.rate),
-            delay: self.rtt / 2,
+            delay: rtt / 2,
             queue: self.queue,
             loss: self.loses_every.and_then(regular).unwrap_or_else(|| loss(self.loss[0])),
             ..LinkConfig::default()
@@ -67,10 +71,10 @@ impl PathConfig {
         Dumbbell::new(&vec![LinkConfig::default(); self.flows], &there, &back)
     }
 
-    /// Runs endless flows, traced.
-    pub(super) fn run(&self, algorithm: Algorithm, when: Window, seed: u64) -> Option<Run> {
-        let shape = self.shape();
-        let hosts = Arc::new(self.hosts.clone());
+    /// Runs endless flows, traced. `effort` sets the seed.
+    pub(super) fn run(&self, algorithm: Algorithm, when: Window, effort: Effort) -> Option<Run> {
+        let shape = self.shape(effort.flaw);
+        let hosts = Arc::new(TcpConfig { flaw: effort.flaw, ..self.hosts.clone() });
         let flows = (0..self.flows)
             .map(|i| {
                 let flow = FlowSpec::bulk(shape.senders[i], shape.receivers[i], algorithm);
@@ -78,7 +82,7 @@ impl PathConfig {
             })
             .collect();
         let config = WorldConfig {
-            seed,
+            seed: effort.seed,
             until: Time::ZERO + when.until,
             measure_from: Time::ZERO + when.from,
             sample_every: self.sample_every,
@@ -124,10 +128,6 @@ impl Window {
     pub(super) fn seconds(from: u64, length: u64) -> Self {
         Self { from: Span::from_secs(from), until: Span::from_secs(from + length) }
     }
-
-    pub(super) fn of(effort: Effort, from: u64, short: u64, full: u64) -> Self {
-        Self::seconds(from, effort.seconds(short, full))
-    }
 }
 
 /// A deterministic loss, as the formulas assume.
@@ -140,10 +140,16 @@ pub(super) fn droptail(limit: Bytes) -> QueueConfig {
     QueueConfig::DropTail(link::DropTailConfig { limit: link::Limit::Bytes(limit) })
 }
 
-/// Acknowledges every segment at once, and sends each as soon as allowed, as the formulas assume.
-pub(super) fn plain_hosts() -> TcpConfig {
-    TcpConfig { delayed_ack: None, offload: false, ..TcpConfig::default() }
+/// Hosts that acknowledge every segment at once, and send each as soon as allowed, as the formulas
+/// assume. [`PLAIN`] says so to a reader.
+pub(super) fn plain_hosts(effort: Effort) -> TcpConfig {
+    match effort.own {
+        true => TcpConfig::default(),
+        false => TcpConfig { delayed_ack: None, offload: false, ..TcpConfig::default() },
+    }
 }
+
+pub(super) const PLAIN: &str = "each segment acknowledged, no offload";
 
 /// The share of payload in a frame.
 pub(super) const EFFICIENCY: f64 = 1448.0 / 1514.0;

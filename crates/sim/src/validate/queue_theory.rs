@@ -1,4 +1,4 @@
-use super::path::{EFFICIENCY, PathConfig, Window, droptail, plain_hosts};
+use super::path::{EFFICIENCY, PLAIN, PathConfig, Window, droptail, plain_hosts};
 use super::{Case, Effort, Layer, Measured};
 use crate::{FlowSpec, ReceiveWindow, Spacing, TcpConfig, World, WorldConfig};
 use cc::Algorithm;
@@ -16,6 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
             layer: Layer::QueueTheory,
             unit: "service times",
             note: "Pollaczek and Khinchine: rho / 2 (1 - rho)",
+            variant: None,
             tolerance: 0.05,
             measure: Box::new(move |effort| wait(load, effort)),
         });
@@ -25,6 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         layer: Layer::QueueTheory,
         unit: "of all",
         note: "sent + duplicated = arrived + dropped + inside, 16 flows into a shallow queue",
+        variant: None,
         tolerance: 0.0,
         measure: Box::new(conservation),
     });
@@ -36,10 +38,11 @@ pub(super) fn cases() -> Vec<Case> {
             layer: Layer::QueueTheory,
             unit: "of the link",
             note: "window / round-trip time",
+            variant: Some(PLAIN),
             tolerance: 0.01,
             measure: Box::new(move |effort| {
                 let run = fixed_window(windows, effort)?;
-                Some(Measured { expected: share, measured: run.0 })
+                Some(Measured::of(share, run.0))
             }),
         });
     }
@@ -48,10 +51,11 @@ pub(super) fn cases() -> Vec<Case> {
         layer: Layer::QueueTheory,
         unit: "of the path's data, 1 + queue/BDP",
         note: "a window that fills the link exactly leaves no queue",
+        variant: Some(PLAIN),
         tolerance: 0.02,
         measure: Box::new(|effort| {
             let run = fixed_window(1.0, effort)?;
-            Some(Measured { expected: 1.0, measured: 1.0 + run.1 })
+            Some(Measured::of(1.0, 1.0 + run.1))
         }),
     });
     cases
@@ -62,20 +66,20 @@ fn wait(load: f64, effort: Effort) -> Option<Measured> {
         queue: droptail(Bytes::new(1 << 30)),
         ..PathConfig::new(Rate::from_mbit(1000), Span::ZERO)
     };
-    let shape = path.shape();
+    let shape = path.shape(effort.flaw);
     let rate = Rate::from_bits_per_second((load * 1e9) as u64);
     let (from, to) = (shape.senders[0], shape.receivers[0]);
     let flow = FlowSpec::datagrams(from, to, rate, SIZE, Spacing::Poisson);
     let config = WorldConfig {
         seed: effort.seed,
-        until: Time::ZERO + Span::from_secs(effort.seconds(8, 30)),
+        until: Time::ZERO + Span::from_secs(8),
         measure_from: Time::ZERO + Span::from_millis(100),
         ..WorldConfig::default()
     };
     let outcome = World::new(&shape.topology, vec![flow], config).ok()?.run();
     let service = path.rate.time_for(SIZE).nanos() as f64;
     let waited = outcome.link(shape.bottleneck)?.sojourns.mean().nanos() as f64;
-    Some(Measured { expected: load / (2.0 * (1.0 - load)), measured: waited / service })
+    Some(Measured::of(load / (2.0 * (1.0 - load)), waited / service))
 }
 
 fn conservation(effort: Effort) -> Option<Measured> {
@@ -86,11 +90,11 @@ fn conservation(effort: Effort) -> Option<Measured> {
         flows: 16,
         ..PathConfig::new(rate, Span::from_millis(20))
     };
-    let run = path.run(Algorithm::Cubic, Window::of(effort, 0, 3, 20), effort.seed)?;
+    let run = path.run(Algorithm::Cubic, Window::seconds(0, 3), effort)?;
     let balance = run.outcome.packets;
     let all = (balance.sent + balance.duplicated) as f64;
     let found = (balance.arrived + balance.dropped + balance.inside) as f64;
-    Some(Measured { expected: 1.0, measured: found / all })
+    Some(Measured::of(1.0, found / all))
 }
 
 /// The share of the link, and the mean queue in BDP.
@@ -100,9 +104,9 @@ fn fixed_window(bdps: f64, effort: Effort) -> Option<(f64, f64)> {
     path.queue = droptail(Bytes::new(1 << 24));
     path.hosts = TcpConfig {
         receive_window: ReceiveWindow::Fixed(Bytes::new(frames * (FRAME - HEADERS))),
-        ..plain_hosts()
+        ..plain_hosts(effort)
     };
-    let run = path.run(Algorithm::Reno, Window::of(effort, 5, 5, 20), effort.seed)?;
+    let run = path.run(Algorithm::Reno, Window::seconds(5, 5), effort)?;
     let queue = run.queue();
     let mean = queue.iter().sum::<f64>() / queue.len().max(1) as f64;
     let share = run.goodput() / (path.rate.mbit_per_second() * EFFICIENCY);

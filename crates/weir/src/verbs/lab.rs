@@ -148,6 +148,12 @@ impl Run {
         let location = location(self, &lab, form)?;
         let executor = executor(&lab)?;
         let cancel = cancel_on_signals()?;
+        // Each run of a lab with drawn paths draws its own. A run that is resumed keeps its paths.
+        let draws = self.seed.is_none() && self.resume.is_none() && lab.is_drawn();
+        let seed = if draws { Some(fresh_seed()) } else { self.seed };
+        if let Some(seed) = seed.filter(|_| draws) {
+            output::note(format_args!("paths are drawn with --seed {seed}"));
+        }
         let mut bar = Bar::new();
         let request = Request {
             lab,
@@ -155,9 +161,9 @@ impl Run {
             location,
             systems: self.systems.clone(),
             repeats: self.repeats,
-            seed: self.seed,
+            seed,
             build: own_build(),
-            command: command_line(self.seed),
+            command: command_line(seed),
             executor,
         };
         let outcome = lab::run(request, &cancel, &mut bar);
@@ -311,14 +317,22 @@ fn command_line(seed: Option<u64>) -> String {
             words[place] = format!("{SEED}={seed}");
         }
     }
+    let names = |word: &String| word == SEED || word.starts_with("--seed=");
+    if let Some(seed) = seed.filter(|_| !words.iter().any(names)) {
+        words.extend([SEED.to_owned(), seed.to_string()]);
+    }
     format!("weir {}", words.join(" "))
+}
+
+/// The standard library draws the keys of a new hasher from the kernel.
+fn fresh_seed() -> u64 {
+    RandomState::new().build_hasher().finish() >> 32
 }
 
 /// TOML and JSON readers hold numbers up to 2^53 exactly.
 fn seed(text: &str) -> Result<u64, String> {
     if text == FRESH {
-        // The standard library draws the keys of a new hasher from the kernel.
-        return Ok(RandomState::new().build_hasher().finish() >> 32);
+        return Ok(fresh_seed());
     }
     let number: u64 = text.parse().map_err(|_| format!("a seed is a number or `{FRESH}`"))?;
     if number > LARGEST_SEED {

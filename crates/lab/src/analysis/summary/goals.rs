@@ -40,7 +40,8 @@ pub(super) fn goal(
         goal.asks = goal.ideals.iter().map(asked).collect();
     }
     goal.least = goal.asks.values().next().copied();
-    goal.met = goal.least.map(|least| one.ratio.median >= least);
+    // Without an interval nothing holds.
+    goal.met = goal.least.zip(one.ratio.ci95).map(|(least, [worse, _])| worse >= least);
     (goal.reference.is_some() || !goal.ideals.is_empty()).then_some(goal)
 }
 

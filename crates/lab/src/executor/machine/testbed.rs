@@ -4,7 +4,7 @@
 use crate::Failure;
 use crate::LabFile;
 use crate::file::{LinkSettings, Medium, Pinning};
-use emu::{Cable, Emulator, EmulatorStatistics, Scheduling};
+use emu::{Cable, Direction, Emulator, EmulatorStatistics, Scheduling};
 use host::{Address, HostError, Namespace, Sysctl};
 use indexmap::IndexMap;
 use probe::interface::InterfaceSnapshot;
@@ -31,6 +31,8 @@ pub(crate) struct Testbed {
     hosts: IndexMap<String, Host>,
     /// `None` if all links are plain cables.
     emulator: Option<Emulator>,
+    /// The names of the emulator's links, in its order.
+    cables: Vec<String>,
     started: Time,
     /// Keeps the namespace with the inner ends of the emulated links.
     _wires: Option<Namespace>,
@@ -110,11 +112,12 @@ impl Testbed {
                 })
             })?;
         }
+        let names = cables.iter().map(|cable| cable.name.clone()).collect();
         let emulator = match cables.is_empty() {
             true => None,
             false => Some(Emulator::start(cables, scheduling(cpus))?),
         };
-        Ok(Self { hosts, emulator, started: probe::clock::now(), _wires: wires })
+        Ok(Self { hosts, emulator, cables: names, started: probe::clock::now(), _wires: wires })
     }
 
     /// A handle of the host's namespace.
@@ -132,6 +135,42 @@ impl Testbed {
             .and_then(|host| host.links.iter().find(|(name, _)| name == neighbour))
             .map(|(_, address)| *address)
             .ok_or_else(|| HostError::NoSuchNamespace { name: host.to_owned() })
+    }
+
+    /// Makes the first window of the connections from `host` to its neighbour this many segments.
+    pub(crate) fn set_first_window(
+        &self,
+        host: &str,
+        neighbour: &str,
+        segments: u32,
+    ) -> Result<(), HostError> {
+        let missing = || HostError::NoSuchNamespace { name: host.to_owned() };
+        let own = self.hosts.get(host).ok_or_else(missing)?;
+        let place = own.links.iter().position(|(name, _)| name == neighbour).ok_or_else(missing)?;
+        let far = self.address(neighbour, host)?;
+        host::add_first_window(&own.namespace, &format!("eth{place}"), far, segments)
+    }
+
+    /// Gives the emulated way from `host` to its neighbour other settings. Packets in the queue
+    /// stay. `seed` is the step's.
+    pub(crate) fn change(
+        &self,
+        host: &str,
+        neighbour: &str,
+        mut config: link::LinkConfig,
+        seed: u64,
+    ) -> Result<(), Failure> {
+        let missing = || HostError::NoSuchNamespace { name: host.to_owned() };
+        let forth = format!("{host}-{neighbour}");
+        let back = format!("{neighbour}-{host}");
+        let place = self.cables.iter().position(|name| *name == forth || *name == back);
+        let (Some(place), Some(emulator)) = (place, &self.emulator) else {
+            return Err(missing().into());
+        };
+        let forward = self.cables[place] == forth;
+        config.seed = seed.wrapping_add(2 * place as u64 + u64::from(!forward));
+        let direction = if forward { Direction::Forward } else { Direction::Backward };
+        Ok(emulator.handle().change(place, direction, config)?)
     }
 
     /// The emulator's thread. Its CPU time belongs to the lab and to no system.

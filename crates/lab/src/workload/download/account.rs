@@ -9,7 +9,7 @@ use crate::run::{Measurement, Member, Value};
 use emu::EmulatorStatistics;
 use indexmap::IndexMap;
 use probe::tcp::TcpInfo;
-use units::{Bytes, Share, Time};
+use units::{Bytes, Share, Span, Time};
 
 /// Records the speeds, the ideal speeds and the retransmissions.
 pub(super) fn account(
@@ -30,6 +30,11 @@ pub(super) fn account(
         }
         result.members.push(Member { name: way.name.clone(), measurement: own });
     }
+    summarise(result);
+}
+
+/// Records the means of the paths.
+pub(super) fn summarise(result: &mut Measurement) {
     for (name, value) in means(&result.members) {
         result.metrics.insert(name, value);
     }
@@ -72,6 +77,17 @@ pub(super) fn account_queues(
     }
 }
 
+/// Records what the path allows, and the share of it that `speed` in KB/s is.
+pub(super) fn record_ideals(path: &Path, size: Bytes, speed: f64, own: &mut Measurement) {
+    let possible = |took: Span| size.count() as f64 / 1024.0 / took.secs_f64();
+    let ideal = possible(path.ideal(size));
+    own.record("ideal_kbyte_s", Some(ideal));
+    own.record("ideal_kbyte_s.path", Some(possible(path.ideal_of_path(size))));
+    let transferred = path.ideal(size).saturating_sub(path.round_trip);
+    own.record("ideal_kbyte_s.transfer", Some(possible(transferred)));
+    own.record("share_of_ideal", Some(speed / ideal));
+}
+
 fn of_path(path: &Path, size: Bytes, attempts: &[Attempt], own: &mut Measurement) {
     let came: Vec<_> = attempts
         .iter()
@@ -89,13 +105,7 @@ fn of_path(path: &Path, size: Bytes, attempts: &[Attempt], own: &mut Measurement
     let transfer = mean(&mut came.iter().map(|(one, _)| one.transfer_kbyte_s())).unwrap_or(0.0);
     own.record("kbyte_s", Some(speed));
     own.record("transfer_kbyte_s", Some(transfer));
-    let possible = |took: units::Span| size.count() as f64 / 1024.0 / took.secs_f64();
-    let ideal = possible(path.ideal(size));
-    own.record("ideal_kbyte_s", Some(ideal));
-    own.record("ideal_kbyte_s.client", Some(possible(path.ideal_for_client(size))));
-    let transferred = path.ideal(size).saturating_sub(path.round_trip);
-    own.record("ideal_kbyte_s.transfer", Some(possible(transferred)));
-    own.record("share_of_ideal", Some(speed / ideal));
+    record_ideals(path, size, speed, own);
     let share = came.len() as f64 / attempts.len().max(1) as f64;
     own.record("availability_percent", Some(share * 100.0));
     let infos = || came.iter().filter_map(|(_, server)| server.as_ref()?.info.as_ref());
@@ -106,7 +116,7 @@ fn of_path(path: &Path, size: Bytes, attempts: &[Attempt], own: &mut Measurement
     let sent = total(|info| info.bytes_sent);
     let again = sent.map(|_| total(|info| info.bytes_retrans).unwrap_or(0.0));
     own.record("retransmit_percent", again.zip(sent).map(|(a, s)| a / s * 100.0));
-    let spent = |part: fn(&TcpInfo) -> Option<units::Span>| {
+    let spent = |part: fn(&TcpInfo) -> Option<Span>| {
         mean(&mut infos().filter_map(|info| {
             let busy = info.busy_time?.secs_f64();
             Some(part(info)?.secs_f64() / busy.max(1e-9) * 100.0)

@@ -13,6 +13,7 @@ use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Roles, SeenLinks, Testbed, Watch};
 use crate::file::{LinkSettings, SystemSpec};
 use crate::run::Measurement;
+use link::{Capacity, LinkConfig};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
@@ -34,6 +35,11 @@ pub(super) fn measure(
 ) -> Result<Measured, Failure> {
     let server_host = testbed.namespace(&settings.server)?;
     let mut nginx = Nginx::start(step, &server_host, settings.size)?;
+    if let Some(segments) = step.system.first_window() {
+        for way in &settings.ways {
+            testbed.set_first_window(&settings.server, &way.to, segments)?;
+        }
+    }
     let congestion = step.system.congestion.as_ref().map(|name| name.get_ref().as_str());
     if let Some(name) = congestion {
         nginx.choose(&server_host, name)?;
@@ -56,11 +62,19 @@ pub(super) fn measure(
         paths.push(path);
     }
     if step.system.is_warm() {
+        let multiple = step.system.warmed_at().map_err(Failure::Workload)?;
+        let changes = step.system.warmed_at.is_some();
+        if changes {
+            change_rates(settings, testbed, step.seed, multiple)?;
+        }
         for (attempts, way) in run(&clients, Span::ZERO)?.iter().zip(&settings.ways) {
             if let Some(Attempt::Failed { reason, .. }) = attempts.first() {
                 let text = format!("path {} could not be warmed up: {reason}", way.name);
                 return Err(Failure::Workload(text));
             }
+        }
+        if changes {
+            change_rates(settings, testbed, step.seed, 1.0)?;
         }
     }
     let emulator_tid = testbed.emulator_tid();
@@ -85,6 +99,24 @@ pub(super) fn measure(
         account::account_queues(&ways, seen.started, seen.statistics, result);
     };
     Ok(Measured { result, queues: Box::new(queues) })
+}
+
+/// Gives the way to each client a multiple of its rate.
+fn change_rates(
+    settings: &DownloadSettings,
+    testbed: &Testbed,
+    seed: u64,
+    multiple: f64,
+) -> Result<(), Failure> {
+    for way in &settings.ways {
+        let path = path_of(&settings.links, &settings.server, &way.to)?;
+        let link = settings.links.iter().find(|link| link.joins(&settings.server, &way.to));
+        let Some(config) = link.and_then(|link| link.way_from(&settings.server)) else { continue };
+        let rate = Capacity::Fixed(super::scaled(path.rate, multiple));
+        let config = LinkConfig { rate, ..config.clone() };
+        testbed.change(&settings.server, &way.to, config, seed)?;
+    }
+    Ok(())
 }
 
 /// The approximate duration of a cell on its slowest path.

@@ -6,16 +6,20 @@ mod ideal;
 mod machine;
 mod nginx;
 mod settings;
+mod simulated;
 
 use super::{CellWorkload, HostSetup, SystemKey, Workload};
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
+use crate::executor::simulator::SimulatorStep;
 use crate::file::{
     Document, Ends, FileError, Key, LinkSettings, Loopback, SystemKind, SystemSpec, TO, VIA,
 };
+use crate::run::{Measurement, Plan};
 use results::Axes;
 use settings::DownloadSettings;
-use units::Span;
+use std::time::Duration;
+use units::{Rate, Span};
 
 #[derive(Debug)]
 pub(crate) struct Download;
@@ -46,7 +50,7 @@ impl Workload for Download {
     }
 
     fn system_keys(&self) -> &'static [SystemKey] {
-        &[SystemKey::Warm]
+        &[SystemKey::Warm, SystemKey::Start]
     }
 
     /// `via` may name several links. The first of them leads to the ends.
@@ -60,8 +64,11 @@ impl Workload for Download {
         Ok(Ends { from, to, streams: document.streams_at(axes)? })
     }
 
-    fn refused_by_simulator(&self) -> Option<&'static str> {
-        Some("a web server cannot run in virtual time")
+    fn simulator_time(&self, document: &Document, axes: &Axes, plan: &Plan) -> Duration {
+        match DownloadSettings::parse(document, axes) {
+            Ok(settings) => simulated::lasting(&settings, plan.duration),
+            Err(_) => plan.duration.as_duration(),
+        }
     }
 
     fn host_setup(&self) -> HostSetup {
@@ -95,6 +102,16 @@ impl CellWorkload for DownloadSettings {
     fn measure(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
         machine::measure(self, step, testbed)
     }
+
+    fn simulate(&self, step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {
+        simulated::measure(self, step)
+    }
+}
+
+/// A multiple of a rate, at least 1 bit/s.
+fn scaled(rate: Rate, multiple: f64) -> Rate {
+    let bits = rate.bits_per_second() as f64 * multiple;
+    Rate::from_bits_per_second((bits.round() as u64).max(1))
 }
 
 /// The size of the file.
@@ -129,5 +146,24 @@ const METHOD: &[(&str, &str)] = &[
         "set on the web server's listening socket, and read back from every connection. `tcpa` is in \
          the kernel only for the turn, under a unique name",
     ),
-    ("warm", "the file is downloaded once on each path before the measurement"),
+    (
+        "warm",
+        "the file is downloaded once on each path before the measurement; with `warmed_at`, the path \
+         has that multiple of its rate until then",
+    ),
+    (
+        "first window",
+        "`first_window` sets the server's initial window (`initcwnd` of the route to each client)",
+    ),
+    (
+        "ideal",
+        "a round trip to connect, one to ask, and the file at the path's rate less its loss and headers. \
+         The client's first two windows (64,256 and 80,512 bytes, as observed) let no more through in \
+         a round trip each; `path` is the same without these windows",
+    ),
+    (
+        "in virtual time",
+        "the server's TCP sends the file over each path by itself, with the same times. No web server \
+         and no kernel take part",
+    ),
 ];

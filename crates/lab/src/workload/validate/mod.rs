@@ -7,7 +7,7 @@ use crate::Failure;
 use crate::executor::simulator::SimulatorStep;
 use crate::file::{Document, FileError, Loopback, SystemKind};
 use crate::run::{Measurement, Plan};
-use results::Axes;
+use results::{Axes, Cell};
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -28,9 +28,20 @@ impl Workload for Validate {
 
     fn method(&self) -> Vec<(&'static str, String)> {
         let cases = sim::validate::cases().into_iter();
-        let told =
-            |case: &sim::validate::Case| format!("{}: {}; in {}", case.layer, case.note, case.unit);
-        cases.map(|case| (case.name, told(&case))).collect()
+        let told = |case: &sim::validate::Case| {
+            let variant = match case.variant {
+                Some(variant) => format!("; variant: {variant}"),
+                None => String::new(),
+            };
+            format!("{}: {}; in {}{variant}", case.layer, case.note, case.unit)
+        };
+        let terms = [("verdict", VERDICT), ("grid's own", OWN)];
+        let terms = terms.map(|(term, text)| (term, text.to_owned()));
+        terms.into_iter().chain(cases.map(|case| (case.name, told(&case)))).collect()
+    }
+
+    fn judge(&self, cell: &mut Cell) {
+        simulated::judge_cell(cell);
     }
 
     fn at(&self, _document: &Document, _axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError> {
@@ -64,5 +75,11 @@ impl CellWorkload for Case {
     }
 }
 
+const VERDICT: &str = "within is 1 if the median of the repeats differs from the expected number by at most the \
+    tolerance and the interval of the difference, from both numbers' intervals, is no wider than that to either \
+    side; 0 if the difference is larger; 0.5 (undecided) if the interval is wider. The command exits 0 only if \
+    every row is within";
+const OWN: &str = "where a case is a variant: the figure of the simulator's defaults and of cc-grid's own \
+    algorithm in the same world. It is shown and not judged, because the expected number assumes the variant";
 /// The axis of the simulator's cases.
 const CASE: &str = "case";

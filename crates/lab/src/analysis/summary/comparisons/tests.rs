@@ -95,6 +95,16 @@ fn decides(one: &Comparison) -> bool {
 
 #[test]
 fn a_table_of_50_equal_pairs_rarely_shows_a_difference() {
+    equal_tables(RUNS);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn two_thousand_tables_of_50_equal_pairs_rarely_show_a_difference() {
+    equal_tables(MANY_RUNS);
+}
+
+fn equal_tables(runs: u64) {
     let primary = |rtt: u32| {
         format!(
             "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"bbr\"\nbaseline = \"cubic\"\n\
@@ -103,7 +113,7 @@ fn a_table_of_50_equal_pairs_rarely_shows_a_difference() {
     };
     for more in [String::new(), [1, 2, 3].map(primary).concat()] {
         let lab = lab(50, 12, &more);
-        let shown = (0..RUNS).filter(|seed| {
+        let shown = (0..runs).filter(|seed| {
             let mut random = Pcg64Mcg::seed_from_u64(*seed);
             let results = results(&lab, |_, _| measured(noise(&mut random)));
             assert_eq!(results.comparisons.len(), 50);
@@ -111,22 +121,35 @@ fn a_table_of_50_equal_pairs_rarely_shows_a_difference() {
         });
         let shown = shown.count();
         // 5 % and three standard deviations of the count.
-        let most = 0.05 * RUNS as f64 + 3.0 * (RUNS as f64 * 0.05 * 0.95).sqrt();
-        assert!((shown as f64) < most, "{shown} of {RUNS} runs");
+        let most = 0.05 * runs as f64 + 3.0 * (runs as f64 * 0.05 * 0.95).sqrt();
+        println!("{shown} of {runs} tables show a difference");
+        assert!((shown as f64) < most, "{shown} of {runs} runs");
     }
 }
 
 #[test]
 fn intervals_contain_the_median_at_the_stated_rate() {
+    contain_the_median(&[2, 5, 6, 9, 20], 40);
+}
+
+/// Each run has one cell of two systems.
+#[test]
+#[ignore = "takes minutes"]
+fn intervals_of_2000_runs_contain_the_median_at_the_stated_rate() {
+    contain_the_median(&(2..=30).collect::<Vec<u32>>(), MANY_RUNS);
+}
+
+fn contain_the_median(all_repeats: &[u32], runs: u64) {
     // The median of `noise`: half of the values are above it.
     let mut random = Pcg64Mcg::seed_from_u64(0);
     let mut many: Vec<f64> = (0..400_001).map(|_| noise(&mut random)).collect();
     many.sort_by(f64::total_cmp);
     let truth = many[200_000];
-    for repeats in [2, 5, 6, 9, 20] {
-        let lab = lab(50, repeats, "");
+    for repeats in all_repeats.iter().copied() {
+        let places = if runs > 100 { 1 } else { 50 };
+        let lab = lab(places, repeats, "");
         let (mut covered, mut all, mut stated) = (0, 0, None);
-        for seed in 0..40 {
+        for seed in 0..runs {
             let mut random = Pcg64Mcg::seed_from_u64(seed);
             for cell in results(&lab, |_, _| measured(noise(&mut random))).cells {
                 let metric = &cell.metrics["goodput_mbit_s"];
@@ -141,6 +164,7 @@ fn intervals_contain_the_median_at_the_stated_rate() {
         if let Some(stated) = stated {
             let slack = 3.0 * (stated * (1.0 - stated) / all as f64).sqrt() + 0.002;
             let rate = covered as f64 / all as f64;
+            println!("n = {repeats}: {rate:.4} of {stated:.4}");
             assert!(stated >= 0.95 && rate > stated - slack, "{repeats}: {rate} of {stated}");
         }
     }
@@ -244,3 +268,4 @@ fn a_wrong_primary_comparison_is_refused() {
 }
 
 const RUNS: u64 = 400;
+const MANY_RUNS: u64 = 2_000;

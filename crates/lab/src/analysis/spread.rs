@@ -1,0 +1,172 @@
+//! One ratio of two systems over many paths: the median, the worst decile and the worst path.
+
+use crate::LabFile;
+use crate::file::SpreadSpec;
+use crate::run::{Outcome, Verdict};
+use indexmap::IndexMap;
+use results::{Axes, Spread, metrics};
+use stats::Direction;
+use toml::Spanned;
+use units::Share;
+
+pub(super) fn spreads(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Spread> {
+    let specs = lab.spread.iter().map(Spanned::get_ref);
+    specs
+        .flat_map(|spec| {
+            let groups = groups(spec, outcomes);
+            spec.systems.iter().flat_map(move |system| {
+                let of = |(group, places): &(Axes, Places)| {
+                    spread(spec, system.get_ref(), group, places)
+                };
+                groups.iter().filter_map(of).collect::<Vec<_>>()
+            })
+        })
+        .collect()
+}
+
+/// The value of each system at each place in each repeat.
+type Places = Vec<(Axes, IndexMap<(String, u32), f64>)>;
+
+/// The places of each group of cells. A step that measured several places at once is a group.
+fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
+    let metric = spec.metric.get_ref();
+    let mut groups: Vec<(Axes, Places)> = Vec::new();
+    for outcome in outcomes {
+        let Verdict::Measured(whole) = &outcome.verdict else { continue };
+        if !whole.invalid.is_empty() {
+            continue;
+        }
+        let is_over = |axis: &str| spec.over.iter().any(|one| one.get_ref() == axis);
+        let mut keep = |group: Axes, place: Axes, value: Option<f64>| {
+            let Some(value) = value else { return };
+            let values = entry(entry(&mut groups, group), place);
+            values.insert((outcome.system.clone(), outcome.block), value);
+        };
+        if whole.members.len() > 1 {
+            for member in &whole.members {
+                let place = Axes::from([("path".to_owned(), member.name.clone())]);
+                let value = member.measurement.metrics.get(metric).map(|value| value.value);
+                keep(outcome.axes.clone(), place, value);
+            }
+        } else {
+            let (place, group) =
+                outcome.axes.clone().into_iter().partition(|(axis, _)| is_over(axis));
+            keep(group, place, whole.metrics.get(metric).map(|value| value.value));
+        }
+    }
+    groups
+}
+
+/// The value at `axes`, which is made if there is none.
+fn entry<T: Default>(all: &mut Vec<(Axes, T)>, axes: Axes) -> &mut T {
+    let place = match all.iter().position(|(known, _)| *known == axes) {
+        Some(place) => place,
+        None => {
+            all.push((axes, T::default()));
+            all.len() - 1
+        }
+    };
+    &mut all[place].1
+}
+
+fn spread(spec: &SpreadSpec, system: &str, group: &Axes, places: &Places) -> Option<Spread> {
+    let baseline = spec.baseline.get_ref();
+    let less = metrics::direction(spec.metric.get_ref()) == Some(Direction::LowerIsBetter);
+    let mut ratios: Vec<(f64, &Axes)> = places
+        .iter()
+        .filter_map(|(place, values)| Some((ratio(values, system, baseline)?, place)))
+        .collect();
+    // A single path has no spread.
+    if ratios.len() < 2 {
+        return None;
+    }
+    ratios.sort_by(|a, b| if less { b.0.total_cmp(&a.0) } else { a.0.total_cmp(&b.0) });
+    let values: Vec<f64> = ratios.iter().map(|(ratio, _)| *ratio).collect();
+    let share = Share::from_percent(if less { 90.0 } else { 10.0 })?;
+    let (worst, worst_at) = *ratios.first()?;
+    let (best, _) = *ratios.last()?;
+    Some(Spread {
+        metric: spec.metric.get_ref().clone(),
+        a: system.to_owned(),
+        b: baseline.clone(),
+        axes: group.clone(),
+        places: ratios.len() as u64,
+        median: stats::median(&values).ok()?,
+        worst_decile: stats::quantile(&values, share).ok()?,
+        worst,
+        worst_at: worst_at.clone(),
+        best,
+    })
+}
+
+/// The median over the repeats that both systems have.
+fn ratio(values: &IndexMap<(String, u32), f64>, system: &str, baseline: &str) -> Option<f64> {
+    let own = values.iter().filter(|((name, _), _)| name == system);
+    let ratios: Vec<f64> = own
+        .filter_map(|((_, block), value)| Some(value / values.get(&(baseline.to_owned(), *block))?))
+        .filter(|ratio| !ratio.is_nan())
+        .collect();
+    stats::median(&ratios).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Measurement, Member};
+
+    fn outcome(system: &str, block: u32, speeds: &[f64]) -> Outcome {
+        let of = |(number, speed): (usize, &f64)| {
+            let mut measurement = Measurement::default();
+            measurement.record("kbyte_s", Some(*speed));
+            Member { name: format!("p{number}"), measurement }
+        };
+        let members = speeds.iter().enumerate().map(of).collect();
+        let whole = Measurement { members, ..Measurement::default() };
+        Outcome {
+            system: system.to_owned(),
+            axes: Axes::from([("path".to_owned(), "drawn".to_owned())]),
+            block,
+            verdict: Verdict::Measured(Box::new(whole)),
+        }
+    }
+
+    fn spec() -> SpreadSpec {
+        let text = |text: &str| Spanned::new(0..0, text.to_owned());
+        SpreadSpec {
+            metric: text("kbyte_s"),
+            baseline: text("bbr"),
+            systems: vec![text("tcpa")],
+            over: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_worst_path_of_a_population_is_named() {
+        let outcomes = [
+            outcome("tcpa", 0, &[20.0, 9.0, 11.0]),
+            outcome("bbr", 0, &[10.0, 10.0, 10.0]),
+            outcome("tcpa", 1, &[40.0, 18.0, 22.0]),
+            outcome("bbr", 1, &[20.0, 20.0, 20.0]),
+        ];
+        let spec = spec();
+        let groups = groups(&spec, &outcomes);
+        let (group, places) = &groups[0];
+        let found = spread(&spec, "tcpa", group, places).unwrap();
+        assert_eq!((found.places, found.median, found.worst, found.best), (3, 1.1, 0.9, 2.0));
+        assert_eq!(found.worst_at["path"], "p1");
+        assert!((found.worst_decile - 0.94).abs() < 1e-9, "{}", found.worst_decile);
+    }
+
+    #[test]
+    fn less_is_better_for_times() {
+        let spec = SpreadSpec { metric: Spanned::new(0..0, "fct_ms.p50".to_owned()), ..spec() };
+        let mut places = Places::new();
+        for (number, took) in [1.0, 2.0, 4.0].into_iter().enumerate() {
+            let place = Axes::from([("queue".to_owned(), number.to_string())]);
+            let values = [(("tcpa".to_owned(), 0), took), (("bbr".to_owned(), 0), 2.0)];
+            places.push((place, values.into_iter().collect()));
+        }
+        let found = spread(&spec, "tcpa", &Axes::new(), &places).unwrap();
+        assert_eq!((found.worst, found.best, found.median), (2.0, 0.5, 1.0));
+    }
+}

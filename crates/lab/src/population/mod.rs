@@ -1,0 +1,123 @@
+//! Populations of paths that a lab file names instead of writing them out.
+//!
+//! A population is pure: its paths follow from its kind, their number and a seed.
+
+mod access;
+mod drawn;
+
+use serde::Deserialize;
+use std::fmt::Write as _;
+
+/// The source of a population's paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PopulationKind {
+    /// Drawn at random, anew with each seed.
+    Drawn,
+    /// Published figures of access networks, the same with each seed.
+    Access,
+}
+
+/// A bottleneck towards a client. The way back loses nothing and has no limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PathDraw {
+    /// In tenths of a Mbit/s.
+    rate: u32,
+    /// In milliseconds.
+    round_trip: u32,
+    /// The mean, in thousandths of a per cent.
+    loss: u32,
+    /// Losses come in bursts of three on average.
+    bursts: bool,
+    /// In packets of 1514 bytes.
+    queue: u32,
+}
+
+impl PopulationKind {
+    pub(crate) fn paths(self, count: u32, seed: u64) -> Vec<PathDraw> {
+        match self {
+            Self::Drawn => drawn::paths(count, seed),
+            Self::Access => access::paths(count),
+        }
+    }
+
+    /// Whether another seed makes other paths.
+    pub(crate) fn is_random(self) -> bool {
+        self == Self::Drawn
+    }
+}
+
+impl PathDraw {
+    fn new(rate_mbit: f64, round_trip_ms: f64, loss: f64, bursts: bool, bdps: f64) -> Self {
+        let bdp = rate_mbit * 1e6 / 8.0 * round_trip_ms / 1e3;
+        let queue = (bdps * bdp / FRAME).round() as u32;
+        Self {
+            rate: (rate_mbit * 10.0).round().max(1.0) as u32,
+            round_trip: round_trip_ms.round().max(1.0) as u32,
+            loss: (loss * 1e5).round() as u32,
+            bursts,
+            queue: queue.max(SHORTEST_QUEUE),
+        }
+    }
+
+    fn rate_text(&self) -> String {
+        format!("{}.{}mbit", self.rate / 10, self.rate % 10)
+    }
+
+    fn loss_text(&self) -> Option<String> {
+        // Bursts end with a probability of a third, so p / (p + 1/3) is the mean.
+        let percent = f64::from(self.loss) / 1000.0;
+        match (self.loss, self.bursts) {
+            (0, _) => None,
+            (_, false) => Some(format!("{percent}%")),
+            (_, true) => {
+                let p = percent / 100.0;
+                let begins = p / (1.0 - p) / 3.0 * 100.0;
+                Some(format!("gilbert:p={begins:.4}%,r=33.3333%"))
+            }
+        }
+    }
+
+    /// `12.5mbit 35ms 0.1% droptail:18p`
+    pub(crate) fn describe(&self) -> String {
+        let loss = self.loss_text().unwrap_or_else(|| "0%".to_owned());
+        format!("{} {}ms {loss} droptail:{}p", self.rate_text(), self.round_trip, self.queue)
+    }
+
+    /// The path as a table `[[link]]` of a lab file.
+    pub(crate) fn as_link(&self, name: &str, server: &str) -> String {
+        let mut text = format!(
+            "[[link]]\nname = \"{name}\"\nbetween = [\"{server}\", \"{name}\"]\nrtt = \"{}ms\"\n\
+             [link.forward]\nrate = \"{}\"\nqueue = \"droptail:{}p\"\n",
+            self.round_trip,
+            self.rate_text(),
+            self.queue
+        );
+        if let Some(loss) = self.loss_text() {
+            let _ = writeln!(text, "loss = \"{loss}\"");
+        }
+        text
+    }
+}
+
+const FRAME: f64 = 1514.0;
+/// A shorter queue drops most of a first window.
+const SHORTEST_QUEUE: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_written_as_a_link() {
+        let path = PathDraw::new(12.5, 35.2, 0.001, false, 0.5);
+        assert_eq!(path.describe(), "12.5mbit 35ms 0.1% droptail:18p");
+        let text = path.as_link("drawn1", "server");
+        assert!(text.contains("between = [\"server\", \"drawn1\"]"), "{text}");
+        assert!(text.contains("loss = \"0.1%\""), "{text}");
+        let lossless = PathDraw::new(1.0, 10.0, 0.0, true, 0.1);
+        assert_eq!(lossless.describe(), "1.0mbit 10ms 0% droptail:10p");
+        let bursts = PathDraw::new(1.0, 10.0, 0.01, true, 1.0);
+        assert_eq!(bursts.loss_text().unwrap(), "gilbert:p=0.3367%,r=33.3333%");
+    }
+}
