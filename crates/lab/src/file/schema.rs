@@ -259,8 +259,8 @@ pub struct CompareSpec {
     pub of_ideal: Option<Spanned<Share>>,
 }
 
-/// The median, the worst decile and the worst of a ratio over all paths: over the places that a cell
-/// measures at once, or over the cells that differ in `over`.
+/// The median, the worst decile and the worst of a ratio over all paths: over the places that a
+/// cell measures at once, or over the cells that differ in `over`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpreadSpec {

@@ -3,10 +3,10 @@
 //! Round trips: Federal Communications Commission, "Measuring Broadband America", Thirteenth Fixed
 //! Broadband Report (2024, measured in September and October 2022), chart 16, median idle latency
 //! by technology and tier: DSL from 20 to 61 ms, cable from 13 to 22 ms, fibre from 8 to 14 ms.
-//! Rates: service tiers from 3 to 200 Mbit/s, the range of the Eighth Report (2018); tiers above 100
-//! Mbit/s are left out, because an emulator carries all paths at once. Loss: the two bounds by which
-//! the reports divide households, 0.4 % and 1 %, for one household in four. The reports do not
-//! state buffers: half of the paths have one bandwidth-delay product, half have 100 ms.
+//! Rates: service tiers from 3 to 200 Mbit/s, the range of the Eighth Report (2018); tiers above
+//! 100 Mbit/s are left out, because an emulator carries all paths at once. Loss: the two bounds by
+//! which the reports divide households, 0.4 % and 1 %, for one household in four. The reports do
+//! not state buffers: half of the paths have one bandwidth-delay product, half have 100 ms.
 
 use super::PathDraw;
 

@@ -106,7 +106,9 @@ fn another_seed_gives_another_hash_and_the_same_seed_the_same() {
 #[test]
 fn the_built_in_labs_run_in_their_smoke_forms() {
     let Some(sandbox) = Sandbox::new() else { return };
-    for lab in ["cc-grid", "validate", "quic-tun", "tunnel-paths"] {
+    let labs =
+        ["cc-grid", "validate", "quic-tun", "tunnel-paths", "tcpa", "tcpa-paths", "tcpa-hard"];
+    for lab in labs {
         let out = format!("run-{lab}");
         let output = sandbox.weir(&["sim", "run", lab, "--smoke", "--out", &out]);
         assert!(output.status.success(), "{lab}: {output:?}");
@@ -147,7 +149,7 @@ fn each_executor_names_the_other_for_what_it_cannot_do() {
         ),
         (
             ["lab", "run", "validate"],
-            "labs/validate.toml:14: this workload exists only in virtual time",
+            "labs/validate.toml:16: this workload exists only in virtual time",
         ),
         (["sim", "run", "link-accuracy"], "virtual time has none: weir lab run link-accuracy"),
         (["sim", "run", "cable.toml"], "cable.toml:9: a link without a `rate`"),

@@ -63,9 +63,9 @@ impl Path {
 }
 
 /// The windows that a client of Linux advertises at first with `tcp_rmem`'s default of 131072
-/// (net/ipv4/tcp_input.c, `tcp_init_buffer_space` and `tcp_adv_win_scale`: half of the buffer). Over
-/// the emulated link Linux 6.18 advertised 64,256 bytes for the first round trip of data, 80,512 for
-/// the second, and as much as needed from the third on.
+/// (net/ipv4/tcp_input.c, `tcp_init_buffer_space` and `tcp_adv_win_scale`: half of the buffer).
+/// Over the emulated link Linux 6.18 advertised 64,256 bytes for the first round trip of data,
+/// 80,512 for the second, and as much as needed from the third on.
 pub(super) const FIRST_WINDOWS: [Bytes; 2] = [Bytes::new(64_256), Bytes::new(80_512)];
 /// A segment with timestamps, in an Ethernet frame without its checksum.
 const SEGMENT: f64 = 1448.0;
