@@ -1,6 +1,6 @@
 use crate::engine::Engine;
 use crate::pause::Wakeup;
-use crate::{Cable, Direction, EmuError, EmulatorStatistics};
+use crate::{Cable, Direction, EmuError, EmulatorStatistics, Stalls};
 use link::LinkConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -35,11 +35,13 @@ pub struct Scheduling {
     /// From this long before a deadline the thread spins instead of sleeping: a sleep ends 50 µs
     /// late on virtual machines, and spinning all the time would cost a core.
     pub spin: Span,
+    /// Stalls on purpose, for measurements of what lateness does to a figure.
+    pub stalls: Option<Stalls>,
 }
 
 impl Default for Scheduling {
     fn default() -> Self {
-        Self { cpu: None, real_time: true, spin: Span::from_micros(60) }
+        Self { cpu: None, real_time: true, spin: Span::from_micros(60), stalls: None }
     }
 }
 

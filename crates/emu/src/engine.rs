@@ -5,6 +5,7 @@ use crate::cpu_yield::{self, CpuYield};
 use crate::emulator::Command;
 use crate::frame::Carried;
 use crate::pause::{Pause, Wakeup};
+use crate::stalls::StallClock;
 use crate::statistics::{CableStatistics, lost_receiving, lost_sending};
 use crate::{
     Cable, DirectionStatistics, EmuError, EmulatorStatistics, Lateness, QueueTrace, Scheduling,
@@ -28,6 +29,7 @@ pub(crate) struct Engine {
     worked: Span,
     lateness: Lateness,
     cpu_yield: CpuYield,
+    stalls: Option<StallClock>,
     /// Frames on their way from a port into the model, and from the model to a port.
     received: Vec<Frame>,
     due: Vec<Frame>,
@@ -92,6 +94,7 @@ impl Engine {
             worked: Span::ZERO,
             lateness: Lateness::new(),
             cpu_yield: CpuYield::new(start, real_time),
+            stalls: scheduling.stalls.map(|stalls| StallClock::new(stalls, start)),
             received: Vec::with_capacity(RECEIVE_LIMIT),
             due: Vec::with_capacity(SEND_LIMIT),
         })
@@ -112,7 +115,10 @@ impl Engine {
                 self.worked = self.worked + now.since(begin);
             }
             self.trace(now);
-            if self.cpu_yield.is_due(now) {
+            if let Some(length) = self.stalls.as_mut().and_then(|stalls| stalls.due(now)) {
+                self.pause.sleep(length);
+                self.cpu_yield.record_sleep(length, now, clock::now());
+            } else if self.cpu_yield.is_due(now) {
                 self.pause.sleep(cpu_yield::LENGTH);
                 self.cpu_yield.record_sleep(cpu_yield::LENGTH, now, clock::now());
             } else if moved == 0 {

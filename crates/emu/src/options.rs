@@ -181,6 +181,7 @@ impl LinkOptions {
                 cpu: self.cpu,
                 real_time: !self.no_real_time,
                 spin: self.spin.unwrap_or(usual.spin),
+                stalls: None,
             },
         })
     }

@@ -18,6 +18,7 @@ pub const BUILTIN: [Builtin; 18] = [
     Builtin { name: "rough-paths", text: include_str!("../../../labs/rough-paths.toml") },
     Builtin { name: "tunnel-paths", text: include_str!("../../../labs/tunnel-paths.toml") },
     Builtin { name: "link-accuracy", text: include_str!("../../../labs/link-accuracy.toml") },
+    Builtin { name: "lateness", text: include_str!("../../../labs/lateness.toml") },
     Builtin { name: "perf-overhead", text: include_str!("../../../labs/perf-overhead.toml") },
     Builtin { name: "cc-grid", text: include_str!("../../../labs/cc-grid.toml") },
     Builtin { name: "caqm-fabric", text: include_str!("../../../labs/caqm-fabric.toml") },

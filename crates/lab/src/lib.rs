@@ -15,7 +15,7 @@ mod population;
 mod run;
 mod workload;
 
-pub use analysis::summary::has_case_outside;
+pub use analysis::summary::{has_case_outside, misses_a_bound};
 pub use analysis::{ab, check, compare};
 pub use cancel::Cancel;
 pub use error::{Failure, LabError};
@@ -25,5 +25,5 @@ pub(crate) use file::nearest;
 pub use lab_file::LabFile;
 pub use run::{
     Build, Finished, Flaw, Location, Measurement, Outcome, Plan, PlannedCell, Progress, Request,
-    Value, Verdict, run, runs,
+    Value, Verdict, record, run, runs,
 };

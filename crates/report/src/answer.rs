@@ -13,6 +13,7 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let primaries: Vec<&Comparison> =
         results.comparisons.iter().filter(|one| one.primary).collect();
     let mut sentences: Vec<String> = primaries.iter().map(|one| primary(results, one)).collect();
+    sentences.extend(bounds(results));
     let mut undecided = Vec::new();
     for (a, b, comparisons) in pairs(results) {
         // With a primary comparison the others come second, and too few repeats are no answer.
@@ -25,10 +26,30 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
     }
     sentences.extend(still_open(&undecided));
     sentences.extend(overall::sentences(results));
-    if sentences.is_empty() {
+    if sentences.len() == results.bounds.len().min(1) {
         sentences.push(without_comparisons(results));
     }
     sentences
+}
+
+/// The bounds of the lab file, of which each that does not hold is named.
+fn bounds(results: &Results) -> Option<String> {
+    let all = counted(results.bounds.len(), "bound");
+    let missed: Vec<_> = results.bounds.iter().filter(|bound| !bound.holds).collect();
+    if results.bounds.is_empty() {
+        return None;
+    }
+    if missed.is_empty() {
+        let listed: Vec<&str> = results.bounds.iter().map(|bound| bound.bound.as_str()).collect();
+        return Some(format!("{all} held in every cell: {}.", listed.join(", ")));
+    }
+    let clause = |bound: &&results::Bound| {
+        let first = bound.missed.first().map(String::as_str).unwrap_or_default();
+        let (missed, cells) = (bound.missed.len(), bound.cells);
+        format!("`{}` does not hold in {missed} of {cells} cells, for example {first}", bound.bound)
+    };
+    let clauses: Vec<String> = missed.iter().map(clause).collect();
+    Some(format!("{} of {all} missed: {}.", missed.len(), clauses.join("; ")))
 }
 
 /// "12 cells measured, 1 failed, 2 short of CPU"

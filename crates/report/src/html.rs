@@ -33,6 +33,7 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
             (heat::maps(results))
             (tables::held(results))
             (tables::spreads(results))
+            (tables::reference_columns(results))
             (tables::headline(results))
             (figures::charts(results, samples))
             (figures::comparisons(results))

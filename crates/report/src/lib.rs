@@ -7,6 +7,7 @@
 mod answer;
 mod axis;
 pub mod charts;
+mod columns;
 mod comparison;
 mod error;
 mod goals;
@@ -20,6 +21,7 @@ pub mod number;
 mod overall;
 mod parquet_file;
 mod pivot;
+pub mod record;
 mod run;
 mod spread;
 pub mod terminal;

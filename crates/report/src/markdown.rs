@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use crate::interval::{self, Around};
 use crate::{
-    Column, Entry, Pivot, answer, axis, comparison, goals, method, number, overall, pivot, spread,
+    Column, Entry, Pivot, answer, axis, columns, comparison, goals, method, number, overall, pivot,
+    spread,
 };
 use results::{Cell, LONGEST_TEXT, Results, metrics};
 use units::{foreign, visible};
@@ -14,27 +15,52 @@ pub fn render(results: &Results, lab_file: &str) -> String {
     let mut out = String::new();
     let title = if results.title.is_empty() { &results.lab } else { &results.title };
     line(&mut out, &format!("# {}\n", escape(title)));
-    if !results.question.is_empty() {
-        line(&mut out, &format!("**Question:** {}\n", escape(&results.question)));
-    }
-    if !results.valid {
-        line(&mut out, "**This run is not valid.** Its numbers must not be used:\n");
-        bullets(&mut out, results.invalid_reasons.iter());
-    }
-    line(&mut out, &format!("**Answer:** {}\n", escape(&answer::sentences(results).join(" "))));
+    question_and_answer(&mut out, results);
     line(&mut out, &format!("{}\n", run_line(results)));
 
-    overall_table(&mut out, results);
-    headline_tables(&mut out, results);
-    held(&mut out, results);
-    spreads(&mut out, results);
-    comparisons(&mut out, results);
+    figures(&mut out, results);
     every_metric(&mut out, results);
     failures_and_warnings(&mut out, results);
     how_measured(&mut out, results);
     repeat(&mut out, results, lab_file);
     // Text inside a code span is not escaped as Markdown.
     visible(&out)
+}
+
+pub(crate) fn question_and_answer(out: &mut String, results: &Results) {
+    if !results.question.is_empty() {
+        line(out, &format!("**Question:** {}\n", escape(&results.question)));
+    }
+    if !results.valid {
+        line(out, "**This run is not valid.** Its numbers must not be used:\n");
+        bullets(out, results.invalid_reasons.iter());
+    }
+    line(out, &format!("**Answer:** {}\n", escape(&answer::sentences(results).join(" "))));
+}
+
+/// The tables that compare the systems.
+pub(crate) fn figures(out: &mut String, results: &Results) {
+    overall_table(out, results);
+    reference_columns(out, results);
+    headline_tables(out, results);
+    held(out, results);
+    spreads(out, results);
+    comparisons(out, results);
+}
+
+fn reference_columns(out: &mut String, results: &Results) {
+    let tables = columns::tables(results);
+    if tables.is_empty() {
+        return;
+    }
+    line(out, "## In the columns of the reference report\n");
+    for one in tables {
+        if !one.at.is_empty() {
+            line(out, &format!("### {}\n", escape(&one.at)));
+        }
+        table(out, &one.heads, &one.rows);
+    }
+    line(out, &format!("{}\n", escape(&columns::note(results))));
 }
 
 fn run_line(results: &Results) -> String {
@@ -188,7 +214,7 @@ fn metric_row(cell: &Cell, axes: &[String], names: &[&str]) -> Vec<String> {
     row
 }
 
-fn failures_and_warnings(out: &mut String, results: &Results) {
+pub(crate) fn failures_and_warnings(out: &mut String, results: &Results) {
     let failed: Vec<String> = results
         .cells
         .iter()
@@ -212,7 +238,7 @@ fn failures_and_warnings(out: &mut String, results: &Results) {
     }
 }
 
-fn how_measured(out: &mut String, results: &Results) {
+pub(crate) fn how_measured(out: &mut String, results: &Results) {
     line(out, "## How it was measured\n");
     for (name, text) in &results.method {
         line(out, &format!("- **{}**: {}", escape(name), escape(text)));
@@ -305,7 +331,7 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 // CommonMark 4.5: only a run of backticks at least as long as the opening one ends a fence.
-fn fenced(text: &str, language: &str) -> String {
+pub(crate) fn fenced(text: &str, language: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     format!("{fence}{language}\n{text}\n{fence}")

@@ -182,7 +182,7 @@ pub(crate) fn published<'a>(
     known.rev().max_by_key(|(row, _)| row.axes.len())
 }
 
-fn row_axis(results: &Results) -> Option<String> {
+pub(crate) fn row_axis(results: &Results) -> Option<String> {
     let names = axis::names(results);
     let wished = results.view.as_ref().and_then(|view| view.rows.clone());
     if let Some(wished) = wished.filter(|wished| names.contains(wished)) {
@@ -198,7 +198,7 @@ fn row_values(results: &Results, row_axis: Option<&str>) -> Vec<String> {
     }
 }
 
-fn fixed_points(results: &Results, row_axis: Option<&str>) -> Vec<Axes> {
+pub(crate) fn fixed_points(results: &Results, row_axis: Option<&str>) -> Vec<Axes> {
     let mut points: Vec<Axes> = Vec::new();
     let mut known = HashSet::new();
     for cell in &results.cells {

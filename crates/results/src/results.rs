@@ -57,6 +57,9 @@ pub struct Results {
     /// Ratios over many paths, if the lab asks for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spreads: Vec<Spread>,
+    /// The bounds of the lab file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<Bound>,
     /// Means over all cells, if the lab compares many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Overall>,
@@ -67,6 +70,19 @@ pub struct Results {
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// A bound of the lab file, held against the cells of the run that it names.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Bound {
+    /// As written in the lab file.
+    pub bound: String,
+    pub holds: bool,
+    /// How many cells it names.
+    pub cells: u64,
+    /// The cells in which it does not hold, with their figures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missed: Vec<String>,
 }
 
 /// The form in which the lab was run.
@@ -102,6 +118,9 @@ pub struct View {
     /// named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
+    /// The columns of the reference report, in its order. Empty if the lab repeats no report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<String>,
     /// The cells that a terminal shows: only these values of these axes. All cells if empty.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub at: IndexMap<String, Vec<String>>,
@@ -176,6 +195,9 @@ pub struct Cell {
     /// Metric name to value. Nested names are flattened with dots (`cpu_percent.ksoftirqd`).
     #[serde(default)]
     pub metrics: IndexMap<String, Metric>,
+    /// The first repeats by themselves, for a lab that repeats a report of so many rounds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<IndexMap<String, f64>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -381,6 +403,7 @@ impl Cell {
             valid: true,
             cpu_limited: false,
             metrics: IndexMap::new(),
+            rounds: Vec::new(),
             warnings: Vec::new(),
         }
     }

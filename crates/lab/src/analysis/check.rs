@@ -64,12 +64,13 @@ pub struct CheckedCell {
 }
 
 impl Bound {
+    /// Parses a bound of the command line.
     pub fn parse(text: &str) -> Result<Self, LabError> {
-        let wrong = |what: &str| {
-            LabError::Usage(format!(
-                "--bound `{text}`: {what}; write METRIC[SYSTEM, AXIS=VALUE] >= NUMBER"
-            ))
-        };
+        Self::read(text).map_err(|what| LabError::Usage(format!("--bound `{text}`: {what}")))
+    }
+
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| format!("{what}; write METRIC[SYSTEM, AXIS=VALUE] >= NUMBER");
         // Longest first, so that `>=` is not read as `>` and `=`.
         let (at, symbol, operator) = OPERATORS
             .iter()
@@ -117,19 +118,38 @@ impl Bound {
         Ok(bound)
     }
 
+    /// The bound over the cells of a run that it names. `None` if the run measured none of them.
+    pub(crate) fn over(&self, results: &Results) -> Option<results::Bound> {
+        let cells = self.cells(results);
+        let figure = |cell: &CheckedCell| match (cell.value, &cell.reason) {
+            (Some(value), _) => format!("{}: {}", cell.cell, report::number::format(value)),
+            (None, reason) => format!("{}: {}", cell.cell, reason.as_deref().unwrap_or("–")),
+        };
+        let missed: Vec<String> = cells.iter().filter(|cell| !cell.holds).map(figure).collect();
+        (!cells.is_empty()).then(|| results::Bound {
+            bound: self.text.clone(),
+            holds: missed.is_empty(),
+            cells: cells.len() as u64,
+            missed,
+        })
+    }
+
     fn check(&self, results: &Results) -> Result<CheckedBound, LabError> {
         self.check_names(results)?;
-        let named = |cell: &&Cell| {
-            self.system.as_ref().is_none_or(|system| *system == cell.system)
-                && self.axes.iter().all(|(axis, value)| cell.axes.get(axis) == Some(value))
-        };
-        let cells: Vec<CheckedCell> =
-            results.cells.iter().filter(named).map(|cell| self.judge(results, cell)).collect();
+        let cells = self.cells(results);
         if cells.is_empty() {
             return Err(LabError::Usage(format!("--bound `{}`: no cell matches it", self.text)));
         }
         let holds = cells.iter().all(|cell| cell.holds);
         Ok(CheckedBound { bound: self.text.clone(), holds, cells })
+    }
+
+    fn cells(&self, results: &Results) -> Vec<CheckedCell> {
+        let named = |cell: &&Cell| {
+            self.system.as_ref().is_none_or(|system| *system == cell.system)
+                && self.axes.iter().all(|(axis, value)| cell.axes.get(axis) == Some(value))
+        };
+        results.cells.iter().filter(named).map(|cell| self.judge(results, cell)).collect()
     }
 
     fn judge(&self, results: &Results, cell: &Cell) -> CheckedCell {

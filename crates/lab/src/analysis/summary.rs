@@ -5,9 +5,10 @@ mod comparisons;
 mod goals;
 mod members;
 
+use super::check::Bound;
 use super::{overall, spread};
 use crate::LabFile;
-use crate::file::{HeatSpec, axes};
+use crate::file::{HeatSpec, ViewSpec, axes};
 use crate::run::plan::{Plan, PlannedCell};
 use crate::run::{Flaw, Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
@@ -29,12 +30,16 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         heat: lab.heat.iter().flat_map(|spec| heats(lab, spec)).collect(),
         beside: view.beside.iter().map(|metric| metric.get_ref().clone()).collect(),
         at: view.at.iter().map(named_values).collect(),
+        columns: view.columns.iter().map(|metric| metric.get_ref().clone()).collect(),
     });
     results.reference = lab.reference.iter().map(reference).collect();
     let mut flaws = Vec::new();
     for cell in &plan.cells {
         let steps: Vec<&Outcome> = outcomes.iter().filter(|outcome| is_of(cell, outcome)).collect();
         let (mut cell, flaw) = summarised(cell, &steps);
+        if let Some(view) = &lab.view {
+            cell.rounds = rounds(view, &steps);
+        }
         flaws.extend(flaw);
         lab.kind().judge(&mut cell);
         results.cells.push(cell);
@@ -57,6 +62,8 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons::comparisons(lab, plan, outcomes);
     results.spreads = spread::spreads(lab, outcomes);
+    let bounds = lab.bounds.iter().filter_map(|text| Bound::read(text.get_ref()).ok());
+    results.bounds = bounds.filter_map(|bound| bound.over(&results)).collect();
     results.method = method(lab, plan);
     if lab.kind().has_means() {
         results.overall = overall::means(&results);
@@ -69,6 +76,11 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         }
     }
     results
+}
+
+/// Whether a bound of the lab file does not hold.
+pub fn misses_a_bound(results: &Results) -> bool {
+    results.bounds.iter().any(|bound| !bound.holds)
 }
 
 /// Whether any of the simulator's figures lies outside its expected range, or is too imprecise to
@@ -199,6 +211,20 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>)
         }
     }
     (cell, flaw)
+}
+
+/// The figures of the first repeats, each by itself, in the columns of the view.
+fn rounds(view: &ViewSpec, steps: &[&Outcome]) -> Vec<IndexMap<String, f64>> {
+    let figures_of = |block: u32| {
+        let step = steps.iter().find(|step| step.block == block);
+        let figures = step.and_then(|step| figures(step));
+        let value = |name: &Spanned<String>| {
+            let value = figures?.metrics.get(name.get_ref())?.value;
+            Some((name.get_ref().clone(), value))
+        };
+        view.columns.iter().filter_map(value).collect()
+    };
+    (0..view.rounds).map(figures_of).collect()
 }
 
 fn figures(outcome: &Outcome) -> Option<&Measurement> {

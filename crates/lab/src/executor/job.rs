@@ -6,6 +6,7 @@ use crate::run::Verdict;
 use crate::run::plan::{Plan, PlannedCell, Step};
 use crate::{Cancel, LabError};
 use indexmap::IndexMap;
+use results::Results;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,6 +35,11 @@ pub(crate) trait Bench: Sync {
 
     /// Facts needed to repeat the run.
     fn facts(&self) -> IndexMap<String, serde_json::Value>;
+
+    /// The bounds of a valid turn, and how near the run came to them: terms and explanations.
+    fn validity(&self, _results: &Results) -> Vec<(String, String)> {
+        Vec::new()
+    }
 
     /// The reason why a system cannot run here. `asked`: the user named the system.
     fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;

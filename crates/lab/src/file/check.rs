@@ -343,6 +343,8 @@ impl Document {
             }
             self.check_omit(form.omit.as_ref())?;
             form.cells.iter().try_for_each(|filter| self.check_filter(filter))?;
+            let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
+            form.systems.iter().try_for_each(|name| self.known("system", name, &systems))?;
         }
         if !self.form.contains_key("full") {
             let message = "no `[form.full]`: it says how long and how often a cell is measured";
@@ -419,6 +421,7 @@ impl Document {
             named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
             view.over.iter().try_for_each(|axis| self.known("axis", axis, &axes))?;
             view.beside.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
+            view.columns.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
             self.check_filter(&view.at)?;
             if let (None, Some(against)) = (&view.system, view.against.first()) {
                 let message = "`against` needs `system`: add the system to compare with these";
@@ -501,6 +504,7 @@ impl Document {
             || self.workload.get_ref().mentions(text)
             || in_words
             || in_topology
+            || self.disturbance.as_ref().is_some_and(|one| one.get_ref().mentions(text))
             || self.tcp.as_ref().is_some_and(|tcp| tcp.get_ref().mentions(text))
             || self.systems().any(|system| {
                 [&system.client, &system.server, &system.connect]

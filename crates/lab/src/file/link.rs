@@ -110,6 +110,12 @@ impl LinkSettings {
         self.direction_from(a).map(|direction| &direction.config)
     }
 
+    /// The delays of both ways of an emulated link.
+    pub(crate) fn round_trip(&self) -> Option<Span> {
+        let ways = self.ways()?;
+        Some(ways.forward.config.delay + ways.backward.config.delay)
+    }
+
     /// The bandwidth-delay product of the way from `a`, where its rate is fixed.
     pub(crate) fn product_from(&self, a: &str) -> Option<Bytes> {
         let Medium::Emulated(ways) = &self.medium else { return None };

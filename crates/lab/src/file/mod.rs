@@ -8,6 +8,7 @@ pub(crate) mod axes;
 mod check;
 mod commands;
 mod conditions;
+mod disturbance;
 mod ends;
 mod link;
 mod locate;
@@ -24,6 +25,8 @@ mod workload_table;
 pub(crate) use check::COMMAND_WORDS;
 pub use commands::CommandLine;
 pub(crate) use commands::words;
+pub(crate) use disturbance::Disturbance;
+pub use disturbance::DisturbanceSpec;
 pub use ends::Ends;
 pub(crate) use ends::{Loopback, SHARED_KEYS, STREAMS, TO, VIA};
 pub use link::{DirectionSettings, Directions, LinkSettings, Medium};
@@ -35,7 +38,7 @@ pub use population::PopulationSpec;
 pub use primary::PrimarySpec;
 pub use schema::{
     CellFilter, CompareSpec, Document, FormSpec, HeatSpec, Pinning, ReferenceSpec, SpreadSpec,
-    SystemKind, SystemSpec, TraceSpec, Traffic,
+    SystemKind, SystemSpec, TraceSpec, Traffic, ViewSpec,
 };
 pub use system::SystemSettings;
 pub use tcp::TcpSpec;

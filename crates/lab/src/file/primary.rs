@@ -124,6 +124,11 @@ impl Document {
         let named = self.form.iter().find(|(name, _)| name.get_ref() == form);
         let Some((_, spec)): Option<(_, &FormSpec)> = named else { return Ok(()) };
         let places = axes::places(self, spec);
+        let pair = [&one.get_ref().system, &one.get_ref().baseline];
+        if let Some(missing) = pair.into_iter().find(|system| !spec.measures(system.get_ref())) {
+            let message = format!("the {form} form does not measure `{}`", missing.get_ref());
+            return self.refuse(missing.span(), message);
+        }
         if one.get_ref().cell(self, places.iter()).is_some() {
             return Ok(());
         }

@@ -1,3 +1,4 @@
+use super::disturbance::DisturbanceSpec;
 use super::locate::{FileError, Source};
 use super::population::{Generated, PopulationSpec};
 use super::primary::PrimarySpec;
@@ -46,6 +47,8 @@ pub struct Document {
     pub topology: Option<Spanned<TopologySpec>>,
     /// The hosts in virtual time.
     pub tcp: Option<Spanned<TcpSpec>>,
+    /// Lateness and stolen CPU time on purpose.
+    pub disturbance: Option<Spanned<DisturbanceSpec>>,
     pub workload: Spanned<WorkloadTable>,
     pub system: Vec<Spanned<SystemSpec>>,
     /// Kernel settings of every host. They are read back after they are set.
@@ -62,6 +65,9 @@ pub struct Document {
     /// The comparisons that decide, named before the run.
     #[serde(default)]
     pub primary: Vec<Spanned<PrimarySpec>>,
+    /// Bounds that decide the exit status: `rate_error_percent <= 0.5`.
+    #[serde(default)]
+    pub bounds: Vec<Spanned<String>>,
     #[serde(default)]
     pub view: Option<ViewSpec>,
     #[serde(default)]
@@ -148,6 +154,8 @@ pub enum Pinning {
     Free,
     /// Each end has a CPU of its own.
     Apart,
+    /// Each end has half of the workload's CPUs.
+    Halves,
 }
 
 /// The programs that generate the traffic of a `bulk` workload.
@@ -237,6 +245,9 @@ pub struct FormSpec {
     /// Only cells that match one of these. Every cell if the list is empty.
     #[serde(default)]
     pub cells: Vec<CellFilter>,
+    /// Only these systems. Every system if the list is empty.
+    #[serde(default)]
+    pub systems: Vec<Spanned<String>>,
 }
 
 pub type CellFilter = IndexMap<Spanned<String>, Vec<Spanned<String>>>;
@@ -287,6 +298,12 @@ pub struct ViewSpec {
     /// The metrics that a terminal shows beside the main one.
     #[serde(default)]
     pub beside: Vec<Spanned<String>>,
+    /// The columns of the report that the lab repeats, in its order.
+    #[serde(default)]
+    pub columns: Vec<Spanned<String>>,
+    /// How many repeats are shown by themselves, with their mean, as that report does.
+    #[serde(default)]
+    pub rounds: u32,
     /// The cells that a terminal shows. All cells by default.
     #[serde(default)]
     pub at: CellFilter,
@@ -381,6 +398,13 @@ impl Document {
 
     pub fn systems(&self) -> impl Iterator<Item = &SystemSpec> {
         self.system.iter().map(Spanned::get_ref)
+    }
+}
+
+impl FormSpec {
+    /// Whether the form measures this system.
+    pub(crate) fn measures(&self, system: &str) -> bool {
+        self.systems.is_empty() || self.systems.iter().any(|named| named.get_ref() == system)
     }
 }
 

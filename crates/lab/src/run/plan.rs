@@ -127,7 +127,8 @@ pub(crate) fn seed_of(lab: &LabFile, cell: &PlannedCell, block: u32) -> u64 {
     hash
 }
 
-fn form_of(lab: &LabFile, form: Form) -> &FormSpec {
+/// The file's description of a form. A file without a short form measures its full one.
+pub(crate) fn form_of(lab: &LabFile, form: Form) -> &FormSpec {
     let named = |name: &str| lab.form.iter().find(|(key, _)| key.get_ref() == name).map(|(_, f)| f);
     match named(form.word()).or_else(|| named("full")) {
         Some(spec) => spec,

@@ -1,6 +1,7 @@
 //! The identities of programs: a comparison of two runs has to show that both ran the same ones.
 //! A build ID differs between builds of the same version; a checksum identifies any file.
 
+use super::go_build;
 use crate::LabFile;
 use crate::file::{SystemKind, words};
 use aws_lc_rs::digest::{Context, SHA256, digest};
@@ -42,6 +43,7 @@ pub(super) fn started_by(lab: &LabFile) -> Map<String, Value> {
         if let Some(version) = version.as_deref().and_then(version_of) {
             facts.insert("version".to_owned(), version.into());
         }
+        facts.extend(of_go(&file).unwrap_or_default());
         found.insert(name, facts.into());
     }
     found
@@ -131,6 +133,13 @@ fn identity(path: &Path) -> Option<Map<String, Value>> {
     Some(facts)
 }
 
+/// The versions in a program of the Go linker.
+fn of_go(path: &Path) -> Option<Map<String, Value>> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LARGEST_PROGRAM).read_to_end(&mut bytes).ok()?;
+    go_build::versions(&bytes)
+}
+
 /// The linker's NT_GNU_BUILD_ID note: sizes of name and text, its type and its name (elf(5)). It
 /// lies near the start of a file.
 fn build_id(start: &[u8]) -> Option<String> {
@@ -147,6 +156,7 @@ const OWN: &str = "/proc/self/exe";
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 /// Lines of a version that are kept.
 const LINES: usize = 12;
+const LARGEST_PROGRAM: u64 = 256 << 20;
 const PIECE: usize = 256 << 10;
 const NOTES: usize = 64 << 10;
 const ID: usize = 20;

@@ -8,7 +8,7 @@ use crate::analysis::summary;
 use crate::executor::{Bench, Job};
 use crate::file::SystemSpec;
 use crate::run::Outcome;
-use crate::run::plan::{Plan, PlannedCell, Step};
+use crate::run::plan::{self, Plan, PlannedCell, Step};
 use crate::{Cancel, Executor, LabError};
 use results::{Form, Results};
 use std::path::PathBuf;
@@ -127,6 +127,7 @@ pub fn run(
     steal.record(&mut facts);
     directory.describe(&environment::as_run_toml(lab, form, &request.command, &started, &facts))?;
     let mut results = summary::results(lab, &plan, &outcomes);
+    results.method.extend(bench.validity(&results));
     results.environment = facts;
     results.command = request.command.clone();
     results.started = Some(started);
@@ -170,7 +171,11 @@ fn runnable(
     for system in lab.systems() {
         let name = system.name();
         let asked = request.systems.iter().any(|wanted| wanted == name);
-        if !request.systems.is_empty() && !asked {
+        let chosen = match request.systems.as_slice() {
+            [] => plan::form_of(lab, request.form).measures(name),
+            _ => asked,
+        };
+        if !chosen {
             continue;
         }
         match bench.missing(system, asked) {

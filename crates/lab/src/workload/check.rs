@@ -1,6 +1,7 @@
 //! Checks of a lab file that depend on its workload.
 
 use super::{SystemKey, WORKLOADS, Workload};
+use crate::check::Bound;
 use crate::file::{Document, FileError, Key, SHARED_KEYS, SystemKind, SystemSpec, axes, nearest};
 use results::Axes;
 use toml::Spanned;
@@ -65,6 +66,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     }
     document.check_forms()?;
     document.check_mentions()?;
+    check_bounds(document)?;
     document.check_settings()?;
     document.check_count()?;
     document.check_primary()?;
@@ -78,14 +80,26 @@ fn check_cells(document: &Document, workload: &dyn Workload) -> Result<(), FileE
     // A later run may choose a value that no form chooses, so check those values too.
     for axes in axes::of_other_values(document, &places) {
         document.links_at(&axes)?;
+        document.disturbance_at(&axes)?;
     }
     for axes in places {
         document.links_at(&axes)?;
+        document.disturbance_at(&axes)?;
         workload.at(document, &axes)?;
     }
     for form in document.form.values() {
         let places: Vec<Axes> = axes::places(document, form);
         places.iter().try_for_each(|axes| workload.check_form(document, form, axes))?;
+    }
+    Ok(())
+}
+
+/// Checks the form of bounds. A bound may name cells that only one form measures.
+fn check_bounds(document: &Document) -> Result<(), FileError> {
+    for bound in &document.bounds {
+        if let Err(message) = Bound::read(bound.get_ref()) {
+            return document.refuse(bound.span(), format!("`{}`: {message}", bound.get_ref()));
+        }
     }
     Ok(())
 }

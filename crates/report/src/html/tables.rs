@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::interval::{self, Around};
-use crate::{Column, Entry, Panel, Pivot, axis, goals, method, number, pivot, spread};
+use crate::{Column, Entry, Panel, Pivot, axis, columns, goals, method, number, pivot, spread};
 use results::{Results, metrics};
 
 /// The table of the main metric.
@@ -21,6 +21,39 @@ pub(super) fn headline(results: &Results) -> Markup {
                 ". The factor is measured over reference."
             }
             @for mark in method::marks(results) { " " (mark) }
+        }
+    }
+}
+
+/// The columns of the report that the lab repeats.
+pub(super) fn reference_columns(results: &Results) -> Markup {
+    let tables = columns::tables(results);
+    html! {
+        @if !tables.is_empty() {
+            h2 id="columns" { "In the columns of the reference report" }
+            div class="panels" {
+                @for table in &tables {
+                    div {
+                        @if !table.at.is_empty() { h3 { (table.at) } }
+                        div class="scroll" tabindex="0" role="group" aria-label="columns table" {
+                            table class="pivot" {
+                                thead { tr { @for head in &table.heads { th scope="col" { (head) } } } }
+                                tbody {
+                                    @for row in &table.rows {
+                                        tr {
+                                            @for (place, text) in row.iter().enumerate() {
+                                                @if place == 0 { th scope="row" { (text) } }
+                                                @else { td { (text) } }
+                                            }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            p class="note" { (columns::note(results)) }
         }
     }
 }

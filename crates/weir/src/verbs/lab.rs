@@ -27,6 +27,9 @@ pub(crate) enum Verb {
     /// Check a run against bounds; exit status 1 if one does not hold
     #[command(after_help = lab::check::EXAMPLES)]
     Check(Check),
+    /// Write a page that keeps a run on record, with everything that its figures came from
+    #[command(after_help = lab::record::EXAMPLES)]
+    Record(Record),
     /// Alternate two states hundreds of times and test whether they differ
     #[command(after_help = lab::ab::EXAMPLES)]
     Ab(super::ab::Ab),
@@ -103,6 +106,17 @@ pub(crate) struct Check {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Record {
+    /// A run's directory
+    run: PathBuf,
+    /// Folder of the page
+    #[arg(long, value_name = "DIR", default_value = "docs/results")]
+    folder: PathBuf,
+    #[arg(long)]
+    json: bool,
+}
+
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Run(arguments) => run_lab(&arguments),
@@ -113,6 +127,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         }
         Verb::Compare(arguments) => compare(&arguments),
         Verb::Check(arguments) => check(&arguments),
+        Verb::Record(arguments) => record(&arguments),
         Verb::Ab(arguments) => super::ab::run(&arguments),
     }
 }
@@ -186,7 +201,7 @@ impl Run {
             }
         }
         let failed = results.cells.iter().any(|cell| cell.failed.is_some());
-        let missed = lab::has_case_outside(&results);
+        let missed = lab::has_case_outside(&results) || lab::misses_a_bound(&results);
         Ok(if failed || missed || !results.valid { Ending::Failed } else { Ending::Fine })
     }
 }
@@ -304,6 +319,16 @@ fn check(arguments: &Check) -> anyhow::Result<Ending> {
         output::print(checked.render())?;
     }
     Ok(if checked.holds() { Ending::Fine } else { Ending::Failed })
+}
+
+fn record(arguments: &Record) -> anyhow::Result<Ending> {
+    let page = lab::record::record(&arguments.run, &arguments.folder)?;
+    if arguments.json {
+        output::print(serde_json::json!({ "page": page }).to_string() + "\n")?;
+    } else {
+        output::print(format_args!("page: {}\n", absolute(&page).display()))?;
+    }
+    Ok(Ending::Fine)
 }
 
 /// The command that repeats this run. A fresh seed appears as the number that was drawn.

@@ -24,7 +24,9 @@ fn a_run_directory_is_whole_and_json_is_the_same_document() {
     let systems: Vec<&str> = cells.iter().map(|cell| cell["system"].as_str().unwrap()).collect();
     assert_eq!(systems[..3], ["tcp-cubic", "tcp-bbr", "tcp-reno"]);
     for cell in cells {
-        let axes = serde_json::json!({"loss": "1%", "rtt": "1ms", "rate": "600mbit"});
+        let axes = serde_json::json!(
+            {"loss": "1%", "rtt": "1ms", "rate": "600mbit", "interrupts": "100us"}
+        );
         assert_eq!(cell["axes"], axes, "{cell}");
         // Round trips and retransmissions are those of the tunnel's connections, which the kernel
         // does not know.

@@ -1,7 +1,7 @@
 //! Two systems of a lab, alternated over one network that stays up throughout.
 
 use super::not_measured;
-use crate::executor::machine::{CpuPlan, MachineStep, Stream, Testbed, links};
+use crate::executor::machine::{CpuPlan, MachineStep, Stream, Testbed};
 use crate::file::{Ends, SystemKind, SystemSpec, Traffic};
 use crate::run::Flaw;
 use crate::workload::measure_bulk;
@@ -69,9 +69,10 @@ impl<'a> Prepared<'a> {
         }
         let axes = place(lab, &contest.at)?;
         let cpus = CpuPlan::for_lab(lab);
-        let testbed = Testbed::build(lab, lab.links_at(&axes)?, lab.seed, &cpus)
-            .map_err(|failure| not_measured(&failure))?;
         let ends = lab.kind().ends(lab, &axes)?;
+        let (links, disturbance) = (lab.links_at(&axes)?, lab.disturbance_at(&axes)?);
+        let testbed = Testbed::build(lab, &ends, links, disturbance, lab.seed, &cpus)
+            .map_err(|failure| not_measured(&failure))?;
         Ok(Self { contest, base, change, axes, ends, cpus, testbed })
     }
 
@@ -139,8 +140,9 @@ impl<'a> Prepared<'a> {
 
     /// Takes the network down. Returns the reason if the measurements over it are invalid.
     pub(super) fn finish(self) -> Result<Option<Flaw>, LabError> {
+        let bound = self.testbed.lateness_bound();
         let seen = self.testbed.finish().map_err(|failure| not_measured(&failure))?;
-        Ok(seen.as_ref().and_then(links::too_late))
+        Ok(seen.as_ref().and_then(|seen| bound.exceeded(seen)))
     }
 }
 

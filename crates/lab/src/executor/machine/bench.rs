@@ -1,6 +1,6 @@
 //! Steps on this machine: network namespaces and its own clock, one step at a time.
 
-use super::{CpuPlan, MachineStep, is_installed, missing_programs};
+use super::{CpuPlan, MachineStep, is_installed, missing_programs, validity};
 use crate::analysis::agreement;
 use crate::executor::simulator::Simulator;
 use crate::executor::{Bench, Job};
@@ -12,7 +12,7 @@ use crate::workload::IPERF3;
 use crate::{LabError, LabFile};
 use host::Privilege;
 use indexmap::IndexMap;
-use results::Form;
+use results::{Form, Results};
 use std::path::Path;
 use std::time::Duration;
 use units::Span;
@@ -47,10 +47,10 @@ impl Bench for Machine<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let shared =
-            "both ends share the one CPU there is for them, though `pin = \"apart\"` was asked for";
-        let apart = self.lab.workload.get_ref().pin == Pinning::Apart;
-        let shares = apart && !self.cpus.is_apart();
+        let shared = "both ends share the one CPU there is for them, though the lab asks for a CPU \
+                      for each; their softirqs cannot be told apart";
+        let pin = self.lab.workload.get_ref().pin;
+        let shares = pin != Pinning::Free && !self.cpus.is_apart();
         shares.then(|| shared.to_owned()).into_iter().collect()
     }
 
@@ -60,6 +60,13 @@ impl Bench for Machine<'_> {
 
     fn facts(&self) -> IndexMap<String, serde_json::Value> {
         environment::describe(self.lab, &self.cpus, self.privilege)
+    }
+
+    fn validity(&self, results: &Results) -> Vec<(String, String)> {
+        match self.lab.is_emulated() {
+            true => validity::method(results),
+            false => Vec::new(),
+        }
     }
 
     fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String> {
@@ -140,8 +147,12 @@ impl Bench for Machine<'_> {
 /// emulator's own clock causes a repeat, never a figure. `None` if the step was interrupted.
 fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
     let mut attempts = 0;
-    // The quick form retries less, because its user is in a hurry.
-    let retries = if step.form == Form::Full { RETRIES } else { 1 };
+    let retries = match step.form {
+        _ if step.lab.disturbance.is_some() => 0,
+        Form::Full => RETRIES,
+        // The user of a short form is in a hurry.
+        _ => 1,
+    };
     let mut retried = Vec::new();
     loop {
         match step.measure() {

@@ -1,19 +1,22 @@
 //! Statistics of a cell's emulated links.
 
+use super::validity::LatenessBound;
 use crate::file::Ends;
 use crate::run::{Flaw, Measurement};
 
 use emu::{EmulatorStatistics, TracePoint};
 use results::{Axes, Line, Series, Shape};
-use units::{Span, Time};
+use units::Time;
 
 /// Judges whether the emulation kept its bounds.
-pub(crate) fn account(seen: &EmulatorStatistics, result: &mut Measurement) {
+pub(crate) fn account(seen: &EmulatorStatistics, bound: &LatenessBound, result: &mut Measurement) {
     let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
     result.record("lateness_us.p50", Some(seen.lateness.quantile(0.5).micros_f64()));
     result.record("lateness_us.p99", Some(late.micros_f64()));
     result.record("lateness_us.max", Some(worst.micros_f64()));
-    result.invalid.extend(too_late(seen));
+    result.record("lateness_rtt_percent.p99", bound.percent(late));
+    result.record("lateness_rtt_percent.max", bound.percent(worst));
+    result.invalid.extend(bound.exceeded(seen));
     let busy = seen.worked.secs_f64() / seen.running.secs_f64().max(1e-9) * 100.0;
     result.record("emulator_busy_percent", Some(busy));
     for cable in &seen.cables {
@@ -76,27 +79,6 @@ pub(crate) fn queue<'a>(seen: &'a EmulatorStatistics, from: &str, to: &str) -> &
     way.and_then(|way| way.trace.as_ref()).map_or(&[], emu::QueueTrace::points)
 }
 
-/// The reason why the emulation is invalid if its lateness exceeded the bound.
-pub(crate) fn too_late(seen: &EmulatorStatistics) -> Option<Flaw> {
-    let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
-    let flaw = |what: &str, detail| Some(Flaw { what: what.to_owned(), detail });
-    if late > LATENESS_BOUND {
-        let what = "the emulated link was late (was the machine busy with something else?)";
-        let late = late.millis_f64();
-        return flaw(what, format!("{late:.1} ms at p99, bound {LATENESS_BOUND}"));
-    }
-    // While the link stalls it counts few frames, so a quantile does not show the stall.
-    if worst > STANDSTILL_BOUND {
-        let what = "the emulated link stalled (was the machine busy with something else?)";
-        let worst = worst.millis_f64();
-        return flaw(what, format!("for {worst:.0} ms, bound {STANDSTILL_BOUND}"));
-    }
-    None
-}
-
 fn kilobytes(point: &TracePoint) -> f64 {
     point.queue.count() as f64 / 1000.0
 }
-
-const STANDSTILL_BOUND: Span = Span::from_millis(100);
-const LATENESS_BOUND: Span = Span::from_millis(1);

@@ -11,7 +11,9 @@ mod program;
 mod step;
 mod stream;
 mod testbed;
+mod thief;
 mod tunnel_keys;
+pub(crate) mod validity;
 mod watch;
 
 pub(crate) use bench::Machine;

@@ -47,10 +47,12 @@ impl MachineStep<'_> {
         let wrong = |error: FileError| Failure::Workload(error.to_string());
         let cell = self.lab.kind().at(self.lab, self.axes).map_err(wrong)?;
         let links = cell.links(self.lab.links_at(self.axes).map_err(wrong)?);
-        let testbed = Testbed::build(self.lab, links, self.seed, self.cpus)?;
+        let disturbance = self.lab.disturbance_at(self.axes).map_err(wrong)?;
+        let testbed =
+            Testbed::build(self.lab, self.ends, links, disturbance, self.seed, self.cpus)?;
         let measured = cell.measure(self, &testbed);
         let died = testbed.is_broken();
-        let started = testbed.started();
+        let (started, bound) = (testbed.started(), testbed.lateness_bound());
         let seen = testbed.finish();
         match (measured, seen) {
             // If the emulator died, the workload's own error is only a consequence. Return the
@@ -62,7 +64,7 @@ impl MachineStep<'_> {
             (Ok(measured), Ok(None)) => Ok(measured.result),
             (Ok(measured), Ok(Some(statistics))) => {
                 let Measured { mut result, queues } = measured;
-                links::account(&statistics, &mut result);
+                links::account(&statistics, &bound, &mut result);
                 queues(&SeenLinks { started, statistics: &statistics }, &mut result);
                 Ok(result)
             }

@@ -1,9 +1,11 @@
 //! The network of one cell: a namespace per host, and an emulated link or a plain cable between
 //! each pair of linked hosts.
 
+use super::thief::Thief;
+use super::validity::LatenessBound;
 use crate::Failure;
 use crate::LabFile;
-use crate::file::{LinkSettings, Medium, Pinning};
+use crate::file::{Disturbance, Ends, LinkSettings, Medium, Pinning};
 use emu::{Cable, Direction, Emulator, EmulatorStatistics, Scheduling};
 use host::{Address, HostError, Namespace, Sysctl};
 use indexmap::IndexMap;
@@ -34,6 +36,8 @@ pub(crate) struct Testbed {
     /// The names of the emulator's links, in its order.
     cables: Vec<String>,
     started: Time,
+    lateness: LatenessBound,
+    _thief: Option<Thief>,
     /// Keeps the namespace with the inner ends of the emulated links.
     _wires: Option<Namespace>,
 }
@@ -60,9 +64,22 @@ impl CpuPlan {
             // On most machines the first two CPUs are one core's threads or share a cache. The last
             // CPU is far from the first.
             (Pinning::Apart, [first, .., last]) => (vec![*first], vec![*last]),
+            (Pinning::Halves, [_, _, ..]) => {
+                let (from, to) = cpus.split_at(cpus.len() / 2);
+                (from.to_vec(), to.to_vec())
+            }
             _ => (cpus.clone(), cpus.clone()),
         };
         Self { emulator, workload: cpus, from, to, real_time }
+    }
+
+    /// The CPUs of a host's programs and of its packets.
+    fn of_host(&self, host: &str, ends: &Ends) -> &[usize] {
+        match host {
+            host if host == ends.from => &self.from,
+            host if host == ends.to => &self.to,
+            _ => &self.workload,
+        }
     }
 
     /// Whether each end has a CPU of its own.
@@ -74,10 +91,13 @@ impl CpuPlan {
 impl Testbed {
     pub(crate) fn build(
         lab: &LabFile,
+        ends: &Ends,
         links: Vec<LinkSettings>,
+        disturbance: Disturbance,
         seed: u64,
         cpus: &CpuPlan,
     ) -> Result<Self, Failure> {
+        let lateness = LatenessBound::of(links.iter().filter_map(LinkSettings::round_trip));
         let wires = match lab.is_emulated() {
             true => Some(host::silent_namespace("wires")?),
             false => None,
@@ -99,9 +119,9 @@ impl Testbed {
         for (number, link) in links.into_iter().enumerate() {
             cables.extend(lay(wires.as_ref(), &mut hosts, number, link, seed)?);
         }
-        for host in hosts.values() {
+        for (name, host) in &hosts {
             if !setup.without_steering && cpus.emulator.is_some() {
-                spare_the_emulator(host, &cpus.workload);
+                spare_the_emulator(host, cpus.of_host(name, ends));
             }
             host.namespace.run(|| {
                 lab.sysctl.iter().try_for_each(|(name, value)| {
@@ -115,9 +135,14 @@ impl Testbed {
         let names = cables.iter().map(|cable| cable.name.clone()).collect();
         let emulator = match cables.is_empty() {
             true => None,
-            false => Some(Emulator::start(cables, scheduling(cpus))?),
+            false => {
+                let scheduling = Scheduling { stalls: disturbance.stalls, ..scheduling(cpus) };
+                Some(Emulator::start(cables, scheduling)?)
+            }
         };
-        Ok(Self { hosts, emulator, cables: names, started: probe::clock::now(), _wires: wires })
+        let thief = disturbance.stolen.map(|stolen| Thief::start(stolen, &cpus.workload));
+        let started = probe::clock::now();
+        Ok(Self { hosts, emulator, cables: names, started, lateness, _thief: thief, _wires: wires })
     }
 
     /// A handle of the host's namespace.
@@ -176,6 +201,11 @@ impl Testbed {
     /// The emulator's thread. Its CPU time belongs to the lab and to no system.
     pub(crate) fn emulator_tid(&self) -> Option<u32> {
         self.emulator.as_ref().map(Emulator::tid)
+    }
+
+    /// How late the emulated links may be.
+    pub(crate) fn lateness_bound(&self) -> LatenessBound {
+        self.lateness
     }
 
     /// Whether the emulator died.
@@ -343,7 +373,8 @@ mod tests {
         let lab = LabFile::parse("panic.toml", LAB).unwrap();
         let links = || lab.links_at(&results::Axes::new()).unwrap();
         let cpus = CpuPlan::for_lab(&lab);
-        let build = || Testbed::build(&lab, links(), 1, &cpus);
+        let ends = lab.kind().ends(&lab, &results::Axes::new()).unwrap();
+        let build = || Testbed::build(&lab, &ends, links(), Disturbance::default(), 1, &cpus);
         match build() {
             Ok(testbed) => drop(testbed),
             Err(Failure::Host(error @ HostError::NotPermitted { .. })) => {

@@ -1,6 +1,6 @@
 //! CPU time and other activity of the machine during a cell's measurement.
 
-use super::CpuPlan;
+use super::{CpuPlan, validity};
 use crate::run::Measurement;
 use probe::ProbeError;
 use probe::cpu::CpuSnapshot;
@@ -80,7 +80,8 @@ impl Watch {
         };
         let client = self.client.since(&earlier.client).sum().total();
         let server = self.server.since(&earlier.server).sum().total();
-        let ksoftirqd = self.ksoftirqd.since(&earlier.ksoftirqd).sum().total();
+        let softirqs = self.ksoftirqd.since(&earlier.ksoftirqd);
+        let ksoftirqd = softirqs.sum().total();
         // A lab that judges the link itself has no processes to account for.
         let own = |processes: &Processes, used| (!processes.is_empty()).then_some(used);
         let client = own(&earlier.client, client);
@@ -96,6 +97,15 @@ impl Watch {
         }
         into.record("cpu_percent.system", percent(system));
         into.record("cpu_percent.ksoftirqd", percent(ksoftirqd));
+        // The packets of an end are steered to its own CPUs only beside an emulator.
+        if cpus.emulator.is_some() && cpus.is_apart() {
+            let of = |own: &[usize]| {
+                let threads = own.iter().filter_map(|cpu| softirqs.cores.get(cpu));
+                threads.fold(Span::ZERO, |sum, thread| sum + thread.total())
+            };
+            into.record("cpu_percent.ksoftirqd_client", percent(of(&cpus.from)));
+            into.record("cpu_percent.ksoftirqd_server", percent(of(&cpus.to)));
+        }
         into.record("cpu_softirq_percent", percent(used.total.softirq));
         let gbit = goodput.map(|mbit| mbit / 1000.0 * elapsed).filter(|gbit| *gbit > 0.0);
         let price = |time: Option<Span>| Some(time?.secs_f64() / gbit?);
@@ -114,9 +124,7 @@ impl Watch {
         }
         let steal = part(workload.steal);
         into.record("steal_percent", Some(steal));
-        if steal > 5.0 {
-            into.warnings.push(format!("the hypervisor took {steal:.0} % of the CPU away"));
-        }
+        into.invalid.extend(validity::stolen(steal));
     }
 }
 

@@ -47,6 +47,7 @@ pub(super) fn receiver(at: SocketAddr) -> Result<UdpSocket, Failure> {
 /// Sends `count` datagrams of `payload` at `rate` on the link. The first `ahead` are sent at once,
 /// the others a few per millisecond: evenly enough for a queue, and without keeping a CPU busy. The
 /// datagrams sent ahead keep the queue from running empty while the sender waits for its CPU.
+/// Returns the kernel's departure time of the first one, in nanoseconds of the real-time clock.
 pub(super) fn send_paced(
     socket: &UdpSocket,
     count: u64,
@@ -54,21 +55,26 @@ pub(super) fn send_paced(
     payload: usize,
     rate: Rate,
     stop: &AtomicBool,
-) -> Result<(), Failure> {
+) -> Result<Option<u64>, Failure> {
     let mut datagram = vec![0_u8; payload];
     let each = rate.time_for(Bytes::new(payload as u64 + HEADERS));
     let begun = Instant::now();
     let mut sent = 0;
+    // Only the first one is stamped: stamps of all would fill the socket's memory.
+    stamp_departures(socket, true)?;
     while sent < count && !stop.load(Ordering::Relaxed) {
         let due = begun.elapsed().as_nanos() as u64 / each.nanos().max(1) + ahead.max(1);
         while sent < due.min(count) {
             datagram[..8].copy_from_slice(&sent.to_be_bytes());
             send(socket, &datagram)?;
+            if sent == 0 {
+                stamp_departures(socket, false)?;
+            }
             sent += 1;
         }
         std::thread::sleep(Duration::from_micros(500));
     }
-    Ok(())
+    departure(socket).map_err(|e| Failure::io("reading a transmit time stamp", &e.into()))
 }
 
 /// Sends one datagram. Returns the kernel's departure time, in nanoseconds of the real-time clock.
@@ -80,27 +86,10 @@ pub(super) fn send_stamped(
     let mut datagram = vec![0_u8; payload];
     datagram[..8].copy_from_slice(&number.to_be_bytes());
     send(socket, &datagram)?;
-    let stamp = || -> Result<Option<u64>, Errno> {
-        let mut buffer = [0_u8; 2048];
-        let mut control = nix::cmsg_space!([TimeSpec; 3], [u8; 64]);
-        let mut parts = [IoSliceMut::new(&mut buffer)];
-        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags)
-        {
-            Err(Errno::EAGAIN) => return Ok(None),
-            other => other?,
-        };
-        for part in message.cmsgs()? {
-            if let ControlMessageOwned::ScmTimestampsns(stamps) = part {
-                return Ok(Some(nanos(&stamps.system)));
-            }
-        }
-        Ok(None)
-    };
     // veth stamps before the send returns. Give a driver that stamps later some time.
     let deadline = Instant::now() + Duration::from_millis(100);
     while Instant::now() < deadline {
-        match stamp() {
+        match departure(socket) {
             Ok(Some(at)) => return Ok(at),
             Ok(None) => {
                 let mut wait = [PollFd::new(socket.as_fd(), PollFlags::empty())];
@@ -112,12 +101,33 @@ pub(super) fn send_stamped(
     Err(Failure::Workload("the kernel gave no transmit time stamp".to_owned()))
 }
 
-/// Requests the timestamps that [`send_stamped`] reads.
-pub(super) fn stamp_departures(socket: &UdpSocket) -> Result<(), Failure> {
-    let flags = TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE
-        | TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE;
+/// Requests the timestamps that [`send_stamped`] reads, or no more of them.
+pub(super) fn stamp_departures(socket: &UdpSocket, wanted: bool) -> Result<(), Failure> {
+    let stamps = match wanted {
+        true => TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE,
+        false => TimestampingFlag::empty(),
+    };
+    let flags = stamps | TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE;
     setsockopt(socket, sockopt::Timestamping, &flags)
         .map_err(|e| Failure::io("asking for transmit time stamps", &e.into()))
+}
+
+/// The kernel's departure time of a stamped datagram, if it has one by now.
+fn departure(socket: &UdpSocket) -> Result<Option<u64>, Errno> {
+    let mut buffer = [0_u8; 2048];
+    let mut control = nix::cmsg_space!([TimeSpec; 3], [u8; 64]);
+    let mut parts = [IoSliceMut::new(&mut buffer)];
+    let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+    let message = match recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags) {
+        Err(Errno::EAGAIN) => return Ok(None),
+        other => other?,
+    };
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmTimestampsns(stamps) = part {
+            return Ok(Some(nanos(&stamps.system)));
+        }
+    }
+    Ok(None)
 }
 
 /// Receives everything until `done` is set and nothing has arrived for `silence`.

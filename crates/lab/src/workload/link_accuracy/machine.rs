@@ -3,8 +3,10 @@
 //! The check works from outside, by numbered datagrams between two namespaces and the kernel's
 //! timestamps. First comes a stream slightly faster than the link. It is sized to fit the queue, so
 //! that the link is never idle and only the medium loses packets. The spacing of the arriving
-//! datagrams is the rate, the gaps in their numbers are the loss. Then come single probes over the
-//! idle link. Their time from departure to arrival is the delay.
+//! datagrams is the rate, the gaps in their numbers are the loss. On a link that is never idle the
+//! first departure, the rate and the delay say when each datagram has to arrive: the difference is
+//! the error of the delay under load. Then come single probes over the idle link. Their time from
+//! departure to arrival is the delay.
 
 use super::datagrams::{self, HEADERS, Receipt};
 use crate::Failure;
@@ -17,6 +19,7 @@ use units::{Bytes, Rate, Share, Span};
 
 pub(super) fn measure(
     link: &LinkConfig,
+    interrupts: Span,
     step: &MachineStep<'_>,
     testbed: &Testbed,
 ) -> Result<Measured, Failure> {
@@ -29,7 +32,7 @@ pub(super) fn measure(
     let roles = Roles { emulator_tid: testbed.emulator_tid(), ..Roles::default() };
     let before = Watch::read(&roles)?;
     let mut result = Measurement::default();
-    judge_stream(step, testbed, rate, loss, link, &mut result)?;
+    judge_stream(step, testbed, rate, loss, link, interrupts, &mut result)?;
     judge_delay(step, testbed, rate, link.delay, &mut result)?;
     let after = Watch::read(&roles)?;
     after.account(&before, step.cpus, None, &mut result);
@@ -42,6 +45,7 @@ fn judge_stream(
     rate: Rate,
     loss: Share,
     link: &LinkConfig,
+    interrupts: Span,
     result: &mut Measurement,
 ) -> Result<(), Failure> {
     let frame = PAYLOAD as u64 + HEADERS;
@@ -58,8 +62,10 @@ fn judge_stream(
         ));
     }
     let silence = link.delay + Span::from_millis(100);
+    let mut begun = None;
     let receipts = exchange(step, testbed, silence, |socket, stop| {
-        datagrams::send_paced(socket, count, ahead, PAYLOAD, faster, stop)
+        begun = datagrams::send_paced(socket, count, ahead, PAYLOAD, faster, stop)?;
+        Ok(())
     })?;
     let (Some(first), Some(last)) = (receipts.first(), receipts.last()) else {
         return Err(Failure::Workload("no datagram arrived".to_owned()));
@@ -75,8 +81,33 @@ fn judge_stream(
         .map_err(|e| Failure::Workload(e.to_string()))?;
     result.record("loss_percent", Some(check.measured.percent()));
     result.record("loss_in_interval", Some(if check.inside { 1.0 } else { 0.0 }));
+    if let Some(begun) = begun {
+        let each = (frame * 8) as f64 / rate.bits_per_second() as f64 * 1e9;
+        let errors = errors_under_load(&receipts, begun, each, link.delay, interrupts);
+        result.record_quantiles("loaded_delay_error_us", &errors, &["p50", "p99"]);
+    }
     result.record("pps", Some(receipts.len() as f64 / elapsed));
     Ok(())
+}
+
+/// By how many microseconds each datagram of a stream that keeps the link busy arrived too early or
+/// too late. `begun` is the first one's departure, `each` the time of one on the link, in
+/// nanoseconds. The wait for an interrupt is no error.
+fn errors_under_load(
+    receipts: &[Receipt],
+    begun: u64,
+    each: f64,
+    delay: Span,
+    interrupts: Span,
+) -> Vec<f64> {
+    let error = |receipt: &Receipt| {
+        let taken = receipt.at.saturating_sub(begun) as f64;
+        let ordered = (receipt.number + 1) as f64 * each + delay.nanos() as f64;
+        let late = taken - ordered;
+        let beyond = (late - interrupts.nanos() as f64).max(0.0);
+        late.min(0.0).abs().max(beyond) / 1000.0
+    };
+    receipts.iter().map(error).collect()
 }
 
 fn judge_delay(
@@ -89,7 +120,7 @@ fn judge_delay(
     let departures = std::sync::Mutex::new(Vec::new());
     let silence = delay + Span::from_millis(100);
     let receipts = exchange(step, testbed, silence, |socket, stop| {
-        datagrams::stamp_departures(socket)?;
+        datagrams::stamp_departures(socket, true)?;
         let mut left = Vec::with_capacity(PROBES as usize);
         for number in 0..PROBES {
             if stop.load(Ordering::Relaxed) {
@@ -188,3 +219,27 @@ const BURST_FRAMES: u64 = 400;
 const PROBES: u64 = 400;
 const PROBE_PAYLOAD: usize = 200;
 const PROBE_GAP: Span = Span::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_of_a_busy_link_is_due_after_those_before_it() {
+        let (each, delay) = (20_000.0, Span::from_millis(1));
+        let receipts = |late: i64| -> Vec<Receipt> {
+            let due = |number: u64| 5_000_000 + (number + 1) * 20_000 + 1_000_000;
+            // The second one was lost, which takes its time on the link all the same.
+            let at = |number| Receipt { number, at: due(number).saturating_add_signed(late) };
+            [0, 2, 3].map(at).to_vec()
+        };
+        let errors = |late, interrupts| {
+            errors_under_load(&receipts(late), 5_000_000, each, delay, interrupts)
+        };
+        assert_eq!(errors(0, Span::ZERO), [0.0; 3]);
+        assert_eq!(errors(30_000, Span::ZERO), [30.0; 3]);
+        assert_eq!(errors(-30_000, Span::from_micros(100)), [30.0; 3]);
+        assert_eq!(errors(90_000, Span::from_micros(100)), [0.0; 3]);
+        assert_eq!(errors(130_000, Span::from_micros(100)), [30.0; 3]);
+    }
+}

@@ -9,6 +9,7 @@ use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::file::{Document, FileError, Loopback, SystemKind, TO, VIA};
 use link::LinkConfig;
 use results::Axes;
+use units::Span;
 
 #[derive(Debug)]
 pub(crate) struct LinkAccuracy;
@@ -34,11 +35,12 @@ impl Workload for LinkAccuracy {
         let ends = self.ends(document, axes)?;
         let links = document.links_at(axes)?;
         let link = links.iter().find(|link| link.joins(&ends.from, &ends.to));
-        let Some(link) = link.and_then(|link| link.way_from(&ends.from)) else {
+        let judged = link.and_then(|link| Some((link.way_from(&ends.from)?, link.interrupts)));
+        let Some((link, interrupts)) = judged else {
             let message = "only an emulated link can be judged, and this way is a plain cable";
             return Err(document.source.error(document.place_of_workload(&[VIA, TO]), message));
         };
-        Ok(Box::new(JudgedLink { link: link.clone() }))
+        Ok(Box::new(JudgedLink { link: link.clone(), interrupts }))
     }
 
     fn refused_by_simulator(&self) -> Option<&'static str> {
@@ -54,10 +56,12 @@ impl Workload for LinkAccuracy {
 #[derive(Debug)]
 struct JudgedLink {
     link: LinkConfig,
+    /// The longest wait for an interrupt, which is no error of the link.
+    interrupts: Span,
 }
 
 impl CellWorkload for JudgedLink {
     fn measure(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
-        machine::measure(&self.link, step, testbed)
+        machine::measure(&self.link, self.interrupts, step, testbed)
     }
 }

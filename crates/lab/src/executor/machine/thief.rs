@@ -1,0 +1,55 @@
+use emu::Stalls;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use units::Span;
+
+/// A real-time thread for each of the workload's CPUs, which takes it away now and then as a
+/// hypervisor does. It ends with this value.
+#[derive(Debug)]
+pub(super) struct Thief {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Thief {
+    pub(super) fn start(stolen: Stalls, cpus: &[usize]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = cpus.iter().map(|cpu| {
+            let (stop, cpu) = (Arc::clone(&stop), *cpu);
+            std::thread::spawn(move || steal(stolen, cpu, &stop))
+        });
+        let threads = threads.collect();
+        Self { stop, threads }
+    }
+}
+
+impl Drop for Thief {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn steal(stolen: Stalls, cpu: usize, stop: &AtomicBool) {
+    if let Err(error) = host::pin_to(&[cpu]).and_then(|()| host::real_time()) {
+        tracing::warn!("CPU time is taken away only if it is idle: {error}");
+    }
+    let pause = stolen.every.saturating_sub(stolen.length).as_duration();
+    while !stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        while begun.elapsed() < stolen.length.as_duration() {
+            std::hint::spin_loop();
+        }
+        // In pieces, so that the thread ends soon after it is told to.
+        let asleep = Instant::now();
+        while let Some(left) = pause.checked_sub(asleep.elapsed())
+            && !stop.load(Ordering::Relaxed)
+        {
+            std::thread::sleep(left.min(Span::from_millis(50).as_duration()));
+        }
+    }
+}

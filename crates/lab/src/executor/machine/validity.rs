@@ -1,0 +1,153 @@
+//! The bounds within which a measurement over an emulated link, on a shared machine, is valid.
+//!
+//! A link that is late by a share of its round trip changes the round trip of the flows over it by
+//! that share, so the bound is a share. A path that is shorter than a few milliseconds has a floor
+//! instead: its flows wait longer in their hosts' and in the queue than the emulator delays them.
+
+use crate::run::Flaw;
+use emu::EmulatorStatistics;
+use results::Results;
+use units::Span;
+
+/// The bounds of one cell's emulated links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LatenessBound {
+    /// The shortest round trip of the cell's links. Zero if the links have no delay.
+    round_trip: Span,
+}
+
+impl LatenessBound {
+    pub(crate) fn of(round_trips: impl Iterator<Item = Span>) -> Self {
+        Self { round_trip: round_trips.min().unwrap_or(Span::ZERO) }
+    }
+
+    /// The latest that 99 % of the frames may be.
+    pub(crate) fn late(&self) -> Span {
+        let share = Span::from_secs_f64(self.round_trip.secs_f64() * LATEST_PERCENT / 100.0);
+        share.max(FLOOR)
+    }
+
+    /// A time in percent of the round trip. `None` if the links have no delay.
+    pub(crate) fn percent(&self, late: Span) -> Option<f64> {
+        (self.round_trip > Span::ZERO).then(|| late.secs_f64() / self.round_trip.secs_f64() * 100.0)
+    }
+
+    /// The reason why the emulation is invalid if its lateness exceeded the bounds.
+    pub(crate) fn exceeded(&self, seen: &EmulatorStatistics) -> Option<Flaw> {
+        self.judge(seen.lateness.quantile(0.99), seen.lateness.max(), seen.running)
+    }
+
+    fn judge(&self, late: Span, worst: Span, running: Span) -> Option<Flaw> {
+        let flaw = |what: &str, detail| Some(Flaw { what: what.to_owned(), detail });
+        let bound = self.late();
+        if late > bound {
+            let what = "the emulated link was late (was the machine busy with something else?)";
+            let of_trip = self.percent(late).map(|percent| {
+                format!(", which is {percent:.0} % of the round trip of {}", self.round_trip)
+            });
+            let of_trip = of_trip.unwrap_or_default();
+            let (late, bound) = (late.millis_f64(), bound.millis_f64());
+            return flaw(what, format!("{late:.2} ms at p99{of_trip}; the bound is {bound:.2} ms"));
+        }
+        // While the link stalls it counts few frames, so a quantile does not show the stall.
+        let bound = standstill(running);
+        if worst > bound {
+            let what = "the emulated link stalled (was the machine busy with something else?)";
+            let (worst, bound) = (worst.millis_f64(), bound.millis_f64());
+            return flaw(what, format!("for {worst:.0} ms; the bound is {bound:.0} ms"));
+        }
+        None
+    }
+}
+
+/// The bounds in words, and the lateness of the cells of a run.
+pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
+    let bounds = format!(
+        "a turn is valid if 99 % of the frames left within {LATEST_PERCENT} % of the round trip, \
+         or within {FLOOR} where that is more; if no stall was longer than \
+         {LONGEST_STALL_PERCENT} % of the turn; and if the hypervisor took at most \
+         {MOST_STOLEN_PERCENT} % of the workload's CPUs"
+    );
+    let mut said = vec![("bounds of the emulated link".to_owned(), bounds)];
+    let most = |name: &str| {
+        let figures = results.cells.iter().filter_map(|cell| cell.metrics.get(name));
+        figures.map(|figure| figure.median).max_by(f64::total_cmp)
+    };
+    if let Some(late) = most("lateness_us.p99") {
+        let of_trip = most("lateness_rtt_percent.p99").map(|percent| {
+            format!(", and at most {} % of the round trip", report::number::format(percent))
+        });
+        let late = report::number::format(late);
+        let text = format!(
+            "in the latest cell 99 % of the frames left within {late} µs{}",
+            of_trip.unwrap_or_default()
+        );
+        said.push(("lateness of the emulated link".to_owned(), text));
+    }
+    said
+}
+
+/// The reason why a turn is invalid if the hypervisor took too much of the workload's CPUs.
+pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
+    (percent > MOST_STOLEN_PERCENT).then(|| Flaw {
+        what: "the hypervisor took CPU time away from the workload".to_owned(),
+        detail: format!("{percent:.1} %; the bound is {MOST_STOLEN_PERCENT} %"),
+    })
+}
+
+/// A stall takes away its share of the time, and no more than that.
+fn standstill(running: Span) -> Span {
+    Span::from_secs_f64(running.secs_f64() * LONGEST_STALL_PERCENT / 100.0)
+}
+
+const LATEST_PERCENT: f64 = 5.0;
+const FLOOR: Span = Span::from_micros(250);
+const LONGEST_STALL_PERCENT: f64 = 1.0;
+const MOST_STOLEN_PERCENT: f64 = 5.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(rtt_ms: u64) -> LatenessBound {
+        LatenessBound::of([Span::from_millis(rtt_ms), Span::from_secs(1)].into_iter())
+    }
+
+    fn judged(rtt_ms: u64, late: Span) -> Option<Flaw> {
+        bound(rtt_ms).judge(late, late, Span::from_secs(10))
+    }
+
+    #[test]
+    fn lateness_beyond_the_bound_is_invalid_on_every_path() {
+        for rtt_ms in [0, 1, 2, 5, 20, 100, 300] {
+            let limit = bound(rtt_ms).late();
+            assert_eq!(judged(rtt_ms, limit), None);
+            assert!(judged(rtt_ms, limit + Span::from_nanos(1)).is_some(), "{rtt_ms} ms");
+        }
+        assert_eq!(bound(0).late(), FLOOR);
+        assert_eq!(bound(100).late(), Span::from_millis(5));
+        assert_eq!(bound(20).percent(Span::from_millis(1)), Some(5.0));
+        assert_eq!(bound(0).percent(Span::from_millis(1)), None);
+        assert_eq!(LatenessBound::of(std::iter::empty()).late(), FLOOR);
+    }
+
+    #[test]
+    fn the_flaw_states_the_share_of_the_round_trip() {
+        let flaw = judged(20, Span::from_millis(2)).unwrap();
+        assert!(flaw.detail.contains("10 % of the round trip of 20ms"), "{flaw}");
+    }
+
+    #[test]
+    fn a_stall_is_held_against_the_length_of_the_turn() {
+        let (late, worst) = (Span::from_micros(10), Span::from_millis(50));
+        assert_eq!(bound(20).judge(late, worst, Span::from_secs(10)), None);
+        let flaw = bound(20).judge(late, worst, Span::from_secs(3)).unwrap();
+        assert!(flaw.what.contains("stalled"), "{flaw}");
+    }
+
+    #[test]
+    fn stolen_time_beyond_the_bound_is_invalid() {
+        assert_eq!(stolen(MOST_STOLEN_PERCENT), None);
+        assert!(stolen(MOST_STOLEN_PERCENT + 0.1).is_some());
+    }
+}

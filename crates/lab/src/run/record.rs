@@ -1,0 +1,32 @@
+//! Puts a run on record: a page that names everything that its figures came from.
+
+use super::{programs, runs};
+use crate::LabError;
+use crate::builtin::BUILTIN;
+use std::path::{Path, PathBuf};
+
+/// Printed in the command's help.
+pub const EXAMPLES: &str = "\
+Examples:
+  weir lab record runs/quic-tun-20261124-070000
+  weir lab record runs/quic-tun-20261124-070000 --folder /srv/results
+
+The page is docs/results/LAB.md. It is written only of a valid run without failed cells, by a weir that was
+built from a clean commit, so that the figures on it can be repeated.";
+
+/// Writes the page of a run into `folder`. Returns its path.
+pub fn record(run: &Path, folder: &Path) -> Result<PathBuf, LabError> {
+    let runs::Run { results, lab_file, .. } = runs::read(run)?;
+    let refuse = |reason: String| LabError::RunDirectory { path: run.to_owned(), reason };
+    let named = results.environment.get("lab_sha256").and_then(serde_json::Value::as_str);
+    let lab_file = lab_file.ok_or_else(|| refuse("it has no lab.toml".to_owned()))?;
+    if named != Some(programs::sha256(&lab_file).as_str()) {
+        let reason = "its lab.toml is not the file that was run: run the lab again";
+        return Err(refuse(reason.to_owned()));
+    }
+    let builtin = BUILTIN.iter().any(|builtin| builtin.text == lab_file);
+    let lab_file = (!builtin).then_some(lab_file.as_str());
+    let page = report::record::page(&results, lab_file);
+    let page = page.map_err(|unfit| refuse(unfit.to_string()))?;
+    Ok(report::record::write(folder, &results.lab, &page)?)
+}

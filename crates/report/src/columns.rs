@@ -1,0 +1,198 @@
+//! The figures in the columns of the report that a lab repeats: each repeat that the report would
+//! call a round by itself, then their mean.
+
+use crate::{axis, method, number, pivot};
+use results::{Axes, Cell, Reference, Results, metrics};
+
+/// The rows of one point of the axes, without the one in the rows.
+pub(crate) struct ColumnsTable {
+    pub(crate) at: String,
+    pub(crate) heads: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// Empty if the lab repeats no report.
+pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
+    let Some(view) = results.view.as_ref().filter(|view| !view.columns.is_empty()) else {
+        return Vec::new();
+    };
+    let known = |name: &&String| {
+        let measured = results.cells.iter().any(|cell| cell.metrics.contains_key(*name));
+        measured || results.reference.iter().any(|row| row.metrics.contains_key(*name))
+    };
+    let columns: Vec<&String> = view.columns.iter().filter(known).collect();
+    let with_rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());
+    let row_axis = pivot::row_axis(results);
+    let row_axis = row_axis.as_deref();
+    let mut heads = vec!["system".to_owned()];
+    heads.extend(row_axis.map(str::to_owned));
+    if with_rounds {
+        heads.push("round".to_owned());
+    }
+    heads.extend(columns.iter().map(|name| {
+        let unit = pivot::unit(results, name);
+        let label = metrics::meaning(name).label;
+        if unit.is_empty() { label } else { format!("{label}, {unit}") }
+    }));
+    let points = pivot::fixed_points(results, row_axis);
+    let table = |fixed: Axes| {
+        let mut rows = Vec::new();
+        for system in pivot::systems(results) {
+            let of_system = |cell: &&Cell| cell.system == system && is_at(cell, &fixed, row_axis);
+            let mut cells: Vec<&Cell> = results.cells.iter().filter(of_system).collect();
+            let order = row_axis.map(|axis| axis::values(results, axis)).unwrap_or_default();
+            cells.sort_by_key(|cell| {
+                let value = row_axis.and_then(|axis| cell.axes.get(axis));
+                value.and_then(|value| order.iter().position(|other| other == value))
+            });
+            for cell in cells {
+                rows.extend(rows_of(results, cell, row_axis, with_rounds, &columns));
+            }
+        }
+        ColumnsTable { at: axis::describe(&fixed), heads: heads.clone(), rows }
+    };
+    points.into_iter().map(table).collect()
+}
+
+/// Explains the rows.
+pub(crate) fn note(results: &Results) -> String {
+    let rounds = results.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
+    match rounds {
+        0 => "Medians of the repeats.".to_owned(),
+        rounds => format!(
+            "The first {rounds} repeats as rounds, and their mean, as the reference report has \
+             them. All other tables have the medians of all repeats."
+        ),
+    }
+}
+
+fn rows_of(
+    results: &Results,
+    cell: &Cell,
+    row_axis: Option<&str>,
+    with_rounds: bool,
+    columns: &[&String],
+) -> Vec<Vec<String>> {
+    let begin = |system: String, round: &str| {
+        let mut row = vec![system];
+        row.extend(row_axis.map(|axis| cell.axes.get(axis).cloned().unwrap_or_default()));
+        if with_rounds {
+            row.push(round.to_owned());
+        }
+        row
+    };
+    let row = |system: String, round: &str, value: &dyn Fn(&str) -> Option<f64>| {
+        let text = |name: &&String| value(name).map_or_else(|| NONE.to_owned(), number::format);
+        let mut row = begin(system, round);
+        row.extend(columns.iter().map(text));
+        row
+    };
+    let name = format!("{}{}", cell.system, method::mark(cell));
+    let mut rows = Vec::new();
+    if cell.failed.is_some() {
+        rows.push(row(format!("{name} (failed)"), "", &|_| None));
+    } else if cell.rounds.is_empty() {
+        let median = |metric: &str| cell.metrics.get(metric).map(|metric| metric.median);
+        rows.push(row(name, "median", &median));
+    } else {
+        for (number, round) in cell.rounds.iter().enumerate() {
+            let value = |metric: &str| round.get(metric).copied();
+            rows.push(row(name.clone(), &(number + 1).to_string(), &value));
+        }
+        let mean = |metric: &str| {
+            let values: Option<Vec<f64>> =
+                cell.rounds.iter().map(|round| round.get(metric).copied()).collect();
+            values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        rows.push(row(name, "mean", &mean));
+    }
+    if let Some(reference) = reference_of(results, cell) {
+        let value = |metric: &str| reference.metrics.get(metric).copied();
+        rows.push(row(format!("{} (reference)", reference.system), "", &value));
+    }
+    rows
+}
+
+fn reference_of<'a>(results: &'a Results, cell: &Cell) -> Option<&'a Reference> {
+    let rows = results.reference.iter().filter(|row| row.stands_beside(cell));
+    rows.rev().max_by_key(|row| row.axes.len())
+}
+
+fn is_at(cell: &Cell, fixed: &Axes, row_axis: Option<&str>) -> bool {
+    let others = cell.axes.iter().filter(|(axis, _)| Some(axis.as_str()) != row_axis);
+    others.clone().count() == fixed.len()
+        && others.into_iter().all(|(axis, value)| fixed.get(axis) == Some(value))
+}
+
+const NONE: &str = "–";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use indexmap::IndexMap;
+    use results::{Form, Metric, View};
+
+    fn run(rounds: usize) -> Results {
+        let mut results = Results::new("x", Form::Quick);
+        results.view = Some(View {
+            metric: "goodput_mbit_s".to_owned(),
+            rows: Some("loss".to_owned()),
+            columns: ["sender_mbit_s", "goodput_mbit_s", "cpu_percent.client"]
+                .map(str::to_owned)
+                .to_vec(),
+            ..View::default()
+        });
+        for (loss, goodput) in [("5%", 10.0), ("0%", 500.0)] {
+            let axes = [("loss", loss), ("rtt", "1ms")]
+                .map(|(axis, value)| (axis.to_owned(), value.to_owned()));
+            let mut cell = Cell::new("tcp", Axes::from(axes));
+            for name in ["goodput_mbit_s", "sender_mbit_s"] {
+                cell.metrics.insert(name.to_owned(), Metric::single(goodput, "Mbit/s"));
+            }
+            cell.rounds = (0..rounds)
+                .map(|number| {
+                    IndexMap::from([("goodput_mbit_s".to_owned(), goodput + number as f64)])
+                })
+                .collect();
+            results.cells.push(cell);
+        }
+        results.reference.push(Reference {
+            system: "tcp".to_owned(),
+            beside: Vec::new(),
+            axes: Axes::from([("loss".to_owned(), "5%".to_owned())]),
+            metrics: IndexMap::from([("sender_mbit_s".to_owned(), 13.0)]),
+            source: "a report".to_owned(),
+        });
+        results
+    }
+
+    #[test]
+    fn the_columns_stand_in_the_order_of_the_report() {
+        let tables = tables(&run(0));
+        assert_eq!(tables.len(), 1);
+        // Nothing was measured or published in the third column.
+        assert_eq!(tables[0].heads, ["system", "loss", "Sent, Mbit/s", "Goodput, Mbit/s"]);
+        assert_eq!(tables[0].at, "rtt 1ms");
+        assert_eq!(
+            tables[0].rows,
+            [
+                ["tcp", "0%", "500", "500"],
+                ["tcp", "5%", "10.0", "10.0"],
+                ["tcp (reference)", "5%", "13.0", "–"]
+            ]
+        );
+    }
+
+    #[test]
+    fn rounds_stand_by_themselves_before_their_mean() {
+        let rows = &tables(&run(2))[0].rows;
+        let shown: Vec<_> = rows[..3].iter().map(|row| [&row[2], &row[4]]).collect();
+        assert_eq!(shown, [["1", "500"], ["2", "501"], ["mean", "500"]]);
+        assert!(note(&run(2)).contains("first 2 repeats"));
+    }
+
+    #[test]
+    fn a_lab_that_repeats_no_report_has_no_such_table() {
+        assert!(tables(&Results::new("x", Form::Full)).is_empty());
+    }
+}

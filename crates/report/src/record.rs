@@ -1,0 +1,205 @@
+//! The page of a run that is kept on record: its figures, and everything that names their origin.
+
+use crate::markdown::{self, escape, fenced, line, table};
+use crate::run::replace;
+use crate::{ReportError, method};
+use results::{Form, Results};
+use serde_json::Value;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use units::visible;
+
+/// The reason why a run cannot be put on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfit {
+    NoCommit,
+    Modified,
+    Invalid(Vec<String>),
+    Failed(String),
+    Smoke,
+}
+
+/// The page in Markdown, for `docs/results/LAB.md`. `lab_file` is the text of a lab that the commit
+/// does not contain.
+pub fn page(results: &Results, lab_file: Option<&str>) -> Result<String, Unfit> {
+    check(results)?;
+    let mut out = String::new();
+    let title = if results.title.is_empty() { &results.lab } else { &results.title };
+    line(&mut out, &format!("# {}\n", escape(title)));
+    line(&mut out, &format!("`weir lab record` wrote this page. {}\n", escape(&origin(results))));
+    markdown::question_and_answer(&mut out, results);
+    markdown::figures(&mut out, results);
+    markdown::failures_and_warnings(&mut out, results);
+    markdown::how_measured(&mut out, results);
+    configurations(&mut out, results);
+    line(&mut out, "## How to repeat it\n");
+    let commit = text(results, "commit").unwrap_or_default();
+    let commands = format!("git checkout {commit}\n{}", method::command(results));
+    line(&mut out, &format!("{}\n", fenced(&commands, "sh")));
+    if let Some(lab_file) = lab_file {
+        line(&mut out, "The lab file:\n");
+        line(&mut out, &format!("{}\n", fenced(lab_file.trim_end(), "toml")));
+    }
+    Ok(visible(&out))
+}
+
+/// Writes the page of a lab into `folder`, atomically.
+pub fn write(folder: &Path, lab: &str, page: &str) -> Result<PathBuf, ReportError> {
+    // The name comes from a file of somebody else, and must not lead out of the folder.
+    let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+    let name: String = lab.chars().filter(plain).collect();
+    let file = folder.join(format!("{name}.md"));
+    std::fs::create_dir_all(folder)
+        .map_err(|source| ReportError::Write { file: folder.to_owned(), source })?;
+    replace(&file, page.as_bytes())?;
+    Ok(file)
+}
+
+/// Only a valid run of a known program is a record.
+fn check(results: &Results) -> Result<(), Unfit> {
+    if results.form == Form::Smoke {
+        return Err(Unfit::Smoke);
+    }
+    if text(results, "commit").is_none() {
+        return Err(Unfit::NoCommit);
+    }
+    if text(results, "tree") != Some("clean") {
+        return Err(Unfit::Modified);
+    }
+    if !results.valid {
+        return Err(Unfit::Invalid(results.invalid_reasons.clone()));
+    }
+    match results.cells.iter().find_map(|cell| cell.failed.as_ref().map(|why| (cell, why))) {
+        Some((cell, why)) => {
+            let place = crate::axis::describe(&cell.axes);
+            Err(Unfit::Failed(format!("{} at {place}: {why}", cell.system)))
+        }
+        None => Ok(()),
+    }
+}
+
+fn origin(results: &Results) -> String {
+    let of = |name: &str| text(results, name).unwrap_or("unknown").to_owned();
+    let started = results.started.as_deref().unwrap_or("at an unknown time");
+    let took = results.duration_s.map(crate::number::duration).unwrap_or_default();
+    format!(
+        "It shows the {} form of the lab {}, begun {started}, which took {took}, with weir of commit {} (a clean tree) \
+         on Linux {}, {}.",
+        results.form.word(),
+        results.lab,
+        of("commit"),
+        of("kernel_release"),
+        of("cpu_model"),
+    )
+}
+
+/// The commands and files of the external systems, in full.
+fn configurations(out: &mut String, results: &Results) {
+    let Some(Value::Object(systems)) = results.environment.get("systems") else { return };
+    line(out, "## Configuration of the external systems\n");
+    for (name, settings) in systems.iter().filter(|(name, _)| measured(results, name)) {
+        line(out, &format!("### {}\n", escape(name)));
+        let Value::Object(settings) = settings else { continue };
+        let rows = settings.iter().filter_map(|(key, value)| {
+            value.as_str().map(|text| vec![key.clone(), text.to_owned()])
+        });
+        table(out, &["key", "value"].map(str::to_owned), &rows.collect::<Vec<_>>());
+        line(out, "");
+        let Some(Value::Object(files)) = settings.get("files") else { continue };
+        for (file, content) in files {
+            line(out, &format!("`{}`:\n", file.replace('`', "'")));
+            let content = content.as_str().unwrap_or_default().trim_end();
+            line(out, &format!("{}\n", fenced(content, "yaml")));
+        }
+    }
+}
+
+fn measured(results: &Results, system: &str) -> bool {
+    results.cells.iter().any(|cell| cell.system == system)
+}
+
+fn text<'a>(results: &'a Results, name: &str) -> Option<&'a str> {
+    results.environment.get(name)?.as_str()
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCommit => f.write_str(
+                "the run names no commit: build weir in a git checkout and run the lab again",
+            ),
+            Self::Modified => f.write_str(
+                "weir was built from files that differ from their commit: commit them, build and \
+                 run the lab again",
+            ),
+            Self::Invalid(reasons) => {
+                write!(f, "the run is not valid ({}): run the lab again", reasons.join("; "))
+            }
+            Self::Failed(cell) => write!(f, "a cell failed ({cell}): run the lab again"),
+            Self::Smoke => f.write_str("the smoke form only tests the lab: run another form"),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::{Axes, Cell, Metric};
+    use serde_json::json;
+
+    fn run() -> Results {
+        let mut results = Results::new("quic-tun", Form::Quick);
+        results.command = "weir lab run quic-tun --quick".to_owned();
+        results.environment.insert("commit".to_owned(), json!("0123abcd"));
+        results.environment.insert("tree".to_owned(), json!("clean"));
+        results.environment.insert(
+            "systems".to_owned(),
+            json!({
+                "peer": {"server": "peer --listen", "files": {"a.yaml": "window: 64\n"}},
+                "absent": {"server": "absent --listen"},
+            }),
+        );
+        let mut cell = Cell::new("peer", Axes::new());
+        cell.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(505.0, "Mbit/s"));
+        results.cells.push(cell);
+        results
+    }
+
+    #[test]
+    fn a_page_names_the_commit_and_the_peers_configuration() {
+        let page = page(&run(), Some("name = 1")).unwrap();
+        for text in [
+            "commit 0123abcd",
+            "quick form",
+            "```toml\nname = 1\n```",
+            "505",
+            "peer --listen",
+            "window: 64",
+            "git checkout 0123abcd\nweir lab run quic-tun --quick",
+        ] {
+            assert!(page.contains(text), "{text}\n{page}");
+        }
+        assert!(!page.contains("absent"), "{page}");
+    }
+
+    #[test]
+    fn a_run_of_unknown_origin_is_no_record() {
+        let unfit = |change: fn(&mut Results)| {
+            let mut results = run();
+            change(&mut results);
+            page(&results, None).unwrap_err()
+        };
+        assert_eq!(unfit(|run| drop(run.environment.shift_remove("commit"))), Unfit::NoCommit);
+        assert_eq!(unfit(|run| drop(run.environment.shift_remove("tree"))), Unfit::Modified);
+        assert_eq!(
+            unfit(|run| drop(run.environment.insert("tree".to_owned(), json!("modified")))),
+            Unfit::Modified
+        );
+        assert_eq!(unfit(|run| run.valid = false), Unfit::Invalid(Vec::new()));
+        assert_eq!(unfit(|run| run.form = Form::Smoke), Unfit::Smoke);
+        let failed = unfit(|run| run.cells[0].failed = Some("it broke".to_owned()));
+        assert!(failed.to_string().contains("it broke"), "{failed}");
+    }
+}

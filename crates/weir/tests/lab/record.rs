@@ -1,0 +1,61 @@
+//! Pages of recorded runs.
+
+use crate::support::Sandbox;
+use serde_json::{Value, json};
+
+#[test]
+fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("small.toml", LAB);
+    let output = sandbox.weir(&["lab", "run", "small.toml", "--out", "run"]);
+    let whole = sandbox.results("run");
+    assert!(whole["cells"][0]["failed"].is_null(), "{output:?}");
+    let recorded = |change: &dyn Fn(&mut Value)| {
+        let mut results = whole.clone();
+        results["valid"] = true.into();
+        results["environment"]["commit"] = "0123abcd".into();
+        results["environment"]["tree"] = "clean".into();
+        change(&mut results);
+        sandbox.write("run/results.json", results.to_string());
+        sandbox.weir(&["lab", "record", "run"])
+    };
+    let refused = |words: &str, change: &dyn Fn(&mut Value)| {
+        let output = recorded(change);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(output.stderr.contains(words), "{output:?}");
+        assert!(!sandbox.path("docs/results/small.md").exists());
+    };
+    refused("names no commit", &|run| run["environment"]["commit"] = Value::Null);
+    refused("differ from their commit", &|run| run["environment"]["tree"] = "modified".into());
+    refused("the run is not valid", &|run| run["valid"] = false.into());
+    refused("a cell failed", &|run| run["cells"][0]["failed"] = "it broke".into());
+    refused("not the file that was run", &|run| run["environment"]["lab_sha256"] = json!("00"));
+    let output = recorded(&|_| {});
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let page = sandbox.read("docs/results/small.md");
+    // The commit does not contain this lab, so the page does.
+    for text in ["commit 0123abcd", "kernel_release", "weir lab run small.toml", "rate = \"5mbit\""]
+    {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(output.stdout.trim_end().ends_with("docs/results/small.md"), "{output:?}");
+}
+
+const LAB: &str = r#"
+name = "small"
+hosts = ["near", "far"]
+[[link]]
+between = ["near", "far"]
+rate = "5mbit"
+delay = "5ms"
+[workload]
+kind = "bulk"
+from = "near"
+to = "far"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+duration = "300ms"
+"#;
