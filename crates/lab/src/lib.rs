@@ -25,5 +25,5 @@ pub(crate) use file::nearest;
 pub use lab_file::LabFile;
 pub use run::{
     Build, Finished, Flaw, Location, Measurement, Outcome, Plan, PlannedCell, Progress, Request,
-    Value, Verdict, record, run, runs,
+    Value, Verdict, go_build, record, run, runs,
 };

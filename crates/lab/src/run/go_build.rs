@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 /// The compiler, the main module and the libraries that carry the data. `None` for a program that
 /// is not written in Go, or that was built before Go 1.18.
-pub(super) fn versions(program: &[u8]) -> Option<Map<String, Value>> {
+pub fn versions(program: &[u8]) -> Option<Map<String, Value>> {
     let (blocks, _) = program.as_chunks::<ALIGNMENT>();
     let place = blocks.iter().position(|block| block.starts_with(MAGIC))? * ALIGNMENT;
     let flags = *program.get(place + ALIGNMENT - 1)?;

@@ -4,7 +4,7 @@ mod build;
 mod date;
 mod directory;
 pub(crate) mod environment;
-mod go_build;
+pub mod go_build;
 mod outcome;
 pub(crate) mod plan;
 mod programs;
