@@ -30,7 +30,8 @@ pub struct Verdict {
     /// One sentence.
     pub sentence: String,
     pub confidence: Confidence,
-    /// All causes that limit the subject, the most important first.
+    /// The cause of the verdict, then the first causes of other connections and of the machine, then
+    /// the other causes that limit any of them.
     pub causes: Vec<&'static str>,
 }
 
@@ -230,7 +231,7 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
                 cause: Some(found.cause),
                 sentence: format!("{}.", capital(&found.finding.sentence)),
                 confidence: confidence(&found.finding),
-                causes: causes(flow),
+                causes: causes(found.cause, Some(flow), periods, question),
             }
         }
         (_, Some(found)) => Verdict {
@@ -238,7 +239,7 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
             cause: Some(found.cause),
             sentence: format!("{}.", capital(&found.finding.sentence)),
             confidence: confidence(&found.finding),
-            causes: vec![found.cause],
+            causes: causes(found.cause, None, periods, question),
         },
         (Some((flow, found)), None) => Verdict {
             kind: VerdictKind::NothingWrong,
@@ -249,7 +250,7 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
                 found.finding.sentence
             ),
             confidence: confidence(&found.finding),
-            causes: causes(flow),
+            causes: causes(found.cause, Some(flow), periods, question),
         },
         (None, None) => match flows().next() {
             Some(flow) => nothing(
@@ -296,9 +297,37 @@ fn limits_enough(found: &Found) -> bool {
     found.finding.explains.is_some_and(|share| share >= LIMITS_FROM)
 }
 
-fn causes(flow: &FlowReport) -> Vec<&'static str> {
-    let limits = flow.causes.iter().filter(|found| found.finding.explains.is_some());
-    limits.map(|found| found.cause).collect()
+/// The cause of the verdict first. `of` is the flow that the verdict is about.
+fn causes(
+    first: &'static str,
+    of: Option<&FlowReport>,
+    periods: &[PeriodReport],
+    question: Question,
+) -> Vec<&'static str> {
+    let flows = || periods.iter().flat_map(|period| &period.flows);
+    let is_other = |flow: &&FlowReport| of.is_none_or(|of| !std::ptr::eq(*flow, of));
+    let is_fault = |found: &&Found| question == Question::Flow || !found.finding.healthy;
+    let leading =
+        |flow: &'_ FlowReport| Some(flow.causes.iter().find(|one| limits_enough(one))?.clone());
+    let others: Vec<Found> = flows().filter(is_other).filter_map(leading).collect();
+    let others = others.iter().filter(is_fault).map(|found| found.cause);
+    let mut machine: Vec<&Found> = periods
+        .iter()
+        .flat_map(|period| &period.machine)
+        .filter(|found| limits_enough(found))
+        .collect();
+    let share = |found: &Found| found.finding.explains.unwrap_or(0.0);
+    machine.sort_by(|a, b| share(b).total_cmp(&share(a)));
+    let machine = machine.into_iter().map(|found| found.cause);
+    let rest = of.into_iter().chain(flows().filter(is_other)).flat_map(|flow| &flow.causes);
+    let rest = rest.filter(|found| found.finding.explains.is_some()).map(|found| found.cause);
+    let mut causes = vec![first];
+    for cause in others.chain(machine).chain(rest) {
+        if !causes.contains(&cause) {
+            causes.push(cause);
+        }
+    }
+    causes
 }
 
 fn confidence(finding: &Finding) -> Confidence {

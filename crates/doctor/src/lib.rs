@@ -1,7 +1,8 @@
 //! `weir doctor`: why is it not faster?
 //!
 //! A [`Recording`] holds signals of a machine, of its connections, and, if a test was made, of the
-//! far end. [`observe`] makes one from this machine. [`diagnose`] is pure: it applies every rule of
+//! far end. [`observe`] makes one from this machine, and
+//! [`test_path`] one of a transfer with another. [`diagnose`] is pure: it applies every rule of
 //! [`rules`] to each busy flow and to the machine, and ranks the causes that hold by how much each
 //! explains. [`output`] writes the diagnosis.
 //!
@@ -15,7 +16,9 @@ pub mod observe;
 pub mod output;
 pub mod recording;
 pub mod rules;
+pub mod test_path;
 pub mod view;
+mod watch;
 mod words;
 
 pub use diagnosis::{
@@ -23,3 +26,4 @@ pub use diagnosis::{
 };
 pub use error::DoctorError;
 pub use recording::Recording;
+pub use watch::Changes;

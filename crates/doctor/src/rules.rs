@@ -14,6 +14,7 @@ mod congestion_window;
 mod conntrack;
 mod contention;
 mod cpu;
+mod descriptors;
 mod disk;
 mod duplex;
 mod ecn;
@@ -21,14 +22,21 @@ mod finding;
 mod interface_errors;
 mod link;
 mod link_speed;
+mod local_ports;
 mod loss;
+mod neighbour;
+mod no_answer;
+mod no_route;
+mod offloads;
 mod pacing;
 mod path;
 mod pinning;
 mod quota;
 mod receiver_window;
+mod refused;
 mod reordering;
 mod request_response;
+mod reverse_path;
 mod route_limits;
 mod send_buffer;
 mod shaper;
@@ -36,6 +44,7 @@ mod slow_reader;
 mod socket_memory;
 mod softirq_core;
 mod steal;
+mod test_failed;
 mod udp_buffer;
 mod window_scaling;
 
@@ -65,6 +74,8 @@ pub const RULES: &[Rule] = &[
     shaper::RULE,
     pacing::RULE,
     route_limits::RULE,
+    neighbour::RULE,
+    no_answer::RULE,
     black_hole::RULE,
     steal::RULE,
     quota::RULE,
@@ -72,6 +83,7 @@ pub const RULES: &[Rule] = &[
     contention::RULE,
     pinning::RULE,
     softirq_core::RULE,
+    offloads::RULE,
     cpu::RULE,
     disk::RULE,
     request_response::RULE,
@@ -89,6 +101,12 @@ pub const RULES: &[Rule] = &[
     interface_errors::RULE,
     backlog::RULE,
     udp_buffer::RULE,
+    descriptors::RULE,
+    local_ports::RULE,
+    reverse_path::RULE,
+    no_route::RULE,
+    refused::RULE,
+    test_failed::RULE,
     accept_queue::RULE,
     conntrack::RULE,
     socket_memory::RULE,

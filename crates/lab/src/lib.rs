@@ -27,3 +27,4 @@ pub use run::{
     Build, Finished, Flaw, Location, Measurement, Outcome, Plan, PlannedCell, Progress, Request,
     Value, Verdict, go_build, record, run, runs,
 };
+pub use workload::load;

@@ -29,6 +29,7 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
     let body = html! {
         (masthead(results))
         main {
+            (tables::verdicts(results))
             (heat::means(results))
             (heat::maps(results))
             (tables::held(results))

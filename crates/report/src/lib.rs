@@ -9,6 +9,7 @@ mod axis;
 pub mod charts;
 mod columns;
 mod comparison;
+mod confusion;
 mod error;
 mod goals;
 mod headline;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use crate::interval::{self, Around};
 use crate::{
-    Column, Entry, Pivot, answer, axis, columns, comparison, goals, method, number, overall, pivot,
-    spread,
+    Column, Entry, Pivot, answer, axis, columns, comparison, confusion, goals, method, number,
+    overall, pivot, spread,
 };
 use results::{Cell, LONGEST_TEXT, Results, metrics};
 use units::{foreign, visible};
@@ -40,6 +40,7 @@ pub(crate) fn question_and_answer(out: &mut String, results: &Results) {
 
 /// The tables that compare the systems.
 pub(crate) fn figures(out: &mut String, results: &Results) {
+    verdicts(out, results);
     overall_table(out, results);
     reference_columns(out, results);
     headline_tables(out, results);
@@ -138,6 +139,13 @@ fn entry(entry: &Entry<'_>) -> String {
         }
         _ => published.unwrap_or_else(|| "–".to_owned()),
     }
+}
+
+fn verdicts(out: &mut String, results: &Results) {
+    let Some(told) = &results.confusion else { return };
+    line(out, &format!("## {}\n", confusion::TITLE));
+    let (heads, rows) = confusion::matrix(told);
+    table(out, &heads, &rows);
 }
 
 fn held(out: &mut String, results: &Results) {

@@ -6,7 +6,9 @@ use table::{Style, Table, Text, paint, plain};
 
 use crate::interval::{self, Around};
 use crate::overall::{Figure, OverallTable};
-use crate::{Column, Pivot, answer, axis, goals, headline, method, number, overall, pivot, spread};
+use crate::{
+    Column, Pivot, answer, axis, confusion, goals, headline, method, number, overall, pivot, spread,
+};
 use results::{Cell, Results, metrics};
 
 /// The output after a run: one line per cell, the main metric as a table, and the answer. The
@@ -28,12 +30,18 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
     });
     let results = shown.as_ref().unwrap_or(results);
     // Thousands of lines are unreadable. The report contains them.
-    if results.overall.is_empty() || results.cells.len() <= MOST_LINES {
+    if results.confusion.is_some() {
+        parts.push(verdicts(results, width, colour));
+        parts.push(failed(results, width, colour));
+    } else if results.overall.is_empty() || results.cells.len() <= MOST_LINES {
         parts.push(lines(results, width, colour));
     } else {
         parts.push(failed(results, width, colour));
     }
-    if pivot::systems(results).len() > 1 && axis::names(results).len() <= MOST_AXES {
+    if results.confusion.is_none()
+        && pivot::systems(results).len() > 1
+        && axis::names(results).len() <= MOST_AXES
+    {
         parts.push(pivot_table(results, width, colour));
     }
     parts.push(means(results, width, colour));
@@ -42,6 +50,22 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
     parts.push(closing(whole, width, colour));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
+}
+
+/// The verdicts of each case.
+fn verdicts(results: &Results, width: usize, colour: bool) -> String {
+    let Some(told) = &results.confusion else { return String::new() };
+    let (heads, rows) = confusion::lines(told);
+    let mut table = Table::default();
+    for head in &heads {
+        table.left(head, 0);
+    }
+    for (texts, row) in rows.iter().zip(&told.rows) {
+        let style = if confusion::is_all_right(row) { Style::Plain } else { Style::Bad };
+        table.row(texts.iter().map(|text| Text::new(text, style)).collect());
+    }
+    let title = paint(confusion::TITLE, Style::Bold, colour);
+    format!("{title}\n{}", table.render(width, colour))
 }
 
 /// The table that compares ratios with the reference and the ideals.

@@ -60,6 +60,9 @@ pub struct Results {
     /// The bounds of the lab file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
+    /// Verdicts by the case that they are about, if the lab judges verdicts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confusion: Option<Confusion>,
     /// Means over all cells, if the lab compares many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Overall>,
@@ -222,6 +225,30 @@ pub struct Metric {
     pub n: u64,
     #[serde(default)]
     pub unit: String,
+}
+
+/// Counts of verdicts (columns) by the cases that they are about (rows).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Confusion {
+    /// The axis whose values are the cases.
+    pub axis: String,
+    /// The verdicts that were told, the columns in their order.
+    pub verdicts: Vec<String>,
+    pub rows: Vec<ConfusionRow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ConfusionRow {
+    /// The case.
+    pub name: String,
+    /// The right verdicts, as the lab writes them.
+    pub expected: String,
+    /// Turns with a verdict.
+    pub turns: u64,
+    /// Turns whose first verdict was right.
+    pub right: u64,
+    /// The number of turns for each first verdict.
+    pub counts: IndexMap<String, u64>,
 }
 
 /// A number that others published, shown beside the measured one.

@@ -26,6 +26,9 @@ enum Verb {
     Accel(verbs::accel::Verb),
     /// Find out why this machine's connections are not faster
     Doctor(Box<verbs::doctor::Doctor>),
+    /// Ends of connections with a known behaviour, for the faults of `weir lab run faults`
+    #[command(subcommand, hide = true)]
+    DoctorLoad(verbs::doctor::load::Load),
     /// Run, resume, compare, check and list experiments
     #[command(subcommand)]
     Lab(verbs::lab::Verb),
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.verb {
         Verb::Accel(verb) => verbs::accel::run(verb),
         Verb::Doctor(arguments) => verbs::doctor::run(&arguments),
+        Verb::DoctorLoad(load) => verbs::doctor::load::run(load),
         Verb::Lab(verb) => verbs::lab::run(verb),
         Verb::Link(verb) => verbs::link::run(verb),
         Verb::Perf(verb) => verbs::perf::run(verb),

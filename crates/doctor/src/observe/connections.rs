@@ -1,6 +1,8 @@
 use super::focus::Focus;
 use super::processes::Watched;
-use crate::recording::{Connection, ConnectionState, Listener, TCP_CONNECTIONS, Tcp, Unseen};
+use crate::recording::{
+    Connection, ConnectionState, Listener, RemotePorts, TCP_CONNECTIONS, Tcp, Unseen,
+};
 use probe::ProbeError;
 use probe::tcp::{Filter, Queues, TcpInfo, TcpSocket, TcpState, Timer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +17,8 @@ pub(super) struct Found {
     pub(super) inodes: BTreeMap<Key, u32>,
     pub(super) listeners: Vec<Listener>,
     pub(super) states: BTreeMap<String, u64>,
+    pub(super) busiest_remote: Option<RemotePorts>,
+    pub(super) listener_inodes: BTreeMap<SocketAddr, u32>,
 }
 
 pub(super) fn key(connection: &Connection) -> Key {
@@ -30,7 +34,7 @@ pub(super) fn read(focus: &Focus, watched: &Watched, unseen: &mut BTreeSet<Unsee
             return Found::default();
         }
     };
-    let mut found = Found::default();
+    let mut found = Found { busiest_remote: busiest_remote(&sockets), ..Found::default() };
     // The other end of a connection within this machine belongs to it.
     let chosen: BTreeSet<_> = sockets
         .iter()
@@ -42,6 +46,7 @@ pub(super) fn read(focus: &Focus, watched: &Watched, unseen: &mut BTreeSet<Unsee
         if let (TcpState::Listen, Queues::Accept { waiting, limit }) = (socket.state, socket.queues)
         {
             let local = socket.local;
+            found.listener_inodes.insert(local, socket.inode);
             found.listeners.push(Listener { local, holders: Vec::new(), waiting, limit });
             continue;
         }
@@ -57,6 +62,22 @@ pub(super) fn read(focus: &Focus, watched: &Watched, unseen: &mut BTreeSet<Unsee
     found.listeners.sort_by_key(|listener| std::cmp::Reverse(listener.waiting));
     found.listeners.truncate(MOST_LISTENERS);
     found
+}
+
+/// The destination with the most local ports that this machine chose for its connections. Those
+/// that others opened to a listener share its port.
+fn busiest_remote(sockets: &[TcpSocket]) -> Option<RemotePorts> {
+    let is_listener = |socket: &&TcpSocket| socket.state == TcpState::Listen;
+    let listeners: BTreeSet<u16> =
+        sockets.iter().filter(is_listener).map(|socket| socket.local.port()).collect();
+    let mut used: BTreeMap<SocketAddr, (u64, u64)> = BTreeMap::new();
+    for socket in sockets.iter().filter(|socket| !listeners.contains(&socket.local.port())) {
+        let (ports, time_wait) = used.entry(socket.remote).or_default();
+        *ports += 1;
+        *time_wait += u64::from(socket.state == TcpState::TimeWait);
+    }
+    let (remote, (ports, time_wait)) = used.into_iter().max_by_key(|(_, (ports, _))| *ports)?;
+    Some(RemotePorts { remote, ports, time_wait })
 }
 
 fn matches(focus: &Focus, watched: &Watched, socket: &TcpSocket) -> bool {

@@ -5,6 +5,7 @@ use crate::recording::{Connection, Period, Recording, Sample, Unseen};
 use probe::clock;
 use probe::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use units::{Bytes, Span, Time};
 
 /// How long and how often.
@@ -31,6 +32,7 @@ pub struct Observer {
     start: Time,
     samples: Vec<Sample>,
     inodes: BTreeMap<connections::Key, u32>,
+    listener_inodes: BTreeMap<SocketAddr, u32>,
     watched: Watched,
     unseen: BTreeSet<Unseen>,
 }
@@ -44,6 +46,7 @@ impl Observer {
             start: clock::now(),
             samples: Vec::new(),
             inodes: BTreeMap::new(),
+            listener_inodes: BTreeMap::new(),
             watched: Watched::default(),
             unseen: BTreeSet::new(),
         };
@@ -61,6 +64,8 @@ impl Observer {
             sample.connections = found.connections;
             sample.listeners = found.listeners;
             sample.states = found.states;
+            sample.busiest_remote = found.busiest_remote;
+            self.listener_inodes = found.listener_inodes;
         }
         if self.samples.len() == 1 {
             let kept = self.busiest(&sample.connections);
@@ -73,8 +78,12 @@ impl Observer {
     /// Ends the period and adds it, with the facts of the machine, to a recording.
     pub fn finish(mut self, label: impl Into<String>, recording: &mut Recording) {
         let kept: BTreeSet<_> = self.busiest(&[]).into_iter().collect();
-        let inodes: BTreeSet<_> =
+        let mut inodes: BTreeSet<_> =
             kept.iter().filter_map(|key| self.inodes.get(key)).copied().collect();
+        // Only the holders of queues with connections in them are of interest.
+        let waiting = self.samples.last().into_iter().flat_map(|sample| &sample.listeners);
+        let waiting = waiting.filter(|listener| listener.waiting > 0);
+        inodes.extend(waiting.filter_map(|listener| self.listener_inodes.get(&listener.local)));
         let holders = self.watched.holders(&self.tree, &inodes, &mut self.unseen);
         let mut peers = BTreeSet::new();
         for sample in &mut self.samples {
@@ -86,6 +95,13 @@ impl Observer {
                 }
             }
         }
+        if let Some(sample) = self.samples.last_mut() {
+            for listener in &mut sample.listeners {
+                let inode = self.listener_inodes.get(&listener.local);
+                let known = inode.and_then(|inode| holders.get(inode));
+                listener.holders = known.cloned().unwrap_or_default();
+            }
+        }
         let (earlier, later) = self.watched.busiest(&self.tree);
         if let Some(sample) = self.samples.first_mut() {
             sample.processes = earlier;
@@ -93,6 +109,7 @@ impl Observer {
         if let Some(sample) = self.samples.last_mut() {
             sample.processes = later;
             self.watched.name_udp(&self.tree, sample);
+            self.watched.add_cores(&self.tree, sample);
         }
         facts::read(&self.tree, &peers, &mut recording.machine, &mut self.unseen);
         recording.periods.push(Period {

@@ -130,6 +130,13 @@ impl Watched {
         ranked.into_iter().map(|(_, earlier, later)| (earlier, later)).unzip()
     }
 
+    /// Adds the cores that the threads may run on.
+    pub(super) fn add_cores(&self, tree: &Tree, sample: &mut Sample) {
+        for task in sample.tasks.iter_mut().take(MOST_THREADS) {
+            task.allowed = probe::process::Task::cores_allowed(tree, task.pid, task.tid);
+        }
+    }
+
     /// Names the holders of UDP sockets that dropped packets.
     pub(super) fn name_udp(&self, tree: &Tree, sample: &mut Sample) {
         let inodes: BTreeSet<_> =
@@ -197,6 +204,7 @@ fn task(task: probe::process::Task) -> Task {
         waited: task.waited,
         io_waited: task.io_waited,
         core: task.core,
+        allowed: None,
     }
 }
 

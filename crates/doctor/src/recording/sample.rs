@@ -1,6 +1,7 @@
 use super::{Connection, Listener, UdpSocket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use units::{Bytes, Span};
 
 /// The counters at one time. Those that only grow are as the kernel shows them; a reader takes
@@ -33,6 +34,18 @@ pub struct Sample {
     pub groups: Vec<Group>,
     /// All sockets of each state of the namespace, not only those above.
     pub states: BTreeMap<String, u64>,
+    /// The destination for which most local ports of the usual range are in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub busiest_remote: Option<RemotePorts>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemotePorts {
+    pub remote: SocketAddr,
+    /// Local ports in use for it, those in TIME_WAIT included.
+    pub ports: u64,
+    #[serde(default)]
+    pub time_wait: u64,
 }
 
 /// As `/proc/stat` has them.
@@ -131,6 +144,9 @@ pub struct Task {
     pub waited: Option<Span>,
     pub io_waited: Option<Span>,
     pub core: Option<usize>,
+    /// The cores that it may run on, in the last sample of a period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<Vec<usize>>,
 }
 
 /// A control group with the CPU controller.

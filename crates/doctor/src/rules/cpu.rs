@@ -13,6 +13,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the CPU time of cores and threads");
     }
     only_core(flow, view)
+        .or_else(|| confined(flow, view))
         .or_else(|| thread(flow, view))
         .or_else(|| far_end(flow))
         .unwrap_or_else(|| ruled_out(flow, view))
@@ -45,6 +46,44 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     .advise(
         Advice::new("Give the machine a faster core, or a second one")
             .not("RPS, RFS, XPS and more queues do not help: there is no other core to spread to"),
+    );
+    Some(cheaper(finding, shares.softirq).holds())
+}
+
+/// Affinity or a cpuset leaves the thread one core of several, and its interrupts are there too.
+fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
+    let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
+    let full = ends.into_iter().filter_map(|(side, end)| {
+        let task = end.as_ref()?.busiest(view)?;
+        let core = task.confined_to?;
+        let shares = *view.cores.get(&core)?;
+        let own = task.cpu + shares.interrupts();
+        let waits = task.waited.unwrap_or(0.0);
+        (shares.busy() >= FULL && own >= MOST_OF_CORE && waits < CONFINED_WAITS)
+            .then_some((side, task, core, shares))
+    });
+    let (side, task, core, shares) = full.max_by(|a, b| a.1.cpu.total_cmp(&b.1.cpu))?;
+    if throttled(flow, view) || shares.steal >= STOLEN {
+        return None;
+    }
+    let finding = Finding::new(format!(
+        "one CPU core is the limit: core {core}, the only one that {}, the {side}, may use, is {} busy ({} system, {} softirq) at {}{}",
+        task.name,
+        percent(shares.busy()),
+        percent(shares.system),
+        percent(shares.softirq),
+        rate(flow.rate()),
+        of_link(flow, view),
+    ))
+    .explains(shares.busy())
+    .allows(bound::of_resource(flow.rate(), shares.busy()))
+    .seen_from(format!("core {core} busy"), percent(shares.busy()), percent(FULL))
+    .seen("user, system, interrupt, softirq", four(shares))
+    .seen(format!("thread {} of {} (process {})", task.tid, task.name, task.pid), percent(task.cpu))
+    .advise(
+        Advice::new("Give it a second core, or a faster one")
+            .run(format!("taskset -pc 0-{} {}", view.cores.len().saturating_sub(1), task.pid))
+            .not("RPS, RFS, XPS and more queues do not help while there is one core to spread to"),
     );
     Some(cheaper(finding, shares.softirq).holds())
 }
@@ -169,6 +208,8 @@ const FULL: f64 = 0.9;
 const MOST_OF_CORE: f64 = 0.6;
 /// A thread that waits longer for a core shares it with others.
 const WAITS: f64 = 0.15;
+/// A thread waits for the softirqs of its own packets.
+const CONFINED_WAITS: f64 = 0.5;
 const STOLEN: f64 = 0.05;
 
 #[cfg(test)]
@@ -191,6 +232,19 @@ mod tests {
         assert!(finding.sentence.contains("the only core"), "{}", finding.sentence);
         let advice = &finding.advice[0];
         assert!(advice.limits.as_deref().unwrap().contains("RPS"), "{advice:?}");
+    }
+
+    #[test]
+    fn the_only_core_of_several_that_may_be_used() {
+        let confined = Sketch::new().core(0, [1, 62, 36, 0]).task(7, 62).each(|_, sample| {
+            sample.tasks[0].allowed = Some(vec![0]);
+        });
+        let outcome = confined.judge(RULE);
+        assert!(
+            outcome.finding().unwrap().sentence.contains("core 0, the only one"),
+            "{outcome:?}"
+        );
+        confined.core(0, [1, 42, 36, 0]).task(7, 42).holds_not(RULE);
     }
 
     #[test]

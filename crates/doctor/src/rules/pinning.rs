@@ -22,6 +22,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     else {
         return Outcome::not_seen("the core that the thread runs on");
     };
+    if task.confined_to.is_some() {
+        return Outcome::Irrelevant;
+    }
     let idlest = view.cores.values().map(|one| 1.0 - one.busy()).fold(0.0, f64::max);
     let full = shares.busy() >= FULL;
     let shared = shares.interrupts() >= INTERRUPTS && task.cpu >= THREAD;

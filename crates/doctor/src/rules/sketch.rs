@@ -4,8 +4,8 @@
 
 use super::{Outcome, Rule};
 use crate::recording::{
-    Connection, ConnectionState, CoreTimes, Holder, Interface, InterfaceCounters, Machine, Origin,
-    Path, Period, Recording, Sample, Softnet, Stall, Task, Tcp,
+    Attempt, Connection, ConnectionState, CoreTimes, Holder, Interface, InterfaceCounters, Machine,
+    Origin, Path, Period, Recording, Sample, Softnet, Stall, Task, Tcp,
 };
 use crate::view::View;
 use units::{Bytes, Rate, Span};
@@ -131,6 +131,12 @@ impl Sketch {
         self.each(|at, sample| {
             sample.counters.insert(name.to_owned(), 1000 + at * per_second);
         })
+    }
+
+    /// The test of the period.
+    pub(crate) fn attempt(mut self, attempt: Attempt) -> Self {
+        self.recording.periods[0].attempt = Some(attempt);
+        self
     }
 
     pub(crate) fn recording(&self) -> &Recording {

@@ -16,6 +16,8 @@ pub struct TaskUse<'a> {
     /// Waited for block I/O, by the kernel's accounting or else by its state in the samples.
     pub blocked: f64,
     pub core: Option<usize>,
+    /// The only core that it may run on.
+    pub confined_to: Option<usize>,
     pub elapsed: Span,
 }
 
@@ -87,6 +89,10 @@ pub(super) fn between<'a>(
                         .min(1.0)
                 },
                 core: later.core,
+                confined_to: match later.allowed.as_deref() {
+                    Some([core]) => Some(*core),
+                    _ => None,
+                },
                 elapsed,
             })
         })

@@ -2,6 +2,7 @@
 //! systems.
 
 mod comparisons;
+mod confusion;
 mod goals;
 mod members;
 
@@ -64,6 +65,8 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.spreads = spread::spreads(lab, outcomes);
     let bounds = lab.bounds.iter().filter_map(|text| Bound::read(text.get_ref()).ok());
     results.bounds = bounds.filter_map(|bound| bound.over(&results)).collect();
+    results.confusion = confusion::confusion(outcomes);
+    results.answer = confusion::answer(&results, outcomes).into_iter().collect();
     results.method = method(lab, plan);
     if lab.kind().has_means() {
         results.overall = overall::means(&results);

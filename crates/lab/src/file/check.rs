@@ -252,9 +252,11 @@ impl Document {
                     format!("system `{name}` needs both a `client` and a `server` command line"),
                 ),
             SystemKind::External => self.check_commands(system),
-            SystemKind::Tcp | SystemKind::Tunnel | SystemKind::Link | SystemKind::Model => {
-                self.check_no_commands(system)
-            }
+            SystemKind::Tcp
+            | SystemKind::Tunnel
+            | SystemKind::Link
+            | SystemKind::Model
+            | SystemKind::Doctor => self.check_no_commands(system),
         }
     }
 

@@ -2,13 +2,14 @@
 
 use super::schema::Document;
 use crate::builtin::BUILTIN;
+use crate::workload::diagnose::{COMMANDS, library};
 use std::fmt;
 
 /// A program of an external system, as the file names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine<'a> {
     pub system: &'a str,
-    /// `server`, `client` or `version`.
+    /// `server`, `client`, `version`, or the key of the workload.
     pub end: &'static str,
     pub line: &'a str,
     /// Files that the lab writes for the program.
@@ -19,7 +20,7 @@ impl Document {
     /// The commands that a run of these systems starts. An empty list stands for all systems.
     pub fn commands(&self, systems: &[String]) -> Vec<CommandLine<'_>> {
         let chosen = |name: &str| systems.is_empty() || systems.iter().any(|wanted| wanted == name);
-        let mut commands = Vec::new();
+        let mut commands = self.commands_of_workload();
         for system in self.systems().filter(|system| chosen(system.name())) {
             let ends = [
                 ("server", &system.server),
@@ -41,7 +42,17 @@ impl Document {
 
     /// Whether the program contains an identical built-in file.
     pub fn is_builtin(&self) -> bool {
-        BUILTIN.iter().any(|builtin| *self.text() == *builtin.text)
+        BUILTIN.iter().any(|builtin| *self.text() == *builtin.text) || library::has(&self.text())
+    }
+
+    /// The texts of `[workload]` that a shell runs.
+    fn commands_of_workload(&self) -> Vec<CommandLine<'_>> {
+        let table = self.workload.get_ref();
+        let own = COMMANDS.iter().filter_map(|key| {
+            let line = table.text(*key)?;
+            Some(CommandLine { system: "workload", end: key.name, line, files: Vec::new() })
+        });
+        own.collect()
     }
 }
 

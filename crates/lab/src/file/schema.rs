@@ -193,6 +193,8 @@ pub enum SystemKind {
     Link,
     /// The simulator, in a lab that judges the simulator.
     Model,
+    /// `weir doctor`, in a lab that judges its verdicts.
+    Doctor,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -43,6 +43,9 @@ pub struct Measurement {
     /// Flaws of earlier attempts at this step. Each attempt was measured again.
     #[serde(default)]
     pub retried: Vec<Flaw>,
+    /// Words about the step that are no figures, such as a verdict.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub labels: IndexMap<String, String>,
     /// The figures of each place where several places of an axis were measured at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,

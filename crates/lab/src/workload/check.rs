@@ -140,7 +140,9 @@ fn check_system(
 ) -> Result<(), FileError> {
     let name = system.name();
     let takes = |workload: &dyn Workload, kind: &SystemKind| workload.systems().contains(kind);
-    for (kind, word) in [(SystemKind::Link, "link"), (SystemKind::Model, "model")] {
+    let own =
+        [(SystemKind::Link, "link"), (SystemKind::Model, "model"), (SystemKind::Doctor, "doctor")];
+    for (kind, word) in own {
         if takes(workload, &kind) != (system.kind == kind) {
             let of = WORKLOADS.iter().find(|workload| takes(**workload, &kind));
             let of = of.map_or("", |workload| workload.kind());

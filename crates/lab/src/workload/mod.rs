@@ -6,6 +6,7 @@
 mod bulk;
 mod check;
 mod crowd;
+pub(crate) mod diagnose;
 mod download;
 #[cfg(test)]
 mod dummy;
@@ -18,6 +19,7 @@ mod validate;
 
 pub(crate) use bulk::{IPERF3, measure as measure_bulk};
 pub(crate) use check::{bind, check};
+pub use diagnose::load;
 pub(crate) use flows::Way;
 
 use crate::Failure;
@@ -41,6 +43,7 @@ pub(crate) const WORKLOADS: &[&dyn Workload] = &[
     &crowd::Crowd,
     &flows::Flows,
     &validate::Validate,
+    &diagnose::Diagnose,
     #[cfg(test)]
     &dummy::Dummy,
 ];
@@ -206,4 +209,6 @@ pub(crate) struct HostSetup {
     /// Leave packets on the CPU that receives them. Datagrams cost their receiver little, and at a
     /// gigabit the workload's CPUs have no time to spare.
     pub(crate) without_steering: bool,
+    /// The emulated link shares all CPUs with the workload: the lab is about the machine as a whole.
+    pub(crate) shared_cpus: bool,
 }

@@ -1,6 +1,7 @@
 use units::Span;
 
 use super::stat::Process;
+use crate::device::cores_of_list;
 use crate::tree::Tree;
 use crate::{ProbeError, clock};
 
@@ -39,6 +40,13 @@ impl Task {
             })
             .map(|task| Self { pid, ..task })
             .collect())
+    }
+
+    /// The cores that a thread may run on (`Cpus_allowed_list`); `None` if that cannot be read.
+    pub fn cores_allowed(tree: &Tree, pid: u32, tid: u32) -> Option<Vec<usize>> {
+        let status = tree.text(&format!("/proc/{pid}/task/{tid}/status")).ok()?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        Some(cores_of_list(list.trim()))
     }
 
     /// From `stat` and `schedstat` below `/proc/PID/task/TID`; `pid` is the thread's own number.
@@ -95,6 +103,9 @@ mod tests {
         let tasks = Task::all_of(&Tree::here(), std::process::id()).unwrap();
         assert!(tasks.iter().any(|task| task.tid == task.pid && task.core.is_some()));
         assert!(Task::all_of(&Tree::at("/nowhere"), 1).is_err());
+        let own = std::process::id();
+        let cores = Task::cores_allowed(&Tree::here(), own, own).unwrap();
+        assert!(!cores.is_empty(), "{cores:?}");
     }
 
     proptest! {

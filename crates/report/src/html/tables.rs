@@ -3,7 +3,9 @@
 use maud::{Markup, html};
 
 use crate::interval::{self, Around};
-use crate::{Column, Entry, Panel, Pivot, axis, columns, goals, method, number, pivot, spread};
+use crate::{
+    Column, Entry, Panel, Pivot, axis, columns, confusion, goals, method, number, pivot, spread,
+};
 use results::{Results, metrics};
 
 /// The table of the main metric.
@@ -21,6 +23,33 @@ pub(super) fn headline(results: &Results) -> Markup {
                 ". The factor is measured over reference."
             }
             @for mark in method::marks(results) { " " (mark) }
+        }
+    }
+}
+
+/// The matrix of cases and verdicts.
+pub(super) fn verdicts(results: &Results) -> Markup {
+    let Some(told) = &results.confusion else { return html! {} };
+    let (heads, rows) = confusion::matrix(told);
+    html! {
+        h2 id="verdicts" { (confusion::TITLE) }
+        div class="scroll" tabindex="0" role="group" aria-label=(confusion::TITLE) {
+            table class="pivot" {
+                thead { tr { @for head in &heads { th scope="col" { (head) } } } }
+                tbody {
+                    @for (texts, row) in rows.iter().zip(&told.rows) {
+                        tr {
+                            @for (place, text) in texts.iter().enumerate() {
+                                @if place == 0 { th scope="row" { (text) } }
+                                @else if place == 2 && !confusion::is_all_right(row) {
+                                    td { span class="failed" { (text) } }
+                                }
+                                @else { td { (text) } }
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }

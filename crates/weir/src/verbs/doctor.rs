@@ -1,26 +1,41 @@
+pub(crate) mod load;
+mod subject;
+
 use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
 use clap::Args;
 use doctor::observe::{self, Focus, Plan};
-use doctor::{Question, Recording};
+use doctor::test_path::{self, TestPlan};
+use doctor::{Diagnosis, DoctorError, Question, Recording};
 use std::path::PathBuf;
+use std::time::Instant;
+use subject::Subject;
 use units::Span;
 
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true, after_help = DETAILS)]
 pub(crate) struct Doctor {
-    /// Judge a recording that `--record` wrote, perhaps on another machine
-    #[arg(value_name = "RECORDING", conflicts_with_all = ["flow", "time", "record"])]
-    recording: Option<PathBuf>,
+    /// A host to test with: one with `weir perf server` or iperf3 -s. Or a file that --record
+    /// wrote, perhaps on another machine, or the directory of a report
+    #[arg(value_name = "HOST|RECORDING")]
+    subject: Option<String>,
+    /// The port of the host's server
+    #[arg(short, long, value_name = "N", default_value_t = perf::options::PORT)]
+    port: u16,
+    /// Test with the host for longer, up to thirty seconds in all
+    #[arg(long)]
+    thorough: bool,
     /// Judge the connections of a process, a port or an address: 4711, pid:4711, port:443,
     /// 10.0.0.2, 10.0.0.2:443
     #[arg(long, value_name = "PID|PORT|ADDR")]
     flow: Option<String>,
-    /// Observe for so many seconds
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 3,
-        value_parser = clap::value_parser!(u16).range(1..=600))]
-    time: u16,
+    /// Observe for so many seconds [default: 3]
+    #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..=600))]
+    time: Option<u16>,
+    /// Keep observing, and print a line whenever the verdict changes
+    #[arg(long)]
+    watch: bool,
     /// Also write all signals to a file, which names processes and peers
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -33,30 +48,101 @@ pub(crate) struct Doctor {
 }
 
 pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
-    let recording = match &arguments.recording {
-        Some(path) => Recording::read(path)?,
-        None => arguments.observe()?,
-    };
-    let diagnosis = doctor::diagnose(&recording, Question::of(&recording));
-    if arguments.json {
-        output::print(doctor::output::json(&diagnosis))?;
-    } else {
-        output::print(doctor::output::text(&diagnosis, columns(), arguments.verbose))?;
+    let subject = arguments.subject()?;
+    if arguments.watch {
+        return arguments.keep_watching(&subject);
     }
+    let recording = match &subject {
+        Subject::Recording(path) => Recording::read(path)?,
+        Subject::Host(host) => arguments.test(host)?,
+        Subject::Machine => arguments.observe()?,
+    };
+    if let (Some(path), false) = (&arguments.record, matches!(subject, Subject::Recording(_))) {
+        recording.write(path)?;
+        output::note(format_args!("The recording is in {}.", path.display()));
+    }
+    arguments.print(&doctor::diagnose(&recording, Question::of(&recording)))?;
     Ok(Ending::Fine)
 }
 
 impl Doctor {
+    fn subject(&self) -> Result<Subject, DoctorError> {
+        let subject = Subject::of(self.subject.as_deref());
+        let refuse = |what: &str| Err(DoctorError::Usage(what.to_owned()));
+        let host = matches!(subject, Subject::Host(_));
+        match &subject {
+            Subject::Recording(_) if self.flow.is_some() || self.time.is_some() || self.watch => {
+                refuse("a recording is not observed again: leave out --flow, --time and --watch")
+            }
+            Subject::Recording(_) if self.record.is_some() => {
+                refuse("a recording is not recorded again: leave out --record")
+            }
+            Subject::Host(_) if self.flow.is_some() || self.time.is_some() || self.watch => refuse(
+                "a test with a host has its own length and its own connections: leave out --flow, --time and --watch, \
+                 or the host",
+            ),
+            _ if self.thorough && !host => {
+                refuse("--thorough is for a test with a host: name the host")
+            }
+            _ if self.watch && self.record.is_some() => {
+                refuse("--record needs an observation with an end: leave out --watch")
+            }
+            _ => Ok(subject),
+        }
+    }
+
     fn observe(&self) -> anyhow::Result<Recording> {
         let cancel = cancel_on_signals()?;
+        Ok(observe::machine(&self.plan()?, &cancel.flag())?)
+    }
+
+    fn plan(&self) -> Result<Plan, DoctorError> {
         let focus = self.flow.as_deref().map_or(Ok(Focus::All), Focus::parse)?;
-        let plan = Plan { time: Span::from_secs(self.time.into()), focus, ..Plan::default() };
-        let recording = observe::machine(&plan, &cancel.flag())?;
-        if let Some(path) = &self.record {
-            recording.write(path)?;
-            output::note(format_args!("The recording is in {}.", path.display()));
+        let time = self.time.map_or(observe::TIME, |seconds| Span::from_secs(seconds.into()));
+        Ok(Plan { time, focus, ..Plan::default() })
+    }
+
+    fn test(&self, host: &str) -> anyhow::Result<Recording> {
+        let cancel = cancel_on_signals()?;
+        let plan = match self.thorough {
+            true => TestPlan::thorough(host, self.port),
+            false => TestPlan::short(host, self.port),
+        };
+        output::note(format_args!("weir doctor: {}", plan.announcement()));
+        Ok(test_path::run(&plan, &cancel.flag())?)
+    }
+
+    fn keep_watching(&self, subject: &Subject) -> anyhow::Result<Ending> {
+        debug_assert!(matches!(subject, Subject::Machine));
+        let cancel = cancel_on_signals()?;
+        let (plan, begun) = (self.plan()?, Instant::now());
+        let mut changes = doctor::Changes::default();
+        while !cancel.is_cancelled() {
+            let recording = match observe::machine(&plan, &cancel.flag()) {
+                // The connection of interest may come later.
+                Err(DoctorError::NoFlow(_)) => continue,
+                recording => recording?,
+            };
+            if cancel.is_cancelled() {
+                break;
+            }
+            let diagnosis = doctor::diagnose(&recording, Question::of(&recording));
+            let at = Span::from_millis(begun.elapsed().as_millis() as u64);
+            if let Some(line) = changes.news(at, &diagnosis) {
+                match self.json {
+                    true => output::print(doctor::output::json_line(&diagnosis))?,
+                    false => output::print(line + "\n")?,
+                }
+            }
         }
-        Ok(recording)
+        Ok(Ending::Fine)
+    }
+
+    fn print(&self, diagnosis: &Diagnosis) -> anyhow::Result<()> {
+        match self.json {
+            true => output::print(doctor::output::json(diagnosis)),
+            false => output::print(doctor::output::text(diagnosis, columns(), self.verbose)),
+        }
     }
 }
 
@@ -74,5 +160,15 @@ Without an argument it observes this machine. It sends nothing and changes nothi
 busiest TCP connections, and says for each which cause limits it, by which evidence, and which
 causes a number rules out. Then it lists what is out of order on interfaces, queues and limits.
 
+With a HOST it sends to that host's `weir perf server` or iperf3 for some seconds, receives from it
+as long, and judges both directions. It says before how long and how much at most.
+
 Root sees the processes of all users. Another user sees only the own, and the output names the
-signals that were not seen.";
+signals that were not seen.
+
+Examples:
+  weir doctor
+  weir doctor server.example
+  weir doctor --flow port:5432 --record slow.json
+  weir doctor slow.json
+  weir doctor --watch";

@@ -56,7 +56,8 @@ impl CpuPlan {
         let mut cpus = host::online_cpus();
         let (mut emulator, mut real_time) = (None, false);
         if lab.is_emulated() {
-            emulator = if cpus.len() > 1 { cpus.pop() } else { None };
+            let own = cpus.len() > 1 && !lab.kind().host_setup().shared_cpus;
+            emulator = if own { cpus.pop() } else { None };
             let tried = std::thread::scope(|scope| scope.spawn(host::real_time).join());
             real_time = matches!(tried, Ok(Ok(())));
         }

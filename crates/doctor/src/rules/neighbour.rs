@@ -1,0 +1,56 @@
+//! The next hop does not answer ARP or neighbour discovery, so that no packet leaves.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{Flow, View};
+
+pub(super) const RULE: Rule = Rule::new("neighbour", "a silent next hop").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    if !flow.is_opening() && !flow.is_stalled() {
+        return Outcome::Irrelevant;
+    }
+    let remote = flow.addresses().1.ip();
+    let hop = flow.path.and_then(|path| path.gateway).unwrap_or(remote);
+    let Some(silent) = view.machine().neighbours.iter().find(|one| one.address == hop) else {
+        return Outcome::ruled_out(format!("the next hop {hop} has a hardware address"));
+    };
+    Finding::new(format!(
+        "the next hop {hop} on {} does not answer: its neighbour entry is {}",
+        silent.interface, silent.state
+    ))
+    .explains(1.0)
+    .seen("neighbour state", silent.state.clone())
+    .seen("interface", silent.interface.clone())
+    .advise(
+        Advice::new("Check the address, the netmask, the VLAN and the cable to that hop")
+            .run(format!("ip neighbour show {hop}"))
+            .run(format!("tcpdump -ni {} arp", silent.interface))
+            .not("Nothing above the link layer can be the reason while no packet leaves"),
+    )
+    .holds()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::{ConnectionState, Neighbour};
+
+    fn silent(address: &str) -> Sketch {
+        let address = address.parse().unwrap();
+        let opening = Sketch::new().sender(|_, sender| sender.state = ConnectionState::SynSent);
+        opening.machine(|machine| {
+            machine.neighbours.push(Neighbour {
+                address,
+                interface: "eth0".to_owned(),
+                state: "failed".to_owned(),
+            });
+        })
+    }
+
+    #[test]
+    fn the_next_hop_is_silent() {
+        assert!(silent("10.0.0.2").holds(RULE) > 0.9);
+        silent("10.0.0.3").holds_not(RULE);
+    }
+}

@@ -1,0 +1,90 @@
+//! A connection is being opened, and nothing comes back.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::Refusal;
+use crate::view::{Flow, View};
+use crate::words::counted;
+
+pub(super) const RULE: Rule =
+    Rule::new("no-answer", "a connection that nobody answers").flow(judge).machine(of_test);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let Some(sender) = flow.sender.as_ref().filter(|_| flow.is_opening()) else {
+        return Outcome::Irrelevant;
+    };
+    let repeats = sender.last().retransmits;
+    let (_, to) = flow.addresses();
+    if flow.path.is_some_and(|path| path.refused.is_some()) {
+        return Outcome::Irrelevant;
+    }
+    let again = view.counter("TcpExtTCPSynRetrans");
+    if repeats == 0 && again.unwrap_or(0) == 0 {
+        return Outcome::ruled_out("the first SYN has waited for less than its timeout");
+    }
+    Finding::new(format!(
+        "nobody answers at {to}: this machine has sent its SYN {} again, and no answer or refusal came back",
+        counted(repeats.max(1).into(), "time", "times")
+    ))
+    .explains(0.95)
+    .seen("retransmissions of this SYN", repeats.to_string())
+    .seen_if("SYNs sent again by this machine", again.map(|count| count.to_string()))
+    .seen_if("interface", flow.interface().map(str::to_owned))
+    .seen_if("gateway", flow.path.and_then(|path| path.gateway).map(|gateway| gateway.to_string()))
+    .advise(
+        Advice::new("Look for a filter on the way, and for the SYNs at the other end")
+            .run(format!("tcpdump -ni any 'tcp port {}'   (on the other end)", to.port()))
+            .run("nft list ruleset   (on both ends)")
+            .not("A port without a listener answers with a reset: this one does not"),
+    )
+    .advise(
+        Advice::new("If the SYNs arrive there, look at its reverse-path filter and its accept queue")
+            .run("weir doctor   (on the other end)"),
+    )
+    .holds()
+}
+
+/// A test whose SYN was not seen in any sample.
+fn of_test(view: &View<'_>) -> Outcome {
+    let Some(attempt) = &view.period.attempt else { return Outcome::Irrelevant };
+    if attempt.refusal != Some(Refusal::Silent) || view.flows.iter().any(Flow::is_opening) {
+        return Outcome::Irrelevant;
+    }
+    Finding::new(format!(
+        "nobody answers at {} port {}: no answer or refusal of the SYN came back",
+        attempt.host, attempt.port
+    ))
+    .explains(0.95)
+    .seen_if("message", attempt.message.clone())
+    .advise(
+        Advice::new("Look for a filter on the way, and for the SYNs at the other end")
+            .run(format!("tcpdump -ni any 'tcp port {}'   (on the other end)", attempt.port)),
+    )
+    .holds()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::ConnectionState;
+
+    fn opening(retransmits: u32) -> Sketch {
+        Sketch::new().sender(move |_, sender| {
+            sender.state = ConnectionState::SynSent;
+            sender.retransmits = retransmits;
+            sender.tcp = Default::default();
+        })
+    }
+
+    #[test]
+    fn a_syn_that_is_sent_again() {
+        assert!(opening(2).holds(RULE) > 0.9);
+        assert!(opening(0).counter("TcpExtTCPSynRetrans", 1).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_fresh_syn_and_an_open_connection() {
+        opening(0).holds_not(RULE);
+        Sketch::new().holds_not(RULE);
+    }
+}

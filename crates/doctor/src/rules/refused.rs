@@ -1,0 +1,92 @@
+//! Connections of this machine are refused at once: by a reset, or by an ICMP message of a filter.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::{Attempt, Refusal};
+use crate::view::View;
+
+pub(super) const RULE: Rule = Rule::new("refused", "refused connections").machine(judge);
+
+fn judge(view: &View<'_>) -> Outcome {
+    if let Some(attempt) = refused_test(view) {
+        return of_test(attempt);
+    }
+    let Some(failed) = view.counter("TcpAttemptFails") else {
+        return Outcome::not_seen("the count of failed connections");
+    };
+    // Attempts that end by their timeout have sent their SYN again.
+    let repeated = view.counter("TcpExtTCPSynRetrans").unwrap_or(0);
+    let rejected = view.counter("IcmpInDestUnreachs").unwrap_or(0);
+    let resets = failed.saturating_sub(repeated);
+    if resets < LEAST {
+        return Outcome::ruled_out(format!("{failed} attempts to connect failed"));
+    }
+    let opened = view.counter("TcpActiveOpens").unwrap_or(0);
+    let share = resets as f64 / opened.max(resets) as f64;
+    let by_icmp = rejected * 2 >= resets;
+    let finding = Finding::new(match by_icmp {
+        true => format!(
+            "connections are refused: {resets} attempts of this machine were rejected by an ICMP message of a filter or router"
+        ),
+        false => format!(
+            "connections are refused: {resets} attempts of this machine were answered with a reset, because nobody listens there or a filter resets them"
+        ),
+    })
+    .seen_from("attempts that failed at once", resets.to_string(), LEAST.to_string())
+    .seen("attempts in all", opened.to_string())
+    .seen("ICMP destination unreachable received", rejected.to_string())
+    .advise(match by_icmp {
+        true => Advice::new("Find the filter that rejects them")
+            .run("tcpdump -ni any 'icmp[0] == 3'")
+            .not("The program at the other end never sees these attempts"),
+        false => Advice::new("Look whether the program listens there, and at the right address")
+            .run("ss -ltn   (on the other end)")
+            .not("A filter that drops packets does not look like this: it gives no answer"),
+    });
+    if share >= SHARE { finding.explains(0.5 + share * 0.3) } else { finding }.holds()
+}
+
+fn refused_test<'a>(view: &View<'a>) -> Option<&'a Attempt> {
+    let attempt = view.period.attempt.as_ref()?;
+    (attempt.refusal == Some(Refusal::Refused)).then_some(attempt)
+}
+
+fn of_test(attempt: &Attempt) -> Outcome {
+    Finding::new(format!(
+        "the connection is refused: {} answered at port {} with a reset, because nobody listens there or a filter resets it",
+        attempt.host, attempt.port
+    ))
+    .explains(1.0)
+    .seen("answer to the SYN", "RST")
+    .advise(
+        Advice::new("Start a server there, or name another port with --port")
+            .run("weir perf server   (on the far end; or iperf3 -s)")
+            .not("The path and this machine work: the answer came back"),
+    )
+    .holds()
+}
+
+const LEAST: u64 = 3;
+const SHARE: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+
+    #[test]
+    fn resets_and_icmp_messages() {
+        let reset = Sketch::idle().counter("TcpAttemptFails", 9).counter("TcpActiveOpens", 9);
+        assert!(reset.holds_machine(RULE).is_some_and(|share| share > 0.7));
+        let rejected = reset.counter("IcmpInDestUnreachs", 9).on_machine(RULE);
+        assert!(rejected.finding().unwrap().sentence.contains("ICMP"));
+    }
+
+    #[test]
+    fn a_few_or_those_that_time_out_are_something_else() {
+        let few = Sketch::idle().counter("TcpAttemptFails", 9).counter("TcpActiveOpens", 900);
+        assert_eq!(few.on_machine(RULE).finding().unwrap().explains, None);
+        Sketch::idle().counter("TcpAttemptFails", 0).machine_holds_not(RULE);
+        let silent = Sketch::idle().counter("TcpAttemptFails", 2);
+        silent.counter("TcpExtTCPSynRetrans", 9).machine_holds_not(RULE);
+    }
+}

@@ -1,0 +1,149 @@
+//! The verdicts of a lab that judges verdicts, by the case that they are about.
+
+use super::figures;
+use crate::run::{Measurement, Outcome};
+use indexmap::IndexMap;
+use results::{Confusion, ConfusionRow, Results};
+
+/// Counts the valid turns with a verdict. `None` if no turn has one.
+pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
+    let told = |outcome: &&Outcome| verdict_of(outcome).is_some();
+    let first = outcomes.iter().find(told)?;
+    let axis = first.axes.keys().next().cloned().unwrap_or_default();
+    let mut rows: IndexMap<String, ConfusionRow> = IndexMap::new();
+    let mut totals: IndexMap<String, u64> = IndexMap::new();
+    for outcome in outcomes {
+        let Some((measured, verdict)) = verdict_of(outcome) else { continue };
+        let name = outcome.axes.get(&axis).cloned().unwrap_or_else(|| outcome.system.clone());
+        let row = rows.entry(name.clone()).or_insert_with(|| ConfusionRow {
+            name,
+            expected: measured.labels.get("expected").cloned().unwrap_or_default(),
+            ..ConfusionRow::default()
+        });
+        row.turns += 1;
+        row.right += u64::from(value(measured, FIRST) >= 1.0);
+        *row.counts.entry(verdict.to_owned()).or_default() += 1;
+        *totals.entry(verdict.to_owned()).or_default() += 1;
+    }
+    let mut rows: Vec<ConfusionRow> = rows.into_values().collect();
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    for row in &mut rows {
+        row.counts.sort_by(|_, a, _, b| b.cmp(a));
+    }
+    totals.sort_by(|name, a, other, b| b.cmp(a).then_with(|| name.cmp(other)));
+    Some(Confusion { axis, verdicts: totals.into_keys().collect(), rows })
+}
+
+/// The shares of right verdicts in words.
+pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> {
+    let confusion = results.confusion.as_ref()?;
+    let sum = |rows: &[&ConfusionRow]| {
+        let of = |count: fn(&ConfusionRow) -> u64| rows.iter().map(|row| count(row)).sum::<u64>();
+        (of(|row| row.right), of(|row| row.turns))
+    };
+    let part = |what: &str, rows: Vec<&ConfusionRow>| {
+        let (right, turns) = sum(&rows);
+        let percent = right as f64 * 100.0 / turns.max(1) as f64;
+        (turns > 0).then(|| format!("{what}: {right} of {turns} ({percent:.1} %)"))
+    };
+    let is_healthy = |row: &&ConfusionRow| row.expected == "nothing";
+    let is_pair = |row: &&ConfusionRow| row.expected.contains('+');
+    let rows = || confusion.rows.iter();
+    let single = rows().filter(|row| !is_pair(row) && !is_healthy(row)).collect();
+    let parts = [
+        part("First verdicts right about single faults", single),
+        part("about healthy cases", rows().filter(is_healthy).collect()),
+        part("about pairs", rows().filter(is_pair).collect()),
+    ];
+    let mut answer = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    let pairs: Vec<&ConfusionRow> = rows().filter(is_pair).collect();
+    let both = outcomes.iter().filter_map(|outcome| {
+        let (measured, _) = verdict_of(outcome)?;
+        let name = outcome.axes.get(&confusion.axis)?;
+        let is_pair = pairs.iter().any(|row| row.name == *name);
+        is_pair.then(|| value(measured, BOTH) >= 1.0)
+    });
+    let both: Vec<bool> = both.collect();
+    if !both.is_empty() {
+        let count = both.iter().filter(|both| **both).count();
+        let percent = count as f64 * 100.0 / both.len() as f64;
+        answer += &format!(
+            "; both causes of a pair among the first two: {count} of {} ({percent:.1} %)",
+            both.len()
+        );
+    }
+    let least = rows().filter(|row| !is_pair(row)).min_by(|a, b| {
+        let share = |row: &ConfusionRow| row.right as f64 / row.turns.max(1) as f64;
+        share(a).total_cmp(&share(b))
+    });
+    if let Some(least) = least.filter(|row| row.right < row.turns) {
+        answer += &format!(
+            ". The least of a single case: {} of {} for {}",
+            least.right, least.turns, least.name
+        );
+    }
+    Some(answer + ".")
+}
+
+/// Invalid turns have no verdict.
+fn verdict_of(outcome: &Outcome) -> Option<(&Measurement, &str)> {
+    let measured = figures(outcome).filter(|measured| measured.invalid.is_empty())?;
+    Some((measured, measured.labels.get("verdict")?.as_str()))
+}
+
+fn value(measured: &Measurement, metric: &str) -> f64 {
+    measured.metrics.get(metric).map_or(0.0, |value| value.value)
+}
+
+const FIRST: &str = "first_verdict_right";
+const BOTH: &str = "among_first_two";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Verdict;
+    use results::{Axes, Form};
+
+    fn turn(fault: &str, expected: &str, verdict: &str, right: f64) -> Outcome {
+        let mut measured = Measurement::default();
+        measured.record(FIRST, Some(right));
+        measured.record(BOTH, Some(right));
+        for (name, text) in [("verdict", verdict), ("expected", expected)] {
+            measured.labels.insert(name.to_owned(), text.to_owned());
+        }
+        Outcome {
+            system: "doctor".to_owned(),
+            axes: Axes::from([("fault".to_owned(), fault.to_owned())]),
+            block: 0,
+            verdict: Verdict::Measured(Box::new(measured)),
+        }
+    }
+
+    #[test]
+    fn verdicts_are_counted_by_case() {
+        let mut stolen = turn("loss", "loss", "cpu", 0.0);
+        if let Verdict::Measured(measured) = &mut stolen.verdict {
+            let (what, detail) = ("stolen".to_owned(), String::new());
+            measured.invalid.push(crate::run::Flaw { what, detail });
+        }
+        let outcomes = [
+            turn("loss", "loss", "loss", 1.0),
+            turn("loss", "loss", "path", 0.0),
+            turn("idle", "nothing", "nothing", 1.0),
+            turn("both", "quota + loss", "loss", 1.0),
+            stolen,
+        ];
+        let mut results = Results::new("faults", Form::Full);
+        results.confusion = confusion(&outcomes);
+        let told = results.confusion.as_ref().unwrap();
+        assert_eq!(told.verdicts, ["loss", "nothing", "path"]);
+        assert_eq!((told.rows[2].right, told.rows[2].turns), (1, 2));
+        assert_eq!(
+            answer(&results, &outcomes).unwrap(),
+            "First verdicts right about single faults: 1 of 2 (50.0 %); about healthy cases: 1 of 1 \
+             (100.0 %); about pairs: 1 of 1 (100.0 %); both causes of a pair among the first two: 1 \
+             of 1 (100.0 %). The least of a single case: 1 of 2 for loss."
+        );
+        assert!(confusion(&[]).is_none());
+    }
+}

@@ -1,0 +1,150 @@
+//! The keys of one case in `[workload]`, or the name of a built-in fault that has them.
+
+use super::expected::Expected;
+use super::library;
+use crate::file::{Document, FileError, Key, LinkSettings};
+use results::Axes;
+use units::Share;
+
+/// A load, a fault, and the verdicts that are right.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(super) expected: Expected,
+    pub(super) written_expectation: String,
+    /// Shell scripts, run in each host before the load.
+    pub(super) setup: Sides<Option<String>>,
+    /// Shell commands of the load. They run until the verdict is there.
+    pub(super) load: Sides<Option<String>>,
+    pub(super) quota: Sides<Option<Share>>,
+    /// Processes that keep the sender's CPU busy. The sender is pinned to it.
+    pub(super) hogs: u32,
+    /// The host in which `weir doctor` runs.
+    pub(super) side: Side,
+    /// The connections that `weir doctor` is asked about; `None`: the machine.
+    pub(super) flow: Option<String>,
+    /// The links of a built-in fault.
+    pub(super) own_links: Option<Vec<LinkSettings>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Sender,
+    Receiver,
+}
+
+/// One value for each host.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sides<T> {
+    pub(super) sender: T,
+    pub(super) receiver: T,
+}
+
+impl<T> Sides<T> {
+    pub(super) fn of(&self, side: Side) -> &T {
+        match side {
+            Side::Sender => &self.sender,
+            Side::Receiver => &self.receiver,
+        }
+    }
+}
+
+impl Case {
+    pub(super) fn parse(document: &Document, axes: &Axes) -> Result<Self, FileError> {
+        let named = document.workload_key(axes, FAULT, |name| Ok(name.to_owned()))?;
+        let Some(name) = named else { return Self::own(document, axes) };
+        let wrong =
+            |message: String| document.source.error(document.place_of_workload(&[FAULT]), message);
+        let fault = library::open(&name).map_err(wrong)?;
+        let names = |document: &Document| -> Vec<String> {
+            document.hosts.iter().map(|host| host.get_ref().clone()).collect()
+        };
+        if names(document) != names(&fault) {
+            let hosts = names(&fault).join("\", \"");
+            return Err(wrong(format!("the faults have the hosts [\"{hosts}\"]: name these")));
+        }
+        let alone = Axes::new();
+        let links = fault.links_at(&alone)?;
+        Ok(Self { own_links: Some(links), ..Self::own(&fault, &alone)? })
+    }
+
+    fn own(document: &Document, axes: &Axes) -> Result<Self, FileError> {
+        // Scripts may contain braces, which no axis replaces.
+        let script = |key: Key| document.workload.get_ref().text(key).map(str::to_owned);
+        let load = |key: Key, usual: &str| match script(key) {
+            Some(text) if text == NO_LOAD => None,
+            text => Some(text.unwrap_or_else(|| usual.to_owned())),
+        };
+        let share = |key: Key| {
+            document
+                .workload_key(axes, key, |text| text.parse::<Share>().map_err(|e| e.to_string()))
+        };
+        let expected = document
+            .workload_key(axes, EXPECT, |text| Ok((Expected::parse(text)?, text.to_owned())))?;
+        let Some((expected, written_expectation)) = expected else {
+            let place = document.workload.span();
+            let message = "`expect` is missing here: which verdict is right?";
+            return Err(document.source.error(place, message));
+        };
+        let side = document.workload_key(axes, SIDE, |text| match text {
+            "sender" => Ok(Side::Sender),
+            "receiver" => Ok(Side::Receiver),
+            other => Err(format!("`{other}` is no side: write sender or receiver")),
+        })?;
+        let flow = document.workload_key(axes, ASK, |text| match text {
+            "machine" => Ok(None),
+            flow => Ok(Some(flow.to_owned())),
+        })?;
+        Ok(Self {
+            expected,
+            written_expectation,
+            setup: Sides { sender: script(SETUP_SENDER), receiver: script(SETUP_RECEIVER) },
+            load: Sides {
+                sender: load(SENDER, USUAL_SENDER),
+                receiver: load(RECEIVER, USUAL_RECEIVER),
+            },
+            quota: Sides { sender: share(QUOTA_SENDER)?, receiver: share(QUOTA_RECEIVER)? },
+            hogs: document.workload_count(axes, HOGS, 0..=MOST_HOGS)?.unwrap_or(0),
+            side: side.unwrap_or(Side::Sender),
+            flow: flow.flatten(),
+            own_links: None,
+        })
+    }
+}
+
+/// A built-in fault: a file of labs/faults.
+const FAULT: Key = Key::text("fault");
+/// The right verdicts.
+const EXPECT: Key = Key::text("expect");
+const SENDER: Key = Key::text("sender");
+const RECEIVER: Key = Key::text("receiver");
+const SETUP_SENDER: Key = Key::text("setup-sender");
+const SETUP_RECEIVER: Key = Key::text("setup-receiver");
+const QUOTA_SENDER: Key = Key::text("quota-sender");
+const QUOTA_RECEIVER: Key = Key::text("quota-receiver");
+const HOGS: Key = Key::count("hogs");
+/// The host in which the doctor runs.
+const SIDE: Key = Key::text("side");
+/// `machine`, or a flow as `weir doctor --flow` has it.
+const ASK: Key = Key::text("ask");
+
+pub(super) const KEYS: &[Key] = &[
+    FAULT,
+    EXPECT,
+    SENDER,
+    RECEIVER,
+    SETUP_SENDER,
+    SETUP_RECEIVER,
+    QUOTA_SENDER,
+    QUOTA_RECEIVER,
+    HOGS,
+    SIDE,
+    ASK,
+];
+/// The keys whose text a shell runs.
+pub(crate) const COMMANDS: [Key; 4] = [SETUP_SENDER, SETUP_RECEIVER, SENDER, RECEIVER];
+
+const USUAL_SENDER: &str = "$WEIR doctor-load send $RECEIVER:$PORT";
+const USUAL_RECEIVER: &str = "$WEIR doctor-load receive $RECEIVER:$PORT";
+/// The host has no part in the load.
+const NO_LOAD: &str = "none";
+const MOST_HOGS: u32 = 16;

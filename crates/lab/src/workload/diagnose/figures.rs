@@ -1,0 +1,81 @@
+//! Figures beside the verdict: the rate that the doctor saw, the busiest core by kind, the
+//! retransmissions and the lost datagrams of both hosts.
+
+use super::scene::Scene;
+use super::verdict::Told;
+use crate::Failure;
+use crate::run::Measurement;
+use probe::cpu::CpuSnapshot;
+use probe::interface::InterfaceSnapshot;
+use probe::snmp::SnmpSnapshot;
+
+/// The counters at one time.
+#[derive(Debug)]
+pub(super) struct Counters {
+    cpu: CpuSnapshot,
+    sender: HostCounters,
+    receiver: HostCounters,
+}
+
+#[derive(Debug)]
+struct HostCounters {
+    snmp: SnmpSnapshot,
+    /// Errors and drops of its interfaces.
+    faulty: u64,
+}
+
+impl Counters {
+    pub(super) fn read(scene: &Scene<'_>) -> Result<Self, Failure> {
+        let [sender, receiver] = scene.hosts();
+        let host = |namespace: &host::Namespace| -> Result<HostCounters, Failure> {
+            namespace.run(|| Ok(HostCounters::read()))?
+        };
+        Ok(Self { cpu: CpuSnapshot::read()?, sender: host(sender)?, receiver: host(receiver)? })
+    }
+
+    /// Records what happened since `earlier`.
+    pub(super) fn account(&self, earlier: &Self, told: &Told, result: &mut Measurement) {
+        result.record("goodput_mbit_s", told.rate.map(|rate| rate.mbit_per_second()));
+        let used = self.cpu.since(&earlier.cpu);
+        let shares = used.cores.values().filter_map(|times| times.shares());
+        let busiest = shares.max_by(|a, b| a.busy.fraction().total_cmp(&b.busy.fraction()));
+        if let Some(core) = busiest {
+            result.record("core_percent.user", Some(core.user.percent()));
+            result.record("core_percent.system", Some(core.system.percent()));
+            result.record("core_percent.softirq", Some(core.softirq.percent()));
+            result.record("core_percent.idle", Some(core.idle.percent()));
+        }
+        let count = |now: &HostCounters, then: &HostCounters, name: &str| {
+            Some(now.snmp.value(name)?.saturating_sub(then.snmp.value(name)?) as f64)
+        };
+        let sent = |name| count(&self.sender, &earlier.sender, name);
+        let received = |name| count(&self.receiver, &earlier.receiver, name);
+        let share = |part: Option<f64>, whole: Option<f64>| {
+            let whole = whole.filter(|whole| *whole > FEW)?;
+            Some((part? / whole * 100.0).clamp(0.0, 100.0))
+        };
+        result.record("retransmit_percent", share(sent("TcpRetransSegs"), sent("TcpOutSegs")));
+        let datagrams = sent("UdpOutDatagrams");
+        let lost = datagrams.zip(received("UdpInDatagrams")).map(|(out, came)| out - came);
+        result.record("loss_percent", share(lost, datagrams));
+        let faulty =
+            |now: &HostCounters, then: &HostCounters| now.faulty.saturating_sub(then.faulty);
+        let faulty =
+            faulty(&self.sender, &earlier.sender) + faulty(&self.receiver, &earlier.receiver);
+        result.record("drops", Some(faulty as f64));
+    }
+}
+
+impl HostCounters {
+    fn read() -> Result<Self, Failure> {
+        let interfaces = InterfaceSnapshot::read()?;
+        let faulty = interfaces.interfaces.values().map(|interface| {
+            let counters = [interface.counters.received, interface.counters.sent];
+            counters.iter().map(|one| one.errors + one.drops).sum::<u64>()
+        });
+        Ok(Self { snmp: SnmpSnapshot::read()?, faulty: faulty.sum() })
+    }
+}
+
+/// A share of fewer packets says nothing.
+const FEW: f64 = 100.0;

@@ -1,0 +1,105 @@
+//! The faults and healthy cases that come with the program: `labs/faults`.
+
+use crate::{LabFile, nearest};
+
+/// Opens a fault by its name.
+pub(crate) fn open(name: &str) -> Result<LabFile, String> {
+    let Some((name, text)) = FAULTS.iter().find(|(known, _)| *known == name) else {
+        let names = FAULTS.iter().map(|(name, _)| *name);
+        let hint = nearest(name, names.clone());
+        let known = names.collect::<Vec<_>>().join(", ");
+        return Err(format!("no fault `{name}`{hint}; there are {known}"));
+    };
+    LabFile::parse(&format!("labs/faults/{name}.toml"), text).map_err(|error| error.to_string())
+}
+
+/// Whether the text is that of a built-in fault.
+pub(crate) fn has(text: &str) -> bool {
+    FAULTS.iter().any(|(_, known)| *known == text)
+}
+
+macro_rules! faults {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../../labs/faults/", $name, ".toml")))),*]
+    };
+}
+
+/// Each name and the text of its file.
+pub(crate) const FAULTS: &[(&str, &str)] = faults![
+    "shaper",
+    "shaper-class",
+    "deep-buffer",
+    "tiny-queue",
+    "loss",
+    "loss-reno",
+    "loss-bbr",
+    "small-rmem",
+    "small-wmem",
+    "no-window-scaling",
+    "slow-application",
+    "requests",
+    "pacing",
+    "route-cwnd",
+    "offloads-off",
+    "cpu",
+    "black-hole",
+    "quota-sender",
+    "quota-receiver",
+    "quota-far",
+    "hogs",
+    "reordering",
+    "ecn",
+    "far-bottleneck",
+    "backlog",
+    "descriptors",
+    "syn-filtered",
+    "refused",
+    "rejected",
+    "rp-filter",
+    "few-ports",
+    "silent-neighbour",
+    "no-route",
+    "udp-buffer",
+    "never-reads",
+    "never-reads-here",
+    "slow-reader",
+    "slow-reader-far",
+    "link-flaps",
+    "healthy-idle",
+    "healthy-paced",
+    "healthy-ack-loss",
+    "healthy-small-mtu",
+    "healthy-requests",
+    "healthy-connections",
+    "healthy-datagrams",
+    "healthy-receiver",
+    "pair-shaper-ports",
+    "pair-shaper-filter",
+    "pair-shaper-accept",
+    "pair-loss-reordering",
+    "pair-loss-filter",
+    "pair-loss-refused",
+    "pair-window-ports",
+    "pair-quota-filter",
+    "pair-quota-udp",
+    "pair-reader-udp",
+    "pair-accept-udp",
+    "pair-descriptors-udp",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_is_a_valid_lab_of_its_name_and_in_the_lab_of_all() {
+        let all = crate::builtin::open("faults").unwrap_or_else(|error| panic!("{error}"));
+        let axis = all.axes["fault"].get_ref();
+        for (name, _) in FAULTS {
+            let fault = open(name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(fault.name(), *name);
+            assert!(axis.iter().any(|value| value.get_ref() == name), "{name}");
+        }
+        assert_eq!(axis.len(), FAULTS.len());
+    }
+}

@@ -1,0 +1,110 @@
+//! One turn: the scene, the doctor in one of the hosts, and its verdict.
+
+use super::case::Case;
+use super::figures::Counters;
+use super::scene::Scene;
+use super::verdict::Told;
+use crate::Failure;
+use crate::executor::machine::{MachineStep, Measured, Roles, Testbed, Watch};
+use crate::run::{Flaw, Measurement};
+use std::time::{Duration, Instant};
+
+pub(super) fn measure(
+    case: &Case,
+    step: &MachineStep<'_>,
+    testbed: &Testbed,
+) -> Result<Measured, Failure> {
+    let mut scene = Scene::begin(case, step, testbed)?;
+    pause(step, step.omit.as_duration())?;
+    if let Some(failure) = scene.failure() {
+        return Err(failure);
+    }
+    let roles = Roles { emulator_tid: testbed.emulator_tid(), ..Roles::default() };
+    let mut result = Measurement::default();
+    let before = Watch::read(&roles)?;
+    let counted = Counters::read(&scene)?;
+    let begun = Instant::now();
+    let document = ask(case, step, &scene)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let now = Counters::read(&scene)?;
+    let after = Watch::read(&roles)?;
+    after.account(&before, step.cpus, None, &mut result);
+    // A load that fills the machine is the fault of some cases, and no flaw of the measurement.
+    result.cpu_limited = false;
+    result.record("seconds", Some(seconds));
+    let stolen = result.metrics.get("steal_percent").map_or(0.0, |steal| steal.value);
+    if stolen > MOST_STOLEN_PERCENT {
+        result.invalid.push(Flaw {
+            what: "the hypervisor took CPU time".to_owned(),
+            detail: format!("{stolen:.1} %"),
+        });
+    }
+    let told = Told::read(&document)
+        .map_err(|reason| Failure::Workload(format!("weir doctor printed no verdict: {reason}")))?;
+    now.account(&counted, &told, &mut result);
+    judge(case, &told, &mut result);
+    Ok(Measured::between_ends(step, before.taken()..after.taken(), result))
+}
+
+fn judge(case: &Case, told: &Told, result: &mut Measurement) {
+    let right = case.expected.is_first_right(told);
+    result.record("first_verdict_right", Some(f64::from(u8::from(right))));
+    result.record("among_first_two", Some(case.expected.among_first_two(told)));
+    let mut label = |name: &str, text: &str| {
+        result.labels.insert(name.to_owned(), text.to_owned());
+    };
+    label("verdict", &told.first);
+    label("expected", &case.written_expectation);
+    label("shares", &told.shares);
+    if !right {
+        result.warnings.push(format!(
+            "told {} instead of {}: {} ({})",
+            told.first, case.written_expectation, told.sentence, told.shares
+        ));
+    }
+}
+
+/// Runs `weir doctor` and returns the document that it prints.
+fn ask(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<String, Failure> {
+    let seconds = step.duration.secs_f64().round().max(1.0) as u64;
+    let mut argv = vec![step.weir.display().to_string(), "doctor".to_owned()];
+    argv.extend(["--json".to_owned(), "--time".to_owned(), seconds.to_string()]);
+    if let Some(flow) = &case.flow {
+        argv.extend(["--flow".to_owned(), flow.clone()]);
+    }
+    let mut doctor = scene.program(case.side, &argv, &[])?;
+    let deadline = Instant::now() + Duration::from_secs(seconds) + PATIENCE;
+    while Instant::now() < deadline {
+        if step.cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        match doctor.wait(Duration::from_millis(20))? {
+            Some(status) if status.success() => {
+                let read = doctor.output();
+                return read.map_err(|error| Failure::io("reading the verdict", &error));
+            }
+            Some(status) => return Err(doctor.early_end(status)),
+            None => {}
+        }
+    }
+    Err(Failure::Workload(format!(
+        "weir doctor did not end within {} s after its observation",
+        PATIENCE.as_secs()
+    )))
+}
+
+fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failure> {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        if step.cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    Ok(())
+}
+
+const MOST_STOLEN_PERCENT: f64 = 2.0;
+/// A machine without CPU time to spare needs long to judge.
+const PATIENCE: Duration = Duration::from_secs(20);

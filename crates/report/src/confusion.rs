@@ -1,0 +1,65 @@
+//! Verdicts by the case that they are about: rows for a terminal, and the whole matrix.
+
+use results::{Confusion, ConfusionRow};
+
+pub(crate) const TITLE: &str = "Verdicts by case";
+
+/// One row for each case, with its verdicts in words.
+pub(crate) fn lines(confusion: &Confusion) -> (Vec<String>, Vec<Vec<String>>) {
+    let heads = [confusion.axis.as_str(), "expected", "right", "first verdicts"];
+    let rows = confusion.rows.iter().map(|row| {
+        let counts = row.counts.iter().map(|(name, count)| format!("{name} ×{count}"));
+        let counts: Vec<String> = counts.collect();
+        vec![row.name.clone(), row.expected.clone(), right(row), counts.join(", ")]
+    });
+    (heads.map(str::to_owned).to_vec(), rows.collect())
+}
+
+/// One column for each verdict. An empty entry is zero.
+pub(crate) fn matrix(confusion: &Confusion) -> (Vec<String>, Vec<Vec<String>>) {
+    let own = [confusion.axis.as_str(), "expected", "right"].map(str::to_owned);
+    let heads = own.into_iter().chain(confusion.verdicts.iter().cloned()).collect();
+    let rows = confusion.rows.iter().map(|row| {
+        let counts = confusion
+            .verdicts
+            .iter()
+            .map(|verdict| row.counts.get(verdict).map_or_else(String::new, ToString::to_string));
+        [row.name.clone(), row.expected.clone(), right(row)].into_iter().chain(counts).collect()
+    });
+    (heads, rows.collect())
+}
+
+/// Whether every turn of the case had a right first verdict.
+pub(crate) fn is_all_right(row: &ConfusionRow) -> bool {
+    row.right == row.turns
+}
+
+fn right(row: &ConfusionRow) -> String {
+    format!("{}/{}", row.right, row.turns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_for_each_case_and_a_column_for_each_verdict() {
+        let row = ConfusionRow {
+            name: "tiny-queue".to_owned(),
+            expected: "loss".to_owned(),
+            turns: 3,
+            right: 2,
+            counts: [("loss".to_owned(), 2), ("path".to_owned(), 1)].into(),
+        };
+        let confusion = Confusion {
+            axis: "fault".to_owned(),
+            verdicts: ["cpu", "loss", "path"].map(str::to_owned).to_vec(),
+            rows: vec![row],
+        };
+        assert_eq!(lines(&confusion).1, [["tiny-queue", "loss", "2/3", "loss ×2, path ×1"]]);
+        let (heads, rows) = matrix(&confusion);
+        assert_eq!(heads, ["fault", "expected", "right", "cpu", "loss", "path"]);
+        assert_eq!(rows, [["tiny-queue", "loss", "2/3", "", "2", "1"]]);
+        assert!(!is_all_right(&confusion.rows[0]));
+    }
+}

@@ -1,0 +1,46 @@
+use std::path::{Path, PathBuf};
+
+/// The thing that is judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Subject {
+    Machine,
+    /// A host to test with.
+    Host(String),
+    Recording(PathBuf),
+}
+
+impl Subject {
+    /// A name of something that exists, or that looks like a path, is a recording.
+    pub(super) fn of(argument: Option<&str>) -> Self {
+        let Some(text) = argument else { return Self::Machine };
+        let path = Path::new(text);
+        if path.is_dir() && (text.contains('/') || path.join(RECORDING).is_file()) {
+            return Self::Recording(path.join(RECORDING));
+        }
+        let looks_like_a_file = text.contains('/') || text.ends_with(".json");
+        match looks_like_a_file || path.is_file() {
+            true => Self::Recording(path.to_owned()),
+            false => Self::Host(text.to_owned()),
+        }
+    }
+}
+
+/// The recording in the directory of a report.
+pub(super) const RECORDING: &str = "recording.json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_files_and_directories() {
+        assert_eq!(Subject::of(None), Subject::Machine);
+        for host in ["server.example", "10.0.0.2", "fe80::1%eth0", "src"] {
+            assert_eq!(Subject::of(Some(host)), Subject::Host(host.to_owned()));
+        }
+        for file in ["missing.json", "/etc/hostname", "./slow"] {
+            assert_eq!(Subject::of(Some(file)), Subject::Recording(file.into()));
+        }
+        assert_eq!(Subject::of(Some("/etc")), Subject::Recording("/etc/recording.json".into()));
+    }
+}
