@@ -8,6 +8,7 @@
 //! | port | description |
 //! | --- | --- |
 //! | [`PacketPort`] | an interface, by a packet socket with a ring |
+//! | [`PacketSender`] | an interface, for a thread that only sends |
 //! | [`TapPort`] | the user's end of a TAP or TUN device |
 //! | [`NullPort`] | discards every frame, never receives one |
 //! | [`pair`] | two ports, each of which receives what the other sends |
@@ -30,6 +31,7 @@ mod packet;
 mod pair;
 mod pool;
 mod ring;
+mod sender;
 mod socket;
 mod statistics;
 mod tap;
@@ -45,6 +47,7 @@ pub use null::NullPort;
 pub use packet::{PacketOptions, PacketPort, SuperPackets};
 pub use pair::{PairPort, pair};
 pub use pool::FramePool;
+pub use sender::{Accepted, PacketSender, Refusal};
 pub use tap::{TapKind, TapPort};
 use units::Bytes;
 

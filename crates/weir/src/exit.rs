@@ -2,6 +2,7 @@ use crate::output;
 use accel::AccelError;
 use doctor::DoctorError;
 use emu::{EmuError, UsageError};
+use generator::GenError;
 use lab::LabError;
 use perf::PerfError;
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ fn is_misuse(error: &anyhow::Error) -> bool {
         || error.downcast_ref().is_some_and(AccelError::is_misuse)
         || error.downcast_ref().is_some_and(DoctorError::is_misuse)
         || error.downcast_ref().is_some_and(EmuError::is_misuse)
+        || error.downcast_ref().is_some_and(GenError::is_misuse)
         || error.downcast_ref().is_some_and(PerfError::is_misuse)
     {
         return true;

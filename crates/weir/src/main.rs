@@ -29,6 +29,8 @@ enum Verb {
     /// Ends of connections with a known behaviour, for the faults of `weir lab run faults`
     #[command(subcommand, hide = true)]
     DoctorLoad(verbs::doctor::load::Load),
+    /// Send traffic by TRex's profiles; find the highest lossless rate
+    Gen(Box<verbs::r#gen::Gen>),
     /// Run, resume, compare, check and list experiments
     #[command(subcommand)]
     Lab(verbs::lab::Verb),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Accel(verb) => verbs::accel::run(verb),
         Verb::Doctor(arguments) => verbs::doctor::run(&arguments),
         Verb::DoctorLoad(load) => verbs::doctor::load::run(load),
+        Verb::Gen(arguments) => verbs::r#gen::run(*arguments),
         Verb::Lab(verb) => verbs::lab::run(verb),
         Verb::Link(verb) => verbs::link::run(verb),
         Verb::Perf(verb) => verbs::perf::run(verb),

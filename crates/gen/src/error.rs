@@ -1,0 +1,43 @@
+use host::HostError;
+use port::PortError;
+
+use crate::profile::Mistakes;
+
+#[derive(Debug, thiserror::Error)]
+pub enum GenError {
+    #[error("{0}")]
+    Profile(#[from] Mistakes),
+    #[error("cannot read {file}: {reason}")]
+    Unreadable { file: String, reason: std::io::Error },
+    #[error("cannot write {file}: {reason}")]
+    Unwritable { file: String, reason: std::io::Error },
+    #[error("{file}: {problem}")]
+    Capture { file: String, problem: String },
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(
+        "no answer from gateway {gateway} at {port} after {attempts} requests: check the address, or \
+         give its MAC address with `dest-mac=`"
+    )]
+    NoNeighbour { gateway: std::net::IpAddr, port: String, attempts: u32 },
+    #[error("the clock cannot be read")]
+    Clock,
+}
+
+impl GenError {
+    /// True if the command was used wrongly, rather than that a measurement failed.
+    pub fn is_misuse(&self) -> bool {
+        matches!(
+            self,
+            Self::Profile(_)
+                | Self::Unreadable { .. }
+                | Self::Capture { .. }
+                | Self::Usage(_)
+                | Self::Port(PortError::NoSuchInterface { .. })
+        )
+    }
+}

@@ -1,0 +1,294 @@
+use units::Span;
+
+use super::Goal;
+use super::search::{GoalResult, Search, Step, Verdict};
+use super::tester::{Invalid, Tester, Trial};
+use crate::{Frequency, GenError};
+
+/// A whole test of one size of frames.
+#[derive(Debug, Clone)]
+pub struct Bench {
+    pub goals: Vec<Goal>,
+    pub lowest: Option<Frequency>,
+    pub highest: Option<Frequency>,
+    /// The duration of each measurement of latency; `None` for none.
+    pub latency: Option<Span>,
+    pub back_to_back: bool,
+}
+
+/// The results for one size of frames.
+#[derive(Debug, Clone)]
+pub struct SizeResult {
+    pub goals: Vec<GoalResult>,
+    pub highest: Frequency,
+    pub lowest: Frequency,
+    pub latency: Vec<LatencyAt>,
+    pub back_to_back: Option<BackToBack>,
+    pub trials: u32,
+    pub invalid_trials: u32,
+    /// Over all valid trials.
+    pub duplicates: u64,
+    pub reordered: u64,
+    pub foreign: u64,
+    /// The reason for which the test ended without results for all goals.
+    pub stopped: Option<Stop>,
+}
+
+/// A test that ended early.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stop {
+    Invalid { load: Frequency, reason: Invalid, times: u32 },
+    Cancelled,
+}
+
+/// RFC 2544's latency, at a part of the rate found.
+#[derive(Debug, Clone)]
+pub struct LatencyAt {
+    pub percent: u32,
+    pub trial: Trial,
+}
+
+/// RFC 9004's back-to-back frames.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BackToBack {
+    /// The mean of the longest bursts without loss.
+    pub frames: f64,
+    /// The rate at which they were sent.
+    pub rate: Frequency,
+    /// True if even the longest burst lost nothing.
+    pub at_maximum: bool,
+    /// The time that the device's buffer holds, corrected for the frames that leave meanwhile.
+    pub buffer: Span,
+}
+
+/// What happens during a test, for a person who waits.
+#[derive(Debug)]
+pub enum Event<'a> {
+    Trial(&'a Trial),
+    Goal(&'a GoalResult),
+    Latency(u32),
+    BackToBack,
+}
+
+impl Bench {
+    /// Measures until every goal is decided, or the machine shows that it cannot.
+    pub fn run(
+        &self,
+        tester: &mut dyn Tester,
+        mut is_cancelled: impl FnMut() -> bool,
+        mut tell: impl FnMut(Event<'_>),
+    ) -> Result<SizeResult, GenError> {
+        let (highest, limited) = self.highest(tester)?;
+        let lowest = self.lowest.unwrap_or(Frequency::per_second(1.0));
+        let asked = self.highest.unwrap_or(highest);
+        let mut search = Search::new(&self.goals, lowest, asked);
+        if limited {
+            search.limit(highest);
+        }
+        let mut result = SizeResult {
+            goals: Vec::new(),
+            highest,
+            lowest,
+            latency: Vec::new(),
+            back_to_back: None,
+            trials: 0,
+            invalid_trials: 0,
+            duplicates: 0,
+            reordered: 0,
+            foreign: 0,
+            stopped: None,
+        };
+        let mut in_sequence = 0;
+        let mut is_first = self.lowest.is_none();
+        loop {
+            let Step::Measure { load, duration } = search.next() else { break };
+            for goal in &search.results()[result.goals.len()..] {
+                tell(Event::Goal(goal));
+                result.goals.push(*goal);
+            }
+            if is_cancelled() {
+                result.stopped = Some(Stop::Cancelled);
+                break;
+            }
+            let trial = tester.trial(load, duration)?;
+            if is_cancelled() {
+                result.stopped = Some(Stop::Cancelled);
+                break;
+            }
+            tell(Event::Trial(&trial));
+            result.trials += 1;
+            let Some(reason) = trial.invalid.clone() else {
+                in_sequence = 0;
+                result.duplicates += trial.duplicates;
+                result.reordered += trial.reordered;
+                result.foreign += trial.foreign;
+                search.record(load, duration, trial.loss(), trial.forwarded());
+                if std::mem::take(&mut is_first) {
+                    search.raise_lowest(default_lowest(trial.forwarded()));
+                    result.lowest = default_lowest(trial.forwarded());
+                }
+                continue;
+            };
+            result.invalid_trials += 1;
+            in_sequence += 1;
+            if in_sequence >= MOST_INVALID || result.invalid_trials >= MOST_INVALID_IN_ALL {
+                match &reason {
+                    Invalid::Generator { reached, .. }
+                        if result.invalid_trials < MOST_INVALID_IN_ALL
+                            && reached.events() < load.events()
+                            && reached.times(SAFE) > search.lowest() =>
+                    {
+                        search.limit(reached.times(SAFE));
+                        in_sequence = 0;
+                    }
+                    _ => {
+                        result.stopped = Some(Stop::Invalid { load, reason, times: in_sequence });
+                        break;
+                    }
+                }
+            }
+        }
+        for goal in &search.results()[result.goals.len()..] {
+            tell(Event::Goal(goal));
+            result.goals.push(*goal);
+        }
+        result.highest = search.highest();
+        if result.stopped.is_none() {
+            self.after(tester, &mut result, &mut is_cancelled, &mut tell)?;
+        }
+        Ok(result)
+    }
+
+    /// The highest load: the one asked for, or what the generator reaches without a device's help.
+    fn highest(&self, tester: &mut dyn Tester) -> Result<(Frequency, bool), GenError> {
+        if let Some(highest) = self.highest {
+            return Ok((highest, false));
+        }
+        let mut best = Frequency::ZERO;
+        for _ in 0..2 {
+            let trial = tester.trial(BEYOND_ALL, CALIBRATION)?;
+            let reached = trial.sent as f64 / CALIBRATION.secs_f64();
+            best = Frequency::per_second(best.events().max(reached));
+        }
+        if best.events() < 1.0 {
+            return Err(GenError::Usage(
+                "no packet could be sent: check that the ports are up".to_owned(),
+            ));
+        }
+        Ok((best.times(SAFE), true))
+    }
+
+    /// Latency and back-to-back frames, at the first rate that was found.
+    fn after(
+        &self,
+        tester: &mut dyn Tester,
+        result: &mut SizeResult,
+        is_cancelled: &mut impl FnMut() -> bool,
+        tell: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), GenError> {
+        let Some(rate) = result.goals.iter().find_map(GoalResult::load) else { return Ok(()) };
+        if let Some(duration) = self.latency {
+            for percent in [50, 90, 99] {
+                if is_cancelled() {
+                    result.stopped = Some(Stop::Cancelled);
+                    return Ok(());
+                }
+                tell(Event::Latency(percent));
+                let load = rate.times(f64::from(percent) / 100.0);
+                let mut trial = tester.trial(load, duration)?;
+                for _ in 0..2 {
+                    if trial.invalid.is_none() {
+                        break;
+                    }
+                    trial = tester.trial(load, duration)?;
+                }
+                result.latency.push(LatencyAt { percent, trial });
+            }
+        }
+        if self.back_to_back {
+            tell(Event::BackToBack);
+            result.back_to_back = back_to_back(tester, result.highest, rate, is_cancelled)?;
+        }
+        Ok(())
+    }
+}
+
+impl GoalResult {
+    /// The load that the device forwards within the goal, if there is one.
+    pub fn load(&self) -> Option<Frequency> {
+        match self.verdict {
+            Verdict::Found { lower, .. } => Some(lower),
+            Verdict::AtMaximum { load } | Verdict::GeneratorLimited { load } => Some(load),
+            Verdict::BelowMinimum { .. } => None,
+        }
+    }
+}
+
+impl SizeResult {
+    /// True if the results are the device's, not this machine's.
+    pub fn is_valid(&self) -> bool {
+        let limited = |goal: &GoalResult| matches!(goal.verdict, Verdict::GeneratorLimited { .. });
+        self.stopped.is_none() && !self.goals.iter().any(limited)
+    }
+}
+
+/// The longest burst without loss, by halving (RFC 9004 section 5).
+fn back_to_back(
+    tester: &mut dyn Tester,
+    rate: Frequency,
+    found: Frequency,
+    is_cancelled: &mut impl FnMut() -> bool,
+) -> Result<Option<BackToBack>, GenError> {
+    if rate.events() <= found.events() * 1.02 {
+        // The generator is no faster than the device: no burst fills a buffer.
+        return Ok(None);
+    }
+    let longest = rate.events() * LONGEST_BURST.secs_f64();
+    let mut sum = 0.0;
+    let mut at_maximum = true;
+    for _ in 0..REPEATS {
+        let (mut good, mut bad) = (0.0, longest);
+        let mut frames = longest;
+        for _ in 0..MOST_HALVINGS {
+            if is_cancelled() {
+                return Ok(None);
+            }
+            let span = Span::from_secs_f64(frames / rate.events());
+            let trial = tester.trial(rate, span)?;
+            if trial.sent == trial.received {
+                good = frames;
+            } else {
+                bad = frames;
+            }
+            if bad - good <= (bad * 0.01).max(1.0) || good == longest {
+                break;
+            }
+            frames = ((good + bad) / 2.0).floor();
+        }
+        at_maximum &= good == longest;
+        sum += good;
+    }
+    let frames = sum / f64::from(REPEATS);
+    let implied = frames / rate.events();
+    let corrected = implied * (1.0 - found.share_of(rate)).max(0.0);
+    let buffer = Span::from_secs_f64(corrected);
+    Ok(Some(BackToBack { frames, rate, at_maximum, buffer }))
+}
+
+/// Without a lowest load from the user: a tenth of what the device forwarded under the highest load.
+/// It is not so low that a short trial at it is likely to miss a loss of one in a thousand.
+fn default_lowest(forwarded: Frequency) -> Frequency {
+    let forwarded = forwarded.events();
+    Frequency::per_second((forwarded / 10.0).max((forwarded / 2.0).min(2_000.0)).max(1.0))
+}
+
+/// More than any port takes.
+const BEYOND_ALL: Frequency = Frequency::of(1e8);
+const CALIBRATION: Span = Span::from_millis(300);
+/// The part of its highest rate that the generator keeps steadily.
+const SAFE: f64 = 0.9;
+const MOST_INVALID: u32 = 4;
+const MOST_INVALID_IN_ALL: u32 = 40;
+const LONGEST_BURST: Span = Span::from_secs(2);
+const REPEATS: u32 = 3;
+const MOST_HALVINGS: u32 = 20;

@@ -1,0 +1,334 @@
+use units::Span;
+
+use super::Goal;
+use super::goal::Target;
+use crate::Frequency;
+
+/// The search, as pure code: it names the next trial and is told its result.
+///
+/// For each goal it keeps the loads that were measured with their good and bad times, and decides
+/// as MLRsearch does: a load is a lower bound if even bad results in all the time that is left
+/// would not exceed the goal's share, and an upper bound if the share is exceeded already.
+#[derive(Debug, Clone)]
+pub struct Search {
+    goals: Vec<Goal>,
+    current: usize,
+    lowest: f64,
+    highest: f64,
+    /// True once the highest load is what the generator reached, not what was asked for.
+    is_limited: bool,
+    loads: Vec<Load>,
+    results: Vec<GoalResult>,
+    /// The load that is being decided, and the number of steps since the last decided direction.
+    open: Option<f64>,
+    expansions: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Step {
+    Measure { load: Frequency, duration: Span },
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GoalResult {
+    pub goal: Goal,
+    pub verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Verdict {
+    /// The highest load within the goal, the lowest beyond it, and the rate forwarded at the first.
+    Found { lower: Frequency, upper: Frequency, forwarded: Frequency },
+    /// Even the highest load that was asked for is within the goal.
+    AtMaximum { load: Frequency },
+    /// The generator reached no higher load than this one, which is within the goal.
+    GeneratorLimited { load: Frequency },
+    /// Even the lowest load is beyond the goal.
+    BelowMinimum { load: Frequency },
+}
+
+#[derive(Debug, Clone)]
+struct Load {
+    load: f64,
+    trials: Vec<Measured>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    duration: f64,
+    loss: f64,
+    forwarded: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bound {
+    Lower,
+    Upper,
+    Undecided,
+}
+
+impl Search {
+    pub fn new(goals: &[Goal], lowest: Frequency, highest: Frequency) -> Self {
+        let highest = highest.events().max(1.0);
+        Self {
+            goals: goals.to_vec(),
+            current: 0,
+            lowest: lowest.events().clamp(1e-3, highest),
+            highest,
+            is_limited: false,
+            loads: Vec::new(),
+            results: Vec::new(),
+            open: None,
+            expansions: 0,
+        }
+    }
+
+    /// The results of the goals that are decided.
+    pub fn results(&self) -> &[GoalResult] {
+        &self.results
+    }
+
+    pub fn highest(&self) -> Frequency {
+        Frequency::per_second(self.highest)
+    }
+
+    pub fn lowest(&self) -> Frequency {
+        Frequency::per_second(self.lowest)
+    }
+
+    /// Raises the lowest load; for the time before the first trials below it.
+    pub fn raise_lowest(&mut self, lowest: Frequency) {
+        self.lowest = self.lowest.max(lowest.events().min(self.highest));
+    }
+
+    /// The generator reaches no more than this load.
+    pub fn limit(&mut self, load: Frequency) {
+        if load.events() < self.highest {
+            self.highest = load.events().max(self.lowest);
+            self.lowest = self.lowest.min(self.highest);
+            self.is_limited = true;
+            let highest = self.highest;
+            self.loads.retain(|known| known.load <= highest);
+            self.open = self.open.filter(|open| *open <= highest);
+        }
+    }
+
+    pub fn next(&mut self) -> Step {
+        while let Some(goal) = self.goals.get(self.current).copied() {
+            let mut looser: Option<Target> = None;
+            let mut decided = None;
+            for target in goal.targets() {
+                decided = None;
+                if let Some(open) = self.open {
+                    if self.bound(open, &target) == Bound::Undecided {
+                        return self.measure(open, &target);
+                    }
+                    self.open = None;
+                }
+                match self.choose(&target, looser.as_ref()) {
+                    Ok(verdict) => decided = Some(verdict),
+                    Err(load) => {
+                        self.open = Some(load);
+                        return self.measure(load, &target);
+                    }
+                }
+                if matches!(decided, Some(Verdict::BelowMinimum { .. })) && looser.is_none() {
+                    // The stricter targets have to confirm it; they need no more than the load.
+                }
+                looser = Some(target);
+            }
+            if let Some(verdict) = decided {
+                self.results.push(GoalResult { goal, verdict });
+            }
+            self.current += 1;
+            self.expansions = 0;
+        }
+        Step::Done
+    }
+
+    /// The result of a valid trial. `loss` is the lost part of what was sent.
+    pub fn record(&mut self, load: Frequency, duration: Span, loss: f64, forwarded: Frequency) {
+        let load = load.events();
+        let measured = Measured {
+            duration: duration.secs_f64(),
+            loss: loss.clamp(0.0, 1.0),
+            forwarded: forwarded.events(),
+        };
+        match self.loads.iter_mut().find(|known| known.load == load) {
+            Some(known) => known.trials.push(measured),
+            None => self.loads.push(Load { load, trials: vec![measured] }),
+        }
+    }
+
+    fn measure(&self, load: f64, target: &Target) -> Step {
+        Step::Measure {
+            load: Frequency::per_second(load),
+            duration: Span::from_secs_f64(target.trial),
+        }
+    }
+
+    fn bound(&self, load: f64, target: &Target) -> Bound {
+        match self.loads.iter().find(|known| known.load == load) {
+            Some(known) => known.bound(target),
+            None => Bound::Undecided,
+        }
+    }
+
+    /// The verdict of a target, or the load to measure next.
+    fn choose(&mut self, target: &Target, looser: Option<&Target>) -> Result<Verdict, f64> {
+        let (lower, upper) = self.bounds(target);
+        // The bounds of the target before this one are the first candidates.
+        let earlier = looser.map(|looser| self.bounds(looser));
+        let (earlier_lower, earlier_upper) = earlier.unwrap_or((None, None));
+        let between = |load: f64| {
+            lower.is_none_or(|lower| load > lower) && upper.is_none_or(|upper| load < upper)
+        };
+        match (lower, upper) {
+            (Some(lower), _) if lower >= self.highest => {
+                let load = Frequency::per_second(lower);
+                Ok(match self.is_limited {
+                    true => Verdict::GeneratorLimited { load },
+                    false => Verdict::AtMaximum { load },
+                })
+            }
+            (_, Some(upper)) if upper <= self.lowest => {
+                Ok(Verdict::BelowMinimum { load: Frequency::per_second(upper) })
+            }
+            (Some(lower), Some(upper)) if (upper - lower) / upper <= target.width + ROUNDING => {
+                self.expansions = 0;
+                Ok(Verdict::Found {
+                    lower: Frequency::per_second(lower),
+                    upper: Frequency::per_second(upper),
+                    forwarded: Frequency::per_second(self.forwarded(lower, target)),
+                })
+            }
+            (Some(lower), Some(upper)) => {
+                self.expansions = 0;
+                let candidates = [earlier_lower, earlier_upper];
+                let near = candidates.into_iter().flatten().find(|load| between(*load));
+                Err(near.unwrap_or_else(|| split(lower, upper, target.width)))
+            }
+            (Some(lower), None) => {
+                let wanted = earlier_upper.filter(|load| between(*load));
+                Err(wanted.unwrap_or_else(|| {
+                    let up = lower / self.step(target);
+                    up.min(self.highest)
+                }))
+            }
+            (None, Some(upper)) => {
+                let forwarded = self.forwarded_at(upper);
+                let wanted = earlier_lower.filter(|load| between(*load)).or_else(|| {
+                    let is_useful = forwarded < upper * (1.0 - target.width)
+                        && forwarded > self.lowest
+                        && !self.loads.iter().any(|known| known.load == forwarded)
+                        && self.expansions == 0;
+                    is_useful.then_some(forwarded)
+                });
+                Err(wanted.unwrap_or_else(|| {
+                    let down = upper * self.step(target);
+                    down.max(self.lowest)
+                }))
+            }
+            (None, None) => Err(earlier_lower.or(earlier_upper).unwrap_or(self.highest)),
+        }
+    }
+
+    /// The factor of the next step away from a bound; it doubles with each step.
+    fn step(&mut self, target: &Target) -> f64 {
+        let factor = (1.0 - target.width).powi(1 << self.expansions.min(12));
+        self.expansions += 1;
+        factor.max(SMALLEST_STEP)
+    }
+
+    /// The lowest upper bound, and the highest lower bound below it.
+    fn bounds(&self, target: &Target) -> (Option<f64>, Option<f64>) {
+        let of = |bound| {
+            let is = move |known: &&Load| known.bound(target) == bound;
+            self.loads.iter().filter(is).map(|known| known.load)
+        };
+        let upper = of(Bound::Upper).min_by(f64::total_cmp);
+        let lower = of(Bound::Lower)
+            .filter(|load| upper.is_none_or(|upper| *load < upper))
+            .max_by(f64::total_cmp);
+        (lower, upper)
+    }
+
+    /// The mean rate forwarded at a load.
+    fn forwarded_at(&self, load: f64) -> f64 {
+        let Some(known) = self.loads.iter().find(|known| known.load == load) else { return load };
+        let sum: f64 = known.trials.iter().map(|trial| trial.forwarded).sum();
+        sum / known.trials.len().max(1) as f64
+    }
+
+    /// The conditional throughput: the load without the loss that the goal's share of the time
+    /// does not exceed.
+    fn forwarded(&self, load: f64, target: &Target) -> f64 {
+        let Some(known) = self.loads.iter().find(|known| known.load == load) else { return load };
+        let mut trials: Vec<&Measured> =
+            known.trials.iter().filter(|trial| trial.is_long(target)).collect();
+        trials.sort_by(|a, b| a.loss.total_cmp(&b.loss));
+        let whole: f64 = trials.iter().map(|trial| trial.duration).sum();
+        let wanted = whole.max(target.sum) * (1.0 - target.exceed);
+        let mut passed = 0.0;
+        for trial in &trials {
+            passed += trial.duration;
+            if passed + ROUNDING >= wanted {
+                return load * (1.0 - trial.loss);
+            }
+        }
+        trials.last().map_or(load, |trial| load * (1.0 - trial.loss))
+    }
+}
+
+impl Load {
+    /// MLRsearch's load classification.
+    fn bound(&self, target: &Target) -> Bound {
+        let (mut good_long, mut bad_long, mut good_short, mut bad_short) = (0.0, 0.0, 0.0, 0.0);
+        for trial in &self.trials {
+            let sum = match (trial.is_long(target), trial.loss > target.loss) {
+                (true, false) => &mut good_long,
+                (true, true) => &mut bad_long,
+                (false, false) => &mut good_short,
+                (false, true) => &mut bad_short,
+            };
+            *sum += trial.duration;
+        }
+        // Short bad trials count as far as short good ones do not outweigh them.
+        let outweighed = match target.exceed {
+            exceed if exceed < 1.0 => good_short * exceed / (1.0 - exceed),
+            _ => f64::INFINITY,
+        };
+        let bad = bad_long + (bad_short - outweighed).max(0.0);
+        let whole = (good_long + bad).max(target.sum);
+        let allowed = whole * target.exceed;
+        let left = whole - good_long - bad;
+        if bad > allowed + ROUNDING {
+            Bound::Upper
+        } else if bad + left <= allowed + ROUNDING {
+            Bound::Lower
+        } else {
+            Bound::Undecided
+        }
+    }
+}
+
+impl Measured {
+    fn is_long(&self, target: &Target) -> bool {
+        self.duration + ROUNDING >= target.trial
+    }
+}
+
+/// Half of the distance in steps of the width, so that the last interval is about one width.
+fn split(lower: f64, upper: f64, width: f64) -> f64 {
+    let steps = ((lower / upper).ln() / (1.0 - width).ln()).ceil().max(2.0);
+    let half = (steps / 2.0).floor().max(1.0);
+    upper * (lower / upper).powf(half / steps)
+}
+
+const ROUNDING: f64 = 1e-9;
+/// A step leads at most this far down.
+const SMALLEST_STEP: f64 = 0.25;
+
+#[cfg(test)]
+mod tests;

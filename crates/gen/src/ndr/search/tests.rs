@@ -1,0 +1,162 @@
+use super::*;
+use units::Share;
+
+/// A device in numbers: its capacity, the share that it loses at random, and its moods.
+struct Device {
+    capacity: f64,
+    random_loss: f64,
+    /// The capacity moves by this share over a thousand trials.
+    drift: f64,
+    /// The share of trials in which it loses a few packets for no reason.
+    hiccups: f64,
+    random: u64,
+    trials: u32,
+}
+
+impl Device {
+    fn new(capacity: f64, seed: u64) -> Self {
+        let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Self { capacity, random_loss: 0.0, drift: 0.0, hiccups: 0.0, random, trials: 0 }
+    }
+
+    fn uniform(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Lost packets of a trial, with Poisson noise for the random ones.
+    fn lost(&mut self, load: f64, duration: f64) -> (f64, f64) {
+        self.trials += 1;
+        let capacity = self.capacity * (1.0 + self.drift * f64::from(self.trials) / 1000.0);
+        let sent = (load * duration).floor().max(1.0);
+        let passed = sent.min((capacity * duration).ceil());
+        let mean = passed * self.random_loss;
+        // A sum of exponential times counts a Poisson number; large means need no noise.
+        let random = if mean > 500.0 {
+            mean
+        } else {
+            let (mut count, mut time) = (0.0, 0.0);
+            loop {
+                time -= (1.0 - self.uniform()).ln();
+                if time > mean {
+                    break count;
+                }
+                count += 1.0;
+            }
+        };
+        let hiccup = if self.uniform() < self.hiccups { 3.0f64.min(passed) } else { 0.0 };
+        (sent, (sent - passed + random + hiccup).min(sent))
+    }
+}
+
+fn search(device: &mut Device, goals: &[Goal], lowest: f64, highest: f64) -> Vec<GoalResult> {
+    let mut search =
+        Search::new(goals, Frequency::per_second(lowest), Frequency::per_second(highest));
+    for _ in 0..2000 {
+        match search.next() {
+            Step::Done => return search.results().to_vec(),
+            Step::Measure { load, duration } => {
+                let (sent, lost) = device.lost(load.events(), duration.secs_f64());
+                let forwarded = Frequency::per_second((sent - lost) / duration.secs_f64());
+                search.record(load, duration, lost / sent, forwarded);
+            }
+        }
+    }
+    panic!("the search does not end: {:?}", search.loads);
+}
+
+fn goal(percent: f64) -> Goal {
+    Goal::with_loss(Share::from_percent(percent).unwrap())
+}
+
+fn lower(result: &GoalResult) -> f64 {
+    match result.verdict {
+        Verdict::Found { lower, .. } => lower.events(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_known_capacity_is_found_within_one_percent() {
+    for seed in 0..20 {
+        for capacity in [12_345.0, 148_810.0, 1_234_567.0, 333.0] {
+            for highest in [2e6, 1.5e7, capacity * 1.02] {
+                let mut device = Device::new(capacity, seed + 1);
+                let results = search(&mut device, &[goal(0.0), goal(0.5)], 100.0, highest);
+                for result in &results {
+                    let error = lower(result) / capacity - 1.0;
+                    assert!(error.abs() < 0.01, "{capacity} at most {highest}: {result:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn random_loss_leaves_no_lossless_rate_and_keeps_the_capacity() {
+    for seed in 0..20 {
+        let mut device = Device::new(12_345.0, seed + 1);
+        device.random_loss = 0.001;
+        let results = search(&mut device, &[goal(0.0), goal(0.5)], 2_000.0, 1e6);
+        assert!(matches!(results[0].verdict, Verdict::BelowMinimum { .. }), "{results:?}");
+        let found = lower(&results[1]);
+        assert!((found / 12_345.0 - 1.0).abs() < 0.01, "{found}");
+    }
+}
+
+#[test]
+fn hiccups_in_a_fifth_of_the_trials_and_drift_do_not_move_the_result() {
+    for seed in 0..20 {
+        let mut device = Device::new(50_000.0, seed + 1);
+        device.hiccups = 0.2;
+        device.drift = 0.01;
+        let results = search(&mut device, &[goal(0.0), goal(0.5)], 1_000.0, 1e6);
+        for result in &results {
+            let found = lower(result);
+            assert!((found / 50_000.0 - 1.0).abs() < 0.01, "seed {seed}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn rfc_2544_takes_long_trials_only_near_the_result() {
+    let mut device = Device::new(98_765.0, 3);
+    let results = search(&mut device, &[Goal::rfc_2544()], 1_000.0, 1e6);
+    assert!((lower(&results[0]) / 98_765.0 - 1.0).abs() < 0.01);
+    assert!(device.trials < 40, "{}", device.trials);
+}
+
+#[test]
+fn a_device_faster_than_the_highest_load_is_said_to_be() {
+    let mut device = Device::new(1e9, 1);
+    let results = search(&mut device, &[goal(0.0)], 100.0, 1e6);
+    assert_eq!(results[0].verdict, Verdict::AtMaximum { load: Frequency::per_second(1e6) });
+}
+
+#[test]
+fn a_limit_of_the_generator_becomes_the_verdict() {
+    let goals = [goal(0.0)];
+    let mut search = Search::new(&goals, Frequency::per_second(100.0), Frequency::per_second(1e6));
+    loop {
+        match search.next() {
+            Step::Measure { load, .. } if load.events() > 5e5 => {
+                search.limit(Frequency::per_second(5e5));
+            }
+            Step::Measure { load, duration } => search.record(load, duration, 0.0, load),
+            Step::Done => break,
+        }
+    }
+    let load = Frequency::per_second(5e5);
+    assert_eq!(search.results()[0].verdict, Verdict::GeneratorLimited { load });
+}
+
+#[test]
+fn a_dead_device_ends_at_the_lowest_load() {
+    let mut device = Device::new(0.0, 1);
+    let results = search(&mut device, &[goal(0.0), goal(0.5)], 100.0, 1e6);
+    for result in results {
+        assert!(matches!(result.verdict, Verdict::BelowMinimum { .. }), "{result:?}");
+    }
+}

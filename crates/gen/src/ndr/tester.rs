@@ -1,0 +1,180 @@
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use hdrhistogram::Histogram;
+use units::Span;
+
+use crate::run::{self, Job, Lane, LateAfter, Outcome, Pace, StreamCounts};
+use crate::{Frequency, GenError, Plan};
+
+/// The result of one trial.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    pub load: Frequency,
+    pub duration: Span,
+    /// Packets that were due, and that left.
+    pub planned: u64,
+    pub sent: u64,
+    /// Different packets that came back, those that came too late included.
+    pub received: u64,
+    pub late: u64,
+    pub duplicates: u64,
+    pub reordered: u64,
+    /// Arrived frames that are not of this trial.
+    pub foreign: u64,
+    /// The reason for which the trial says nothing about the device.
+    pub invalid: Option<Invalid>,
+    /// Nanoseconds from sending to arrival.
+    pub latency: Histogram<u64>,
+}
+
+/// Reasons for which a trial is no result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Invalid {
+    /// The generator did not send what it should have.
+    Generator { planned: u64, sent: u64, reached: Frequency },
+    /// The receiving side lost packets itself.
+    Sink { drops: u64 },
+    /// The ports refused packets.
+    Port { refused: u64 },
+}
+
+/// Whatever can offer a load to a device.
+pub trait Tester {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError>;
+}
+
+/// Trials over the generator's ports.
+#[derive(Debug)]
+pub struct PortTester<'a> {
+    pub lanes: &'a mut [Lane],
+    /// Its packets are stamped.
+    pub plan: Arc<Plan>,
+    pub threads: usize,
+    pub cancel: Arc<AtomicBool>,
+    trials: u16,
+}
+
+impl<'a> PortTester<'a> {
+    pub fn new(
+        lanes: &'a mut [Lane],
+        plan: Arc<Plan>,
+        threads: usize,
+        cancel: Arc<AtomicBool>,
+    ) -> Self {
+        Self { lanes, plan, threads, cancel, trials: 0 }
+    }
+}
+
+impl Tester for PortTester<'_> {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+        let of_one = self.plan.packet_rate(1.0);
+        // Packets of the trial before this one may still arrive; their streams have other numbers.
+        let streams = (self.plan.lanes().len() * self.threads.max(1)) as u16;
+        self.trials = self.trials.wrapping_add(1);
+        let job = Job {
+            plan: Arc::clone(&self.plan),
+            multiplier: load.share_of(of_one),
+            duration,
+            threads: self.threads,
+            pace: Pace::OnTime { burst: BURST },
+            drain: DRAIN,
+            probes: Vec::new(),
+            first_stream: self.trials.wrapping_mul(streams),
+            late_after: Some(LateAfter { grace: grace(duration) }),
+        };
+        let outcome = run::run(self.lanes, &job, &self.cancel, |_| {})?;
+        if let Some(error) = outcome.error {
+            return Err(GenError::Usage(format!("a port failed during the test: {error}")));
+        }
+        Ok(trial(load, duration, &outcome))
+    }
+}
+
+impl Trial {
+    /// The part of the sent packets that did not arrive in time.
+    pub fn loss(&self) -> f64 {
+        let in_time = self.received.saturating_sub(self.late);
+        match self.sent {
+            0 => 1.0,
+            sent => sent.saturating_sub(in_time) as f64 / sent as f64,
+        }
+    }
+
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+
+    /// The rate at which the device forwarded in time.
+    pub fn forwarded(&self) -> Frequency {
+        let in_time = self.received.saturating_sub(self.late);
+        Frequency::per_second(in_time as f64 / self.duration.secs_f64().max(1e-9))
+    }
+}
+
+impl std::fmt::Display for Invalid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Generator { planned, sent, reached } => write!(
+                f,
+                "the generator sent {sent} of {planned} packets ({reached}): it did not keep its own \
+                 load"
+            ),
+            Self::Sink { drops } => {
+                write!(f, "this machine dropped {drops} packets before they were counted")
+            }
+            Self::Port { refused } => write!(f, "the port refused {refused} packets"),
+        }
+    }
+}
+
+fn trial(load: Frequency, duration: Span, outcome: &Outcome) -> Trial {
+    let sum = |of: fn(&StreamCounts) -> u64| outcome.streams.iter().map(of).sum::<u64>();
+    let (sent, planned) = (outcome.sent(), outcome.packets_planned);
+    let refused: u64 = outcome.lanes.iter().map(|lane| lane.send_errors).sum();
+    let missed = (planned as f64 - sent as f64).abs() > (planned as f64 * run::TOLERANCE).max(1.0);
+    let reached = Frequency::per_second(sent as f64 / duration.secs_f64().max(1e-9));
+    let invalid = if let drops @ 1.. = outcome.sink_drops() {
+        Some(Invalid::Sink { drops })
+    } else if missed || !outcome.missed().is_empty() {
+        Some(Invalid::Generator { planned, sent, reached })
+    } else if refused > 0 {
+        Some(Invalid::Port { refused })
+    } else {
+        None
+    };
+    let mut latency: Option<Histogram<u64>> = None;
+    for stream in &outcome.streams {
+        match &mut latency {
+            // Equal bounds: the sum always fits.
+            Some(sum) => drop(sum.add(&stream.latency)),
+            None => latency = Some(stream.latency.clone()),
+        }
+    }
+    let stamped = sum(|stream| stream.received);
+    Trial {
+        load,
+        duration,
+        planned,
+        sent,
+        received: sum(StreamCounts::unique),
+        late: sum(|stream| stream.late),
+        duplicates: sum(|stream| stream.duplicates),
+        reordered: sum(|stream| stream.reordered),
+        foreign: outcome.received().saturating_sub(stamped),
+        invalid,
+        latency: latency.unwrap_or_else(crate::run::new_histogram),
+    }
+}
+
+/// A device whose queue grows forwards less than it is offered, even if it loses nothing in a short
+/// trial: packets that come later than this after the end count as lost. The part of a second is
+/// that of the width, so that the error is no larger.
+fn grace(duration: Span) -> Span {
+    Span::from_secs_f64(duration.secs_f64() * run::TOLERANCE).max(SHORTEST_GRACE)
+}
+
+/// A stall of this machine must not become a burst that overflows the device's queue.
+const BURST: Span = Span::from_micros(300);
+const DRAIN: Span = Span::from_millis(150);
+const SHORTEST_GRACE: Span = Span::from_millis(2);

@@ -1,0 +1,142 @@
+//! TRex's stateful profiles: YAML that names captures, how often each is replayed, and the
+//! addresses of clients and servers.
+//!
+//! Every key that TRex's parser reads is known here (`src/bp_sim.cpp` and `src/tuple_gen.cpp` of
+//! TRex 3.06). A key that has no meaning for this generator is accepted and checked; [`Profile`]
+//! has a note if the traffic differs from TRex's for that reason.
+
+mod fields;
+mod generator;
+mod mistakes;
+mod read;
+mod template;
+mod tree;
+
+use std::net::Ipv4Addr;
+
+pub use mistakes::Mistakes;
+pub(crate) use mistakes::nearest;
+use units::Span;
+
+use crate::Frequency;
+
+/// A profile after all checks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// How long to send, unless the caller says otherwise.
+    pub duration: Span,
+    pub client_pools: Vec<Pool>,
+    pub server_pools: Vec<Pool>,
+    pub templates: Vec<Template>,
+    /// The tags of load balancing: flows alternate between them, and flows with the second one swap
+    /// the ports of client and server.
+    pub vlans: Option<[u16; 2]>,
+    pub addresses_in_mac: AddressesInMac,
+    /// The first 96 bits of IPv6 addresses of clients and servers, for runs with IPv6.
+    pub ipv6: Option<Ipv6Prefixes>,
+    /// Gaps of captures below the first become the second.
+    pub shortest_gap: Option<(Span, Span)>,
+    /// Remarks about keys that are accepted but change nothing.
+    pub notes: Vec<String>,
+}
+
+/// A range of addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    pub name: String,
+    pub first: Ipv4Addr,
+    pub last: Ipv4Addr,
+    pub distribution: Distribution,
+    /// Added to every address once for each pair of ports before this one.
+    pub dual_port_mask: u32,
+    /// The time that a port of a client stays unused after a flow.
+    pub tcp_aging: Span,
+    pub udp_aging: Span,
+}
+
+/// The order in which addresses of a pool are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distribution {
+    Sequential,
+    Random,
+    Normal,
+}
+
+/// Two times 96 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ipv6Prefixes {
+    pub clients: [u16; 6],
+    pub servers: [u16; 6],
+}
+
+/// IPv4 addresses written into the last four bytes of MAC addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AddressesInMac {
+    #[default]
+    None,
+    /// The source of packets from clients.
+    Clients,
+    /// Source and destination of all packets.
+    All,
+}
+
+/// A capture that is replayed with new addresses for each flow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    /// The line of the profile, for messages.
+    pub line: usize,
+    /// The capture's file.
+    pub name: String,
+    /// New flows a second.
+    pub flows: Frequency,
+    /// The time between two packets in one direction, and at a change of direction. Unused with
+    /// `capture_times`.
+    pub gap: Span,
+    pub turn_gap: Span,
+    /// The number of consecutive flows that use one pair of addresses.
+    pub window: u32,
+    /// The number of different flows, which are repeated.
+    pub limit: Option<u32>,
+    /// Take the times between packets from the capture.
+    pub capture_times: bool,
+    pub keep_source_port: bool,
+    /// All flows go to this server.
+    pub only_server: Option<Ipv4Addr>,
+    /// Indices into the profile's pools.
+    pub client_pool: usize,
+    pub server_pool: usize,
+    pub edits: Vec<PayloadEdit>,
+}
+
+/// A change of a packet's payload for each flow (`dyn_pyload`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayloadEdit {
+    pub packet: usize,
+    /// From the start of the transport's payload.
+    pub offset: usize,
+    pub content: EditContent,
+    /// The number of 32-bit words.
+    pub words: usize,
+    /// The bits of each word that change.
+    pub mask: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EditContent {
+    Random,
+    ClientAddress,
+}
+
+impl Profile {
+    /// Reads the text of a profile; `file` names it in messages. Never panics, whatever the text.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Mistakes> {
+        read::profile(file, text)
+    }
+}
+
+impl Pool {
+    /// The number of its addresses.
+    pub fn size(&self) -> u64 {
+        u64::from(u32::from(self.last)) - u64::from(u32::from(self.first)) + 1
+    }
+}

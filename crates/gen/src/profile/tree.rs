@@ -1,0 +1,138 @@
+use saphyr_parser::{Event, Parser, ScalarStyle};
+
+use super::mistakes::Mistakes;
+
+/// A YAML document with the line of each value.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) line: usize,
+    pub(super) value: Value,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Scalar(String),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) line: usize,
+    pub(super) value: Node,
+}
+
+impl Node {
+    /// Reads the first document of a text. Mistakes in YAML itself end the reading.
+    pub(super) fn read(text: &str, mistakes: &mut Mistakes) -> Option<Self> {
+        if text.len() > LONGEST_TEXT {
+            mistakes.add(1, format!("the file has more than {} MiB", LONGEST_TEXT >> 20));
+            return None;
+        }
+        let mut open: Vec<Open> = Vec::new();
+        let mut nodes = 0usize;
+        let mut parser = Parser::new_from_str(text);
+        while let Some(event) = parser.next_event() {
+            let (event, span) = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    let line = error.marker().line().max(1);
+                    let info = units::foreign(error.info());
+                    mistakes.add(line, format!("this is not YAML: {info}"));
+                    return None;
+                }
+            };
+            let line = span.start.line().max(1);
+            nodes += 1;
+            if open.len() > DEEPEST || nodes > MOST_NODES {
+                mistakes.add(line, "the document has too many or too deeply nested values");
+                return None;
+            }
+            let done = match event {
+                Event::SequenceStart(..) => {
+                    open.push(Open { line, kind: Kind::List(Vec::new()) });
+                    continue;
+                }
+                Event::MappingStart(..) => {
+                    open.push(Open { line, kind: Kind::Map(Vec::new(), None) });
+                    continue;
+                }
+                Event::Scalar(text, style, ..) => {
+                    let text = match style {
+                        ScalarStyle::Plain if matches!(&*text, "~" | "null") => String::new(),
+                        _ => text.into_owned(),
+                    };
+                    Node { line, value: Value::Scalar(text) }
+                }
+                Event::Alias(_) => {
+                    mistakes.add(line, "aliases (`*name`) are not supported: repeat the value");
+                    return None;
+                }
+                Event::SequenceEnd | Event::MappingEnd => open.pop()?.close(),
+                Event::DocumentEnd | Event::StreamEnd => break,
+                Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
+            };
+            match open.last_mut() {
+                None => return Some(done),
+                Some(parent) => parent.take(done, mistakes),
+            }
+        }
+        mistakes.add(1, "the file is empty");
+        None
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        match &self.value {
+            Value::Scalar(text) if text.is_empty() => "nothing",
+            Value::Scalar(_) => "a single value",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a block of keys",
+        }
+    }
+}
+
+struct Open {
+    line: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    List(Vec<Node>),
+    /// The entries, and a key whose value follows.
+    Map(Vec<Entry>, Option<(String, usize)>),
+}
+
+impl Open {
+    fn close(self) -> Node {
+        let value = match self.kind {
+            Kind::List(list) => Value::List(list),
+            Kind::Map(map, _) => Value::Map(map),
+        };
+        Node { line: self.line, value }
+    }
+
+    fn take(&mut self, node: Node, mistakes: &mut Mistakes) {
+        match &mut self.kind {
+            Kind::List(list) => list.push(node),
+            Kind::Map(map, waiting) => match waiting.take() {
+                Some((key, line)) => map.push(Entry { key, line, value: node }),
+                None => {
+                    let line = node.line;
+                    let key = match node.value {
+                        Value::Scalar(text) => text,
+                        _ => {
+                            mistakes.add(line, "a key is a single word");
+                            String::new()
+                        }
+                    };
+                    *waiting = Some((key, line));
+                }
+            },
+        }
+    }
+}
+
+const LONGEST_TEXT: usize = 8 << 20;
+const MOST_NODES: usize = 500_000;
+const DEEPEST: usize = 32;

@@ -1,0 +1,7 @@
+//! A run in words: TRex's tables, and JSON.
+
+mod json;
+mod table;
+
+pub use json::document;
+pub use table::{live_table, summary};

@@ -1,0 +1,281 @@
+//! Sends traffic by the ports and counts what comes back.
+
+mod lane;
+mod live;
+mod receive;
+mod send;
+mod spec;
+mod streams;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub use lane::Lane;
+pub use live::{LaneCounts, Snapshot};
+pub use send::Pace;
+pub use spec::PortSpec;
+pub use streams::StreamCounts;
+pub(crate) use streams::new_histogram;
+use units::{Span, Time};
+
+use crate::{Frequency, GenError, Plan, Traffic};
+use live::Live;
+use receive::Receiver;
+use send::{PartOutcome, Sender, Source};
+
+/// What is sent, for how long, and by how many threads.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub plan: Arc<Plan>,
+    pub multiplier: f64,
+    pub duration: Span,
+    pub threads: usize,
+    pub pace: Pace,
+    /// The time to wait for packets after the last one was sent.
+    pub drain: Span,
+    /// Streams that measure latency beside the plan's packets.
+    pub probes: Vec<Probe>,
+    /// The number of the first stream, which tells the packets of one run from those of another.
+    pub first_stream: u16,
+    /// Packets that arrive so late are counted.
+    pub late_after: Option<LateAfter>,
+}
+
+/// A packet is late if it arrives later than this after the planned end of a run, the shortest
+/// latency so far added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LateAfter {
+    pub grace: Span,
+}
+
+/// Stamped packets at a low rate, by one lane.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    pub plan: Arc<Plan>,
+    /// The lane of each of the plan's lanes.
+    pub lanes: Vec<usize>,
+}
+
+/// The counts of a run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub lanes: Vec<LaneCounts>,
+    pub streams: Vec<StreamCounts>,
+    pub seconds: Vec<Second>,
+    /// The time over which packets were to be sent, and were sent.
+    pub planned: Span,
+    pub actual: Span,
+    pub packets_planned: u64,
+    pub flows: u64,
+    /// The longest time by which a packet left late.
+    pub longest_lag: Span,
+    /// The busy part of the sending threads.
+    pub busy: f64,
+    /// Repeated attempts because a port had no room.
+    pub retries: u64,
+    /// True if the run was ended from outside.
+    pub cancelled: bool,
+    pub error: Option<String>,
+}
+
+/// One second of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Second {
+    pub planned: f64,
+    pub sent: u64,
+}
+
+impl Outcome {
+    pub fn sent(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.sent).sum()
+    }
+
+    pub fn received(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.received).sum()
+    }
+
+    /// The seconds in which the offered rate was not kept within 0.5 %.
+    pub fn missed(&self) -> Vec<usize> {
+        let missed = |second: &Second| !second.is_kept();
+        (0..self.seconds.len()).filter(|number| missed(&self.seconds[*number])).collect()
+    }
+
+    pub fn offered(&self) -> Frequency {
+        match self.actual.secs_f64() {
+            time if time > 0.0 => Frequency::per_second(self.sent() as f64 / time),
+            _ => Frequency::ZERO,
+        }
+    }
+
+    /// Packets that the receiving side lost itself.
+    pub fn sink_drops(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.sink_drops).sum()
+    }
+}
+
+impl Second {
+    /// Within 0.5 %, or within the packet or batch that belongs to the second before or after.
+    pub fn is_kept(&self) -> bool {
+        (self.sent as f64 - self.planned).abs() <= (self.planned * TOLERANCE).max(1.0)
+    }
+}
+
+/// Runs a job to its end, or until `cancel` is set. `watch` is called about ten times a second.
+pub fn run(
+    lanes: &mut [Lane],
+    job: &Job,
+    cancel: &AtomicBool,
+    mut watch: impl FnMut(&Snapshot),
+) -> Result<Outcome, GenError> {
+    let threads = job.threads.max(1);
+    let streams = job.plan.lanes().len() * threads
+        + job.probes.iter().map(|probe| probe.lanes.len()).sum::<usize>();
+    let live = Live::new(lanes.len());
+    let mut senders = Vec::with_capacity(threads);
+    for part in 0..threads {
+        let mut sources = vec![Source {
+            traffic: Traffic::new(Arc::clone(&job.plan), job.multiplier, part, threads)
+                .with_streams_from(job.first_stream),
+            lanes: (0..lanes.len()).collect(),
+            counts: true,
+        }];
+        if part == 0 {
+            let own = (job.plan.lanes().len() * threads) as u16;
+            let mut first = job.first_stream.wrapping_add(own);
+            for probe in &job.probes {
+                sources.push(Source {
+                    traffic: Traffic::new(Arc::clone(&probe.plan), 1.0, 0, 1)
+                        .with_streams_from(first),
+                    lanes: probe.lanes.clone(),
+                    counts: false,
+                });
+                first = first.wrapping_add(probe.lanes.len() as u16);
+            }
+        }
+        senders.push(Sender::open(lanes, sources, job)?);
+    }
+    for lane in lanes.iter_mut() {
+        lane.discard_arrivals()?;
+    }
+    let stop = AtomicBool::new(false);
+    let start = monotonic() + LEAD;
+    let late = job.late_after.map(|late| (start + job.duration, late.grace));
+    let mut receiver = Receiver::new(lanes, job.first_stream, streams, late);
+    let (parts, received) = std::thread::scope(|scope| {
+        let receiving = std::thread::Builder::new()
+            .name("receive".to_owned())
+            .spawn_scoped(scope, || receiver.run(&live, &stop))
+            .map_err(|_| GenError::Usage("no thread can be started: free some".to_owned()));
+        let live = &live;
+        let mut sending = Vec::new();
+        for (number, sender) in senders.into_iter().enumerate() {
+            let builder = std::thread::Builder::new().name(format!("send{number}"));
+            if let Ok(thread) =
+                builder.spawn_scoped(scope, move || sender.run(start, job, live, cancel))
+            {
+                sending.push(thread);
+            }
+        }
+        while sending.iter().any(|thread| !thread.is_finished()) {
+            std::thread::sleep(WATCH);
+            watch(&live.snapshot(monotonic().since(start), job));
+        }
+        let mut parts = Vec::new();
+        for thread in sending {
+            parts.extend(thread.join().ok());
+        }
+        drain(job, live, cancel);
+        stop.store(true, Ordering::Relaxed);
+        let received = receiving.map(|thread| thread.join());
+        (parts, received)
+    });
+    if parts.len() < threads {
+        return Err(GenError::Usage("a sending thread could not be started".to_owned()));
+    }
+    let (streams, error) = match received? {
+        Ok(received) => received,
+        Err(_) => return Err(GenError::Usage("the receiving thread ended early".to_owned())),
+    };
+    Ok(collect(lanes, job, &live, &parts, streams, error, cancel))
+}
+
+/// Waits for the packets on the way: at least the job's time, and longer while they arrive.
+fn drain(job: &Job, live: &Live, cancel: &AtomicBool) {
+    let arrived =
+        || -> u64 { live.lanes.iter().map(|lane| lane.received.load(Ordering::Relaxed)).sum() };
+    let end = monotonic();
+    let mut quiet_since = end;
+    let mut before = arrived();
+    while job.drain > Span::ZERO && !cancel.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(2));
+        let now = monotonic();
+        if before != arrived() {
+            (before, quiet_since) = (arrived(), now);
+        }
+        let is_quiet = now.since(quiet_since) >= QUIET;
+        if now.since(end) >= LONGEST_DRAIN || (now.since(end) >= job.drain && is_quiet) {
+            break;
+        }
+    }
+}
+
+fn collect(
+    lanes: &[Lane],
+    job: &Job,
+    live: &Live,
+    parts: &[PartOutcome],
+    mut streams: Vec<StreamCounts>,
+    receive_error: Option<String>,
+    cancel: &AtomicBool,
+) -> Outcome {
+    let names = lanes.iter().map(Lane::name);
+    let counts = names.enumerate().map(|(number, name)| live.counts(number, name)).collect();
+    let length = parts.iter().map(|part| part.seconds.len()).max().unwrap_or(0);
+    let mut seconds = vec![Second::default(); length];
+    for part in parts {
+        for (second, own) in seconds.iter_mut().zip(&part.seconds) {
+            second.planned += own.planned;
+            second.sent += own.sent;
+        }
+        for (stream, sent) in &part.streams {
+            let index = stream.wrapping_sub(job.first_stream);
+            if let Some(counts) = streams.get_mut(usize::from(index)) {
+                counts.sent += sent;
+            }
+        }
+    }
+    streams.retain(|stream| stream.sent > 0 || stream.received > 0);
+    let span = |of: fn(&PartOutcome) -> Span| parts.iter().map(of).max().unwrap_or_default();
+    let actual = span(|part| part.actual);
+    let busy: f64 = parts.iter().map(|part| part.busy.secs_f64()).sum();
+    let available = actual.secs_f64() * parts.len() as f64;
+    Outcome {
+        lanes: counts,
+        streams,
+        seconds,
+        planned: job.duration,
+        actual,
+        packets_planned: parts.iter().map(|part| part.planned).sum::<f64>().round() as u64,
+        flows: parts.iter().map(|part| part.flows).sum(),
+        longest_lag: span(|part| part.longest_lag),
+        busy: if available > 0.0 { busy / available } else { 0.0 },
+        retries: parts.iter().map(|part| part.retries).sum(),
+        cancelled: cancel.load(Ordering::Relaxed),
+        error: parts.iter().find_map(|part| part.error.clone()).or(receive_error),
+    }
+}
+
+pub(crate) fn monotonic() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// The offered rate is kept if it is this close.
+pub const TOLERANCE: f64 = 0.005;
+/// The time between the start of the threads and the first packet.
+const LEAD: Span = Span::from_millis(10);
+/// Nothing arrived for so long: nothing is on the way. A device that floods ends no run.
+const QUIET: Span = Span::from_millis(50);
+const LONGEST_DRAIN: Span = Span::from_secs(2);
+const WATCH: Duration = Duration::from_millis(20);

@@ -1,0 +1,251 @@
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use host::Namespace;
+use port::{Frame, PacketPort, PacketSender, Port, PortError, TapKind, TapPort};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use units::{Span, Time};
+
+use super::spec::{PortKind, PortSpec};
+use crate::capture::CaptureWriter;
+use crate::{GenError, LaneAddresses, neighbour};
+
+/// One port of the generator, open for sending and receiving.
+#[derive(Debug)]
+pub struct Lane {
+    name: String,
+    kind: Kind,
+    addresses: LaneAddresses,
+    own: Vec<IpAddr>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Interface {
+        namespace: Option<Namespace>,
+        name: String,
+        receiver: PacketPort,
+    },
+    /// Used by all threads in turn.
+    Shared(SharedPort),
+    Capture(Arc<Mutex<CaptureWriter>>),
+    Null,
+}
+
+pub(super) type SharedPort = Arc<Mutex<Box<dyn Port>>>;
+
+/// The sending half of a lane, one for each thread.
+#[derive(Debug)]
+pub(super) enum LaneSender {
+    Packet(PacketSender),
+    Shared(SharedPort),
+    Capture(Arc<Mutex<CaptureWriter>>),
+    Null,
+}
+
+impl Lane {
+    /// Opens ports in the order of a profile, finds the gateways' addresses, and fills in the
+    /// missing ones: a port without a gateway sends to the other port of its pair.
+    pub fn open_all(specs: &[PortSpec]) -> Result<Vec<Self>, GenError> {
+        let mut lanes = Vec::with_capacity(specs.len());
+        for (number, spec) in specs.iter().enumerate() {
+            lanes.push(Self::open(spec, number)?);
+        }
+        let sources: Vec<[u8; 6]> = lanes.iter().map(|lane| lane.addresses.source).collect();
+        for (number, (lane, spec)) in lanes.iter_mut().zip(specs).enumerate() {
+            let peer = sources.get(number ^ 1).copied().unwrap_or([0xff; 6]);
+            lane.addresses.destination = match (spec.destination_mac, spec.ip, spec.gateway) {
+                (Some(mac), ..) => mac,
+                (None, Some(ip), Some(gateway)) => lane.resolve(ip, gateway)?,
+                _ => peer,
+            };
+        }
+        Ok(lanes)
+    }
+
+    /// A lane over any port, for tests and for other programs of the house.
+    pub fn over(name: &str, port: Box<dyn Port>, addresses: LaneAddresses) -> Self {
+        let kind = Kind::Shared(Arc::new(Mutex::new(port)));
+        Self { name: name.to_owned(), kind, addresses, own: Vec::new() }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn addresses(&self) -> LaneAddresses {
+        self.addresses
+    }
+
+    /// True if frames can arrive.
+    pub fn receives(&self) -> bool {
+        matches!(self.kind, Kind::Interface { .. } | Kind::Shared(_))
+    }
+
+    fn open(spec: &PortSpec, number: usize) -> Result<Self, GenError> {
+        let name = spec.to_string();
+        let made_up = [2, 0x57, 0, 0, 0, number as u8];
+        let (kind, source) = match &spec.kind {
+            PortKind::Interface { namespace, name } => {
+                let namespace = namespace.as_deref().map(Namespace::named).transpose()?;
+                let receiver = inside(namespace.as_ref(), || PacketPort::open(name))?;
+                if !receiver.interface().running {
+                    return Err(PortError::InterfaceDown { name: name.clone() }.into());
+                }
+                let source = receiver.interface().address;
+                (Kind::Interface { namespace, name: name.clone(), receiver }, source)
+            }
+            PortKind::Tap(name) => {
+                let port = TapPort::create(name, TapKind::Tap)?;
+                // The device's own address belongs to the kernel's end.
+                (Kind::Shared(Arc::new(Mutex::new(Box::new(port)))), made_up)
+            }
+            PortKind::Capture(file) => {
+                let writer = CaptureWriter::create(file)?;
+                (Kind::Capture(Arc::new(Mutex::new(writer))), made_up)
+            }
+            PortKind::Null => (Kind::Null, made_up),
+        };
+        let addresses = LaneAddresses {
+            source: spec.source_mac.unwrap_or(source),
+            destination: [0xff; 6],
+            vlan: spec.vlan,
+        };
+        Ok(Self { name, kind, addresses, own: spec.ip.into_iter().collect() })
+    }
+
+    pub(super) fn sender(&self) -> Result<LaneSender, GenError> {
+        Ok(match &self.kind {
+            Kind::Interface { namespace, name, .. } => {
+                LaneSender::Packet(inside(namespace.as_ref(), || PacketSender::open(name))?)
+            }
+            Kind::Shared(port) => LaneSender::Shared(Arc::clone(port)),
+            Kind::Capture(writer) => LaneSender::Capture(Arc::clone(writer)),
+            Kind::Null => LaneSender::Null,
+        })
+    }
+
+    /// Receives at most `limit` frames without waiting.
+    pub(super) fn receive(
+        &mut self,
+        batch: &mut Vec<Frame>,
+        limit: usize,
+    ) -> Result<usize, PortError> {
+        match &mut self.kind {
+            Kind::Interface { receiver, .. } => receiver.receive(batch, limit),
+            Kind::Shared(port) => locked(port).receive(batch, limit),
+            Kind::Capture(_) | Kind::Null => Ok(0),
+        }
+    }
+
+    /// Waits until one of the lanes may have frames, at most this long.
+    pub(super) fn wait(lanes: &[Self], span: Duration) {
+        let timeout =
+            Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) };
+        let mut others = false;
+        let mut fds = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            match &lane.kind {
+                Kind::Interface { receiver, .. } => {
+                    fds.extend(receiver.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+                }
+                Kind::Shared(_) => others = true,
+                Kind::Capture(_) | Kind::Null => {}
+            }
+        }
+        if others || fds.is_empty() {
+            // The lock of a shared port cannot be held while this thread waits.
+            std::thread::sleep(span.min(Duration::from_micros(200)));
+        } else {
+            let _ = poll(&mut fds, Some(&timeout));
+        }
+    }
+
+    /// Frames that the kernel dropped before this lane could fetch them, since the port was opened.
+    pub(super) fn sink_drops(&mut self) -> u64 {
+        match &mut self.kind {
+            Kind::Interface { receiver, .. } => {
+                let counters = receiver.counters();
+                counters.kernel_drops + counters.backlog_drops + counters.truncated
+            }
+            Kind::Shared(port) => locked(port).counters().kernel_drops,
+            Kind::Capture(_) | Kind::Null => 0,
+        }
+    }
+
+    /// Discards what arrived before a run.
+    pub(super) fn discard_arrivals(&mut self) -> Result<(), PortError> {
+        let mut batch = Vec::new();
+        for _ in 0..MOST_DISCARDED {
+            if self.receive(&mut batch, 256)? == 0 {
+                break;
+            }
+            batch.clear();
+        }
+        Ok(())
+    }
+
+    /// Answers a question for one of this port's addresses; true if the frame was one.
+    pub(super) fn answer(&mut self, frame: &[u8]) -> Result<bool, PortError> {
+        if self.own.is_empty() {
+            return Ok(false);
+        }
+        match neighbour::reply(frame, self.addresses.source, &self.own) {
+            Some(reply) => self.transmit(&reply).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn transmit(&mut self, frame: &[u8]) -> Result<(), PortError> {
+        let frame = Frame::from_bytes(frame, Time::ZERO);
+        match &mut self.kind {
+            Kind::Interface { receiver, .. } => receiver.send(&[frame]).map(drop),
+            Kind::Shared(port) => locked(port).send(&[frame]).map(drop),
+            Kind::Capture(_) | Kind::Null => Ok(()),
+        }
+    }
+
+    /// Asks for the MAC address of the gateway.
+    fn resolve(&mut self, own: IpAddr, gateway: IpAddr) -> Result<[u8; 6], GenError> {
+        let Some(request) = neighbour::request(self.addresses.source, own, gateway) else {
+            return Err(GenError::Usage("an address and its gateway differ in family".to_owned()));
+        };
+        let mut batch = Vec::new();
+        for _ in 0..ATTEMPTS {
+            self.transmit(&request)?;
+            let deadline = super::monotonic() + PATIENCE;
+            while super::monotonic() < deadline {
+                batch.clear();
+                if self.receive(&mut batch, 64)? == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                for frame in &batch {
+                    if let Some(mac) = neighbour::answer(frame.bytes(), gateway) {
+                        return Ok(mac);
+                    }
+                }
+            }
+        }
+        Err(GenError::NoNeighbour { gateway, port: self.name.clone(), attempts: ATTEMPTS })
+    }
+}
+
+pub(super) fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn inside<T: Send>(
+    namespace: Option<&Namespace>,
+    open: impl FnOnce() -> Result<T, PortError> + Send,
+) -> Result<T, GenError> {
+    match namespace {
+        None => Ok(open()?),
+        Some(namespace) => Ok(namespace.run(|| Ok(open()))??),
+    }
+}
+
+const ATTEMPTS: u32 = 4;
+const PATIENCE: Span = Span::from_millis(400);
+/// A flood must not keep a run from beginning.
+const MOST_DISCARDED: usize = 1000;

@@ -1,0 +1,107 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use units::Span;
+
+use super::Job;
+
+/// The counts of one port.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LaneCounts {
+    pub name: String,
+    pub sent: u64,
+    pub sent_bytes: u64,
+    /// Frames that the port refused, or for which it had no room until the end.
+    pub send_errors: u64,
+    /// Frames that arrived, ARP and the like excluded.
+    pub received: u64,
+    pub received_bytes: u64,
+    /// Arrived frames that are neither IP nor housekeeping.
+    pub receive_errors: u64,
+    /// Frames that this machine dropped before the port could fetch them.
+    pub sink_drops: u64,
+    pub arp_sent: u64,
+    pub arp_received: u64,
+    /// ARP, neighbour discovery and multicast of other hosts.
+    pub housekeeping: u64,
+}
+
+/// The counts so far.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub elapsed: Span,
+    pub duration: Span,
+    pub lanes: Vec<LaneCounts>,
+    pub opened: u64,
+    pub active: u64,
+    /// Nanoseconds that the sending threads were busy.
+    pub busy: Span,
+}
+
+/// Counts that several threads change.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) lanes: Vec<LiveLane>,
+    pub(super) opened: AtomicU64,
+    pub(super) active: AtomicU64,
+    pub(super) busy: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct LiveLane {
+    pub(super) sent: AtomicU64,
+    pub(super) sent_bytes: AtomicU64,
+    pub(super) send_errors: AtomicU64,
+    pub(super) received: AtomicU64,
+    pub(super) received_bytes: AtomicU64,
+    pub(super) receive_errors: AtomicU64,
+    pub(super) sink_drops: AtomicU64,
+    pub(super) arp_sent: AtomicU64,
+    pub(super) arp_received: AtomicU64,
+    pub(super) housekeeping: AtomicU64,
+}
+
+impl Live {
+    pub(super) fn new(lanes: usize) -> Self {
+        Self {
+            lanes: (0..lanes).map(|_| LiveLane::default()).collect(),
+            opened: AtomicU64::new(0),
+            active: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn counts(&self, lane: usize, name: &str) -> LaneCounts {
+        let lane = &self.lanes[lane];
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LaneCounts {
+            name: name.to_owned(),
+            sent: of(&lane.sent),
+            sent_bytes: of(&lane.sent_bytes),
+            send_errors: of(&lane.send_errors),
+            received: of(&lane.received),
+            received_bytes: of(&lane.received_bytes),
+            receive_errors: of(&lane.receive_errors),
+            sink_drops: of(&lane.sink_drops),
+            arp_sent: of(&lane.arp_sent),
+            arp_received: of(&lane.arp_received),
+            housekeeping: of(&lane.housekeeping),
+        }
+    }
+
+    pub(super) fn snapshot(&self, elapsed: Span, job: &Job) -> Snapshot {
+        Snapshot {
+            elapsed,
+            duration: job.duration,
+            lanes: (0..self.lanes.len()).map(|lane| self.counts(lane, "")).collect(),
+            opened: self.opened.load(Ordering::Relaxed),
+            active: self.active.load(Ordering::Relaxed),
+            busy: Span::from_nanos(self.busy.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+pub(super) fn add(counter: &AtomicU64, count: u64) {
+    if count > 0 {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,419 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use port::{Frame, PortError, Refusal};
+use units::{Span, Time};
+
+use super::lane::{Lane, LaneSender, locked};
+use super::live::{Live, add};
+use super::{Job, Second, monotonic};
+use crate::{GenError, Traffic};
+
+/// The handling of packets that are late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Every planned packet is sent, as early as the ports permit; a run may last longer than
+    /// planned, up to `at_most`.
+    Complete { at_most: Span },
+    /// Packets that are later than `burst` are moved, with all that follow: the device sees no
+    /// burst after this machine stalled. The run ends on time.
+    OnTime { burst: Span },
+}
+
+/// Packets of one plan, and the ports that they leave by.
+pub(super) struct Source {
+    pub(super) traffic: Traffic,
+    pub(super) lanes: Vec<usize>,
+    /// Counted in the offered rate.
+    pub(super) counts: bool,
+}
+
+/// One sending thread.
+pub(super) struct Sender {
+    sources: Vec<Source>,
+    lanes: Vec<Outlet>,
+    expected: f64,
+}
+
+/// The packets that wait for one port.
+struct Outlet {
+    sender: LaneSender,
+    slots: Vec<u8>,
+    slot: usize,
+    lens: Vec<usize>,
+    counted: usize,
+}
+
+pub(super) struct PartOutcome {
+    pub(super) seconds: Vec<Second>,
+    /// Packets sent by stream, for stamped packets.
+    pub(super) streams: Vec<(u16, u64)>,
+    pub(super) planned: f64,
+    pub(super) actual: Span,
+    pub(super) flows: u64,
+    pub(super) longest_lag: Span,
+    pub(super) busy: Span,
+    pub(super) retries: u64,
+    pub(super) error: Option<String>,
+}
+
+impl Sender {
+    pub(super) fn open(lanes: &[Lane], sources: Vec<Source>, job: &Job) -> Result<Self, GenError> {
+        let longest = sources.iter().map(|source| source.traffic.plan().longest()).max();
+        let slot = longest.unwrap_or(0).next_multiple_of(64).max(64);
+        let mut outlets = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            let sender = lane.sender()?;
+            if let LaneSender::Packet(sender) = &sender
+                && slot > sender.longest() + 64
+            {
+                return Err(GenError::Usage(format!(
+                    "a packet has {} bytes, more than the MTU of {} permits: raise it with `ip link \
+                     set {} mtu 9000`",
+                    longest.unwrap_or(0),
+                    lane.name(),
+                    lane.name()
+                )));
+            }
+            outlets.push(Outlet {
+                sender,
+                slots: vec![0; slot * BATCH],
+                slot,
+                lens: Vec::with_capacity(BATCH),
+                counted: 0,
+            });
+        }
+        let expected = job.plan.packet_rate(job.multiplier).events() / job.threads.max(1) as f64;
+        Ok(Self { sources, lanes: outlets, expected })
+    }
+
+    pub(super) fn run(
+        mut self,
+        start: Time,
+        job: &Job,
+        live: &Live,
+        cancel: &AtomicBool,
+    ) -> PartOutcome {
+        host::precise_timers();
+        let mut account = Account::new(job.duration, self.expected);
+        let (limit, burst) = match job.pace {
+            Pace::Complete { at_most } => (at_most.max(job.duration), Span::MAX),
+            Pace::OnTime { burst } => (job.duration, burst),
+        };
+        // The logical clock starts with `start` and is moved back when packets are too late.
+        let mut moved = Span::ZERO;
+        let mut now = monotonic();
+        wait_until(start, &mut now);
+        while !cancel.load(Ordering::Relaxed) {
+            let real = now.since(start);
+            let logical = real.saturating_sub(moved).min(job.duration);
+            let Some(due) = self.due() else { break };
+            let due = due.since(Time::ZERO);
+            if due >= job.duration || real >= limit {
+                break;
+            }
+            let lag = logical.saturating_sub(due);
+            if due > logical {
+                let end = start + limit;
+                wait_until((start + moved + due).min(end), &mut now);
+                continue;
+            }
+            account.longest_lag = account.longest_lag.max(lag);
+            if lag > burst {
+                moved = moved + (lag - burst);
+                continue;
+            }
+            let count = self.collect(now, logical, &mut account);
+            let outcome = self.flush(live, cancel, start + limit, &mut account);
+            let after = monotonic();
+            account.busy = account.busy + after.since(now);
+            add(&live.busy, after.since(now).nanos());
+            now = after;
+            let accepted = std::mem::take(&mut account.accepted);
+            account.sent_in(now.since(start), accepted);
+            if let Err(problem) = outcome {
+                account.error = Some(problem.to_string());
+                break;
+            }
+            if count > 0 {
+                let opened: u64 = self.counted().map(Traffic::opened).sum();
+                add(&live.opened, opened - account.opened);
+                account.opened = opened;
+            }
+        }
+        add(&live.active, self.counted().map(Traffic::active).sum());
+        account.finish(&self, start, monotonic())
+    }
+
+    fn counted(&self) -> impl Iterator<Item = &Traffic> {
+        self.sources.iter().filter(|source| source.counts).map(|source| &source.traffic)
+    }
+
+    #[inline]
+    fn due(&self) -> Option<Time> {
+        self.sources.iter().filter_map(|source| source.traffic.due()).min()
+    }
+
+    /// Writes the packets that are due, at most a batch.
+    #[inline]
+    fn collect(&mut self, now: Time, logical: Span, account: &mut Account) -> usize {
+        let until = Time::ZERO + logical;
+        let mut count = 0;
+        for source in &mut self.sources {
+            while count < BATCH && source.traffic.due().is_some_and(|due| due <= until) {
+                // The lane is known once the packet is written; all slots have one size.
+                let scratch = &mut self.lanes[0];
+                let Some(slot) = scratch.free() else { return count };
+                let Some(departure) = source.traffic.take(now, slot) else { return count };
+                let lane = source.lanes[departure.lane];
+                if lane == 0 {
+                    scratch.lens.push(departure.len);
+                } else {
+                    let (first, others) = self.lanes.split_at_mut(1);
+                    let Some(packet) = first[0].next(departure.len) else { return count };
+                    others[lane - 1].copy(packet);
+                }
+                if source.counts {
+                    self.lanes[lane].counted += 1;
+                    account.planned_at(departure.since_start());
+                }
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Sends what was collected. A full port makes this thread wait.
+    fn flush(
+        &mut self,
+        live: &Live,
+        cancel: &AtomicBool,
+        limit: Time,
+        account: &mut Account,
+    ) -> Result<(), PortError> {
+        for (number, outlet) in self.lanes.iter_mut().enumerate() {
+            if outlet.lens.is_empty() {
+                continue;
+            }
+            let counts = &live.lanes[number];
+            let total = outlet.lens.len();
+            let (sent, bytes) =
+                outlet.send(account, || cancel.load(Ordering::Relaxed) || monotonic() >= limit)?;
+            add(&counts.sent, sent as u64);
+            add(&counts.sent_bytes, bytes);
+            add(&counts.send_errors, (total - sent) as u64);
+            let uncounted = total - outlet.counted;
+            account.accepted += sent.saturating_sub(uncounted) as u64;
+            outlet.lens.clear();
+            outlet.counted = 0;
+        }
+        Ok(())
+    }
+}
+
+impl Outlet {
+    #[inline]
+    fn free(&mut self) -> Option<&mut [u8]> {
+        let start = self.lens.len() * self.slot;
+        self.slots.get_mut(start..start + self.slot)
+    }
+
+    #[inline]
+    fn next(&self, len: usize) -> Option<&[u8]> {
+        let start = self.lens.len() * self.slot;
+        self.slots.get(start..start + len)
+    }
+
+    #[inline]
+    fn copy(&mut self, packet: &[u8]) {
+        let start = self.lens.len() * self.slot;
+        if let Some(place) = self.slots.get_mut(start..start + packet.len()) {
+            place.copy_from_slice(packet);
+            self.lens.push(packet.len());
+        }
+    }
+
+    /// Sends all packets in order; returns how many the port took, and their bytes.
+    fn send(
+        &mut self,
+        account: &mut Account,
+        give_up: impl Fn() -> bool,
+    ) -> Result<(usize, u64), PortError> {
+        let frames = |from: usize| {
+            let (slots, slot) = (&self.slots, self.slot);
+            let lens = self.lens[from..].iter().enumerate();
+            lens.map(move |(number, len)| {
+                let start = (from + number) * slot;
+                &slots[start..start + len]
+            })
+        };
+        let all: u64 = self.lens.iter().map(|len| *len as u64).sum();
+        match &self.sender {
+            LaneSender::Null => Ok((self.lens.len(), all)),
+            LaneSender::Capture(writer) => {
+                let now = real_time();
+                let mut writer = locked(writer);
+                for frame in frames(0) {
+                    if let Err(error) = writer.write(frame, now) {
+                        return Err(PortError::Io {
+                            doing: error.to_string(),
+                            source: std::io::ErrorKind::Other.into(),
+                        });
+                    }
+                }
+                Ok((self.lens.len(), all))
+            }
+            LaneSender::Shared(port) => {
+                let batch: Vec<Frame> =
+                    frames(0).map(|frame| Frame::from_bytes(frame, Time::ZERO)).collect();
+                let report = locked(port).send(&batch)?;
+                let share = report.sent as u64 * all / (self.lens.len() as u64).max(1);
+                Ok((report.sent, share))
+            }
+            LaneSender::Packet(sender) => {
+                let (mut done, mut sent, mut bytes) = (0, 0, 0);
+                while done < self.lens.len() {
+                    let accepted = sender.send(frames(done))?;
+                    bytes += frames(done)
+                        .take(accepted.sent)
+                        .map(|frame| frame.len() as u64)
+                        .sum::<u64>();
+                    done += accepted.sent;
+                    sent += accepted.sent;
+                    match accepted.refusal {
+                        None => {}
+                        Some(Refusal::Full) => {
+                            account.retries += 1;
+                            if give_up() {
+                                break;
+                            }
+                            // Another thread makes the room, and may be waiting for this core.
+                            rustix::thread::sched_yield();
+                        }
+                        Some(Refusal::TooLong | Refusal::Refused) => done += 1,
+                    }
+                }
+                Ok((sent, bytes))
+            }
+        }
+    }
+}
+
+/// The counts of one thread.
+struct Account {
+    duration: Span,
+    expected: f64,
+    seconds: Vec<Second>,
+    planned: f64,
+    /// Packets taken by ports and not yet attributed to a second.
+    accepted: u64,
+    opened: u64,
+    longest_lag: Span,
+    busy: Span,
+    retries: u64,
+    error: Option<String>,
+}
+
+impl Account {
+    fn new(duration: Span, expected: f64) -> Self {
+        Self {
+            duration,
+            expected,
+            seconds: Vec::new(),
+            planned: 0.0,
+            accepted: 0,
+            opened: 0,
+            longest_lag: Span::ZERO,
+            busy: Span::ZERO,
+            retries: 0,
+            error: None,
+        }
+    }
+
+    #[inline]
+    fn second(&mut self, at: Span) -> &mut Second {
+        let number = (at.nanos() / SECOND) as usize;
+        if number >= self.seconds.len() {
+            self.seconds.resize(number.min(MOST_SECONDS) + 1, Second::default());
+        }
+        let number = number.min(self.seconds.len() - 1);
+        &mut self.seconds[number]
+    }
+
+    #[inline]
+    fn planned_at(&mut self, at: Span) {
+        self.second(at).planned += 1.0;
+        self.planned += 1.0;
+    }
+
+    fn sent_in(&mut self, at: Span, count: u64) {
+        if count > 0 {
+            // What is sent after the end of a run belongs to its last second, if it was due then.
+            let at = at.min(self.duration.saturating_sub(Span::from_nanos(1)).max(at - LATE));
+            self.second(at).sent += count;
+        }
+    }
+
+    /// Adds what was never reached: the plan went on, and the thread did not.
+    fn finish(mut self, sender: &Sender, start: Time, now: Time) -> PartOutcome {
+        let due = sender.counted().filter_map(Traffic::due).min();
+        let reached = due.map_or(self.duration, |due| due.since(Time::ZERO)).min(self.duration);
+        let mut at = reached.nanos();
+        let end = self.duration.nanos();
+        while at < end {
+            let next = ((at / SECOND + 1) * SECOND).min(end);
+            let missing = self.expected * (next - at) as f64 / SECOND as f64;
+            self.second(Span::from_nanos(at)).planned += missing;
+            self.planned += missing;
+            at = next;
+        }
+        PartOutcome {
+            seconds: self.seconds,
+            streams: sender.sources.iter().flat_map(|source| source.traffic.streams()).collect(),
+            planned: self.planned,
+            actual: now.since(start),
+            flows: self.opened,
+            longest_lag: self.longest_lag,
+            busy: self.busy,
+            retries: self.retries,
+            error: self.error,
+        }
+    }
+}
+
+/// Sleeps until shortly before `deadline` and spins for the rest.
+fn wait_until(deadline: Time, now: &mut Time) {
+    loop {
+        *now = monotonic();
+        let left = deadline.since(*now);
+        if left == Span::ZERO {
+            return;
+        }
+        if left > SPIN {
+            let left = (left - SPIN).min(LONGEST_SLEEP);
+            std::thread::sleep(Duration::from_nanos(left.nanos()));
+            if left == LONGEST_SLEEP {
+                // The caller looks whether the run was cancelled.
+                *now = monotonic();
+                return;
+            }
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn real_time() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    Time::from_nanos(now.tv_sec as u64 * SECOND + now.tv_nsec as u64)
+}
+
+/// Packets of one round; a system call takes 32.
+const BATCH: usize = 64;
+const SECOND: u64 = 1_000_000_000;
+const MOST_SECONDS: usize = 7 * 86_400;
+/// The time for which a batch at the end of a run counts to the last second.
+const LATE: Span = Span::from_millis(5);
+/// A sleep on a busy machine ends this much late at times.
+const SPIN: Span = Span::from_micros(80);
+const LONGEST_SLEEP: Span = Span::from_millis(50);

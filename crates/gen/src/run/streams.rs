@@ -1,0 +1,192 @@
+use hdrhistogram::Histogram;
+use units::{Span, Time};
+
+use crate::traffic::Stamp;
+
+/// The packets of one stream, by their sequence numbers.
+#[derive(Debug, Clone)]
+pub struct StreamCounts {
+    pub stream: u16,
+    pub sent: u64,
+    /// Arrivals, duplicates included.
+    pub received: u64,
+    pub duplicates: u64,
+    /// Packets that arrived after one with a higher number.
+    pub reordered: u64,
+    /// Arrivals so late that duplicates among them cannot be told.
+    pub too_late: u64,
+    /// Packets that arrived too long after the end of the run.
+    pub late: u64,
+    /// The mean difference of consecutive transit times (RFC 3550 section 6.4.1).
+    pub jitter: Span,
+    /// Nanoseconds from the start of sending to the arrival at the receiving port.
+    pub latency: Histogram<u64>,
+    shortest: Span,
+    window: Window,
+    last_transit: Option<u64>,
+    jitter_nanos: f64,
+}
+
+impl StreamCounts {
+    pub(super) fn new(stream: u16) -> Self {
+        Self {
+            stream,
+            sent: 0,
+            received: 0,
+            duplicates: 0,
+            reordered: 0,
+            too_late: 0,
+            late: 0,
+            shortest: Span::MAX,
+            jitter: Span::ZERO,
+            latency: new_histogram(),
+            window: Window::default(),
+            last_transit: None,
+            jitter_nanos: 0.0,
+        }
+    }
+
+    /// Different packets that arrived.
+    pub fn unique(&self) -> u64 {
+        self.received - self.duplicates
+    }
+
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.unique())
+    }
+
+    pub(super) fn take(&mut self, stamp: Stamp, arrival: Time, late: Option<(Time, Span)>) {
+        self.received += 1;
+        match self.window.see(stamp.sequence) {
+            Seen::Next => {}
+            Seen::Earlier => self.reordered += 1,
+            Seen::Again => {
+                self.duplicates += 1;
+                return;
+            }
+            Seen::TooLate => self.too_late += 1,
+        }
+        self.shortest = self.shortest.min(arrival.since(stamp.sent));
+        if let Some((end, grace)) = late
+            && arrival > end + self.shortest + grace
+        {
+            self.late += 1;
+        }
+        let transit = arrival.since(stamp.sent).nanos();
+        self.latency.saturating_record(transit.max(1));
+        if let Some(last) = self.last_transit.replace(transit) {
+            self.jitter_nanos += (transit.abs_diff(last) as f64 - self.jitter_nanos) / 16.0;
+            self.jitter = Span::from_nanos(self.jitter_nanos as u64);
+        }
+    }
+}
+
+/// Three digits from a microsecond to a minute.
+pub(crate) fn new_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1_000, 60_000_000_000, 3)
+        .unwrap_or_else(|_| unreachable!("the bounds are constants"))
+}
+
+/// The sequence numbers seen most recently, as in RFC 6479.
+#[derive(Debug, Clone, Default)]
+struct Window {
+    /// One more than the highest number seen.
+    next: u64,
+    bits: Vec<u64>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Next,
+    Earlier,
+    Again,
+    TooLate,
+}
+
+impl Window {
+    fn see(&mut self, sequence: u64) -> Seen {
+        if self.bits.is_empty() {
+            self.bits = vec![0; WORDS as usize];
+        }
+        if sequence >= self.next {
+            let (first, last) = (self.next / 64, sequence / 64);
+            // Words that hold numbers from one window ago become free.
+            let start = if self.next == 0 { first } else { (self.next - 1) / 64 + 1 };
+            if last >= start {
+                for word in start..=last.min(start + WORDS - 1) {
+                    self.bits[(word % WORDS) as usize] = 0;
+                }
+                if last - start >= WORDS {
+                    self.bits.fill(0);
+                }
+            }
+            self.next = sequence + 1;
+            self.mark(sequence);
+            return Seen::Next;
+        }
+        // The oldest word of the window is being reused.
+        if self.next - sequence > (WORDS - 1) * 64 {
+            return Seen::TooLate;
+        }
+        if self.mark(sequence) { Seen::Again } else { Seen::Earlier }
+    }
+
+    /// True if the number was marked already.
+    fn mark(&mut self, sequence: u64) -> bool {
+        let word = &mut self.bits[((sequence / 64) % WORDS) as usize];
+        let bit = 1 << (sequence % 64);
+        let before = *word & bit != 0;
+        *word |= bit;
+        before
+    }
+}
+
+/// 262,144 numbers: a quarter of a second at a million packets a second.
+const WORDS: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn loss_reordering_and_duplicates_are_told_apart() {
+        let mut counts = StreamCounts::new(0);
+        counts.sent = 6;
+        for sequence in [0, 1, 3, 2, 2, 5] {
+            let sent = Time::from_nanos(1_000_000);
+            counts.take(Stamp { stream: 0, sequence, sent }, Time::from_nanos(1_050_000), None);
+        }
+        assert_eq!((counts.received, counts.unique(), counts.lost()), (6, 5, 1));
+        assert_eq!((counts.duplicates, counts.reordered), (1, 1));
+        assert_eq!(counts.latency.max() / 1000, 50);
+    }
+
+    proptest! {
+        #[test]
+        fn the_window_agrees_with_a_set(steps in prop::collection::vec((0u64..4, 0u64..70_000), 1..300)) {
+            let (mut window, mut set, mut highest) = (Window::default(), HashSet::new(), None);
+            let mut at = 0u64;
+            for (kind, step) in steps {
+                let sequence = match kind {
+                    0 => { at += 1; at }
+                    1 => { at += step; at }
+                    2 => at.saturating_sub(step),
+                    _ => at.saturating_sub(step % 5),
+                };
+                let expected = match highest {
+                    Some(highest) if sequence <= highest => {
+                        if highest + 1 - sequence > (WORDS - 1) * 64 {
+                            Seen::TooLate
+                        } else if set.contains(&sequence) { Seen::Again } else { Seen::Earlier }
+                    }
+                    _ => Seen::Next,
+                };
+                prop_assert_eq!(window.see(sequence), expected);
+                highest = highest.max(Some(sequence));
+                set.insert(sequence);
+            }
+        }
+    }
+}

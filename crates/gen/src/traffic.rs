@@ -1,0 +1,209 @@
+//! The packets of a profile and their times: logical time in, packets out.
+
+mod addressing;
+mod packet;
+mod plan;
+mod stamp;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+pub use addressing::Addressing;
+pub use plan::{LaneAddresses, Plan, PlanOptions};
+pub use stamp::Stamp;
+use units::{Span, Time};
+
+/// The packets of one thread, in the order of their times. Logical time starts at zero.
+#[derive(Debug)]
+pub struct Traffic {
+    plan: Arc<Plan>,
+    clocks: Vec<FlowClock>,
+    /// The next packets of flows that have begun.
+    pending: BinaryHeap<Reverse<Pending>>,
+    part: u64,
+    parts: u64,
+    opened: u64,
+    first_stream: u16,
+    /// The sequence number of the next stamped packet of each lane.
+    sequences: Vec<u64>,
+    next: Option<Next>,
+}
+
+/// A packet that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Departure {
+    pub at: Time,
+    /// The index of the port that sends it.
+    pub lane: usize,
+    pub len: usize,
+    pub template: usize,
+}
+
+/// The starts of a template's flows.
+#[derive(Debug, Clone, Copy)]
+struct FlowClock {
+    flow: u64,
+    at: u64,
+    /// Nanoseconds between two flows of the whole template, and the first one's time in it.
+    interval: f64,
+    phase: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Pending {
+    at: u64,
+    flow: u64,
+    template: u32,
+    packet: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Start { template: usize, at: u64 },
+    Pending { at: u64 },
+}
+
+impl Traffic {
+    /// The flows of part `part` of `parts`: together they are the flows of the plan. `multiplier`
+    /// scales the new flows a second.
+    pub fn new(plan: Arc<Plan>, multiplier: f64, part: usize, parts: usize) -> Self {
+        let parts = parts.max(1) as u64;
+        let part = part as u64 % parts;
+        let count = plan.templates().len() as f64;
+        let clocks = plan.templates().iter().enumerate().map(|(number, template)| {
+            let frequency = template.flows.events() * multiplier;
+            let interval = if frequency > 0.0 { 1e9 / frequency } else { f64::INFINITY };
+            // Templates of equal rates take turns.
+            let phase = number as f64 / count;
+            FlowClock { flow: part, at: 0, interval, phase }.timed()
+        });
+        let clocks = clocks.collect();
+        let sequences = vec![0; plan.lanes().len()];
+        let pending = BinaryHeap::new();
+        let mut this = Self {
+            plan,
+            clocks,
+            pending,
+            part,
+            parts,
+            opened: 0,
+            first_stream: 0,
+            sequences,
+            next: None,
+        };
+        this.next = this.find_next();
+        this
+    }
+
+    /// Numbers the streams of stamped packets from `first` on: one for each lane of each part.
+    #[must_use]
+    pub fn with_streams_from(mut self, first: u16) -> Self {
+        self.first_stream = first;
+        self
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The time of the next packet; `None` if there is none.
+    #[inline]
+    pub fn due(&self) -> Option<Time> {
+        self.next.map(|next| match next {
+            Next::Start { at, .. } | Next::Pending { at } => Time::from_nanos(at),
+        })
+    }
+
+    /// Writes the next packet. `now` is its timestamp if packets are stamped. The buffer must have
+    /// [`Plan::longest`] bytes; a shorter one gets no packet.
+    #[inline]
+    pub fn take(&mut self, now: Time, buffer: &mut [u8]) -> Option<Departure> {
+        let (at, template, packet, flow) = match self.next? {
+            Next::Start { template, at } => {
+                let flow = self.clocks[template].advance(self.parts);
+                self.opened += 1;
+                (at, template, 0, flow)
+            }
+            Next::Pending { at } => {
+                let Reverse(next) = self.pending.pop()?;
+                (at, next.template as usize, next.packet as usize, next.flow)
+            }
+        };
+        let packets = &self.plan.templates()[template].packets;
+        if let Some(following) = packets.get(packet + 1) {
+            self.pending.push(Reverse(Pending {
+                at: at.saturating_add(following.gap.nanos()),
+                flow,
+                template: template as u32,
+                packet: packet as u32 + 1,
+            }));
+        }
+        self.next = self.find_next();
+        let (lane, len) = self.plan.write(template, packet, flow, buffer)?;
+        if let Some(place) = packets[packet].stamp {
+            let number = self.part as usize * self.sequences.len() + lane;
+            let stream = self.first_stream.wrapping_add(number as u16);
+            let sequence = self.sequences[lane];
+            self.sequences[lane] += 1;
+            place.write(Stamp { stream, sequence, sent: now }, &mut buffer[..len]);
+        }
+        Some(Departure { at: Time::from_nanos(at), lane, len, template })
+    }
+
+    /// Flows begun so far.
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// Flows that have packets left.
+    pub fn active(&self) -> u64 {
+        self.pending.len() as u64
+    }
+
+    /// The number of stamped packets written so far, by stream.
+    pub fn streams(&self) -> impl Iterator<Item = (u16, u64)> {
+        let own = (self.part as usize * self.sequences.len()) as u16;
+        let first = self.first_stream.wrapping_add(own);
+        let lanes = self.sequences.iter().enumerate();
+        lanes.map(move |(lane, sent)| (first.wrapping_add(lane as u16), *sent))
+    }
+
+    #[inline]
+    fn find_next(&self) -> Option<Next> {
+        let mut next: Option<(u64, Next)> =
+            self.pending.peek().map(|Reverse(first)| (first.at, Next::Pending { at: first.at }));
+        for (template, clock) in self.clocks.iter().enumerate() {
+            if next.is_none_or(|(at, _)| clock.at < at) && clock.at != u64::MAX {
+                next = Some((clock.at, Next::Start { template, at: clock.at }));
+            }
+        }
+        next.map(|(_, next)| next)
+    }
+}
+
+impl FlowClock {
+    fn timed(mut self) -> Self {
+        let nanos = (self.flow as f64 + self.phase) * self.interval;
+        self.at = if nanos < FOREVER { nanos as u64 } else { u64::MAX };
+        self
+    }
+
+    /// The flow that begins now.
+    #[inline]
+    fn advance(&mut self, parts: u64) -> u64 {
+        let flow = self.flow;
+        self.flow += parts;
+        *self = self.timed();
+        flow
+    }
+}
+
+impl Departure {
+    pub fn since_start(&self) -> Span {
+        self.at.since(Time::ZERO)
+    }
+}
+
+/// A flow that would begin in a hundred years never begins.
+const FOREVER: f64 = 3e18;

@@ -1,0 +1,229 @@
+use units::{Bytes, Rate};
+
+use super::addressing::{Addresses, Addressing};
+use super::packet::{PacketTemplate, Shape, compile};
+use crate::profile::{AddressesInMac, Ipv6Prefixes, Profile};
+use crate::{Capture, Frequency, GenError};
+
+/// A profile with its captures, ready to be sent.
+#[derive(Debug)]
+pub struct Plan {
+    templates: Vec<PlannedTemplate>,
+    lanes: Vec<LaneAddresses>,
+    vlans: Option<[u16; 2]>,
+    addresses_in_mac: AddressesInMac,
+    tagged: bool,
+    notes: Vec<String>,
+}
+
+/// The addresses of a port, and those of its neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LaneAddresses {
+    pub source: [u8; 6],
+    pub destination: [u8; 6],
+    pub vlan: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlanOptions {
+    pub addressing: Addressing,
+    /// Send IPv6 packets.
+    pub ipv6: bool,
+    /// Write a [`Stamp`](super::Stamp) into every packet.
+    pub stamped: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct PlannedTemplate {
+    pub(super) packets: Vec<PacketTemplate>,
+    pub(super) flows: Frequency,
+    addresses: Addresses,
+}
+
+impl Plan {
+    /// `lanes` are the ports in pairs: the first of a pair has the clients. A single one has both.
+    pub fn new(
+        profile: &Profile,
+        captures: &[Capture],
+        lanes: &[LaneAddresses],
+        options: PlanOptions,
+    ) -> Result<Self, GenError> {
+        if lanes.is_empty() || (lanes.len() > 1 && !lanes.len().is_multiple_of(2)) {
+            return Err(GenError::Usage(format!(
+                "{} ports: give pairs of ports, clients first, or a single one",
+                lanes.len()
+            )));
+        }
+        let with_tag = lanes.iter().filter(|lane| lane.vlan.is_some()).count();
+        if with_tag != 0 && with_tag != lanes.len() {
+            return Err(GenError::Usage(
+                "some ports have a `vlan` and others have none: give one to every port".to_owned(),
+            ));
+        }
+        if with_tag != 0 && profile.vlans.is_some() {
+            return Err(GenError::Usage(
+                "both the profile and the ports name VLANs: remove one of them".to_owned(),
+            ));
+        }
+        let none = Ipv6Prefixes { clients: [0; 6], servers: [0; 6] };
+        let shape = Shape {
+            tagged: with_tag != 0 || profile.vlans.is_some(),
+            ipv6: options.ipv6.then(|| profile.ipv6.unwrap_or(none)),
+            stamped: options.stamped,
+        };
+        let pairs = lanes.len().div_ceil(2);
+        let count = profile.templates.len();
+        let mut notes = profile.notes.clone();
+        let mut templates = Vec::with_capacity(count);
+        for (number, (template, capture)) in profile.templates.iter().zip(captures).enumerate() {
+            let compiled = compile(capture, template, profile.shortest_gap, shape);
+            let (packets, remarks) = compiled.map_err(|problem| GenError::Capture {
+                file: units::foreign(&template.name).to_string(),
+                problem,
+            })?;
+            notes.extend(remarks);
+            let pools = (
+                &profile.client_pools[template.client_pool],
+                &profile.server_pools[template.server_pool],
+            );
+            let addresses =
+                Addresses::new(template, (number, count), pools, options.addressing, pairs);
+            if let Some(limit) = template.limit {
+                let different = addresses.period().saturating_mul(pairs as u64);
+                if u64::from(limit) > different {
+                    notes.push(format!(
+                        "{}: the limit of {limit} flows is more than the {different} combinations \
+                         of addresses and ports",
+                        template.name
+                    ));
+                }
+            }
+            templates.push(PlannedTemplate { packets, flows: template.flows, addresses });
+        }
+        Ok(Self {
+            templates,
+            lanes: lanes.to_vec(),
+            vlans: profile.vlans,
+            addresses_in_mac: profile.addresses_in_mac,
+            tagged: shape.tagged,
+            notes,
+        })
+    }
+
+    /// Remarks for the user.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    pub fn lanes(&self) -> &[LaneAddresses] {
+        &self.lanes
+    }
+
+    /// The length of the longest packet.
+    pub fn longest(&self) -> usize {
+        self.packets().map(PacketTemplate::len).max().unwrap_or(0)
+    }
+
+    /// Packets a second, once as many flows end as begin.
+    pub fn packet_rate(&self, multiplier: f64) -> Frequency {
+        let rate =
+            |template: &PlannedTemplate| template.flows.events() * template.packets.len() as f64;
+        Frequency::per_second(self.templates.iter().map(rate).sum::<f64>() * multiplier)
+    }
+
+    pub fn flow_rate(&self, multiplier: f64) -> Frequency {
+        let flows = self.templates.iter().map(|template| template.flows.events());
+        Frequency::per_second(flows.sum::<f64>() * multiplier)
+    }
+
+    /// Counted from the MAC addresses on.
+    pub fn bit_rate(&self, multiplier: f64) -> Rate {
+        let rate = |template: &PlannedTemplate| {
+            let bytes: usize = template.packets.iter().map(PacketTemplate::len).sum();
+            template.flows.events() * bytes as f64 * 8.0
+        };
+        let bits = self.templates.iter().map(rate).sum::<f64>() * multiplier;
+        Rate::from_bits_per_second(bits as u64)
+    }
+
+    /// The mean length of a packet.
+    pub fn mean_size(&self) -> Bytes {
+        let packets = self.packet_rate(1.0).events();
+        let bits = self.bit_rate(1.0).bits_per_second() as f64;
+        Bytes::new(if packets > 0.0 { (bits / 8.0 / packets).round() as u64 } else { 0 })
+    }
+
+    /// True if every flow is one packet: the offered rate is then constant.
+    pub fn is_constant(&self) -> bool {
+        self.templates.iter().all(|template| template.packets.len() == 1)
+    }
+
+    /// Clients and servers of the first template of each pool.
+    pub fn hosts(&self) -> (u64, u64) {
+        let pairs = self.lanes.len().div_ceil(2) as u64;
+        let most = |size: fn(&Addresses) -> u64| {
+            self.templates.iter().map(|template| size(&template.addresses)).max().unwrap_or(0)
+        };
+        (most(Addresses::clients) * pairs, most(Addresses::servers) * pairs)
+    }
+
+    /// The first addresses of the first template.
+    pub fn first_pair(&self) -> Option<(std::net::Ipv4Addr, std::net::Ipv4Addr)> {
+        self.templates.first().map(|template| template.addresses.first_pair())
+    }
+
+    pub(super) fn templates(&self) -> &[PlannedTemplate] {
+        &self.templates
+    }
+
+    fn packets(&self) -> impl Iterator<Item = &PacketTemplate> {
+        self.templates.iter().flat_map(|template| &template.packets)
+    }
+
+    /// Writes a packet of a flow with the addresses of its lane; returns lane and length.
+    #[inline]
+    pub(super) fn write(
+        &self,
+        template: usize,
+        packet: usize,
+        flow: u64,
+        buffer: &mut [u8],
+    ) -> Option<(usize, usize)> {
+        let template = &self.templates[template];
+        let packet = &template.packets[packet];
+        let tuple = template.addresses.of(flow);
+        let swapped = self.vlans.is_some() && tuple.number % 2 == 1;
+        let side = usize::from(packet.from_client == swapped);
+        let lane = match self.lanes.len() {
+            1 => 0,
+            _ => tuple.pair as usize * 2 + side,
+        };
+        let len = packet.write(&tuple, flow, buffer)?;
+        let addresses = &self.lanes[lane];
+        let (macs, rest) = buffer.split_first_chunk_mut::<12>()?;
+        macs[..6].copy_from_slice(&addresses.destination);
+        macs[6..].copy_from_slice(&addresses.source);
+        if self.tagged {
+            let tag = match self.vlans {
+                Some(vlans) => vlans[usize::from(swapped)],
+                None => addresses.vlan.unwrap_or(0),
+            };
+            rest[2..4].copy_from_slice(&tag.to_be_bytes());
+        }
+        match (self.addresses_in_mac, packet.from_client) {
+            (AddressesInMac::None, _) | (AddressesInMac::Clients, false) => {}
+            (AddressesInMac::Clients, true) => {
+                macs[8..].copy_from_slice(&tuple.client.to_be_bytes());
+            }
+            (AddressesInMac::All, true) => {
+                macs[8..].copy_from_slice(&tuple.client.to_be_bytes());
+                macs[2..6].copy_from_slice(&tuple.server.to_be_bytes());
+            }
+            (AddressesInMac::All, false) => {
+                macs[8..].copy_from_slice(&tuple.server.to_be_bytes());
+                macs[2..6].copy_from_slice(&tuple.client.to_be_bytes());
+            }
+        }
+        Some((lane, len))
+    }
+}

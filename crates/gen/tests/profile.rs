@@ -1,0 +1,182 @@
+//! Profiles as people write them, right and wrong.
+#![allow(clippy::unwrap_used)]
+
+use generator::Profile;
+use generator::profile::{AddressesInMac, Distribution, EditContent};
+use proptest::prelude::*;
+use units::Span;
+
+/// The profile of the flow-rules report, word for word.
+const REPORT: &str = r#"#
+# Simple IMIX test 64B
+#
+- duration : 1
+  generator :
+          distribution : "seq"
+          clients_start : "16.0.0.1"
+          clients_end   : "16.0.0.255"
+          servers_start : "48.0.0.1"
+          servers_end   : "48.0.255.255"
+          clients_per_gb : 201
+          min_clients    : 101
+          dual_port_mask : "1.0.0.0"
+          tcp_aging      : 0
+          udp_aging      : 0
+  cap_info :
+     - name: cap2/udp_64B.pcap
+       cps   : 10000.0
+       ipg   : 10000
+       rtt   : 10000
+       w     : 1
+       limit : 255
+"#;
+
+fn mistakes(text: &str) -> Vec<String> {
+    match Profile::parse("p.yaml", text) {
+        Ok(profile) => panic!("accepted: {profile:?}"),
+        Err(mistakes) => mistakes.to_string().lines().map(str::to_owned).collect(),
+    }
+}
+
+fn with_template(lines: &str) -> String {
+    let (before, _) = REPORT.split_once("       limit").unwrap();
+    format!("{before}{lines}")
+}
+
+fn with_top(lines: &str) -> String {
+    REPORT.replace("  cap_info :", &format!("{lines}  cap_info :"))
+}
+
+#[test]
+fn the_profile_of_the_report_is_read() {
+    let profile = Profile::parse("p.yaml", REPORT).unwrap();
+    assert_eq!(profile.duration, Span::from_secs(1));
+    let (clients, servers) = (&profile.client_pools[0], &profile.server_pools[0]);
+    assert_eq!((clients.size(), servers.size()), (255, 65_535));
+    assert_eq!(clients.distribution, Distribution::Sequential);
+    assert_eq!(clients.dual_port_mask, 0x0100_0000);
+    let template = &profile.templates[0];
+    assert_eq!(template.name, "cap2/udp_64B.pcap");
+    assert_eq!(template.flows.events(), 10_000.0);
+    assert_eq!((template.gap, template.turn_gap), (Span::from_millis(10), Span::from_millis(10)));
+    assert_eq!((template.window, template.limit), (1, Some(255)));
+    assert!(!template.capture_times, "without `cap_ipg` the gaps are those of the profile");
+    assert!(profile.notes.is_empty());
+}
+
+#[test]
+fn all_keys_of_trex_are_known() {
+    let text = with_top(
+        "  cap_ipg : true\n  cap_ipg_min : 30\n  cap_override_ipg : 200\n  \
+         mac_override_by_ip : 2\n  vlan : { enable : 1 , vlan0 : 100 , vlan1 : 200 }\n  \
+         src_ipv6 : [0x2001,0x0232,0x1002,0x0051,0x0000,0x0000]\n  \
+         dst_ipv6 : [0x3001,0x0DB8,0x0003,0x0004,0x0000,0x0000]\n  \
+         tw :\n     buckets : 1024\n     levels : 3\n     bucket_time_usec : 20.0\n",
+    );
+    let text = text.replace(
+        "       limit : 255\n",
+        "       keep_src_port : true\n       server_addr : 48.0.0.7\n       one_app_server : true\n       \
+         client_pool : c1\n       server_pool : s1\n       cap_ipg : false\n       \
+         multi_flow_enabled : true\n       flows_dirs : [0, 1]\n       max_ip_tunnels : 2\n       \
+         ip_header_offset : 0\n       dyn_pyload :\n          - pkt_id : 0\n            \
+         pyld_offset : 2\n            type : 1\n            len : 1\n            mask : 0xff\n",
+    );
+    let text = text.replace(
+        "          udp_aging      : 0\n",
+        "          udp_aging      : 3\n          split_to_ports : true\n          generator_clients :\n             \
+         - name : c1\n               distribution : random\n               ip_start : 26.0.0.1\n               \
+         ip_end : 26.0.1.255\n          generator_servers :\n             - name : s1\n               \
+         ip_start : 28.0.0.1\n               ip_end : 28.0.1.255\n               track_ports : false\n",
+    );
+    let profile = Profile::parse("p.yaml", &text).unwrap();
+    assert_eq!(profile.vlans, Some([100, 200]));
+    assert_eq!(profile.addresses_in_mac, AddressesInMac::All);
+    assert_eq!(profile.ipv6.unwrap().servers[1], 0x0db8);
+    assert_eq!(
+        profile.shortest_gap,
+        Some((Span::from_micros(30), Span::from_micros(200)))
+    );
+    let template = &profile.templates[0];
+    assert_eq!((template.client_pool, template.server_pool), (1, 1));
+    assert_eq!(template.only_server, Some("48.0.0.7".parse().unwrap()));
+    assert!(template.keep_source_port && !template.capture_times);
+    assert_eq!(template.gap, Span::from_micros(200));
+    assert_eq!(template.edits[0].content, EditContent::ClientAddress);
+    let pool = &profile.client_pools[1];
+    assert_eq!(pool.distribution, Distribution::Random);
+    assert_eq!((pool.dual_port_mask, pool.udp_aging), (0x0100_0000, Span::from_secs(3)));
+}
+
+#[test]
+fn all_mistakes_are_named_with_line_and_spelling() {
+    let text = REPORT
+        .replace("clients_end   : \"16.0.0.255\"", "clientz_end : \"16.0.0.255\"")
+        .replace("\"48.0.255.255\"", "\"47.0.0.1\"")
+        .replace("cps   : 10000.0", "cps : fast")
+        .replace("\"seq\"", "\"sec\"")
+        .replace("limit : 255", "limmit : 255");
+    let found = mistakes(&text);
+    for expected in [
+        "p.yaml:6: `distribution` is seq, random or normal, not `sec` (did you mean `seq`?)",
+        "p.yaml:8: unknown key `clientz_end` in `generator` (did you mean `clients_end`?)",
+        "p.yaml:10: `servers_end` is 47.0.0.1, before the start 48.0.0.1: the range is empty",
+        "p.yaml:18: `cps` is a number from 0 on, not `fast`",
+        "p.yaml:22: unknown key `limmit` in a template (did you mean `limit`?)",
+    ] {
+        assert!(found.iter().any(|line| line == expected), "{expected} is not in {found:#?}");
+    }
+}
+
+#[test]
+fn missing_and_contradicting_keys_are_mistakes() {
+    for (text, message) in [
+        (String::new(), "empty"),
+        ("- duration : 1\n".to_owned(), "`generator` is missing"),
+        ("a: [1, 2".to_owned(), "this is not YAML"),
+        ("- 1\n- 2\n".to_owned(), "a second profile"),
+        ("just words".to_owned(), "a profile is a block of keys"),
+        ("groups:\n- a: 1\n".to_owned(), "client configuration"),
+        ("- items:\n".to_owned(), "list of MAC addresses"),
+        (with_template("       plugin_id : 2\n       limit : 4\n"), "exclude each other"),
+        (with_template("       client_pool : none\n"), "names no pool"),
+        (with_template("       flows_dirs : [0, 2]\n"), "from 0 to 1"),
+        (with_template("       multi_flow_enabled : 1\n"), "needs `flows_dirs`"),
+        (with_template("       server_addr : 1.1.1\n"), "IPv4 address"),
+        (with_top("  vlan : { enable : 1, vlan0 : 9999 }\n"), "from 0 to 4095"),
+        (with_top("  src_ipv6 : [1, 2]\n"), "six 16-bit words"),
+        (with_top("  cap_ipg : maybe\n"), "true or false"),
+        (with_top("  x : &a 1\n  y : *a\n"), "aliases"),
+        (REPORT.replace("w     : 1", "w : -1"), "whole number"),
+        (REPORT.replace("duration : 1", "duration : soon"), "is a number"),
+    ] {
+        let found = mistakes(&text).join("\n");
+        assert!(found.contains(message), "{text}\n{found}");
+    }
+}
+
+#[test]
+fn old_keys_and_repeated_ones_leave_a_note() {
+    let text = "- duration : 10\n  min_src_ip : 0x10000001\n  max_src_ip : 0x100000ff\n  \
+                min_dst_ip : 0x30000001\n  max_dst_ip : 0x3000ffff\n  cap_info :\n     \
+                - name : cap2/dns.pcap\n       cps : 1.0\n       ipg : 1\n       rtt : 1\n       \
+                w : 1\n       w : 2\n";
+    let profile = Profile::parse("p.yaml", text).unwrap();
+    assert_eq!(profile.client_pools[0].first.to_string(), "16.0.0.1");
+    assert_eq!(profile.templates[0].window, 1);
+    assert!(profile.notes.iter().any(|note| note.contains("repeated")), "{:?}", profile.notes);
+}
+
+proptest! {
+    /// Any change of a valid profile is read or refused, and never panics.
+    #[test]
+    fn no_text_panics(at in 0usize..600, text in "\\PC{0,12}", cut in 0usize..40) {
+        let mut bytes = REPORT.to_owned();
+        let at = at.min(bytes.len());
+        let end = (at + cut).min(bytes.len());
+        bytes.replace_range(at..end, &text);
+        if let Err(mistakes) = Profile::parse("p.yaml", &bytes) {
+            prop_assert!(!mistakes.is_empty());
+            let _ = mistakes.to_string();
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The packets of profiles, in logical time.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use generator::traffic::Stamp;
+use generator::{Addressing, Capture, LaneAddresses, Plan, PlanOptions, Profile, Traffic};
+use proptest::prelude::*;
+use units::{Span, Time};
+
+fn profile(generator: &str, top: &str, templates: &str) -> Profile {
+    let text = format!("- duration : 1\n  generator :\n{generator}{top}  cap_info :\n{templates}");
+    Profile::parse("p.yaml", &text).unwrap()
+}
+
+fn pools(clients: &str, servers: &str) -> String {
+    format!(
+        "    distribution : seq\n    clients_start : 16.0.0.1\n    clients_end : {clients}\n    \
+         servers_start : 48.0.0.1\n    servers_end : {servers}\n    dual_port_mask : 1.0.0.0\n"
+    )
+}
+
+fn template(name: &str, cps: f64, more: &str) -> String {
+    format!("   - name : {name}\n     cps : {cps}\n     ipg : 1000\n     rtt : 5000\n     w : 1\n{more}")
+}
+
+fn plan(profile: &Profile, lanes: usize, options: PlanOptions) -> Arc<Plan> {
+    let captures: Vec<Capture> = profile
+        .templates
+        .iter()
+        .map(|template| Capture::built_in(&template.name).unwrap())
+        .collect();
+    let lanes: Vec<LaneAddresses> = (0..lanes as u8)
+        .map(|n| LaneAddresses { source: [2, 0, 0, 0, 0, n], destination: [2, 0, 0, 0, 1, n], vlan: None })
+        .collect();
+    Arc::new(Plan::new(profile, &captures, &lanes, options).unwrap())
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Seen {
+    at: u64,
+    lane: usize,
+    source: [u8; 4],
+    destination: [u8; 4],
+    ports: (u16, u16),
+    len: usize,
+}
+
+/// All packets before `end`; checksums are checked against another implementation.
+fn packets(traffic: &mut Traffic, end: Span) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    let mut buffer = [0; 2048];
+    while traffic.due().is_some_and(|due| due < Time::ZERO + end) {
+        let departure = traffic.take(Time::ZERO, &mut buffer).unwrap();
+        let frame = &buffer[..departure.len];
+        let headers = etherparse::PacketHeaders::from_ethernet_slice(frame).unwrap();
+        let Some(etherparse::NetHeaders::Ipv4(ip, _)) = &headers.net else { panic!("no IPv4") };
+        assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+        let payload = headers.payload.slice();
+        let ports = match headers.transport.clone() {
+            Some(etherparse::TransportHeader::Udp(udp)) => {
+                assert_eq!(udp.checksum, udp.calc_checksum_ipv4(ip, payload).unwrap());
+                (udp.source_port, udp.destination_port)
+            }
+            Some(etherparse::TransportHeader::Tcp(tcp)) => {
+                assert_eq!(tcp.checksum, tcp.calc_checksum_ipv4(ip, payload).unwrap());
+                (tcp.source_port, tcp.destination_port)
+            }
+            other => panic!("{other:?}"),
+        };
+        seen.push(Seen {
+            at: departure.at.nanos(),
+            lane: departure.lane,
+            source: ip.source,
+            destination: ip.destination,
+            ports,
+            len: departure.len,
+        });
+    }
+    seen
+}
+
+#[test]
+fn client_and_server_advance_together_from_port_1024() {
+    let profile = profile(&pools("16.0.0.3", "48.0.0.2"), "", &template("udp_64B.pcap", 100.0, ""));
+    let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+    let seen = packets(&mut traffic, Span::from_millis(80));
+    let short: Vec<(u8, u8, u16)> = seen
+        .iter()
+        .map(|packet| (packet.source[3], packet.destination[3], packet.ports.0))
+        .collect();
+    let expected = [
+        (1, 1, 1024), (2, 2, 1024), (3, 1, 1024),
+        (1, 2, 1025), (2, 1, 1025), (3, 2, 1025),
+        (1, 1, 1026), (2, 2, 1026),
+    ];
+    assert_eq!(short, expected);
+    assert!(seen.iter().all(|packet| packet.lane == 0 && packet.len == 60));
+    let times: Vec<u64> = seen.iter().map(|packet| packet.at / 1_000_000).collect();
+    assert_eq!(times, [0, 10, 20, 30, 40, 50, 60, 70]);
+}
+
+#[test]
+fn limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
+    for addressing in [Addressing::Lockstep, Addressing::Destination] {
+        for limit in [1usize, 255, 4096, 262_144] {
+            let profile = profile(
+                &pools("16.0.0.255", "48.0.255.255"),
+                "",
+                &template("udp_64B.pcap", 1e6, &format!("     limit : {limit}\n")),
+            );
+            let options = PlanOptions { addressing, ..PlanOptions::default() };
+            let mut traffic = Traffic::new(plan(&profile, 2, options), 1.0, 0, 1);
+            let span = Span::from_micros(limit as u64 * 2 + 500);
+            let seen = packets(&mut traffic, span);
+            assert_eq!(seen.len(), limit * 2 + 500, "the rate does not depend on the limit");
+            let tuple = |packet: &Seen| (packet.source, packet.destination, packet.ports);
+            let different: HashSet<_> = seen.iter().map(tuple).collect();
+            assert_eq!(different.len(), limit, "{addressing:?}");
+            for (first, again) in seen.iter().zip(&seen[limit..]) {
+                assert_eq!(tuple(first), tuple(again));
+            }
+            if addressing == Addressing::Destination {
+                let sources: HashSet<_> = seen.iter().map(|packet| packet.source).collect();
+                assert_eq!(sources.len(), limit.div_ceil(65_535));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_of_flows_shares_one_pair() {
+    let templates = template("udp_64B.pcap", 100.0, "").replace("w : 1", "w : 3");
+    let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &templates);
+    let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+    let seen = packets(&mut traffic, Span::from_millis(70));
+    let short: Vec<(u8, u16)> =
+        seen.iter().map(|packet| (packet.source[3], packet.ports.0)).collect();
+    assert_eq!(short, [(1, 1024), (1, 1025), (1, 1026), (2, 1024), (2, 1025), (2, 1026), (3, 1024)]);
+}
+
+#[test]
+fn both_directions_have_gaps_and_turns_and_leave_by_two_ports() {
+    let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &template("dns.pcap", 1.0, ""));
+    let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+    let seen = packets(&mut traffic, Span::from_millis(900));
+    assert_eq!(seen.len(), 2);
+    let (query, answer) = (&seen[0], &seen[1]);
+    assert_eq!((query.lane, answer.lane), (0, 1));
+    assert_eq!(answer.at - query.at, 5_000_000);
+    assert_eq!((query.source, query.ports), (answer.destination, (answer.ports.1, answer.ports.0)));
+
+    let mut alone = Traffic::new(plan(&profile, 1, PlanOptions::default()), 1.0, 0, 1);
+    assert!(packets(&mut alone, Span::from_millis(900)).iter().all(|packet| packet.lane == 0));
+}
+
+#[test]
+fn times_of_the_capture_replace_the_gaps() {
+    let top = "  cap_ipg : true\n  cap_ipg_min : 20000\n  cap_override_ipg : 30000\n";
+    let profile = profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("dns.pcap", 1.0, ""));
+    let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+    let seen = packets(&mut traffic, Span::from_millis(900));
+    // The capture has 10 ms, which is below the shortest gap.
+    assert_eq!(seen[1].at - seen[0].at, 30_000_000);
+}
+
+#[test]
+fn pairs_of_ports_share_the_flows_and_add_the_mask() {
+    let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &template("udp_64B.pcap", 100.0, ""));
+    let mut traffic = Traffic::new(plan(&profile, 4, PlanOptions::default()), 1.0, 0, 1);
+    let seen = packets(&mut traffic, Span::from_millis(40));
+    let short: Vec<_> =
+        seen.iter().map(|packet| (packet.lane, packet.source, packet.destination[0])).collect();
+    assert_eq!(
+        short,
+        [(0, [16, 0, 0, 1], 48), (2, [17, 0, 0, 1], 49), (0, [16, 0, 0, 2], 48), (2, [17, 0, 0, 2], 49)]
+    );
+}
+
+#[test]
+fn vlans_alternate_and_swap_the_sides() {
+    let top = "  vlan : { enable : 1, vlan0 : 100, vlan1 : 200 }\n";
+    let profile = profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("udp_64B.pcap", 100.0, ""));
+    let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+    let mut buffer = [0; 128];
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let departure = traffic.take(Time::ZERO, &mut buffer).unwrap();
+        assert_eq!((departure.len, &buffer[12..14]), (64, &[0x81, 0x00][..]));
+        seen.push((departure.lane, u16::from_be_bytes([buffer[14], buffer[15]])));
+    }
+    assert_eq!(seen, [(0, 100), (1, 200), (0, 100), (1, 200)]);
+}
+
+#[test]
+fn ipv6_keeps_the_low_bits_and_the_checksum() {
+    let top = "  src_ipv6 : [0x2001, 0xdb8, 0, 0, 0, 0]\n  dst_ipv6 : [0x3001, 0xdb8, 0, 0, 0, 0]\n";
+    let profile = profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("dns.pcap", 100.0, ""));
+    let options = PlanOptions { ipv6: true, ..PlanOptions::default() };
+    let mut traffic = Traffic::new(plan(&profile, 2, options), 1.0, 0, 1);
+    let mut buffer = [0; 256];
+    for _ in 0..6 {
+        let departure = traffic.take(Time::ZERO, &mut buffer).unwrap();
+        let headers =
+            etherparse::PacketHeaders::from_ethernet_slice(&buffer[..departure.len]).unwrap();
+        let Some(etherparse::NetHeaders::Ipv6(ip, _)) = &headers.net else { panic!("no IPv6") };
+        let Some(etherparse::TransportHeader::Udp(udp)) = &headers.transport else { panic!() };
+        let right = udp.calc_checksum_ipv6(ip, headers.payload.slice()).unwrap();
+        assert_eq!(udp.checksum, right);
+        let client = if departure.lane == 0 { ip.source } else { ip.destination };
+        assert_eq!(client[..2], [0x20, 0x01]);
+        assert_eq!(client[12], 16);
+    }
+}
+
+#[test]
+fn payload_edits_keep_the_checksum_at_any_offset() {
+    for offset in 0..5 {
+        let edit = format!(
+            "     dyn_pyload :\n       - {{ pkt_id : 0, pyld_offset : {offset}, type : 0, len : 2, mask : 0xff00ffff }}\n       \
+             - {{ pkt_id : 1, pyld_offset : {offset}, type : 1, len : 1, mask : 0xffffffff }}\n"
+        );
+        let profile =
+            profile(&pools("16.0.0.9", "48.0.0.9"), "", &template("dns.pcap", 50.0, &edit));
+        let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+        assert!(packets(&mut traffic, Span::from_millis(500)).len() > 40);
+    }
+}
+
+#[test]
+fn templates_share_pools_and_never_a_five_tuple() {
+    let templates = [64, 594, 1518]
+        .map(|size| template(&format!("udp_{size}B.pcap"), 1000.0, ""))
+        .concat();
+    let profile = profile(&pools("16.0.0.7", "48.0.0.5"), "", &templates);
+    let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+    let seen = packets(&mut traffic, Span::from_secs(1));
+    assert_eq!(seen.len(), 3000);
+    let tuples: HashSet<_> =
+        seen.iter().map(|packet| (packet.source, packet.destination, packet.ports)).collect();
+    assert_eq!(tuples.len(), 3000);
+}
+
+#[test]
+fn every_built_in_capture_replays_with_right_checksums() {
+    for name in Capture::built_in_names() {
+        let mut templates = template(name, 2.0, "");
+        if name.contains("9k") || name == "jumbo" {
+            continue;
+        }
+        templates.push_str("     limit : 2\n");
+        let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &templates);
+        let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+        assert!(!packets(&mut traffic, Span::from_secs(2)).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn stamps_survive_and_number_each_lane() {
+    let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &template("udp_64B.pcap", 100.0, ""));
+    let options = PlanOptions { stamped: true, ..PlanOptions::default() };
+    let plan = plan(&profile, 2, options);
+    let mut traffic = Traffic::new(plan, 1.0, 0, 1).with_streams_from(7);
+    let mut buffer = [0; 128];
+    for number in 0..20 {
+        let now = Time::from_nanos(123_456_789_012_345);
+        let departure = traffic.take(now, &mut buffer).unwrap();
+        let frame = &buffer[..departure.len];
+        let stamp = Stamp::read(frame).unwrap();
+        assert_eq!(stamp, Stamp { stream: 7, sequence: number, sent: now });
+        let headers = etherparse::PacketHeaders::from_ethernet_slice(frame).unwrap();
+        let Some(etherparse::NetHeaders::Ipv4(ip, _)) = &headers.net else { panic!() };
+        let Some(etherparse::TransportHeader::Udp(udp)) = &headers.transport else { panic!() };
+        assert_eq!(udp.checksum, udp.calc_checksum_ipv4(ip, headers.payload.slice()).unwrap());
+    }
+    assert_eq!(traffic.streams().collect::<Vec<_>>(), [(7, 20), (8, 0)]);
+}
+
+proptest! {
+    /// However many threads send, together they send the same packets at the same times.
+    #[test]
+    fn parts_add_up_to_the_whole(
+        parts in 1usize..6,
+        lanes in prop::sample::select(vec![1usize, 2, 4, 6]),
+        window in 1u32..5,
+        limit in prop::option::of(1u32..50),
+        multiplier in 0.5f64..3.0,
+    ) {
+        let limit = limit.map(|limit| format!("     limit : {limit}\n")).unwrap_or_default();
+        let templates = (template("udp_64B.pcap", 700.0, &limit)
+            + &template("dns.pcap", 300.0, ""))
+            .replace("w : 1", &format!("w : {window}"));
+        let profile = profile(&pools("16.0.0.7", "48.0.0.11"), "", &templates);
+        let plan = plan(&profile, lanes, PlanOptions::default());
+        let span = Span::from_millis(300);
+        let mut whole =
+            packets(&mut Traffic::new(Arc::clone(&plan), multiplier, 0, 1), span);
+        prop_assert!(whole.is_sorted_by_key(|packet| packet.at));
+        let mut together: Vec<Seen> = (0..parts)
+            .flat_map(|part| {
+                packets(&mut Traffic::new(Arc::clone(&plan), multiplier, part, parts), span)
+            })
+            .collect();
+        let key = |packet: &Seen| (packet.at, packet.lane, packet.source, packet.destination, packet.ports, packet.len);
+        whole.sort_by_key(key);
+        together.sort_by_key(key);
+        prop_assert_eq!(whole, together);
+    }
+}

@@ -1,0 +1,265 @@
+use super::{ports, time};
+use crate::exit::Ending;
+use crate::output;
+use crate::signals::cancel_on_signals;
+use clap::Args;
+use generator::ndr::{self, Bench, Event, Goal, PortTester, SizeResult};
+use generator::run::Lane;
+use generator::{Addressing, Capture, FrameMix, Frequency, GenError, Plan, PlanOptions, Profile};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use units::{Share, Span};
+
+#[derive(Debug, Args)]
+pub(crate) struct Ndr {
+    /// A port: INTERFACE, NAMESPACE:INTERFACE, tap:NAME or null, and its addresses. In pairs; the
+    /// first one sends
+    #[arg(short, long = "port", value_name = "PORT")]
+    ports: Vec<String>,
+    /// Sizes of frames on the wire, check sequence included, or imix (7 x 64, 4 x 594, 1 x 1518)
+    #[arg(short, long, value_name = "BYTES", value_delimiter = ',', default_value = "64")]
+    size: Vec<String>,
+    /// The number of different flows
+    #[arg(long, value_name = "N", default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    flows: u32,
+    /// Take the packets of a profile instead; every packet needs 18 bytes of UDP payload
+    #[arg(short, value_name = "PROFILE", conflicts_with_all = ["size", "flows"])]
+    file: Option<PathBuf>,
+    /// The order of addresses: lockstep or destination
+    #[arg(long, value_name = "ORDER", default_value = "lockstep")]
+    addressing: String,
+    /// Loss goals
+    #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0,0.5%")]
+    goal: Vec<String>,
+    /// Duration of the trials that decide
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    trial: String,
+    /// Time measured at one load, over all its trials
+    #[arg(long, value_name = "TIME", default_value = "20s")]
+    sum: String,
+    /// The part of that time that may be beyond the goal
+    #[arg(long, value_name = "SHARE", default_value = "0.5")]
+    exceed: String,
+    /// The relative distance of the bounds at the end
+    #[arg(long, value_name = "SHARE", default_value = "0.5%")]
+    width: String,
+    /// Also search RFC 2544's throughput: no loss in 60 s
+    #[arg(long)]
+    rfc2544: bool,
+    /// The lowest load [default: a tenth of the rate forwarded under the highest load]
+    #[arg(long, value_name = "PPS")]
+    min_rate: Option<String>,
+    /// The highest load [default: nine tenths of what the generator reaches]
+    #[arg(long, value_name = "PPS")]
+    max_rate: Option<String>,
+    /// Sending threads, one a core
+    #[arg(short, value_name = "THREADS", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    cores: u16,
+    /// Duration of each measurement of latency, at 50, 90 and 99 % of the rate found
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    latency_time: String,
+    /// Measure no latency
+    #[arg(long)]
+    no_latency: bool,
+    /// Measure no back-to-back frames
+    #[arg(long)]
+    no_back_to_back: bool,
+    /// Also write a report in Markdown
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
+    let bench = arguments.bench()?;
+    let specs = ports(&arguments.ports, false)?;
+    let loads = arguments.loads()?;
+    let options = PlanOptions {
+        addressing: arguments.addressing.parse::<Addressing>()?,
+        ipv6: false,
+        stamped: true,
+    };
+    let cancel = cancel_on_signals()?;
+    let mut lanes = Lane::open_all(&specs)?;
+    if !lanes.iter().any(Lane::receives) {
+        return Err(GenError::Usage(
+            "no port receives: a search needs the port behind the device".to_owned(),
+        )
+        .into());
+    }
+    let addresses: Vec<_> = lanes.iter().map(Lane::addresses).collect();
+    let mut results: Vec<(String, SizeResult)> = Vec::new();
+    for (name, profile, captures) in loads {
+        let plan = Arc::new(Plan::new(&profile, &captures, &addresses, options)?);
+        let threads = usize::from(arguments.cores);
+        let mut tester = PortTester::new(&mut lanes, plan, threads, cancel.flag());
+        let flag = cancel.flag();
+        let mut progress = Progress::new(&name);
+        let result = bench.run(
+            &mut tester,
+            || flag.load(Ordering::Relaxed),
+            |event| progress.tell(&event),
+        )?;
+        progress.end();
+        let is_cancelled = result.stopped == Some(ndr::Stop::Cancelled);
+        results.push((name, result));
+        if is_cancelled {
+            break;
+        }
+    }
+    if arguments.json {
+        output::print(format_args!("{:#}\n", ndr::json(&results)))?;
+    } else {
+        output::print(ndr::text(&results))?;
+    }
+    if let Some(file) = &arguments.report {
+        let environment =
+            arguments.environment(&specs.iter().map(ToString::to_string).collect::<Vec<_>>());
+        std::fs::write(file, ndr::markdown(&results, &environment))
+            .map_err(|reason| GenError::Unwritable { file: file.display().to_string(), reason })?;
+        output::note(format_args!("The report is in {}.", file.display()));
+    }
+    let is_valid = results.iter().all(|(_, result)| result.is_valid());
+    Ok(if is_valid { Ending::Fine } else { Ending::Failed })
+}
+
+impl Ndr {
+    fn bench(&self) -> anyhow::Result<Bench> {
+        let share = |text: &str| -> Result<Share, GenError> {
+            text.parse().map_err(|error| GenError::Usage(format!("{error}")))
+        };
+        let (final_trial, duration_sum) = (time(&self.trial)?, time(&self.sum)?);
+        let (exceed, width) = (share(&self.exceed)?, share(&self.width)?);
+        if final_trial < SHORTEST || final_trial > LONGEST || duration_sum > LONGEST {
+            return Err(GenError::Usage("--trial and --sum are from 50ms to 1h".to_owned()).into());
+        }
+        if width.is_zero() || width.fraction() > 0.5 || exceed.fraction() > 0.95 {
+            return Err(GenError::Usage(
+                "--width is above 0 and at most 50%, --exceed at most 95%".to_owned(),
+            )
+            .into());
+        }
+        let mut goals = Vec::new();
+        for text in &self.goal {
+            goals.push(Goal { loss: share(text)?, final_trial, duration_sum, exceed, width });
+        }
+        if self.rfc2544 {
+            goals.push(Goal { width, ..Goal::rfc_2544() });
+        }
+        let rate = |text: &Option<String>| -> Result<Option<Frequency>, GenError> {
+            let rate = text.as_deref().map(str::parse::<Frequency>).transpose()?;
+            match rate {
+                Some(rate) if rate.events() < 1.0 => {
+                    Err(GenError::Usage("the rates are at least 1 packet a second".to_owned()))
+                }
+                rate => Ok(rate),
+            }
+        };
+        let (lowest, highest) = (rate(&self.min_rate)?, rate(&self.max_rate)?);
+        if let (Some(lowest), Some(highest)) = (lowest, highest)
+            && lowest >= highest
+        {
+            return Err(GenError::Usage("--min-rate is not below --max-rate".to_owned()).into());
+        }
+        let latency = if self.no_latency { None } else { Some(time(&self.latency_time)?) };
+        Ok(Bench { goals, lowest, highest, latency, back_to_back: !self.no_back_to_back })
+    }
+
+    /// What is offered: each size, or the packets of a profile.
+    fn loads(&self) -> anyhow::Result<Vec<(String, Profile, Vec<Capture>)>> {
+        if let Some(file) = &self.file {
+            let (profile, captures) = generator::load(file)?;
+            return Ok(vec![(file.display().to_string(), profile, captures)]);
+        }
+        let mut loads = Vec::new();
+        for text in &self.size {
+            let mix: FrameMix = text.parse()?;
+            let (profile, captures) = mix.profile(self.flows, Span::from_secs(1));
+            loads.push((mix.name, profile, captures));
+        }
+        Ok(loads)
+    }
+
+    fn environment(&self, ports: &[String]) -> Vec<(String, String)> {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let flows = match &self.file {
+            Some(file) => format!("those of {}", file.display()),
+            None => self.flows.to_string(),
+        };
+        [
+            ("generator", format!("weir {}", env!("CARGO_PKG_VERSION"))),
+            ("kernel", kernel.trim().to_owned()),
+            ("ports", ports.join(", ")),
+            ("flows", flows),
+            ("sending threads", self.cores.to_string()),
+            ("trials", format!("{} each, {} at one load", self.trial, self.sum)),
+            ("share of the time that may exceed the goal", self.exceed.clone()),
+            ("width of the bounds", self.width.clone()),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+    }
+}
+
+/// One line on the terminal, which each trial overwrites.
+struct Progress {
+    name: String,
+    trials: u32,
+    is_shown: bool,
+}
+
+impl Progress {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), trials: 0, is_shown: std::io::stderr().is_terminal() }
+    }
+
+    fn tell(&mut self, event: &Event<'_>) {
+        let line = match event {
+            Event::Trial(trial) => {
+                self.trials += 1;
+                match &trial.invalid {
+                    Some(reason) => format!("trial {} at {}: {reason}", self.trials, trial.load),
+                    None => format!(
+                        "trial {} at {}: {:.3} % lost",
+                        self.trials,
+                        trial.load,
+                        trial.loss() * 100.0
+                    ),
+                }
+            }
+            Event::Goal(goal) => format!("{} is decided", goal.goal.name()),
+            Event::Latency(percent) => format!("latency at {percent} %"),
+            Event::BackToBack => "back-to-back frames".to_owned(),
+        };
+        tracing::debug!(size = %self.name, %line);
+        if self.is_shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}: {line}", self.name);
+        }
+    }
+
+    fn end(&self) {
+        if self.is_shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+const SHORTEST: Span = Span::from_millis(50);
+const LONGEST: Span = Span::from_secs(3600);
+
+pub(super) const EXAMPLES: &str = "\
+Example, with a device between veth0 and veth1:
+
+  # weir gen ndr --port veth0 --port veth1 --size 64,1518,imix --report ndr.md
+
+A trial in which the generator did not keep its own load, or this machine dropped packets before it
+counted them, is invalid and is repeated; it is never a result. A result of `generator-limited` is a
+bound from below. Packets that come more than 0.5 % of the trial's duration after its end count as
+lost: a device that only fills a queue does not forward them at that rate.";

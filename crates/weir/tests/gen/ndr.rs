@@ -1,0 +1,100 @@
+use crate::device::{ip, json, link};
+use crate::support::{CommandOutput, Sandbox};
+use serde_json::Value;
+
+const QUICK: [&str; 12] = [
+    "gen", "ndr", "--port", "gen0", "--port", "gen1", "--trial", "400ms", "--sum", "4s", "--no-latency", "--json",
+];
+
+fn take_down(sandbox: &Sandbox, device: crate::support::Running) {
+    device.signal("INT");
+    device.end();
+    ip(sandbox, "link del gen0");
+    ip(sandbox, "link del gen1");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+/// The goals of the only size; `None`, with a note, if this machine was too busy to measure.
+fn goals(output: &CommandOutput) -> Option<Vec<Value>> {
+    let document = json(&output.stdout);
+    if document["valid"] != true {
+        assert_eq!(output.status.code(), Some(1), "{document}");
+        eprintln!("SKIPPED: the machine is too busy: {}", document["sizes"][0]["stopped"]);
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(0), "{document}");
+    Some(document["sizes"][0]["goals"].as_array().unwrap().clone())
+}
+
+#[test]
+fn the_capacity_of_a_link_is_found_within_one_percent() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    // 12,345 frames of 60 bytes a second.
+    let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:30p"]);
+    let output = sandbox
+        .weir(&[&QUICK[..], &["--no-back-to-back", "--max-rate", "40k", "--report", "ndr.md"]].concat());
+    if let Some(goals) = goals(&output) {
+        for goal in &goals {
+            let found = goal["ndr_pps"].as_f64().unwrap();
+            assert!((found / 12_345.0 - 1.0).abs() < 0.01, "{goal}");
+        }
+        assert!(sandbox.read("ndr.md").contains("| 64 | no loss | 12"));
+    }
+    take_down(&sandbox, device);
+}
+
+#[test]
+fn a_deep_queue_does_not_raise_the_result() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:4000p"]);
+    let output = sandbox
+        .weir(&[&QUICK[..], &["--no-back-to-back", "--max-rate", "20k", "--goal", "0"]].concat());
+    if let Some(goals) = goals(&output) {
+        let found = goals[0]["ndr_pps"].as_f64().unwrap();
+        assert!((found / 12_345.0 - 1.0).abs() < 0.015, "{}", goals[0]);
+    }
+    take_down(&sandbox, device);
+}
+
+#[test]
+fn random_loss_leaves_no_lossless_rate() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let device = link(
+        &sandbox,
+        &["--rate", "5925600bit", "--queue", "droptail:30p", "--loss", "0.1%", "--seed", "3"],
+    );
+    let rates = ["--no-back-to-back", "--max-rate", "20k", "--min-rate", "9k"];
+    let output = sandbox.weir(&[&QUICK[..], &rates].concat());
+    if let Some(goals) = goals(&output) {
+        let verdict = goals[0]["verdict"].as_str().unwrap();
+        assert!(verdict.contains("no lossless rate down to the minimum load"), "{verdict}");
+        let found = goals[1]["ndr_pps"].as_f64().unwrap();
+        assert!((found / 12_345.0 - 1.0).abs() < 0.01, "{}", goals[1]);
+    }
+    take_down(&sandbox, device);
+}
+
+#[test]
+fn a_starved_generator_and_a_dead_device_end_with_the_reason() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:30p"]);
+    // No machine sends so much by one thread and packet sockets.
+    let rates = ["--max-rate", "900mpps", "--min-rate", "500mpps"];
+    let output = sandbox.weir(&[&QUICK[..], &rates].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let document = json(&output.stdout);
+    assert_eq!(document["valid"], false);
+    let stopped = document["sizes"][0]["stopped"].as_str().unwrap();
+    assert!(stopped.contains("did not keep its own load") || stopped.contains("dropped"), "{stopped}");
+
+    device.signal("KILL");
+    device.end();
+    let output = sandbox.weir(&[&QUICK[..], &["--max-rate", "2k", "--min-rate", "1k"]].concat());
+    if let Some(goals) = goals(&output) {
+        let verdict = goals[1]["verdict"].as_str().unwrap();
+        assert!(verdict.contains("down to the minimum load"), "{verdict}");
+    }
+    ip(&sandbox, "link del gen0");
+    ip(&sandbox, "link del gen1");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}

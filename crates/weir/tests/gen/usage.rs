@@ -1,0 +1,38 @@
+use crate::device::write_profile;
+use crate::support::Sandbox;
+
+#[test]
+fn wrong_use_is_refused_with_advice() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    write_profile(&sandbox, "right.yaml", "cap2/udp_64B.pcap", 100.0, 4);
+    sandbox.write("wrong.yaml", "- duraton : 1\n  cap_info : []\n  generator : 7\n");
+    write_profile(&sandbox, "missing.yaml", "cap2/udp_46B.pcap", 100.0, 4);
+    for (words, message) in [
+        (&["-d", "1"][..], "name one with -f"),
+        (&["-f", "none.yaml", "--port", "null"], "cannot read none.yaml"),
+        (&["-f", "right.yaml"], "--port null"),
+        (&["-f", "right.yaml", "--port", "nosuch0"], "there is no interface"),
+        (&["-f", "right.yaml", "--port", "null", "--port", "null", "--port", "null"], "pairs of ports"),
+        (&["-f", "right.yaml", "--port", "null,vlam=3"], "did you mean `vlan`?"),
+        (&["-f", "right.yaml", "--port", "null", "-m", "0"], "above 0"),
+        (&["-f", "right.yaml", "--port", "null", "-d", "0"], "more than 0"),
+        (&["-f", "right.yaml", "--port", "null", "--addressing", "lockstp"], "did you mean `lockstep`?"),
+        (&["-f", "wrong.yaml", "--port", "null"], "wrong.yaml:1: unknown key `duraton`"),
+        (&["-f", "missing.yaml", "--port", "null"], "did you mean `udp_64B`?"),
+        (&["ndr", "--port", "null"], "no port receives"),
+        (&["ndr", "--port", "null", "--size", "12"], "64 to 9234"),
+        (&["ndr", "--port", "null", "--min-rate", "5k", "--max-rate", "4k"], "not below"),
+        (&["ndr", "--port", "null", "--goal", "2"], "from 0% to 100%"),
+    ] {
+        let mut all = vec!["gen"];
+        all.extend(words);
+        let output = sandbox.weir(&all);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", output.stderr);
+        assert!(output.stderr.contains(message), "{words:?}: {}", output.stderr);
+    }
+    let output = sandbox.weir(&["gen", "-f", "wrong.yaml", "--check"]);
+    assert!(output.stderr.lines().count() >= 3, "all mistakes at once: {}", output.stderr);
+    let output = sandbox.weir(&["gen", "-f", "right.yaml", "--check", "-m", "10"]);
+    assert!(output.status.success() && output.stdout.contains("1000 pps"), "{output:?}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
