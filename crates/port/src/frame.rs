@@ -6,9 +6,13 @@ use crate::pool::FramePool;
 /// One Ethernet frame as on a wire, from the MAC addresses on and without the frame check sequence,
 /// with its arrival time.
 ///
-/// Its buffer comes from the thread's [`FramePool`] and returns there. A clone copies the bytes.
+/// Its buffer comes from the thread's [`FramePool`] and returns there. A clone copies the bytes. In
+/// front of the bytes there is room for headers that a switch pushes.
+#[derive(Default)]
 pub struct Frame {
     buffer: Box<[u8]>,
+    /// The first byte of the frame in the buffer.
+    start: usize,
     len: usize,
     arrival: Time,
 }
@@ -16,7 +20,7 @@ pub struct Frame {
 impl Frame {
     /// A frame of `len` bytes that are yet to be written: a recycled buffer holds old bytes.
     pub fn with_len(len: usize, arrival: Time) -> Self {
-        Self { buffer: FramePool::take(len), len, arrival }
+        Self { buffer: FramePool::take(HEADROOM + len), start: HEADROOM, len, arrival }
     }
 
     pub fn from_bytes(bytes: &[u8], arrival: Time) -> Self {
@@ -26,11 +30,35 @@ impl Frame {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        &self.buffer[..self.len]
+        &self.buffer[self.start..self.start + self.len]
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[..self.len]
+        &mut self.buffer[self.start..self.start + self.len]
+    }
+
+    /// Adds `count` bytes in front, whose contents are yet to be written.
+    pub fn grow_front(&mut self, count: usize) {
+        if count > self.start {
+            let mut grown = Self::with_len(self.len + count, self.arrival);
+            grown.bytes_mut()[count..].copy_from_slice(self.bytes());
+            *self = grown;
+            return;
+        }
+        self.start -= count;
+        self.len += count;
+    }
+
+    /// Removes up to `count` bytes from the front.
+    pub fn cut_front(&mut self, count: usize) {
+        let count = count.min(self.len);
+        self.start += count;
+        self.len -= count;
+    }
+
+    /// Removes the bytes behind the first `len`.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
     }
 
     pub fn len(&self) -> usize {
@@ -87,6 +115,9 @@ impl Frame {
     }
 }
 
+/// A cache line, which keeps the headers of most frames in one line too.
+const HEADROOM: usize = 64;
+
 impl Clone for Frame {
     fn clone(&self) -> Self {
         Self::from_bytes(self.bytes(), self.arrival)
@@ -105,5 +136,26 @@ impl std::fmt::Debug for Frame {
             .field("len", &self.len)
             .field("arrival", &self.arrival)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_pushed_and_popped_in_front() {
+        let mut frame = Frame::from_bytes(&[1, 2, 3], Time::ZERO);
+        for push in 0..100 {
+            frame.grow_front(4);
+            frame.bytes_mut()[..4].copy_from_slice(&[push; 4]);
+        }
+        assert_eq!(frame.len(), 403);
+        assert_eq!(frame.bytes()[..8], [99, 99, 99, 99, 98, 98, 98, 98]);
+        frame.cut_front(400);
+        assert_eq!(frame.bytes(), [1, 2, 3]);
+        frame.truncate(2);
+        frame.cut_front(9);
+        assert!(frame.is_empty());
     }
 }

@@ -1,3 +1,245 @@
-//! The agreement between the pipeline and a datapath. The datapath itself is not written yet.
+//! The datapath: it repeats the pipeline's translations for the packets that follow the first.
+//!
+//! | file | for |
+//! | --- | --- |
+//! | `step.rs` | the agreement between pipeline and datapath |
+//! | `tracker.rs`, `sink.rs`, `meter.rs` | the datapath's other neighbours |
+//! | `parse.rs` | the fields of a frame |
+//! | `packet.rs`, `edit.rs`, `checksum.rs` | a packet, and changes of it |
+//! | `program.rs`, `execute.rs` | steps, compiled and run |
+//! | `statistics.rs` | counts, and where the time goes |
+//!
+//! # Use
+//!
+//! A packet thread has one [`Datapath`] for each bridge: numbers of ports, recirculations and
+//! meters are a bridge's own. In its loop it receives frames from a port, hands them over, and
+//! calls [`Datapath::maintain`] now and then:
+//!
+//! ```ignore
+//! let mut datapath = Datapath::new(Settings { meters: bridge.meters.clone(), ticks: read_tsc });
+//! loop {
+//!     port.receive(&mut frames, BATCH)?;
+//!     let tables = bridge.tables.read();             // one guard for the batch
+//!     let mut around = Around {
+//!         slow: &mut Translator::new(&tables),
+//!         tracker: &mut tracker,                     // or NoTracker
+//!         sink: &mut sink,                           // collects by port, sends
+//!     };
+//!     datapath.process(port_number, &mut frames, now, &mut around);
+//!     datapath.maintain(now, &mut around);
+//! }
+//! ```
+//!
+//! Frames keep their order from one port to another, with these exceptions: a packet that
+//! recirculates comes behind those of its batch that do not, and a copy may overtake its original.
+//!
+//! Nothing here does I/O or reads a clock. `now` is the switch's clock; it may stand still or jump
+//! forward (`time/warp`), not back. The pipeline's milliseconds are its milliseconds.
 
+mod checksum;
+mod edit;
+mod execute;
+mod meter;
+mod packet;
+mod parse;
+mod program;
+mod sink;
+mod statistics;
 pub mod step;
+mod tracker;
+
+use std::sync::Arc;
+
+use port::Frame;
+use units::Time;
+
+use self::execute::{Lane, Runner};
+pub use self::meter::{MeterCounts, Meters, Verdict};
+pub use self::packet::{Layout, Packet, flag};
+pub use self::parse::extract;
+use self::program::compile;
+pub use self::sink::Sink;
+pub use self::statistics::{Stages, Statistics};
+use self::step::{Step, Translate, Translation};
+pub use self::tracker::{NoTracker, TrackCall, Tracked, Tracker};
+use crate::flow::Key;
+
+/// The packets of one bridge on one thread.
+#[derive(Debug)]
+pub struct Datapath {
+    lane: Lane,
+    ticks: fn() -> u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The bridge's meters.
+    pub meters: Arc<Meters>,
+    /// A counter of time for [`Stages`], the processor's for example. It need not have a known
+    /// rate. [`no_ticks`] switches the stages off.
+    pub ticks: fn() -> u64,
+}
+
+/// A clock that stands still.
+#[must_use]
+pub fn no_ticks() -> u64 {
+    0
+}
+
+/// The datapath's neighbours for the time of a call.
+#[derive(Debug)]
+pub struct Around<'a, T: ?Sized, K: ?Sized, S: ?Sized> {
+    pub slow: &'a mut T,
+    pub tracker: &'a mut K,
+    pub sink: &'a mut S,
+}
+
+/// A megaflow, as `dpctl/dump-flows` shows it.
+#[derive(Debug, Clone)]
+pub struct Megaflow {
+    /// The packets that it takes: those whose key, under `mask`, equals `key`.
+    pub key: Key,
+    pub mask: Key,
+    pub steps: Arc<[Step]>,
+    pub packets: u64,
+    pub bytes: u64,
+    /// The time of its last packet, in milliseconds of the switch's clock.
+    pub used_ms: Option<u64>,
+    /// The flags of all its TCP segments.
+    pub tcp_flags: u16,
+}
+
+impl Datapath {
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { lane: Lane::new(settings.meters), ticks: settings.ticks }
+    }
+
+    /// Takes all `frames`, which arrived on the OpenFlow port `in_port`, through the switch. The
+    /// sink has got every output when the call returns.
+    pub fn process<T, K, S>(
+        &mut self,
+        in_port: u32,
+        frames: &mut Vec<Frame>,
+        now: Time,
+        around: &mut Around<'_, T, K, S>,
+    ) where
+        T: Translate + ?Sized,
+        K: Tracker + ?Sized,
+        S: Sink + ?Sized,
+    {
+        let mut frames = frames.drain(..);
+        while !frames.as_slice().is_empty() {
+            self.lane.begin(in_port, frames.by_ref().take(BATCH));
+            self.passes(now, around);
+            self.lane.transmit(around.sink);
+        }
+    }
+
+    /// Runs steps that are for one packet alone: a packet from a controller, with the translation
+    /// of [`crate::pipeline::Translator::packet_out`]. If they recirculate, the packet goes through
+    /// the switch like one that arrived on `in_port`.
+    pub fn execute<T, K, S>(
+        &mut self,
+        in_port: u32,
+        frame: Frame,
+        translation: &Translation,
+        now: Time,
+        around: &mut Around<'_, T, K, S>,
+    ) where
+        T: Translate + ?Sized,
+        K: Tracker + ?Sized,
+        S: Sink + ?Sized,
+    {
+        let length = frame.len() as u64;
+        self.lane.begin(in_port, std::iter::once(frame));
+        let index = self.lane.current[0];
+        self.lane.current.clear();
+        let ops = compile(&translation.steps);
+        let mut runner = Runner::new(&mut self.lane, around, now);
+        runner.packet(index, &ops, &translation.steps, None);
+        credit(translation, length, now);
+        self.lane.turn();
+        self.passes(now, around);
+        self.lane.transmit(around.sink);
+    }
+
+    /// Does a bounded part of what has to be done without packets: adds the counts of megaflows to
+    /// those of their rules, and removes megaflows that no packet used for ten seconds. Called at
+    /// least every 100 ms, it comes to each megaflow at least once a second.
+    pub fn maintain<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
+    where
+        T: Translate + ?Sized,
+    {
+        let _ = (now, around);
+    }
+
+    /// Adds the counts of all megaflows to those of their rules, for `dump-flows`.
+    pub fn credit(&mut self) {}
+
+    /// All megaflows.
+    pub fn megaflows(&self) -> impl Iterator<Item = Megaflow> + '_ {
+        std::iter::empty()
+    }
+
+    /// Removes all megaflows, as `dpctl/del-flows` and `revalidator/purge`; their counts go to
+    /// their rules first.
+    pub fn clear(&mut self) {
+        self.credit();
+    }
+
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.lane.statistics
+    }
+
+    pub fn clear_statistics(&mut self) {
+        self.lane.statistics = Statistics::default();
+    }
+
+    /// Lets the packets of the batch go through the switch until none recirculates.
+    fn passes<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
+    where
+        T: Translate + ?Sized,
+        K: Tracker + ?Sized,
+        S: Sink + ?Sized,
+    {
+        let _ = self.ticks;
+        for pass in 0..=MAX_PASSES {
+            if self.lane.current.is_empty() {
+                return;
+            }
+            self.lane.statistics.recirculated +=
+                if pass > 0 { self.lane.current.len() as u64 } else { 0 };
+            for position in 0..self.lane.current.len() {
+                let index = self.lane.current[position];
+                let packet = &self.lane.packets[usize::from(index)];
+                let length = packet.frame.len() as u64;
+                let translation =
+                    around.slow.translate(&packet.key, packet.frame.bytes(), milliseconds(now));
+                credit(&translation, length, now);
+                self.lane.statistics.upcalls += 1;
+                let ops = compile(&translation.steps);
+                let mut runner = Runner::new(&mut self.lane, around, now);
+                runner.packet(index, &ops, &translation.steps, None);
+            }
+            self.lane.turn();
+        }
+        self.lane.statistics.dropped_by_depth += self.lane.current.len() as u64;
+    }
+}
+
+fn credit(translation: &Translation, length: u64, now: Time) {
+    for counters in &translation.counters {
+        counters.add(1, length, milliseconds(now));
+    }
+}
+
+fn milliseconds(now: Time) -> u64 {
+    now.nanos() / 1_000_000
+}
+
+/// The most packets that go through the stages together.
+pub const BATCH: usize = 32;
+/// The most recirculations of a packet; Open vSwitch has the same limit.
+pub const MAX_PASSES: usize = 6;

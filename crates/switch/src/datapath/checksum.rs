@@ -1,0 +1,75 @@
+//! Checksums of changed headers: the internet checksum by its change (RFC 1624), and the CRC32c of
+//! SCTP (RFC 9260, appendix A).
+
+/// A change of words that an internet checksum covers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change(u32);
+
+impl Change {
+    /// The four 16-bit words of `old` became those of `new`.
+    #[inline(always)]
+    pub(super) fn of(old: u64, new: u64) -> Self {
+        Self(sum(!old) + sum(new))
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    /// The checksum after the change.
+    #[inline(always)]
+    pub(super) fn apply(self, checksum: u16) -> u16 {
+        let mut sum = u32::from(!checksum) + self.0;
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        !(sum as u16)
+    }
+}
+
+#[inline(always)]
+fn sum(words: u64) -> u32 {
+    let pairs = (words & 0x0000_ffff_0000_ffff) + (words >> 16 & 0x0000_ffff_0000_ffff);
+    (pairs as u32) + (pairs >> 32) as u32
+}
+
+/// The checksum of an SCTP packet, as if its checksum field were 0.
+pub(super) fn crc32c(packet: &[u8]) -> u32 {
+    let bytes = packet.iter().enumerate();
+    let crc = bytes.fold(u32::MAX, |crc, (at, byte)| {
+        let byte = if (8..12).contains(&at) { 0 } else { *byte };
+        crc >> 8 ^ TABLE[usize::from(crc as u8 ^ byte)]
+    });
+    !crc
+}
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut crc = index as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 == 0 { crc >> 1 } else { crc >> 1 ^ 0x82f6_3b78 };
+            bit += 1;
+        }
+        table[index] = crc;
+        index += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_1624_example() {
+        assert_eq!(Change::of(0x5555, 0x3285).apply(0xdd2f), 0x0000);
+    }
+
+    #[test]
+    fn crc32c_of_the_standard_check_string() {
+        // The check value of CRC-32/ISCSI is for nine digits, none at bytes 8 to 11 but "9".
+        assert_eq!(crc32c(b"12345678"), 0x6087_809a);
+    }
+}

@@ -1,0 +1,318 @@
+//! Programs run on packets.
+
+use std::sync::Arc;
+
+use port::Frame;
+use units::Time;
+
+use super::meter::{Meters, Verdict};
+use super::packet::Packet;
+use super::program::{Op, WHOLE, controller, track_flag};
+use super::statistics::Statistics;
+use super::step::{ControllerStep, PortIndex, Step};
+use super::tracker::{TrackCall, Tracked, Tracker};
+use super::{Around, Sink};
+use crate::flow::{Field, word};
+use crate::request::{PacketIn, PacketInReason};
+
+/// The packets of a batch, and all that a program does beside changing a packet.
+#[derive(Debug)]
+pub(super) struct Lane {
+    /// The packets of the batch and their copies. Slots keep their place, as packets are large.
+    pub(super) packets: Vec<Packet>,
+    used: usize,
+    /// The packets of this pass, and those that go through another one.
+    pub(super) current: Vec<u16>,
+    next: Vec<u16>,
+    outputs: Outputs,
+    meters: Arc<Meters>,
+    pub(super) statistics: Statistics,
+}
+
+/// Frames by port.
+#[derive(Debug, Default)]
+struct Outputs {
+    by_port: Vec<Vec<Frame>>,
+    /// Ports with frames.
+    ports: Vec<PortIndex>,
+}
+
+impl Outputs {
+    fn push(&mut self, port: PortIndex, frame: Frame) {
+        let index = usize::from(port.0);
+        if index >= self.by_port.len() {
+            self.by_port.resize_with(index + 1, Vec::new);
+        }
+        let frames = &mut self.by_port[index];
+        if frames.is_empty() {
+            self.ports.push(port);
+        }
+        frames.push(frame);
+    }
+}
+
+impl Lane {
+    pub(super) fn new(meters: Arc<Meters>) -> Self {
+        Self {
+            packets: Vec::new(),
+            used: 0,
+            current: Vec::new(),
+            next: Vec::new(),
+            outputs: Outputs::default(),
+            meters,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Makes frames the packets of the first pass.
+    pub(super) fn begin(&mut self, in_port: u32, frames: impl Iterator<Item = Frame>) {
+        self.current.clear();
+        self.next.clear();
+        self.used = 0;
+        for frame in frames {
+            let index = self.used;
+            if index == self.packets.len() {
+                self.packets.push(Packet::default());
+            }
+            let packet = &mut self.packets[index];
+            packet.frame = frame;
+            packet.reset(in_port);
+            packet.parse();
+            self.current.push(index as u16);
+            self.used += 1;
+        }
+        self.statistics.received += self.used as u64;
+        self.statistics.batches += 1;
+    }
+
+    /// Ends a pass: the packets that recirculate are those of the next one.
+    pub(super) fn turn(&mut self) {
+        std::mem::swap(&mut self.current, &mut self.next);
+        self.next.clear();
+        for index in &self.current {
+            let packet = &mut self.packets[usize::from(*index)];
+            if packet.is_stale {
+                packet.parse();
+            }
+        }
+    }
+
+    pub(super) fn transmit<S: Sink + ?Sized>(&mut self, sink: &mut S) {
+        for port in self.outputs.ports.drain(..) {
+            let frames = &mut self.outputs.by_port[usize::from(port.0)];
+            self.statistics.sent += frames.len() as u64;
+            sink.transmit(port, frames);
+            frames.clear();
+        }
+    }
+
+    /// A copy of a packet in a slot of its own.
+    fn copy(&mut self, index: u16) -> Option<u16> {
+        if self.used >= MAX_COPIES {
+            return None;
+        }
+        if self.used == self.packets.len() {
+            self.packets.push(Packet::default());
+        }
+        let (former, rest) = self.packets.split_at_mut(self.used);
+        rest[0].copy_from(&former[usize::from(index)]);
+        self.used += 1;
+        Some((self.used - 1) as u16)
+    }
+
+    /// Ends the use of a copy. Its slot is free if no later one is in use.
+    fn release(&mut self, index: u16) {
+        self.packets[usize::from(index)].frame = Frame::default();
+        if usize::from(index) + 1 == self.used {
+            self.used -= 1;
+        }
+    }
+}
+
+/// Runs programs.
+pub(super) struct Runner<'a, K: ?Sized, S: ?Sized> {
+    lane: &'a mut Lane,
+    tracker: &'a mut K,
+    sink: &'a mut S,
+    now: Time,
+}
+
+/// The way in which a program left a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Done,
+    Recirculates,
+}
+
+impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
+    pub(super) fn new<T: ?Sized>(
+        lane: &'a mut Lane,
+        around: &'a mut Around<'_, T, K, S>,
+        now: Time,
+    ) -> Self {
+        Self { lane, tracker: around.tracker, sink: around.sink, now }
+    }
+
+    /// Runs a whole program. `hash` is the tracker's for the packet as it is, if it has one.
+    #[inline]
+    pub(super) fn packet(
+        &mut self,
+        index: u16,
+        ops: &[Op],
+        steps: &Arc<[Step]>,
+        hash: Option<u64>,
+    ) {
+        if ops.is_empty() {
+            self.lane.statistics.dropped += 1;
+        }
+        if self.run(index, ops, steps, hash) == End::Done {
+            self.lane.packets[usize::from(index)].frame = Frame::default();
+        }
+    }
+
+    fn run(&mut self, index: u16, ops: &[Op], steps: &Arc<[Step]>, mut hash: Option<u64>) -> End {
+        let slot = usize::from(index);
+        for op in ops {
+            let packet = &mut self.lane.packets[slot];
+            match op {
+                Op::Output { port, is_last, length } => {
+                    let mut frame = if *is_last {
+                        std::mem::take(&mut packet.frame)
+                    } else {
+                        packet.frame.clone()
+                    };
+                    if *length != WHOLE {
+                        frame.truncate(*length as usize);
+                    }
+                    self.lane.outputs.push(*port, frame);
+                    continue;
+                }
+                Op::Addresses(addresses) => {
+                    packet.set_addresses(addresses);
+                    continue;
+                }
+                Op::Recirculate(id) => {
+                    let word = &mut packet.key.words[word::IN_PORT];
+                    *word = *word >> 32 << 32 | u64::from(*id);
+                    self.lane.next.push(index);
+                    return End::Recirculates;
+                }
+                Op::Track { zone, flags, ordinal } => {
+                    let has = |flag| flags & flag != 0;
+                    let call = TrackCall {
+                        zone: *zone,
+                        commit: has(track_flag::COMMIT),
+                        force: has(track_flag::FORCE),
+                        has_nat: has(track_flag::NAT),
+                        has_marks: has(track_flag::MARKS),
+                        steps,
+                        ordinal: *ordinal,
+                    };
+                    if packet.is_stale {
+                        packet.parse();
+                    }
+                    let tracked = self.tracker.track(packet, &call, hash.take(), self.now);
+                    if tracked == Tracked::Dropped {
+                        self.lane.statistics.dropped_by_tracker += 1;
+                        return End::Done;
+                    }
+                    continue;
+                }
+                Op::Write(words) => {
+                    for (index, value, mask) in words {
+                        packet.write(usize::from(*index), *value, *mask);
+                    }
+                }
+                Op::PushVlan { tpid, tci } => packet.push_vlan(*tpid, *tci),
+                Op::PopVlan => packet.pop_vlan(),
+                Op::PushMpls { ethertype, entry } => packet.push_mpls(*ethertype, *entry),
+                Op::PopMpls { ethertype } => packet.pop_mpls(*ethertype),
+                Op::ClearTracking => packet.key.words[word::CT..word::ETH_SRC].fill(0),
+                Op::Meter(meter) => {
+                    let length = packet.frame.len();
+                    match self.lane.meters.measure(*meter, length, self.now) {
+                        Verdict::Passes => {}
+                        Verdict::Dropped => {
+                            self.lane.statistics.dropped_by_meter += 1;
+                            return End::Done;
+                        }
+                        Verdict::Remarked(precedence) => packet.raise_drop_precedence(precedence),
+                    }
+                }
+                Op::Clone { ops, is_last: true } => return self.run(index, ops, steps, hash),
+                Op::Clone { ops, is_last: false } => {
+                    let Some(copy) = self.lane.copy(index) else {
+                        self.lane.statistics.dropped_by_depth += 1;
+                        continue;
+                    };
+                    if self.run(copy, ops, steps, hash) == End::Done {
+                        self.lane.release(copy);
+                    }
+                    continue;
+                }
+                Op::Controller { ordinal } => {
+                    if let Some(step) = controller(steps, &mut ordinal.clone()) {
+                        self.lane.statistics.packet_ins += 1;
+                        self.sink.packet_in(packet_in(step, packet));
+                    }
+                    continue;
+                }
+            }
+            // The packet is not the one that was hashed any more.
+            hash = None;
+        }
+        End::Done
+    }
+}
+
+fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
+    let bytes = packet.frame.bytes();
+    let length = bytes.len().min(step.max_len.into());
+    PacketIn {
+        frame: bytes[..length].to_vec(),
+        total_len: bytes.len().min(usize::from(u16::MAX)) as u16,
+        reason: match step.reason {
+            0 => PacketInReason::NoMatch,
+            2 => PacketInReason::InvalidTtl,
+            3 => PacketInReason::ActionSet,
+            4 => PacketInReason::Group,
+            5 => PacketInReason::PacketOut,
+            _ => PacketInReason::Action,
+        },
+        table: step.table,
+        cookie: step.cookie,
+        controller: step.controller,
+        metadata: step.metadata.clone(),
+        userdata: step.userdata.clone(),
+    }
+}
+
+impl Packet {
+    /// Both MAC addresses, the destination first.
+    #[inline(always)]
+    fn set_addresses(&mut self, addresses: &[u8; 12]) {
+        if let Some(head) = self.frame.bytes_mut().first_chunk_mut::<14>() {
+            head[..12].copy_from_slice(addresses);
+            let [a, b, c, d, e, f, g, h, i, j, k, l] = *addresses;
+            let word = |address| u64::from_be_bytes(address) & !0xffff;
+            let words = &mut self.key.words;
+            words[word::ETH_DST] = word([a, b, c, d, e, f, 0, 0]) | words[word::ETH_DST] & 0xffff;
+            words[word::ETH_SRC] = word([g, h, i, j, k, l, 0, 0]) | words[word::ETH_SRC] & 0xffff;
+        }
+    }
+
+    /// Raises the drop precedence of an assured-forwarding class (RFC 2597).
+    fn raise_drop_precedence(&mut self, by: u8) {
+        let dscp = self.key.read(Field::NwTos) as u8;
+        let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
+        if !(1..=4).contains(&class) || precedence == 0 || dscp & 1 != 0 {
+            return;
+        }
+        let raised = precedence.saturating_add(by).min(3);
+        let value = u64::from(class << 3 | raised << 1) << 42;
+        self.write(word::NW, value, 0x3f << 42);
+    }
+}
+
+/// The most slots of a batch: copies beyond are dropped.
+const MAX_COPIES: usize = 4096;

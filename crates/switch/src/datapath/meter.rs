@@ -1,0 +1,137 @@
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use units::Time;
+
+use crate::request::{Band, BandKind, MeterEntry};
+
+/// The meters of a bridge, which all its datapaths share.
+///
+/// The pipeline knows which meters there are. Whoever changes one there changes it here too.
+#[derive(Debug, Default)]
+pub struct Meters {
+    by_id: Mutex<HashMap<u32, Meter>>,
+}
+
+/// A meter's counts: packets and bytes in all, and of each band.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MeterCounts {
+    pub packets: u64,
+    pub bytes: u64,
+    pub bands: Vec<(u64, u64)>,
+}
+
+/// The fate of a metered packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Passes,
+    Dropped,
+    /// The drop precedence of its DSCP rises by this.
+    Remarked(u8),
+}
+
+#[derive(Debug)]
+struct Meter {
+    is_in_packets: bool,
+    bands: Vec<Bucket>,
+    counts: MeterCounts,
+    filled: Time,
+}
+
+/// A token bucket. Tokens are thousandths of a packet, or bits.
+#[derive(Debug)]
+struct Bucket {
+    band: Band,
+    capacity: u64,
+    tokens: u64,
+    /// Time that gave no whole token yet, in units of a millionth of one.
+    rest: u64,
+}
+
+impl Meters {
+    /// Adds a meter, or replaces the one of its number. Buckets begin full.
+    pub fn configure(&self, entry: &MeterEntry, now: Time) {
+        let bands = entry.bands.iter().map(|band| Bucket::new(*band, entry.has_burst));
+        let meter = Meter {
+            is_in_packets: entry.is_in_packets,
+            counts: MeterCounts { bands: vec![(0, 0); entry.bands.len()], ..Default::default() },
+            bands: bands.collect(),
+            filled: now,
+        };
+        self.lock().insert(entry.meter, meter);
+    }
+
+    pub fn remove(&self, meter: u32) {
+        self.lock().remove(&meter);
+    }
+
+    /// The numbers of all meters.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<u32> {
+        self.lock().keys().copied().collect()
+    }
+
+    #[must_use]
+    pub fn counts(&self, meter: u32) -> Option<MeterCounts> {
+        self.lock().get(&meter).map(|meter| meter.counts.clone())
+    }
+
+    /// Measures a packet of `length` bytes. A meter that is gone lets it pass.
+    pub fn measure(&self, meter: u32, length: usize, now: Time) -> Verdict {
+        let mut meters = self.lock();
+        match meters.get_mut(&meter) {
+            Some(meter) => meter.measure(length as u64, now),
+            None => Verdict::Passes,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Meter>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Meter {
+    fn measure(&mut self, length: u64, now: Time) -> Verdict {
+        let passed = now.since(self.filled).nanos();
+        self.filled = self.filled.max(now);
+        self.counts.packets += 1;
+        self.counts.bytes += length;
+        let cost = if self.is_in_packets { 1000 } else { length * 8 };
+        // The band with the highest rate among those exceeded applies.
+        let mut exceeded: Option<(u32, usize)> = None;
+        for (index, bucket) in self.bands.iter_mut().enumerate() {
+            bucket.fill(passed);
+            if bucket.tokens >= cost {
+                bucket.tokens -= cost;
+            } else if exceeded.is_none_or(|(rate, _)| rate < bucket.band.rate) {
+                exceeded = Some((bucket.band.rate, index));
+            }
+        }
+        let Some((_, index)) = exceeded else { return Verdict::Passes };
+        let (packets, bytes) = &mut self.counts.bands[index];
+        *packets += 1;
+        *bytes += length;
+        match self.bands[index].band.kind {
+            BandKind::Drop => Verdict::Dropped,
+            BandKind::DscpRemark { precedence } => Verdict::Remarked(precedence),
+        }
+    }
+}
+
+impl Bucket {
+    fn new(band: Band, has_burst: bool) -> Self {
+        // Without a size of its own, a bucket holds what a second brings.
+        let burst = if has_burst && band.burst > 0 { band.burst } else { band.rate };
+        let capacity = u64::from(burst) * 1000;
+        Self { band, capacity, tokens: capacity, rest: 0 }
+    }
+
+    /// A rate of one kilobit or one packet a second is 1000 tokens a second, a millionth of a
+    /// token in each nanosecond.
+    fn fill(&mut self, nanos: u64) {
+        let millionths = u128::from(self.band.rate) * u128::from(nanos) + u128::from(self.rest);
+        self.rest = (millionths % 1_000_000) as u64;
+        let tokens = u128::from(self.tokens) + millionths / 1_000_000;
+        self.tokens = tokens.min(self.capacity.into()) as u64;
+    }
+}

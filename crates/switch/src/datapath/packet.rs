@@ -1,0 +1,102 @@
+use port::Frame;
+
+use super::parse::parse;
+use crate::flow::{Key, word};
+
+/// A frame on its way through the datapath, with its fields.
+#[derive(Debug, Default)]
+pub struct Packet {
+    pub frame: Frame,
+    /// The fields of the frame, the metadata, and the state of its connection. The methods that
+    /// change the frame keep it up to date, except for pushed and popped headers: see
+    /// [`Packet::parse`].
+    pub key: Key,
+    pub layout: Layout,
+    /// A header was pushed or popped since the last [`Packet::parse`].
+    pub(super) is_stale: bool,
+}
+
+/// Where the headers of a frame lie.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The first byte behind the Ethernet type: an IP, ARP or MPLS header.
+    pub network: u32,
+    /// The first byte of the transport header, of a valid IP packet.
+    pub transport: u32,
+    /// The end of the IP packet: padding follows.
+    pub end: u32,
+    /// Bits of [`flag`].
+    pub flags: u8,
+}
+
+/// The headers that are there as a whole.
+pub mod flag {
+    pub const IPV4: u8 = 1;
+    pub const IPV6: u8 = 1 << 1;
+    pub const ARP: u8 = 1 << 2;
+    pub const MPLS: u8 = 1 << 3;
+    /// TCP, UDP, SCTP, ICMP, ICMPv6 or IGMP; [`crate::flow::Field::NwProto`] says which.
+    pub const TRANSPORT: u8 = 1 << 4;
+    /// A VLAN tag.
+    pub const TAGGED: u8 = 1 << 5;
+    /// An IPv6 routing header with segments left: checksums are over another destination.
+    pub const ROUTED: u8 = 1 << 6;
+    /// A neighbour solicitation or advertisement.
+    pub const NEIGHBOR: u8 = 1 << 7;
+}
+
+impl Layout {
+    #[must_use]
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+impl Packet {
+    /// A frame that arrived on the OpenFlow port `in_port`.
+    #[must_use]
+    pub fn arrived(in_port: u32, frame: Frame) -> Self {
+        let mut packet = Self { frame, ..Self::default() };
+        packet.reset(in_port);
+        packet.parse();
+        packet
+    }
+
+    /// Reads the fields of the frame again. Metadata and connection state stay.
+    pub fn parse(&mut self) {
+        self.layout = parse(self.frame.bytes(), &mut self.key);
+        self.is_stale = false;
+    }
+
+    /// The IP protocol; behind IPv6 extension headers. 0 without a valid IP header.
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        if self.layout.flags & (flag::IPV4 | flag::IPV6) == 0 {
+            return 0;
+        }
+        (self.key.words[word::NW] >> 48) as u8
+    }
+
+    /// The transport header and its payload, without padding; empty without a transport header.
+    #[must_use]
+    pub fn segment(&self) -> &[u8] {
+        if !self.layout.has(flag::TRANSPORT) {
+            return &[];
+        }
+        let range = self.layout.transport as usize..self.layout.end as usize;
+        self.frame.bytes().get(range).unwrap_or_default()
+    }
+
+    /// The state of a frame that was not tracked and has no metadata but its port.
+    pub(super) fn reset(&mut self, in_port: u32) {
+        self.key.words[..word::ETH_SRC].fill(0);
+        self.key.words[word::IN_PORT] = u64::from(in_port) << 32;
+    }
+
+    pub(super) fn copy_from(&mut self, other: &Self) {
+        self.frame = other.frame.clone();
+        self.key.words = other.key.words;
+        self.layout = other.layout;
+        self.is_stale = other.is_stale;
+    }
+}

@@ -1,0 +1,120 @@
+//! The agreement between the datapath and connection tracking.
+
+use std::sync::Arc;
+
+use units::Time;
+
+use super::packet::Packet;
+use super::step::{Step, Track};
+
+/// Connection tracking, as the datapath sees it: Open vSwitch's `ct(…)`.
+///
+/// [`Tracker::track`] finds or makes the connection of a packet, applies the connection's address
+/// translation to the packet ([`Packet::set_ipv4`], [`Packet::set_ipv6`], [`Packet::set_ports`] keep
+/// checksums and key right; ICMP errors carry a packet of their own, which the tracker edits in
+/// [`Packet::frame`]), and writes the state to the key: `ct_state`, `ct_zone`, `ct_mark`,
+/// `ct_label` and the connection's original addresses and ports, all in the words from
+/// [`crate::flow::word::CT`] to [`crate::flow::word::CT_TP`].
+///
+/// A batch of packets goes through three calls, so that a lookup in a large table does not wait for
+/// memory: `hash` for each packet, then `prefetch` for each, then `track` for each. Packets that an
+/// earlier step changed, or that a batch did not announce, come to `track` without a hash.
+pub trait Tracker {
+    /// The hash of the packet's connection in a zone. Starts to load the bucket of the table.
+    /// Changes nothing that can be seen.
+    fn hash(&self, packet: &Packet, zone: u16) -> u64;
+
+    /// Starts to load the connection of a hash, whose bucket is loaded by now.
+    fn prefetch(&self, hash: u64);
+
+    /// Tracks a packet. `hash` is the result of [`Tracker::hash`] for the packet as it is now and
+    /// for this zone.
+    fn track(
+        &mut self,
+        packet: &mut Packet,
+        call: &TrackCall<'_>,
+        hash: Option<u64>,
+        now: Time,
+    ) -> Tracked;
+}
+
+/// Whether a tracked packet goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tracked {
+    Continues,
+    /// The tracker counted why: the ports for a translation ran out, for example.
+    Dropped,
+}
+
+/// One `ct(…)`. The parts that each packet needs are at hand; a new connection's are a few memory
+/// accesses away ([`TrackCall::track`]), which packets of known connections should avoid.
+#[derive(Debug, Clone, Copy)]
+pub struct TrackCall<'a> {
+    pub zone: u16,
+    pub commit: bool,
+    pub force: bool,
+    /// There is a `nat(…)`, with or without a direction.
+    pub has_nat: bool,
+    /// `exec(…)` sets bits of ct_mark or ct_label.
+    pub has_marks: bool,
+    pub(super) steps: &'a Arc<[Step]>,
+    /// Which of the steps, counted over all `Track`, clones' among them.
+    pub(super) ordinal: u16,
+}
+
+impl<'a> TrackCall<'a> {
+    /// A call of its own, for tests: the first `Track` of `steps`.
+    #[must_use]
+    pub fn first_of(steps: &'a Arc<[Step]>) -> Option<Self> {
+        let track = nth(steps, &mut 0)?;
+        Some(Self {
+            zone: track.zone,
+            commit: track.commit,
+            force: track.force,
+            has_nat: track.nat.is_some(),
+            has_marks: track.mark.is_some() || track.label.is_some(),
+            steps,
+            ordinal: 0,
+        })
+    }
+
+    /// All of the step.
+    #[must_use]
+    pub fn track(&self) -> &'a Track {
+        static NOTHING: std::sync::OnceLock<Track> = std::sync::OnceLock::new();
+        let mut ordinal = self.ordinal;
+        nth(self.steps, &mut ordinal).unwrap_or_else(|| NOTHING.get_or_init(Track::default))
+    }
+}
+
+fn nth<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&'a Track> {
+    for step in steps {
+        match step {
+            Step::Track(track) if *ordinal == 0 => return Some(track),
+            Step::Track(_) => *ordinal -= 1,
+            Step::Clone(nested) => {
+                if let Some(track) = nth(nested, ordinal) {
+                    return Some(track);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// No connection tracking: every packet has the state "untracked".
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoTracker;
+
+impl Tracker for NoTracker {
+    fn hash(&self, _: &Packet, _: u16) -> u64 {
+        0
+    }
+
+    fn prefetch(&self, _: u64) {}
+
+    fn track(&mut self, _: &mut Packet, _: &TrackCall<'_>, _: Option<u64>, _: Time) -> Tracked {
+        Tracked::Continues
+    }
+}
