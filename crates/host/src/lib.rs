@@ -10,6 +10,7 @@
 //! is the process behind a socket as the kernel reports it.
 
 mod confined;
+mod cycles;
 mod error;
 mod interfaces;
 mod listening_process;
@@ -23,6 +24,7 @@ mod sysctl;
 mod wiring;
 
 pub use confined::{Confined, Program};
+pub use cycles::cycles;
 pub use error::HostError;
 pub use interfaces::{addresses, has_interface, remove_interface, silent_namespace};
 pub use listening_process::ListeningProcess;

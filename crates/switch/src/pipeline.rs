@@ -6,6 +6,7 @@
 //! | `change.rs` | changes of rules, all or nothing |
 //! | `rule.rs`, `classifier.rs` | a rule, and the search for the rule of a packet |
 //! | `expiry.rs` | the timeouts of rules |
+//! | `event.rs` | changes of rules, for monitors |
 //! | `group.rs`, `meter.rs`, `ports.rs` | their state |
 //! | `mac.rs` | the addresses that NORMAL learned |
 //! | `recirculation.rs` | the states in which packets wait for the datapath |
@@ -14,6 +15,7 @@
 
 mod change;
 mod classifier;
+mod event;
 mod expiry;
 mod group;
 mod mac;
@@ -28,9 +30,10 @@ mod trace;
 mod translate;
 
 pub use classifier::Classifier;
+pub use event::RuleEvent;
 pub use expiry::{Removal, RemovalReason};
 pub use group::Group;
-pub use mac::{MacEntry, MacTable};
+pub use mac::{MacCounts, MacEntry, MacTable};
 pub use meter::Meter;
 pub use ports::{BridgePort, Ports, config};
 pub use recirculation::{Frozen, Recirculations};

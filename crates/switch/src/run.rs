@@ -1,10 +1,49 @@
-//! The parts of a running switch that touch the machine: ports, settings, the control protocol.
+//! The parts of a running switch that touch the machine.
+//!
+//! | module | for |
+//! | --- | --- |
+//! | `start` | a switch as a process: from its settings to its end |
+//! | `switch` | the running switch: bridges, ports, packet threads, and changes of them |
+//! | `bridge`, `bridge_session`, `bridge_thread`, `connection` | a bridge and its OpenFlow connections |
+//! | `pmd`, `worker` | packet threads |
+//! | `ports`, `port_table`, `device`, `capture_source`, `pcap` | ports |
+//! | `unixctl`, `unixctl_thread`, `commands` | the control protocol of ovs-appctl |
+//! | `client` | the other end of it, for `weir switch` |
+//! | `config`, `flow_file` | settings, rules in files |
+//! | `clock`, `waker`, `stream`, `outgoing` | their parts |
 
-pub mod client;
-pub mod config;
+mod bridge;
+mod bridge_session;
+mod bridge_thread;
+mod capture_source;
+mod client;
+mod clock;
+mod commands;
+mod config;
+mod connection;
+mod device;
+mod error;
+mod flow_file;
+mod outgoing;
 pub mod pcap;
-pub mod ports;
+mod pmd;
+mod port_table;
+mod ports;
+mod start;
+mod stream;
+mod switch;
 pub mod unixctl;
+mod unixctl_thread;
+mod waker;
+mod worker;
 
+pub use bridge::BridgeState;
 pub use client::{CONTROL_SOCKET, ClientError, call};
-pub use config::{BridgeConfig, Config, ConfigError, DEFAULT_RUNDIR, PortConfig};
+pub use config::{
+    BridgeConfig, Config, ConfigError, DEFAULT_RUNDIR, FailMode, PortConfig, RxqAffinity,
+    parse_cpu_mask, parse_cpus,
+};
+pub use error::SwitchError;
+pub use ports::{OpenError, SwitchPort};
+pub use start::{Process, run};
+pub use switch::Switch;

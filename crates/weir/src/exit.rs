@@ -6,6 +6,7 @@ use generator::GenError;
 use lab::LabError;
 use perf::PerfError;
 use std::process::ExitCode;
+use switch::run::SwitchError;
 use tunnel::config::ConfigError;
 use units::visible;
 
@@ -41,6 +42,8 @@ fn error_text(error: &anyhow::Error) -> String {
 fn is_misuse(error: &anyhow::Error) -> bool {
     if error.is::<UsageError>()
         || error.is::<ConfigError>()
+        || error.is::<switch::run::ConfigError>()
+        || error.downcast_ref().is_some_and(SwitchError::is_misuse)
         || error.downcast_ref().is_some_and(AccelError::is_misuse)
         || error.downcast_ref().is_some_and(DoctorError::is_misuse)
         || error.downcast_ref().is_some_and(EmuError::is_misuse)

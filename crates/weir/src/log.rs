@@ -1,25 +1,42 @@
 //! The log: one line per event. Any text in it may come from a peer, a file or the far end of a
 //! measurement.
 
+use std::sync::OnceLock;
 use tracing::Subscriber;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::debug_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use units::foreign;
 
 /// Logs to stderr, from the level that `WEIR_LOG` names.
 pub(crate) fn start() {
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| "warn".into());
+    let (filter, level) = reload::Layer::new(filter);
+    let set = move |wanted: &str| {
+        // The levels that this program passes are valid, and the subscriber lives as long as it.
+        let _ = level.reload(EnvFilter::new(wanted));
+    };
+    let _ = SET_LEVEL.set(Box::new(set));
     // No other code sets a subscriber.
     let _ = tracing::subscriber::set_global_default(lines(std::io::stderr, filter));
 }
+
+/// Changes the log's level from now on: `off`, `error`, `warn`, `info` or `debug`.
+pub(crate) fn set_level(level: &str) {
+    if let Some(set) = SET_LEVEL.get() {
+        set(level);
+    }
+}
+
+static SET_LEVEL: OnceLock<Box<dyn Fn(&str) + Send + Sync>> = OnceLock::new();
 
 /// Formats each field as part of one line. The crates below escape texts from outside themselves;
 /// this is the second line of defence, for texts that one of them missed.
 fn lines(
     out: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
-    filter: EnvFilter,
+    filter: impl Layer<Registry> + Send + Sync,
 ) -> impl Subscriber {
     let fields = debug_fn(|writer, field, value| {
         if field.name() != "message" {
@@ -27,13 +44,12 @@ fn lines(
         }
         write!(writer, "{}", foreign(format_args!("{value:?}")).up_to(LONGEST))
     });
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(out)
         .without_time()
         .with_target(false)
-        .with_env_filter(filter)
-        .fmt_fields(fields.delimited(" "))
-        .finish()
+        .fmt_fields(fields.delimited(" "));
+    Registry::default().with(filter).with(lines)
 }
 
 /// Longer than any message of this program.
@@ -62,7 +78,7 @@ mod tests {
     fn an_event_is_one_line_whatever_is_in_it() {
         let kept = Recorded::default();
         let out = kept.clone();
-        let subscriber = lines(move || out.clone(), "info".into());
+        let subscriber = lines(move || out.clone(), EnvFilter::new("info"));
         tracing::subscriber::with_default(subscriber, || {
             let why = "no\n WARN forged\x1b[2J\u{202e}";
             tracing::warn!(%why, peer = ?"laptop", count = 3, "refused by {why}");

@@ -43,6 +43,9 @@ enum Verb {
     /// Run a lab in virtual time: thousands of cells, up to 400G
     #[command(subcommand, arg_required_else_help = true)]
     Sim(verbs::sim::Verb),
+    /// Run an OpenFlow switch that ovs-ofctl and ovs-appctl control
+    #[command(subcommand, arg_required_else_help = true)]
+    Switch(verbs::switch::Verb),
     /// Carry TCP, UNIX and UDP over QUIC across lossy and long paths
     #[command(subcommand, arg_required_else_help = true)]
     Tunnel(verbs::tunnel::Verb),
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Verb::Link(verb) => verbs::link::run(verb),
         Verb::Perf(verb) => verbs::perf::run(verb),
         Verb::Sim(verb) => verbs::sim::run(verb),
+        Verb::Switch(verb) => verbs::switch::run(verb),
         Verb::Tunnel(verb) => verbs::tunnel::run(verb),
     };
     exit::code(outcome)

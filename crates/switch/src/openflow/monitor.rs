@@ -72,6 +72,10 @@ impl Monitors {
         Ok(())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.monitors.is_empty()
+    }
+
     pub(super) fn cancel(&mut self, id: u32) -> Result<(), Refusal> {
         self.monitors.remove(&id).map(|_| ()).ok_or(Refusal::NotPermitted)
     }

@@ -116,6 +116,19 @@ impl Session {
         self.version
     }
 
+    /// Whether the peer monitors the bridge's rules.
+    #[must_use]
+    pub fn is_monitoring(&self) -> bool {
+        !self.monitors.is_empty()
+    }
+
+    /// Whether packets that no rule takes are for this peer: it speaks OpenFlow 1.0 and takes
+    /// packets. Later versions drop them.
+    #[must_use]
+    pub fn takes_misses(&self) -> bool {
+        self.version == Some(Version::V10) && self.miss_send_len > 0 && self.controller == 0
+    }
+
     /// Takes bytes from the peer, gives the requests in them to the bridge, and writes replies.
     /// After an error the connection must be closed, once `out` is sent.
     pub fn receive(

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::event::RuleEvent;
 use super::expiry::{Removal, RemovalReason};
 use super::rule::Rule;
 use super::tables::{TABLES, Tables, lock};
@@ -26,7 +27,7 @@ impl Tables {
                 return Err((index, refusal));
             }
         }
-        self.finish(log);
+        self.finish(log, now_ms);
         Ok(())
     }
 
@@ -35,7 +36,7 @@ impl Tables {
         let mut log = Log::default();
         let result = self.apply(change, now_ms, &mut log);
         match result {
-            Ok(()) => self.finish(log),
+            Ok(()) => self.finish(log, now_ms),
             Err(_) => self.undo(log),
         }
         result
@@ -134,9 +135,18 @@ impl Tables {
         chosen
     }
 
-    fn finish(&self, log: Log) {
+    fn finish(&self, log: Log, now_ms: u64) {
         if !log.done.is_empty() {
             self.invalidate();
+        }
+        for done in &log.done {
+            self.record(|| match done {
+                Done::Added(rule) => RuleEvent::Added(rule.entry(now_ms)),
+                Done::Removed(rule) => {
+                    RuleEvent::Deleted(rule.entry(now_ms), RemovalReason::Delete)
+                }
+                Done::Replaced(_, rule) => RuleEvent::Modified(rule.entry(now_ms)),
+            });
         }
         if !log.removals.is_empty() {
             lock(&self.removals).extend(log.removals);
@@ -239,5 +249,5 @@ enum Done {
     Added(Arc<Rule>),
     Removed(Arc<Rule>),
     /// The former rule, and the one in its place.
-    Replaced(Arc<Rule>, #[allow(dead_code, reason = "shown by Debug")] Arc<Rule>),
+    Replaced(Arc<Rule>, Arc<Rule>),
 }

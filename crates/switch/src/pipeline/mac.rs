@@ -13,6 +13,20 @@ pub struct MacTable {
     by_age: BTreeSet<(u64, u16, [u8; 6])>,
     aging_ms: u64,
     capacity: usize,
+    counts: MacCounts,
+}
+
+/// Counts of a MAC table since the start, or since they were cleared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MacCounts {
+    /// Entries now, and at most.
+    pub entries: usize,
+    pub capacity: usize,
+    pub learned: u64,
+    pub expired: u64,
+    pub evicted: u64,
+    /// Addresses that appeared behind another port.
+    pub moved: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -50,6 +64,7 @@ impl MacTable {
             by_age: BTreeSet::new(),
             aging_ms: aging_seconds * 1000,
             capacity: capacity.max(1),
+            counts: MacCounts::default(),
         }
     }
 
@@ -81,7 +96,10 @@ impl MacTable {
         let seen = Arc::new(Counters::default());
         seen.used.store(now_ms, Ordering::Relaxed);
         let entry = Learned { port, listed_ms: now_ms, seen };
+        self.counts.learned += 1;
         if let Some(former) = self.entries.insert((vlan, address), entry) {
+            self.counts.learned -= 1;
+            self.counts.moved += 1;
             self.by_age.remove(&(former.listed_ms, vlan, address));
         }
         self.by_age.insert((now_ms, vlan, address));
@@ -100,10 +118,20 @@ impl MacTable {
             if !self.list_again(first) {
                 self.by_age.remove(&first);
                 self.entries.remove(&(first.1, first.2));
+                self.counts.expired += 1;
                 has_expired = true;
             }
         }
         has_expired
+    }
+
+    #[must_use]
+    pub fn counts(&self) -> MacCounts {
+        MacCounts { entries: self.entries.len(), capacity: self.capacity, ..self.counts }
+    }
+
+    pub fn clear_counts(&mut self) {
+        self.counts = MacCounts::default();
     }
 
     pub fn clear(&mut self) {
@@ -137,6 +165,7 @@ impl MacTable {
             if !self.list_again(first) {
                 self.by_age.remove(&first);
                 self.entries.remove(&(first.1, first.2));
+                self.counts.evicted += 1;
                 return;
             }
         }

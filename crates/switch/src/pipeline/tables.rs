@@ -3,9 +3,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::classifier::Classifier;
+use super::event::RuleEvent;
 use super::expiry::{Removal, RemovalReason, Timers};
 use super::group::{Group, Groups};
-use super::mac::{MacEntry, MacTable};
+use super::mac::{MacCounts, MacEntry, MacTable};
 use super::meter::Meter;
 use super::ports::{BridgePort, Ports};
 use super::recirculation::Recirculations;
@@ -34,7 +35,10 @@ pub struct Tables {
     pub(super) recirculations: Mutex<Recirculations>,
     pub(super) timers: Mutex<Timers>,
     pub(super) removals: Mutex<Vec<Removal>>,
-    generation: AtomicU64,
+    /// Whether all changes of rules are recorded, for monitors.
+    pub is_watched: bool,
+    pub(super) events: Mutex<Vec<RuleEvent>>,
+    generation: Arc<AtomicU64>,
     /// Whether packets that no rule takes go to the controllers.
     pub is_miss_sent: bool,
 }
@@ -59,7 +63,9 @@ impl Tables {
             recirculations: Mutex::default(),
             timers: Mutex::default(),
             removals: Mutex::default(),
-            generation: AtomicU64::new(1),
+            is_watched: false,
+            events: Mutex::default(),
+            generation: Arc::new(AtomicU64::new(1)),
             is_miss_sent: false,
         }
     }
@@ -68,6 +74,12 @@ impl Tables {
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// The number that [`Tables::generation`] returns, for readers that do not borrow the tables.
+    #[must_use]
+    pub fn generation_source(&self) -> Arc<AtomicU64> {
+        self.generation.clone()
     }
 
     /// The rules that a filter takes, by table, then the highest priority first.
@@ -222,7 +234,9 @@ impl Tables {
             let reason =
                 if is_idle { RemovalReason::IdleTimeout } else { RemovalReason::HardTimeout };
             if self.table_mut(rule.table).take(&rule) {
-                removed.push(Removal { rule: rule.entry(now_ms), reason });
+                let entry = rule.entry(now_ms);
+                self.record(|| RuleEvent::Deleted(entry.clone(), reason));
+                removed.push(Removal { rule: entry, reason });
             }
         }
         let has_aged = lock(&self.macs).expire(now_ms);
@@ -246,10 +260,25 @@ impl Tables {
         std::mem::take(&mut *lock(&self.removals))
     }
 
+    /// The changes of rules since the last call, in their order, if the tables are watched.
+    #[must_use]
+    pub fn take_events(&self) -> Vec<RuleEvent> {
+        std::mem::take(&mut *lock(&self.events))
+    }
+
     /// The addresses that NORMAL learned, for `fdb/show`.
     #[must_use]
     pub fn mac_entries(&self, now_ms: u64) -> Vec<MacEntry> {
         lock(&self.macs).entries(now_ms)
+    }
+
+    #[must_use]
+    pub fn mac_counts(&self) -> MacCounts {
+        lock(&self.macs).counts()
+    }
+
+    pub fn clear_mac_counts(&self) {
+        lock(&self.macs).clear_counts();
     }
 
     /// Forgets what NORMAL learned, as `fdb/flush`.
@@ -258,8 +287,22 @@ impl Tables {
         self.invalidate();
     }
 
+    /// Whether packets that no rule takes go to the controllers.
+    pub fn send_misses(&mut self, is_sent: bool) {
+        if self.is_miss_sent != is_sent {
+            self.is_miss_sent = is_sent;
+            self.invalidate();
+        }
+    }
+
     pub(super) fn invalidate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn record(&self, event: impl FnOnce() -> RuleEvent) {
+        if self.is_watched {
+            lock(&self.events).push(event());
+        }
     }
 
     pub(super) fn has_meter(&self, meter: u32) -> bool {
@@ -280,6 +323,7 @@ impl Tables {
             let rules: Vec<_> = table.rules.iter().filter(|rule| test(rule)).cloned().collect();
             for rule in rules {
                 table.take(&rule);
+                self.record(|| RuleEvent::Deleted(rule.entry(now_ms), reason));
                 if rule.flags.send_flow_removed {
                     lock(&self.removals).push(Removal { rule: rule.entry(now_ms), reason });
                 }

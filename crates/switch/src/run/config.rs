@@ -9,11 +9,17 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::pcap::Capture;
+use crate::port_number::PortNumber;
+use crate::text::PortNames;
+
 /// The folder of the control sockets if the user names none.
 pub const DEFAULT_RUNDIR: &str = "/run/weir-switch";
 const MOST_BRIDGES: usize = 64;
 const MOST_PORTS: usize = 1024;
 const LONGEST_NAME: usize = 64;
+const MOST_QUEUES: usize = 64;
+const MOST_CPUS: usize = 1024;
 
 #[derive(Debug, Error)]
 pub enum ConfigError {
@@ -33,6 +39,8 @@ pub struct Config {
     pub rundir: Option<PathBuf>,
     /// The CPUs of the packet threads, one thread each.
     pub pmd_cpus: Option<Vec<usize>>,
+    /// Packet threads never sleep, not even when no frame arrives.
+    pub busy_poll: bool,
     pub bridge: IndexMap<String, BridgeConfig>,
 }
 
@@ -43,15 +51,29 @@ pub struct BridgeConfig {
     pub datapath_id: Option<String>,
     /// TCP addresses on which controllers and ovs-ofctl may connect.
     pub listen: Vec<SocketAddr>,
+    /// Controllers to which the switch connects.
+    pub controller: Vec<SocketAddr>,
+    pub fail_mode: FailMode,
     /// A file of rules in ovs-ofctl's language that is loaded at the start.
     pub flows: Option<PathBuf>,
     pub port: IndexMap<String, PortConfig>,
 }
 
+/// The rules with which a bridge begins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailMode {
+    /// None: packets are dropped until somebody adds rules.
+    #[default]
+    Secure,
+    /// One rule, `priority=0 actions=NORMAL`.
+    Standalone,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PortConfig {
-    /// `pcap`, `null`, `packet` or `tap`.
+    /// `pcap`, `null`, `dummy`, `packet` or `tap`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The capture that a pcap port plays.
@@ -65,6 +87,47 @@ pub struct PortConfig {
     pub interface: Option<String>,
     /// The OpenFlow number; the first free one otherwise.
     pub number: Option<u32>,
+    /// Receive queues of a pcap port.
+    pub queues: Option<usize>,
+    /// Queues and the CPUs of the packet threads that poll them: `0:1,1:2`.
+    pub rxq_affinity: Option<RxqAffinity>,
+}
+
+/// The CPUs that poll a port's queues, as Open vSwitch writes them: `0:3,1:7`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct RxqAffinity(pub Vec<(usize, usize)>);
+
+impl RxqAffinity {
+    /// The CPU of a queue.
+    #[must_use]
+    pub fn cpu(&self, queue: usize) -> Option<usize> {
+        self.0.iter().find(|(of, _)| *of == queue).map(|(_, cpu)| *cpu)
+    }
+}
+
+impl std::str::FromStr for RxqAffinity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pair = |part: &str| {
+            let (queue, cpu) = part.split_once(':')?;
+            Some((queue.trim().parse().ok()?, cpu.trim().parse().ok()?))
+        };
+        let parts = text.split(',').filter(|part| !part.trim().is_empty());
+        let pairs: Option<Vec<_>> = parts.map(pair).collect();
+        pairs.map(Self).ok_or_else(|| {
+            format!("rxq-affinity {text:?}: write QUEUE:CPU pairs, for example 0:1,1:2")
+        })
+    }
+}
+
+impl TryFrom<String> for RxqAffinity {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 impl Config {
@@ -97,6 +160,41 @@ impl Config {
             return Err(ConfigError::Value(format!("--port {text}: the port exists already")));
         }
         Ok(())
+    }
+
+    /// All that would keep a switch with these settings from starting, or one of its ports from
+    /// working. Reads the files that the settings name.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        if let Err(error) = self.check() {
+            return vec![error.to_string()];
+        }
+        let mut problems = Vec::new();
+        for (name, bridge) in &self.bridge {
+            for (port, config) in &bridge.port {
+                if let Some(file) = &config.file
+                    && let Err(error) = Capture::read(file)
+                {
+                    problems.push(format!("port {name}:{port}: {error}"));
+                }
+                let interface = config.interface.as_deref().unwrap_or(port);
+                let is_there = Path::new("/sys/class/net").join(interface).exists();
+                if config.kind == "packet" && !is_there {
+                    problems.push(format!(
+                        "port {name}:{port}: there is no interface {interface:?}: make it, or name \
+                         another"
+                    ));
+                }
+            }
+            if let Some(path) = &bridge.flows {
+                problems.extend(super::flow_file::check(path, &bridge.names()));
+            }
+        }
+        let available = host::online_cpus();
+        for cpu in self.pmd_cpus.iter().flatten().filter(|cpu| !available.contains(cpu)) {
+            problems.push(format!("pmd-cpus: CPU {cpu} is not available"));
+        }
+        problems
     }
 
     /// Checks all that can be checked without opening anything.
@@ -136,12 +234,29 @@ impl Config {
                 }
             }
         }
+        if self.pmd_cpus.as_ref().is_some_and(Vec::is_empty) {
+            return wrong("pmd-cpus names no CPU: leave it out, or name at least one".to_owned());
+        }
         let mut cpus = self.pmd_cpus.clone().unwrap_or_default();
         cpus.sort_unstable();
         if let Some(twice) = cpus.windows(2).find(|pair| pair[0] == pair[1]) {
             return wrong(format!("pmd-cpus names CPU {} twice", twice[0]));
         }
         Ok(())
+    }
+}
+
+impl BridgeConfig {
+    /// The names of the ports with their numbers, as a switch gives them.
+    fn names(&self) -> PortNames {
+        let mut names = PortNames::none();
+        let taken: Vec<_> = self.port.values().filter_map(|port| port.number).collect();
+        let mut free = (1..).filter(|number| !taken.contains(number));
+        for (name, port) in &self.port {
+            let number = port.number.or_else(|| free.next());
+            names.insert(PortNumber(number.unwrap_or_default()), name);
+        }
+        names
     }
 }
 
@@ -154,10 +269,19 @@ impl PortConfig {
             write: None,
             interface: None,
             number: None,
+            queues: None,
+            rxq_affinity: None,
         }
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Receive queues.
+    #[must_use]
+    pub fn queues(&self) -> usize {
+        self.queues.unwrap_or(1)
+    }
+
+    /// Parses `KIND[:ARGUMENT][,OPTION…]`.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let first = parts.next().unwrap_or_default();
         let (kind, argument) = match first.split_once(':') {
@@ -168,8 +292,10 @@ impl PortConfig {
         match (kind, argument) {
             ("pcap", argument) => config.file = argument.map(PathBuf::from),
             ("packet" | "tap", argument) => config.interface = argument.map(str::to_owned),
-            ("null", None) => {}
-            ("null", Some(_)) => return Err("a null port takes no argument".to_owned()),
+            ("null" | "dummy", None) => {}
+            ("null" | "dummy", Some(_)) => {
+                return Err(format!("a {kind} port takes no argument"));
+            }
             (kind, _) => return Err(unknown_kind(kind)),
         }
         for option in parts {
@@ -181,9 +307,15 @@ impl PortConfig {
                         number.parse().map_err(|_| format!("number={number} is no number"))?;
                     config.number = Some(number);
                 }
+                Some(("queues", number)) => {
+                    let number =
+                        number.parse().map_err(|_| format!("queues={number} is no number"))?;
+                    config.queues = Some(number);
+                }
                 _ => {
                     return Err(format!(
-                        "unknown option {option:?}; the options are loop, write=FILE, number=N"
+                        "unknown option {option:?}; the options are loop, write=FILE, number=N, \
+                         queues=N"
                     ));
                 }
             }
@@ -191,13 +323,23 @@ impl PortConfig {
         Ok(config)
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Checks all that can be checked without opening anything.
+    pub fn check(&self) -> Result<(), String> {
+        match self.queues {
+            Some(queues) if !(1..=MOST_QUEUES).contains(&queues) => {
+                return Err(format!("queues = {queues}: use 1 to {MOST_QUEUES}"));
+            }
+            Some(2..) if self.kind != "pcap" => {
+                return Err(format!("a {} port has one queue", self.kind));
+            }
+            _ => {}
+        }
         match self.kind.as_str() {
             "pcap" if self.file.is_none() && self.write.is_none() => {
                 Err("a pcap port needs a file to play (file, or pcap:FILE) or to write (write)"
                     .to_owned())
             }
-            "pcap" | "null" | "packet" | "tap" => match self.number {
+            "pcap" | "null" | "dummy" | "packet" | "tap" => match self.number {
                 Some(0) => Err("number 0 is not a port's: begin with 1".to_owned()),
                 Some(number) if number >= 0xff00 => {
                     Err(format!("number {number} is reserved: the highest is 65279"))
@@ -212,8 +354,38 @@ impl PortConfig {
     }
 }
 
+/// CPUs as people write them: `1,2`, `1-3`.
+pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
+    let wrong = || format!("CPUs {text:?}: write numbers and ranges, for example 1,2 or 0-3");
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: usize = first.trim().parse().map_err(|_| wrong())?;
+        let last: usize = last.trim().parse().map_err(|_| wrong())?;
+        if last < first || last >= MOST_CPUS {
+            return Err(wrong());
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(cpus)
+}
+
+/// The CPUs of a mask in hexadecimal, as Open vSwitch's pmd-cpu-mask: `6` is CPUs 1 and 2.
+pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let mask = u128::from_str_radix(digits, 16).ok().filter(|mask| *mask != 0);
+    let mask = mask.ok_or_else(|| {
+        format!(
+            "pmd-cpu-mask {text:?}: write a mask in hexadecimal, for example 6 for CPUs 1 and 2"
+        )
+    })?;
+    Ok((0..128).filter(|cpu| mask >> cpu & 1 != 0).collect())
+}
+
 fn unknown_kind(kind: &str) -> String {
-    const KINDS: [&str; 4] = ["pcap", "null", "packet", "tap"];
+    const KINDS: [&str; 5] = ["pcap", "null", "dummy", "packet", "tap"];
     let nearest = KINDS.iter().min_by_key(|known| strsim::damerau_levenshtein(known, kind));
     let near = nearest.filter(|known| strsim::damerau_levenshtein(known, kind) <= 2);
     match near {
@@ -222,7 +394,7 @@ fn unknown_kind(kind: &str) -> String {
     }
 }
 
-fn check_name(what: &str, name: &str) -> Result<(), ConfigError> {
+pub(super) fn check_name(what: &str, name: &str) -> Result<(), ConfigError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty()
         || name.len() > LONGEST_NAME
@@ -256,6 +428,16 @@ mod tests {
         assert_eq!(port.file.as_deref(), Some(Path::new("/tmp/a:b.pcap")));
         assert!(port.repeats);
         assert_eq!(port.number, Some(7));
+    }
+
+    #[test]
+    fn cpus_are_numbers_ranges_or_a_mask() {
+        assert_eq!(parse_cpus("3,0-1").unwrap(), [0, 1, 3]);
+        assert_eq!(parse_cpu_mask("0x6").unwrap(), [1, 2]);
+        for wrong in ["", "a", "3-1", "1,", "0-99999"] {
+            assert!(parse_cpus(wrong).unwrap_err().contains("for example"), "{wrong}");
+        }
+        assert!(parse_cpu_mask("0").is_err() && parse_cpu_mask("x").is_err());
     }
 
     #[test]

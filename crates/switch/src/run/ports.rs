@@ -1,23 +1,18 @@
 //! The switch's ports: where frames come from and go to.
 
-use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use port::{Frame, PacketOptions, PacketPort, PortError, TapKind, TapPort};
+use port::{Frame, PortError};
 use thiserror::Error;
-use units::Time;
 
 use super::config::PortConfig;
-use super::pcap::{Capture, CaptureWriter, PcapError};
+use super::device::Device;
+use super::pcap::PcapError;
+use crate::datapath::step::PortIndex;
 use crate::port_number::PortNumber;
 use crate::request::{PortDescription, PortStatistics};
-
-/// OpenFlow's OFPPC_PORT_DOWN.
-const PORT_DOWN: u32 = 1;
-/// The most frames that `netdev-dummy/receive` may have waiting at a port.
-const MOST_INJECTED: usize = 1024;
 
 #[derive(Debug, Error)]
 pub enum OpenError {
@@ -31,17 +26,18 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct SwitchPort {
     pub name: String,
-    pub kind: String,
     /// The bridge's index.
     pub bridge: usize,
     pub number: PortNumber,
+    /// The port's index in the switch.
+    pub index: PortIndex,
     pub hardware_address: [u8; 6],
     /// OFPPC_* flags.
     pub config: AtomicU32,
     pub counts: Counts,
-    /// Frames that a command has put in front of those that arrive.
-    injected: Mutex<VecDeque<Vec<u8>>>,
-    has_injected: AtomicBool,
+    pub settings: PortConfig,
+    /// The administrative state of a dummy port.
+    is_disabled: AtomicBool,
     device: Device,
     opened: Instant,
 }
@@ -56,196 +52,138 @@ pub struct Counts {
     pub sent_dropped: AtomicU64,
 }
 
-#[derive(Debug)]
-enum Device {
-    Null,
-    Pcap(Mutex<PcapDevice>),
-    /// An interface, TAP device or the like.
-    Packet(Mutex<Box<dyn port::Port>>),
-}
-
-#[derive(Debug)]
-struct PcapDevice {
-    source: Option<Source>,
-    writer: Option<CaptureWriter>,
-    /// An error of the writer was reported.
-    failed: bool,
-}
-
-#[derive(Debug)]
-struct Source {
-    capture: Capture,
-    next: usize,
-    repeats: bool,
-}
-
 impl SwitchPort {
-    /// Opens the port that `config` describes.
-    pub fn open(
+    /// Opens the port that `settings` describes. An interface that does not exist opens later; the
+    /// error says so meanwhile.
+    pub(super) fn open(
         name: &str,
         bridge: usize,
         number: PortNumber,
-        config: &PortConfig,
-    ) -> Result<Self, OpenError> {
-        let pcap = |error| OpenError::Pcap { port: name.to_owned(), error };
-        let broken = |error| OpenError::Port { port: name.to_owned(), error };
-        let interface = config.interface.as_deref().unwrap_or(name);
-        let device = match config.kind.as_str() {
-            "pcap" => {
-                let source = match &config.file {
-                    Some(path) => Some(Source {
-                        capture: Capture::read(path).map_err(pcap)?,
-                        next: 0,
-                        repeats: config.repeats,
-                    }),
-                    None => None,
-                };
-                let writer = config.write.as_deref().map(CaptureWriter::create);
-                let writer = writer.transpose().map_err(pcap)?;
-                Device::Pcap(Mutex::new(PcapDevice { source, writer, failed: false }))
-            }
-            "packet" => {
-                let opened = PacketPort::open_with(interface, PacketOptions::default());
-                Device::Packet(Mutex::new(Box::new(opened.map_err(broken)?)))
-            }
-            "tap" => {
-                let opened = TapPort::create(interface, TapKind::Tap).map_err(broken)?;
-                Device::Packet(Mutex::new(Box::new(opened)))
-            }
-            _ => Device::Null,
+        index: PortIndex,
+        settings: &PortConfig,
+    ) -> Result<(Self, Option<OpenError>), OpenError> {
+        let (device, missing) = match Device::open(name, settings) {
+            Ok(device) => (device, None),
+            Err(error) if error.is_absence() => (Device::missing(), Some(error)),
+            Err(error) => return Err(error),
         };
-        Ok(Self {
+        let port = Self {
             name: name.to_owned(),
-            kind: config.kind.clone(),
             bridge,
             number,
-            hardware_address: address_of(name, bridge, number),
+            index,
+            hardware_address: address_of(name, number),
             config: AtomicU32::new(0),
             counts: Counts::default(),
-            injected: Mutex::default(),
-            has_injected: AtomicBool::new(false),
+            settings: settings.clone(),
+            is_disabled: AtomicBool::new(false),
             device,
             opened: Instant::now(),
-        })
+        };
+        Ok((port, missing))
     }
 
     /// The bridge's own port, which nothing is attached to.
-    pub fn local(name: &str, bridge: usize) -> Self {
-        let config = PortConfig::of_kind("null");
-        let opened = Self::open(name, bridge, PortNumber::LOCAL, &config);
-        // A null port opens without fail.
-        opened.unwrap_or_else(|error| unreachable!("{error}"))
+    pub(super) fn local(name: &str, bridge: usize, index: PortIndex) -> Self {
+        Self {
+            name: name.to_owned(),
+            bridge,
+            number: PortNumber::LOCAL,
+            index,
+            hardware_address: address_of(name, PortNumber::LOCAL),
+            config: AtomicU32::new(PORT_DOWN),
+            counts: Counts::default(),
+            settings: PortConfig::of_kind("internal"),
+            is_disabled: AtomicBool::new(false),
+            device: Device::Null,
+            opened: Instant::now(),
+        }
     }
 
+    /// Whether frames may pass: the device is there, and nobody has disabled the port.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.config.load(Ordering::Relaxed) & PORT_DOWN == 0
+        self.device.is_there() && !self.is_disabled.load(Ordering::Relaxed)
     }
 
-    /// Whether frames can arrive: a packet thread has to look.
+    pub fn set_disabled(&self, is_disabled: bool) {
+        self.is_disabled.store(is_disabled, Ordering::Relaxed);
+    }
+
+    /// The queues from which frames can arrive.
     #[must_use]
-    pub fn has_source(&self) -> bool {
-        match &self.device {
-            Device::Null => false,
-            Device::Pcap(device) => lock(device).source.is_some(),
-            Device::Packet(_) => true,
-        }
+    pub fn queues(&self) -> usize {
+        self.device.queues()
     }
 
-    /// Gives up to `limit` frames to `take`, and returns their number.
-    pub fn receive(&self, limit: usize, mut take: impl FnMut(&[u8])) -> Result<usize, PortError> {
-        if self.has_injected.load(Ordering::Relaxed) {
-            return Ok(self.receive_injected(limit, take));
+    /// Appends up to `limit` frames of a queue, counts them and returns their number.
+    pub fn receive(
+        &self,
+        queue: usize,
+        limit: usize,
+        batch: &mut Vec<Frame>,
+    ) -> Result<usize, PortError> {
+        let before = batch.len();
+        let received = self.device.receive(queue, limit, batch)?;
+        if received > 0 {
+            self.count_received(&batch[before..]);
         }
-        match &self.device {
-            Device::Null => Ok(0),
-            Device::Pcap(device) => {
-                let mut device = lock(device);
-                let Some(source) = &mut device.source else { return Ok(0) };
-                Ok(source.play(limit, take))
-            }
-            Device::Packet(device) => {
-                let mut frames = Vec::new();
-                let received = lock(device).receive(&mut frames, limit)?;
-                frames.iter().for_each(|frame| take(frame.bytes()));
-                Ok(received)
-            }
-        }
+        Ok(received)
     }
 
-    fn receive_injected(&self, limit: usize, mut take: impl FnMut(&[u8])) -> usize {
-        let mut injected = lock(&self.injected);
-        let count = limit.min(injected.len());
-        injected.drain(..count).for_each(|frame| take(&frame));
-        self.has_injected.store(!injected.is_empty(), Ordering::Relaxed);
-        count
+    pub(super) fn count_received(&self, frames: &[Frame]) {
+        let bytes: usize = frames.iter().map(Frame::len).sum();
+        self.counts.received_packets.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        self.counts.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Lets a frame arrive at this port; false if too many wait already.
-    pub fn inject(&self, frame: Vec<u8>) -> bool {
-        let mut injected = lock(&self.injected);
-        let fits = injected.len() < MOST_INJECTED;
-        if fits {
-            injected.push_back(frame);
-            self.has_injected.store(true, Ordering::Relaxed);
+    /// Sends frames and counts them.
+    pub fn send(&self, frames: &[Frame]) -> Result<(), PortError> {
+        let sent = self.device.send(&self.name, frames);
+        let accepted = *sent.as_ref().unwrap_or(&0);
+        let bytes: usize = frames.iter().take(accepted).map(Frame::len).sum();
+        self.counts.sent_packets.fetch_add(accepted as u64, Ordering::Relaxed);
+        self.counts.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if accepted < frames.len() {
+            let dropped = (frames.len() - accepted) as u64;
+            self.counts.sent_dropped.fetch_add(dropped, Ordering::Relaxed);
         }
-        fits
+        sent.map(drop)
     }
 
+    /// Tries to open a device that is gone. `true` if it is back.
+    pub(super) fn reopen(&self) -> bool {
+        !self.device.is_there() && self.device.reopen(&self.name, &self.settings)
+    }
+
+    pub(super) fn has_device(&self) -> bool {
+        self.device.is_there()
+    }
+
+    pub(super) fn fd(&self) -> Option<OwnedFd> {
+        self.device.fd()
+    }
+
+    /// Whether a queue will never have another frame.
     #[must_use]
-    pub fn has_injected(&self) -> bool {
-        self.has_injected.load(Ordering::Relaxed)
-    }
-
-    /// Whether sending is nothing but counting.
-    #[must_use]
-    pub fn is_null(&self) -> bool {
-        matches!(self.device, Device::Null)
-    }
-
-    /// Sends frames; returns how many were accepted.
-    pub fn send(&self, frames: &[Frame]) -> usize {
-        match &self.device {
-            Device::Null => frames.len(),
-            Device::Pcap(device) => lock(device).write(&self.name, frames),
-            Device::Packet(device) => match lock(device).send(frames) {
-                Ok(report) => report.sent,
-                Err(error) => {
-                    tracing::debug!("port {}: {error}", self.name);
-                    0
-                }
-            },
-        }
+    pub fn is_finished(&self, queue: usize) -> bool {
+        self.device.is_finished(queue)
     }
 
     /// Writes what a capture writer holds back.
     pub fn flush(&self) {
-        if let Device::Pcap(device) = &self.device
-            && let Some(writer) = &mut lock(device).writer
-            && let Err(error) = writer.flush()
-        {
-            tracing::warn!("port {}: {error}", self.name);
-        }
-    }
-
-    /// Whether the source has played all of its capture.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        match &self.device {
-            Device::Null => true,
-            Device::Pcap(device) => lock(device).source.as_ref().is_none_or(Source::is_over),
-            Device::Packet(_) => false,
-        }
+        self.device.flush(&self.name);
     }
 
     #[must_use]
     pub fn description(&self) -> PortDescription {
+        let is_local = self.number == PortNumber::LOCAL;
         PortDescription {
             number: self.number,
             hardware_address: self.hardware_address,
             name: self.name.clone(),
             config: self.config.load(Ordering::Relaxed),
-            state: if self.number == PortNumber::LOCAL { 0 } else { LIVE },
+            state: if is_local || !self.is_up() { LINK_DOWN } else { LIVE },
             current_speed_kbit: 0,
             max_speed_kbit: 0,
         }
@@ -269,67 +207,26 @@ impl SwitchPort {
     /// The device behind the port, for people.
     #[must_use]
     pub fn describe(&self) -> String {
-        match &self.device {
-            Device::Null => "null: discards every frame".to_owned(),
-            Device::Pcap(device) => {
-                let device = lock(device);
-                let frames = device.source.as_ref().map_or(0, |source| source.capture.len());
-                let repeats = device.source.as_ref().is_some_and(|source| source.repeats);
-                let again = if repeats { ", repeated" } else { "" };
-                let writes = if device.writer.is_some() { ", writes a capture" } else { "" };
-                format!("pcap: {frames} frames{again}{writes}")
-            }
-            Device::Packet(device) => lock(device).describe(),
-        }
+        self.device.describe()
     }
 }
 
-/// OFPPS_LIVE.
-const LIVE: u32 = 4;
-
-impl Source {
-    fn play(&mut self, limit: usize, mut take: impl FnMut(&[u8])) -> usize {
-        let mut played = 0;
-        while played < limit {
-            if self.next == self.capture.len() {
-                if !self.repeats {
-                    break;
-                }
-                self.next = 0;
+impl OpenError {
+    /// Whether the interface may appear later.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::Port {
+                error: PortError::NoSuchInterface { .. } | PortError::InterfaceDown { .. },
+                ..
             }
-            let Some(frame) = self.capture.frame(self.next) else { break };
-            take(frame);
-            self.next += 1;
-            played += 1;
-        }
-        played
-    }
-
-    fn is_over(&self) -> bool {
-        !self.repeats && self.next == self.capture.len()
-    }
-}
-
-impl PcapDevice {
-    fn write(&mut self, port: &str, frames: &[Frame]) -> usize {
-        let Some(writer) = &mut self.writer else { return frames.len() };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        for (written, frame) in frames.iter().enumerate() {
-            if let Err(error) = writer.write(frame.bytes(), now.as_nanos() as u64) {
-                if !self.failed {
-                    tracing::error!("port {port}: {error}; later frames are dropped");
-                    self.failed = true;
-                }
-                return written;
-            }
-        }
-        frames.len()
+        )
     }
 }
 
 /// A locally administered address that is the same after each start.
-fn address_of(name: &str, bridge: usize, number: PortNumber) -> [u8; 6] {
-    let text = name.bytes().chain(bridge.to_be_bytes()).chain(number.0.to_be_bytes());
+pub(super) fn address_of(name: &str, number: PortNumber) -> [u8; 6] {
+    let text = name.bytes().chain(number.0.to_be_bytes());
     let hash = text.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -337,12 +234,8 @@ fn address_of(name: &str, bridge: usize, number: PortNumber) -> [u8; 6] {
     [a & 0xfc | 0x02, b, c, d, e, f]
 }
 
-/// A frame to send.
-#[must_use]
-pub fn frame(bytes: &[u8]) -> Frame {
-    Frame::from_bytes(bytes, Time::ZERO)
-}
-
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// OpenFlow's OFPPC_PORT_DOWN.
+const PORT_DOWN: u32 = 1;
+/// OFPPS_LINK_DOWN and OFPPS_LIVE.
+const LINK_DOWN: u32 = 1;
+const LIVE: u32 = 4;

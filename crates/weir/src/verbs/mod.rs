@@ -8,4 +8,5 @@ pub(crate) mod lab;
 pub(crate) mod link;
 pub(crate) mod perf;
 pub(crate) mod sim;
+pub(crate) mod switch;
 pub(crate) mod tunnel;

@@ -1,0 +1,186 @@
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::clock::Clock;
+use super::ports::SwitchPort;
+use super::waker::Waker;
+use crate::datapath::Meters;
+use crate::datapath::step::PortIndex;
+use crate::openflow::PortChange;
+use crate::pipeline::{BridgePort, Removal, Tables};
+use crate::port_number::PortNumber;
+use crate::request::{PacketIn, PortDescription};
+use crate::text::PortNames;
+
+/// A bridge of a running switch: its tables and ports, and events for its OpenFlow connections.
+#[derive(Debug)]
+pub struct BridgeState {
+    pub name: String,
+    /// The bridge's place in the switch.
+    pub index: usize,
+    pub datapath_id: u64,
+    tables: RwLock<Tables>,
+    generation: Arc<AtomicU64>,
+    ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>>,
+    /// The state of the meters that `tables` has.
+    pub(super) meters: Arc<Meters>,
+    events: Mutex<VecDeque<BridgeEvent>>,
+    lost_packet_ins: AtomicU64,
+    /// Wakes the thread of the OpenFlow connections.
+    pub(super) waker: Waker,
+    pub(super) clock: Arc<Clock>,
+}
+
+/// An event for OpenFlow connections.
+#[derive(Debug)]
+pub(super) enum BridgeEvent {
+    PacketIn(Box<PacketIn>),
+    Port(PortDescription, PortChange),
+    Expired(Box<Removal>),
+}
+
+impl BridgeState {
+    pub(super) fn new(
+        name: &str,
+        index: usize,
+        datapath_id: Option<u64>,
+        clock: Arc<Clock>,
+    ) -> std::io::Result<Self> {
+        let tables = Tables::new();
+        Ok(Self {
+            name: name.to_owned(),
+            index,
+            datapath_id: datapath_id.unwrap_or_else(|| default_datapath_id(name)),
+            generation: tables.generation_source(),
+            tables: RwLock::new(tables),
+            ports: RwLock::default(),
+            meters: Arc::default(),
+            events: Mutex::default(),
+            lost_packet_ins: AtomicU64::new(0),
+            waker: Waker::new()?,
+            clock,
+        })
+    }
+
+    pub fn tables(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn tables_mut(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tables' generation, without a lock.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The ports in the order of their numbers.
+    #[must_use]
+    pub fn ports(&self) -> Vec<Arc<SwitchPort>> {
+        self.port_map().values().cloned().collect()
+    }
+
+    #[must_use]
+    pub fn port(&self, number: PortNumber) -> Option<Arc<SwitchPort>> {
+        self.port_map().get(&number).cloned()
+    }
+
+    #[must_use]
+    pub fn port_named(&self, name: &str) -> Option<Arc<SwitchPort>> {
+        self.port_map().values().find(|port| port.name == name).cloned()
+    }
+
+    #[must_use]
+    pub fn port_names(&self) -> PortNames {
+        self.port_map().values().map(|port| (port.number, port.name.clone())).collect()
+    }
+
+    /// The number that a new port gets if it asks for none.
+    pub(super) fn free_number(&self) -> PortNumber {
+        let ports = self.port_map();
+        let mut numbers = (1..).map(PortNumber);
+        numbers.find(|number| !ports.contains_key(number)).unwrap_or(PortNumber::NONE)
+    }
+
+    pub(super) fn add_port(&self, port: Arc<SwitchPort>) {
+        let description = port.description();
+        let entry = BridgePort { index: port.index, description: description.clone() };
+        self.tables_mut().insert_port(entry);
+        self.ports.write().unwrap_or_else(PoisonError::into_inner).insert(port.number, port);
+        self.push(BridgeEvent::Port(description, PortChange::Add));
+    }
+
+    pub(super) fn remove_port(&self, number: PortNumber) {
+        self.tables_mut().remove_port(number);
+        let removed = self.ports.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        if let Some(port) = removed {
+            self.push(BridgeEvent::Port(port.description(), PortChange::Delete));
+        }
+    }
+
+    /// Tells tables and connections that a port's state or configuration is another now.
+    pub(super) fn port_changed(&self, port: &SwitchPort) {
+        let description = port.description();
+        let entry = BridgePort { index: port.index, description: description.clone() };
+        self.tables_mut().insert_port(entry);
+        self.push(BridgeEvent::Port(description, PortChange::Modify));
+    }
+
+    /// Hands a packet to the connections. Packets beyond a limit are counted and dropped.
+    pub(super) fn packet_in(&self, packet: PacketIn) {
+        let mut events = self.lock_events();
+        if events.len() >= MOST_EVENTS {
+            self.lost_packet_ins.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        events.push_back(BridgeEvent::PacketIn(Box::new(packet)));
+        drop(events);
+        self.waker.wake();
+    }
+
+    /// Tells the connections that a rule with the flag for it has expired.
+    pub(super) fn rule_expired(&self, removal: Removal) {
+        self.push(BridgeEvent::Expired(Box::new(removal)));
+    }
+
+    pub(super) fn take_events(&self) -> VecDeque<BridgeEvent> {
+        std::mem::take(&mut *self.lock_events())
+    }
+
+    /// The packets that no connection got because too many waited.
+    #[must_use]
+    pub fn lost_packet_ins(&self) -> u64 {
+        self.lost_packet_ins.load(Ordering::Relaxed)
+    }
+
+    fn push(&self, event: BridgeEvent) {
+        self.lock_events().push_back(event);
+        self.waker.wake();
+    }
+
+    fn lock_events(&self) -> MutexGuard<'_, VecDeque<BridgeEvent>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn port_map(&self) -> RwLockReadGuard<'_, BTreeMap<PortNumber, Arc<SwitchPort>>> {
+        self.ports.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The port of an index, for texts about megaflows.
+    #[must_use]
+    pub fn port_of_index(&self, index: PortIndex) -> Option<Arc<SwitchPort>> {
+        self.port_map().values().find(|port| port.index == index).cloned()
+    }
+}
+
+/// As Open vSwitch: the hardware address of the bridge's own port.
+fn default_datapath_id(name: &str) -> u64 {
+    let [a, b, c, d, e, f] = super::ports::address_of(name, PortNumber::LOCAL);
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+const MOST_EVENTS: usize = 4096;

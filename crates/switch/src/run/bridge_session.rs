@@ -1,0 +1,135 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use units::Time;
+
+use super::bridge::BridgeState;
+use super::switch::Switch;
+use crate::port_number::PortNumber;
+use crate::request::{
+    Aggregate, Bridge, FlowEntry, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics,
+    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics,
+    Refusal, TableEntry,
+};
+
+/// A bridge as the OpenFlow session of one connection changes it.
+#[derive(Debug)]
+pub(super) struct BridgeSession {
+    pub(super) bridge: Arc<BridgeState>,
+    pub(super) switch: Arc<Switch>,
+}
+
+impl BridgeSession {
+    fn now_ms(&self) -> u64 {
+        self.bridge.clock.now_ms()
+    }
+}
+
+impl Bridge for BridgeSession {
+    fn datapath_id(&self) -> u64 {
+        self.bridge.datapath_id
+    }
+
+    fn description(&self) -> String {
+        self.bridge.name.clone()
+    }
+
+    fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal> {
+        self.bridge.tables_mut().flow_mod(change, self.now_ms())
+    }
+
+    fn change_all(&mut self, changes: Vec<FlowMod>) -> Result<(), (usize, Refusal)> {
+        self.bridge.tables_mut().change_all(changes, self.now_ms())
+    }
+
+    fn flows(&self, filter: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal> {
+        self.switch.credit(&self.bridge);
+        self.bridge.tables().flows(filter, self.now_ms())
+    }
+
+    fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {
+        self.switch.credit(&self.bridge);
+        self.bridge.tables().aggregate(filter)
+    }
+
+    fn tables(&self) -> Vec<TableEntry> {
+        self.switch.credit(&self.bridge);
+        self.bridge.tables().tables()
+    }
+
+    fn ports(&self) -> Vec<PortDescription> {
+        self.bridge.tables().ports()
+    }
+
+    fn port_statistics(&self, number: PortNumber) -> Result<Vec<PortStatistics>, Refusal> {
+        if number == PortNumber::NONE {
+            return Ok(self.bridge.ports().iter().map(|port| port.statistics()).collect());
+        }
+        let port = self.bridge.port(number).ok_or(Refusal::BadPort)?;
+        Ok(vec![port.statistics()])
+    }
+
+    fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {
+        self.bridge.tables_mut().port_mod(change)?;
+        let Some(port) = self.bridge.port(change.number) else { return Err(Refusal::BadPort) };
+        let former = port.config.load(Ordering::Relaxed);
+        let config = former & !change.mask | change.config & change.mask;
+        port.config.store(config, Ordering::Relaxed);
+        if config != former {
+            self.bridge.port_changed(&port);
+        }
+        Ok(())
+    }
+
+    fn group_mod(&mut self, change: GroupMod) -> Result<(), Refusal> {
+        self.bridge.tables_mut().group_mod(change, self.now_ms())
+    }
+
+    fn groups(&self, group: u32) -> Vec<GroupEntry> {
+        self.bridge.tables().groups(group)
+    }
+
+    fn group_statistics(&self, group: u32) -> Vec<GroupStatistics> {
+        self.switch.credit(&self.bridge);
+        self.bridge.tables().group_statistics(group, self.now_ms())
+    }
+
+    fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal> {
+        let number = change.meter;
+        let mut tables = self.bridge.tables_mut();
+        tables.meter_mod(change, self.now_ms())?;
+        let now = Time::from_nanos(self.bridge.clock.now_ns());
+        let entries = tables.meters(MeterMod::ALL)?;
+        let meters = &self.bridge.meters;
+        for entry in entries.iter().filter(|entry| entry.meter == number) {
+            meters.configure(entry, now);
+        }
+        for gone in meters.numbers() {
+            if entries.iter().all(|entry| entry.meter != gone) {
+                meters.remove(gone);
+            }
+        }
+        Ok(())
+    }
+
+    fn meters(&self, meter: u32) -> Result<Vec<MeterEntry>, Refusal> {
+        self.bridge.tables().meters(meter)
+    }
+
+    fn meter_statistics(&self, meter: u32) -> Result<Vec<MeterStatistics>, Refusal> {
+        let mut statistics = self.bridge.tables().meter_statistics(meter, self.now_ms())?;
+        for meter in &mut statistics {
+            if let Some(counts) = self.bridge.meters.counts(meter.meter) {
+                meter.packets = counts.packets;
+                meter.bytes = counts.bytes;
+                meter.bands = counts.bands;
+            }
+        }
+        Ok(statistics)
+    }
+
+    fn packet_out(&mut self, packet: PacketOut) -> Result<(), Refusal> {
+        self.switch.packet_out(&self.bridge, &packet);
+        Ok(())
+    }
+}

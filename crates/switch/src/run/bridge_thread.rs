@@ -1,0 +1,338 @@
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use host::BoundFile;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use units::visible;
+
+use super::bridge::{BridgeEvent, BridgeState};
+use super::bridge_session::BridgeSession;
+use super::connection::{Closed, Connection, is_transient};
+use super::stream::Stream;
+use super::switch::Switch;
+
+/// The thread of a bridge: its OpenFlow connections, and the timeouts of its rules.
+pub(super) struct BridgeThread {
+    bridge: Arc<BridgeState>,
+    session: BridgeSession,
+    unix: UnixListener,
+    /// Removes the socket's file when the thread ends.
+    _file: BoundFile,
+    tcp: Vec<TcpListener>,
+    connections: Vec<Connection>,
+    controllers: Vec<Controller>,
+    scratch: Vec<u8>,
+    expires: Instant,
+    checks: Instant,
+    stop: Arc<AtomicBool>,
+}
+
+/// A controller to which the switch connects.
+#[derive(Debug)]
+struct Controller {
+    address: SocketAddr,
+    /// The next attempt, if there is no connection.
+    next: Option<Instant>,
+    pause: Duration,
+}
+
+/// The places where a bridge's connections come from.
+pub(super) struct Doors {
+    pub(super) unix: UnixListener,
+    pub(super) file: BoundFile,
+    pub(super) tcp: Vec<TcpListener>,
+    pub(super) controllers: Vec<SocketAddr>,
+}
+
+impl BridgeThread {
+    pub(super) fn new(
+        switch: Arc<Switch>,
+        bridge: Arc<BridgeState>,
+        doors: Doors,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        let now = Instant::now();
+        let controller = |address| Controller { address, next: Some(now), pause: FIRST_PAUSE };
+        Self {
+            session: BridgeSession { bridge: bridge.clone(), switch },
+            bridge,
+            unix: doors.unix,
+            _file: doors.file,
+            tcp: doors.tcp,
+            connections: Vec::new(),
+            controllers: doors.controllers.into_iter().map(controller).collect(),
+            scratch: vec![0; READ],
+            expires: now,
+            checks: now,
+            stop,
+        }
+    }
+
+    /// Serves until the bridge is stopped.
+    pub(super) fn run(mut self) {
+        while !self.stop.load(Ordering::Acquire) {
+            self.connect_to_controllers();
+            let ready = self.wait();
+            self.bridge.waker.clear();
+            self.accept();
+            self.serve(&ready);
+            self.dispatch();
+            self.expire();
+            self.check();
+        }
+    }
+
+    /// Waits for something to do; returns what each connection is ready for.
+    fn wait(&self) -> Vec<PollFlags> {
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(self.bridge.waker.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.unix.as_fd(), PollFlags::IN),
+        ];
+        let tcp = self.tcp.iter().map(AsFd::as_fd);
+        fds.extend(tcp.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let first = fds.len();
+        for connection in &self.connections {
+            let fd: BorrowedFd<'_> = connection.as_fd();
+            fds.push(PollFd::from_borrowed_fd(fd, connection.interest()));
+        }
+        let has_work = self.connections.iter().any(Connection::has_work);
+        let pause = if has_work { Duration::ZERO } else { PAUSE };
+        let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, Some(&pause));
+        fds[first..].iter().map(PollFd::revents).collect()
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let accepted = match self.unix.accept() {
+                Ok((stream, _)) => Stream::unix(stream),
+                Err(error) if is_transient(&error) => break,
+                Err(error) => Err(error),
+            };
+            if !self.admit(accepted) {
+                break;
+            }
+        }
+        for index in 0..self.tcp.len() {
+            while let Ok((stream, _)) = self.tcp[index].accept() {
+                let stream = Stream::tcp(stream);
+                if !self.admit(stream) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Adds a connection, or closes it if there are too many.
+    fn admit(&mut self, accepted: std::io::Result<Stream>) -> bool {
+        match accepted {
+            Ok(stream) if self.connections.len() < MOST_CONNECTIONS => {
+                self.connections.push(Connection::accepted(stream));
+                true
+            }
+            Ok(_) => {
+                tracing::warn!(
+                    "bridge {}: refused a connection: {MOST_CONNECTIONS} are open",
+                    self.bridge.name
+                );
+                true
+            }
+            Err(error) => {
+                tracing::warn!("bridge {}: cannot accept: {error}", self.bridge.name);
+                // The cause, such as a lack of descriptors, may pass.
+                std::thread::sleep(Duration::from_millis(10));
+                false
+            }
+        }
+    }
+
+    fn serve(&mut self, ready: &[PollFlags]) {
+        let mut closed = Vec::new();
+        let count = self.connections.len();
+        for index in 0..count {
+            let ready = ready.get(index).copied().unwrap_or(PollFlags::empty());
+            if let Err(reason) = self.serve_one(index, ready) {
+                closed.push((index, reason));
+            }
+        }
+        self.close(closed);
+        self.look_at_interests();
+    }
+
+    fn serve_one(&mut self, index: usize, ready: PollFlags) -> Result<(), Closed> {
+        let connection = &mut self.connections[index];
+        if ready.contains(PollFlags::OUT) {
+            connection.write()?;
+        }
+        if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            connection.read(&mut self.scratch)?;
+        }
+        let Some((before, [this, behind @ ..])) = self.connections.split_at_mut_checked(index)
+        else {
+            return Ok(());
+        };
+        let bridge = self.bridge.clone();
+        let is_watched = this.is_monitoring()
+            || before.iter().chain(behind.iter()).any(Connection::is_monitoring);
+        this.answer_some(REQUESTS, &mut self.session, |this, xid| {
+            let removals = bridge.tables().take_removals();
+            let events = if is_watched { bridge.tables().take_events() } else { Vec::new() };
+            if removals.is_empty() && events.is_empty() {
+                return;
+            }
+            for event in &events {
+                this.rule_event(event, Some(xid));
+            }
+            for removal in &removals {
+                this.flow_removed(&removal.rule, removal.reason);
+            }
+            for other in before.iter_mut().chain(behind.iter_mut()) {
+                events.iter().for_each(|event| other.rule_event(event, None));
+                for removal in &removals {
+                    other.flow_removed(&removal.rule, removal.reason);
+                }
+            }
+        })?;
+        let is_new_monitor = this.is_monitoring() && !is_watched;
+        if is_new_monitor {
+            bridge.tables_mut().is_watched = true;
+        }
+        if this.is_established()
+            && let Some(controller) = this.controller
+        {
+            self.controllers[controller].pause = FIRST_PAUSE;
+        }
+        this.write_if_open()
+    }
+
+    /// Hands events to all connections.
+    fn dispatch(&mut self) {
+        let (removals, events) = {
+            let tables = self.bridge.tables();
+            (tables.take_removals(), tables.take_events())
+        };
+        for event in &events {
+            self.connections.iter_mut().for_each(|connection| connection.rule_event(event, None));
+        }
+        for removal in &removals {
+            for connection in &mut self.connections {
+                connection.flow_removed(&removal.rule, removal.reason);
+            }
+        }
+        for event in self.bridge.take_events() {
+            for connection in &mut self.connections {
+                match &event {
+                    BridgeEvent::PacketIn(packet) => connection.packet_in(packet),
+                    BridgeEvent::Port(port, change) => connection.port_status(port, *change),
+                    BridgeEvent::Expired(removal) => {
+                        connection.flow_removed(&removal.rule, removal.reason);
+                    }
+                }
+            }
+        }
+    }
+
+    fn expire(&mut self) {
+        let now_ms = self.bridge.clock.now_ms();
+        let is_due = self.bridge.tables().next_expiry_ms().is_some_and(|next| next <= now_ms);
+        if !is_due && self.expires > Instant::now() {
+            return;
+        }
+        self.expires = Instant::now() + EXPIRY;
+        for removal in self.session.switch.expire(&self.bridge) {
+            if removal.rule.flags.send_flow_removed {
+                for connection in &mut self.connections {
+                    connection.flow_removed(&removal.rule, removal.reason);
+                }
+            }
+        }
+        self.dispatch();
+    }
+
+    fn check(&mut self) {
+        if self.checks > Instant::now() {
+            return;
+        }
+        self.checks = Instant::now() + CHECK;
+        let mut closed = Vec::new();
+        for (index, connection) in self.connections.iter_mut().enumerate() {
+            if let Err(reason) = connection.check() {
+                closed.push((index, reason));
+            }
+        }
+        self.close(closed);
+    }
+
+    fn close(&mut self, mut closed: Vec<(usize, Closed)>) {
+        closed.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
+        for (index, reason) in closed {
+            let connection = self.connections.swap_remove(index);
+            let name = &self.bridge.name;
+            match connection.controller {
+                Some(number) => {
+                    let controller = &mut self.controllers[number];
+                    let address = controller.address;
+                    tracing::warn!("bridge {name}: controller {address}: closed: {reason}");
+                    controller.next = Some(Instant::now() + controller.pause);
+                    controller.pause = (controller.pause * 2).min(LONGEST_PAUSE);
+                }
+                None if matches!(reason, Closed::End) => {}
+                None => {
+                    let reason = reason.to_string();
+                    tracing::info!("bridge {name}: closed a connection: {}", visible(&reason));
+                }
+            }
+        }
+    }
+
+    /// Passes on to the tables what the connections ask for.
+    fn look_at_interests(&self) {
+        let is_watched = self.connections.iter().any(Connection::is_monitoring);
+        let takes_misses = self.connections.iter().any(Connection::takes_misses);
+        let (watched, misses) = {
+            let tables = self.bridge.tables();
+            (tables.is_watched, tables.is_miss_sent)
+        };
+        if (watched, misses) != (is_watched, takes_misses) {
+            let mut tables = self.bridge.tables_mut();
+            tables.is_watched = is_watched;
+            tables.send_misses(takes_misses);
+        }
+    }
+
+    fn connect_to_controllers(&mut self) {
+        for number in 0..self.controllers.len() {
+            let controller = &mut self.controllers[number];
+            if controller.next.is_none_or(|next| next > Instant::now()) {
+                continue;
+            }
+            match Stream::connect(controller.address) {
+                Ok(stream) => {
+                    controller.next = None;
+                    self.connections.push(Connection::connecting(stream, number));
+                }
+                Err(error) => {
+                    let address = controller.address;
+                    tracing::warn!("bridge {}: controller {address}: {error}", self.bridge.name);
+                    controller.next = Some(Instant::now() + controller.pause);
+                    controller.pause = (controller.pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+}
+
+const READ: usize = 256 << 10;
+/// Requests of one connection before the next one's turn.
+const REQUESTS: usize = 4096;
+const MOST_CONNECTIONS: usize = 128;
+const PAUSE: Duration = Duration::from_millis(100);
+const EXPIRY: Duration = Duration::from_millis(500);
+const CHECK: Duration = Duration::from_millis(500);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);

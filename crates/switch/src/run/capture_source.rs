@@ -1,0 +1,73 @@
+use std::sync::Arc;
+
+use port::Frame;
+use units::Time;
+
+use super::pcap::Capture;
+
+/// The part of a capture that one queue plays.
+#[derive(Debug)]
+pub(super) struct CaptureSource {
+    capture: Arc<Capture>,
+    /// The frames of this queue; `None` are all.
+    chosen: Option<Vec<u32>>,
+    next: usize,
+    repeats: bool,
+}
+
+impl CaptureSource {
+    /// A source for each queue. As a network card does, a hash of addresses and ports chooses the
+    /// queue of a frame.
+    pub(super) fn split(capture: Capture, queues: usize, repeats: bool) -> Vec<Self> {
+        let capture = Arc::new(capture);
+        let source = |chosen| Self { capture: capture.clone(), chosen, next: 0, repeats };
+        if queues == 1 {
+            return vec![source(None)];
+        }
+        let mut chosen = vec![Vec::new(); queues];
+        for index in 0..capture.len() {
+            let frame = capture.frame(index).unwrap_or_default();
+            let hash = Frame::from_bytes(frame, Time::ZERO).flow(0);
+            chosen[(hash % queues as u64) as usize].push(index as u32);
+        }
+        chosen.into_iter().map(|chosen| source(Some(chosen))).collect()
+    }
+
+    /// Appends up to `limit` frames.
+    pub(super) fn play(&mut self, limit: usize, batch: &mut Vec<Frame>) -> usize {
+        let len = self.chosen.as_ref().map_or(self.capture.len(), Vec::len);
+        if len == 0 {
+            return 0;
+        }
+        for played in 0..limit {
+            if self.next == len {
+                if !self.repeats {
+                    return played;
+                }
+                self.next = 0;
+            }
+            let index = match &self.chosen {
+                None => self.next,
+                Some(chosen) => chosen[self.next] as usize,
+            };
+            if let Some(bytes) = self.capture.frame(index) {
+                batch.push(Frame::from_bytes(bytes, Time::ZERO));
+            }
+            self.next += 1;
+        }
+        limit
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        let len = self.chosen.as_ref().map_or(self.capture.len(), Vec::len);
+        len == 0 || !self.repeats && self.next == len
+    }
+
+    pub(super) fn frames(&self) -> usize {
+        self.capture.len()
+    }
+
+    pub(super) fn repeats(&self) -> bool {
+        self.repeats
+    }
+}

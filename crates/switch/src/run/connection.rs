@@ -1,0 +1,262 @@
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+
+use super::outgoing::Outgoing;
+use super::stream::Stream;
+use crate::openflow::{FlowChange, FlowRemovedReason, Kind, PortChange, Session};
+use crate::pipeline::{RemovalReason, RuleEvent};
+use crate::request::{Bridge, FlowEntry, PacketIn, PortDescription};
+
+/// An OpenFlow connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: Stream,
+    session: Session,
+    kind: Kind,
+    /// The controller's place in the settings.
+    pub(super) controller: Option<usize>,
+    is_open: bool,
+    /// Bytes whose requests have not been answered.
+    input: Vec<u8>,
+    out: Outgoing,
+    has_ended: bool,
+    heard: Instant,
+    is_probed: bool,
+    /// Packets that the peer did not get because it reads too slowly.
+    dropped: u64,
+}
+
+/// A reason to close a connection, for the log.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Closed {
+    #[error("the peer closed it")]
+    End,
+    #[error("{0}")]
+    Protocol(#[from] crate::openflow::ProtocolError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("the peer reads too slowly")]
+    Stuck,
+    #[error("the peer does not answer")]
+    Silent,
+}
+
+impl Connection {
+    /// A tool or controller that connected to the switch.
+    pub(super) fn accepted(stream: Stream) -> Self {
+        Self::new(stream, Kind::Service, None, true)
+    }
+
+    /// A connection to a controller that is not established yet.
+    pub(super) fn connecting(stream: Stream, controller: usize) -> Self {
+        Self::new(stream, Kind::Controller, Some(controller), false)
+    }
+
+    fn new(stream: Stream, kind: Kind, controller: Option<usize>, is_open: bool) -> Self {
+        let mut session = Session::new(kind);
+        let mut out = Outgoing::new();
+        session.start(out.buffer());
+        Self {
+            stream,
+            session,
+            kind,
+            controller,
+            is_open,
+            input: Vec::new(),
+            out,
+            has_ended: false,
+            heard: Instant::now(),
+            is_probed: false,
+            dropped: 0,
+        }
+    }
+
+    pub(super) fn interest(&self) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        if self.takes_requests() && self.input.len() < MOST_INPUT && !self.has_ended {
+            flags |= PollFlags::IN;
+        }
+        if !self.is_open || self.out.waiting() > 0 {
+            flags |= PollFlags::OUT;
+        }
+        flags
+    }
+
+    /// Whether requests wait that can be answered now.
+    pub(super) fn has_work(&self) -> bool {
+        self.takes_requests() && self.message_length().is_some()
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        self.is_open && self.session.version().is_some()
+    }
+
+    pub(super) fn is_monitoring(&self) -> bool {
+        self.session.is_monitoring()
+    }
+
+    pub(super) fn takes_misses(&self) -> bool {
+        self.session.takes_misses()
+    }
+
+    /// Reads what has arrived.
+    pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
+        match self.stream.read(scratch) {
+            Ok(0) => self.has_ended = true,
+            Ok(read) => {
+                self.input.extend_from_slice(&scratch[..read]);
+                self.heard = Instant::now();
+                self.is_probed = false;
+            }
+            Err(error) if is_transient(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Answers requests until `limit` of them are done. `after` runs behind each.
+    pub(super) fn answer_some(
+        &mut self,
+        limit: usize,
+        bridge: &mut dyn Bridge,
+        mut after: impl FnMut(&mut Self, u32),
+    ) -> Result<(), Closed> {
+        let mut at = 0;
+        let input = std::mem::take(&mut self.input);
+        let mut result = Ok(());
+        for _ in 0..limit {
+            let Some(length) = message_length(&input[at..]).filter(|_| self.takes_requests())
+            else {
+                break;
+            };
+            let message = &input[at..at + length];
+            let xid = message.get(4..8).map_or(0, |x| u32::from_be_bytes([x[0], x[1], x[2], x[3]]));
+            at += length;
+            if let Err(error) = self.session.receive(message, bridge, self.out.buffer()) {
+                result = Err(error.into());
+                break;
+            }
+            after(self, xid);
+        }
+        self.input = input;
+        self.input.drain(..at);
+        if result.is_err() {
+            let _ = self.out.write(&mut self.stream);
+        }
+        result
+    }
+
+    pub(super) fn write(&mut self) -> Result<(), Closed> {
+        if !self.is_open {
+            self.stream.outcome()?;
+            self.is_open = true;
+            self.heard = Instant::now();
+        }
+        self.out.write(&mut self.stream)?;
+        Ok(())
+    }
+
+    /// Writes replies, unless the connection is still being made. An error if the peer has
+    /// ended and got all replies.
+    pub(super) fn write_if_open(&mut self) -> Result<(), Closed> {
+        if !self.is_open {
+            return Ok(());
+        }
+        self.write()?;
+        let is_over = self.has_ended && !self.has_work() && self.out.waiting() == 0;
+        if is_over { Err(Closed::End) } else { Ok(()) }
+    }
+
+    /// Closes connections that hang, and asks a silent controller whether it is alive.
+    pub(super) fn check(&mut self) -> Result<(), Closed> {
+        if self.out.is_stuck() || self.out.waiting() > MOST_OUTPUT {
+            return Err(Closed::Stuck);
+        }
+        if self.kind != Kind::Controller {
+            return Ok(());
+        }
+        let silent = self.heard.elapsed().as_secs();
+        if silent >= 2 * PROBE_SECONDS {
+            return Err(Closed::Silent);
+        }
+        if silent >= PROBE_SECONDS && !self.is_probed && self.is_established() {
+            self.is_probed = true;
+            self.session.echo(self.out.buffer());
+        }
+        Ok(())
+    }
+
+    pub(super) fn packet_in(&mut self, packet: &PacketIn) {
+        if self.out.waiting() > MOST_WAITING_PACKETS {
+            self.dropped += 1;
+            return;
+        }
+        self.session.packet_in(packet, self.out.buffer());
+    }
+
+    /// `own` is the number of the peer's own request that made the change.
+    pub(super) fn rule_event(&mut self, event: &RuleEvent, own: Option<u32>) {
+        let (change, flow) = match event {
+            RuleEvent::Added(flow) => (FlowChange::Added, flow),
+            RuleEvent::Modified(flow) => (FlowChange::Modified, flow),
+            RuleEvent::Deleted(flow, reason) => (FlowChange::Deleted(removed(*reason)), flow),
+        };
+        self.session.flow_changed(change, flow, own, self.out.buffer());
+    }
+
+    pub(super) fn flow_removed(&mut self, flow: &FlowEntry, reason: RemovalReason) {
+        self.session.flow_removed(flow, removed(reason), self.out.buffer());
+    }
+
+    pub(super) fn port_status(&mut self, port: &PortDescription, change: PortChange) {
+        self.session.port_status(port, change, self.out.buffer());
+    }
+
+    fn takes_requests(&self) -> bool {
+        self.is_open && self.out.waiting() < MOST_WAITING_REPLIES
+    }
+
+    fn message_length(&self) -> Option<usize> {
+        message_length(&self.input)
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// The length of the first message, if all of it is there. A length that cannot be is the
+/// session's to refuse.
+fn message_length(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.first_chunk::<8>()?;
+    let length = usize::from(u16::from_be_bytes([header[2], header[3]])).max(header.len());
+    (bytes.len() >= length).then_some(length)
+}
+
+fn removed(reason: RemovalReason) -> FlowRemovedReason {
+    match reason {
+        RemovalReason::IdleTimeout => FlowRemovedReason::IdleTimeout,
+        RemovalReason::HardTimeout => FlowRemovedReason::HardTimeout,
+        RemovalReason::Delete => FlowRemovedReason::Delete,
+        RemovalReason::GroupDelete => FlowRemovedReason::GroupDelete,
+    }
+}
+
+pub(super) fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+const MOST_INPUT: usize = 256 << 10;
+/// A peer that has not read this much gets no more replies.
+const MOST_WAITING_REPLIES: usize = 1 << 20;
+/// Beyond this, packets are dropped.
+const MOST_WAITING_PACKETS: usize = 1 << 20;
+/// Beyond this, events close the connection. The reply to one request may be as long.
+const MOST_OUTPUT: usize = 1 << 30;
+/// Open vSwitch's inactivity probe.
+const PROBE_SECONDS: u64 = 5;

@@ -1,0 +1,245 @@
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use port::{Frame, PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
+
+use super::capture_source::CaptureSource;
+use super::config::PortConfig;
+use super::pcap::{Capture, CaptureWriter, PcapError};
+use super::ports::OpenError;
+
+/// The thing behind a port.
+#[derive(Debug)]
+pub(super) enum Device {
+    /// Discards frames. Frames arrive by commands alone.
+    Null,
+    Pcap {
+        queues: Vec<Mutex<CaptureSource>>,
+        writer: Option<Mutex<PcapWriter>>,
+    },
+    /// An interface, TAP device or the like; `None` while it is gone.
+    Packet(Mutex<Option<Box<dyn Port>>>),
+    /// A TAP device, which others bring up when they like: until then it is there, and takes no
+    /// frames.
+    Tap(Mutex<Option<Box<dyn Port>>>),
+}
+
+#[derive(Debug)]
+pub(super) struct PcapWriter {
+    writer: CaptureWriter,
+    /// An error was reported.
+    has_failed: bool,
+}
+
+impl Device {
+    /// Opens the device that the settings describe.
+    pub(super) fn open(name: &str, config: &PortConfig) -> Result<Self, OpenError> {
+        let pcap = |error: PcapError| OpenError::Pcap { port: name.to_owned(), error };
+        match config.kind.as_str() {
+            "pcap" => {
+                let queues = match &config.file {
+                    Some(path) => {
+                        let capture = Capture::read(path).map_err(pcap)?;
+                        CaptureSource::split(capture, config.queues(), config.repeats)
+                    }
+                    None => Vec::new(),
+                };
+                let writer = config.write.as_deref().map(PcapWriter::create).transpose();
+                Ok(Self::Pcap {
+                    queues: queues.into_iter().map(Mutex::new).collect(),
+                    writer: writer.map_err(pcap)?.map(Mutex::new),
+                })
+            }
+            "packet" | "tap" => match open_interface(name, config) {
+                Ok(opened) if config.kind == "tap" => Ok(Self::Tap(Mutex::new(Some(opened)))),
+                Ok(opened) => Ok(Self::Packet(Mutex::new(Some(opened)))),
+                Err(error) => Err(OpenError::Port { port: name.to_owned(), error }),
+            },
+            _ => Ok(Self::Null),
+        }
+    }
+
+    /// A device that is not there yet.
+    pub(super) fn missing() -> Self {
+        Self::Packet(Mutex::new(None))
+    }
+
+    /// Whether the thing behind it was there when it was last used.
+    pub(super) fn is_there(&self) -> bool {
+        match self {
+            Self::Packet(device) | Self::Tap(device) => lock(device).is_some(),
+            _ => true,
+        }
+    }
+
+    /// Opens an interface again that was gone. `true` if it is there now.
+    pub(super) fn reopen(&self, name: &str, config: &PortConfig) -> bool {
+        let (Self::Packet(device) | Self::Tap(device)) = self else { return false };
+        let mut device = lock(device);
+        if device.is_none() {
+            *device = open_interface(name, config).ok();
+        }
+        device.is_some()
+    }
+
+    /// The queues from which frames can arrive.
+    pub(super) fn queues(&self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::Pcap { queues, .. } => queues.len(),
+            Self::Packet(_) | Self::Tap(_) => 1,
+        }
+    }
+
+    /// Appends up to `limit` frames of a queue, and returns their number.
+    pub(super) fn receive(
+        &self,
+        queue: usize,
+        limit: usize,
+        batch: &mut Vec<Frame>,
+    ) -> Result<usize, PortError> {
+        match self {
+            Self::Null => Ok(0),
+            Self::Pcap { queues, .. } => {
+                let Some(source) = queues.get(queue) else { return Ok(0) };
+                Ok(lock(source).play(limit, batch))
+            }
+            Self::Packet(device) | Self::Tap(device) => {
+                let mut device = lock(device);
+                let Some(open) = device.as_mut() else { return Ok(0) };
+                let received = open.receive(batch, limit);
+                if received.is_err() {
+                    *device = None;
+                }
+                received
+            }
+        }
+    }
+
+    /// Sends frames and returns how many were accepted.
+    pub(super) fn send(&self, name: &str, frames: &[Frame]) -> Result<usize, PortError> {
+        match self {
+            Self::Null | Self::Pcap { writer: None, .. } => Ok(frames.len()),
+            Self::Pcap { writer: Some(writer), .. } => Ok(lock(writer).write(name, frames)),
+            Self::Tap(device) => {
+                let mut device = lock(device);
+                let Some(open) = device.as_mut() else { return Ok(0) };
+                match open.send(frames) {
+                    Ok(report) => Ok(report.sent),
+                    Err(PortError::InterfaceDown { .. }) => Ok(0),
+                    Err(error) => {
+                        *device = None;
+                        Err(error)
+                    }
+                }
+            }
+            Self::Packet(device) => {
+                let mut device = lock(device);
+                let Some(open) = device.as_mut() else { return Ok(0) };
+                match open.send(frames) {
+                    Ok(report) => Ok(report.sent),
+                    Err(error) => {
+                        *device = None;
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// The descriptor that becomes readable when a frame arrives. `None` if frames arrive without
+    /// one, or never.
+    pub(super) fn fd(&self) -> Option<OwnedFd> {
+        match self {
+            Self::Packet(device) | Self::Tap(device) => {
+                let device = lock(device);
+                let fd = device.as_ref().and_then(|open| open.fd());
+                fd.and_then(|fd| fd.try_clone_to_owned().ok())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a queue will never have another frame.
+    pub(super) fn is_finished(&self, queue: usize) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Pcap { queues, .. } => {
+                queues.get(queue).is_none_or(|source| lock(source).is_over())
+            }
+            Self::Packet(_) | Self::Tap(_) => false,
+        }
+    }
+
+    /// Writes what a capture writer holds back.
+    pub(super) fn flush(&self, name: &str) {
+        if let Self::Pcap { writer: Some(writer), .. } = self
+            && let Err(error) = lock(writer).writer.flush()
+        {
+            tracing::warn!("port {name}: {error}");
+        }
+    }
+
+    /// One line for people.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Null => "discards every frame".to_owned(),
+            Self::Pcap { queues, writer } => {
+                let mut text = "capture".to_owned();
+                if let Some(source) = queues.first() {
+                    let source = lock(source);
+                    let again = if source.repeats() { ", repeated" } else { "" };
+                    text = format!("capture of {} frames{again}", source.frames());
+                }
+                if writer.is_some() {
+                    text.push_str(", writes a capture");
+                }
+                text
+            }
+            Self::Packet(device) | Self::Tap(device) => match lock(device).as_ref() {
+                Some(open) => open.describe(),
+                None => "the device is gone".to_owned(),
+            },
+        }
+    }
+}
+
+fn open_interface(name: &str, config: &PortConfig) -> Result<Box<dyn Port>, PortError> {
+    let interface = config.interface.as_deref().unwrap_or(name);
+    Ok(match config.kind.as_str() {
+        "tap" => Box::new(TapPort::create(interface, TapKind::Tap)?),
+        _ => {
+            let opened = PacketPort::open_with(interface, PacketOptions::default())?;
+            if !opened.interface().running {
+                return Err(PortError::InterfaceDown { name: interface.to_owned() });
+            }
+            Box::new(opened)
+        }
+    })
+}
+
+impl PcapWriter {
+    fn create(path: &Path) -> Result<Self, PcapError> {
+        Ok(Self { writer: CaptureWriter::create(path)?, has_failed: false })
+    }
+
+    fn write(&mut self, port: &str, frames: &[Frame]) -> usize {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        for (written, frame) in frames.iter().enumerate() {
+            if let Err(error) = self.writer.write(frame.bytes(), now.as_nanos() as u64) {
+                if !self.has_failed {
+                    tracing::error!("port {port}: {error}; later frames are dropped");
+                    self.has_failed = true;
+                }
+                return written;
+            }
+        }
+        frames.len()
+    }
+}
+
+pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,51 @@
+use std::path::PathBuf;
+
+use host::HostError;
+use thiserror::Error;
+
+use super::config::ConfigError;
+use super::ports::OpenError;
+
+/// A reason for which a switch does not start, or refuses a change of its settings.
+#[derive(Debug, Error)]
+pub enum SwitchError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Port(#[from] OpenError),
+    #[error("cannot use {}: {error}", path.display())]
+    Rundir { path: PathBuf, error: std::io::Error },
+    #[error("another switch runs in {}: end it, or choose another folder by --rundir", rundir.display())]
+    Running { rundir: PathBuf },
+    #[error("cannot listen at {place}: {error}")]
+    Listen { place: String, error: std::io::Error },
+    #[error("{}:{line}: {problem}", path.display())]
+    Flows { path: PathBuf, line: usize, problem: String },
+    #[error("cannot read {}: {error}", path.display())]
+    ReadFlows { path: PathBuf, error: std::io::Error },
+    #[error("CPU {cpu} is not available: pmd-cpus may name {available}")]
+    NoCpu { cpu: usize, available: String },
+    #[error("{0}")]
+    Host(#[from] HostError),
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl SwitchError {
+    /// Whether the user, not the machine, has to change something.
+    #[must_use]
+    pub fn is_misuse(&self) -> bool {
+        matches!(
+            self,
+            Self::Config(_)
+                | Self::Port(OpenError::Pcap { .. })
+                | Self::Running { .. }
+                | Self::Flows { .. }
+                | Self::ReadFlows { .. }
+                | Self::NoCpu { .. }
+                | Self::Refused(_)
+        )
+    }
+}

@@ -1,0 +1,285 @@
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use host::cycles;
+use port::Frame;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::bridge::BridgeState;
+use super::error::SwitchError;
+use super::ports::SwitchPort;
+use super::waker::Waker;
+use super::worker::Worker;
+
+/// A packet thread, as other threads see it.
+pub(super) struct Pmd {
+    pub(super) core: usize,
+    jobs: Mutex<VecDeque<Job>>,
+    has_jobs: AtomicBool,
+    waker: Waker,
+    stop: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+type Job = Box<dyn FnOnce(&mut PmdThread) + Send>;
+
+/// The state of a packet thread, on that thread.
+pub(super) struct PmdThread {
+    pub(super) worker: Worker,
+    pub(super) queues: Vec<Queue>,
+    batch: Vec<Frame>,
+    is_busy_polling: bool,
+    /// Cycles of iterations without and with a packet.
+    pub(super) idle: u64,
+    pub(super) busy: u64,
+    pub(super) iterations: u64,
+    pub(super) sleeps: u64,
+    /// Cycles of taking frames from ports.
+    pub(super) receiving: u64,
+    on_failure: Arc<dyn Fn(&BridgeState, &SwitchPort, &port::PortError) + Send + Sync>,
+}
+
+/// A receive queue that a packet thread polls.
+pub(super) struct Queue {
+    pub(super) bridge: Arc<BridgeState>,
+    pub(super) port: Arc<SwitchPort>,
+    pub(super) queue: usize,
+    pub(super) is_pinned: bool,
+    fd: Option<OwnedFd>,
+    /// Cycles that went into frames of this queue.
+    pub(super) cycles: u64,
+}
+
+/// A queue's share of its thread.
+#[derive(Debug, Clone)]
+pub(super) struct QueueUsage {
+    pub(super) port: String,
+    pub(super) queue: usize,
+    pub(super) is_up: bool,
+    pub(super) is_pinned: bool,
+    pub(super) cycles: u64,
+}
+
+impl Pmd {
+    pub(super) fn start(
+        core: usize,
+        worker: impl FnOnce() -> Worker + Send + 'static,
+        is_busy_polling: bool,
+        on_failure: Arc<dyn Fn(&BridgeState, &SwitchPort, &port::PortError) + Send + Sync>,
+    ) -> Result<Arc<Self>, SwitchError> {
+        let waker = Waker::new().map_err(SwitchError::Thread)?;
+        let pmd = Arc::new(Self {
+            core,
+            jobs: Mutex::default(),
+            has_jobs: AtomicBool::new(false),
+            waker,
+            stop: AtomicBool::new(false),
+            thread: Mutex::default(),
+        });
+        let handle = pmd.clone();
+        let thread = std::thread::Builder::new().name(format!("pmd-c{core:02}"));
+        let thread = thread.spawn(move || {
+            if let Err(error) = host::pin_to(&[core]) {
+                tracing::warn!("the packet thread of CPU {core} is not pinned: {error}");
+            }
+            host::precise_timers();
+            let thread = PmdThread {
+                worker: worker(),
+                queues: Vec::new(),
+                batch: Vec::with_capacity(BATCH),
+                is_busy_polling,
+                idle: 0,
+                busy: 0,
+                iterations: 0,
+                sleeps: 0,
+                receiving: 0,
+                on_failure,
+            };
+            thread.run(&handle);
+        });
+        let thread = thread.map_err(SwitchError::Thread)?;
+        *pmd.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(pmd)
+    }
+
+    /// Runs a job on the thread and waits for its result; `None` if the thread has ended.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut PmdThread) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.tell(move |thread| {
+            let _ = sender.send(job(thread));
+        });
+        receiver.recv_timeout(PATIENCE).ok()
+    }
+
+    /// Runs a job on the thread.
+    pub(super) fn tell(&self, job: impl FnOnce(&mut PmdThread) + Send + 'static) {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.push_back(Box::new(job));
+        self.has_jobs.store(true, Ordering::Release);
+        drop(jobs);
+        self.waker.wake();
+    }
+
+    /// Ends the thread and waits for its end.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the packet thread of CPU {} has failed", self.core);
+        }
+    }
+}
+
+impl std::fmt::Debug for Pmd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pmd").field("core", &self.core).finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    pub(super) fn new(
+        bridge: Arc<BridgeState>,
+        port: Arc<SwitchPort>,
+        queue: usize,
+        is_pinned: bool,
+    ) -> Self {
+        let fd = port.fd();
+        Self { bridge, port, queue, is_pinned, fd, cycles: 0 }
+    }
+}
+
+impl PmdThread {
+    fn run(mut self, handle: &Pmd) {
+        let mut empty_polls = 0;
+        let mut maintained = Instant::now();
+        while !handle.stop.load(Ordering::Acquire) {
+            if handle.has_jobs.swap(false, Ordering::AcqRel) {
+                self.run_jobs(handle);
+            }
+            let start = cycles();
+            let received = self.poll_queues();
+            let spent = cycles().wrapping_sub(start);
+            self.iterations += 1;
+            if received > 0 {
+                empty_polls = 0;
+                self.busy += spent;
+            } else {
+                empty_polls += 1;
+                self.idle += spent;
+            }
+            // The clock is read rarely: once in many iterations, or when there is nothing to do.
+            if self.iterations.is_multiple_of(MAINTAIN_ITERATIONS) || empty_polls > SPIN {
+                if maintained.elapsed() >= MAINTAIN {
+                    maintained = Instant::now();
+                    self.worker.maintain();
+                }
+            }
+            if empty_polls > SPIN && !self.is_busy_polling {
+                let start = cycles();
+                self.sleep(handle);
+                self.idle += cycles().wrapping_sub(start);
+            }
+        }
+    }
+
+    pub(super) fn set_busy_polling(&mut self, is_busy_polling: bool) {
+        self.is_busy_polling = is_busy_polling;
+    }
+
+    pub(super) fn clear_statistics(&mut self) {
+        (self.idle, self.busy, self.iterations, self.sleeps) = (0, 0, 0, 0);
+        self.receiving = 0;
+        self.queues.iter_mut().for_each(|queue| queue.cycles = 0);
+        self.worker.clear_statistics();
+    }
+
+    /// Polls these queues from now on. Queues that stay keep their statistics.
+    pub(super) fn assign(&mut self, mut queues: Vec<Queue>) {
+        for queue in &mut queues {
+            let former = self
+                .queues
+                .iter()
+                .find(|old| Arc::ptr_eq(&old.port, &queue.port) && old.queue == queue.queue);
+            queue.cycles = former.map_or(0, |former| former.cycles);
+        }
+        self.queues = queues;
+    }
+
+    pub(super) fn usage(&self) -> Vec<QueueUsage> {
+        let usage = |queue: &Queue| QueueUsage {
+            port: queue.port.name.clone(),
+            queue: queue.queue,
+            is_up: queue.port.is_up(),
+            is_pinned: queue.is_pinned,
+            cycles: queue.cycles,
+        };
+        self.queues.iter().map(usage).collect()
+    }
+
+    fn run_jobs(&mut self, handle: &Pmd) {
+        loop {
+            let job = handle.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            match job {
+                Some(job) => job(self),
+                None => return,
+            }
+        }
+    }
+
+    fn poll_queues(&mut self) -> usize {
+        let mut total = 0;
+        let mut start = cycles();
+        for queue in &mut self.queues {
+            match queue.port.receive(queue.queue, BATCH, &mut self.batch) {
+                Ok(0) => start = cycles(),
+                Ok(received) => {
+                    total += received;
+                    self.receiving += cycles().wrapping_sub(start);
+                    self.worker.process(&queue.bridge, &queue.port, &mut self.batch);
+                    let end = cycles();
+                    queue.cycles += end.wrapping_sub(start);
+                    start = end;
+                }
+                Err(error) => {
+                    queue.fd = None;
+                    (self.on_failure)(&queue.bridge, &queue.port, &error);
+                }
+            }
+        }
+        total
+    }
+
+    /// Waits until a frame or a job arrives.
+    fn sleep(&mut self, handle: &Pmd) {
+        self.sleeps += 1;
+        let mut fds = vec![PollFd::from_borrowed_fd(handle.waker.as_fd(), PollFlags::IN)];
+        // A device that another thread found gone would wake this one again and again.
+        let queues = self.queues.iter().filter(|queue| queue.port.has_device());
+        let queues = queues.filter_map(|queue| queue.fd.as_ref());
+        fds.extend(queues.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
+        let pause = Timespec { tv_sec: 0, tv_nsec: LONGEST_SLEEP.as_nanos() as i64 };
+        let _ = poll(&mut fds, Some(&pause));
+        handle.waker.clear();
+    }
+}
+
+/// Frames that are received together.
+pub(super) const BATCH: usize = 32;
+/// Empty polls before a thread sleeps: some tens of microseconds.
+const SPIN: u32 = 1000;
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+const MAINTAIN: Duration = Duration::from_millis(100);
+const MAINTAIN_ITERATIONS: u64 = 1024;
+/// A job waits for a batch, and that for a change of the tables, at most.
+const PATIENCE: Duration = Duration::from_secs(30);

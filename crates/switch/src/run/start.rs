@@ -1,0 +1,70 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::client::CONTROL_SOCKET;
+use super::config::{Config, ConfigError, DEFAULT_RUNDIR};
+use super::error::SwitchError;
+use super::switch::Switch;
+use super::unixctl_thread::UnixctlThread;
+use super::waker::Waker;
+
+/// The process in which a switch runs.
+#[expect(missing_debug_implementations, reason = "functions have nothing to show")]
+pub struct Process {
+    /// Reads the settings, at the start and for each reload.
+    pub settings: Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>,
+    /// Sets the log's level: `off`, `error`, `warn`, `info` or `debug`.
+    pub set_log_level: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Runs a switch until `stop` is set or a command ends it. `note` gets a line for each thing that a
+/// user should know.
+pub fn run(
+    process: Process,
+    stop: Arc<AtomicBool>,
+    mut note: impl FnMut(String),
+) -> Result<(), SwitchError> {
+    let config = (process.settings)()?;
+    config.check()?;
+    let rundir = config.rundir.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_RUNDIR));
+    create(&rundir)?;
+    let switch = Arc::new(Switch::new(&rundir, stop.clone(), process));
+    let control = rundir.join(CONTROL_SOCKET);
+    let (listener, file) = switch.listen(&control)?;
+    let outcome = switch.apply(&config, &mut note).and_then(|()| {
+        let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
+        let thread = UnixctlThread {
+            switch: switch.clone(),
+            listener,
+            file,
+            waker: waker.clone(),
+            stop: stop.clone(),
+        };
+        let builder = std::thread::Builder::new().name("unixctl".to_owned());
+        let thread = builder.spawn(|| thread.run()).map_err(SwitchError::Thread)?;
+        note(format!("control at {}", control.display()));
+        let mut rounds = 0_u32;
+        while !stop.load(Ordering::Acquire) {
+            std::thread::sleep(ROUND);
+            rounds = rounds.wrapping_add(1);
+            if rounds.is_multiple_of(ROUNDS_PER_CARE) {
+                switch.look_after_ports();
+            }
+        }
+        waker.wake();
+        let _ = thread.join();
+        Ok(())
+    });
+    switch.close();
+    outcome
+}
+
+fn create(rundir: &Path) -> Result<(), SwitchError> {
+    std::fs::create_dir_all(rundir)
+        .map_err(|error| SwitchError::Rundir { path: rundir.to_owned(), error })
+}
+
+const ROUND: Duration = Duration::from_millis(20);
+const ROUNDS_PER_CARE: u32 = 10;

@@ -1,0 +1,555 @@
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use host::SocketFile;
+use indexmap::IndexMap;
+use rustix::fs::Mode;
+
+use super::bridge::BridgeState;
+use super::bridge_thread::{BridgeThread, Doors};
+use super::clock::Clock;
+use super::config::{BridgeConfig, Config, FailMode, PortConfig};
+use super::error::SwitchError;
+use super::flow_file;
+use super::pmd::{Pmd, Queue};
+use super::port_table::PortTable;
+use super::ports::SwitchPort;
+use super::start::Process;
+use super::worker::{Worker, WorkerStatistics};
+use crate::action::Action;
+use crate::pipeline::Removal;
+use crate::port_number::PortNumber;
+use crate::request::{FlowCommand, FlowMod, PacketOut};
+
+/// A running switch.
+pub struct Switch {
+    pub(super) rundir: PathBuf,
+    pub(super) clock: Arc<Clock>,
+    bridges: RwLock<IndexMap<String, Arc<BridgeState>>>,
+    threads: Mutex<HashMap<String, Thread>>,
+    pub(super) ports: Arc<PortTable>,
+    pmds: RwLock<Vec<Arc<Pmd>>>,
+    /// Processes the packets of commands and controllers.
+    main: Mutex<Worker>,
+    busy_poll: AtomicBool,
+    /// The settings as they are in force, for reloads.
+    pub(super) settings: Mutex<Config>,
+    stop: Arc<AtomicBool>,
+    process: Process,
+    log_level: Mutex<String>,
+    measured_since: Mutex<Instant>,
+    /// The start, and the cycle counter at that time.
+    started: (Instant, u64),
+    /// A change of bridges, ports or packet threads happens under this lock alone.
+    changes: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    stop: Arc<AtomicBool>,
+    handle: JoinHandle<()>,
+}
+
+impl Switch {
+    pub(super) fn new(rundir: &Path, stop: Arc<AtomicBool>, process: Process) -> Self {
+        let clock = Arc::new(Clock::start());
+        let ports = Arc::new(PortTable::default());
+        Self {
+            rundir: rundir.to_owned(),
+            main: Mutex::new(Worker::new(clock.clone(), ports.clone())),
+            clock,
+            bridges: RwLock::default(),
+            threads: Mutex::default(),
+            ports,
+            pmds: RwLock::default(),
+            busy_poll: AtomicBool::new(false),
+            settings: Mutex::default(),
+            stop,
+            process,
+            log_level: Mutex::new("warn".to_owned()),
+            measured_since: Mutex::new(Instant::now()),
+            started: (Instant::now(), host::cycles()),
+            changes: Mutex::default(),
+        }
+    }
+
+    /// Reads the settings again and changes what differs. Returns what a user should know.
+    pub(super) fn reload(self: &Arc<Self>) -> Result<Vec<String>, SwitchError> {
+        let config = (self.process.settings)()?;
+        let mut notes = Vec::new();
+        self.apply(&config, &mut |note| notes.push(note))?;
+        Ok(notes)
+    }
+
+    /// Asks the switch to end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    #[must_use]
+    pub fn bridges(&self) -> Vec<Arc<BridgeState>> {
+        self.bridges.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    #[must_use]
+    pub fn bridge(&self, name: &str) -> Option<Arc<BridgeState>> {
+        self.bridges.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    pub(super) fn pmds(&self) -> Vec<Arc<Pmd>> {
+        self.pmds.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The worker of commands and controllers.
+    pub(super) fn main(&self) -> MutexGuard<'_, Worker> {
+        self.main.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings bridges, ports and packet threads to what the settings say, and changes only what
+    /// differs. `note` gets a line for each thing that a user should know.
+    pub(super) fn apply(
+        self: &Arc<Self>,
+        config: &Config,
+        note: &mut dyn FnMut(String),
+    ) -> Result<(), SwitchError> {
+        config.check()?;
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.busy_poll.store(config.busy_poll, Ordering::Relaxed);
+        let cpus = cpus(config)?;
+        for bridge in self.bridges() {
+            if !config.bridge.contains_key(&bridge.name) {
+                self.remove_bridge(&bridge);
+                note(format!("bridge {}: removed", bridge.name));
+            }
+        }
+        for (name, settings) in &config.bridge {
+            let former = self.settings().bridge.get(name).cloned();
+            let is_other = former.as_ref().is_some_and(|former| {
+                (&former.datapath_id, &former.listen, &former.controller)
+                    != (&settings.datapath_id, &settings.listen, &settings.controller)
+            });
+            if is_other && let Some(bridge) = self.bridge(name) {
+                note(format!(
+                    "bridge {name}: changes of datapath-id, listen and controller take effect \
+                     after a restart"
+                ));
+                self.apply_ports(&bridge, settings, note)?;
+                continue;
+            }
+            match self.bridge(name) {
+                Some(bridge) => self.apply_ports(&bridge, settings, note)?,
+                None => self.add_bridge(name, settings, note)?,
+            }
+        }
+        self.set_cpus(&cpus)?;
+        *self.settings() = config.clone();
+        self.assign_queues();
+        Ok(())
+    }
+
+    pub(super) fn settings(&self) -> MutexGuard<'_, Config> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply_ports(
+        self: &Arc<Self>,
+        bridge: &Arc<BridgeState>,
+        settings: &BridgeConfig,
+        note: &mut dyn FnMut(String),
+    ) -> Result<(), SwitchError> {
+        for port in bridge.ports() {
+            if port.number == PortNumber::LOCAL {
+                continue;
+            }
+            let is_same = settings.port.get(&port.name).is_some_and(|wanted| {
+                let placed = PortConfig { rxq_affinity: None, ..wanted.clone() };
+                placed == PortConfig { rxq_affinity: None, ..port.settings.clone() }
+            });
+            if !is_same {
+                self.remove_port(bridge, &port);
+                note(format!("bridge {}: port {} removed", bridge.name, port.name));
+            }
+        }
+        for (name, wanted) in &settings.port {
+            if bridge.port_named(name).is_none() {
+                self.open_port(bridge, name, wanted, note)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_bridge(
+        self: &Arc<Self>,
+        name: &str,
+        settings: &BridgeConfig,
+        note: &mut dyn FnMut(String),
+    ) -> Result<(), SwitchError> {
+        let doors = self.doors(name, settings)?;
+        let bridges = self.bridges();
+        let index = (0..).find(|index| bridges.iter().all(|bridge| bridge.index != *index));
+        let id = settings.datapath_id.as_deref().and_then(|id| u64::from_str_radix(id, 16).ok());
+        let bridge = BridgeState::new(name, index.unwrap_or(0), id, self.clock.clone());
+        let bridge = Arc::new(bridge.map_err(SwitchError::Thread)?);
+        if let Some(index) = self.ports.free_index(PortNumber::LOCAL) {
+            let local = Arc::new(SwitchPort::local(name, bridge.index, index));
+            self.ports.insert(local.clone());
+            bridge.add_port(local);
+        }
+        for (name, port) in &settings.port {
+            self.open_port(&bridge, name, port, note)?;
+        }
+        if settings.fail_mode == FailMode::Standalone {
+            let mut normal = FlowMod::new(FlowCommand::Add);
+            normal.priority = 0;
+            normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];
+            // A rule without conditions is never refused.
+            let _ = bridge.tables_mut().flow_mod(normal, self.clock.now_ms());
+        }
+        if let Some(path) = &settings.flows {
+            flow_file::load(path, &bridge)?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        note(format!("bridge {name}: OpenFlow at unix:{}", self.socket_of(name).display()));
+        for address in doors.tcp.iter().filter_map(|listener| listener.local_addr().ok()) {
+            note(format!("bridge {name}: OpenFlow at tcp:{address}"));
+        }
+        let thread = BridgeThread::new(self.clone(), bridge.clone(), doors, stop.clone());
+        let builder = std::thread::Builder::new().name(format!("bridge {name}"));
+        let handle = builder.spawn(|| thread.run()).map_err(SwitchError::Thread)?;
+        self.threads().insert(name.to_owned(), Thread { stop, handle });
+        let mut bridges = self.bridges.write().unwrap_or_else(PoisonError::into_inner);
+        bridges.insert(name.to_owned(), bridge);
+        Ok(())
+    }
+
+    fn remove_bridge(&self, bridge: &Arc<BridgeState>) {
+        let mut bridges = self.bridges.write().unwrap_or_else(PoisonError::into_inner);
+        bridges.shift_remove(&bridge.name);
+        drop(bridges);
+        if let Some(thread) = self.threads().remove(&bridge.name) {
+            thread.stop.store(true, Ordering::Release);
+            bridge.waker.wake();
+            let _ = thread.handle.join();
+        }
+        for port in bridge.ports() {
+            self.remove_port(bridge, &port);
+        }
+        let index = bridge.index;
+        self.main().forget_bridge(index);
+        for pmd in self.pmds() {
+            pmd.ask(move |thread| thread.worker.forget_bridge(index));
+        }
+    }
+
+    fn open_port(
+        &self,
+        bridge: &Arc<BridgeState>,
+        name: &str,
+        settings: &PortConfig,
+        note: &mut dyn FnMut(String),
+    ) -> Result<(), SwitchError> {
+        let number = settings.number.map_or_else(|| bridge.free_number(), PortNumber);
+        if let Some(taken) = bridge.port(number) {
+            return Err(SwitchError::Refused(format!(
+                "port {name}: number {} is port {}'s: choose another",
+                number.0, taken.name
+            )));
+        }
+        let Some(index) = self.ports.free_index(number) else {
+            return Err(SwitchError::Refused(format!("port {name}: there are too many ports")));
+        };
+        let (port, missing) = SwitchPort::open(name, bridge.index, number, index, settings)?;
+        if let Some(error) = missing {
+            note(format!("{error}; the port is down until it is there"));
+        }
+        let port = Arc::new(port);
+        self.ports.insert(port.clone());
+        bridge.add_port(port);
+        Ok(())
+    }
+
+    fn remove_port(&self, bridge: &Arc<BridgeState>, port: &Arc<SwitchPort>) {
+        bridge.remove_port(port.number);
+        self.ports.remove(port.index);
+        // Wait until no thread polls it, so that its device is closed when this returns.
+        for pmd in self.pmds() {
+            let port = port.clone();
+            pmd.ask(move |thread| {
+                thread.queues.retain(|queue| !Arc::ptr_eq(&queue.port, &port));
+                thread.worker.forget_ports();
+            });
+        }
+        self.main().forget_ports();
+        port.flush();
+    }
+
+    /// Opens devices that had gone and are back, and writes what captures hold back.
+    pub(super) fn look_after_ports(&self) {
+        let mut is_any_back = false;
+        for bridge in self.bridges() {
+            for port in bridge.ports() {
+                port.flush();
+                if port.reopen() {
+                    tracing::warn!("port {}: the device is back", port.name);
+                    bridge.port_changed(&port);
+                    is_any_back = true;
+                }
+            }
+        }
+        if is_any_back {
+            self.assign_queues();
+        }
+    }
+
+    /// Starts and ends packet threads, so that there is one on each of these CPUs.
+    fn set_cpus(self: &Arc<Self>, cpus: &[usize]) -> Result<(), SwitchError> {
+        let former = self.pmds();
+        let mut pmds = Vec::new();
+        let is_busy = self.busy_poll.load(Ordering::Relaxed);
+        for cpu in cpus {
+            if let Some(pmd) = former.iter().find(|pmd| pmd.core == *cpu) {
+                pmd.tell(move |thread| thread.set_busy_polling(is_busy));
+                pmds.push(pmd.clone());
+                continue;
+            }
+            let (clock, ports) = (self.clock.clone(), self.ports.clone());
+            let on_failure =
+                Arc::new(|bridge: &BridgeState, port: &SwitchPort, error: &port::PortError| {
+                    tracing::warn!("port {}: {error}; the other ports go on", port.name);
+                    bridge.port_changed(port);
+                });
+            let worker = move || Worker::new(clock, ports);
+            pmds.push(Pmd::start(*cpu, worker, is_busy, on_failure)?);
+        }
+        *self.pmds.write().unwrap_or_else(PoisonError::into_inner) = pmds;
+        for pmd in former.iter().filter(|pmd| !cpus.contains(&pmd.core)) {
+            pmd.stop();
+        }
+        Ok(())
+    }
+
+    /// Gives each receive queue to a packet thread: to the one that its affinity names, or else to
+    /// the one with the least load so far. Threads of named queues take no others, as in Open
+    /// vSwitch.
+    pub(super) fn assign_queues(&self) {
+        let pmds = self.pmds();
+        let loads = self.loads(&pmds);
+        let mut shares: Vec<Vec<Queue>> = pmds.iter().map(|_| Vec::new()).collect();
+        let mut free = Vec::new();
+        for bridge in self.bridges() {
+            for port in bridge.ports() {
+                let affinity = self.affinity(&bridge.name, &port.name);
+                for queue in 0..port.queues() {
+                    let cpu = affinity.as_ref().and_then(|affinity| affinity.cpu(queue));
+                    let place = pmds.iter().position(|pmd| Some(pmd.core) == cpu);
+                    match place {
+                        Some(place) => shares[place].push(Queue::new(
+                            bridge.clone(),
+                            port.clone(),
+                            queue,
+                            true,
+                        )),
+                        None => free.push((bridge.clone(), port.clone(), queue)),
+                    }
+                }
+            }
+        }
+        let is_isolated: Vec<bool> = shares.iter().map(|share| !share.is_empty()).collect();
+        let all_isolated = is_isolated.iter().all(|isolated| *isolated);
+        let mut load = vec![0; pmds.len()];
+        let cost = |port: &SwitchPort, queue: usize| {
+            1 + loads.get(&(port.index.0, queue)).copied().unwrap_or(0)
+        };
+        free.sort_by_key(|(_, port, queue)| std::cmp::Reverse(cost(port, *queue)));
+        for (bridge, port, queue) in free {
+            let candidates = (0..pmds.len()).filter(|place| all_isolated || !is_isolated[*place]);
+            let Some(place) = candidates.min_by_key(|place| load[*place]) else { continue };
+            load[place] += cost(&port, queue);
+            shares[place].push(Queue::new(bridge, port, queue, false));
+        }
+        for (pmd, share) in pmds.iter().zip(shares) {
+            pmd.tell(move |thread| thread.assign(share));
+        }
+    }
+
+    /// The cycles that each queue took so far, by the index of its port.
+    fn loads(&self, pmds: &[Arc<Pmd>]) -> HashMap<(u16, usize), u64> {
+        let mut loads = HashMap::new();
+        for pmd in pmds {
+            let queues = pmd.ask(|thread| {
+                let load = |queue: &Queue| ((queue.port.index.0, queue.queue), queue.cycles);
+                thread.queues.iter().map(load).collect::<Vec<_>>()
+            });
+            loads.extend(queues.into_iter().flatten());
+        }
+        loads
+    }
+
+    fn affinity(&self, bridge: &str, port: &str) -> Option<super::config::RxqAffinity> {
+        let settings = self.settings();
+        settings.bridge.get(bridge)?.port.get(port)?.rxq_affinity.clone()
+    }
+
+    /// The counts of all threads together.
+    pub(super) fn total_statistics(&self) -> WorkerStatistics {
+        let mut total = self.main().statistics();
+        for pmd in self.pmds() {
+            if let Some(statistics) = pmd.ask(|thread| thread.worker.statistics()) {
+                total.add(&statistics);
+            }
+        }
+        total
+    }
+
+    /// The connections that are tracked.
+    pub(super) fn connections(&self) -> usize {
+        0
+    }
+
+    /// Removes all megaflows; packets make them again.
+    pub(super) fn clear_megaflows(&self) {
+        self.main().clear_megaflows();
+        for pmd in self.pmds() {
+            pmd.ask(|thread| thread.worker.clear_megaflows());
+        }
+    }
+
+    /// Lets every thread do what is due, as after a jump of the clock.
+    pub(super) fn maintain(&self) {
+        self.main().maintain();
+        for pmd in self.pmds() {
+            pmd.ask(|thread| thread.worker.maintain());
+        }
+    }
+
+    /// Adds up what packet threads have counted for the bridge's rules.
+    pub(super) fn credit(&self, bridge: &BridgeState) {
+        let index = bridge.index;
+        self.main().credit(index);
+        for pmd in self.pmds() {
+            pmd.ask(move |thread| thread.worker.credit(index));
+        }
+    }
+
+    /// Removes the rules of a bridge whose timeouts have passed.
+    pub(super) fn expire(&self, bridge: &BridgeState) -> Vec<Removal> {
+        let now_ms = self.clock.now_ms();
+        let is_due = bridge.tables().next_expiry_ms().is_some_and(|next| next <= now_ms);
+        if is_due {
+            self.credit(bridge);
+        }
+        bridge.tables_mut().expire(now_ms)
+    }
+
+    /// As [`Switch::expire`], and the bridge's connections hear of it.
+    pub(super) fn expire_and_report(&self, bridge: &BridgeState) {
+        for removal in self.expire(bridge) {
+            if removal.rule.flags.send_flow_removed {
+                bridge.rule_expired(removal);
+            }
+        }
+        bridge.waker.wake();
+    }
+
+    /// Starts the time of `pmd-perf-show` again.
+    pub(super) fn restart_measurement(&self) {
+        let mut began = self.measured_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *began = Instant::now();
+    }
+
+    /// The seconds since the measurement began, and the cycles of a second.
+    pub(super) fn measurement(&self) -> (f64, f64) {
+        let began = self.measured_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, first) = self.started;
+        let seconds = start.elapsed().as_secs_f64().max(1e-9);
+        let per_second = host::cycles().wrapping_sub(first) as f64 / seconds;
+        (began.elapsed().as_secs_f64().max(1e-9), per_second.max(1.0))
+    }
+
+    pub(super) fn log_level(&self) -> String {
+        self.log_level.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_log_level(&self, level: &str) {
+        (self.process.set_log_level)(level);
+        let mut current = self.log_level.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = level.to_owned();
+    }
+
+    pub(super) fn packet_out(&self, bridge: &Arc<BridgeState>, packet: &PacketOut) {
+        self.main().packet_out(bridge, packet);
+    }
+
+    fn doors(&self, name: &str, settings: &BridgeConfig) -> Result<Doors, SwitchError> {
+        let (unix, file) = self.listen(&self.socket_of(name))?;
+        let mut tcp = Vec::new();
+        for address in &settings.listen {
+            let refused = |error| SwitchError::Listen { place: format!("tcp:{address}"), error };
+            let listener = TcpListener::bind(address).map_err(refused)?;
+            listener.set_nonblocking(true).map_err(refused)?;
+            tcp.push(listener);
+        }
+        Ok(Doors { unix, file, tcp, controllers: settings.controller.clone() })
+    }
+
+    /// Listens at a socket of the switch's folder. A socket that a killed switch left is replaced.
+    pub(super) fn listen(
+        &self,
+        path: &Path,
+    ) -> Result<(UnixListener, host::BoundFile), SwitchError> {
+        let refused = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => SwitchError::Running { rundir: self.rundir.clone() },
+            _ => SwitchError::Listen { place: format!("unix:{}", path.display()), error },
+        };
+        let mode = Some(Mode::RUSR | Mode::WUSR);
+        let (listener, file) =
+            SocketFile::at(path).and_then(|file| file.listen(mode)).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        Ok((listener, file))
+    }
+
+    fn socket_of(&self, bridge: &str) -> PathBuf {
+        self.rundir.join(format!("{bridge}.mgmt"))
+    }
+
+    fn threads(&self) -> MutexGuard<'_, HashMap<String, Thread>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all threads; sockets are removed.
+    pub(super) fn close(&self) {
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let pmds = std::mem::take(&mut *self.pmds.write().unwrap_or_else(PoisonError::into_inner));
+        pmds.iter().for_each(|pmd| pmd.stop());
+        for bridge in self.bridges() {
+            self.remove_bridge(&bridge);
+        }
+    }
+}
+
+impl std::fmt::Debug for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switch").field("rundir", &self.rundir).finish_non_exhaustive()
+    }
+}
+
+/// The CPUs of the packet threads: the first one that this process may use, if none is named.
+fn cpus(config: &Config) -> Result<Vec<usize>, SwitchError> {
+    let available = host::online_cpus();
+    let Some(cpus) = &config.pmd_cpus else {
+        return Ok(available.first().copied().into_iter().collect());
+    };
+    match cpus.iter().find(|cpu| !available.contains(cpu)) {
+        Some(cpu) => {
+            let available: Vec<_> = available.iter().map(usize::to_string).collect();
+            Err(SwitchError::NoCpu { cpu: *cpu, available: available.join(", ") })
+        }
+        None => Ok(cpus.clone()),
+    }
+}

@@ -1,0 +1,263 @@
+use std::sync::Arc;
+
+use port::Frame;
+use units::Time;
+
+use super::bridge::BridgeState;
+use super::clock::Clock;
+use super::port_table::{PortList, PortTable};
+use super::ports::SwitchPort;
+use crate::datapath::step::{PortIndex, Translate, Translation};
+use crate::datapath::{Around, Datapath, Megaflow, NoTracker, Settings, Sink, Statistics, extract};
+use crate::flow::Key;
+use crate::pipeline::Translator;
+use crate::request::{PacketIn, PacketOut};
+
+/// The packets of all bridges on one thread.
+#[derive(Debug)]
+pub(super) struct Worker {
+    clock: Arc<Clock>,
+    outlets: Outlets,
+    /// By the bridges' indices.
+    bridges: Vec<Option<BridgeWorker>>,
+    /// Calls of [`Sink::transmit`], and the frames in them.
+    cleared: Transmissions,
+}
+
+#[derive(Debug)]
+struct BridgeWorker {
+    bridge: Arc<BridgeState>,
+    datapath: Datapath,
+}
+
+/// The ports to which frames go.
+#[derive(Debug)]
+struct Outlets {
+    table: Arc<PortTable>,
+    ports: PortList,
+    generation: u64,
+    transmissions: Transmissions,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Transmissions {
+    batches: u64,
+    frames: u64,
+}
+
+/// The counts of a worker, over all bridges.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WorkerStatistics {
+    pub(super) datapath: Statistics,
+    pub(super) sent_batches: u64,
+    pub(super) sent_frames: u64,
+    /// The bridges' megaflows.
+    pub(super) megaflows: usize,
+}
+
+impl Worker {
+    pub(super) fn new(clock: Arc<Clock>, table: Arc<PortTable>) -> Self {
+        let ports = table.ports();
+        let outlets =
+            Outlets { generation: u64::MAX, ports, table, transmissions: Transmissions::default() };
+        Self { clock, outlets, bridges: Vec::new(), cleared: Transmissions::default() }
+    }
+
+    /// Takes frames that arrived on a port through the bridge.
+    pub(super) fn process(
+        &mut self,
+        bridge: &Arc<BridgeState>,
+        port: &SwitchPort,
+        frames: &mut Vec<Frame>,
+    ) {
+        let now = self.now();
+        self.outlets.refresh();
+        let datapath = datapath(&mut self.bridges, bridge);
+        let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
+        let mut around =
+            Around { slow: &mut SlowPath { bridge }, tracker: &mut NoTracker, sink: &mut sink };
+        datapath.process(port.number.0, frames, now, &mut around);
+    }
+
+    /// Sends a packet from a controller.
+    pub(super) fn packet_out(&mut self, bridge: &Arc<BridgeState>, packet: &PacketOut) {
+        let now = self.now();
+        let key = extract(packet.in_port.0, &packet.frame);
+        let translation = {
+            let tables = bridge.tables();
+            Translator::new(&tables).packet_out(packet, &key, now.nanos() / NANOS_PER_MS)
+        };
+        self.outlets.refresh();
+        let datapath = datapath(&mut self.bridges, bridge);
+        let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
+        let mut around =
+            Around { slow: &mut SlowPath { bridge }, tracker: &mut NoTracker, sink: &mut sink };
+        let frame = Frame::from_bytes(&packet.frame, Time::ZERO);
+        datapath.execute(packet.in_port.0, frame, &translation, now, &mut around);
+    }
+
+    /// Does what has to be done without packets.
+    pub(super) fn maintain(&mut self) {
+        let now = self.now();
+        self.outlets.refresh();
+        for worker in self.bridges.iter_mut().flatten() {
+            let bridge = &worker.bridge;
+            let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
+            let mut around =
+                Around { slow: &mut SlowPath { bridge }, tracker: &mut NoTracker, sink: &mut sink };
+            worker.datapath.maintain(now, &mut around);
+        }
+    }
+
+    /// Adds the counts of a bridge's megaflows to those of their rules.
+    pub(super) fn credit(&mut self, bridge: usize) {
+        if let Some(worker) = self.bridges.get_mut(bridge).and_then(Option::as_mut) {
+            worker.datapath.credit();
+        }
+    }
+
+    pub(super) fn megaflows(&self, bridge: usize) -> Vec<Megaflow> {
+        let worker = self.bridges.get(bridge).and_then(Option::as_ref);
+        worker.map(|worker| worker.datapath.megaflows().collect()).unwrap_or_default()
+    }
+
+    /// Removes the megaflows of all bridges.
+    pub(super) fn clear_megaflows(&mut self) {
+        self.bridges.iter_mut().flatten().for_each(|worker| worker.datapath.clear());
+    }
+
+    pub(super) fn forget_bridge(&mut self, bridge: usize) {
+        if let Some(worker) = self.bridges.get_mut(bridge) {
+            *worker = None;
+        }
+    }
+
+    /// Lets go of ports that are gone.
+    pub(super) fn forget_ports(&mut self) {
+        self.outlets.refresh();
+    }
+
+    pub(super) fn statistics(&self) -> WorkerStatistics {
+        let mut total = WorkerStatistics::default();
+        for worker in self.bridges.iter().flatten() {
+            add(&mut total.datapath, worker.datapath.statistics());
+            total.megaflows += worker.datapath.megaflows().count();
+        }
+        let Transmissions { batches, frames } = self.outlets.transmissions;
+        total.sent_batches = batches - self.cleared.batches;
+        total.sent_frames = frames - self.cleared.frames;
+        total
+    }
+
+    pub(super) fn clear_statistics(&mut self) {
+        self.bridges.iter_mut().flatten().for_each(|worker| worker.datapath.clear_statistics());
+        self.cleared = self.outlets.transmissions;
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(self.clock.now_ns())
+    }
+}
+
+fn datapath<'a>(
+    bridges: &'a mut Vec<Option<BridgeWorker>>,
+    bridge: &Arc<BridgeState>,
+) -> &'a mut Datapath {
+    if bridges.len() <= bridge.index {
+        bridges.resize_with(bridge.index + 1, || None);
+    }
+    let new = || BridgeWorker {
+        bridge: bridge.clone(),
+        datapath: Datapath::new(Settings { meters: bridge.meters.clone(), ticks: host::cycles }),
+    };
+    &mut bridges[bridge.index].get_or_insert_with(new).datapath
+}
+
+/// The bridge's tables, which are locked for the packets alone that need them.
+struct SlowPath<'a> {
+    bridge: &'a BridgeState,
+}
+
+impl Translate for SlowPath<'_> {
+    fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation {
+        let tables = self.bridge.tables();
+        Translator::new(&tables).translate(key, frame, now_ms)
+    }
+
+    fn generation(&self) -> u64 {
+        self.bridge.generation()
+    }
+}
+
+struct BridgeSink<'a> {
+    bridge: &'a BridgeState,
+    outlets: &'a mut Outlets,
+}
+
+impl Sink for BridgeSink<'_> {
+    fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>) {
+        self.outlets.transmissions.batches += 1;
+        self.outlets.transmissions.frames += frames.len() as u64;
+        let port = self.outlets.ports.get(usize::from(port.0)).and_then(Option::as_ref);
+        if let Some(port) = port
+            && let Err(error) = port.send(frames)
+        {
+            tracing::warn!("port {}: {error}; the other ports go on", port.name);
+            self.bridge.port_changed(port);
+        }
+    }
+
+    fn packet_in(&mut self, packet: PacketIn) {
+        self.bridge.packet_in(packet);
+    }
+}
+
+impl WorkerStatistics {
+    pub(super) fn add(&mut self, other: &Self) {
+        add(&mut self.datapath, &other.datapath);
+        self.sent_batches += other.sent_batches;
+        self.sent_frames += other.sent_frames;
+        self.megaflows += other.megaflows;
+    }
+}
+
+fn add(total: &mut Statistics, more: &Statistics) {
+    let pairs = [
+        (&mut total.received, more.received),
+        (&mut total.recirculated, more.recirculated),
+        (&mut total.batches, more.batches),
+        (&mut total.megaflow_hits, more.megaflow_hits),
+        (&mut total.masks_probed, more.masks_probed),
+        (&mut total.upcalls, more.upcalls),
+        (&mut total.revalidated, more.revalidated),
+        (&mut total.dropped, more.dropped),
+        (&mut total.dropped_by_meter, more.dropped_by_meter),
+        (&mut total.dropped_by_tracker, more.dropped_by_tracker),
+        (&mut total.dropped_by_depth, more.dropped_by_depth),
+        (&mut total.sent, more.sent),
+        (&mut total.packet_ins, more.packet_ins),
+        (&mut total.expired, more.expired),
+        (&mut total.stages.packets, more.stages.packets),
+        (&mut total.stages.parse, more.stages.parse),
+        (&mut total.stages.cache, more.stages.cache),
+        (&mut total.stages.classifier, more.stages.classifier),
+        (&mut total.stages.conntrack, more.stages.conntrack),
+        (&mut total.stages.actions, more.stages.actions),
+        (&mut total.stages.transmit, more.stages.transmit),
+    ];
+    for (sum, more) in pairs {
+        *sum += more;
+    }
+}
+
+impl Outlets {
+    fn refresh(&mut self) {
+        let generation = self.table.generation();
+        if generation != self.generation {
+            self.ports = self.table.ports();
+            self.generation = generation;
+        }
+    }
+}
+
+const NANOS_PER_MS: u64 = 1_000_000;

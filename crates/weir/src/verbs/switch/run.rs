@@ -1,0 +1,84 @@
+use crate::exit::Ending;
+use crate::output::note;
+use crate::signals::cancel_on_signals;
+use clap::Args;
+use std::path::PathBuf;
+use switch::run::{BridgeConfig, Config, ConfigError, Process, parse_cpus};
+use units::visible;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Run {
+    /// A file of settings; flags are added to it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The folder of the sockets: OpenFlow at BRIDGE.mgmt, ovs-appctl at weir-switch.ctl
+    /// [default: /run/weir-switch]
+    #[arg(long, value_name = "DIR")]
+    rundir: Option<PathBuf>,
+    /// A bridge; may be repeated
+    #[arg(long, value_name = "NAME")]
+    bridge: Vec<String>,
+    /// A port: pcap:FILE, null, dummy, packet:INTERFACE or tap:INTERFACE, with loop, write=FILE,
+    /// queues=N and number=N behind commas; may be repeated
+    #[arg(long, value_name = "BRIDGE:PORT=KIND")]
+    port: Vec<String>,
+    /// CPUs of the packet threads, one thread each: 1,2 or 1-3 [default: the first CPU]
+    #[arg(long, value_name = "CPUS")]
+    pmd_cpus: Option<String>,
+    /// Packet threads never sleep, not even when no frame arrives
+    #[arg(long)]
+    busy_poll: bool,
+}
+
+pub(crate) fn run(arguments: Run) -> anyhow::Result<Ending> {
+    let cancel = cancel_on_signals()?;
+    let process = Process {
+        settings: Box::new(move || arguments.config()),
+        set_log_level: Box::new(crate::log::set_level),
+    };
+    switch::run::run(process, cancel.flag(), |line| note(visible(&line)))?;
+    Ok(Ending::Fine)
+}
+
+impl Run {
+    fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        if let Some(rundir) = &self.rundir {
+            config.rundir = Some(rundir.clone());
+        }
+        for name in &self.bridge {
+            if config.bridge.insert(name.clone(), BridgeConfig::default()).is_some() {
+                return Err(ConfigError::Value(format!("bridge {name} is named twice")));
+            }
+        }
+        for port in &self.port {
+            config.add_port(port)?;
+        }
+        if let Some(cpus) = &self.pmd_cpus {
+            config.pmd_cpus = Some(parse_cpus(cpus).map_err(ConfigError::Value)?);
+        }
+        config.busy_poll |= self.busy_poll;
+        Ok(config)
+    }
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir switch run --config /etc/weir/switch.toml
+  weir switch run --rundir /tmp/sw --bridge br0 --port br0:p0=pcap:in.pcap,loop --port br0:p1=null \\
+      --pmd-cpus 1
+  ovs-ofctl add-flow unix:/tmp/sw/br0.mgmt in_port=1,actions=output:2
+  ovs-appctl -t /tmp/sw/weir-switch.ctl dpif-netdev/pmd-stats-show
+
+A file:
+  pmd-cpus = [1]
+
+  [bridge.br0]
+  flows = \"/etc/weir/br0.flows\"
+
+  [bridge.br0.port]
+  p0 = { type = \"packet\", interface = \"eth1\" }
+  p1 = { type = \"tap\" }";

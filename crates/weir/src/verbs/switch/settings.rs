@@ -1,0 +1,149 @@
+use super::client::Running;
+use crate::exit::Ending;
+use crate::output::{note, print};
+use clap::{Args, Subcommand};
+use switch::run::parse_cpu_mask;
+use units::visible;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Port {
+    /// Add a port: weir switch port add br0 p2 packet:eth2
+    Add {
+        bridge: String,
+        port: String,
+        /// As behind --port of `weir switch run`: pcap:FILE,loop or packet:INTERFACE
+        kind: String,
+        #[command(flatten)]
+        running: Running,
+    },
+    /// Delete a port
+    Del {
+        bridge: String,
+        port: String,
+        #[command(flatten)]
+        running: Running,
+    },
+    /// Change a port: weir switch port set br0 p0 --rxq-affinity 0:1,1:2
+    Set {
+        bridge: String,
+        port: String,
+        /// Queues and the CPUs whose packet threads poll them; empty lets the switch choose
+        #[arg(long, value_name = "QUEUE:CPU,…")]
+        rxq_affinity: String,
+        #[command(flatten)]
+        running: Running,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bridge {
+    /// Add a bridge: weir switch bridge add br1
+    Add {
+        bridge: String,
+        #[command(flatten)]
+        running: Running,
+    },
+    /// Delete a bridge with its ports and rules
+    Del {
+        bridge: String,
+        #[command(flatten)]
+        running: Running,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Set {
+    /// CPUs of the packet threads as a mask: weir switch set pmd-cpu-mask 6
+    PmdCpuMask {
+        /// Hexadecimal: 6 is CPUs 1 and 2
+        mask: String,
+        #[command(flatten)]
+        running: Running,
+    },
+    /// CPUs of the packet threads: weir switch set pmd-cpus 1,2
+    PmdCpus {
+        cpus: String,
+        #[command(flatten)]
+        running: Running,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reload {
+    #[command(flatten)]
+    running: Running,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// The command; list-commands prints all
+    command: String,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+    #[command(flatten)]
+    running: Running,
+}
+
+pub(super) fn port(verb: &Port) -> anyhow::Result<Ending> {
+    match verb {
+        Port::Add { bridge, port, kind, running } => {
+            notes(&running.call("switch/add-port", &[bridge, port, kind])?)
+        }
+        Port::Del { bridge, port, running } => {
+            notes(&running.call("switch/delete-port", &[bridge, port])?)
+        }
+        Port::Set { bridge, port, rxq_affinity, running } => {
+            notes(&running.call("switch/rxq-affinity", &[bridge, port, rxq_affinity])?)
+        }
+    }
+}
+
+pub(super) fn bridge(verb: &Bridge) -> anyhow::Result<Ending> {
+    match verb {
+        Bridge::Add { bridge, running } => notes(&running.call("switch/add-bridge", &[bridge])?),
+        Bridge::Del { bridge, running } => notes(&running.call("switch/delete-bridge", &[bridge])?),
+    }
+}
+
+pub(super) fn set(verb: &Set) -> anyhow::Result<Ending> {
+    match verb {
+        Set::PmdCpuMask { mask, running } => {
+            let cpus = parse_cpu_mask(mask).map_err(switch::run::ConfigError::Value)?;
+            let cpus: Vec<_> = cpus.iter().map(usize::to_string).collect();
+            notes(&running.call("switch/pmd-cpus", &[&cpus.join(",")])?)
+        }
+        Set::PmdCpus { cpus, running } => notes(&running.call("switch/pmd-cpus", &[cpus])?),
+    }
+}
+
+pub(super) fn reload(arguments: &Reload) -> anyhow::Result<Ending> {
+    notes(&arguments.running.call("switch/reload", &[])?)
+}
+
+pub(super) fn call(arguments: &Call) -> anyhow::Result<Ending> {
+    let words: Vec<_> = arguments.arguments.iter().map(String::as_str).collect();
+    let text = arguments.running.call(&arguments.command, &words)?;
+    print(&text)?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        print("\n")?;
+    }
+    Ok(Ending::Fine)
+}
+
+fn notes(text: &str) -> anyhow::Result<Ending> {
+    text.lines().for_each(|line| note(visible(line)));
+    Ok(Ending::Fine)
+}
+
+pub(super) const RELOAD_EXAMPLES: &str = "\
+Examples:
+  weir switch reload
+Ports, bridges and packet threads that differ from the file are changed; all others go on without a
+pause. The rules of bridges that stay are not touched. Ports that `weir switch port add` has added
+and that the file does not have are removed.";
+pub(super) const CALL_EXAMPLES: &str = "\
+Examples:
+  weir switch call list-commands
+  weir switch call ofproto/trace br0 in_port=1,ip,nw_dst=10.0.0.1
+  weir switch call dpif-netdev/pmd-perf-show";

@@ -1,0 +1,222 @@
+//! Rules and the control socket, by ovs-ofctl and ovs-appctl.
+
+use super::captures::{self, udp};
+use super::test_switch::{TestSwitch, sandbox};
+use crate::support::await_some;
+
+fn start() -> Option<TestSwitch> {
+    let sandbox = sandbox()?;
+    let ports = ["br0:p1=dummy", "br0:p2=dummy", "br0:p3=dummy"];
+    let mut words = vec!["--bridge", "br0"];
+    ports.iter().for_each(|port| words.extend(["--port", port]));
+    Some(TestSwitch::start(sandbox, &words))
+}
+
+const PACKET: &str = "in_port(1),eth(src=50:54:00:00:00:09,dst=50:54:00:00:00:0a),eth_type(0x0800),\
+    ipv4(src=10.0.0.2,dst=10.0.0.1,proto=1,tos=0,ttl=64,frag=no),icmp(type=8,code=0)";
+
+#[test]
+fn rules_are_replaced_and_compared_as_files() {
+    let Some(switch) = start() else { return };
+    let rules = "ip,nw_dst=10.0.0.1 actions=output:2\nip,nw_dst=10.0.0.2 actions=output:3\n";
+    switch.sandbox.write("a.txt", rules);
+    switch.sandbox.write("b.txt", "ip,nw_dst=10.0.0.1 actions=output:2\narp actions=NORMAL\n");
+    switch.ofctl(&["--bundle", "add-flows", "br0", &switch.path("a.txt")]);
+    let different = switch.try_ofctl(&["diff-flows", "br0", &switch.path("b.txt")]);
+    assert_eq!(different.status.code(), Some(2), "{different:?}");
+    assert!(different.stdout.contains("-ip,nw_dst=10.0.0.2 actions=output:3"), "{different:?}");
+    assert!(different.stdout.contains("+arp actions=NORMAL"), "{different:?}");
+    switch.ofctl(&["replace-flows", "br0", &switch.path("b.txt")]);
+    switch.ofctl(&["diff-flows", "br0", &switch.path("b.txt")]);
+    switch.ofctl(&["-O", "OpenFlow14", "--bundle", "replace-flows", "br0", &switch.path("a.txt")]);
+    switch.ofctl(&["diff-flows", "br0", &switch.path("a.txt")]);
+    switch.end();
+}
+
+#[test]
+fn a_bundle_with_a_bad_rule_changes_nothing() {
+    let Some(switch) = start() else { return };
+    switch.ofctl(&["add-flow", "br0", "arp actions=drop"]);
+    switch.sandbox.write("a.txt", "ip actions=output:2\nudp actions=group:7\n");
+    let refused = switch.try_ofctl(&["--bundle", "add-flows", "br0", &switch.path("a.txt")]);
+    assert!(!refused.status.success(), "{refused:?}");
+    let text = switch.ofctl(&["--no-stats", "dump-flows", "br0"]);
+    assert_eq!(text.trim(), "arp actions=drop");
+    switch.end();
+}
+
+#[test]
+fn packets_that_a_command_lets_arrive_are_switched_and_traced() {
+    let Some(switch) = start() else { return };
+    switch.ofctl(&["add-flow", "br0", "in_port=1,icmp actions=output:2,output:3"]);
+    for _ in 0..3 {
+        switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
+    }
+    assert_eq!(switch.packets("br0", "icmp"), 3);
+    let text = switch.ofctl(&["dump-ports", "br0", "p2"]);
+    assert!(text.contains("tx pkts=3"), "{text}");
+    let text = switch.appctl(&["dpctl/dump-flows"]);
+    assert!(text.contains("flow-dump from the main thread:"), "{text}");
+    assert!(text.contains("packets:2") && text.contains("actions:2,3"), "{text}");
+    let text = switch.appctl(&["ofproto/trace", "br0", "in_port=p1,icmp"]);
+    assert!(text.contains("Datapath actions: 2,3"), "{text}");
+    let text = switch.appctl(&["ofproto/trace", PACKET]);
+    assert!(text.contains("Datapath actions: 2,3"), "{text}");
+    let text = switch.appctl(&["dpif/show"]);
+    assert!(text.contains("  br0:\n    br0 65534/100: (internal)\n    p1 1/1: (dummy)"), "{text}");
+    let text = switch.appctl(&["dpctl/show"]);
+    assert!(text.contains("  port 1: p1 (dummy)"), "{text}");
+    switch.end();
+}
+
+#[test]
+fn normal_learns_addresses_and_forgets_them_in_time() {
+    let Some(switch) = start() else { return };
+    switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
+    switch.appctl(&["time/stop"]);
+    switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
+    let text = switch.appctl(&["fdb/show", "br0"]);
+    assert!(text.contains("    1     0  50:54:00:00:00:09    0"), "{text}");
+    let text = switch.appctl(&["fdb/stats-show", "br0"]);
+    assert!(text.contains("table: 1/8192"), "{text}");
+    switch.appctl(&["time/warp", "301000", "10000"]);
+    let text = switch.appctl(&["fdb/show", "br0"]);
+    assert!(!text.contains("50:54"), "{text}");
+    switch.end();
+}
+
+#[test]
+fn rules_expire_and_monitors_hear_of_it() {
+    let Some(switch) = start() else { return };
+    switch.appctl(&["time/stop"]);
+    let mut command = std::process::Command::new("ovs-ofctl");
+    command
+        .args(["-O", "OpenFlow14", "monitor", "br0", "65534", "watch:"])
+        .env("OVS_RUNDIR", switch.sandbox.path("run"));
+    let monitor = switch.sandbox.start_command(command);
+    let said = |part: &str| {
+        await_some(part, || {
+            let (out, err) = monitor.output_so_far();
+            (out.contains(part) || err.contains(part)).then_some(())
+        });
+    };
+    // Flow-removed messages go to those who asked for packets.
+    await_some("the monitor", || {
+        let rule = "hard_timeout=10,send_flow_rem,icmp actions=controller";
+        switch.ofctl(&["del-flows", "br0"]);
+        switch.ofctl(&["add-flow", "br0", rule]);
+        let (out, err) = monitor.output_so_far();
+        (out.contains("event=ADDED") || err.contains("event=ADDED")).then_some(())
+    });
+    switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
+    said("OFPT_PACKET_IN");
+    switch.appctl(&["time/warp", "11000"]);
+    said("OFPT_FLOW_REMOVED");
+    said("event=DELETED reason=hard");
+    assert_eq!(switch.ofctl(&["--no-stats", "dump-flows", "br0"]).trim(), "");
+    switch.ofctl(&["mod-port", "br0", "p2", "down"]);
+    said("OFPT_PORT_STATUS");
+    monitor.signal("TERM");
+    monitor.end();
+    switch.end();
+}
+
+#[test]
+fn a_packet_from_a_controller_takes_its_actions() {
+    let Some(switch) = start() else { return };
+    let frame: String = udp(0).iter().map(|byte| format!("{byte:02x}")).collect();
+    let packet = format!("in_port=1 packet={frame} actions=set_field:1.2.3.4->ip_dst,output:3");
+    switch.ofctl(&["packet-out", "br0", &packet]);
+    let text = switch.ofctl(&["dump-ports", "br0", "p3"]);
+    assert!(text.contains("tx pkts=1"), "{text}");
+    switch.ofctl(&["add-flow", "br0", "udp actions=output:2"]);
+    let table = format!("in_port=1 packet={frame} actions=table");
+    switch.ofctl(&["packet-out", "br0", &table]);
+    assert_eq!(switch.packets("br0", "udp"), 1);
+    switch.end();
+}
+
+#[test]
+fn the_control_socket_answers_as_that_of_open_vswitch() {
+    let Some(switch) = start() else { return };
+    let text = switch.appctl(&["list-commands"]);
+    for command in [
+        "dpctl/dump-flows",
+        "dpif-netdev/pmd-perf-show",
+        "dpif-netdev/pmd-rxq-show",
+        "fdb/show",
+        "netdev-dummy/receive",
+        "ofproto/trace",
+        "time/warp",
+        "vlog/set",
+    ] {
+        assert!(text.contains(&format!("  {command}")), "{command}: {text}");
+    }
+    let refused = switch.try_appctl(&["no/such"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(refused.stderr.contains("\"no/such\" is not a valid command"), "{refused:?}");
+    let refused = switch.try_appctl(&["fdb/show"]);
+    assert!(refused.stderr.contains("command requires at least 1 arguments"), "{refused:?}");
+    let refused = switch.try_appctl(&["fdb/show", "br9"]);
+    assert!(refused.stderr.contains("no such bridge"), "{refused:?}");
+    switch.appctl(&["vlog/set", "switch:console:dbg"]);
+    assert!(switch.appctl(&["vlog/list"]).contains("DBG"));
+    assert!(switch.appctl(&["version"]).starts_with("weir-switch "));
+    switch.appctl(&["dpif-netdev/pmd-stats-clear"]);
+    assert_eq!(switch.counted("packets received"), 0);
+    let ended = {
+        let TestSwitch { sandbox, running } = switch;
+        let target = sandbox.path("run/weir-switch.ctl").display().to_string();
+        let mut command = std::process::Command::new("ovs-appctl");
+        command.args(["-t", &target, "exit"]);
+        assert!(sandbox.start_command(command).end().status.success());
+        running.end()
+    };
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+}
+
+#[test]
+fn meters_police_and_groups_copy() {
+    let Some(switch) = start() else { return };
+    let of13 = ["-O", "OpenFlow13"];
+    let run = |words: &[&str]| switch.ofctl(&[&of13[..], words].concat());
+    run(&["add-group", "br0", "group_id=1,type=all,bucket=output:2,bucket=output:3"]);
+    run(&["add-meter", "br0", "meter=1,pktps,burst,bands=type=drop,rate=1,burst_size=2"]);
+    run(&["add-flow", "br0", "in_port=1 actions=meter:1,group:1"]);
+    switch.appctl(&["time/stop"]);
+    for _ in 0..5 {
+        switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
+    }
+    let text = switch.ofctl(&["dump-ports", "br0", "p2"]);
+    assert!(text.contains("tx pkts=2"), "{text}");
+    let text = run(&["meter-stats", "br0"]);
+    assert!(text.contains("packet_in_count:5") && text.contains("packet_count:3"), "{text}");
+    let text = run(&["dump-group-stats", "br0"]);
+    assert!(text.contains("group_id=1") && text.contains("packet_count=5"), "{text}");
+    switch.end();
+}
+
+#[test]
+fn the_cycles_of_packets_are_shown() {
+    let Some(sandbox) = sandbox() else { return };
+    captures::write(&sandbox, "in.pcap", &[udp(0), udp(1)]);
+    let port = "br0:p1=pcap:in.pcap,loop";
+    let words = ["--bridge", "br0", "--port", port, "--port", "br0:p2=null", "--pmd-cpus", "1"];
+    let switch = TestSwitch::start(sandbox, &words);
+    switch.ofctl(&["add-flow", "br0", "in_port=1 actions=output:2"]);
+    await_some("packets", || (switch.counted("megaflow hits") > 1000).then_some(()));
+    let text = switch.appctl(&["dpif-netdev/pmd-stats-show"]);
+    for part in ["pmd thread numa_id 0 core_id 1:", "avg cycles per packet:", "main thread:"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    let text = switch.appctl(&["dpif-netdev/pmd-rxq-show"]);
+    assert!(
+        text.contains("  port: p1                queue-id:  0 (enabled)   pmd usage: "),
+        "{text}"
+    );
+    let text = switch.appctl(&["dpif-netdev/pmd-perf-show", "-pmd", "1"]);
+    for part in ["Rx packets:", "Megaflow hits:", "Cycles per packet by stage:", "- parse:"] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    switch.end();
+}

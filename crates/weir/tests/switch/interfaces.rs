@@ -1,0 +1,204 @@
+//! Ports on interfaces: veth pairs and TAP devices between hosts in their own namespaces.
+
+use super::test_switch::{TestSwitch, sandbox};
+use crate::support::{Sandbox, await_some};
+use host::{Address, Namespace};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+const MTU: u32 = 1500;
+
+/// A host with a cable to the switch's namespace.
+struct Host {
+    namespace: Namespace,
+    address: Ipv4Addr,
+}
+
+impl Host {
+    /// The switch's end of the cable is called `name`.
+    fn cabled(sandbox: &Sandbox, name: &str, address: Ipv4Addr) -> Self {
+        let namespace = Namespace::create(name).unwrap();
+        let outer = sandbox.inside(|| Namespace::current().unwrap());
+        host::connect((&outer, name), (&namespace, "eth0"), MTU).unwrap();
+        let host = Self { namespace, address };
+        host.configure("eth0");
+        host
+    }
+
+    fn configure(&self, interface: &str) {
+        let address = Address { ip: IpAddr::V4(self.address), prefix: 24 };
+        host::add_address(&self.namespace, interface, address).unwrap();
+        host::bring_up(&self.namespace, interface).unwrap();
+    }
+
+    /// Sends `bytes` to the other host over TCP, and returns what arrived there.
+    fn transfers_to(&self, other: &Self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+        let address = SocketAddr::from((other.address, 7000));
+        let listener = other.namespace.run(|| Ok(TcpListener::bind(address))).unwrap()?;
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(move || {
+                let (mut stream, _) = listener.accept()?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                let mut received = Vec::new();
+                stream.read_to_end(&mut received)?;
+                Ok(received)
+            });
+            let sent = self.namespace.run(|| {
+                Ok(TcpStream::connect_timeout(&address, PATIENCE).and_then(|mut stream| {
+                    stream.set_write_timeout(Some(PATIENCE))?;
+                    stream.write_all(bytes)
+                }))
+            });
+            let sent = sent.unwrap();
+            if sent.is_err() {
+                // Ends the accept(2) of the receiver.
+                let _ = other.namespace.run(|| Ok(TcpStream::connect(address)));
+            }
+            let received = receiver.join().unwrap();
+            sent.and(received)
+        })
+    }
+}
+
+fn hosts(sandbox: &Sandbox) -> [Host; 2] {
+    [1, 2].map(|n| Host::cabled(sandbox, &format!("p{n}"), Ipv4Addr::new(10, 9, 0, n)))
+}
+
+const BRIDGE: [&str; 6] = ["--bridge", "br0", "--port", "br0:p1=packet", "--port", "br0:p2=packet"];
+
+#[test]
+fn tcp_passes_between_hosts_on_cables() {
+    let Some(sandbox) = sandbox() else { return };
+    let [a, b] = hosts(&sandbox);
+    let switch = TestSwitch::start(sandbox, &BRIDGE);
+    switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    assert!(a.transfers_to(&b, &bytes).unwrap() == bytes);
+    assert!(b.transfers_to(&a, &bytes).unwrap() == bytes);
+    let text = switch.appctl(&["fdb/show", "br0"]);
+    assert_eq!(text.lines().count(), 3, "{text}");
+    drop((a, b));
+    switch.end();
+}
+
+#[test]
+fn a_port_dies_and_comes_back_while_others_go_on() {
+    let Some(sandbox) = sandbox() else { return };
+    let [a, b] = hosts(&sandbox);
+    let words = [&BRIDGE[..], &["--port", "br0:p3=packet"]].concat();
+    let switch = TestSwitch::start(sandbox, &words);
+    switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
+    let (_, said) = switch.running.output_so_far();
+    assert!(said.contains("port p3") && said.contains("the port is down"), "{said}");
+    let state = |port: &str| {
+        let text = switch.weir(&["dump-ports", "--json", "br0", port]);
+        let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        document["ports"][0]["state"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(state("p3"), "down");
+    let c = Host::cabled(&switch.sandbox, "p3", Ipv4Addr::new(10, 9, 0, 3));
+    await_some("the third port", || (state("p3") == "up").then_some(()));
+    assert_eq!(a.transfers_to(&c, b"first").unwrap(), b"first");
+    let outer = switch.sandbox.inside(|| Namespace::current().unwrap());
+    host::remove_interface(&outer, "p3").unwrap();
+    await_some("its end", || (state("p3") == "down").then_some(()));
+    drop(c);
+    assert_eq!(a.transfers_to(&b, b"second").unwrap(), b"second");
+    let text = switch.ofctl(&["show", "br0"]);
+    assert!(text.contains("3(p3)") && text.contains("LINK_DOWN"), "{text}");
+    let c = Host::cabled(&switch.sandbox, "p3", Ipv4Addr::new(10, 9, 0, 3));
+    await_some("its return", || (state("p3") == "up").then_some(()));
+    assert_eq!(c.transfers_to(&b, b"third").unwrap(), b"third");
+    drop((a, b, c));
+    switch.end();
+}
+
+#[test]
+fn a_tap_device_serves_a_host_in_its_own_namespace() {
+    let Some(sandbox) = sandbox() else { return };
+    let a = Host::cabled(&sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1));
+    let words = ["--bridge", "br0", "--port", "br0:p1=packet", "--port", "br0:t0=tap"];
+    let switch = TestSwitch::start(sandbox, &words);
+    switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
+    let b =
+        Host { namespace: Namespace::create("tap").unwrap(), address: Ipv4Addr::new(10, 9, 0, 2) };
+    move_interface(&switch.sandbox, "t0", &b.namespace);
+    b.configure("t0");
+    let bytes: Vec<u8> = (0..500_000_u32).map(|n| (n % 251) as u8).collect();
+    assert!(a.transfers_to(&b, &bytes).unwrap() == bytes);
+    assert!(b.transfers_to(&a, &bytes).unwrap() == bytes);
+    drop((a, b));
+    switch.end();
+}
+
+#[test]
+fn source_translation_hides_a_host() {
+    let Some(sandbox) = sandbox() else { return };
+    let [a, b] = hosts(&sandbox);
+    let switch = TestSwitch::start(sandbox, &BRIDGE);
+    for rule in [
+        "table=0,priority=20,arp actions=NORMAL",
+        "table=0,priority=10,ip,in_port=p1 \
+         actions=ct(commit,zone=1,nat(src=10.9.0.100),table=1)",
+        "table=0,priority=10,ip,in_port=p2 actions=ct(zone=1,nat,table=1)",
+        "table=1,ip,in_port=p1 actions=output:p2",
+        "table=1,ip,in_port=p2,ct_state=+est actions=output:p1",
+    ] {
+        switch.ofctl(&["add-flow", "br0", rule]);
+    }
+    // The address that hides the host has no owner who would answer for it.
+    let hardware = hardware_address(&a.namespace, "eth0");
+    let hidden = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 100));
+    host::add_neighbour(&b.namespace, "eth0", hidden, hardware).unwrap();
+    let address = SocketAddr::from((b.address, 7001));
+    let listener = b.namespace.run(|| Ok(TcpListener::bind(address))).unwrap().unwrap();
+    let mut client =
+        a.namespace.run(|| Ok(TcpStream::connect_timeout(&address, PATIENCE))).unwrap().unwrap();
+    let (mut stream, peer) = listener.accept().unwrap();
+    assert_eq!(peer.ip(), hidden);
+    assert_eq!(peer.port(), client.local_addr().unwrap().port());
+    client.write_all(b"question").unwrap();
+    let mut bytes = [0; 8];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"question");
+    stream.write_all(b"an answer").unwrap();
+    let mut bytes = [0; 9];
+    client.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"an answer");
+    let text = switch.appctl(&["dpctl/dump-conntrack"]);
+    assert!(text.contains("tcp,orig=(src=10.9.0.1,dst=10.9.0.2,"), "{text}");
+    assert!(text.contains("reply=(src=10.9.0.2,dst=10.9.0.100,"), "{text}");
+    assert!(text.contains("zone=1") && text.contains("state=ESTABLISHED"), "{text}");
+    drop((a, b));
+    switch.end();
+}
+
+fn hardware_address(namespace: &Namespace, interface: &str) -> [u8; 6] {
+    let output = namespace.run(|| {
+        Ok(std::process::Command::new("ip").args(["-br", "link", "show", interface]).output())
+    });
+    let text = String::from_utf8(output.unwrap().unwrap().stdout).unwrap();
+    let address = text.split_whitespace().find(|word| word.matches(':').count() == 5).unwrap();
+    let bytes: Vec<u8> =
+        address.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    bytes.try_into().unwrap()
+}
+
+/// Moves an interface by `ip link set … netns PID`, with a process that lives in the namespace.
+fn move_interface(sandbox: &Sandbox, interface: &str, to: &Namespace) {
+    let mut process =
+        to.run(|| Ok(std::process::Command::new("sleep").arg("30").spawn())).unwrap().unwrap();
+    let pid = process.id().to_string();
+    let status = sandbox.inside(|| {
+        std::process::Command::new("ip")
+            .args(["link", "set", interface, "netns", &pid])
+            .status()
+            .unwrap()
+    });
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert!(status.success());
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,13 @@
+//! `weir switch` as a user runs it, with Debian's ovs-ofctl and ovs-appctl.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod captures;
+mod commands;
+mod control;
+mod endings;
+mod interfaces;
+mod report;
+mod test_switch;
