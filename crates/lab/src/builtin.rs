@@ -11,7 +11,7 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-pub const BUILTIN: [Builtin; 19] = [
+pub const BUILTIN: [Builtin; 20] = [
     Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
     Builtin { name: "tunnel-latency", text: include_str!("../../../labs/tunnel-latency.toml") },
     Builtin { name: "tunnel-scale", text: include_str!("../../../labs/tunnel-scale.toml") },
