@@ -2,18 +2,27 @@
 
 use crate::LabFile;
 use crate::file::SpreadSpec;
-use crate::run::{Outcome, Verdict};
+use crate::run::plan::{Plan, PlannedCell};
+use crate::run::{Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
 use results::{Axes, Spread, metrics};
 use stats::Direction;
 use toml::Spanned;
 use units::Share;
 
-pub(super) fn spreads(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Spread> {
+/// The groups stand in the order of the plan.
+pub(super) fn spreads(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Spread> {
+    let place = |group: &Axes| {
+        let agrees = |cell: &PlannedCell| {
+            group.iter().all(|(axis, value)| cell.axes.get(axis) == Some(value))
+        };
+        plan.cells.iter().position(agrees)
+    };
     let specs = lab.spread.iter().map(Spanned::get_ref);
     specs
         .flat_map(|spec| {
-            let groups = groups(spec, outcomes);
+            let mut groups = groups(spec, outcomes);
+            groups.sort_by_key(|(group, _)| place(group));
             spec.systems.iter().flat_map(move |system| {
                 let of = |(group, places): &(Axes, Places)| {
                     spread(spec, system.get_ref(), group, places)
@@ -30,12 +39,16 @@ type Places = Vec<(Axes, IndexMap<(String, u32), f64>)>;
 /// The places of each group of cells. A step that measured several places at once is a group.
 fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
     let metric = spec.metric.get_ref();
+    let less = metrics::direction(metric) == Some(Direction::LowerIsBetter);
+    let worst = if less { f64::INFINITY } else { 0.0 };
     let mut groups: Vec<(Axes, Places)> = Vec::new();
     for outcome in outcomes {
-        let Verdict::Measured(whole) = &outcome.verdict else { continue };
-        if !whole.invalid.is_empty() {
-            continue;
-        }
+        let none = Measurement::default();
+        let whole = match &outcome.verdict {
+            Verdict::Measured(whole) if !whole.invalid.is_empty() => continue,
+            Verdict::Measured(whole) => &**whole,
+            Verdict::Failed(_) => &none,
+        };
         let is_over = |axis: &str| spec.over.iter().any(|one| one.get_ref() == axis);
         let mut keep = |group: Axes, place: Axes, value: Option<f64>| {
             let Some(value) = value else { return };
@@ -48,10 +61,15 @@ fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
                 let value = member.measurement.metrics.get(metric).map(|value| value.value);
                 keep(outcome.axes.clone(), place, value);
             }
+        } else if spec.over.is_empty() {
+            // A step of one place, or of several that failed as a whole.
         } else {
             let (place, group) =
                 outcome.axes.clone().into_iter().partition(|(axis, _)| is_over(axis));
-            keep(group, place, whole.metrics.get(metric).map(|value| value.value));
+            // A failed repeat ranks worst.
+            let value = whole.metrics.get(metric).map(|value| value.value);
+            let failed = matches!(outcome.verdict, Verdict::Failed(_)).then_some(worst);
+            keep(group, place, value.or(failed));
         }
     }
     groups

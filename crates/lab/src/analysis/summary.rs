@@ -62,7 +62,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     }));
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons::comparisons(lab, plan, outcomes);
-    results.spreads = spread::spreads(lab, outcomes);
+    results.spreads = spread::spreads(lab, plan, outcomes);
     let bounds = lab.bounds.iter().filter_map(|text| Bound::read(text.get_ref()).ok());
     results.bounds = bounds.filter_map(|bound| bound.over(&results)).collect();
     results.confusion = confusion::confusion(outcomes);
