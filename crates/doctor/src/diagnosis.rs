@@ -77,6 +77,8 @@ pub struct FlowReport {
     pub congestion: Option<String>,
     /// The far end was not seen.
     pub one_sided: bool,
+    /// The sender is far and unseen.
+    pub receives_only: bool,
     pub causes: Vec<Found>,
     pub ruled_out: Vec<RuledOut>,
     pub not_seen: Vec<RuledOut>,
@@ -155,6 +157,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> FlowReport {
         rate: flow.rate(),
         rtt: flow.rtt(),
         congestion: flow.sender.as_ref().and_then(|end| end.last().congestion.clone()),
+        receives_only: flow.sender.is_none() && !flow.is_stalled(),
         one_sided: !flow.is_inside() && flow.far.is_none_or(|far| !far.weir),
         causes: sorted.causes,
         ruled_out: sorted.ruled_out,
@@ -222,7 +225,7 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
         });
     match (limits.first(), of_machine) {
         (Some((flow, found)), _) if is_fault(found) => {
-            let kind = match found.finding.healthy && found.cause != "application" {
+            let kind = match found.finding.healthy && !OF_APPLICATION.contains(&found.cause) {
                 true => VerdictKind::NothingWrong,
                 false => VerdictKind::Limited,
             };
@@ -253,6 +256,16 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
             causes: causes(found.cause, Some(flow), periods, question),
         },
         (None, None) => match flows().next() {
+            // The far sender may be slow, which is no fault of this machine.
+            Some(flow) if question == Question::Machine && flow.receives_only => nothing(
+                VerdictKind::NothingWrong,
+                format!(
+                    "Nothing is wrong on this machine: it receives {} from {}, and nothing here holds that back.",
+                    words::rate(flow.rate),
+                    flow.from
+                ),
+                Confidence::Medium,
+            ),
             Some(flow) => nothing(
                 VerdictKind::NotEnoughEvidence,
                 format!(
@@ -343,6 +356,8 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
+/// Limits of the application, which are verdicts if somebody asks about its connection.
+const OF_APPLICATION: [&str; 2] = ["application", "request-response"];
 const MOST_FLOWS: usize = 8;
 /// A cause that explains less is named beside the verdict, not as one.
 const LIMITS_FROM: f64 = 0.2;

@@ -1,7 +1,9 @@
 //! A diagnosis for a terminal and as JSON.
 
+mod series;
 mod text;
 
+pub use series::series;
 pub use text::text;
 
 use crate::Diagnosis;

@@ -11,7 +11,7 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-pub const BUILTIN: [Builtin; 20] = [
+pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
     Builtin { name: "tunnel-latency", text: include_str!("../../../labs/tunnel-latency.toml") },
     Builtin { name: "tunnel-scale", text: include_str!("../../../labs/tunnel-scale.toml") },
@@ -29,6 +29,7 @@ pub const BUILTIN: [Builtin; 20] = [
     Builtin { name: "tcpa-paths", text: include_str!("../../../labs/tcpa-paths.toml") },
     Builtin { name: "tcpa-hard", text: include_str!("../../../labs/tcpa-hard.toml") },
     Builtin { name: "faults", text: include_str!("../../../labs/faults.toml") },
+    Builtin { name: "slow-nic", text: include_str!("../../../labs/slow-nic.toml") },
     Builtin { name: "accel-cost", text: include_str!("../../../labs/accel-cost.toml") },
     Builtin { name: "caqm", text: include_str!("../../../labs/caqm.toml") },
     Builtin { name: "cc-kernel", text: include_str!("../../../labs/cc-kernel.toml") },

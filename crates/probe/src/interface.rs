@@ -23,6 +23,8 @@ pub struct Interface {
     /// `veth`, `bridge`, `tun` and so on; `None` for hardware and `lo`.
     pub kind: Option<String>,
     /// The administrator enabled it.
+    /// How often the carrier came and went.
+    pub carrier_changes: Option<u64>,
     pub enabled: bool,
     pub state: OperationalState,
     pub mtu: Option<Bytes>,
@@ -189,6 +191,9 @@ impl Interface {
                 LinkAttribute::Mtu(mtu) => interface.mtu = Some(Bytes::new(mtu.into())),
                 LinkAttribute::Address(address) => interface.mac = address.try_into().ok(),
                 LinkAttribute::OperState(state) => interface.state = state.into(),
+                LinkAttribute::CarrierChanges(count) => {
+                    interface.carrier_changes = Some(count.into());
+                }
                 LinkAttribute::Qdisc(qdisc) => interface.qdisc = Some(qdisc),
                 LinkAttribute::NumTxQueues(count) => interface.transmit_queues = Some(count),
                 LinkAttribute::NumRxQueues(count) => interface.receive_queues = Some(count),

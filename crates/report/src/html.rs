@@ -7,9 +7,11 @@ mod figures;
 mod heat;
 mod measurement;
 mod overlay;
+mod page;
 mod tables;
 
 pub(crate) use measurement::render as render_measurement;
+pub(crate) use page::render as render_page;
 
 use maud::{Markup, html};
 

@@ -20,6 +20,7 @@ pub mod measurement;
 mod method;
 pub mod number;
 mod overall;
+pub mod page;
 mod parquet_file;
 mod pivot;
 pub mod record;

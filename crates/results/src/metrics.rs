@@ -129,7 +129,7 @@ const REGISTRY: &[Line] = &[
     ("fairness_rtts", WHOLE, "RTT", LESS, "Time to fairness"),
     ("flow_mbit_s", &["min", "max"], "Mbit/s", NEITHER, "Rate of a flow"),
     ("drops", WHOLE, "packets", LESS, "Drops"),
-    ("core_percent", &["user", "system", "softirq", "idle"], "% of the busiest core", NEITHER, "Core"),
+    ("core_percent", &["user", "system", "softirq", "idle"], "% of a core", NEITHER, "Core"),
     ("first_verdict_right", WHOLE, "", MORE, "First verdict right"),
     ("among_first_two", WHOLE, "", MORE, "Among first two"),
     ("seconds", WHOLE, "s", LESS, "Time to the verdict"),

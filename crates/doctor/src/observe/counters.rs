@@ -184,7 +184,7 @@ fn interfaces(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
             sent_packets: sent.packets,
             sent_errors: sent.errors,
             sent_drops: sent.drops,
-            carrier_changes: tree.number(&format!("{directory}/carrier_changes")),
+            carrier_changes: interface.carrier_changes,
             driver,
         };
         sample.interfaces.insert(name.clone(), counters);

@@ -7,7 +7,7 @@ use units::Bytes;
 
 pub(super) const RULE: Rule = Rule::new("application", "the application").flow(judge);
 
-fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else {
         let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
         // The far sender's kernel says nothing here. An empty queue and pauses point to it.
@@ -33,8 +33,16 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
             && c.tcp.unacked.zip(c.tcp.cwnd).is_none_or(|(sent, window)| sent < window)
     });
     let idle = busy < BUSY && delivery.is_none_or(|delivery| delivery >= goodput * FASTER);
+    let room = sender.often(|c| {
+        c.tcp.unacked.zip(c.tcp.cwnd).is_some_and(|(sent, window)| sent * 10 <= window * 8)
+    });
+    let flagged = sender.often(|c| c.tcp.application_limited == Some(true));
+    // A process that lacks CPU time, or is stopped by its quota, does not send by choice.
+    let by_choice = sender.wants_cpu(view) < WANTS
+        && sender.throttled(view).is_none_or(|group| group.throttled_share() < 0.1);
     let starved = nothing_waits >= NOTHING_WAITS
-        && sender.often(|c| c.tcp.application_limited == Some(true)) >= NOTHING_WAITS;
+        && by_choice
+        && (flagged >= NOTHING_WAITS || room >= NOTHING_WAITS);
     if !idle && !starved || flow.is_stalled() {
         return Outcome::ruled_out(format!(
             "the kernel had data of it to send for {} of the time",
@@ -75,6 +83,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
 /// Measured.
 const BUSY: f64 = 0.5;
 const FASTER: f64 = 1.25;
+const WANTS: f64 = 0.7;
 const NOTHING_WAITS: f64 = 0.8;
 
 #[cfg(test)]

@@ -16,6 +16,14 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the round trips of the connection");
     };
     let queue = rtt - least;
+    // A slow receiver delays its acknowledgements too.
+    let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
+    if held >= HELD {
+        return Outcome::ruled_out(format!(
+            "a buffer of an end held the sender for {} of the time",
+            crate::words::percent(held.min(1.0))
+        ));
+    }
     let long = queue >= LONG || rtt.nanos() > least.nanos() * TIMES && queue >= SHORTEST;
     if !long || flow.is_inside() {
         return Outcome::ruled_out(format!(
@@ -44,6 +52,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
 }
 
 const SHARE: f64 = 0.9;
+const HELD: f64 = 0.3;
 /// Measured.
 const LONG: Span = Span::from_millis(100);
 const TIMES: u64 = 5;

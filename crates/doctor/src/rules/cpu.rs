@@ -2,7 +2,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
-use crate::view::{End, Flow, View};
+use crate::view::{CoreUse, End, Flow, View};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("cpu", "the CPU").flow(judge);
@@ -15,6 +15,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     only_core(flow, view)
         .or_else(|| confined(flow, view))
         .or_else(|| thread(flow, view))
+        .or_else(|| all_cores(flow, view))
         .or_else(|| far_end(flow))
         .unwrap_or_else(|| ruled_out(flow, view))
 }
@@ -130,6 +131,43 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     Some(cheaper(finding, shares.map_or(0.0, |shares| shares.softirq)).holds())
 }
 
+/// No thread fills a core alone, and there is no core left for any of them.
+fn all_cores(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
+    let count = view.cores.len() as f64;
+    let sum = |of: fn(&CoreUse) -> f64| view.cores.values().map(of).sum::<f64>();
+    let busy = sum(CoreUse::busy) / count.max(1.0);
+    let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
+    let threads: f64 = ends.flat_map(|end| end.tasks(view)).map(|task| task.cpu).sum();
+    let interrupts = sum(CoreUse::interrupts);
+    let own = (threads + interrupts) / sum(CoreUse::busy).max(1e-9);
+    let steal = view.steal().unwrap_or(0.0);
+    if view.cores.len() < 2
+        || busy < ALL_FULL
+        || own < MOST_OF_CORE
+        || steal >= STOLEN
+        || throttled(flow, view)
+    {
+        return None;
+    }
+    let finding = Finding::new(format!(
+        "the CPU is the limit: all {} cores are {} busy at {}{}",
+        view.cores.len(),
+        percent(busy),
+        rate(flow.rate()),
+        of_link(flow, view),
+    ))
+    .explains(busy)
+    .allows(bound::of_resource(flow.rate(), busy))
+    .seen_from("mean of all cores", percent(busy), percent(ALL_FULL))
+    .seen("threads of the connection's ends", format!("{threads:.2} cores"))
+    .seen("interrupts and softirqs", format!("{interrupts:.2} cores"))
+    .advise(
+        Advice::new("Use a machine with more or faster cores, or run one of the ends elsewhere")
+            .not("More connections or queues do not help: no core has time left"),
+    );
+    Some(cheaper(finding, interrupts / count).holds())
+}
+
 fn far_end(flow: &Flow<'_>) -> Option<Outcome> {
     let far = flow.far?;
     let (busy, softirq) = far.busiest?;
@@ -199,12 +237,13 @@ fn cheaper(finding: Finding, softirq: f64) -> Finding {
     }
 }
 
-fn four(shares: crate::view::CoreUse) -> String {
+fn four(shares: CoreUse) -> String {
     [shares.user, shares.system, shares.irq, shares.softirq].map(percent).join(", ")
 }
 
 /// Measured.
 const FULL: f64 = 0.9;
+const ALL_FULL: f64 = 0.9;
 const MOST_OF_CORE: f64 = 0.6;
 /// A thread that waits longer for a core shares it with others.
 const WAITS: f64 = 0.15;
@@ -251,6 +290,15 @@ mod tests {
     fn a_thread_fills_a_core() {
         assert!(Sketch::new().task(7, 97).core(0, [10, 87, 2, 0]).holds(RULE) > 0.9);
         assert!(Sketch::new().task(7, 65).core(0, [5, 60, 33, 0]).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn all_cores_are_full() {
+        let full = [20, 50, 25, 0];
+        let both = Sketch::new().task(7, 80).core(0, full).core(1, full);
+        assert!(both.holds(RULE) > 0.9);
+        // Other programs fill them.
+        Sketch::new().task(7, 10).core(0, [90, 5, 0, 0]).core(1, [90, 5, 0, 0]).holds_not(RULE);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use units::{Rate, Span};
 
 pub(super) const RULE: Rule = Rule::new("loss", "lost packets").flow(judge);
 
-fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else { return at_receiver(flow) };
     let Some(loss) = sender.loss() else {
         return Outcome::not_seen("the retransmitted segments");
@@ -17,13 +17,17 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let sent = sender.count(|tcp| tcp.data_segments_out).unwrap_or(0);
     let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
     if again == 0 || loss < LEAST {
+        if let Some(earlier) = earlier(flow, sender) {
+            return earlier;
+        }
         return Outcome::ruled_out(format!("{again} retransmissions of {sent} segments"));
     }
     let congestion = sender.last().congestion.as_deref().unwrap_or("unknown");
     let (allows, formula) = allowed(sender, congestion, loss);
     let goodput = flow.rate().bits_per_second() as f64;
     let ratio = allows.map(|allows| goodput / (allows.bits_per_second() as f64).max(1.0));
-    let explains = ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && stands(flow);
+    let explains =
+        ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && stands(flow) && !is_full(flow, view);
     let finding = Finding::new(format!(
         "lost packets {}: {} of the segments were lost, at a round trip of {}",
         if explains { "are the limit" } else { "are present and do not limit it" },
@@ -71,6 +75,54 @@ fn stands(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     held < 0.5 && sender.busy().is_none_or(|busy| busy >= 0.5)
+}
+
+/// An end whose thread runs or waits for a core most of the time explains the rate before a few
+/// losses do.
+fn is_full(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
+    ends.map(|end| end.wants_cpu(view)).fold(0.0, f64::max) >= FULL_CPU
+}
+
+/// No loss in the observation, but the window still recovers from the ones before.
+fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
+    let tcp = sender.tcp();
+    let (again, sent) = (tcp.retransmitted?, tcp.data_segments_out?);
+    let spurious = tcp.spurious.unwrap_or(0);
+    let lost = again.saturating_sub(spurious);
+    let loss = f64::from(lost) / f64::from(sent.max(1));
+    // The slow start ended by a loss: its threshold is known, and the window is near it.
+    let (threshold, window) = (tcp.ssthresh?, tcp.cwnd?);
+    let recovers = threshold < UNSET && window <= threshold.saturating_mul(3);
+    let full = sender.often(|c| {
+        c.tcp.unacked.zip(c.tcp.cwnd).is_some_and(|(sent, window)| sent * 10 >= window * 8)
+    });
+    let (rtt, least) = (sender.rtt()?, tcp.min_rtt?);
+    let no_queue = (rtt - least).nanos() * 4 < least.nanos().max(1);
+    let long = least >= Span::from_millis(2);
+    let slows = sender.last().congestion.as_deref().is_none_or(|name| !name.starts_with("bbr"));
+    if lost == 0 || loss < LEAST || !recovers || full < 0.6 || !no_queue || !long || !slows {
+        return None;
+    }
+    stands(flow).then(|| {
+        Finding::new(format!(
+            "lost packets are the limit: {} of this connection's segments were lost before this observation, and the window of {window} segments recovers slowly at a round trip of {}",
+            percent(loss),
+            span(rtt)
+        ))
+        .explains(0.8)
+        .seen("retransmitted since the connection began", format!("{lost} of {sent}"))
+        .seen("slow-start threshold, window", format!("{threshold}, {window} segments"))
+        .seen("samples with a full congestion window", percent(full))
+        .seen("rate now", rate(flow.rate()))
+        .advise(
+            Advice::new("Look for the queue or hop that drops: a buffer of a few packets cuts every burst")
+                .run("tc -s qdisc show   (on routers: limit, dropped)")
+                .run("sysctl -w net.ipv4.tcp_congestion_control=bbr")
+                .not("Larger buffers at the ends do not help: the congestion window is the smaller one"),
+        )
+        .holds()
+    })
 }
 
 fn allowed(sender: &End<'_>, congestion: &str, loss: f64) -> (Option<Rate>, &'static str) {
@@ -127,6 +179,9 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
 }
 
 const LEAST: f64 = 1e-5;
+/// Linux's `TCP_INFINITE_SSTHRESH`.
+const UNSET: u32 = 0x7fff_ffff;
+const FULL_CPU: f64 = 0.8;
 /// Measured: a formula is right within a factor of two.
 const TOLERANCE: f64 = 1.25;
 const BBR_FEELS: f64 = 0.2;
@@ -163,6 +218,20 @@ mod tests {
         assert_eq!(limited.judge(RULE).finding().unwrap().explains, None);
         let slow = losing(1, 2, "reno").judge(RULE);
         assert_eq!(slow.finding().unwrap().explains, None, "Mathis gives 89 Mbit/s");
+    }
+
+    #[test]
+    fn losses_before_the_observation() {
+        let earlier = |threshold: u32| {
+            Sketch::new().tcp(move |at, tcp| {
+                tcp.retransmitted = Some(120);
+                tcp.data_segments_out = Some(100_000 + at as u32 * 5_000);
+                tcp.ssthresh = Some(threshold);
+            })
+        };
+        assert!(earlier(500).holds(RULE) > 0.75);
+        earlier(u32::MAX).holds_not(RULE);
+        earlier(20).holds_not(RULE);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A connection is being opened, and nothing comes back.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::recording::Refusal;
+use crate::recording::{Listener, Refusal};
 use crate::view::{Flow, View};
 use crate::words::counted;
 
@@ -16,6 +16,21 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let (_, to) = flow.addresses();
     if flow.path.is_some_and(|path| path.refused.is_some()) {
         return Outcome::Irrelevant;
+    }
+    // A listener of this machine whose accept queue is full drops the SYN, and an ICMP message is
+    // an answer: both are causes of their own.
+    let is_full =
+        |one: &Listener| one.local.port() == to.port() && one.limit > 0 && one.waiting >= one.limit;
+    let is_own = flow.path.is_some_and(|path| path.local) || to.ip().is_loopback();
+    if is_own && view.last().listeners.iter().any(is_full)
+        || view.counter("IcmpInDestUnreachs").unwrap_or(0) > 0
+    {
+        return Outcome::Irrelevant;
+    }
+    // One SYN that was lost is no filter.
+    let waited = sender.elapsed().secs_f64() / view.elapsed().secs_f64().max(1e-9);
+    if repeats < 2 && waited < MOSTLY {
+        return Outcome::ruled_out("the handshake was repeated once");
     }
     let again = view.counter("TcpExtTCPSynRetrans");
     if repeats == 0 && again.unwrap_or(0) == 0 {
@@ -42,6 +57,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     )
     .holds()
 }
+
+const MOSTLY: f64 = 0.6;
 
 /// A test whose SYN was not seen in any sample.
 fn of_test(view: &View<'_>) -> Outcome {

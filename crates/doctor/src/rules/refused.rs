@@ -2,7 +2,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Attempt, Refusal};
-use crate::view::View;
+use crate::view::{Flow, View};
 
 pub(super) const RULE: Rule = Rule::new("refused", "refused connections").machine(judge);
 
@@ -17,15 +17,17 @@ fn judge(view: &View<'_>) -> Outcome {
     let repeated = view.counter("TcpExtTCPSynRetrans").unwrap_or(0);
     let rejected = view.counter("IcmpInDestUnreachs").unwrap_or(0);
     let resets = failed.saturating_sub(repeated);
-    if resets < LEAST {
+    let opening = view.flows.iter().any(Flow::is_opening);
+    // Routers limit the rate of these messages, so that some SYNs get none.
+    let by_icmp = rejected > 0 && (opening || rejected * 2 >= resets.max(1));
+    if resets < LEAST && !(by_icmp && opening) {
         return Outcome::ruled_out(format!("{failed} attempts to connect failed"));
     }
     let opened = view.counter("TcpActiveOpens").unwrap_or(0);
-    let share = resets as f64 / opened.max(resets) as f64;
-    let by_icmp = rejected * 2 >= resets;
+    let share = if by_icmp { 1.0 } else { resets as f64 / opened.max(resets) as f64 };
     let finding = Finding::new(match by_icmp {
         true => format!(
-            "connections are refused: {resets} attempts of this machine were rejected by an ICMP message of a filter or router"
+            "connections are refused: a filter or router rejects them with ICMP messages, of which {rejected} came"
         ),
         false => format!(
             "connections are refused: {resets} attempts of this machine were answered with a reset, because nobody listens there or a filter resets them"

@@ -105,7 +105,7 @@ impl Audience for Heard {
             Event::Started(started) => self.started = Some((*started).clone()),
             Event::Interval(interval) => {
                 for stream in &interval.streams {
-                    self.bytes = self.bytes + stream.bytes;
+                    self.bytes += stream.bytes;
                 }
                 if self.bytes >= self.most {
                     self.stop.call();

@@ -104,6 +104,13 @@ impl<'a> End<'a> {
         self.tasks(view).into_iter().next()
     }
 
+    /// The share of the time in which one of its threads ran or waited for a core: with less, the
+    /// process had nothing to do.
+    pub fn wants_cpu(&self, view: &View<'a>) -> f64 {
+        let wants = |task: &&TaskUse<'_>| task.cpu + task.waited.unwrap_or(0.0);
+        self.tasks(view).iter().map(wants).fold(0.0, f64::max).min(1.0)
+    }
+
     /// Its control groups that were throttled, the most throttled first.
     pub fn throttled<'v>(&self, view: &'v View<'a>) -> Option<&'v GroupUse<'a>> {
         let holders = &self.last().holders;

@@ -51,12 +51,17 @@ impl<'a> Flow<'a> {
         self.end().last().state == ConnectionState::SynSent
     }
 
-    /// Data waits at the sender, and almost none arrived.
+    /// Data waits at the sender, or unread at the receiver, and almost none arrived.
     pub fn is_stalled(&self) -> bool {
-        self.sender.as_ref().is_some_and(|sender| {
-            sender.often(|connection| connection.send_queue > Bytes::ZERO) >= 0.9
-                && self.rate().bits_per_second() < STALLED_BELOW
-        })
+        let waits = match (&self.sender, &self.receiver) {
+            (Some(sender), _) => sender.often(|c| c.send_queue > Bytes::ZERO),
+            (None, Some(receiver)) => receiver.often(|c| {
+                let full = |limit: Bytes| c.receive_queue.count() * 4 >= limit.count();
+                c.receive_queue > Bytes::ZERO && c.receive_limit.is_some_and(full)
+            }),
+            (None, None) => 0.0,
+        };
+        waits >= 0.9 && self.rate().bits_per_second() < STALLED_BELOW
     }
 
     /// The interface that it goes through.

@@ -1,4 +1,5 @@
 pub(crate) mod load;
+mod page;
 mod subject;
 
 use crate::exit::Ending;
@@ -39,6 +40,9 @@ pub(crate) struct Doctor {
     /// Also write all signals to a file, which names processes and peers
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Also write a page with time series to this directory, and the recording beside it
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -61,7 +65,11 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
         recording.write(path)?;
         output::note(format_args!("The recording is in {}.", path.display()));
     }
-    arguments.print(&doctor::diagnose(&recording, Question::of(&recording)))?;
+    let diagnosis = doctor::diagnose(&recording, Question::of(&recording));
+    arguments.print(&diagnosis)?;
+    if let Some(directory) = &arguments.report {
+        page::write(directory, &recording, &diagnosis)?;
+    }
     Ok(Ending::Fine)
 }
 
@@ -84,8 +92,8 @@ impl Doctor {
             _ if self.thorough && !host => {
                 refuse("--thorough is for a test with a host: name the host")
             }
-            _ if self.watch && self.record.is_some() => {
-                refuse("--record needs an observation with an end: leave out --watch")
+            _ if self.watch && (self.record.is_some() || self.report.is_some()) => {
+                refuse("--record and --report need an observation with an end: leave out --watch")
             }
             _ => Ok(subject),
         }

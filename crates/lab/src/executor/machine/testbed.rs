@@ -261,12 +261,12 @@ fn lay(
         };
         let [v4, v6] = addresses(number, side);
         host::add_address(&host.namespace, &outer[side], v4)?;
-        if host.namespace.run(|| Ok(has_ipv6()))? {
+        if mtu >= IPV6_MTU && host.namespace.run(|| Ok(has_ipv6()))? {
             host::add_address(&host.namespace, &outer[side], v6)?;
         }
         host.links.push((far, v4.ip));
     }
-    introduce(hosts, &ends, number)?;
+    introduce(hosts, &ends, number, mtu)?;
     let Some((ways, wires)) = ways else { return Ok(None) };
     let (mut forward, mut backward) = (ways.forward.config, ways.backward.config);
     forward.seed = seed.wrapping_add(2 * number as u64);
@@ -325,6 +325,7 @@ fn introduce(
     hosts: &IndexMap<String, Host>,
     ends: &[String; 2],
     number: usize,
+    mtu: u32,
 ) -> Result<(), Failure> {
     for (side, end) in ends.iter().enumerate() {
         let (Some(host), Some(far)) = (hosts.get(end), hosts.get(&ends[1 - side])) else {
@@ -336,7 +337,7 @@ fn introduce(
         let Some(hardware) = interfaces.get(&outer(far))?.mac else { continue };
         let [v4, v6] = addresses(number, 1 - side);
         host::add_neighbour(&host.namespace, &outer(host), v4.ip, hardware)?;
-        if host.namespace.run(|| Ok(has_ipv6()))? {
+        if mtu >= IPV6_MTU && host.namespace.run(|| Ok(has_ipv6()))? {
             host::add_neighbour(&host.namespace, &outer(host), v6.ip, hardware)?;
         }
     }
@@ -359,6 +360,8 @@ fn scheduling(cpus: &CpuPlan) -> Scheduling {
     }
 }
 
+/// The least that IPv6 needs of a link (RFC 8200 section 5).
+const IPV6_MTU: u32 = 1280;
 const IPV6_SWITCH: &str = "net.ipv6.conf.default.disable_ipv6";
 
 #[cfg(test)]

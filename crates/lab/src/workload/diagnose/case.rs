@@ -22,6 +22,8 @@ pub(crate) struct Case {
     pub(super) side: Side,
     /// The connections that `weir doctor` is asked about; `None`: the machine.
     pub(super) flow: Option<String>,
+    /// The core whose time is recorded; `None`: the busiest.
+    pub(super) core: Option<u32>,
     /// The links of a built-in fault.
     pub(super) own_links: Option<Vec<LinkSettings>>,
 }
@@ -106,6 +108,7 @@ impl Case {
             hogs: document.workload_count(axes, HOGS, 0..=MOST_HOGS)?.unwrap_or(0),
             side: side.unwrap_or(Side::Sender),
             flow: flow.flatten(),
+            core: document.workload_count(axes, CORE, 0..=MOST_CORE)?,
             own_links: None,
         })
     }
@@ -122,6 +125,8 @@ const SETUP_RECEIVER: Key = Key::text("setup-receiver");
 const QUOTA_SENDER: Key = Key::text("quota-sender");
 const QUOTA_RECEIVER: Key = Key::text("quota-receiver");
 const HOGS: Key = Key::count("hogs");
+/// The core whose time is recorded.
+const CORE: Key = Key::count("core");
 /// The host in which the doctor runs.
 const SIDE: Key = Key::text("side");
 /// `machine`, or a flow as `weir doctor --flow` has it.
@@ -137,6 +142,7 @@ pub(super) const KEYS: &[Key] = &[
     QUOTA_SENDER,
     QUOTA_RECEIVER,
     HOGS,
+    CORE,
     SIDE,
     ASK,
 ];
@@ -148,3 +154,4 @@ const USUAL_RECEIVER: &str = "$WEIR doctor-load receive $RECEIVER:$PORT";
 /// The host has no part in the load.
 const NO_LOAD: &str = "none";
 const MOST_HOGS: u32 = 16;
+const MOST_CORE: u32 = 4095;

@@ -29,6 +29,13 @@ impl Expected {
         }
     }
 
+    /// The names of the causes.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        let none: &[Vec<String>] = &[];
+        let causes = if let Self::Causes(causes) = self { causes } else { none };
+        causes.iter().flatten()
+    }
+
     /// Whether the first verdict is right.
     pub(super) fn is_first_right(&self, told: &Told) -> bool {
         match self {
@@ -57,7 +64,7 @@ mod tests {
     fn told(first: &str, others: &[&str]) -> Told {
         let others = others.iter().map(|one| (*one).to_owned()).collect();
         let (sentence, shares) = (String::new(), String::new());
-        Told { first: first.to_owned(), others, sentence, shares, rate: None }
+        Told { first: first.to_owned(), others, sentence, shares, against: Vec::new(), rate: None }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Figures beside the verdict: the rate that the doctor saw, the busiest core by kind, the
 //! retransmissions and the lost datagrams of both hosts.
 
+use super::case::Case;
 use super::scene::Scene;
 use super::verdict::Told;
 use crate::Failure;
@@ -34,10 +35,18 @@ impl Counters {
     }
 
     /// Records what happened since `earlier`.
-    pub(super) fn account(&self, earlier: &Self, told: &Told, result: &mut Measurement) {
+    pub(super) fn account(
+        &self,
+        earlier: &Self,
+        case: &Case,
+        told: &Told,
+        result: &mut Measurement,
+    ) {
         result.record("goodput_mbit_s", told.rate.map(|rate| rate.mbit_per_second()));
         let used = self.cpu.since(&earlier.cpu);
-        let shares = used.cores.values().filter_map(|times| times.shares());
+        let is_chosen = |core: usize| case.core.is_none_or(|chosen| chosen as usize == core);
+        let chosen = used.cores.iter().filter(|(core, _)| is_chosen(**core));
+        let shares = chosen.filter_map(|(_, times)| times.shares());
         let busiest = shares.max_by(|a, b| a.busy.fraction().total_cmp(&b.busy.fraction()));
         if let Some(core) = busiest {
             result.record("core_percent.user", Some(core.user.percent()));

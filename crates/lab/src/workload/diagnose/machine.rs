@@ -41,7 +41,7 @@ pub(super) fn measure(
     }
     let told = Told::read(&document)
         .map_err(|reason| Failure::Workload(format!("weir doctor printed no verdict: {reason}")))?;
-    now.account(&counted, &told, &mut result);
+    now.account(&counted, case, &told, &mut result);
     judge(case, &told, &mut result);
     Ok(Measured::between_ends(step, before.taken()..after.taken(), result))
 }
@@ -49,17 +49,31 @@ pub(super) fn measure(
 fn judge(case: &Case, told: &Told, result: &mut Measurement) {
     let right = case.expected.is_first_right(told);
     result.record("first_verdict_right", Some(f64::from(u8::from(right))));
-    result.record("among_first_two", Some(case.expected.among_first_two(told)));
+    let among = case.expected.among_first_two(told);
+    result.record("among_first_two", Some(among));
     let mut label = |name: &str, text: &str| {
         result.labels.insert(name.to_owned(), text.to_owned());
     };
     label("verdict", &told.first);
     label("expected", &case.written_expectation);
     label("shares", &told.shares);
-    if !right {
+    if !right || among < 1.0 {
+        let because = case.expected.names().filter_map(|name| {
+            let (_, by) = told.against.iter().find(|(cause, _)| cause == name)?;
+            Some(format!(" {name} was ruled out: {by}."))
+        });
+        let because: String = because.collect();
         result.warnings.push(format!(
-            "told {} instead of {}: {} ({})",
-            told.first, case.written_expectation, told.sentence, told.shares
+            "told {} about {}: {} ({}){because}",
+            std::iter::once(&told.first)
+                .chain(&told.others)
+                .take(3)
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", "),
+            case.written_expectation,
+            told.sentence,
+            told.shares
         ));
     }
 }

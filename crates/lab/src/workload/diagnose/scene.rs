@@ -93,6 +93,14 @@ impl<'a> Scene<'a> {
     fn environment(&self) -> impl Iterator<Item = String> + use<> {
         let (sender, receiver) = self.addresses;
         let weir = self.step.weir.display();
+        let axes = self.step.axes.iter().map(|(axis, value)| {
+            let name: String = axis
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
+                .collect();
+            format!("AXIS_{name}={value}")
+        });
+        let axes: Vec<String> = axes.collect();
         [
             format!("WEIR={weir}"),
             format!("SENDER={sender}"),
@@ -101,6 +109,7 @@ impl<'a> Scene<'a> {
             "INTERFACE=eth0".to_owned(),
         ]
         .into_iter()
+        .chain(axes)
     }
 
     fn set_up(&self, side: Side, script: &str) -> Result<(), Failure> {

@@ -14,6 +14,8 @@ pub(crate) struct Told {
     pub(super) sentence: String,
     /// The share that each cause of the busiest flow and of the machine explains.
     pub(super) shares: String,
+    /// Each cause that was ruled out or not seen, and why.
+    pub(super) against: Vec<(String, String)>,
     /// The rate of the busiest connection.
     pub(super) rate: Option<Rate>,
 }
@@ -35,6 +37,7 @@ impl Told {
             first,
             sentence: text(&verdict["sentence"]),
             shares: shares(&document),
+            against: against(&document),
             rate: document["periods"][0]["flows"][0]["rate"]
                 .as_str()
                 .and_then(|rate| rate.parse().ok()),
@@ -52,6 +55,15 @@ fn shares(document: &Value) -> String {
         Some(format!("{} {share:.2}", found["cause"].as_str()?))
     });
     each.collect::<Vec<_>>().join(", ")
+}
+
+fn against(document: &Value) -> Vec<(String, String)> {
+    let period = &document["periods"][0];
+    let places = [&period["flows"][0], period];
+    let lists = places.into_iter().flat_map(|place| [&place["ruled_out"], &place["not_seen"]]);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = lists.filter_map(Value::as_array).flatten();
+    all.map(|one| (text(&one["cause"]), text(&one["by"]))).collect()
 }
 
 const UNCLEAR: &str = "unclear";
