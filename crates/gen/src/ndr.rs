@@ -1,5 +1,5 @@
-//! The highest rates that a device forwards within a loss goal: MLRsearch (draft-ietf-bmwg-mlrsearch),
-//! with the tests of RFC 2544 and RFC 9004 around it.
+//! The highest rates that a device forwards within a loss goal: MLRsearch
+//! (draft-ietf-bmwg-mlrsearch), with the tests of RFC 2544 and RFC 9004 around it.
 
 mod bench;
 mod goal;

@@ -8,6 +8,7 @@
 mod fields;
 mod generator;
 mod mistakes;
+mod platform;
 mod read;
 mod template;
 mod tree;
@@ -16,6 +17,7 @@ use std::net::Ipv4Addr;
 
 pub use mistakes::Mistakes;
 pub(crate) use mistakes::nearest;
+pub use platform::ports_of_platform;
 use units::Span;
 
 use crate::Frequency;

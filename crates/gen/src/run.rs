@@ -1,5 +1,6 @@
 //! Sends traffic by the ports and counts what comes back.
 
+mod breaks;
 mod lane;
 mod live;
 mod receive;
@@ -24,7 +25,7 @@ use live::Live;
 use receive::Receiver;
 use send::{PartOutcome, Sender, Source};
 
-/// What is sent, for how long, and by how many threads.
+/// The packets to send, for how long, and by how many threads.
 #[derive(Debug, Clone)]
 pub struct Job {
     pub plan: Arc<Plan>,
@@ -40,6 +41,8 @@ pub struct Job {
     pub first_stream: u16,
     /// Packets that arrive so late are counted.
     pub late_after: Option<LateAfter>,
+    /// The sending threads precede ordinary ones (SCHED_FIFO), where the system permits.
+    pub real_time: bool,
 }
 
 /// A packet is late if it arrives later than this after the planned end of a run, the shortest
@@ -162,10 +165,11 @@ pub fn run(
     let start = monotonic() + LEAD;
     let late = job.late_after.map(|late| (start + job.duration, late.grace));
     let mut receiver = Receiver::new(lanes, job.first_stream, streams, late);
+    let real_time = job.real_time;
     let (parts, received) = std::thread::scope(|scope| {
         let receiving = std::thread::Builder::new()
             .name("receive".to_owned())
-            .spawn_scoped(scope, || receiver.run(&live, &stop))
+            .spawn_scoped(scope, || receiver.run(&live, &stop, real_time))
             .map_err(|_| GenError::Usage("no thread can be started: free some".to_owned()));
         let live = &live;
         let mut sending = Vec::new();

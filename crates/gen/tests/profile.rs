@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use generator::Profile;
-use generator::profile::{AddressesInMac, Distribution, EditContent};
+use generator::profile::{AddressesInMac, Distribution, EditContent, ports_of_platform};
 use proptest::prelude::*;
 use units::Span;
 
@@ -92,10 +92,7 @@ fn all_keys_of_trex_are_known() {
     assert_eq!(profile.vlans, Some([100, 200]));
     assert_eq!(profile.addresses_in_mac, AddressesInMac::All);
     assert_eq!(profile.ipv6.unwrap().servers[1], 0x0db8);
-    assert_eq!(
-        profile.shortest_gap,
-        Some((Span::from_micros(30), Span::from_micros(200)))
-    );
+    assert_eq!(profile.shortest_gap, Some((Span::from_micros(30), Span::from_micros(200))));
     let template = &profile.templates[0];
     assert_eq!((template.client_pool, template.server_pool), (1, 1));
     assert_eq!(template.only_server, Some("48.0.0.7".parse().unwrap()));
@@ -135,6 +132,7 @@ fn missing_and_contradicting_keys_are_mistakes() {
         ("a: [1, 2".to_owned(), "this is not YAML"),
         ("- 1\n- 2\n".to_owned(), "a second profile"),
         ("just words".to_owned(), "a profile is a block of keys"),
+        ("clients_start : 16.0.0.1\n".to_owned(), "`generator` alone"),
         ("groups:\n- a: 1\n".to_owned(), "client configuration"),
         ("- items:\n".to_owned(), "list of MAC addresses"),
         (with_template("       plugin_id : 2\n       limit : 4\n"), "exclude each other"),
@@ -164,6 +162,22 @@ fn old_keys_and_repeated_ones_leave_a_note() {
     assert_eq!(profile.client_pools[0].first.to_string(), "16.0.0.1");
     assert_eq!(profile.templates[0].window, 1);
     assert!(profile.notes.iter().any(|note| note.contains("repeated")), "{:?}", profile.notes);
+}
+
+#[test]
+fn a_platform_file_names_ports_and_gateways() {
+    let text = "- port_limit : 2\n  version : 2\n  interfaces : [\"veth0\", \"veth1\"]\n  port_info :\n    \
+                - ip : 192.168.10.2\n      default_gw : 192.168.10.1\n    \
+                - dest_mac : [0x02, 0xac, 0x10, 0xff, 0x01, 0x02]\n      src_mac : \"02:00:00:00:00:07\"\n";
+    let ports = ports_of_platform("trex_cfg.yaml", text).unwrap();
+    assert_eq!(
+        ports,
+        [
+            "veth0,ip=192.168.10.2,gateway=192.168.10.1",
+            "veth1,dest-mac=02:ac:10:ff:01:02,mac=02:00:00:00:00:07"
+        ]
+    );
+    assert!(ports_of_platform("x", "- a : 1\n").unwrap_err().to_string().contains("`interfaces`"));
 }
 
 proptest! {

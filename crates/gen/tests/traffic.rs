@@ -22,7 +22,9 @@ fn pools(clients: &str, servers: &str) -> String {
 }
 
 fn template(name: &str, cps: f64, more: &str) -> String {
-    format!("   - name : {name}\n     cps : {cps}\n     ipg : 1000\n     rtt : 5000\n     w : 1\n{more}")
+    format!(
+        "   - name : {name}\n     cps : {cps}\n     ipg : 1000\n     rtt : 5000\n     w : 1\n{more}"
+    )
 }
 
 fn plan(profile: &Profile, lanes: usize, options: PlanOptions) -> Arc<Plan> {
@@ -32,7 +34,11 @@ fn plan(profile: &Profile, lanes: usize, options: PlanOptions) -> Arc<Plan> {
         .map(|template| Capture::built_in(&template.name).unwrap())
         .collect();
     let lanes: Vec<LaneAddresses> = (0..lanes as u8)
-        .map(|n| LaneAddresses { source: [2, 0, 0, 0, 0, n], destination: [2, 0, 0, 0, 1, n], vlan: None })
+        .map(|n| LaneAddresses {
+            source: [2, 0, 0, 0, 0, n],
+            destination: [2, 0, 0, 0, 1, n],
+            vlan: None,
+        })
         .collect();
     Arc::new(Plan::new(profile, &captures, &lanes, options).unwrap())
 }
@@ -91,9 +97,14 @@ fn client_and_server_advance_together_from_port_1024() {
         .map(|packet| (packet.source[3], packet.destination[3], packet.ports.0))
         .collect();
     let expected = [
-        (1, 1, 1024), (2, 2, 1024), (3, 1, 1024),
-        (1, 2, 1025), (2, 1, 1025), (3, 2, 1025),
-        (1, 1, 1026), (2, 2, 1026),
+        (1, 1, 1024),
+        (2, 2, 1024),
+        (3, 1, 1024),
+        (1, 2, 1025),
+        (2, 1, 1025),
+        (3, 2, 1025),
+        (1, 1, 1026),
+        (2, 2, 1026),
     ];
     assert_eq!(short, expected);
     assert!(seen.iter().all(|packet| packet.lane == 0 && packet.len == 60));
@@ -137,7 +148,10 @@ fn a_window_of_flows_shares_one_pair() {
     let seen = packets(&mut traffic, Span::from_millis(70));
     let short: Vec<(u8, u16)> =
         seen.iter().map(|packet| (packet.source[3], packet.ports.0)).collect();
-    assert_eq!(short, [(1, 1024), (1, 1025), (1, 1026), (2, 1024), (2, 1025), (2, 1026), (3, 1024)]);
+    assert_eq!(
+        short,
+        [(1, 1024), (1, 1025), (1, 1026), (2, 1024), (2, 1025), (2, 1026), (3, 1024)]
+    );
 }
 
 #[test]
@@ -174,14 +188,20 @@ fn pairs_of_ports_share_the_flows_and_add_the_mask() {
         seen.iter().map(|packet| (packet.lane, packet.source, packet.destination[0])).collect();
     assert_eq!(
         short,
-        [(0, [16, 0, 0, 1], 48), (2, [17, 0, 0, 1], 49), (0, [16, 0, 0, 2], 48), (2, [17, 0, 0, 2], 49)]
+        [
+            (0, [16, 0, 0, 1], 48),
+            (2, [17, 0, 0, 1], 49),
+            (0, [16, 0, 0, 2], 48),
+            (2, [17, 0, 0, 2], 49)
+        ]
     );
 }
 
 #[test]
 fn vlans_alternate_and_swap_the_sides() {
     let top = "  vlan : { enable : 1, vlan0 : 100, vlan1 : 200 }\n";
-    let profile = profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("udp_64B.pcap", 100.0, ""));
+    let profile =
+        profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("udp_64B.pcap", 100.0, ""));
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
     let mut buffer = [0; 128];
     let mut seen = Vec::new();
@@ -195,7 +215,8 @@ fn vlans_alternate_and_swap_the_sides() {
 
 #[test]
 fn ipv6_keeps_the_low_bits_and_the_checksum() {
-    let top = "  src_ipv6 : [0x2001, 0xdb8, 0, 0, 0, 0]\n  dst_ipv6 : [0x3001, 0xdb8, 0, 0, 0, 0]\n";
+    let top =
+        "  src_ipv6 : [0x2001, 0xdb8, 0, 0, 0, 0]\n  dst_ipv6 : [0x3001, 0xdb8, 0, 0, 0, 0]\n";
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("dns.pcap", 100.0, ""));
     let options = PlanOptions { ipv6: true, ..PlanOptions::default() };
     let mut traffic = Traffic::new(plan(&profile, 2, options), 1.0, 0, 1);
@@ -230,9 +251,8 @@ fn payload_edits_keep_the_checksum_at_any_offset() {
 
 #[test]
 fn templates_share_pools_and_never_a_five_tuple() {
-    let templates = [64, 594, 1518]
-        .map(|size| template(&format!("udp_{size}B.pcap"), 1000.0, ""))
-        .concat();
+    let templates =
+        [64, 594, 1518].map(|size| template(&format!("udp_{size}B.pcap"), 1000.0, "")).concat();
     let profile = profile(&pools("16.0.0.7", "48.0.0.5"), "", &templates);
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
     let seen = packets(&mut traffic, Span::from_secs(1));

@@ -61,7 +61,7 @@ pub struct BackToBack {
     pub buffer: Span,
 }
 
-/// What happens during a test, for a person who waits.
+/// Progress of a test, for a person who waits.
 #[derive(Debug)]
 pub enum Event<'a> {
     Trial(&'a Trial),
@@ -131,21 +131,26 @@ impl Bench {
             };
             result.invalid_trials += 1;
             in_sequence += 1;
-            if in_sequence >= MOST_INVALID || result.invalid_trials >= MOST_INVALID_IN_ALL {
-                match &reason {
-                    Invalid::Generator { reached, .. }
-                        if result.invalid_trials < MOST_INVALID_IN_ALL
-                            && reached.events() < load.events()
-                            && reached.times(SAFE) > search.lowest() =>
-                    {
-                        search.limit(reached.times(SAFE));
-                        in_sequence = 0;
-                    }
-                    _ => {
-                        result.stopped = Some(Stop::Invalid { load, reason, times: in_sequence });
-                        break;
-                    }
+            let limit = match &reason {
+                // Far below: the generator is not fast enough. Close to it, something interrupted
+                // the generator, and the trial is worth repeating.
+                Invalid::Generator { reached, .. } if reached.events() < load.events() * SAFE => {
+                    Some(reached.times(SAFE)).filter(|limit| *limit > search.lowest())
                 }
+                _ => None,
+            };
+            match limit {
+                Some(limit) if in_sequence >= MOST_SLOW => {
+                    search.limit(limit);
+                    in_sequence = 0;
+                }
+                _ if in_sequence >= MOST_INVALID
+                    || result.invalid_trials >= MOST_INVALID_IN_ALL =>
+                {
+                    result.stopped = Some(Stop::Invalid { load, reason, times: in_sequence });
+                    break;
+                }
+                _ => {}
             }
         }
         for goal in &search.results()[result.goals.len()..] {
@@ -275,8 +280,8 @@ fn back_to_back(
     Ok(Some(BackToBack { frames, rate, at_maximum, buffer }))
 }
 
-/// Without a lowest load from the user: a tenth of what the device forwarded under the highest load.
-/// It is not so low that a short trial at it is likely to miss a loss of one in a thousand.
+/// The lowest load, if the user gives none: a tenth of what the device forwarded under the highest
+/// load. It is not so low that a short trial at it is likely to miss a loss of one in a thousand.
 fn default_lowest(forwarded: Frequency) -> Frequency {
     let forwarded = forwarded.events();
     Frequency::per_second((forwarded / 10.0).max((forwarded / 2.0).min(2_000.0)).max(1.0))
@@ -287,8 +292,10 @@ const BEYOND_ALL: Frequency = Frequency::of(1e8);
 const CALIBRATION: Span = Span::from_millis(300);
 /// The part of its highest rate that the generator keeps steadily.
 const SAFE: f64 = 0.9;
-const MOST_INVALID: u32 = 4;
-const MOST_INVALID_IN_ALL: u32 = 40;
+/// So many trials in sequence show that the generator is too slow, or that the machine is too busy.
+const MOST_SLOW: u32 = 3;
+const MOST_INVALID: u32 = 12;
+const MOST_INVALID_IN_ALL: u32 = 80;
 const LONGEST_BURST: Span = Span::from_secs(2);
 const REPEATS: u32 = 3;
 const MOST_HALVINGS: u32 = 20;

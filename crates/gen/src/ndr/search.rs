@@ -119,7 +119,6 @@ impl Search {
             let mut looser: Option<Target> = None;
             let mut decided = None;
             for target in goal.targets() {
-                decided = None;
                 if let Some(open) = self.open {
                     if self.bound(open, &target) == Bound::Undecided {
                         return self.measure(open, &target);
@@ -132,9 +131,6 @@ impl Search {
                         self.open = Some(load);
                         return self.measure(load, &target);
                     }
-                }
-                if matches!(decided, Some(Verdict::BelowMinimum { .. })) && looser.is_none() {
-                    // The stricter targets have to confirm it; they need no more than the load.
                 }
                 looser = Some(target);
             }

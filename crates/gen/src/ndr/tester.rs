@@ -39,7 +39,7 @@ pub enum Invalid {
     Port { refused: u64 },
 }
 
-/// Whatever can offer a load to a device.
+/// Offers a load to a device.
 pub trait Tester {
     fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError>;
 }
@@ -52,6 +52,7 @@ pub struct PortTester<'a> {
     pub plan: Arc<Plan>,
     pub threads: usize,
     pub cancel: Arc<AtomicBool>,
+    pub real_time: bool,
     trials: u16,
 }
 
@@ -62,7 +63,7 @@ impl<'a> PortTester<'a> {
         threads: usize,
         cancel: Arc<AtomicBool>,
     ) -> Self {
-        Self { lanes, plan, threads, cancel, trials: 0 }
+        Self { lanes, plan, threads, cancel, real_time: true, trials: 0 }
     }
 }
 
@@ -77,11 +78,12 @@ impl Tester for PortTester<'_> {
             multiplier: load.share_of(of_one),
             duration,
             threads: self.threads,
-            pace: Pace::OnTime { burst: BURST },
+            pace: Pace::OnTime { burst: burst(load) },
             drain: DRAIN,
             probes: Vec::new(),
             first_stream: self.trials.wrapping_mul(streams),
             late_after: Some(LateAfter { grace: grace(duration) }),
+            real_time: self.real_time,
         };
         let outcome = run::run(self.lanes, &job, &self.cancel, |_| {})?;
         if let Some(error) = outcome.error {
@@ -163,7 +165,7 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome) -> Trial {
         reordered: sum(|stream| stream.reordered),
         foreign: outcome.received().saturating_sub(stamped),
         invalid,
-        latency: latency.unwrap_or_else(crate::run::new_histogram),
+        latency: latency.unwrap_or_else(run::new_histogram),
     }
 }
 
@@ -175,6 +177,13 @@ fn grace(duration: Span) -> Span {
 }
 
 /// A stall of this machine must not become a burst that overflows the device's queue.
-const BURST: Span = Span::from_micros(300);
+fn burst(load: Frequency) -> Span {
+    let packets = Span::from_secs_f64(BURST_PACKETS / load.events().max(1.0));
+    packets.clamp(SHORTEST_BURST, LONGEST_BURST)
+}
+
+const BURST_PACKETS: f64 = 10.0;
+const SHORTEST_BURST: Span = Span::from_micros(300);
+const LONGEST_BURST: Span = Span::from_millis(50);
 const DRAIN: Span = Span::from_millis(150);
 const SHORTEST_GRACE: Span = Span::from_millis(2);

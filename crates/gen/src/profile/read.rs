@@ -55,6 +55,9 @@ fn another_file(fields: &Fields<'_>) -> Option<&'static str> {
     if fields.has("cap_info") || fields.has("generator") {
         return None;
     }
+    if fields.has("clients_start") {
+        return Some("this is a `generator` alone, not a profile: `cap_info` is missing");
+    }
     if fields.has("groups") {
         return Some("this is a client configuration (TRex's --client_cfg), not a profile");
     }
@@ -87,6 +90,7 @@ fn profile_block(
         notes.push("`one_app_server` belongs to a template; here TRex ignores it".to_owned());
     }
     timer_wheel(fields, mistakes, &mut notes);
+    destination_mac(fields, mistakes, &mut notes);
 
     let mut templates = Vec::new();
     if let Some(node) = fields.require("cap_info", mistakes)
@@ -184,6 +188,22 @@ fn addresses_in_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Address
             AddressesInMac::None
         }
     }
+}
+
+/// The destination's MAC address in profiles of old versions; TRex reads it no more.
+fn destination_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes, notes: &mut Vec<String>) {
+    let Some(node) = fields.find("mac") else { return };
+    let Some(bytes) = list(node, "mac", mistakes) else { return };
+    if bytes.len() != 6 {
+        mistakes.add(node.line, "`mac` has six bytes such as [0x02, 0, 0, 0, 0, 1]");
+    }
+    for byte in bytes {
+        whole(byte, "mac", u64::from(u8::MAX), mistakes);
+    }
+    notes.push(format!(
+        "line {}: `mac` is ignored, as in TRex; the port's `dest-mac` is the destination",
+        node.line
+    ));
 }
 
 /// The timer wheel of TRex's scheduler; the scheduler here needs no settings.

@@ -4,8 +4,10 @@ use std::time::Duration;
 use port::Frame;
 use units::{Span, Time};
 
+use super::breaks::Breaks;
 use super::lane::Lane;
 use super::live::{Live, add};
+use super::monotonic;
 use super::streams::StreamCounts;
 use crate::neighbour;
 use crate::traffic::Stamp;
@@ -35,8 +37,10 @@ impl<'a> Receiver<'a> {
         &mut self,
         live: &Live,
         stop: &AtomicBool,
+        real_time: bool,
     ) -> (Vec<StreamCounts>, Option<String>) {
-        host::precise_timers();
+        let mut breaks = Breaks::begin(real_time);
+        let mut now = monotonic();
         let before: Vec<u64> = self.lanes.iter_mut().map(Lane::sink_drops).collect();
         let mut failed: Vec<bool> = vec![false; self.lanes.len()];
         let mut error = None;
@@ -65,8 +69,12 @@ impl<'a> Receiver<'a> {
             if last {
                 break;
             }
-            if !any {
+            if any {
+                now = monotonic();
+                breaks.take(EVERY, &mut now);
+            } else {
                 Lane::wait(self.lanes, PATIENCE);
+                breaks.slept();
             }
         }
         for (number, (lane, before)) in self.lanes.iter_mut().zip(before).enumerate() {
@@ -120,4 +128,6 @@ fn is_ip(frame: &[u8]) -> bool {
 
 const BATCH: usize = 256;
 const MOST_STREAMS: usize = 4096;
+/// The receive ring holds more than arrives in a break.
+const EVERY: Span = Span::from_millis(2);
 const PATIENCE: Duration = Duration::from_millis(2);

@@ -4,6 +4,7 @@ use std::time::Duration;
 use port::{Frame, PortError, Refusal};
 use units::{Span, Time};
 
+use super::breaks::Breaks;
 use super::lane::{Lane, LaneSender, locked};
 use super::live::{Live, add};
 use super::{Job, Second, monotonic};
@@ -94,7 +95,7 @@ impl Sender {
         live: &Live,
         cancel: &AtomicBool,
     ) -> PartOutcome {
-        host::precise_timers();
+        let mut breaks = Breaks::begin(job.real_time);
         let mut account = Account::new(job.duration, self.expected);
         let (limit, burst) = match job.pace {
             Pace::Complete { at_most } => (at_most.max(job.duration), Span::MAX),
@@ -109,15 +110,26 @@ impl Sender {
             let logical = real.saturating_sub(moved).min(job.duration);
             let Some(due) = self.due() else { break };
             let due = due.since(Time::ZERO);
-            if due >= job.duration || real >= limit {
+            if real >= limit {
                 break;
+            }
+            if due >= job.duration {
+                // All was sent; the run lasts as long as planned.
+                if real >= job.duration {
+                    break;
+                }
+                wait_until(start + job.duration, &mut now);
+                continue;
             }
             let lag = logical.saturating_sub(due);
             if due > logical {
                 let end = start + limit;
-                wait_until((start + moved + due).min(end), &mut now);
+                if !breaks.take(EVERY, &mut now) {
+                    wait_until((start + moved + due).min(end), &mut now);
+                }
                 continue;
             }
+            breaks.take(EVERY_BUSY, &mut now);
             account.longest_lag = account.longest_lag.max(lag);
             if lag > burst {
                 moved = moved + (lag - burst);
@@ -348,7 +360,7 @@ impl Account {
 
     fn sent_in(&mut self, at: Span, count: u64) {
         if count > 0 {
-            // What is sent after the end of a run belongs to its last second, if it was due then.
+            // A batch that leaves just after the end was due in the last second.
             let at = at.min(self.duration.saturating_sub(Span::from_nanos(1)).max(at - LATE));
             self.second(at).sent += count;
         }
@@ -414,6 +426,9 @@ const SECOND: u64 = 1_000_000_000;
 const MOST_SECONDS: usize = 7 * 86_400;
 /// The time for which a batch at the end of a run counts to the last second.
 const LATE: Span = Span::from_millis(5);
+/// A thread that waits for its next packet can afford more breaks than one that is behind.
+const EVERY: Span = Span::from_micros(400);
+const EVERY_BUSY: Span = Span::from_micros(1500);
 /// A sleep on a busy machine ends this much late at times.
 const SPIN: Span = Span::from_micros(80);
 const LONGEST_SLEEP: Span = Span::from_millis(50);

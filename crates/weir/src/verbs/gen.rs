@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use generator::run::{self, Job, Lane, Pace, PortSpec, Probe, Snapshot};
 use generator::{Capture, Frequency, GenError, Plan, PlanOptions, report};
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use units::Span;
 
@@ -41,6 +41,10 @@ pub(crate) struct Gen {
     /// example veth0,ip=192.168.10.2,gateway=192.168.10.1. In pairs, clients first
     #[arg(short, long = "port", value_name = "PORT")]
     ports: Vec<String>,
+    /// Take the ports from TRex's platform file [default without --port: /etc/trex_cfg.yaml, if it
+    /// exists]
+    #[arg(long, value_name = "FILE", conflicts_with = "ports")]
+    cfg: Option<PathBuf>,
     /// The order of addresses: lockstep as in TRex, or destination, where the client stays until
     /// every server was used
     #[arg(long, value_name = "ORDER", default_value = "lockstep")]
@@ -51,6 +55,9 @@ pub(crate) struct Gen {
     /// Give up after so long if the ports are full [default: four times the duration and 5 s]
     #[arg(long, value_name = "TIME")]
     max_time: Option<String>,
+    /// Do not ask for real-time scheduling
+    #[arg(long)]
+    no_real_time: bool,
     /// Check the profile, print what would be sent and end
     #[arg(long)]
     check: bool,
@@ -88,7 +95,7 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
         None => profile.duration,
     };
     check_range(arguments.multiplier, duration)?;
-    let specs = ports(&arguments.ports, arguments.check)?;
+    let specs = ports(&arguments.port_texts()?, arguments.check)?;
     let rate = arguments.latency.as_deref().map(str::parse::<Frequency>).transpose()?;
     let options = PlanOptions {
         addressing: arguments.addressing.parse()?,
@@ -122,6 +129,7 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
         probes: probes.unwrap_or_default(),
         first_stream: 0,
         late_after: None,
+        real_time: !arguments.no_real_time,
     };
     let mut screen = Screen::new(arguments.json);
     let outcome = run::run(&mut lanes, &job, &cancel.flag(), |now| {
@@ -136,6 +144,22 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
     }
     let failed = outcome.error.is_some() || !outcome.missed().is_empty() || outcome.cancelled;
     Ok(if failed { Ending::Failed } else { Ending::Fine })
+}
+
+impl Gen {
+    /// The ports of the command line, or those of the platform file.
+    fn port_texts(&self) -> anyhow::Result<Vec<String>> {
+        let file = match &self.cfg {
+            Some(file) => file.clone(),
+            None if self.ports.is_empty() && Path::new(PLATFORM).exists() => PLATFORM.into(),
+            None => return Ok(self.ports.clone()),
+        };
+        let name = file.display().to_string();
+        let text = std::fs::read(&file)
+            .map_err(|reason| GenError::Unreadable { file: name.clone(), reason })?;
+        let text = String::from_utf8_lossy(&text);
+        Ok(generator::profile::ports_of_platform(&name, &text).map_err(GenError::from)?)
+    }
 }
 
 /// A number of seconds, as TRex takes it, or a time with a unit.
@@ -221,6 +245,7 @@ impl Screen {
     }
 }
 
+const PLATFORM: &str = "/etc/trex_cfg.yaml";
 /// The time in which packets on the way arrive.
 const DRAIN: Span = Span::from_millis(500);
 const LONGEST: Span = Span::from_secs(7 * 86_400);

@@ -3,7 +3,18 @@ use crate::support::{CommandOutput, Sandbox};
 use serde_json::Value;
 
 const QUICK: [&str; 12] = [
-    "gen", "ndr", "--port", "gen0", "--port", "gen1", "--trial", "400ms", "--sum", "4s", "--no-latency", "--json",
+    "gen",
+    "ndr",
+    "--port",
+    "gen0",
+    "--port",
+    "gen1",
+    "--trial",
+    "400ms",
+    "--sum",
+    "4s",
+    "--no-latency",
+    "--json",
 ];
 
 fn take_down(sandbox: &Sandbox, device: crate::support::Running) {
@@ -31,8 +42,9 @@ fn the_capacity_of_a_link_is_found_within_one_percent() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     // 12,345 frames of 60 bytes a second.
     let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:30p"]);
-    let output = sandbox
-        .weir(&[&QUICK[..], &["--no-back-to-back", "--max-rate", "40k", "--report", "ndr.md"]].concat());
+    let output = sandbox.weir(
+        &[&QUICK[..], &["--no-back-to-back", "--max-rate", "40k", "--report", "ndr.md"]].concat(),
+    );
     if let Some(goals) = goals(&output) {
         for goal in &goals {
             let found = goal["ndr_pps"].as_f64().unwrap();
@@ -85,7 +97,10 @@ fn a_starved_generator_and_a_dead_device_end_with_the_reason() {
     let document = json(&output.stdout);
     assert_eq!(document["valid"], false);
     let stopped = document["sizes"][0]["stopped"].as_str().unwrap();
-    assert!(stopped.contains("did not keep its own load") || stopped.contains("dropped"), "{stopped}");
+    assert!(
+        stopped.contains("did not keep its own load") || stopped.contains("dropped"),
+        "{stopped}"
+    );
 
     device.signal("KILL");
     device.end();

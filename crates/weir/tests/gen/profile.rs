@@ -29,9 +29,12 @@ fn the_profile_of_the_report_reaches_the_other_port() {
     assert_eq!(output.status.code(), Some(if is_kept { 0 } else { 1 }), "{document}");
 
     let output = sandbox.weir(&[&run[..], &ports].concat());
-    for words in
-        ["-Per port stats table", " summary stats ", " Total-pkt-drop       : ", " Total-tx-pkt         : 20000 pkts"]
-    {
+    for words in [
+        "-Per port stats table",
+        " summary stats ",
+        " Total-pkt-drop       : ",
+        " Total-tx-pkt         : 20000 pkts",
+    ] {
         assert!(output.stdout.contains(words), "{words}: {}", output.stdout);
     }
     ip(&sandbox, "link del gen0");
@@ -44,7 +47,16 @@ fn a_capture_has_as_many_five_tuples_as_the_limit() {
     write_profile(&sandbox, "flows.yaml", "cap2/udp_64B.pcap", 2000.0, 700);
     for order in ["lockstep", "destination"] {
         let output = sandbox.weir(&[
-            "gen", "-f", "flows.yaml", "-d", "1", "--addressing", order, "--port", "pcap:out.pcap", "--port",
+            "gen",
+            "-f",
+            "flows.yaml",
+            "-d",
+            "1",
+            "--addressing",
+            order,
+            "--port",
+            "pcap:out.pcap",
+            "--port",
             "null",
         ]);
         assert!(output.stdout.contains("Total-tx-pkt         : 2000 pkts"), "{output:?}");
@@ -71,12 +83,18 @@ fn a_gateway_is_asked_for_its_address() {
     write_profile(&sandbox, "one.yaml", "dns.pcap", 100.0, 4);
     for (own, gateway) in [("192.168.10.2", "192.168.10.1"), ("fd00::2", "fd00::1")] {
         let port = format!("gen0,ip={own},gateway={gateway}");
-        let output = sandbox.weir(&["gen", "-f", "one.yaml", "-d", "0.2", "--port", &port, "--json"]);
+        let output =
+            sandbox.weir(&["gen", "-f", "one.yaml", "-d", "0.2", "--port", &port, "--json"]);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
         assert_eq!(json(&output.stdout)["packets"]["sent"], 39, "{output:?}");
     }
-    let output =
-        sandbox.weir(&["gen", "-f", "one.yaml", "--port", "gen0,ip=192.168.10.2,gateway=192.168.10.9"]);
+    let output = sandbox.weir(&[
+        "gen",
+        "-f",
+        "one.yaml",
+        "--port",
+        "gen0,ip=192.168.10.2,gateway=192.168.10.9",
+    ]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stderr.contains("no answer from gateway 192.168.10.9"), "{output:?}");
     ip(&sandbox, "link del gen0");
@@ -88,11 +106,23 @@ fn loss_reordering_and_duplicates_of_a_device_are_counted() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = link(
         &sandbox,
-        &["--delay", "2ms", "--loss", "10%", "--reorder", "20%,5ms", "--duplicate", "10%", "--seed", "7"],
+        &[
+            "--delay",
+            "2ms",
+            "--loss",
+            "10%",
+            "--reorder",
+            "20%,5ms",
+            "--duplicate",
+            "10%",
+            "--seed",
+            "7",
+        ],
     );
     write_profile(&sandbox, "one.yaml", "udp_64B.pcap", 100.0, 4);
     let output = sandbox.weir(&[
-        "gen", "-f", "one.yaml", "-d", "2", "-l", "1000", "--port", "gen0", "--port", "gen1", "--json",
+        "gen", "-f", "one.yaml", "-d", "2", "-l", "1000", "--port", "gen0", "--port", "gen1",
+        "--json",
     ]);
     let document = json(&output.stdout);
     let stream = &document["streams"][0];

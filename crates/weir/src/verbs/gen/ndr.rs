@@ -68,6 +68,9 @@ pub(crate) struct Ndr {
     /// Measure no back-to-back frames
     #[arg(long)]
     no_back_to_back: bool,
+    /// Do not ask for real-time scheduling
+    #[arg(long)]
+    no_real_time: bool,
     /// Also write a report in Markdown
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -99,6 +102,7 @@ pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
         let plan = Arc::new(Plan::new(&profile, &captures, &addresses, options)?);
         let threads = usize::from(arguments.cores);
         let mut tester = PortTester::new(&mut lanes, plan, threads, cancel.flag());
+        tester.real_time = !arguments.no_real_time;
         let flag = cancel.flag();
         let mut progress = Progress::new(&name);
         let result = bench.run(
@@ -171,7 +175,7 @@ impl Ndr {
         Ok(Bench { goals, lowest, highest, latency, back_to_back: !self.no_back_to_back })
     }
 
-    /// What is offered: each size, or the packets of a profile.
+    /// The packets to offer: each size, or the packets of a profile.
     fn loads(&self) -> anyhow::Result<Vec<(String, Profile, Vec<Capture>)>> {
         if let Some(file) = &self.file {
             let (profile, captures) = generator::load(file)?;
