@@ -6,7 +6,9 @@
 //! | `tracker.rs`, `sink.rs`, `meter.rs` | the datapath's other neighbours |
 //! | `parse.rs` | the fields of a frame |
 //! | `packet.rs`, `edit.rs`, `checksum.rs` | a packet, and changes of it |
+//! | `cache.rs` | megaflows by mask and key |
 //! | `program.rs`, `execute.rs` | steps, compiled and run |
+//! | `pass.rs` | a batch's way through cache, pipeline, tracking and programs |
 //! | `statistics.rs` | counts, and where the time goes |
 //!
 //! # Use
@@ -16,7 +18,11 @@
 //! calls [`Datapath::maintain`] now and then:
 //!
 //! ```ignore
-//! let mut datapath = Datapath::new(Settings { meters: bridge.meters.clone(), ticks: read_tsc });
+//! let mut datapath = Datapath::new(Settings {
+//!     meters: bridge.meters.clone(),
+//!     ticks: read_tsc,
+//!     ..Settings::default()
+//! });
 //! loop {
 //!     port.receive(&mut frames, BATCH)?;
 //!     let tables = bridge.tables.read();             // one guard for the batch
@@ -36,12 +42,15 @@
 //! Nothing here does I/O or reads a clock. `now` is the switch's clock; it may stand still or jump
 //! forward (`time/warp`), not back. The pipeline's milliseconds are its milliseconds.
 
+mod cache;
 mod checksum;
 mod edit;
 mod execute;
 mod meter;
 mod packet;
 mod parse;
+mod pass;
+mod prefetch;
 mod program;
 mod sink;
 mod statistics;
@@ -53,14 +62,17 @@ use std::sync::Arc;
 use port::Frame;
 use units::Time;
 
+use self::cache::{Cache, Lookup};
 use self::execute::{Lane, Runner};
 pub use self::meter::{MeterCounts, Meters, Verdict};
 pub use self::packet::{Layout, Packet, flag};
 pub use self::parse::extract;
+use self::pass::Stopwatch;
 use self::program::compile;
 pub use self::sink::Sink;
 pub use self::statistics::{Stages, Statistics};
 use self::step::{Step, Translate, Translation};
+use self::tracker::Steps;
 pub use self::tracker::{NoTracker, TrackCall, Tracked, Tracker};
 use crate::flow::Key;
 
@@ -68,7 +80,11 @@ use crate::flow::Key;
 #[derive(Debug)]
 pub struct Datapath {
     lane: Lane,
+    cache: Cache,
+    lookup: Lookup,
     ticks: fn() -> u64,
+    /// The time of the last call.
+    now: Time,
 }
 
 #[derive(Debug, Clone)]
@@ -78,6 +94,12 @@ pub struct Settings {
     /// A counter of time for [`Stages`], the processor's for example. It need not have a known
     /// rate. [`no_ticks`] switches the stages off.
     pub ticks: fn() -> u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { meters: Arc::default(), ticks: no_ticks }
+    }
 }
 
 /// A clock that stands still.
@@ -112,7 +134,13 @@ pub struct Megaflow {
 impl Datapath {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { lane: Lane::new(settings.meters), ticks: settings.ticks }
+        Self {
+            lane: Lane::new(settings.meters),
+            cache: Cache::new(MAX_MEGAFLOWS),
+            lookup: Lookup::default(),
+            ticks: settings.ticks,
+            now: Time::ZERO,
+        }
     }
 
     /// Takes all `frames`, which arrived on the OpenFlow port `in_port`, through the switch. The
@@ -128,11 +156,19 @@ impl Datapath {
         K: Tracker + ?Sized,
         S: Sink + ?Sized,
     {
+        self.now = now;
         let mut frames = frames.drain(..);
         while !frames.as_slice().is_empty() {
+            let mut watch = self.watch();
+            self.cache.settle();
             self.lane.begin(in_port, frames.by_ref().take(BATCH));
-            self.passes(now, around);
+            watch.lap(&mut self.lane.statistics.stages.parse);
+            if watch.is_running() {
+                self.lane.statistics.stages.packets += self.lane.current.len() as u64;
+            }
+            self.passes(now, around, &mut watch);
             self.lane.transmit(around.sink);
+            watch.lap(&mut self.lane.statistics.stages.transmit);
         }
     }
 
@@ -151,41 +187,71 @@ impl Datapath {
         K: Tracker + ?Sized,
         S: Sink + ?Sized,
     {
+        self.now = now;
+        self.cache.settle();
         let length = frame.len() as u64;
         self.lane.begin(in_port, std::iter::once(frame));
-        let index = self.lane.current[0];
-        self.lane.current.clear();
         let ops = compile(&translation.steps);
+        let steps = Steps::Own(&translation.steps);
         let mut runner = Runner::new(&mut self.lane, around, now);
-        runner.packet(index, &ops, &translation.steps, None);
+        runner.packet(0, &ops, 0, steps, None);
         credit(translation, length, now);
         self.lane.turn();
-        self.passes(now, around);
+        self.passes(now, around, &mut Stopwatch::stopped());
         self.lane.transmit(around.sink);
     }
 
     /// Does a bounded part of what has to be done without packets: adds the counts of megaflows to
     /// those of their rules, and removes megaflows that no packet used for ten seconds. Called at
-    /// least every 100 ms, it comes to each megaflow at least once a second.
+    /// least every 100 ms, it comes to each megaflow once a second.
     pub fn maintain<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
     where
         T: Translate + ?Sized,
+        K: ?Sized,
+        S: ?Sized,
     {
-        let _ = (now, around);
+        self.now = now;
+        let expired = self.cache.sweep(around.slow.generation(), milliseconds(now));
+        self.lane.statistics.expired += expired;
     }
 
     /// Adds the counts of all megaflows to those of their rules, for `dump-flows`.
-    pub fn credit(&mut self) {}
+    pub fn credit(&mut self) {
+        self.cache.credit_all(milliseconds(self.now));
+    }
+
+    /// Limits the number of megaflows, which otherwise is [`MAX_MEGAFLOWS`]. Packets beyond that are
+    /// translated one by one.
+    pub fn limit_megaflows(&mut self, most: usize) {
+        self.cache.limit = most.max(1);
+    }
 
     /// All megaflows.
     pub fn megaflows(&self) -> impl Iterator<Item = Megaflow> + '_ {
-        std::iter::empty()
+        self.cache.megaflows(milliseconds(self.now))
+    }
+
+    /// The number of megaflows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cache.len() == 0
+    }
+
+    /// The number of different masks of megaflows.
+    #[must_use]
+    pub fn masks(&self) -> usize {
+        self.cache.masks()
     }
 
     /// Removes all megaflows, as `dpctl/del-flows` and `revalidator/purge`; their counts go to
     /// their rules first.
     pub fn clear(&mut self) {
-        self.credit();
+        self.cache.clear(milliseconds(self.now));
     }
 
     #[must_use]
@@ -195,37 +261,6 @@ impl Datapath {
 
     pub fn clear_statistics(&mut self) {
         self.lane.statistics = Statistics::default();
-    }
-
-    /// Lets the packets of the batch go through the switch until none recirculates.
-    fn passes<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
-    where
-        T: Translate + ?Sized,
-        K: Tracker + ?Sized,
-        S: Sink + ?Sized,
-    {
-        let _ = self.ticks;
-        for pass in 0..=MAX_PASSES {
-            if self.lane.current.is_empty() {
-                return;
-            }
-            self.lane.statistics.recirculated +=
-                if pass > 0 { self.lane.current.len() as u64 } else { 0 };
-            for position in 0..self.lane.current.len() {
-                let index = self.lane.current[position];
-                let packet = &self.lane.packets[usize::from(index)];
-                let length = packet.frame.len() as u64;
-                let translation =
-                    around.slow.translate(&packet.key, packet.frame.bytes(), milliseconds(now));
-                credit(&translation, length, now);
-                self.lane.statistics.upcalls += 1;
-                let ops = compile(&translation.steps);
-                let mut runner = Runner::new(&mut self.lane, around, now);
-                runner.packet(index, &ops, &translation.steps, None);
-            }
-            self.lane.turn();
-        }
-        self.lane.statistics.dropped_by_depth += self.lane.current.len() as u64;
     }
 }
 
@@ -241,5 +276,7 @@ fn milliseconds(now: Time) -> u64 {
 
 /// The most packets that go through the stages together.
 pub const BATCH: usize = 32;
+/// The usual limit of megaflows: half a gigabyte.
+pub const MAX_MEGAFLOWS: usize = 4 << 20;
 /// The most recirculations of a packet; Open vSwitch has the same limit.
 pub const MAX_PASSES: usize = 6;

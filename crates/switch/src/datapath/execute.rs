@@ -9,8 +9,8 @@ use super::meter::{Meters, Verdict};
 use super::packet::Packet;
 use super::program::{Op, WHOLE, controller, track_flag};
 use super::statistics::Statistics;
-use super::step::{ControllerStep, PortIndex, Step};
-use super::tracker::{TrackCall, Tracked, Tracker};
+use super::step::{ControllerStep, PortIndex};
+use super::tracker::{Steps, TrackCall, Tracked, Tracker};
 use super::{Around, Sink};
 use crate::flow::{Field, word};
 use crate::request::{PacketIn, PacketInReason};
@@ -69,6 +69,7 @@ impl Lane {
         self.current.clear();
         self.next.clear();
         self.used = 0;
+        self.statistics.batches += 1;
         for frame in frames {
             let index = self.used;
             if index == self.packets.len() {
@@ -82,7 +83,6 @@ impl Lane {
             self.used += 1;
         }
         self.statistics.received += self.used as u64;
-        self.statistics.batches += 1;
     }
 
     /// Ends a pass: the packets that recirculate are those of the next one.
@@ -153,24 +153,76 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         Self { lane, tracker: around.tracker, sink: around.sink, now }
     }
 
-    /// Runs a whole program. `hash` is the tracker's for the packet as it is, if it has one.
+    /// Runs a program from its operation number `done` on. `hash` is the tracker's for the packet
+    /// as it is, if it has one.
     #[inline]
     pub(super) fn packet(
         &mut self,
         index: u16,
         ops: &[Op],
-        steps: &Arc<[Step]>,
+        done: usize,
+        steps: Steps<'_>,
         hash: Option<u64>,
     ) {
         if ops.is_empty() {
             self.lane.statistics.dropped += 1;
         }
+        let ops = ops.get(done..).unwrap_or_default();
         if self.run(index, ops, steps, hash) == End::Done {
             self.lane.packets[usize::from(index)].frame = Frame::default();
         }
     }
 
-    fn run(&mut self, index: u16, ops: &[Op], steps: &Arc<[Step]>, mut hash: Option<u64>) -> End {
+    pub(super) fn statistics(&mut self) -> &mut Statistics {
+        &mut self.lane.statistics
+    }
+
+    /// Runs the first operation of a program, which is a `Track`. Returns whether the packet goes
+    /// on.
+    #[inline(always)]
+    pub(super) fn track_first(
+        &mut self,
+        index: u16,
+        ops: &[Op],
+        steps: Steps<'_>,
+        hash: u64,
+    ) -> bool {
+        let Some(Op::Track { zone, flags, ordinal }) = ops.first() else { return true };
+        let goes_on = self.track(index, (*zone, *flags, *ordinal), steps, Some(hash));
+        if !goes_on {
+            self.lane.packets[usize::from(index)].frame = Frame::default();
+        }
+        goes_on
+    }
+
+    #[inline(always)]
+    fn track(
+        &mut self,
+        index: u16,
+        (zone, flags, ordinal): (u16, u8, u16),
+        steps: Steps<'_>,
+        hash: Option<u64>,
+    ) -> bool {
+        let has = |flag| flags & flag != 0;
+        let call = TrackCall {
+            zone,
+            commit: has(track_flag::COMMIT),
+            force: has(track_flag::FORCE),
+            has_nat: has(track_flag::NAT),
+            has_marks: has(track_flag::MARKS),
+            steps,
+            ordinal,
+        };
+        let packet = &mut self.lane.packets[usize::from(index)];
+        if packet.is_stale {
+            packet.parse();
+        }
+        let tracked = self.tracker.track(packet, &call, hash, self.now);
+        self.lane.statistics.dropped_by_tracker += u64::from(tracked == Tracked::Dropped);
+        tracked == Tracked::Continues
+    }
+
+    fn run(&mut self, index: u16, ops: &[Op], steps: Steps<'_>, mut hash: Option<u64>) -> End {
         let slot = usize::from(index);
         for op in ops {
             let packet = &mut self.lane.packets[slot];
@@ -198,22 +250,8 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                     return End::Recirculates;
                 }
                 Op::Track { zone, flags, ordinal } => {
-                    let has = |flag| flags & flag != 0;
-                    let call = TrackCall {
-                        zone: *zone,
-                        commit: has(track_flag::COMMIT),
-                        force: has(track_flag::FORCE),
-                        has_nat: has(track_flag::NAT),
-                        has_marks: has(track_flag::MARKS),
-                        steps,
-                        ordinal: *ordinal,
-                    };
-                    if packet.is_stale {
-                        packet.parse();
-                    }
-                    let tracked = self.tracker.track(packet, &call, hash.take(), self.now);
-                    if tracked == Tracked::Dropped {
-                        self.lane.statistics.dropped_by_tracker += 1;
+                    let call = (*zone, *flags, *ordinal);
+                    if !self.track(index, call, steps, hash.take()) {
                         return End::Done;
                     }
                     continue;
@@ -251,7 +289,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                     continue;
                 }
                 Op::Controller { ordinal } => {
-                    if let Some(step) = controller(steps, &mut ordinal.clone()) {
+                    if let Some(step) = controller(steps.steps(), &mut ordinal.clone()) {
                         self.lane.statistics.packet_ins += 1;
                         self.sink.packet_in(packet_in(step, packet));
                     }

@@ -1,9 +1,8 @@
 //! The agreement between the datapath and connection tracking.
 
-use std::sync::Arc;
-
 use units::Time;
 
+use super::cache::{Cache, Place};
 use super::packet::Packet;
 use super::step::{Step, Track};
 
@@ -17,15 +16,14 @@ use super::step::{Step, Track};
 /// [`crate::flow::word::CT`] to [`crate::flow::word::CT_TP`].
 ///
 /// A batch of packets goes through three calls, so that a lookup in a large table does not wait for
-/// memory: `hash` for each packet, then `prefetch` for each, then `track` for each. Packets that an
-/// earlier step changed, or that a batch did not announce, come to `track` without a hash.
+/// memory: `hash` for each packet, `warm` for the batch, then `track` for each packet. Packets that
+/// an earlier step changed, or that a batch did not announce, come to `track` without a hash.
 pub trait Tracker {
-    /// The hash of the packet's connection in a zone. Starts to load the bucket of the table.
-    /// Changes nothing that can be seen.
+    /// The hash of the packet's connection in a zone.
     fn hash(&self, packet: &Packet, zone: u16) -> u64;
 
-    /// Starts to load the connection of a hash, whose bucket is loaded by now.
-    fn prefetch(&self, hash: u64);
+    /// Loads the connections of these hashes into the processor's cache.
+    fn warm(&self, hashes: &[u64]);
 
     /// Tracks a packet. `hash` is the result of [`Tracker::hash`] for the packet as it is now and
     /// for this zone.
@@ -48,7 +46,7 @@ pub enum Tracked {
 
 /// One `ct(…)`. The parts that each packet needs are at hand; a new connection's are a few memory
 /// accesses away ([`TrackCall::track`]), which packets of known connections should avoid.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct TrackCall<'a> {
     pub zone: u16,
     pub commit: bool,
@@ -57,15 +55,31 @@ pub struct TrackCall<'a> {
     pub has_nat: bool,
     /// `exec(…)` sets bits of ct_mark or ct_label.
     pub has_marks: bool,
-    pub(super) steps: &'a Arc<[Step]>,
+    pub(super) steps: Steps<'a>,
     /// Which of the steps, counted over all `Track`, clones' among them.
     pub(super) ordinal: u16,
+}
+
+/// The steps that a program comes from. Those of a megaflow are looked up when they are needed.
+#[derive(Clone, Copy)]
+pub(super) enum Steps<'a> {
+    Own(&'a [Step]),
+    Cached(&'a Cache, Place),
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn steps(self) -> &'a [Step] {
+        match self {
+            Self::Own(steps) => steps,
+            Self::Cached(cache, place) => cache.steps(place),
+        }
+    }
 }
 
 impl<'a> TrackCall<'a> {
     /// A call of its own, for tests: the first `Track` of `steps`.
     #[must_use]
-    pub fn first_of(steps: &'a Arc<[Step]>) -> Option<Self> {
+    pub fn first_of(steps: &'a [Step]) -> Option<Self> {
         let track = nth(steps, &mut 0)?;
         Some(Self {
             zone: track.zone,
@@ -73,7 +87,7 @@ impl<'a> TrackCall<'a> {
             force: track.force,
             has_nat: track.nat.is_some(),
             has_marks: track.mark.is_some() || track.label.is_some(),
-            steps,
+            steps: Steps::Own(steps),
             ordinal: 0,
         })
     }
@@ -83,7 +97,13 @@ impl<'a> TrackCall<'a> {
     pub fn track(&self) -> &'a Track {
         static NOTHING: std::sync::OnceLock<Track> = std::sync::OnceLock::new();
         let mut ordinal = self.ordinal;
-        nth(self.steps, &mut ordinal).unwrap_or_else(|| NOTHING.get_or_init(Track::default))
+        nth(self.steps.steps(), &mut ordinal).unwrap_or_else(|| NOTHING.get_or_init(Track::default))
+    }
+}
+
+impl std::fmt::Debug for TrackCall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TrackCall").field("track", self.track()).finish_non_exhaustive()
     }
 }
 
@@ -112,7 +132,7 @@ impl Tracker for NoTracker {
         0
     }
 
-    fn prefetch(&self, _: u64) {}
+    fn warm(&self, _: &[u64]) {}
 
     fn track(&mut self, _: &mut Packet, _: &TrackCall<'_>, _: Option<u64>, _: Time) -> Tracked {
         Tracked::Continues

@@ -1,0 +1,399 @@
+//! The megaflow cache: translations by the bits of a packet that they depend on.
+//!
+//! Each mask has a hash table ([`tuple`]). No two megaflows contradict each other, so the first
+//! that takes a packet decides, and tables are searched in the order of their hits.
+
+mod programs;
+mod store;
+mod tuple;
+
+use std::collections::HashMap;
+
+use self::programs::Programs;
+pub(super) use self::programs::{Program, Tracking};
+use self::store::{Cold, Head, Store, widen};
+use self::tuple::Tuple;
+use super::packet::Packet;
+use super::program::compile;
+use super::step::{Step, Translation};
+use super::{BATCH, Megaflow, milliseconds};
+use crate::flow::{Key, word};
+use units::Time;
+
+#[derive(Debug)]
+pub(super) struct Cache {
+    /// By number; numbers stay while a batch is on its way.
+    tuples: Vec<Option<Tuple>>,
+    by_mask: HashMap<Key, u32>,
+    /// Numbers of tuples, the most used first.
+    order: Vec<u32>,
+    programs: Programs,
+    len: usize,
+    pub(super) limit: usize,
+    /// Megaflows were removed since [`Cache::settle`].
+    is_unsettled: bool,
+    sweep: Sweep,
+}
+
+/// A megaflow: the number of its tuple in the upper half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place(u64);
+
+/// How far the search for idle megaflows came.
+#[derive(Debug, Default)]
+struct Sweep {
+    position: usize,
+    bucket: usize,
+    last_ms: u64,
+    /// Buckets that are due, in thousandths.
+    due: u64,
+}
+
+/// A lookup of a batch, with its intermediate results.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    pub(super) places: [Place; BATCH],
+    hashes: [u32; BATCH],
+    candidates: [u32; BATCH],
+    waiting: [u8; BATCH],
+    pub(super) probed: u64,
+}
+
+impl Place {
+    pub(super) const NONE: Self = Self(u64::MAX);
+
+    fn new(tuple: u32, index: u32) -> Self {
+        Self(u64::from(tuple) << 32 | u64::from(index))
+    }
+
+    #[inline(always)]
+    fn tuple(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    #[inline(always)]
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl Default for Lookup {
+    fn default() -> Self {
+        Self {
+            places: [Place::NONE; BATCH],
+            hashes: [0; BATCH],
+            candidates: [0; BATCH],
+            waiting: [0; BATCH],
+            probed: 0,
+        }
+    }
+}
+
+impl Cache {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            tuples: Vec::new(),
+            by_mask: HashMap::new(),
+            order: Vec::new(),
+            programs: Programs::default(),
+            len: 0,
+            limit: limit.max(1),
+            is_unsettled: false,
+            sweep: Sweep::default(),
+        }
+    }
+
+    /// Whether no further megaflow may be added.
+    pub(super) fn is_full(&self) -> bool {
+        self.len >= self.limit
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn masks(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Finds the megaflows of packets, at most [`BATCH`]: [`Lookup::places`] has one for each of
+    /// `chosen`.
+    pub(super) fn lookup(&mut self, packets: &[Packet], chosen: &[u16], lookup: &mut Lookup) {
+        let Lookup { places, hashes, candidates, waiting, probed } = lookup;
+        let mut count = chosen.len().min(BATCH);
+        for (position, (place, waits)) in places.iter_mut().zip(waiting.iter_mut()).enumerate() {
+            *place = Place::NONE;
+            *waits = position as u8;
+        }
+        for number in &self.order {
+            let Some(tuple) = &mut self.tuples[*number as usize] else { continue };
+            *probed += count as u64;
+            for position in &waiting[..count] {
+                let position = usize::from(*position) & (BATCH - 1);
+                let hash = tuple.hash(&packets[usize::from(chosen[position])].key);
+                hashes[position] = hash;
+                tuple.prefetch_bucket(hash);
+            }
+            for position in &waiting[..count] {
+                let position = usize::from(*position) & (BATCH - 1);
+                candidates[position] = tuple.candidate(hashes[position]);
+            }
+            let mut left = 0;
+            for next in 0..count {
+                let position = usize::from(waiting[next]) & (BATCH - 1);
+                let key = &packets[usize::from(chosen[position])].key;
+                match tuple.confirm(candidates[position], hashes[position], key) {
+                    Some(index) => places[position] = Place::new(*number, index),
+                    None => {
+                        waiting[left] = position as u8;
+                        left += 1;
+                    }
+                }
+            }
+            tuple.hits += (count - left) as u64;
+            count = left;
+            if count == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Finds the megaflow of one packet.
+    pub(super) fn find(&self, key: &Key) -> Place {
+        for number in &self.order {
+            let Some(tuple) = &self.tuples[*number as usize] else { continue };
+            if let Some(index) = tuple.find(tuple.hash(key), key) {
+                return Place::new(*number, index);
+            }
+        }
+        Place::NONE
+    }
+
+    #[inline(always)]
+    pub(super) fn is_current(&self, place: Place, generation: u64) -> bool {
+        self.store(place).head(place.index()).generation == generation as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn program(&self, place: Place) -> &Program {
+        self.programs.program(self.store(place).head(place.index()).program)
+    }
+
+    /// Counts a packet of a megaflow.
+    #[inline(always)]
+    pub(super) fn count(&mut self, place: Place, packet: &Packet, now: Time) {
+        let store = self.store_mut(place);
+        let head = store.head_mut(place.index());
+        let flags = packet.key.words[word::NW] & 0xfff;
+        head.count(packet.frame.len(), flags, milliseconds(now) as u32);
+        if Store::is_credit_due(head) {
+            store.credit(place.index(), milliseconds(now));
+        }
+    }
+
+    /// The steps of a megaflow.
+    pub(super) fn steps(&self, place: Place) -> &[Step] {
+        self.store(place).cold(place.index()).map_or(&[], |cold| &cold.steps)
+    }
+
+    /// Stores a translation. `former` is the outdated megaflow of the packet, if it had one.
+    pub(super) fn install(
+        &mut self,
+        key: &Key,
+        translation: Translation,
+        generation: u64,
+        former: Place,
+        now_ms: u64,
+    ) -> Place {
+        let mut mask = translation.mask;
+        // Registers and the like of a packet that comes to the datapath are always 0.
+        mask.words[word::METADATA..word::CT].fill(0);
+        let program = self.programs.intern(compile(&translation.steps));
+        let cold = Cold::new(translation.steps, translation.counters);
+        if former != Place::NONE {
+            let tuple = self.tuples[former.tuple()].as_mut();
+            if let Some(tuple) = tuple.filter(|tuple| tuple.mask == mask) {
+                let generation = generation as u32;
+                let store = &mut tuple.store;
+                let unused = store.replace(former.index(), program, generation, cold, now_ms);
+                self.programs.release(unused);
+                return former;
+            }
+            self.remove(former, key, now_ms);
+        }
+        let number = self.tuple_number(&mask);
+        let head = Head::new(program, generation as u32, now_ms as u32);
+        let Some(tuple) = &mut self.tuples[number as usize] else { return Place::NONE };
+        self.len += 1;
+        Place::new(number, tuple.insert(key, head, cold))
+    }
+
+    /// Removes the megaflow that takes packets of `key`.
+    pub(super) fn remove(&mut self, place: Place, key: &Key, now_ms: u64) {
+        let Some(tuple) = &mut self.tuples[place.tuple()] else { return };
+        let program = tuple.store.remove(place.index(), now_ms);
+        tuple.remove(tuple.hash(key), place.index());
+        self.programs.release(program);
+        self.len -= 1;
+        self.is_unsettled = true;
+    }
+
+    /// Places of removed megaflows may be used again: no packet refers to one.
+    #[inline]
+    pub(super) fn settle(&mut self) {
+        if !std::mem::take(&mut self.is_unsettled) {
+            return;
+        }
+        for tuple in self.tuples.iter_mut().flatten() {
+            tuple.store.reuse();
+        }
+    }
+
+    pub(super) fn credit_all(&mut self, now_ms: u64) {
+        for tuple in self.tuples.iter_mut().flatten() {
+            for bucket in 0..tuple.buckets() {
+                for (_, index) in tuple.in_bucket(bucket) {
+                    tuple.store.credit(index, now_ms);
+                }
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self, now_ms: u64) {
+        self.credit_all(now_ms);
+        *self = Self::new(self.limit);
+    }
+
+    pub(super) fn megaflows(&self, now_ms: u64) -> impl Iterator<Item = Megaflow> + '_ {
+        self.order.iter().filter_map(|number| self.tuples[*number as usize].as_ref()).flat_map(
+            move |tuple| {
+                (0..tuple.buckets()).flat_map(|bucket| tuple.in_bucket(bucket)).filter_map(
+                    move |(_, index)| {
+                        let head = tuple.store.head(index);
+                        let cold = tuple.store.cold(index)?;
+                        Some(Megaflow {
+                            key: tuple.key(index),
+                            mask: tuple.mask.clone(),
+                            steps: cold.steps.clone(),
+                            packets: head.packets,
+                            bytes: head.bytes(),
+                            used_ms: head.is_used().then(|| widen(head.used_ms, now_ms)),
+                            tcp_flags: head.tcp_flags(),
+                        })
+                    },
+                )
+            },
+        )
+    }
+
+    /// Goes through a part of the megaflows: credits their counts, and removes those that are idle
+    /// or outdated. The part is that of a second which passed since the last call. Returns the
+    /// number of those removed.
+    pub(super) fn sweep(&mut self, generation: u64, now_ms: u64) -> u64 {
+        let passed = now_ms.saturating_sub(self.sweep.last_ms).min(SWEEP_MS);
+        self.sweep.last_ms = now_ms;
+        let total: usize = self.tuples.iter().flatten().map(Tuple::buckets).sum();
+        // Beyond the limit, the sweep hurries.
+        let is_full = self.is_full();
+        self.sweep.due += passed * total as u64 * if is_full { 10 } else { 1 };
+        let mut buckets = (self.sweep.due / SWEEP_MS).min(total as u64);
+        self.sweep.due -= buckets * SWEEP_MS;
+        if buckets == total as u64 {
+            self.sweep.due = 0;
+        }
+        let mut removed = 0;
+        while buckets > 0 {
+            let Some(number) = self.order.get(self.sweep.position).copied() else {
+                self.sweep.position = 0;
+                self.end_round();
+                if self.order.is_empty() {
+                    return removed;
+                }
+                continue;
+            };
+            let Some(tuple) = &mut self.tuples[number as usize] else { return removed };
+            let end = tuple.buckets().min(self.sweep.bucket + buckets as usize);
+            let start = self.sweep.bucket.min(end);
+            for bucket in start..end {
+                let slots: Vec<_> = tuple.in_bucket(bucket).collect();
+                for (position, index) in slots.into_iter().rev() {
+                    tuple.store.credit(index, now_ms);
+                    let head = tuple.store.head(index);
+                    let idle = now_ms - widen(head.used_ms, now_ms);
+                    let is_outdated = head.generation != generation as u32 && idle > SWEEP_MS;
+                    if idle >= IDLE_MS || is_outdated || is_full && idle > SWEEP_MS {
+                        let program = tuple.store.remove(index, now_ms);
+                        self.programs.release(program);
+                        tuple.clear_slot(bucket, position);
+                        removed += 1;
+                    }
+                }
+            }
+            buckets -= (end - start).max(1).min(buckets as usize) as u64;
+            self.sweep.bucket = end;
+            if end >= tuple.buckets() {
+                self.sweep.bucket = 0;
+                self.sweep.position += 1;
+            }
+        }
+        self.len -= removed as usize;
+        self.is_unsettled |= removed > 0;
+        removed
+    }
+
+    /// Drops masks without megaflows, and sorts the others by their hits.
+    fn end_round(&mut self) {
+        let tuples = &mut self.tuples;
+        let by_mask = &mut self.by_mask;
+        self.order.retain(|number| {
+            let tuple = &mut tuples[*number as usize];
+            let is_empty = tuple.as_ref().is_none_or(|tuple| tuple.len() == 0);
+            if is_empty && let Some(tuple) = tuple.take() {
+                by_mask.remove(&tuple.mask);
+            }
+            !is_empty
+        });
+        let hits = |number: &u32| tuples[*number as usize].as_ref().map_or(0, |tuple| tuple.hits);
+        self.order.sort_by_key(|number| std::cmp::Reverse(hits(number)));
+        for tuple in tuples.iter_mut().flatten() {
+            tuple.hits /= 2;
+        }
+    }
+
+    fn tuple_number(&mut self, mask: &Key) -> u32 {
+        if let Some(number) = self.by_mask.get(mask) {
+            return *number;
+        }
+        let free = self.tuples.iter().position(Option::is_none);
+        let number = free.unwrap_or_else(|| {
+            self.tuples.push(None);
+            self.tuples.len() - 1
+        });
+        self.tuples[number] = Some(Tuple::new(mask));
+        self.by_mask.insert(mask.clone(), number as u32);
+        self.order.push(number as u32);
+        number as u32
+    }
+
+    #[inline(always)]
+    fn store(&self, place: Place) -> &Store {
+        match &self.tuples[place.tuple()] {
+            Some(tuple) => &tuple.store,
+            // A place is only used in the batch that found it, and tuples go between batches.
+            None => unreachable!("a place in a mask without megaflows"),
+        }
+    }
+
+    #[inline(always)]
+    fn store_mut(&mut self, place: Place) -> &mut Store {
+        match &mut self.tuples[place.tuple()] {
+            Some(tuple) => &mut tuple.store,
+            None => unreachable!("a place in a mask without megaflows"),
+        }
+    }
+}
+
+/// The sweep goes through all megaflows in this time.
+const SWEEP_MS: u64 = 1000;
+/// A megaflow that no packet used for this time goes, as in Open vSwitch.
+const IDLE_MS: u64 = 10_000;

@@ -1,0 +1,271 @@
+//! The megaflows of a mask, at places that do not change.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::datapath::prefetch::prefetch;
+use crate::datapath::step::{Counters, Step};
+
+/// The part of a megaflow that each of its packets needs: one cache line.
+#[derive(Debug, Clone, Default)]
+#[repr(C, align(64))]
+pub(super) struct Head {
+    /// The first words of the key under the mask; a tuple has more words in its tails.
+    pub(super) words: [u64; INLINE],
+    pub(super) packets: u64,
+    /// The bytes in the low 52 bits, the TCP flags of all packets above.
+    bytes_and_flags: u64,
+    /// The time of the last packet, in milliseconds modulo 2^32.
+    pub(super) used_ms: u32,
+    /// The pipeline's generation, modulo 2^32.
+    pub(super) generation: u32,
+    pub(super) program: u32,
+    /// Whether a packet was counted.
+    is_used: u32,
+}
+
+/// The part that only new connections, controllers and dumps need.
+#[derive(Debug)]
+pub(super) struct Cold {
+    pub(super) steps: Arc<[Step]>,
+    counters: CounterList,
+    /// The low bits of the counts that the counters have already: 26 of packets, 38 of bytes.
+    credited: u64,
+}
+
+/// Few megaflows have more than two counters.
+#[derive(Debug)]
+enum CounterList {
+    None,
+    One(Arc<Counters>),
+    Two(Arc<Counters>, Arc<Counters>),
+    More(Box<Vec<Arc<Counters>>>),
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    heads: Vec<Vec<Head>>,
+    /// The words of the keys beyond those in the heads, `tail` for each megaflow.
+    tails: Vec<Vec<u64>>,
+    tail: usize,
+    colds: Vec<Vec<Option<Cold>>>,
+    free: Vec<u32>,
+    /// Places of megaflows that were removed while packets of a batch may still refer to them.
+    freed: Vec<u32>,
+    len: u32,
+}
+
+impl Head {
+    /// A megaflow without a key yet.
+    pub(super) fn new(program: u32, generation: u32, now_ms: u32) -> Self {
+        Self { program, generation, used_ms: now_ms, ..Self::default() }
+    }
+
+    #[inline(always)]
+    pub(super) fn count(&mut self, length: usize, tcp_flags: u64, now_ms: u32) {
+        self.packets += 1;
+        self.bytes_and_flags = (self.bytes_and_flags + length as u64) | tcp_flags << BYTES_BITS;
+        self.used_ms = now_ms;
+        self.is_used = 1;
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes_and_flags & ((1 << BYTES_BITS) - 1)
+    }
+
+    pub(super) fn tcp_flags(&self) -> u16 {
+        (self.bytes_and_flags >> BYTES_BITS) as u16
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used != 0
+    }
+}
+
+impl Store {
+    /// `words`: the number of words of a key.
+    pub(super) fn new(words: usize) -> Self {
+        Self {
+            heads: Vec::new(),
+            tails: Vec::new(),
+            tail: words.saturating_sub(INLINE),
+            colds: Vec::new(),
+            free: Vec::new(),
+            freed: Vec::new(),
+            len: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn head(&self, index: u32) -> &Head {
+        &self.heads[(index >> CHUNK_BITS) as usize][(index & CHUNK_MASK) as usize]
+    }
+
+    #[inline(always)]
+    pub(super) fn head_mut(&mut self, index: u32) -> &mut Head {
+        &mut self.heads[(index >> CHUNK_BITS) as usize][(index & CHUNK_MASK) as usize]
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch(&self, index: u32) {
+        prefetch(self.head(index));
+        if let Some(word) = self.tail(index).first() {
+            prefetch(word);
+        }
+    }
+
+    /// The words of a megaflow's key that are not in its head.
+    #[inline(always)]
+    pub(super) fn tail(&self, index: u32) -> &[u64] {
+        if self.tail == 0 {
+            return &[];
+        }
+        let start = (index & CHUNK_MASK) as usize * self.tail;
+        &self.tails[(index >> CHUNK_BITS) as usize][start..start + self.tail]
+    }
+
+    #[inline(always)]
+    pub(super) fn cold(&self, index: u32) -> Option<&Cold> {
+        self.colds[(index >> CHUNK_BITS) as usize][(index & CHUNK_MASK) as usize].as_ref()
+    }
+
+    fn cold_mut(&mut self, index: u32) -> &mut Option<Cold> {
+        &mut self.colds[(index >> CHUNK_BITS) as usize][(index & CHUNK_MASK) as usize]
+    }
+
+    pub(super) fn insert(&mut self, head: Head, tail: &[u64], cold: Cold) -> u32 {
+        if let Some(index) = self.free.pop() {
+            *self.head_mut(index) = head;
+            *self.cold_mut(index) = Some(cold);
+            let start = (index & CHUNK_MASK) as usize * self.tail;
+            self.tails[(index >> CHUNK_BITS) as usize][start..start + self.tail]
+                .copy_from_slice(tail);
+            return index;
+        }
+        let index = self.len;
+        self.len += 1;
+        if index & CHUNK_MASK == 0 {
+            // The first chunk grows with use; later ones have their size from the start.
+            let capacity = if index == 0 { 4 } else { 1 << CHUNK_BITS };
+            self.heads.push(Vec::with_capacity(capacity));
+            self.tails.push(Vec::with_capacity(capacity * self.tail));
+            self.colds.push(Vec::with_capacity(capacity));
+        }
+        let chunk = (index >> CHUNK_BITS) as usize;
+        self.heads[chunk].push(head);
+        self.tails[chunk].extend_from_slice(tail);
+        self.colds[chunk].push(Some(cold));
+        index
+    }
+
+    /// Credits a megaflow's counts and removes it; [`Store::reuse`] frees its place. Returns its
+    /// program.
+    pub(super) fn remove(&mut self, index: u32, now_ms: u64) -> u32 {
+        self.credit(index, now_ms);
+        *self.cold_mut(index) = None;
+        self.freed.push(index);
+        self.head(index).program
+    }
+
+    /// Frees the places of removed megaflows: no packet refers to them any more.
+    pub(super) fn reuse(&mut self) {
+        self.free.append(&mut self.freed);
+    }
+
+    /// Replaces what a megaflow does. Counts go to the former counters first. Returns its former
+    /// program.
+    pub(super) fn replace(
+        &mut self,
+        index: u32,
+        program: u32,
+        generation: u32,
+        mut cold: Cold,
+        now_ms: u64,
+    ) -> u32 {
+        self.credit(index, now_ms);
+        cold.credited = self.cold(index).map_or(0, |cold| cold.credited);
+        *self.cold_mut(index) = Some(cold);
+        let head = self.head_mut(index);
+        head.generation = generation;
+        std::mem::replace(&mut head.program, program)
+    }
+
+    /// Adds what was counted since the last time to the counters of the megaflow.
+    pub(super) fn credit(&mut self, index: u32, now_ms: u64) {
+        let head = self.head(index);
+        let (packets, bytes, used_ms) = (head.packets, head.bytes(), widen(head.used_ms, now_ms));
+        let Some(cold) = self.cold_mut(index) else { return };
+        let seen = cold.credited;
+        let new_packets = packets.wrapping_sub(seen >> BYTE_CREDIT_BITS) & PACKET_CREDIT_MASK;
+        if new_packets == 0 {
+            return;
+        }
+        let new_bytes = bytes.wrapping_sub(seen) & BYTE_CREDIT_MASK;
+        let packet_bits = packets & PACKET_CREDIT_MASK;
+        cold.credited = packet_bits << BYTE_CREDIT_BITS | bytes & BYTE_CREDIT_MASK;
+        cold.counters.add(new_packets, new_bytes, used_ms);
+    }
+
+    /// Whether a credit must come before the credited bits overflow.
+    #[inline(always)]
+    pub(super) fn is_credit_due(head: &Head) -> bool {
+        head.packets & (PACKET_CREDIT_MASK >> 2) == 0
+    }
+}
+
+impl Cold {
+    pub(super) fn new(steps: Arc<[Step]>, counters: Vec<Arc<Counters>>) -> Self {
+        let mut counters = counters;
+        let list = match (counters.pop(), counters.pop()) {
+            (None, _) => CounterList::None,
+            (Some(one), None) => CounterList::One(one),
+            (Some(one), Some(two)) if counters.is_empty() => CounterList::Two(one, two),
+            (Some(one), Some(two)) => {
+                counters.extend([one, two]);
+                counters.shrink_to_fit();
+                CounterList::More(Box::new(counters))
+            }
+        };
+        Self { steps, counters: list, credited: 0 }
+    }
+}
+
+impl CounterList {
+    fn add(&self, packets: u64, bytes: u64, used_ms: u64) {
+        let counters: &[_] = match self {
+            CounterList::None => &[],
+            CounterList::One(one) => {
+                add(one, packets, bytes, used_ms);
+                &[]
+            }
+            CounterList::Two(one, two) => {
+                add(one, packets, bytes, used_ms);
+                add(two, packets, bytes, used_ms);
+                &[]
+            }
+            CounterList::More(more) => more,
+        };
+        counters.iter().for_each(|counters| add(counters, packets, bytes, used_ms));
+    }
+}
+
+fn add(counters: &Counters, packets: u64, bytes: u64, used_ms: u64) {
+    counters.packets.fetch_add(packets, Ordering::Relaxed);
+    counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+    counters.used.fetch_max(used_ms, Ordering::Relaxed);
+}
+
+/// The full time of a moment in the past of which the low 32 bits are known.
+pub(super) fn widen(low: u32, now_ms: u64) -> u64 {
+    now_ms.saturating_sub((now_ms as u32).wrapping_sub(low).into())
+}
+
+pub(super) const INLINE: usize = 4;
+const CHUNK_BITS: u32 = 15;
+const CHUNK_MASK: u32 = (1 << CHUNK_BITS) - 1;
+const BYTES_BITS: u32 = 52;
+const BYTE_CREDIT_BITS: u32 = 38;
+const BYTE_CREDIT_MASK: u64 = (1 << BYTE_CREDIT_BITS) - 1;
+const PACKET_CREDIT_MASK: u64 = (1 << (64 - BYTE_CREDIT_BITS)) - 1;
+const _: () = assert!(size_of::<Head>() == 64);
+const _: () = assert!(size_of::<Option<Cold>>() <= 48);
