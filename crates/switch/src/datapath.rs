@@ -44,6 +44,7 @@
 
 mod cache;
 mod checksum;
+pub mod conntrack;
 mod edit;
 mod execute;
 mod meter;

@@ -1,0 +1,285 @@
+/// A reference from an index to an entry: the entry's shard and its number in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reference {
+    pub(super) shard: u8,
+    pub(super) entry: u32,
+}
+
+/// A hash table from tags to [`Reference`]s. Tags may repeat.
+///
+/// A slot takes eight bytes, and a line of eight slots is one cache line, so that a lookup
+/// touches one line as a rule. A full line overflows to the next. The table grows in steps: each
+/// insertion moves a few lines, so that no packet waits for all of them.
+#[derive(Debug)]
+pub(super) struct Index {
+    current: Lines,
+    former: Option<Lines>,
+    len: usize,
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        Self { current: Lines::new(FIRST_LINES), former: None, len: 0 }
+    }
+
+    /// Reads the line where `tag` would be, so that it is in the cache later. The result only
+    /// keeps the read alive.
+    #[inline]
+    pub(super) fn touch(&self, tag: u32) -> u64 {
+        self.current.lines[self.current.home(tag)].0[0]
+    }
+
+    /// Calls `accept` for each reference with this tag, until it returns true.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        tag: u32,
+        mut accept: impl FnMut(Reference) -> bool,
+    ) -> Option<Reference> {
+        let found = self.current.find(tag, &mut accept);
+        if found.is_some() {
+            return found;
+        }
+        self.former.as_ref()?.find(tag, &mut accept)
+    }
+
+    pub(super) fn insert(&mut self, tag: u32, reference: Reference) {
+        self.migrate();
+        if self.len >= self.current.lines.len() * GROW_AT {
+            self.grow();
+        }
+        self.current.insert(pack(tag, reference));
+        self.len += 1;
+    }
+
+    /// Removes one reference; false if it is not there.
+    pub(super) fn remove(&mut self, tag: u32, reference: Reference) -> bool {
+        let slot = pack(tag, reference);
+        let is_removed = self.current.remove(slot)
+            || self.former.as_mut().is_some_and(|former| former.remove(slot));
+        self.len -= usize::from(is_removed);
+        is_removed
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let former = self.former.as_ref().map_or(0, |former| former.lines.len());
+        (self.current.lines.len() + former) * size_of::<Line>()
+    }
+
+    fn grow(&mut self) {
+        while self.former.is_some() {
+            self.migrate();
+        }
+        let lines = Lines::new(self.current.lines.len() * 2);
+        self.former = Some(std::mem::replace(&mut self.current, lines));
+    }
+
+    fn migrate(&mut self) {
+        let Some(former) = &mut self.former else {
+            return;
+        };
+        for _ in 0..MIGRATED_LINES {
+            let Some(line) = former.lines.get_mut(former.cleared) else {
+                self.former = None;
+                return;
+            };
+            let moved = std::mem::replace(line, Line::EMPTY);
+            former.cleared += 1;
+            for slot in moved.0.into_iter().filter(|slot| *slot != 0) {
+                self.current.insert(slot);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Lines {
+    lines: Vec<Line>,
+    /// Lines before this one have moved to the next table. A search passes over them.
+    cleared: usize,
+}
+
+impl Lines {
+    fn new(count: usize) -> Self {
+        Self { lines: vec![Line::EMPTY; count], cleared: 0 }
+    }
+
+    #[inline]
+    fn home(&self, tag: u32) -> usize {
+        tag as usize & (self.lines.len() - 1)
+    }
+
+    /// The line after `line` in a search.
+    #[inline]
+    fn next(&self, line: usize) -> usize {
+        ((line + 1) & (self.lines.len() - 1)).max(self.cleared)
+    }
+
+    #[inline]
+    fn start(&self, tag: u32) -> usize {
+        self.home(tag).max(self.cleared)
+    }
+
+    #[inline]
+    fn find(&self, tag: u32, accept: &mut impl FnMut(Reference) -> bool) -> Option<Reference> {
+        let mut at = self.start(tag);
+        for _ in self.cleared..self.lines.len() {
+            let line = self.lines.get(at)?;
+            let mut is_full = true;
+            for slot in line.0 {
+                is_full &= slot != 0;
+                if slot as u32 == tag && slot != 0 && accept(unpack(slot)) {
+                    return Some(unpack(slot));
+                }
+            }
+            if !is_full {
+                return None;
+            }
+            at = self.next(at);
+        }
+        None
+    }
+
+    /// There is space: the table grows before it is full.
+    fn insert(&mut self, slot: u64) {
+        let mut at = self.start(slot as u32);
+        loop {
+            if let Some(free) = self.lines[at].0.iter_mut().find(|slot| **slot == 0) {
+                *free = slot;
+                return;
+            }
+            at = self.next(at);
+        }
+    }
+
+    fn remove(&mut self, slot: u64) -> bool {
+        let mut at = self.start(slot as u32);
+        for _ in self.cleared..self.lines.len() {
+            let Some(line) = self.lines.get_mut(at) else {
+                return false;
+            };
+            if let Some(place) = line.0.iter().position(|held| *held == slot) {
+                let was_full = line.is_full();
+                line.0[place] = 0;
+                if was_full {
+                    self.close_hole(at, place);
+                }
+                return true;
+            }
+            if !line.is_full() {
+                return false;
+            }
+            at = self.next(at);
+        }
+        false
+    }
+
+    /// Moves slots that overflowed back, so that a search may stop at a line that is not full.
+    fn close_hole(&mut self, mut hole: usize, mut place: usize) {
+        let mask = self.lines.len() - 1;
+        let mut at = self.next(hole);
+        for _ in self.cleared..self.lines.len() {
+            if at == hole {
+                return;
+            }
+            let was_full = self.lines[at].is_full();
+            let distance = at.wrapping_sub(hole) & mask;
+            let movable = self.lines[at].0.iter().position(|slot| {
+                *slot != 0 && at.wrapping_sub(self.home(*slot as u32)) & mask >= distance
+            });
+            if let Some(from) = movable {
+                self.lines[hole].0[place] = std::mem::take(&mut self.lines[at].0[from]);
+                (hole, place) = (at, from);
+            }
+            if !was_full {
+                return;
+            }
+            at = self.next(at);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Line([u64; 8]);
+
+impl Line {
+    const EMPTY: Self = Self([0; 8]);
+
+    fn is_full(&self) -> bool {
+        self.0.iter().all(|slot| *slot != 0)
+    }
+}
+
+/// The tag in the low half, then the entry's number plus one, then the shard.
+#[inline]
+fn pack(tag: u32, reference: Reference) -> u64 {
+    u64::from(tag)
+        | u64::from(reference.entry + 1) << 32
+        | u64::from(reference.shard) << (32 + ENTRY_BITS)
+}
+
+/// The slot must be in use.
+#[inline]
+fn unpack(slot: u64) -> Reference {
+    let entry = (slot >> 32) as u32 & ((1 << ENTRY_BITS) - 1);
+    Reference { shard: (slot >> (32 + ENTRY_BITS)) as u8, entry: entry.wrapping_sub(1) }
+}
+
+const FIRST_LINES: usize = 16;
+/// Slots used in a line on average when the table grows.
+const GROW_AT: usize = 5;
+/// At growth the former table has `GROW_AT` entries a line and the next growth needs as many
+/// insertions again, so one line an insertion would do.
+const MIGRATED_LINES: usize = 2;
+const ENTRY_BITS: u32 = 26;
+/// The most shards that a reference can name.
+pub(super) const MAX_SHARDS: usize = 1 << (32 - ENTRY_BITS);
+/// The most entries of a shard that a reference can name.
+pub(super) const MAX_ENTRIES: u32 = (1 << ENTRY_BITS) - 2;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Few distinct tags, so that lines overflow and wrap, over several growths.
+        #[test]
+        fn behaves_as_a_list(
+            steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..8), 1..2000),
+            spread in prop::sample::select(vec![1u32, 0x0101_0101, 16, 15]),
+        ) {
+            let mut index = Index::new();
+            let mut list: Vec<(u32, Reference)> = Vec::new();
+            for (number, (is_insertion, tag, pick)) in steps.into_iter().enumerate() {
+                let tag = tag.wrapping_mul(spread);
+                if is_insertion || list.is_empty() {
+                    let reference = Reference { shard: pick as u8, entry: number as u32 };
+                    index.insert(tag, reference);
+                    list.push((tag, reference));
+                } else {
+                    let (tag, reference) = list.swap_remove(pick as usize % list.len());
+                    prop_assert!(index.remove(tag, reference));
+                    prop_assert!(!index.remove(tag, reference));
+                }
+                prop_assert_eq!(index.len(), list.len());
+            }
+            for (tag, reference) in &list {
+                prop_assert_eq!(index.find(*tag, |found| found == *reference), Some(*reference));
+            }
+            for tag in 0..40u32 {
+                let tag = tag.wrapping_mul(spread);
+                let mut count = 0;
+                index.find(tag, |_| { count += 1; false });
+                prop_assert_eq!(count, list.iter().filter(|(held, _)| *held == tag).count());
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+use units::Span;
+
+/// How a [`super::Conntrack`] is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// For hashes and for the ports that `nat(…,random)` chooses. It should be unknown to the
+    /// senders of packets.
+    pub seed: u64,
+    /// Threads that track packets at the same time.
+    pub threads: usize,
+    /// The most connections, as `dpctl/ct-set-maxconns` sets it.
+    pub max_connections: u32,
+    pub timeouts: Timeouts,
+    /// Packets with wrong checksums are invalid.
+    pub verify_checksums: bool,
+    /// TCP segments outside the window are invalid, as `dpctl/ct-enable-tcp-seq-chk` sets it.
+    pub check_tcp_sequence: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            threads: 1,
+            max_connections: 3_000_000,
+            timeouts: Timeouts::default(),
+            verify_checksums: true,
+            check_tcp_sequence: true,
+        }
+    }
+}
+
+/// How long a connection lives after its last packet, by its state. The names and the defaults
+/// are those of Open vSwitch's userspace datapath.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A connection request without an answer.
+    pub tcp_syn_sent: Span,
+    /// A handshake that is not complete.
+    pub tcp_syn_recv: Span,
+    pub tcp_established: Span,
+    /// One end has closed.
+    pub tcp_fin_wait: Span,
+    /// Both ends have closed.
+    pub tcp_time_wait: Span,
+    /// Both ends have closed and acknowledged, or one has reset the connection.
+    pub tcp_close: Span,
+    /// UDP and all other protocols: one packet.
+    pub udp_first: Span,
+    /// Packets from the first end alone.
+    pub udp_single: Span,
+    /// Packets from both ends.
+    pub udp_multiple: Span,
+    pub icmp_first: Span,
+    pub icmp_reply: Span,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            tcp_syn_sent: Span::from_secs(30),
+            tcp_syn_recv: Span::from_secs(30),
+            tcp_established: Span::from_secs(24 * 60 * 60),
+            tcp_fin_wait: Span::from_secs(15 * 60),
+            tcp_time_wait: Span::from_secs(45),
+            tcp_close: Span::from_secs(30),
+            udp_first: Span::from_secs(60),
+            udp_single: Span::from_secs(60),
+            udp_multiple: Span::from_secs(30),
+            icmp_first: Span::from_secs(60),
+            icmp_reply: Span::from_secs(30),
+        }
+    }
+}
+
+/// The state that decides a timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    TcpSynSent,
+    TcpSynRecv,
+    TcpEstablished,
+    TcpFinWait,
+    TcpTimeWait,
+    TcpClose,
+    UdpFirst,
+    UdpSingle,
+    UdpMultiple,
+    IcmpFirst,
+    IcmpReply,
+}
+
+/// Milliseconds by [`Phase`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lifetimes([u64; 11]);
+
+impl Lifetimes {
+    pub(super) fn new(timeouts: &Timeouts) -> Self {
+        let spans = [
+            timeouts.tcp_syn_sent,
+            timeouts.tcp_syn_recv,
+            timeouts.tcp_established,
+            timeouts.tcp_fin_wait,
+            timeouts.tcp_time_wait,
+            timeouts.tcp_close,
+            timeouts.udp_first,
+            timeouts.udp_single,
+            timeouts.udp_multiple,
+            timeouts.icmp_first,
+            timeouts.icmp_reply,
+        ];
+        Self(spans.map(|span| (span.nanos() / 1_000_000).clamp(1, LONGEST_MS)))
+    }
+
+    pub(super) fn of(&self, phase: Phase) -> u64 {
+        self.0[phase as usize]
+    }
+}
+
+/// A year: longer spans gain nothing, and sums with them cannot overflow.
+const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;

@@ -1,0 +1,148 @@
+use super::entry::{Entry, Rules};
+use super::index::{Index, Reference};
+use super::slab::Slab;
+use super::tuple::{Place, Tuple};
+use super::wheel::Wheel;
+
+/// A part of the connections, behind one lock.
+///
+/// A connection lives in the shard of its original tuple. The index of that shard leads to it, and
+/// so does the index of the shard of its reply tuple, which is another one only if a translation
+/// changed the addresses.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) number: u8,
+    pub(super) index: Index,
+    pub(super) entries: Slab,
+    pub(super) wheel: Wheel,
+    pub(super) rules: Rules,
+    pub(super) counts: ShardCounts,
+}
+
+/// Counters that packets change, under the shard's lock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ShardCounts {
+    pub(super) hits: u64,
+    pub(super) created: u64,
+    pub(super) expired: u64,
+    pub(super) reclaimed: u64,
+    pub(super) removed: u64,
+}
+
+/// The result of a lookup.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Found {
+    Here {
+        entry: u32,
+        is_reply: bool,
+    },
+    /// Perhaps an entry of another shard.
+    Elsewhere(Candidates),
+    Nowhere,
+}
+
+/// References to entries of other shards that have the tag of a lookup; one as a rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Candidates {
+    list: [Option<Reference>; 4],
+}
+
+/// The part of a removed connection that is in another shard: its index has to forget it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Remainder {
+    pub(super) place: Place,
+    pub(super) reference: Reference,
+}
+
+impl Candidates {
+    fn push(&mut self, reference: Reference) {
+        if let Some(free) = self.list.iter_mut().find(|place| place.is_none()) {
+            *free = Some(reference);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Reference> {
+        self.list.into_iter().flatten()
+    }
+}
+
+impl Shard {
+    pub(super) fn new(number: u8, rules: Rules) -> Self {
+        Self {
+            number,
+            index: Index::new(),
+            entries: Slab::new(),
+            wheel: Wheel::new(),
+            rules,
+            counts: ShardCounts::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, tuple: &Tuple, tag: u32) -> Found {
+        let mut elsewhere = Candidates::default();
+        let mut direction = false;
+        let here = self.index.find(tag, |reference| {
+            if reference.shard != self.number {
+                elsewhere.push(reference);
+                return false;
+            }
+            match self.entries.entry(reference.entry).direction(tuple) {
+                Some(is_reply) => {
+                    direction = is_reply;
+                    true
+                }
+                None => false,
+            }
+        });
+        match here {
+            Some(reference) => Found::Here { entry: reference.entry, is_reply: direction },
+            None if elsewhere.list[0].is_some() => Found::Elsewhere(elsewhere),
+            None => Found::Nowhere,
+        }
+    }
+
+    /// The first entry that a lookup of this tag would compare with its tuple, so that both are
+    /// in the cache later.
+    #[inline]
+    pub(super) fn touch_entry(&self, tag: u32) -> u64 {
+        let own = self.index.find(tag, |reference| reference.shard == self.number);
+        own.map_or(0, |reference| self.entries.touch(reference.entry))
+    }
+
+    /// Stores a connection under the tag of its original tuple. The reply tuple's tag is the
+    /// caller's to store, if it is another one.
+    pub(super) fn insert(&mut self, entry: Entry, tag: u32, now: u64) -> Option<u32> {
+        if self.entries.len() == 0 {
+            self.wheel.start(now);
+        }
+        let number = self.entries.insert(entry)?;
+        self.wheel.insert(&mut self.entries, number);
+        self.index.insert(tag, Reference { shard: self.number, entry: number });
+        self.counts.created += 1;
+        Some(number)
+    }
+
+    /// Removes a connection and its references in this shard's index. `places` are those of its
+    /// original and of its reply tuple; `home` maps a place to its shard.
+    pub(super) fn remove(
+        &mut self,
+        number: u32,
+        places: [Place; 2],
+        home: impl Fn(Place) -> u8,
+    ) -> Option<Remainder> {
+        let reference = Reference { shard: self.number, entry: number };
+        let is_translated = self.entries.entry(number).translation().is_some();
+        self.wheel.remove(&mut self.entries, number);
+        self.entries.remove(number);
+        self.index.remove(places[0].tag, reference);
+        if !is_translated {
+            return None;
+        }
+        if home(places[1]) == self.number {
+            self.index.remove(places[1].tag, reference);
+            return None;
+        }
+        Some(Remainder { place: places[1], reference })
+    }
+}

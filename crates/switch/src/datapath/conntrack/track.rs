@@ -1,0 +1,573 @@
+//! A packet's way through connection tracking.
+
+use std::sync::atomic::Ordering;
+
+use units::Time;
+
+use super::entry::{Entry, Translation, Verdict};
+use super::extract::{Extracted, extract};
+use super::index::Reference;
+use super::nat::Choice;
+use super::settings::Phase;
+use super::shard::{Candidates, Found, Remainder, Shard};
+use super::tcp::Segment;
+use super::translate::translate;
+use super::tuple::{Place, TCP, Tuple};
+use super::view::{Headers, Shown, View, state};
+use super::{Conntrack, NO_LIMIT, milliseconds};
+use crate::datapath::step::Track;
+use crate::flow::{Key, word};
+
+/// A `ct(…)`: the parts that every packet needs, and the rest for new connections.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    pub zone: u16,
+    pub commit: bool,
+    pub force: bool,
+    /// There is a `nat(…)`, with or without a direction.
+    pub has_nat: bool,
+    /// `exec(…)` sets bits of ct_mark or ct_label.
+    pub has_marks: bool,
+    pub track: &'a dyn Fn() -> &'a Track,
+}
+
+impl std::fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.track().fmt(f)
+    }
+}
+
+impl<'a> Call<'a> {
+    fn track(&self) -> &'a Track {
+        (self.track)()
+    }
+}
+
+/// Whether a tracked packet goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Continues,
+    /// The translation of a new connection was not possible.
+    Dropped,
+}
+
+/// One packet with all that is known of it.
+struct Case<'v, 'f, 'c, 'd> {
+    view: &'v mut View<'f>,
+    call: &'c Call<'d>,
+    extracted: Extracted,
+    segment: Option<Segment>,
+    /// The flags from an earlier pass in this zone.
+    prior: u16,
+    place: Place,
+    now: u64,
+}
+
+/// The next step after a lookup.
+enum Next {
+    Done(Outcome),
+    Create,
+}
+
+impl Conntrack {
+    /// A packet's place in the table: shard and tag, as one number for [`Conntrack::warm`] and
+    /// [`Conntrack::track`]. 0 for a packet that has none.
+    #[must_use]
+    #[inline]
+    pub fn hash(&self, key: &Key, frame: &[u8], headers: Headers, zone: u16) -> u64 {
+        // Checksums do not matter for the place.
+        let found = extract(frame, headers, zone, protocol(key), false);
+        found.map_or(0, |extracted| {
+            let place = self.hasher.place(&extracted.tuple);
+            u64::from(place.home) << 32 | u64::from(place.tag)
+        })
+    }
+
+    /// Loads the connections of these hashes into the cache: all indices first, then all entries,
+    /// so that the accesses overlap.
+    pub fn warm(&self, hashes: &[u64]) {
+        let hashes = &hashes[..hashes.len().min(64)];
+        let mut done = 0u64;
+        let mut sum = 0;
+        for first in 0..hashes.len() {
+            if done & 1 << first != 0 {
+                continue;
+            }
+            let number = self.home(place(hashes[first]));
+            let is_same = |hash: &u64| self.home(place(*hash)) == number;
+            let shard = self.shard(number);
+            for (at, hash) in hashes.iter().enumerate().skip(first).filter(|(_, h)| is_same(h)) {
+                done |= 1 << at;
+                sum ^= shard.index.touch(place(*hash).tag);
+            }
+            for hash in hashes.iter().skip(first).filter(|hash| is_same(hash)) {
+                sum ^= shard.touch_entry(place(*hash).tag);
+            }
+        }
+        std::hint::black_box(sum);
+    }
+
+    /// Finds or makes the connection of a packet, applies its translation, and writes the state to
+    /// the packet's key. `hash` is the result of [`Conntrack::hash`] for the packet as it is now
+    /// and for this zone.
+    #[inline]
+    pub fn track(
+        &self,
+        view: &mut View<'_>,
+        call: &Call<'_>,
+        hash: Option<u64>,
+        now: Time,
+    ) -> Outcome {
+        let has_prior = view.state() & state::TRACKED != 0 && view.zone() == call.zone;
+        let prior = if has_prior { view.state() } else { 0 };
+        let protocol = protocol(view.key);
+        let verify = self.verify_checksums && !has_prior;
+        let Some(extracted) = extract(view.frame, view.headers, call.zone, protocol, verify) else {
+            return self.invalid(view, call.zone, None);
+        };
+        let segment = if protocol == TCP {
+            let range = view.headers.transport..view.headers.end;
+            view.frame.get(range).and_then(Segment::read)
+        } else {
+            None
+        };
+        let place = match hash {
+            Some(hash) if hash != 0 => place(hash),
+            _ => self.hasher.place(&extracted.tuple),
+        };
+        let now = milliseconds(now);
+        let mut case = Case { view, call, extracted, segment, prior, place, now };
+        match self.look_up(&mut case) {
+            Next::Done(outcome) => outcome,
+            Next::Create => self.create(&mut case),
+        }
+    }
+
+    fn invalid(&self, view: &mut View<'_>, zone: u16, tuple: Option<&Tuple>) -> Outcome {
+        self.totals.invalid.fetch_add(1, Ordering::Relaxed);
+        let state = state::INVALID | state::TRACKED;
+        view.set_connection(&Shown { state, zone, ..Shown::default() }, tuple);
+        Outcome::Continues
+    }
+
+    /// The tuple of a packet that was translated already is that of the other direction, reversed.
+    fn look_up(&self, case: &mut Case<'_, '_, '_, '_>) -> Next {
+        let tuple = case.sought();
+        let home = self.home(case.place);
+        let mut shard = self.shard(home);
+        match shard.find(&tuple, case.place.tag) {
+            Found::Here { entry, is_reply } => self.hit_and_release(shard, entry, is_reply, case),
+            Found::Nowhere => Next::Create,
+            Found::Elsewhere(candidates) => {
+                drop(shard);
+                for reference in candidates.iter() {
+                    shard = self.shard(reference.shard);
+                    let entry = shard.entries.entry(reference.entry);
+                    if let Some(is_reply) = entry.direction(&tuple) {
+                        return self.hit_and_release(shard, reference.entry, is_reply, case);
+                    }
+                    drop(shard);
+                }
+                Next::Create
+            }
+        }
+    }
+
+    #[inline]
+    fn hit_and_release(
+        &self,
+        mut shard: std::sync::MutexGuard<'_, Shard>,
+        number: u32,
+        is_reply: bool,
+        case: &mut Case<'_, '_, '_, '_>,
+    ) -> Next {
+        let (next, remainder) = self.hit(&mut shard, number, is_reply, case);
+        drop(shard);
+        if let Some(remainder) = remainder {
+            self.forget(&[remainder]);
+        }
+        next
+    }
+
+    #[inline]
+    fn hit(
+        &self,
+        shard: &mut Shard,
+        number: u32,
+        found_reply: bool,
+        case: &mut Case<'_, '_, '_, '_>,
+    ) -> (Next, Option<Remainder>) {
+        let rules = shard.rules;
+        let entry = shard.entries.entry_mut(number);
+        let is_reply = found_reply != case.was_translated();
+        if entry.has_expired(case.now) {
+            shard.counts.expired += 1;
+            return (Next::Create, self.remove(shard, number));
+        }
+        if case.call.force && is_reply && case.extracted.inner.is_none() {
+            shard.counts.removed += 1;
+            return (Next::Create, self.remove(shard, number));
+        }
+        let mut flags = case.prior | state::TRACKED;
+        if case.extracted.inner.is_some() {
+            flags |= state::RELATED | if is_reply { state::REPLY } else { 0 };
+        } else if case.is_uncounted() {
+            match entry.update(case.segment.as_ref(), is_reply, &rules, case.now) {
+                Verdict::Established => {
+                    flags &= !state::NEW;
+                    flags |= state::ESTABLISHED | if is_reply { state::REPLY } else { 0 };
+                }
+                Verdict::New => flags |= state::NEW,
+                Verdict::Invalid => flags = state::INVALID | state::TRACKED,
+                Verdict::Restart => {
+                    shard.counts.removed += 1;
+                    return (Next::Create, self.remove(shard, number));
+                }
+            }
+        }
+        if case.call.has_nat
+            && case.prior & state::TRANSLATED == 0
+            && flags & state::INVALID == 0
+            && entry.translation().is_some()
+        {
+            flags |= case.translate(entry, is_reply);
+        }
+        if case.call.has_marks {
+            set_marks(entry, case.call.track());
+        }
+        case.show(flags, entry);
+        shard.counts.hits += 1;
+        if flags & state::INVALID != 0 {
+            self.totals.invalid.fetch_add(1, Ordering::Relaxed);
+        }
+        (Next::Done(Outcome::Continues), None)
+    }
+
+    /// A packet without a connection.
+    fn create(&self, case: &mut Case<'_, '_, '_, '_>) -> Outcome {
+        let tuple = case.extracted.tuple;
+        let may_start = case.extracted.inner.is_none()
+            && case.segment.as_ref().is_none_or(Segment::may_start)
+            && tuple.kind.is_request(tuple.protocol);
+        if !may_start {
+            return self.invalid(case.view, case.call.zone, Some(&tuple));
+        }
+        if !case.call.commit {
+            return case.show_new(&tuple);
+        }
+        let track = case.call.track();
+        let nat = track.nat.as_ref().filter(|nat| nat.direction.is_some());
+        if !self.admit(case) {
+            return if nat.is_some() { Outcome::Dropped } else { case.show_new(&tuple) };
+        }
+        let random = self.totals.drawn.fetch_add(RANDOM_STEP, Ordering::Relaxed);
+        let random = self.hasher.choice(&[random]);
+        match nat.and_then(|nat| Choice::new(nat, &tuple, &self.hasher, random)) {
+            None => self.create_plain(case),
+            Some(choice) => self.create_translated(case, &choice, random),
+        }
+    }
+
+    /// Counts a new connection, unless a limit forbids it.
+    fn admit(&self, case: &Case<'_, '_, '_, '_>) -> bool {
+        let zone = usize::from(case.call.zone);
+        let limit = match self.limits.zones[zone].load(Ordering::Relaxed) {
+            NO_LIMIT => self.limits.default_zone.load(Ordering::Relaxed),
+            limit => limit,
+        };
+        if self.totals.zones[zone].fetch_add(1, Ordering::Relaxed) >= limit {
+            self.totals.zones[zone].fetch_sub(1, Ordering::Relaxed);
+            self.totals.zone_full.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        let limit = self.limits.connections.load(Ordering::Relaxed);
+        let count = self.totals.connections.fetch_add(1, Ordering::Relaxed);
+        if count >= limit - limit / 8 {
+            self.reclaim(case);
+        }
+        // The own shard may hold expired connections; `reclaim` has collected some.
+        if count >= limit && self.totals.connections.load(Ordering::Relaxed) > limit {
+            self.dismiss(case.call.zone);
+            self.totals.full.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Takes back what `admit` counted.
+    fn dismiss(&self, zone: u16) {
+        self.totals.connections.fetch_sub(1, Ordering::Relaxed);
+        self.totals.zones[usize::from(zone)].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Makes space in the shard of a new connection: removes expired connections, and half-open
+    /// ones early.
+    fn reclaim(&self, case: &Case<'_, '_, '_, '_>) {
+        let mut shard = self.shard(self.home(case.place));
+        let mut remainders = self.collect(&mut shard, case.now, RECLAIM_BUDGET);
+        let lifetime = shard.rules.lifetimes.of(Phase::TcpSynSent);
+        let latest = (case.now + lifetime).saturating_sub(HALF_OPEN_MS.min(lifetime));
+        let entries = &shard.entries;
+        let early = shard.wheel.soonest(entries, RECLAIM_BUDGET, |number| {
+            let entry = entries.entry(number);
+            entry.is_half_open() && entry.expires <= latest
+        });
+        for number in early {
+            shard.counts.reclaimed += 1;
+            remainders.extend(self.remove(&mut shard, number));
+        }
+        drop(shard);
+        self.forget(&remainders);
+    }
+
+    /// The reply tuple has the same place as the original one: one lock is enough.
+    fn create_plain(&self, case: &mut Case<'_, '_, '_, '_>) -> Outcome {
+        let tuple = case.extracted.tuple;
+        let reply = tuple.reversed();
+        let home = self.home(case.place);
+        let mut shard = self.shard(home);
+        // Another thread may have been faster, or another connection's translation uses the tuple.
+        let mut checked = Candidates::default();
+        loop {
+            match shard.find(&tuple, case.place.tag) {
+                Found::Here { entry, is_reply } => {
+                    self.dismiss(case.call.zone);
+                    return self.found_late(shard, entry, is_reply, case);
+                }
+                Found::Elsewhere(candidates) if candidates != checked => {
+                    drop(shard);
+                    if candidates.iter().any(|reference| {
+                        let owner = self.shard(reference.shard);
+                        owner.entries.entry(reference.entry).is_live_as(&reply, case.now)
+                    }) {
+                        return self.clash(case);
+                    }
+                    checked = candidates;
+                    shard = self.shard(home);
+                }
+                Found::Elsewhere(_) | Found::Nowhere => break,
+            }
+        }
+        if let Found::Here { entry, .. } = shard.find(&reply, case.place.tag)
+            && shard.entries.entry(entry).is_live_as(&reply, case.now)
+        {
+            return self.clash(case);
+        }
+        let remainders = self.collect(&mut shard, case.now, COMMIT_BUDGET);
+        let entry = case.entry(&shard);
+        let outcome = match shard.insert(entry, case.place.tag, case.now) {
+            Some(number) => {
+                let entry = shard.entries.entry_mut(number);
+                if case.call.has_marks {
+                    set_marks(entry, case.call.track());
+                }
+                case.show(state::NEW | state::TRACKED, entry);
+                Outcome::Continues
+            }
+            None => {
+                self.dismiss(case.call.zone);
+                self.totals.full.fetch_add(1, Ordering::Relaxed);
+                case.show_new(&tuple)
+            }
+        };
+        drop(shard);
+        self.forget(&remainders);
+        outcome
+    }
+
+    fn clash(&self, case: &mut Case<'_, '_, '_, '_>) -> Outcome {
+        self.dismiss(case.call.zone);
+        self.totals.clashed.fetch_add(1, Ordering::Relaxed);
+        case.show_new(&case.extracted.tuple.clone())
+    }
+
+    /// Locks the shards of the original tuple and of each reply tuple that is tried, in the order
+    /// of their numbers.
+    fn create_translated(
+        &self,
+        case: &mut Case<'_, '_, '_, '_>,
+        choice: &Choice,
+        random: u64,
+    ) -> Outcome {
+        let tuple = case.extracted.tuple;
+        let home = self.home(case.place);
+        for address in choice.addresses() {
+            let other = self.home(self.hasher.place(&address));
+            let first = self.shard(home.min(other));
+            let second = (home != other).then(|| self.shard(home.max(other)));
+            let (mut own, mut foreign) = match second {
+                Some(second) if home < other => (first, Some(second)),
+                Some(second) => (second, Some(first)),
+                None => (first, None),
+            };
+            if let Found::Here { entry, is_reply } = own.find(&tuple, case.place.tag) {
+                drop(foreign);
+                self.dismiss(case.call.zone);
+                return self.found_late(own, entry, is_reply, case);
+            }
+            let reply = choice.free_ports(address, random, |reply| {
+                let tag = self.hasher.place(reply).tag;
+                self.is_free(foreign.as_deref_mut().unwrap_or(&mut *own), reply, tag, case.now)
+            });
+            let Some(reply) = reply else {
+                continue;
+            };
+            return self.commit_translated(
+                case,
+                Translated { entry: case.entry(&own), translation: choice.translation, reply },
+                own,
+                foreign,
+            );
+        }
+        self.dismiss(case.call.zone);
+        self.totals.exhausted.fetch_add(1, Ordering::Relaxed);
+        Outcome::Dropped
+    }
+
+    fn commit_translated(
+        &self,
+        case: &mut Case<'_, '_, '_, '_>,
+        translated: Translated,
+        mut own: std::sync::MutexGuard<'_, Shard>,
+        mut foreign: Option<std::sync::MutexGuard<'_, Shard>>,
+    ) -> Outcome {
+        let Translated { mut entry, translation, reply } = translated;
+        entry.translate(translation, &reply);
+        let remainders = self.collect(&mut own, case.now, COMMIT_BUDGET);
+        let Some(number) = own.insert(entry, case.place.tag, case.now) else {
+            drop((own, foreign));
+            self.forget(&remainders);
+            self.dismiss(case.call.zone);
+            self.totals.full.fetch_add(1, Ordering::Relaxed);
+            return Outcome::Dropped;
+        };
+        let reference = Reference { shard: own.number, entry: number };
+        let tag = self.hasher.place(&reply).tag;
+        foreign.as_deref_mut().unwrap_or(&mut *own).index.insert(tag, reference);
+        drop(foreign);
+        let entry = own.entries.entry_mut(number);
+        if case.call.has_marks {
+            set_marks(entry, case.call.track());
+        }
+        let flags = case.translate(entry, false);
+        case.show(state::NEW | state::TRACKED | flags, entry);
+        drop(own);
+        self.forget(&remainders);
+        Outcome::Continues
+    }
+
+    /// Whether no live connection of a shard's index uses a tuple in either direction.
+    fn is_free(&self, shard: &mut Shard, tuple: &Tuple, tag: u32, now: u64) -> bool {
+        match shard.find(tuple, tag) {
+            Found::Nowhere => true,
+            Found::Elsewhere(_) => false,
+            // An expired one stays until its owner collects it, unless that is easy here.
+            Found::Here { entry, .. } => {
+                let is_plain = shard.entries.entry(entry).translation().is_none();
+                let is_expired = shard.entries.entry(entry).has_expired(now);
+                if is_expired && (is_plain || self.shards.len() == 1) {
+                    shard.counts.expired += 1;
+                    self.remove(shard, entry);
+                    return true;
+                }
+                false
+            }
+        }
+    }
+
+    /// A connection that appeared between lookup and commit.
+    fn found_late(
+        &self,
+        shard: std::sync::MutexGuard<'_, Shard>,
+        number: u32,
+        is_reply: bool,
+        case: &mut Case<'_, '_, '_, '_>,
+    ) -> Outcome {
+        match self.hit_and_release(shard, number, is_reply, case) {
+            Next::Done(outcome) => outcome,
+            Next::Create => case.show_new(&case.extracted.tuple.clone()),
+        }
+    }
+}
+
+struct Translated {
+    entry: Entry,
+    translation: Translation,
+    reply: Tuple,
+}
+
+impl Case<'_, '_, '_, '_> {
+    fn was_translated(&self) -> bool {
+        self.prior & state::TRANSLATED != 0
+    }
+
+    fn entry(&self, shard: &Shard) -> Entry {
+        let segment = self.segment.as_ref();
+        let mut entry =
+            Entry::new(&self.extracted.tuple, segment, &shard.rules.lifetimes, self.now);
+        entry.helper = self.call.track().alg;
+        entry
+    }
+
+    fn sought(&self) -> Tuple {
+        let tuple = self.extracted.tuple;
+        if self.was_translated() { tuple.reversed() } else { tuple }
+    }
+
+    /// Whether no earlier pass has shown this packet to its connection. After a pass that found no
+    /// connection, or a new one, another look does no harm.
+    fn is_uncounted(&self) -> bool {
+        self.prior == 0 || self.prior & state::NEW != 0
+    }
+
+    /// Translates the packet; returns the flag that says so.
+    fn translate(&mut self, entry: &Entry, is_reply: bool) -> u16 {
+        // A packet leaves with the addresses that the other direction expects.
+        let wanted = if is_reply { entry.original() } else { entry.reply() }.reversed();
+        translate(self.view, &self.extracted, &wanted);
+        match (entry.translation(), is_reply) {
+            (Some(Translation::Source), false) | (Some(Translation::Destination), true) => {
+                state::SOURCE_NAT
+            }
+            (Some(_), _) => state::DESTINATION_NAT,
+            (None, _) => 0,
+        }
+    }
+
+    fn show(&mut self, flags: u16, entry: &Entry) {
+        let shown =
+            Shown { state: flags, zone: self.call.zone, mark: entry.mark, label: entry.label };
+        self.view.set_connection(&shown, Some(&entry.original()));
+    }
+
+    fn show_new(&mut self, tuple: &Tuple) -> Outcome {
+        let state = state::NEW | state::TRACKED;
+        let shown = Shown { state, zone: self.call.zone, ..Shown::default() };
+        self.view.set_connection(&shown, Some(tuple));
+        Outcome::Continues
+    }
+}
+
+fn set_marks(entry: &mut Entry, track: &Track) {
+    if let Some((value, mask)) = track.mark {
+        entry.mark = value & mask | entry.mark & !mask;
+    }
+    if let Some((value, mask)) = track.label {
+        entry.label = value & mask | entry.label & !mask;
+    }
+}
+
+fn protocol(key: &Key) -> u8 {
+    (key.words[word::NW] >> 48) as u8
+}
+
+fn place(hash: u64) -> Place {
+    Place { home: (hash >> 32) as u32, tag: hash as u32 }
+}
+
+/// Steps of the wheel at each new connection: more than one, so that collection keeps up.
+const COMMIT_BUDGET: u32 = 4;
+const RECLAIM_BUDGET: u32 = 32;
+/// The life of a half-open connection when the table is nearly full.
+const HALF_OPEN_MS: u64 = 5_000;
+const RANDOM_STEP: u64 = 0x9e37_79b9_7f4a_7c15;

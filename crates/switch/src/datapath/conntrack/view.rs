@@ -1,0 +1,99 @@
+use crate::flow::{Key, word};
+
+use super::tuple::{Kind, Ports, Tuple};
+
+/// A packet as connection tracking sees it: its fields, its bytes and where its headers lie.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// The fields of connection tracking are set, and those that a translation changes.
+    pub key: &'a mut Key,
+    pub frame: &'a mut [u8],
+    pub headers: Headers,
+}
+
+/// Offsets within a frame. Offsets outside the frame make a packet invalid, nothing worse.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Headers {
+    /// The IP header.
+    pub network: usize,
+    /// The transport header, behind all extension headers. 0 if it is not there as a whole.
+    pub transport: usize,
+    /// The end of the IP packet; padding follows.
+    pub end: usize,
+}
+
+impl View<'_> {
+    pub(super) fn state(&self) -> u16 {
+        self.key.words[word::CT] as u16
+    }
+
+    pub(super) fn zone(&self) -> u16 {
+        (self.key.words[word::CT] >> 16) as u16
+    }
+
+    /// Sets the fields of connection tracking; `original` is the tuple of the first packet.
+    #[inline]
+    pub(super) fn set_connection(&mut self, shown: &Shown, original: Option<&Tuple>) {
+        let words = &mut self.key.words;
+        words[word::CT] =
+            u64::from(shown.state) | u64::from(shown.zone) << 16 | u64::from(shown.mark) << 32;
+        words[word::CT_LABEL] = (shown.label >> 64) as u64;
+        words[word::CT_LABEL + 1] = shown.label as u64;
+        words[word::CT_NW..=word::CT_TP].fill(0);
+        let Some(tuple) = original else {
+            return;
+        };
+        let ports = tuple.shown_ports();
+        words[word::CT_TP] = u64::from(tuple.protocol) << 32
+            | u64::from(ports.source) << 16
+            | u64::from(ports.destination);
+        if tuple.kind.is_v6() {
+            write_wide(words, word::CT_IPV6_SRC, tuple.source);
+            write_wide(words, word::CT_IPV6_DST, tuple.destination);
+        } else {
+            words[word::CT_NW] = (tuple.source as u64) << 32 | tuple.destination as u64;
+        }
+    }
+
+    pub(super) fn set_addresses(&mut self, kind: Kind, source: u128, destination: u128) {
+        if kind.is_v6() {
+            write_wide(&mut self.key.words, word::IPV6_SRC, source);
+            write_wide(&mut self.key.words, word::IPV6_DST, destination);
+        } else {
+            self.key.words[word::IPV4] = (source as u64) << 32 | destination as u64;
+        }
+    }
+
+    pub(super) fn set_ports(&mut self, ports: Ports) {
+        let rest = self.key.words[word::TP] & 0xffff_ffff;
+        self.key.words[word::TP] =
+            u64::from(ports.source) << 48 | u64::from(ports.destination) << 32 | rest;
+    }
+}
+
+/// The state, zone, mark and label that a packet shows to rules.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shown {
+    pub(super) state: u16,
+    pub(super) zone: u16,
+    pub(super) mark: u32,
+    pub(super) label: u128,
+}
+
+fn write_wide(words: &mut [u64], at: usize, value: u128) {
+    words[at] = (value >> 64) as u64;
+    words[at + 1] = value as u64;
+}
+
+/// Bits of ct_state.
+pub(super) mod state {
+    pub(in super::super) const NEW: u16 = 1;
+    pub(in super::super) const ESTABLISHED: u16 = 1 << 1;
+    pub(in super::super) const RELATED: u16 = 1 << 2;
+    pub(in super::super) const REPLY: u16 = 1 << 3;
+    pub(in super::super) const INVALID: u16 = 1 << 4;
+    pub(in super::super) const TRACKED: u16 = 1 << 5;
+    pub(in super::super) const SOURCE_NAT: u16 = 1 << 6;
+    pub(in super::super) const DESTINATION_NAT: u16 = 1 << 7;
+    pub(in super::super) const TRANSLATED: u16 = SOURCE_NAT | DESTINATION_NAT;
+}

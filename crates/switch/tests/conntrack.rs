@@ -1,0 +1,18 @@
+//! Connection tracking, against a naive model and against its own rules.
+
+#[path = "conntrack/frames.rs"]
+mod frames;
+#[path = "conntrack/hostile.rs"]
+mod hostile;
+#[path = "conntrack/model.rs"]
+mod model;
+#[path = "conntrack/random.rs"]
+mod random;
+#[path = "conntrack/states.rs"]
+mod states;
+#[path = "conntrack/threads.rs"]
+mod threads;
+#[path = "conntrack/tracking.rs"]
+mod tracking;
+#[path = "conntrack/translations.rs"]
+mod translations;

@@ -1,0 +1,121 @@
+//! A tracker with a clock, and calls written as rules write them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use switch::action::{Nat, NatAddresses, NatDirection};
+use switch::datapath::conntrack::{Call, Conntrack, Outcome, Settings, View};
+use switch::datapath::step::Track;
+use switch::flow::Field;
+use units::{Span, Time};
+
+use crate::frames::Frame;
+
+pub struct Tracker {
+    pub table: Conntrack,
+    pub now: Time,
+}
+
+pub fn tracker() -> Tracker {
+    Tracker::with(&Settings::default())
+}
+
+impl Tracker {
+    pub fn with(settings: &Settings) -> Self {
+        Self { table: Conntrack::new(settings), now: Time::from_nanos(5_000_000_000) }
+    }
+
+    pub fn pass(&mut self, span: Span) {
+        self.now += span;
+    }
+
+    pub fn track(&self, frame: &mut Frame, track: &Track) -> Outcome {
+        track_at(&self.table, frame, track, self.now)
+    }
+
+    /// The flags of a packet that is tracked for the first time.
+    pub fn state(&self, frame: Frame, track: &Track) -> String {
+        let mut frame = frame;
+        if self.track(&mut frame, track) == Outcome::Dropped {
+            return "dropped".to_owned();
+        }
+        flags(&frame)
+    }
+
+    pub fn dump(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.table.dump(None, self.now, |connection, _| {
+            lines.push(switch::text::print_connection(connection));
+        });
+        lines.sort();
+        lines
+    }
+}
+
+pub fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now: Time) -> Outcome {
+    let call = Call {
+        zone: track.zone,
+        commit: track.commit,
+        force: track.force,
+        has_nat: track.nat.is_some(),
+        has_marks: track.mark.is_some() || track.label.is_some(),
+        track: &|| track,
+    };
+    let headers = frame.headers;
+    let hash = table.hash(&frame.key, &frame.bytes, headers, track.zone);
+    table.warm(&[hash]);
+    let mut view = View { key: &mut frame.key, frame: &mut frame.bytes, headers };
+    table.track(&mut view, &call, Some(hash), now)
+}
+
+/// `new|trk`, in the order of the bits.
+pub fn flags(frame: &Frame) -> String {
+    let names = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
+    let bits = frame.key.read(Field::CtState);
+    let set: Vec<&str> = (0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit]).collect();
+    set.join("|")
+}
+
+/// `ct(zone=…)`
+pub fn look(zone: u16) -> Track {
+    Track { zone, nat: Some(Nat::default()), ..Track::default() }
+}
+
+/// `ct(commit,zone=…)`
+pub fn commit(zone: u16) -> Track {
+    Track { zone, commit: true, ..Track::default() }
+}
+
+/// `ct(commit,zone=…,nat(src=…))`
+pub fn snat(zone: u16, addresses: &str, ports: Option<(u16, u16)>) -> Track {
+    translation(zone, NatDirection::Source, addresses, ports)
+}
+
+pub fn dnat(zone: u16, addresses: &str, ports: Option<(u16, u16)>) -> Track {
+    translation(zone, NatDirection::Destination, addresses, ports)
+}
+
+fn translation(
+    zone: u16,
+    direction: NatDirection,
+    addresses: &str,
+    ports: Option<(u16, u16)>,
+) -> Track {
+    let (first, last) = addresses.split_once('-').unwrap_or((addresses, addresses));
+    let parse = |text: &str| text.parse::<IpAddr>().expect("address");
+    let addresses = match (parse(first), parse(last)) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => NatAddresses::V4(first..=last),
+        (IpAddr::V6(first), IpAddr::V6(last)) => NatAddresses::V6(first..=last),
+        _ => panic!("a range of one IP version"),
+    };
+    let nat = Nat {
+        direction: Some(direction),
+        addresses: Some(addresses),
+        ports: ports.map(|(first, last)| first..=last),
+        ..Nat::default()
+    };
+    Track { zone, commit: true, nat: Some(nat), ..Track::default() }
+}
+
+pub fn v4(number: u8) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, number).into()
+}
