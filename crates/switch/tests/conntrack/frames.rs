@@ -7,21 +7,21 @@ use switch::flow::{Field, Key};
 use wire::checksum::Sum;
 
 /// One end of a packet: an address with a port.
-pub type End = (IpAddr, u16);
+pub(crate) type End = (IpAddr, u16);
 
 #[derive(Debug, Clone)]
-pub struct Frame {
-    pub bytes: Vec<u8>,
-    pub key: Key,
-    pub headers: Headers,
+pub(crate) struct Frame {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) key: Key,
+    pub(crate) headers: Headers,
 }
 
-pub fn end(text: &str) -> End {
+pub(crate) fn end(text: &str) -> End {
     let address: std::net::SocketAddr = text.parse().expect("address and port");
     (address.ip(), address.port())
 }
 
-pub fn udp(from: End, to: End) -> Frame {
+pub(crate) fn udp(from: End, to: End) -> Frame {
     let mut segment = vec![0; 8];
     segment.extend_from_slice(b"data");
     segment[4..6].copy_from_slice(&12u16.to_be_bytes());
@@ -29,32 +29,32 @@ pub fn udp(from: End, to: End) -> Frame {
 }
 
 /// The protocol of a number without ports.
-pub fn plain(from: IpAddr, to: IpAddr, protocol: u8) -> Frame {
+pub(crate) fn plain(from: IpAddr, to: IpAddr, protocol: u8) -> Frame {
     frame((from, 0), (to, 0), protocol, vec![1, 2, 3, 4, 5, 6, 7, 8])
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Tcp {
-    pub flags: u8,
-    pub sequence: u32,
-    pub acknowledgement: u32,
-    pub window: u16,
-    pub scale: Option<u8>,
-    pub payload: usize,
+pub(crate) struct Tcp {
+    pub(crate) flags: u8,
+    pub(crate) sequence: u32,
+    pub(crate) acknowledgement: u32,
+    pub(crate) window: u16,
+    pub(crate) scale: Option<u8>,
+    pub(crate) payload: usize,
 }
 
-pub const FIN: u8 = 1;
-pub const SYN: u8 = 2;
-pub const RST: u8 = 4;
-pub const ACK: u8 = 16;
+pub(crate) const FIN: u8 = 1;
+pub(crate) const SYN: u8 = 2;
+pub(crate) const RST: u8 = 4;
+pub(crate) const ACK: u8 = 16;
 
 impl Tcp {
-    pub fn new(flags: u8, sequence: u32, acknowledgement: u32) -> Self {
+    pub(crate) fn new(flags: u8, sequence: u32, acknowledgement: u32) -> Self {
         Self { flags, sequence, acknowledgement, window: 8192, scale: None, payload: 0 }
     }
 }
 
-pub fn tcp(from: End, to: End, tcp: Tcp) -> Frame {
+pub(crate) fn tcp(from: End, to: End, tcp: Tcp) -> Frame {
     let mut segment = vec![0; 20];
     segment[4..8].copy_from_slice(&tcp.sequence.to_be_bytes());
     segment[8..12].copy_from_slice(&tcp.acknowledgement.to_be_bytes());
@@ -69,7 +69,7 @@ pub fn tcp(from: End, to: End, tcp: Tcp) -> Frame {
 }
 
 /// An echo request (`kind` 8 or 128) or reply (0 or 129).
-pub fn echo(from: IpAddr, to: IpAddr, kind: u8, identifier: u16) -> Frame {
+pub(crate) fn echo(from: IpAddr, to: IpAddr, kind: u8, identifier: u16) -> Frame {
     let mut message = vec![kind, 0, 0, 0];
     message.extend_from_slice(&identifier.to_be_bytes());
     message.extend_from_slice(&[0, 1, b'p', b'i', b'n', b'g']);
@@ -77,13 +77,13 @@ pub fn echo(from: IpAddr, to: IpAddr, kind: u8, identifier: u16) -> Frame {
 }
 
 /// An ICMP error of a router about `quoted`.
-pub fn unreachable(router: IpAddr, to: IpAddr, quoted: &Frame) -> Frame {
+pub(crate) fn unreachable(router: IpAddr, to: IpAddr, quoted: &Frame) -> Frame {
     let mut message = vec![if router.is_ipv4() { 3 } else { 1 }, 1, 0, 0, 0, 0, 0, 0];
     message.extend_from_slice(&quoted.bytes[14..]);
     frame((router, 0), (to, 0), if router.is_ipv4() { 1 } else { 58 }, message)
 }
 
-pub fn sctp(from: End, to: End) -> Frame {
+pub(crate) fn sctp(from: End, to: End) -> Frame {
     let segment = vec![0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 8, 1, 2, 3, 4];
     frame(from, to, 132, segment)
 }
@@ -119,7 +119,7 @@ fn frame(from: End, to: End, protocol: u8, mut segment: Vec<u8>) -> Frame {
 }
 
 impl Frame {
-    pub fn is_v6(&self) -> bool {
+    pub(crate) fn is_v6(&self) -> bool {
         self.bytes[12] == 0x86
     }
 
@@ -127,19 +127,19 @@ impl Frame {
         if self.is_v6() { 40 } else { usize::from(self.bytes[14] & 0x0f) * 4 }
     }
 
-    pub fn protocol(&self) -> u8 {
+    pub(crate) fn protocol(&self) -> u8 {
         if self.is_v6() { self.bytes[20] } else { self.bytes[23] }
     }
 
-    pub fn source(&self) -> IpAddr {
+    pub(crate) fn source(&self) -> IpAddr {
         self.address(0)
     }
 
-    pub fn destination(&self) -> IpAddr {
+    pub(crate) fn destination(&self) -> IpAddr {
         self.address(1)
     }
 
-    pub fn ports(&self) -> (u16, u16) {
+    pub(crate) fn ports(&self) -> (u16, u16) {
         let at = self.headers.transport;
         let port = |at: usize| u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]]);
         if matches!(self.protocol(), 1 | 58) {
@@ -148,13 +148,13 @@ impl Frame {
         (port(at), port(at + 2))
     }
 
-    pub fn ends(&self) -> (End, End) {
+    pub(crate) fn ends(&self) -> (End, End) {
         let (source, destination) = self.ports();
         ((self.source(), source), (self.destination(), destination))
     }
 
     /// Sets the fields that connection tracking reads.
-    pub fn parse(&mut self) {
+    pub(crate) fn parse(&mut self) {
         let network = 14;
         let transport = network + self.network_length();
         self.headers = Headers { network, transport, end: self.bytes.len() };
@@ -178,7 +178,7 @@ impl Frame {
     }
 
     /// Computes all checksums.
-    pub fn complete(&mut self) {
+    pub(crate) fn complete(&mut self) {
         let (network, at) = (self.headers.network, self.headers.transport);
         if !self.is_v6() {
             self.bytes[network + 10..network + 12].fill(0);
@@ -206,7 +206,7 @@ impl Frame {
     }
 
     /// Fails if a checksum is wrong, or if the fields disagree with the bytes.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let mut fresh = self.clone();
         fresh.parse();
         assert_eq!(fresh.key, self.key, "fields and bytes differ");

@@ -8,32 +8,32 @@ use switch::datapath::step::Track;
 use crate::frames::{End, Frame};
 
 /// Timeouts of the model, in milliseconds: multiples of 256, so that expiry is exact.
-pub mod timeout {
-    pub const SYN_SENT: u64 = 256 * 120;
-    pub const SYN_RECV: u64 = 256 * 110;
-    pub const ESTABLISHED: u64 = 256 * 10_000;
-    pub const FIN_WAIT: u64 = 256 * 900;
-    pub const TIME_WAIT: u64 = 256 * 170;
-    pub const CLOSE: u64 = 256 * 100;
-    pub const UDP_FIRST: u64 = 256 * 230;
-    pub const UDP_SINGLE: u64 = 256 * 240;
-    pub const UDP_MULTIPLE: u64 = 256 * 130;
-    pub const ICMP_FIRST: u64 = 256 * 220;
-    pub const ICMP_REPLY: u64 = 256 * 125;
+pub(crate) mod timeout {
+    pub(crate) const SYN_SENT: u64 = 256 * 120;
+    pub(crate) const SYN_RECV: u64 = 256 * 110;
+    pub(crate) const ESTABLISHED: u64 = 256 * 10_000;
+    pub(crate) const FIN_WAIT: u64 = 256 * 900;
+    pub(crate) const TIME_WAIT: u64 = 256 * 170;
+    pub(crate) const CLOSE: u64 = 256 * 100;
+    pub(crate) const UDP_FIRST: u64 = 256 * 230;
+    pub(crate) const UDP_SINGLE: u64 = 256 * 240;
+    pub(crate) const UDP_MULTIPLE: u64 = 256 * 130;
+    pub(crate) const ICMP_FIRST: u64 = 256 * 220;
+    pub(crate) const ICMP_REPLY: u64 = 256 * 125;
 }
 
 /// Ends with the ICMP type that each would send, and the protocol and zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tuple {
-    pub from: End,
-    pub to: End,
-    pub kind: Option<u8>,
-    pub protocol: u8,
-    pub zone: u16,
+pub(crate) struct Tuple {
+    pub(crate) from: End,
+    pub(crate) to: End,
+    pub(crate) kind: Option<u8>,
+    pub(crate) protocol: u8,
+    pub(crate) zone: u16,
 }
 
 impl Tuple {
-    pub fn reversed(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
         let kind = self.kind.map(|kind| match kind {
             8 => 0,
             0 => 8,
@@ -45,13 +45,13 @@ impl Tuple {
 }
 
 #[derive(Debug, Clone)]
-pub struct Connection {
-    pub original: Tuple,
-    pub reply: Tuple,
-    pub source_nat: Option<bool>,
-    pub mark: u32,
-    pub label: u128,
-    pub expires: u64,
+pub(crate) struct Connection {
+    pub(crate) original: Tuple,
+    pub(crate) reply: Tuple,
+    pub(crate) source_nat: Option<bool>,
+    pub(crate) mark: u32,
+    pub(crate) label: u128,
+    pub(crate) expires: u64,
     has_reply: bool,
     packets: u32,
     peers: [Peer; 2],
@@ -70,37 +70,37 @@ struct Peer {
 }
 
 #[derive(Debug, Default)]
-pub struct Model {
-    pub connections: Vec<Connection>,
+pub(crate) struct Model {
+    pub(crate) connections: Vec<Connection>,
 }
 
 /// The result that the model predicts for a packet.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Prediction {
-    pub flags: u16,
-    pub mark: u32,
-    pub label: u128,
-    pub original: Option<Tuple>,
+pub(crate) struct Prediction {
+    pub(crate) flags: u16,
+    pub(crate) mark: u32,
+    pub(crate) label: u128,
+    pub(crate) original: Option<Tuple>,
     /// The ends of the packet afterwards; `None` if a new translation chooses them.
-    pub ends: Option<(End, End)>,
+    pub(crate) ends: Option<(End, End)>,
 }
 
-pub const NEW: u16 = 1;
-pub const EST: u16 = 2;
-pub const REL: u16 = 4;
-pub const RPL: u16 = 8;
-pub const INV: u16 = 16;
-pub const TRK: u16 = 32;
-pub const SNAT: u16 = 64;
-pub const DNAT: u16 = 128;
+pub(crate) const NEW: u16 = 1;
+pub(crate) const EST: u16 = 2;
+pub(crate) const REL: u16 = 4;
+pub(crate) const RPL: u16 = 8;
+pub(crate) const INV: u16 = 16;
+pub(crate) const TRK: u16 = 32;
+pub(crate) const SNAT: u16 = 64;
+pub(crate) const DNAT: u16 = 128;
 
 impl Model {
-    pub fn expire(&mut self, now: u64) {
+    pub(crate) fn expire(&mut self, now: u64) {
         self.connections.retain(|connection| connection.expires > now);
     }
 
     /// `prior` has the flags of an earlier pass in this zone. `quoted` is the packet in an error.
-    pub fn track(
+    pub(crate) fn track(
         &mut self,
         frame: &Frame,
         quoted: Option<Tuple>,
@@ -211,7 +211,7 @@ impl Model {
     }
 
     /// Takes the translation that the real one chose for the latest connection, if it is allowed.
-    pub fn adopt(&mut self, track: &Track, from: End, to: End) -> Result<(), String> {
+    pub(crate) fn adopt(&mut self, track: &Track, from: End, to: End) -> Result<(), String> {
         let mut latest = self.connections.pop().ok_or("no connection")?;
         let nat = track.nat.as_ref().ok_or("no translation")?;
         let tuple = Tuple { from: to, to: from, ..latest.original.reversed() };
@@ -254,7 +254,7 @@ impl Model {
     }
 
     /// Forgets the latest connection, whose translation was not possible; fails if it was.
-    pub fn refuse(&mut self, track: &Track) -> Result<(), String> {
+    pub(crate) fn refuse(&mut self, track: &Track) -> Result<(), String> {
         let latest = self.connections.pop().ok_or("no connection")?;
         let nat = track.nat.as_ref().ok_or("no translation")?;
         let is_source = nat.direction == Some(NatDirection::Source);
@@ -525,7 +525,7 @@ fn may_start(frame: &Frame) -> bool {
     segment.is_valid() && !(segment.is(2) && segment.is(16))
 }
 
-pub fn tuple_of(frame: &Frame, zone: u16) -> Tuple {
+pub(crate) fn tuple_of(frame: &Frame, zone: u16) -> Tuple {
     let (from, to) = frame.ends();
     let protocol = frame.protocol();
     let kind = matches!(protocol, 1 | 58).then(|| frame.bytes[frame.headers.transport]);
@@ -533,7 +533,7 @@ pub fn tuple_of(frame: &Frame, zone: u16) -> Tuple {
     Tuple { from: keep(from), to: keep(to), kind, protocol, zone }
 }
 
-pub fn ends_of(frame: &Frame) -> (End, End) {
+pub(crate) fn ends_of(frame: &Frame) -> (End, End) {
     let tuple = tuple_of(frame, 0);
     (tuple.from, tuple.to)
 }

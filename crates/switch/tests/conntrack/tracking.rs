@@ -10,30 +10,30 @@ use units::{Span, Time};
 
 use crate::frames::Frame;
 
-pub struct Tracker {
-    pub table: Conntrack,
-    pub now: Time,
+pub(crate) struct Tracker {
+    pub(crate) table: Conntrack,
+    pub(crate) now: Time,
 }
 
-pub fn tracker() -> Tracker {
+pub(crate) fn tracker() -> Tracker {
     Tracker::with(&Settings::default())
 }
 
 impl Tracker {
-    pub fn with(settings: &Settings) -> Self {
+    pub(crate) fn with(settings: &Settings) -> Self {
         Self { table: Conntrack::new(settings), now: Time::from_nanos(5_000_000_000) }
     }
 
-    pub fn pass(&mut self, span: Span) {
+    pub(crate) fn pass(&mut self, span: Span) {
         self.now += span;
     }
 
-    pub fn track(&self, frame: &mut Frame, track: &Track) -> Outcome {
+    pub(crate) fn track(&self, frame: &mut Frame, track: &Track) -> Outcome {
         track_at(&self.table, frame, track, self.now)
     }
 
     /// The flags of a packet that is tracked for the first time.
-    pub fn state(&self, frame: Frame, track: &Track) -> String {
+    pub(crate) fn state(&self, frame: Frame, track: &Track) -> String {
         let mut frame = frame;
         if self.track(&mut frame, track) == Outcome::Dropped {
             return "dropped".to_owned();
@@ -41,7 +41,7 @@ impl Tracker {
         flags(&frame)
     }
 
-    pub fn dump(&self) -> Vec<String> {
+    pub(crate) fn dump(&self) -> Vec<String> {
         let mut lines = Vec::new();
         self.table.dump(None, self.now, |connection, _| {
             lines.push(switch::text::print_connection(connection));
@@ -51,7 +51,7 @@ impl Tracker {
     }
 }
 
-pub fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now: Time) -> Outcome {
+pub(crate) fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now: Time) -> Outcome {
     let call = Call {
         zone: track.zone,
         commit: track.commit,
@@ -68,7 +68,7 @@ pub fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now: Time) 
 }
 
 /// `new|trk`, in the order of the bits.
-pub fn flags(frame: &Frame) -> String {
+pub(crate) fn flags(frame: &Frame) -> String {
     let names = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
     let bits = frame.key.read(Field::CtState);
     let set: Vec<&str> = (0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit]).collect();
@@ -76,21 +76,21 @@ pub fn flags(frame: &Frame) -> String {
 }
 
 /// `ct(zone=…)`
-pub fn look(zone: u16) -> Track {
+pub(crate) fn look(zone: u16) -> Track {
     Track { zone, nat: Some(Nat::default()), ..Track::default() }
 }
 
 /// `ct(commit,zone=…)`
-pub fn commit(zone: u16) -> Track {
+pub(crate) fn commit(zone: u16) -> Track {
     Track { zone, commit: true, ..Track::default() }
 }
 
 /// `ct(commit,zone=…,nat(src=…))`
-pub fn snat(zone: u16, addresses: &str, ports: Option<(u16, u16)>) -> Track {
+pub(crate) fn snat(zone: u16, addresses: &str, ports: Option<(u16, u16)>) -> Track {
     translation(zone, NatDirection::Source, addresses, ports)
 }
 
-pub fn dnat(zone: u16, addresses: &str, ports: Option<(u16, u16)>) -> Track {
+pub(crate) fn dnat(zone: u16, addresses: &str, ports: Option<(u16, u16)>) -> Track {
     translation(zone, NatDirection::Destination, addresses, ports)
 }
 
@@ -116,6 +116,6 @@ fn translation(
     Track { zone, commit: true, nat: Some(nat), ..Track::default() }
 }
 
-pub fn v4(number: u8) -> IpAddr {
+pub(crate) fn v4(number: u8) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, number).into()
 }
