@@ -25,6 +25,10 @@ fn main() {
         }
         watch_commit(&root);
     }
+    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    let commit = env::var(COMMIT).ok().or_else(|| checkout(&root));
+    let short = commit.as_deref().and_then(|commit| commit.get(..12));
+    told("WEIR_VERSION", &short.map_or_else(|| version.clone(), |c| format!("{version} ({c})")));
     let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     for (name, compiler) in [("WEIR_RUSTC", rustc), ("WEIR_CLANG", clang)] {

@@ -20,19 +20,34 @@ static __always_inline bool is_caqm(const char *name)
 	return name[0] == 'c' && name[1] == 'a' && name[2] == 'q' && name[3] == 'm' && !name[4];
 }
 
+static __always_inline bool is_reno(const char *name)
+{
+	return name[0] == 'r' && name[1] == 'e' && name[2] == 'n' && name[3] == 'o' && !name[4];
+}
+
+/* Whether the rule leaves the connection the algorithm that its program named. */
+static __always_inline bool is_kept(const struct rule *rule, const struct tcp_sock *tp,
+				    const char *name)
+{
+	if (rule->flags & RULE_NAMED_TOO || !is_named(tp))
+		return false;
+	return !(rule->flags & RULE_AFTER_CAQM && is_reno(name));
+}
+
 /* `options` is the context on which this program type may set options, and `sk` the socket that has
  * storage. Options that the kernel refuses stay as they were: the connection works without them. */
 static __always_inline bool give(void *options, void *sk, const struct rule *rule, u32 settings)
 {
-	char name[] = TCPA;
+	char name[] = TCPA, before[CA_NAME] = {};
 	struct flow *flow;
 	int value;
 
+	bpf_getsockopt(options, SOL_TCP, TCP_CONGESTION, before, sizeof(before));
 	flow = bpf_sk_storage_get(&flows, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!flow)
 		return false;
 	flow->rule = settings;
-	bpf_getsockopt(options, SOL_TCP, TCP_CONGESTION, flow->before, sizeof(flow->before));
+	__builtin_memcpy(flow->before, before, sizeof(before));
 	/* Keep CAQM: both ends agreed on it. */
 	if (is_caqm(flow->before) ||
 	    bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name) - 1)) {

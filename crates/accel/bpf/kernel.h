@@ -58,6 +58,7 @@ struct inet_sock {
 
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
+	u8 icsk_ca_setsockopt : 1;
 };
 
 struct tcp_sock {
@@ -133,6 +134,13 @@ struct tcp_congestion_ops {
 static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 {
 	return (struct tcp_sock *)sk;
+}
+
+/* Whether the program, or the one that made its listener, named the algorithm (TCP_CONGESTION). A
+ * BPF program that set it counts, too. */
+static __always_inline bool is_named(const struct tcp_sock *tp)
+{
+	return BPF_CORE_READ_BITFIELD_PROBED(&tp->inet_conn, icsk_ca_setsockopt);
 }
 
 /* tcp_packets_in_flight() of include/net/tcp.h */

@@ -64,6 +64,29 @@ static __always_inline bool has_tcpa(struct tcp_sock *tp)
 	return !bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name)) && is_tcpa(name);
 }
 
+static __always_inline bool is_same(const char *name, const char *other)
+{
+	for (u32 at = 0; at < CA_NAME; at++) {
+		if (name[at] != other[at])
+			return false;
+		if (!name[at])
+			return true;
+	}
+	return true;
+}
+
+/* The kernel also counts an algorithm that an earlier installation put back as named, so the
+ * system's own one does not count. */
+static __always_inline bool is_kept_open(const struct rule *rule, struct tcp_sock *tp,
+					 const struct order *order)
+{
+	char name[CA_NAME] = {};
+
+	if (bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name)) || is_tcpa(name))
+		return false;
+	return is_kept(rule, tp, name) && !is_same(name, order->otherwise);
+}
+
 /* The socket, if it is in scope and in one of these states. */
 static __always_inline struct tcp_sock *ours(struct bpf_iter__tcp *ctx, const struct order *order,
 					     struct connection *connection, u32 states)
@@ -128,7 +151,9 @@ int adopt(struct bpf_iter__tcp *ctx)
 		/* Without storage of this installation, the algorithm belongs to an earlier one. */
 		if (has && flow)
 			return 0;
-		if (give(tp, tp, rule, 1 + connection.found))
+		if (is_kept_open(rule, tp, now))
+			count->kept++;
+		else if (give(tp, tp, rule, 1 + connection.found))
 			count->given++;
 		else
 			count->refused++;

@@ -15,6 +15,7 @@ struct turned {
 	u64 given;
 	u64 put_back;
 	u64 refused;
+	u64 kept; /* their program named their algorithm */
 };
 
 #endif

@@ -10,6 +10,7 @@ static __noinline int decide(struct bpf_sock_ops *ops)
 	struct connection connection;
 	struct bpf_sock *sk = ops->sk;
 	const struct rule *rule;
+	char name[CA_NAME] = {};
 	struct tcp_sock *tp;
 
 	if (!sk)
@@ -21,7 +22,10 @@ static __noinline int decide(struct bpf_sock_ops *ops)
 	connection.listed = 0;
 	connection.cgroup = (u64)tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup;
 	rule = rule_of(&connection);
-	if (rule && rule->accelerate)
+	if (!rule || !rule->accelerate)
+		return 0;
+	bpf_getsockopt(ops, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
+	if (!is_kept(rule, tp, name))
 		give(ops, sk, rule, 1 + connection.found);
 	return 0;
 }

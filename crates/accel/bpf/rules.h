@@ -6,6 +6,11 @@
 
 #include "flow.h"
 
+/* Also connections whose program named an algorithm. */
+#define RULE_NAMED_TOO 1
+/* CAQM's program runs first, and sets reno on connections that it declines. */
+#define RULE_AFTER_CAQM 2
+
 /* Zero means "any" in every condition, and "unchanged" in every setting. Addresses are IPv6; IPv4
  * is ::ffff:a.b.c.d. */
 struct rule {
@@ -14,7 +19,7 @@ struct rule {
 	u64 cgroup; /* its id, which is the inode of its directory */
 	u16 port; /* the local one */
 	u8 accelerate; /* 0: leave the connection as it is */
-	u8 unused;
+	u8 flags; /* RULE_ */
 	u32 rto_min_us;
 	u32 rto_max_ms;
 	u32 unused2;

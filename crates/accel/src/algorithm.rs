@@ -4,6 +4,7 @@
 use crate::kernel::{Interface, interface};
 use crate::object::{Loaded, Spec, with_libbpf_log};
 use crate::pins::{self, Pins};
+use crate::system::read_sysctl;
 use crate::{AccelError, Tunables};
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags};
 use std::os::fd::{AsFd, AsRawFd};
@@ -90,6 +91,17 @@ impl Algorithm {
 
     pub(crate) fn loaded_mut(&mut self) -> &mut Loaded {
         &mut self.loaded
+    }
+}
+
+impl Algorithm {
+    /// Whether no other program has registered an algorithm of this name.
+    pub(crate) fn check_name_is_free() -> Result<(), AccelError> {
+        let names = read_sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+        match names.split(' ').any(|name| name == NAME) {
+            true => Err(AccelError::NameTaken { name: NAME }),
+            false => Ok(()),
+        }
     }
 }
 

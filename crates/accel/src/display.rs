@@ -11,10 +11,11 @@ use crate::table::table;
 use serde_json::{Value, json};
 use std::fmt::{self, Display, Write as _};
 use std::net::SocketAddr;
-use units::{Rate, Share, Span};
+use units::{Bytes, Rate, Share, Span};
 
 impl Status {
-    pub fn to_text(&self) -> String {
+    /// In lines of at most `width` characters, as far as the least columns allow.
+    pub fn to_text(&self, width: usize) -> String {
         let mut text = match self.presence {
             Presence::Nothing => "tcpa is off\n".to_owned(),
             Presence::Part => {
@@ -28,13 +29,13 @@ impl Status {
         };
         let whose: Vec<_> = self.policy.rules.iter().map(Rule::whose).collect();
         let lengths = whose.iter().map(|whose| whose.chars().count());
-        let width = lengths.chain([ITSELF.len()]).max().unwrap_or_default();
+        let widest = lengths.chain([ITSELF.len()]).max().unwrap_or_default();
         for ((number, rule), whose) in (1..).zip(&self.policy.rules).zip(&whose) {
-            let _ = writeln!(text, "  {number:>2}  {whose:<width$}  {}", rule.treatment());
+            let _ = writeln!(text, "  {number:>2}  {whose:<widest$}  {}", rule.treatment());
         }
         if self.presence == Presence::Whole {
             let defaults = self.policy.defaults.to_text();
-            let _ = writeln!(text, "      {ITSELF:<width$}  {defaults}");
+            let _ = writeln!(text, "      {ITSELF:<widest$}  {defaults}");
         }
         for (name, value) in self.policy.system.entries() {
             let _ = writeln!(text, "  {name} {value} while it is on");
@@ -46,14 +47,14 @@ impl Status {
             return text;
         }
         text.push('\n');
-        text.push_str(&self.flows_text());
+        text.push_str(&self.flows_text(width));
         text
     }
 
-    fn flows_text(&self) -> String {
+    fn flows_text(&self, width: usize) -> String {
         let mut rows = vec![HEADER.map(str::to_owned)];
         rows.extend(self.flows.iter().map(Flow::row));
-        let lines = table(&rows);
+        let lines = table(&rows, width, &SPARE);
         let (header, lines) = lines.split_once('\n').unwrap_or_default();
         let mut text = format!("{header}\n");
         let mut inside = &None;
@@ -105,7 +106,11 @@ impl Rule {
     fn treatment(&self) -> String {
         match &self.tunables {
             None => "as they are".to_owned(),
-            Some(tunables) => format!("tcpa, {}", tunables.to_text()),
+            Some(tunables) => {
+                let named =
+                    if self.named_too { ", also where a program named another" } else { "" };
+                format!("tcpa, {}{named}", tunables.to_text())
+            }
         }
     }
 
@@ -115,6 +120,7 @@ impl Rule {
             "to": self.to.map(|to| to.to_string()),
             "port": self.port,
             "accelerate": self.tunables.is_some(),
+            "named_too": self.named_too,
             "tunables": self.tunables.map(|tunables| tunables.to_json()),
         })
     }
@@ -172,20 +178,16 @@ impl System {
 
 impl Flow {
     fn row(&self) -> [String; HEADER.len()] {
-        let millis =
-            |span: Option<Span>| known(span.map(|span| format!("{:.1}ms", span.millis_f64())));
-        let mbit = |rate: Option<Rate>| {
-            known(rate.map(|rate| format!("{:.1}mbit", rate.mbit_per_second())))
-        };
-        let percent =
-            |share: Option<Share>| known(share.map(|share| format!("{:.2}%", share.percent())));
+        let time = |span: Option<Span>| known(span.map(Span::shown));
+        let rate = |rate: Option<Rate>| known(rate.map(Rate::shown));
+        let percent = |share: Option<Share>| known(share.map(Share::shown));
         let core = self.core.as_ref();
         [
             format!("{} -> {}", self.local, self.remote),
-            mbit(self.rate),
-            millis(self.rtt),
-            millis(self.min_rtt),
-            known(self.window.map(|bytes| format!("{}KB", bytes.count() / 1000))),
+            rate(self.rate),
+            time(self.rtt),
+            time(self.min_rtt),
+            known(self.window.map(Bytes::shown)),
             percent(self.retransmitted),
             percent(core.map(|core| core.floor)),
             match core {
@@ -193,9 +195,11 @@ impl Flow {
                 Some(core) if core.contending => format!("{}, contending", core.mode.name()),
                 Some(core) => core.mode.name().to_owned(),
             },
-            known(self.remembered.as_ref().map(|memory| {
-                format!("{} {:.0}s ago", mbit(Some(memory.rate)), memory.age.secs_f64())
-            })),
+            known(
+                self.remembered
+                    .as_ref()
+                    .map(|memory| format!("{}, {} ago", memory.rate.shown(), memory.age.shown())),
+            ),
             self.limit.name().to_owned(),
         ]
     }
@@ -277,3 +281,6 @@ const HEADER: [&str; 10] = [
     "remembered",
     "limited by",
 ];
+/// Columns that a narrow terminal does without, the least important first: `remembered`, `core`,
+/// `min rtt`, `path loses`, `window`.
+const SPARE: [usize; 5] = [8, 7, 3, 6, 4];

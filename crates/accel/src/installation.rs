@@ -6,7 +6,7 @@ use crate::object::{Loaded, Spec, with_libbpf_log};
 use crate::open::{Open, Reach, SwitchedConnections};
 use crate::pins::{self, Pins, Presence};
 use crate::policy::Policy;
-use crate::rules::{MOST_RULES, RULE_BYTES, Rule, Tunables};
+use crate::rules::{AFTER_CAQM, FLAGS_AT, MOST_RULES, RULE_BYTES, Rule, Tunables};
 use crate::system::Journal;
 use crate::{AccelError, kernel, memory};
 use libbpf_rs::{MapCore, MapFlags};
@@ -101,40 +101,84 @@ pub fn update(reach: Reach) -> Result<SwitchedConnections, AccelError> {
     }
 }
 
-/// Sets tunables from `NAME=VALUE`: of the system, of a rule by its number, or for sockets that
-/// choose the algorithm themselves.
-pub fn set(values: &[String], rule: Option<usize>) -> Result<Applied, AccelError> {
+/// The connections that a change of tunables applies to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of every rule, and sockets that choose the algorithm themselves.
+    Everything,
+    /// Those of one rule, by its number in the status.
+    Rule(usize),
+    /// Sockets that choose the algorithm themselves.
+    OwnChoice,
+}
+
+/// The changes that [`set`] made, one text for each.
+pub type SetChanges = Vec<String>;
+
+/// Sets tunables and settings of the system from `NAME=VALUE`.
+pub fn set(values: &[String], scope: Scope) -> Result<SetChanges, AccelError> {
     if Pins::open()?.presence() != Presence::Whole {
         return Err(AccelError::NotRegistered { name: NAME });
     }
-    change(Reach::New, |policy| values.iter().try_for_each(|text| set_one(policy, text, rule)))
+    let mut changes = Vec::new();
+    change(Reach::New, |policy| {
+        for text in values {
+            changes.push(set_one(policy, text, scope)?);
+        }
+        Ok(())
+    })?;
+    Ok(changes)
 }
 
-fn set_one(policy: &mut Policy, text: &str, rule: Option<usize>) -> Result<(), AccelError> {
+fn set_one(policy: &mut Policy, text: &str, scope: Scope) -> Result<String, AccelError> {
+    let shown = text.replacen('=', " ", 1);
     if let Some((name, value)) = text.split_once('=')
         && policy.system.set(name, value)?
     {
-        return Ok(());
+        return Ok(format!("{shown}: of the system, while tcpa is on"));
     }
-    let count = policy.rules.len();
-    let tunables = match rule {
-        // A rule sets them when a connection begins.
-        None if text.starts_with("rto_") => {
-            let problem = "only a rule sets the bounds of a timeout: name one with --rule";
+    // A rule sets the bounds of a timeout when a connection begins.
+    let is_timeout = text.starts_with("rto_");
+    let mut numbers = Vec::new();
+    let rules = policy.rules.iter_mut().zip(1..);
+    for (tunables, number) in rules.filter_map(|(rule, n)| Some((rule.tunables.as_mut()?, n))) {
+        if scope == Scope::Everything || scope == Scope::Rule(number) {
+            tunables.set(text)?;
+            numbers.push(number.to_string());
+        }
+    }
+    let is_own = match scope {
+        Scope::Everything => !is_timeout,
+        Scope::OwnChoice if is_timeout => {
+            let problem = "only a rule sets the bounds of a timeout: name one with --rule N";
             return Err(AccelError::Usage(problem.to_owned()));
         }
-        None => &mut policy.defaults,
-        Some(number) => number
-            .checked_sub(1)
-            .and_then(|index| policy.rules.get_mut(index))
-            .ok_or_else(|| AccelError::Usage(format!("there is no rule {number}, only {count}")))?
-            .tunables
-            .as_mut()
-            .ok_or_else(|| {
-                AccelError::Usage(format!("rule {number} leaves its connections as they are"))
-            })?,
+        Scope::OwnChoice => true,
+        Scope::Rule(number) if numbers.is_empty() => return Err(no_rule(policy, number)),
+        Scope::Rule(_) => false,
     };
-    tunables.set(text)
+    if is_own {
+        policy.defaults.set(text)?;
+    } else if numbers.is_empty() {
+        let problem = format!("`{text}`: no rule gives tcpa to connections");
+        return Err(AccelError::Usage(problem));
+    }
+    let rules = match numbers.as_slice() {
+        [] => None,
+        [one] => Some(format!("rule {one}")),
+        _ => Some(format!("rules {}", numbers.join(", "))),
+    };
+    let own = is_own.then(|| "sockets that choose tcpa themselves".to_owned());
+    let whose = rules.into_iter().chain(own).collect::<Vec<_>>().join(" and ");
+    Ok(format!("{shown}: {whose}, for connections that begin from now on"))
+}
+
+fn no_rule(policy: &Policy, number: usize) -> AccelError {
+    let count = policy.rules.len();
+    AccelError::Usage(match (1..=count).contains(&number) {
+        true => format!("rule {number} leaves its connections as they are"),
+        false => format!("there is no rule {number}, only {count}"),
+    })
 }
 
 /// Returns new connections to the kernel. Open ones keep the algorithm until they end, unless
@@ -254,22 +298,27 @@ fn pin(pins: &Pins, loaded: &mut Loaded, name: &'static str) -> Result<(), Accel
 
 fn write(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     store(pins, pins::SETTINGS, 0, &policy.defaults.to_bytes())?;
-    write_rules(pins, &policy.rules, |key, rule| {
+    let after_caqm = pins.of_caqm().presence() != Presence::Nothing;
+    let flags = if after_caqm { AFTER_CAQM } else { 0 };
+    write_rules(pins, &policy.rules, flags, |key, rule| {
         let tunables = rule.tunables.unwrap_or_default();
         store(pins, pins::SETTINGS, 1 + key, &tunables.to_bytes())
     })
 }
 
-/// Writes rules beside those in force, then switches with one store. `more` writes the data of each
-/// rule.
+/// Writes rules beside those in force, then switches with one store. `flags` hold for every rule,
+/// and `more` writes the data of each.
 pub(crate) fn write_rules(
     pins: &Pins,
     rules: &[Rule],
+    flags: u8,
     more: impl Fn(u32, &Rule) -> Result<(), AccelError>,
 ) -> Result<(), AccelError> {
     let set = 1 - active(pins)?.0;
     for (key, rule) in (set * MOST_RULES as u32..).zip(rules) {
-        store(pins, pins::RULES, key, &rule.to_bytes())?;
+        let mut bytes = rule.to_bytes();
+        bytes[FLAGS_AT] |= flags;
+        store(pins, pins::RULES, key, &bytes)?;
         more(key, rule)?;
     }
     let mut active = [0; 8];

@@ -31,6 +31,8 @@ pub struct SwitchedConnections {
     pub put_back: u64,
     /// The kernel refused to change their algorithm.
     pub refused: u64,
+    /// Their program named their algorithm.
+    pub kept: u64,
 }
 
 /// The loaded programs, ready to run.
@@ -111,7 +113,12 @@ impl SwitchedConnections {
     /// `struct turned` of bpf/open.h.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        Some(Self { given: number(0)?, put_back: number(8)?, refused: number(16)? })
+        Some(Self {
+            given: number(0)?,
+            put_back: number(8)?,
+            refused: number(16)?,
+            kept: number(24)?,
+        })
     }
 }
 
@@ -123,6 +130,7 @@ impl Add for SwitchedConnections {
             given: self.given + other.given,
             put_back: self.put_back + other.put_back,
             refused: self.refused + other.refused,
+            kept: self.kept + other.kept,
         }
     }
 }
@@ -131,4 +139,4 @@ const WHAT: &str = "the program for open connections";
 /// Every kernel has this algorithm.
 const EVERYWHERE: &str = "reno";
 const ORDER_BYTES: usize = 24;
-const SWITCHED_BYTES: usize = 24;
+const SWITCHED_BYTES: usize = 32;

@@ -97,6 +97,12 @@ impl Pins {
         Ok(found)
     }
 
+    /// The pins of CAQM, under the same lock.
+    pub(crate) fn of_caqm(&self) -> Self {
+        let root = Arc::clone(&self.root);
+        Self { layout: &CAQM, root, folder: CAQM.folder, _lock: None }
+    }
+
     /// The directory where a replacement is built.
     pub(crate) fn staging(&self) -> Self {
         let root = Arc::clone(&self.root);

@@ -1,5 +1,6 @@
 //! The file format of policies.
 
+use crate::algorithm::Algorithm;
 use crate::caqm::{InterfaceName, Network};
 use crate::cgroup::Cgroup;
 use crate::installation::{self, Applied};
@@ -7,7 +8,7 @@ use crate::open::Reach;
 use crate::pins::{self, Pins, Presence};
 use crate::rules::{self, Rule, Tunables};
 use crate::system::System;
-use crate::{AccelError, Policy, Prefix, caqm};
+use crate::{AccelError, Policy, Prefix, caqm, kernel};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,9 @@ impl PolicyFile {
             problem,
         };
         let file: File = toml::from_str(text).map_err(|error| {
-            wrong(error.span().map_or(0, |span| span.start), nearest(error.message()))
+            let at = error.span().map_or(0, |span| span.start);
+            let problem = bare_word(text, at).unwrap_or_else(|| nearest(error.message()));
+            wrong(at, problem.replace("expected u32", "expected a number"))
         })?;
         let defaults = file.defaults.over(Tunables::default());
         let mut tcpa = Policy {
@@ -77,6 +80,21 @@ impl PolicyFile {
         let at = file.caqm.as_ref().map_or(0, |table| table.span().start);
         let caqm = chosen.caqm(file.caqm.map(Spanned::into_inner));
         Ok(Self { tcpa, caqm: caqm.map_err(|error| wrong(at, error.to_string()))? })
+    }
+
+    /// Checks what [`PolicyFile::apply`] needs of this machine, and changes nothing.
+    pub fn check_machine(&self, reach: Reach) -> Result<(), AccelError> {
+        let kernel = kernel::interface()?;
+        kernel.check(&self.tcpa, reach)?;
+        let pins = Pins::open()?;
+        if pins.presence() == Presence::Nothing && !self.is_caqm_alone() {
+            Algorithm::check_name_is_free()?;
+        }
+        self.tcpa.system.check_here()?;
+        let Some(caqm) = &self.caqm else { return Ok(()) };
+        kernel.check_caqm()?;
+        drop(pins);
+        caqm::installation::check_interfaces(&caqm.interfaces)
     }
 
     /// Applies the file to connections from now on; the kernel's defaults hold for everything it
@@ -240,6 +258,8 @@ struct RuleTable {
     metrics_minrtt: Option<bool>,
     rto_min: Option<Span>,
     rto_max: Option<Span>,
+    #[serde(default)]
+    named_too: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -344,6 +364,10 @@ impl RuleTable {
         if self.port == Some(0) {
             return Err(AccelError::Usage("port 0 is not a port: leave it out for all".to_owned()));
         }
+        if self.named_too && self.algorithm != RuleAlgorithm::Tcpa {
+            let problem = "named_too belongs to a rule for tcpa: leave it out";
+            return Err(AccelError::Usage(problem.to_owned()));
+        }
         if self.algorithm == RuleAlgorithm::Caqm && !values.is_empty() {
             let problem = "caqm does not use the tunables of tcpa: set the parameters of its connections in [caqm]";
             return Err(AccelError::Usage(problem.to_owned()));
@@ -357,9 +381,30 @@ impl RuleTable {
                 RuleAlgorithm::Tcpa => Some(values.over(defaults)),
                 RuleAlgorithm::Caqm | RuleAlgorithm::None => None,
             },
+            named_too: self.named_too,
         })
     }
 }
+
+/// TOML's own message about `init_cwnd = ninety` asks for a literal.
+fn bare_word(text: &str, at: usize) -> Option<String> {
+    let start = text[..at.min(text.len())].rfind('\n').map_or(0, |end| end + 1);
+    let (key, value) = text[start..].lines().next()?.split_once('=')?;
+    let word = value.split('#').next()?.trim();
+    let plain = word.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || "_-./:".contains(c));
+    let key = key.trim();
+    if plain && TEXTS.contains(&key) {
+        return Some(format!("{key}: expected a text in quotes, as in {key} = \"{word}\""));
+    }
+    let is_word = plain && word.starts_with(|c: char| c.is_ascii_alphabetic());
+    let is_value = ["true", "false", "inf", "nan"].contains(&word);
+    (is_word && !is_value).then(|| format!("{key}: expected a number, not `{word}`"))
+}
+
+/// Keys whose values are texts.
+const TEXTS: [&str; 8] =
+    ["algorithm", "cgroup", "to", "memory_age", "rto_min", "rto_max", "rtt_standard", "interface"];
 
 /// serde names the unknown word and the known ones; this finds the nearest.
 fn nearest(message: &str) -> String {
@@ -445,6 +490,12 @@ mod tests {
                 3,
                 "is not an interface",
             ),
+            ("[[rule]]\ninit_cwnd = ninety\n", 2, "expected a number"),
+            ("[[rule]]\ninit_cwnd = \"ninety\"\n", 2, "expected a number"),
+            ("[[rule]]\nport = http\n", 2, "expected a number"),
+            ("[[rule]]\nrto_min = 50ms\n", 2, "expected a text in quotes"),
+            ("[[rule]]\nalgorithm = none\n", 2, "expected a text in quotes"),
+            ("[[rule]]\nport = 1\nalgorithm = \"none\"\nnamed_too = true\n", 1, "named_too"),
             ("[rule\n", 1, ""),
         ] {
             let error = parse(text).unwrap_err();

@@ -14,6 +14,8 @@ pub struct Rule {
     pub port: Option<u16>,
     /// Tunables of a matching connection; none: it stays as it is.
     pub tunables: Option<Tunables>,
+    /// Also connections whose program named an algorithm itself.
+    pub named_too: bool,
 }
 
 /// The algorithm's settings for a connection.
@@ -70,6 +72,7 @@ impl Rule {
         bytes[32..40].copy_from_slice(&self.cgroup.as_ref().map_or(0, |c| c.id).to_ne_bytes());
         bytes[40..42].copy_from_slice(&self.port.unwrap_or(0).to_ne_bytes());
         bytes[42] = self.tunables.is_some().into();
+        bytes[43] = self.named_too.into();
         bytes[44..48].copy_from_slice(&micros(tunables.rto_min).to_ne_bytes());
         bytes[48..52].copy_from_slice(&(micros(tunables.rto_max) / 1000).to_ne_bytes());
         bytes
@@ -100,6 +103,7 @@ impl Rule {
             to: Some(bits).filter(|bits| *bits > 0).and_then(|b| Prefix::from_mapped(address, b)),
             port: Some(u16::from_ne_bytes([bytes[40], bytes[41]])).filter(|port| *port > 0),
             tunables: (bytes[42] != 0).then_some(tunables),
+            named_too: bytes[43] & NAMED_TOO != 0,
         }
     }
 }
@@ -138,9 +142,8 @@ impl Tunables {
         let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
         let (name, value) =
             text.split_once('=').ok_or_else(|| wrong("write it as NAME=VALUE".to_owned()))?;
-        let segments = || {
-            value.parse::<u32>().map_err(|_| wrong(format!("`{value}` is no number of segments")))
-        };
+        let segments =
+            || value.parse::<u32>().map_err(|_| wrong("expected a number of segments".to_owned()));
         let span = || value.parse::<Span>().map(Some).map_err(|error| wrong(error.to_string()));
         match name {
             "init_cwnd" => self.init_cwnd = segments()?,
@@ -214,6 +217,10 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+/// RULE_NAMED_TOO and RULE_AFTER_CAQM of bpf/rules.h, in this byte of a rule.
+const NAMED_TOO: u8 = 1;
+pub(crate) const AFTER_CAQM: u8 = 2;
+pub(crate) const FLAGS_AT: usize = 43;
 /// ACCEL_RULES of bpf/flow.h.
 pub(crate) const MOST_RULES: usize = 64;
 /// `struct rule` of bpf/rules.h.

@@ -7,6 +7,7 @@ use crate::memory::{self, Memory};
 use crate::namespaces::{NamespaceId, run_in_each};
 use crate::pins::{Pins, Presence};
 use crate::policy::Policy;
+use crate::system::Journal;
 use crate::{AccelError, Prefix, kernel};
 use probe::tcp::{Filter, TcpInfo, TcpSocket};
 use std::cmp::Reverse;
@@ -70,9 +71,16 @@ pub enum Limit {
 impl Status {
     pub fn read() -> Result<Self, AccelError> {
         kernel::interface()?;
-        let pins = Pins::open()?;
-        let presence = pins.presence();
-        let policy = in_force(&pins)?;
+        let pins = match Pins::open() {
+            // Nothing can be pinned without that file system.
+            Err(AccelError::NoBpfFiles { .. }) => None,
+            pins => Some(pins?),
+        };
+        let presence = pins.as_ref().map_or(Presence::Nothing, Pins::presence);
+        let policy = match &pins {
+            Some(pins) => in_force(pins)?,
+            None => Policy { system: Journal::read()?.system(), ..Policy::default() },
+        };
         let (mut flows, hidden) = match run_in_each(flows_here) {
             Ok(flows) => (flows.into_iter().flatten().collect(), None),
             // Show the installation all the same.
@@ -81,10 +89,10 @@ impl Status {
             }
             Err(error) => return Err(error),
         };
-        if presence != Presence::Nothing && !flows.is_empty() {
+        if let Some(pins) = pins.as_ref().filter(|_| presence != Presence::Nothing) {
             // A partial installation may lack either; show the kernel's own data all the same.
-            let mut views = core_view::read(&pins).unwrap_or_default();
-            let memories = memory::read_in(&pins).unwrap_or_default();
+            let mut views = core_view::read(pins).unwrap_or_default();
+            let memories = memory::read_in(pins).unwrap_or_default();
             for flow in &mut flows {
                 flow.core = views.remove(&flow.cookie);
                 let remote = Prefix::from(flow.remote.ip());
@@ -94,7 +102,7 @@ impl Status {
         // The fastest first, grouped by namespace; the sort is stable.
         flows.sort_by_key(|flow| Reverse(flow.rate));
         flows.sort_by_key(|flow| flow.inside.as_ref().map(NamespaceId::to_string));
-        Ok(Self { presence, gives: pins.gives(), policy, flows, hidden })
+        Ok(Self { presence, gives: pins.is_some_and(|pins| pins.gives()), policy, flows, hidden })
     }
 }
 

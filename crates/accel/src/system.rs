@@ -67,6 +67,15 @@ impl System {
         Ok(())
     }
 
+    /// Whether this network namespace has the settings.
+    pub(crate) fn check_here(&self) -> Result<(), AccelError> {
+        let missing = |name: &str| read_sysctl(name).is_none();
+        match self.sysctls().into_iter().find(|(name, _)| missing(name)) {
+            Some((name, _)) => Err(AccelError::NoSetting { name: name.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
     /// Parses a name and a value in the kernel's format; returns whether the setting exists.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, AccelError> {
         let wrong = |form: &str| AccelError::Usage(format!("{name}={value}: write {form}"));

@@ -1,21 +1,34 @@
 /// Formats columns as wide as their contents: the first and the last to the left, numbers between
-/// them to the right.
-pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<_> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
+/// them to the right. Columns of `spare` are left out, in this order, until a line has at most
+/// `width` characters.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]], width: usize, spare: &[usize]) -> String {
+    let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<_> = (0..N).map(|column| widest(column).unwrap_or(0)).collect();
+    let mut shown: Vec<usize> = (0..N).collect();
+    for column in spare {
+        let line: usize = shown.iter().map(|column| widths[*column] + GAP.len()).sum();
+        if line <= width.saturating_add(GAP.len()) {
+            break;
+        }
+        shown.retain(|other| other != column);
+    }
     let mut text = String::new();
     for row in rows {
-        let cells =
-            row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
+        let cells = shown.iter().map(|&column| {
+            let (cell, width) = (&row[column], widths[column]);
+            match column {
                 0 => format!("{cell:<width$}"),
                 _ if column == N - 1 => cell.clone(),
                 _ => format!("{cell:>width$}"),
-            });
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            }
+        });
+        text.push_str(cells.collect::<Vec<_>>().join(GAP).trim_end());
         text.push('\n');
     }
     text
 }
+
+const GAP: &str = "  ";
 
 #[cfg(test)]
 mod tests {
@@ -25,6 +38,9 @@ mod tests {
     fn columns_are_as_wide_as_their_contents() {
         let rows = [["name", "rate", "why"], ["a long one", "5", "path"]];
         let rows = rows.map(|row| row.map(str::to_owned));
-        assert_eq!(table(&rows), "name        rate  why\na long one     5  path\n");
+        let wide = "name        rate  why\na long one     5  path\n";
+        assert_eq!(table(&rows, usize::MAX, &[1]), wide);
+        assert_eq!(table(&rows, 22, &[1]), wide);
+        assert_eq!(table(&rows, 21, &[1]), "name        why\na long one  path\n");
     }
 }

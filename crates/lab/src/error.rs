@@ -18,6 +18,12 @@ pub enum LabError {
     NoSuchLab { name: String, hint: String, known: String },
     #[error("none of the lab's systems can run here: {reasons}")]
     NothingToRun { reasons: String },
+    /// Found out before the first measurement.
+    #[error(
+        "nothing was measured, because this machine lacks what the lab needs; install it, or leave systems out \
+         with --systems\n{}", .problems.join("\n")
+    )]
+    CannotMeasure { problems: Vec<String> },
     #[error("{}: {reason}", path.display())]
     RunDirectory { path: PathBuf, reason: String },
     #[error("--resume {}: it holds a run of another lab file, form or seed: {difference}", path.display())]

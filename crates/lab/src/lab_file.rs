@@ -18,13 +18,18 @@ impl LabFile {
         Self::parse(&path.display().to_string(), &Document::text_of(path)?)
     }
 
-    /// Messages use `file` as the name of the file.
+    /// Messages use `file` as the name of the file. The error names all mistakes that can be found
+    /// at once.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        let mut document = Document::parse(file, text)?;
-        document.populate()?;
-        let kind = workload::bind(&mut document)?;
-        workload::check(&document, kind)?;
-        Ok(Self { document, kind })
+        let read = || {
+            let mut document = Document::parse(file, text)?;
+            document.populate()?;
+            let kind = workload::bind(&mut document)?;
+            workload::check(&document, kind)?;
+            workload::add_short_forms(&mut document, kind);
+            Ok(Self { document, kind })
+        };
+        read().map_err(|first| FileError::joined(mistakes(file, text)).unwrap_or(first))
     }
 
     /// Replaces the file's `seed`, and draws its populations of paths anew. The text of the file
@@ -38,6 +43,20 @@ impl LabFile {
     pub(crate) fn kind(&self) -> &'static dyn Workload {
         self.kind
     }
+}
+
+/// All mistakes of a file. Checks that build on others are left out where those fail.
+fn mistakes(file: &str, text: &str) -> Vec<FileError> {
+    let (document, mut found) = Document::parse_on(file, text);
+    let Some(mut document) = document else { return found };
+    document.source.collect();
+    let checked = match workload::bind(&mut document) {
+        Ok(kind) => workload::check(&document, kind),
+        Err(error) => Err(error),
+    };
+    found.extend(document.source.mistakes());
+    found.extend(checked.err());
+    found
 }
 
 impl Deref for LabFile {

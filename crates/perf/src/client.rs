@@ -21,7 +21,7 @@ use offer::Offer;
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 use serde_json::{Map, Value};
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -43,6 +43,20 @@ pub fn run(
     outcome
 }
 
+/// Whether this end, if it sends, has the algorithm that the streams should use.
+fn check_algorithm(test: &TestOptions) -> Result<(), PerfError> {
+    let Some(name) = test.congestion.as_ref().filter(|_| test.protocol == Protocol::Tcp) else {
+        return Ok(());
+    };
+    if test.direction == Direction::Reverse {
+        return Ok(());
+    }
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(socket2::Protocol::TCP));
+    let socket = socket.map_err(|error| PerfError::system("creating a socket", error))?;
+    probe::tcp::set_congestion_control(&socket, name)
+        .map_err(|refused| PerfError::Usage(refused.to_string()))
+}
+
 /// This side of a control connection to a server that waits for the parameters.
 #[derive(Debug)]
 struct Client<'a> {
@@ -58,6 +72,7 @@ struct Client<'a> {
 impl<'a> Client<'a> {
     fn connect(options: &'a ClientOptions, stop: &'a Stop) -> Result<Self, PerfError> {
         crate::stream::may_run_on(options.affinity)?;
+        check_algorithm(&options.test)?;
         let deadline = Instant::now() + options.connect_timeout;
         let addresses = resolve::addresses(options, deadline, stop)?;
         let socket = dial::control(options, &addresses, deadline, stop)?;

@@ -1,7 +1,7 @@
 //! The metrics that a report shows first.
 
 /// The main metric of a report whose lab does not name one.
-pub(crate) fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+pub fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     HEADLINES
         .iter()
         .find_map(|wanted| names.clone().find(|name| name == wanted))

@@ -11,6 +11,7 @@ mod columns;
 mod comparison;
 mod confusion;
 mod error;
+mod export;
 mod goals;
 mod headline;
 pub mod html;
@@ -29,6 +30,8 @@ mod spread;
 pub mod terminal;
 
 pub use error::ReportError;
+pub use export::export;
+pub use headline::of as main_metric;
 pub use parquet_file::{encode_samples, read_samples};
 pub use pivot::{Column, Entry, Panel, Pivot, Row};
 pub use run::{RunFiles, read_results, write_run};

@@ -2,9 +2,10 @@
 
 use crate::access::{Admitted, Resolve, SystemResolver};
 use crate::client::ServerAt;
-use crate::config::{ClientConfig, ServerConfig};
+use crate::config::{ClientConfig, Forward, ServerConfig, Settings};
 use crate::identity::Identity;
 use crate::run::{RunError, runtime};
+use crate::status::{self, MetricsListener};
 use crate::target::Target;
 use crate::transport::quic::QuicClient;
 use crate::transport::{Connection, Transport, Tuning};
@@ -12,7 +13,8 @@ use quic::Meter;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::{Display, Formatter};
 use std::io;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
@@ -33,6 +35,15 @@ enum Verdict {
 }
 
 impl Finding {
+    pub fn to_json(&self) -> serde_json::Value {
+        let verdict = match self.verdict {
+            Verdict::Good => "ok",
+            Verdict::Slow => "slow",
+            Verdict::Bad => "fail",
+        };
+        serde_json::json!({ "verdict": verdict, "text": self.text })
+    }
+
     /// Whether the finding keeps the tunnel from working.
     pub fn is_failure(&self) -> bool {
         self.verdict == Verdict::Bad
@@ -62,6 +73,7 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
         )),
         Err(error) => Finding::bad(format!("UDP {address} cannot be listened on: {error}")),
     });
+    findings.extend(of_sockets(&config.settings));
     for peer in &config.peers {
         let rights = config.access.rights(&peer.name);
         let count = rights.map_or(0, |rights| rights.dial.len() + rights.listen.len());
@@ -76,6 +88,8 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
 /// Connects to each server as the client would.
 pub fn client(config: &ClientConfig) -> Result<Vec<Finding>, RunError> {
     let mut findings = of_machine(&config.identity);
+    findings.extend(of_sockets(&config.settings));
+    findings.extend(config.forwards.iter().map(of_listener));
     let parts = config.parts(&config.credentials(), Arc::new(SystemResolver))?;
     findings.extend(runtime()?.block_on(async {
         let mut findings = Vec::new();
@@ -119,10 +133,10 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
                 // Without notice, the server would keep the connection until its idle timeout.
                 tokio::time::sleep(FAREWELL).await;
                 return Finding::good(format!(
-                    "server {address} at {remote} lets this client in: handshake {:.1} ms, round \
-                     trip {:.1} ms, packets of {}",
-                    took.millis_f64(),
-                    statistics.rtt.millis_f64(),
+                    "server {address} at {remote} lets this client in: handshake {}, round trip {}, \
+                     packets of {}",
+                    took.shown(),
+                    statistics.rtt.shown(),
                     statistics.mtu,
                 ));
             }
@@ -136,6 +150,49 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
         }
     }
     finding
+}
+
+/// The sockets of status and metrics, if others than the default ones are named.
+fn of_sockets(settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(address) = &settings.metrics_on {
+        let bound = runtime().map_err(|error| error.to_string()).and_then(|runtime| {
+            let bound = runtime.block_on(MetricsListener::bind(address));
+            bound.map(drop).map_err(|error| error.to_string())
+        });
+        findings.push(match bound {
+            Ok(()) => Finding::good(format!("metrics at {address}: free")),
+            Err(error) => Finding::bad(format!("metrics cannot be served on {address}: {error}")),
+        });
+    }
+    if let Some(path) = &settings.status_socket {
+        let shown = path.display();
+        findings.push(match status::listen(path) {
+            Ok(_) => Finding::good(format!("the status socket {shown} is free")),
+            Err(error) => Finding::bad(format!("status socket {shown}: {error}")),
+        });
+    }
+    findings
+}
+
+/// Binds a listener of the client briefly.
+fn of_listener(forward: &Forward) -> Finding {
+    let listen = &forward.listen_on;
+    let bound = match listen {
+        Target::Tcp(at) => TcpListener::bind((at.host(), at.port())).map(drop),
+        Target::Udp(at) => UdpSocket::bind((at.host(), at.port())).map(drop),
+        Target::Unix(path) => match path.parent().is_none_or(Path::is_dir) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        },
+    };
+    match bound {
+        Ok(()) => Finding::good(format!("{listen} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Finding::bad(format!(
+            "{listen} is taken: stop its owner (ss -lnp), or choose another address"
+        )),
+        Err(error) => Finding::bad(format!("{listen} cannot be listened on: {error}")),
+    }
 }
 
 fn of_machine(identity: &Identity) -> Vec<Finding> {

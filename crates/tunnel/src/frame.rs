@@ -33,6 +33,16 @@ pub enum Request {
     Arrived(u32),
 }
 
+impl std::fmt::Display for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Forward(target) => write!(f, "{target}"),
+            Self::Listen(target) => write!(f, "listen on {target}"),
+            Self::Arrived(number) => write!(f, "connection of listener {number}"),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties {
     /// The flow number of this stream's datagrams.

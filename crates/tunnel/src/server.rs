@@ -2,6 +2,7 @@
 
 mod accept;
 mod handshakes;
+mod journal;
 mod limits;
 mod reverse;
 mod stream;
@@ -19,13 +20,14 @@ use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
 use crate::transport::{
     Connection, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN, Shards, Statistics, Tuning,
 };
+use journal::{Journal, Kind, Line};
 use limits::Usage;
 use reverse::Listeners;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use units::Bytes;
@@ -88,6 +90,7 @@ struct Shared {
     counters: Arc<Counters>,
     budget: Budget,
     listeners: Listeners,
+    journal: Journal,
     /// The usage of all identities together.
     total: Arc<Usage>,
     usage: Mutex<HashMap<PeerName, Weak<Usage>>>,
@@ -114,6 +117,7 @@ impl Server {
             limits: parts.limits,
             counters: Arc::default(),
             listeners: Listeners::default(),
+            journal: Journal::default(),
             total: Arc::default(),
             usage: Mutex::default(),
             sessions: Mutex::default(),
@@ -193,6 +197,11 @@ impl PeerStatus {
 impl Shared {
     fn guard(&self) -> Arc<Guard> {
         Arc::clone(&self.guard.borrow())
+    }
+
+    /// Whether an event of this source is logged.
+    fn line(&self, remote: SocketAddr, kind: Kind) -> Option<Line> {
+        self.journal.line(Instant::now(), remote.ip(), kind)
     }
 
     /// Waits until the rules have changed and no longer allow it.

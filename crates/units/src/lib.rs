@@ -18,6 +18,7 @@ mod foreign;
 mod number;
 mod rate;
 mod share;
+pub mod shown;
 mod span;
 mod time;
 

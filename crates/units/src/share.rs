@@ -43,10 +43,13 @@ impl std::str::FromStr for Share {
             quantity: QUANTITY,
             example: "1% or 0.01",
         })?;
+        if scale == 1.0 && value == 1.0 {
+            return Err(UnitError::OneOrAll { text: text.to_owned() });
+        }
         Self::new(value / scale).ok_or_else(|| UnitError::OutOfRange {
             text: text.to_owned(),
             quantity: QUANTITY,
-            range: "from 0% to 100% (a bare number counts from 0 to 1)",
+            range: "from 0% to 100% (a bare number is a part of 1: 0.01 is 1%)",
         })
     }
 }
@@ -74,6 +77,10 @@ mod tests {
         assert_eq!("0.01".parse::<Share>().unwrap().to_string(), "1%");
         assert_eq!("0.1%".parse::<Share>().unwrap().to_string(), "0.1%");
         assert_eq!("0%".parse::<Share>().unwrap().to_string(), "0%");
+        for text in ["1", "1.0", " 1 "] {
+            let message = text.parse::<Share>().unwrap_err().to_string();
+            assert!(message.ends_with("write 1% or 100%"), "{message}");
+        }
         for text in ["140%", "1.4", "-1%", "NaN", "inf%"] {
             assert!(text.parse::<Share>().unwrap_err().to_string().contains("share"), "{text}");
         }

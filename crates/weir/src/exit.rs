@@ -58,6 +58,7 @@ fn is_misuse(error: &anyhow::Error) -> bool {
             LabError::File(_)
                 | LabError::NoSuchLab { .. }
                 | LabError::Usage(_)
+                | LabError::CannotMeasure { .. }
                 | LabError::ResumesAnother { .. }
         )
     )

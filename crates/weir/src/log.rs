@@ -1,26 +1,81 @@
 //! The log: one line per event. Any text in it may come from a peer, a file or the far end of a
 //! measurement.
 
+use clap::ValueEnum;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::io::IsTerminal;
 use std::sync::OnceLock;
-use tracing::Subscriber;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::debug_fn;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use units::foreign;
 
-/// Logs to stderr, from the level that `WEIR_LOG` names.
-pub(crate) fn start() {
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| "warn".into());
+/// The form of the log's lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// The program that logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Logger {
+    /// A command that a person runs: warnings, without the time.
+    Command,
+    /// An end of a tunnel: also who connects, with the time.
+    Daemon,
+}
+
+/// Logs to stderr. `WEIR_LOG` names the level, and `WEIR_LOG_FORMAT` the form unless a flag does.
+pub(crate) fn start(logger: Logger, format: Option<LogFormat>) {
+    let usual = match logger {
+        Logger::Command => "warn",
+        Logger::Daemon => "warn,tunnel=info",
+    };
+    let filter = EnvFilter::try_from_env(LEVEL).unwrap_or_else(|_| usual.into());
     let (filter, level) = reload::Layer::new(filter);
     let set = move |wanted: &str| {
         // The levels that this program passes are valid, and the subscriber lives as long as it.
         let _ = level.reload(EnvFilter::new(wanted));
     };
     let _ = SET_LEVEL.set(Box::new(set));
+    let named = || LogFormat::from_str(&std::env::var(FORMAT).ok()?, true).ok();
+    let format = format.or_else(named).unwrap_or_default();
+    let lines = match format {
+        LogFormat::Json => Lines::Json,
+        // journald adds the time, and takes the level from a prefix (sd-daemon(3)).
+        LogFormat::Text if is_journal() => Lines::Journal,
+        LogFormat::Text if logger == Logger::Daemon && !std::io::stderr().is_terminal() => {
+            Lines::Timed
+        }
+        LogFormat::Text => Lines::Plain,
+    };
     // No other code sets a subscriber.
-    let _ = tracing::subscriber::set_global_default(lines(std::io::stderr, filter));
+    let _ = tracing::subscriber::set_global_default(subscriber(std::io::stderr, filter, lines));
+}
+
+/// Whether standard error leads to systemd's journal (systemd.exec(5), `$JOURNAL_STREAM`).
+fn is_journal() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(named) = std::env::var("JOURNAL_STREAM") else { return false };
+    let about = std::fs::metadata("/proc/self/fd/2");
+    about.is_ok_and(|about| named == format!("{}:{}", about.dev(), about.ino()))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    Plain,
+    Timed,
+    Journal,
+    Json,
 }
 
 /// Changes the log's level from now on: `off`, `error`, `warn`, `info` or `debug`.
@@ -34,26 +89,119 @@ static SET_LEVEL: OnceLock<Box<dyn Fn(&str) + Send + Sync>> = OnceLock::new();
 
 /// Formats each field as part of one line. The crates below escape texts from outside themselves;
 /// this is the second line of defence, for texts that one of them missed.
-fn lines(
+fn subscriber(
     out: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
     filter: impl Layer<Registry> + Send + Sync,
+    lines: Lines,
 ) -> impl Subscriber {
     let fields = debug_fn(|writer, field, value| {
-        if field.name() != "message" {
+        if field.name() == OMITTED && format!("{value:?}") == "0" {
+            return Ok(());
+        }
+        if field.name() != MESSAGE {
             write!(writer, "{}=", field.name())?;
         }
         write!(writer, "{}", foreign(format_args!("{value:?}")).up_to(LONGEST))
     });
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(out)
-        .without_time()
-        .with_target(false)
-        .fmt_fields(fields.delimited(" "));
+        .with_ansi(false)
+        .fmt_fields(fields.delimited(" "))
+        .event_format(lines);
     Registry::default().with(filter).with(lines)
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        match self {
+            Self::Json => return json(writer, level, event),
+            Self::Plain => write!(writer, "{level:>5} ")?,
+            Self::Timed => {
+                SystemTime.format_time(&mut writer)?;
+                write!(writer, " {level:>5} ")?;
+            }
+            Self::Journal => write!(writer, "<{}>", priority(level))?,
+        }
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+fn json(mut writer: Writer<'_>, level: Level, event: &Event<'_>) -> fmt::Result {
+    let mut time = String::new();
+    SystemTime.format_time(&mut Writer::new(&mut time))?;
+    let mut object = Fields(Map::new());
+    object.0.insert("time".to_owned(), time.into());
+    object.0.insert("level".to_owned(), level.as_str().to_ascii_lowercase().into());
+    event.record(&mut object);
+    writeln!(writer, "{}", Value::Object(object.0))
+}
+
+/// syslog(3)
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        Level::DEBUG | Level::TRACE => 7,
+    }
+}
+
+/// The fields of an event as JSON: numbers stay numbers.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: Value) {
+        self.0.insert(field.name().to_owned(), value);
+    }
+}
+
+impl Visit for Fields {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() != OMITTED || value > 0 {
+            self.put(field, value.into());
+        }
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, foreign(value).up_to(LONGEST).to_string().into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = foreign(format_args!("{value:?}")).up_to(LONGEST).to_string();
+        self.put(field, text.into());
+    }
 }
 
 /// Longer than any message of this program.
 const LONGEST: usize = 1024;
+const MESSAGE: &str = "message";
+/// Events that were not logged. Nobody needs to read that there were none.
+const OMITTED: &str = "omitted";
+const LEVEL: &str = "WEIR_LOG";
+const FORMAT: &str = "WEIR_LOG_FORMAT";
 
 #[cfg(test)]
 mod tests {
@@ -74,17 +222,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_event_is_one_line_whatever_is_in_it() {
+    fn logged(lines: Lines, log: impl FnOnce()) -> String {
         let kept = Recorded::default();
         let out = kept.clone();
-        let subscriber = lines(move || out.clone(), EnvFilter::new("info"));
-        tracing::subscriber::with_default(subscriber, || {
+        let subscriber = subscriber(move || out.clone(), EnvFilter::new("info"), lines);
+        tracing::subscriber::with_default(subscriber, log);
+        String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_one_line_whatever_is_in_it() {
+        let text = logged(Lines::Plain, || {
             let why = "no\n WARN forged\x1b[2J\u{202e}";
             tracing::warn!(%why, peer = ?"laptop", count = 3, "refused by {why}");
             tracing::info!(why = %"x".repeat(5000), "long");
         });
-        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
         let shown = r"no\n WARN forged\x1b[2J\u{202e}";
         let (first, second) = text.split_once('\n').unwrap();
         assert_eq!(
@@ -93,5 +245,26 @@ mod tests {
             "{text}"
         );
         assert!(second.ends_with("xxx…\n") && second.chars().count() < 1100, "{second}");
+    }
+
+    #[test]
+    fn json_has_an_object_per_line_and_the_journal_a_priority() {
+        let log = || {
+            let reason = "no\nsuch key";
+            tracing::warn!(address = %"192.0.2.7", port = 5, reason, omitted = 0_u64, "refused");
+        };
+        let text = logged(Lines::Json, log);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let object: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(object["level"], "warn");
+        assert_eq!(object["message"], "refused");
+        assert_eq!(object["address"], "192.0.2.7");
+        assert_eq!(object["port"], 5);
+        assert_eq!(object["reason"], r"no\nsuch key");
+        assert_eq!(object.get("omitted"), None);
+        assert!(object["time"].as_str().unwrap().ends_with('Z'), "{text}");
+        let text = logged(Lines::Journal, log);
+        assert!(text.starts_with("<4>refused address=192.0.2.7 port=5"), "{text}");
+        assert!(!text.contains("omitted"), "{text}");
     }
 }

@@ -1,5 +1,8 @@
 //! The `weir` command: arguments in, exit status out. The crates below do the work.
 
+mod background;
+mod completions;
+mod config_file;
 mod exit;
 mod log;
 mod output;
@@ -7,13 +10,15 @@ mod progress;
 mod signals;
 mod terminal;
 mod verbs;
+mod watch;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use log::Logger;
 use std::process::ExitCode;
 
 /// Measure, explain and accelerate transport on a Linux network.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "weir", version = VERSION, propagate_version = true, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -24,6 +29,9 @@ enum Verb {
     /// Give selected TCP connections of this machine another congestion control
     #[command(subcommand, arg_required_else_help = true)]
     Accel(verbs::accel::Verb),
+    /// Print the completions of a shell
+    #[command(after_help = completions::EXAMPLES)]
+    Completions { shell: completions::Shell },
     /// Find out why this machine's connections are not faster
     Doctor(Box<verbs::doctor::Doctor>),
     /// Ends of connections with a known behaviour, for the faults of `weir lab run faults`
@@ -37,6 +45,12 @@ enum Verb {
     /// Emulate a link between two interfaces or namespaces
     #[command(subcommand)]
     Link(verbs::link::Verb),
+    /// Write the manual pages of all commands
+    #[command(hide = true)]
+    Man {
+        /// Directory for the pages
+        directory: std::path::PathBuf,
+    },
     /// Measure a path; compatible with iperf3
     #[command(subcommand, arg_required_else_help = true)]
     Perf(verbs::perf::Verb),
@@ -52,21 +66,28 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let words = verbs::perf::as_iperf3(std::env::args_os().collect());
+    let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
-    log::start();
+    let (logger, format) = match &arguments.verb {
+        Verb::Tunnel(verb) => verb.logger(),
+        _ => (Logger::Command, None),
+    };
+    log::start(logger, format);
     let outcome = match arguments.verb {
         Verb::Accel(verb) => verbs::accel::run(verb),
+        Verb::Completions { shell } => completions::print(shell, &Arguments::command()),
         Verb::Doctor(arguments) => verbs::doctor::run(&arguments),
         Verb::DoctorLoad(load) => verbs::doctor::load::run(load),
         Verb::Gen(arguments) => verbs::r#gen::run(*arguments),
         Verb::Lab(verb) => verbs::lab::run(verb),
         Verb::Link(verb) => verbs::link::run(verb),
+        Verb::Man { directory } => completions::man(&directory, &Arguments::command()),
         Verb::Perf(verb) => verbs::perf::run(verb),
         Verb::Sim(verb) => verbs::sim::run(verb),
         Verb::Switch(verb) => verbs::switch::run(verb),
@@ -74,3 +95,9 @@ fn main() -> ExitCode {
     };
     exit::code(outcome)
 }
+
+/// The version and the commit that build.rs recorded.
+const VERSION: &str = match option_env!("WEIR_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};

@@ -1,13 +1,18 @@
 use crate::output;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use lab::{Outcome, Plan, PlannedCell, Progress, Verdict};
+use std::fmt::Write;
 use std::io::IsTerminal;
-use std::time::Duration;
-use units::foreign;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use units::{foreign, shown};
 
 /// A line on the terminal with the time left; nothing if there is no terminal.
 #[derive(Debug)]
-pub(crate) struct Bar(ProgressBar);
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    remaining: Arc<Mutex<Remaining>>,
+}
 
 impl Bar {
     pub(crate) fn new() -> Self {
@@ -15,42 +20,55 @@ impl Bar {
         if std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
+        let remaining = Arc::<Mutex<Remaining>>::default();
+        let shown = Arc::clone(&remaining);
+        let left = move |_: &ProgressState, out: &mut dyn Write| {
+            let remaining = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = out.write_str(&remaining.words(Instant::now()));
+        };
         if let Ok(style) =
-            ProgressStyle::with_template("{bar:24} {pos}/{len} cells, {eta} left  {msg}")
+            ProgressStyle::with_template("{bar:24} {pos}/{len} cells, {left}  {wide_msg}")
         {
-            bar.set_style(style);
+            bar.set_style(style.with_key("left", left));
         }
-        Self(bar)
+        Self { bar, remaining }
     }
 
     pub(crate) fn finish(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Remaining)) {
+        change(&mut self.remaining.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl Progress for Bar {
     fn plan(&mut self, plan: &Plan, finished: usize, estimate: Duration) {
-        self.0.set_length(plan.steps.len() as u64);
-        self.0.set_position(finished as u64);
-        self.0.reset_eta();
-        self.0.enable_steady_tick(Duration::from_millis(500));
+        let steps = plan.steps.len();
+        self.bar.set_length(steps as u64);
+        self.bar.set_position(finished as u64);
+        let left = steps.saturating_sub(finished);
+        self.change(|remaining| *remaining = Remaining::new(Instant::now(), left, estimate));
+        self.bar.enable_steady_tick(Duration::from_millis(500));
         let cells = counted(plan.cells.len(), "cell");
         let times = match plan.repeats {
             1 => "once".to_owned(),
             count => format!("{count} times"),
         };
-        let estimate = report::number::duration(estimate.as_secs_f64());
+        let estimate = shown::seconds(estimate.as_secs_f64().ceil());
         self.note(&format!("{cells}, each {times}: about {estimate}"));
     }
 
     fn step(&mut self, _number: usize, cell: &PlannedCell) {
         let at: Vec<String> =
             cell.axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
-        self.0.set_message(format!("{} at {}", cell.system, at.join(", ")));
+        self.bar.set_message(format!("{} at {}", cell.system, at.join(", ")));
     }
 
     fn done(&mut self, _number: usize, outcome: &Outcome) {
-        self.0.inc(1);
+        self.change(|remaining| remaining.finish_one(Instant::now()));
+        self.bar.inc(1);
         if let Verdict::Failed(reason) = &outcome.verdict {
             // A program's reason may contain text from outside.
             let reason = foreign(reason).up_to(LONGEST_REASON);
@@ -59,10 +77,59 @@ impl Progress for Bar {
     }
 
     fn note(&mut self, text: &str) {
-        if self.0.is_hidden() {
+        if self.bar.is_hidden() {
             output::note(text);
         } else {
-            self.0.println(text);
+            self.bar.println(text);
+        }
+    }
+}
+
+/// The time that a run still takes, from its estimate and from the steps measured so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Remaining {
+    steps: Option<Steps>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    begun: Instant,
+    left: usize,
+    finished: usize,
+    /// The time of one step by the estimate.
+    estimated: Duration,
+    /// The end of the last finished step.
+    last: Instant,
+}
+
+impl Remaining {
+    fn new(now: Instant, left: usize, estimate: Duration) -> Self {
+        let estimated = estimate.div_f64(left.max(1) as f64);
+        Self { steps: Some(Steps { begun: now, left, finished: 0, estimated, last: now }) }
+    }
+
+    fn finish_one(&mut self, now: Instant) {
+        if let Some(steps) = &mut self.steps {
+            (steps.left, steps.finished) = (steps.left.saturating_sub(1), steps.finished + 1);
+            steps.last = now;
+        }
+    }
+
+    /// `None` without steps. The estimate counts as one measured step, so that it fades out.
+    fn left(&self, now: Instant) -> Option<Duration> {
+        let steps = self.steps.as_ref().filter(|steps| steps.left > 0)?;
+        let measured = steps.last.saturating_duration_since(steps.begun);
+        let each = (measured + steps.estimated).div_f64(steps.finished as f64 + 1.0);
+        let current = now.saturating_duration_since(steps.last);
+        Some(each.mul_f64(steps.left as f64).saturating_sub(current))
+    }
+
+    fn words(&self, now: Instant) -> String {
+        match self.left(now) {
+            None => "finishing".to_owned(),
+            // The current step takes longer than the ones before.
+            Some(left) if left < Duration::from_secs(1) => "a moment left".to_owned(),
+            Some(left) => format!("{} left", shown::seconds(left.as_secs_f64().round())),
         }
     }
 }
@@ -72,3 +139,30 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 const LONGEST_REASON: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_the_steps_measured_so_far() {
+        let begun = Instant::now();
+        let at = |seconds: u64| begun + Duration::from_secs(seconds);
+        let mut remaining = Remaining::new(begun, 10, Duration::from_secs(20));
+        assert_eq!(remaining.words(at(0)), "20 s left");
+        assert_eq!(remaining.words(at(1)), "19 s left");
+        // Steps take three times as long as estimated.
+        for step in 1..=5 {
+            remaining.finish_one(at(6 * step));
+        }
+        assert_eq!(remaining.left(at(30)).unwrap().as_secs(), 26);
+        // The last step is late: there is no time left, but it is not over.
+        for step in 6..=9 {
+            remaining.finish_one(at(6 * step));
+        }
+        assert_eq!(remaining.words(at(70)), "a moment left");
+        remaining.finish_one(at(71));
+        assert_eq!(remaining.words(at(72)), "finishing");
+        assert_eq!(Remaining::default().words(begun), "finishing");
+    }
+}

@@ -2,12 +2,19 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{self, IsTerminal, Write};
 
 /// Whether a person can read a question and answer it.
 pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// The columns of the terminal that shows standard output; `None` if no terminal does.
+pub(crate) fn columns() -> Option<usize> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    // A terminal that does not know its size has no columns.
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Asks for yes or no; any other answer is no.

@@ -8,6 +8,7 @@ use crate::rules::Rule;
 use crate::table::table;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use units::{Bytes, Rate, Span};
 
 impl CaqmStatus {
     /// Whether nothing is installed.
@@ -15,7 +16,8 @@ impl CaqmStatus {
         self.presence == Presence::Nothing
     }
 
-    pub fn to_text(&self) -> String {
+    /// In lines of at most `width` characters, as far as the least columns allow.
+    pub fn to_text(&self, width: usize) -> String {
         let mut text = match self.presence {
             Presence::Nothing => return "caqm is off\n".to_owned(),
             Presence::Part => {
@@ -28,7 +30,8 @@ impl CaqmStatus {
             Presence::Whole => "caqm is on\n".to_owned(),
         };
         for (number, rule) in (1..).zip(&self.plan.rules) {
-            let _ = writeln!(text, "  {number:>2}  {}", rule.whose());
+            let without = if rule.tunables.is_some() { "" } else { "  without caqm" };
+            let _ = writeln!(text, "  {number:>2}  {}{without}", rule.whose());
         }
         for interface in &self.interfaces {
             let _ = match interface {
@@ -50,15 +53,15 @@ impl CaqmStatus {
         }
         if !self.flows.is_empty() {
             text.push('\n');
-            text.push_str(&self.flows_text());
+            text.push_str(&self.flows_text(width));
         }
         text
     }
 
-    fn flows_text(&self) -> String {
+    fn flows_text(&self, width: usize) -> String {
         let mut rows = vec![HEADER.map(str::to_owned)];
         rows.extend(self.flows.iter().map(CaqmFlow::row));
-        table(&rows)
+        table(&rows, width, &SPARE)
     }
 
     pub fn to_json(&self) -> Value {
@@ -139,16 +142,15 @@ impl CaqmFlow {
             Some(NamespaceId::Named(name)) => format!("{name}: "),
             Some(NamespaceId::Process(pid)) => format!("pid {pid}: "),
         };
-        let kb = |bytes: units::Bytes| format!("{}KB", bytes.count() / 1000);
         let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         [
             format!("{inside}{} -> {}", self.local, self.remote),
-            known(self.rate.map(|rate| format!("{:.1}mbit", rate.mbit_per_second()))),
-            known(self.rtt.map(|rtt| format!("{:.1}ms", rtt.millis_f64()))),
-            known(self.window.map(kb)),
-            kb(view.asked),
-            kb(view.granted),
-            kb(view.refused),
+            known(self.rate.map(Rate::shown)),
+            known(self.rtt.map(Span::shown)),
+            known(self.window.map(Bytes::shown)),
+            view.asked.shown(),
+            view.granted.shown(),
+            view.refused.shown(),
             view.sent.segments.to_string(),
             view.sent.packets.to_string(),
             view.sent.answers.to_string(),
@@ -206,3 +208,6 @@ const HEADER: [&str; 12] = [
     "heard",
     "state",
 ];
+/// Columns that a narrow terminal does without, the least important first: `answers`, `packets`,
+/// `heard`, `segments`, `window`.
+const SPARE: [usize; 5] = [9, 8, 10, 7, 3];

@@ -61,6 +61,16 @@ pub fn change(
     Ok((change, found.into_iter().map(|found| found.name).collect()))
 }
 
+/// Whether the interfaces exist that [`change`] would use.
+pub(crate) fn check_interfaces(interfaces: &[InterfaceName]) -> Result<(), AccelError> {
+    interfaces.iter().try_for_each(|name| name.find().map(drop))?;
+    let present = Pins::open_of(&pins::CAQM)?.presence() == Presence::Whole;
+    if interfaces.is_empty() && !present {
+        FoundInterface::all_here()?;
+    }
+    Ok(())
+}
+
 /// Sets parameters from `NAME=VALUE`, for connections that begin from now on.
 pub fn set(values: &[String]) -> Result<(), AccelError> {
     if Pins::open_of(&pins::CAQM)?.presence() != Presence::Whole {
@@ -188,7 +198,7 @@ fn at(pins: &Pins, programs: &Programs, found: &FoundInterface) -> Result<(), Ac
 
 fn write(pins: &Pins, plan: &Plan) -> Result<(), AccelError> {
     installation::store(pins, pins::NETWORK, 0, &plan.network.to_bytes(NAME))?;
-    installation::write_rules(pins, &plan.rules, |_, _| Ok(()))
+    installation::write_rules(pins, &plan.rules, 0, |_, _| Ok(()))
 }
 
 /// Tags are recognised by these values: packets in flight with the old ones would be lost.

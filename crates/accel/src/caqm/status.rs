@@ -77,17 +77,24 @@ pub struct CpuTotals {
 
 impl CaqmStatus {
     pub fn read() -> Result<Self, AccelError> {
-        let pins = Pins::open_of(&pins::CAQM)?;
-        let presence = pins.presence();
         let mut status = Self {
-            presence,
-            gives: pins.gives(),
-            plan: installation::in_force(&pins)?,
+            presence: Presence::Nothing,
+            gives: false,
+            plan: Plan::default(),
             interfaces: Vec::new(),
             totals: Totals::default(),
             flows: Vec::new(),
             hidden: None,
         };
+        let pins = match Pins::open_of(&pins::CAQM) {
+            // Nothing can be pinned without that file system.
+            Err(AccelError::NoBpfFiles { .. }) => return Ok(status),
+            pins => pins?,
+        };
+        let presence = pins.presence();
+        status.presence = presence;
+        status.gives = pins.gives();
+        status.plan = installation::in_force(&pins)?;
         if presence != Presence::Whole {
             return Ok(status);
         }

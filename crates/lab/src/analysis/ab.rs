@@ -11,7 +11,7 @@ use crate::file::words;
 use crate::{Cancel, Failure, LabError};
 use serde::Serialize;
 use stats::ab::{Decider, Decision, Plan, State};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use units::Span;
 
@@ -33,6 +33,12 @@ pub enum Contest {
     Systems(Box<Systems>),
     /// Two command lines, each of which prints a number.
     Commands {
+        base: String,
+        change: String,
+        patience: Span,
+    },
+    /// Two command lines for a shell; the time that each takes is measured.
+    Durations {
         base: String,
         change: String,
         patience: Span,
@@ -67,6 +73,13 @@ pub fn run(
             let measure = |state| {
                 let line = if state == State::Base { base } else { change };
                 number_of(line, *patience, cancel)
+            };
+            alternate(base, change, plan, cancel, watch, measure)
+        }
+        Contest::Durations { base, change, patience } => {
+            let measure = |state| {
+                let line = if state == State::Base { base } else { change };
+                duration_of(line, *patience, cancel)
             };
             alternate(base, change, plan, cancel, watch, measure)
         }
@@ -111,6 +124,54 @@ fn alternate(
     Ok(Answer { base: base.to_owned(), change: change.to_owned(), decision, observations })
 }
 
+/// Runs a command line by the shell and returns the seconds that it takes.
+fn duration_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure> {
+    let begun = Instant::now();
+    let mut child = Command::new("sh")
+        .args(["-c", line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|e| Failure::io("starting sh", &e))?;
+    // Short pauses at first, so that they are a small part of the time that is measured.
+    let pause = || begun.elapsed().div_f64(400.0).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+    let status = await_end(&mut child, line, patience, cancel, pause)?;
+    let took = begun.elapsed();
+    match status.success() {
+        true => Ok(took.as_secs_f64()),
+        false => Err(Failure::Workload(format!("`{line}` ended with {status}"))),
+    }
+}
+
+/// Waits for the end of a command, and kills it after `patience` or when the run is called off.
+fn await_end(
+    child: &mut Child,
+    line: &str,
+    patience: Span,
+    cancel: &Cancel,
+    pause: impl Fn() -> Duration,
+) -> Result<ExitStatus, Failure> {
+    let deadline = Instant::now() + patience.as_duration();
+    loop {
+        let ended = child.try_wait().map_err(|e| Failure::io("waiting for a command", &e))?;
+        let reason = match ended {
+            Some(status) => return Ok(status),
+            None if cancel.is_cancelled() => Some(Failure::Interrupted),
+            None if Instant::now() > deadline => {
+                Some(Failure::Workload(format!("`{line}` took longer than {patience}")))
+            }
+            None => None,
+        };
+        if let Some(reason) = reason {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(reason);
+        }
+        std::thread::sleep(pause());
+    }
+}
+
 /// Runs a command line and takes the last number of its output.
 fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure> {
     let words = words(line);
@@ -131,24 +192,7 @@ fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure
         limited.map(|mut output| std::io::Read::read_to_end(&mut output, &mut bytes));
         bytes
     });
-    let deadline = Instant::now() + patience.as_duration();
-    let status = loop {
-        let ended = child.try_wait().map_err(|e| Failure::io("waiting for a command", &e))?;
-        let reason = match ended {
-            Some(status) => break status,
-            None if cancel.is_cancelled() => Some(Failure::Interrupted),
-            None if Instant::now() > deadline => {
-                Some(Failure::Workload(format!("`{line}` took longer than {patience}")))
-            }
-            None => None,
-        };
-        if let Some(reason) = reason {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(reason);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
+    let status = await_end(&mut child, line, patience, cancel, || LONGEST_PAUSE)?;
     let bytes = reading.join().unwrap_or_default();
     if !status.success() {
         return Err(Failure::Workload(format!("`{line}` ended with {status}")));
@@ -171,6 +215,8 @@ fn not_measured(failure: &Failure) -> LabError {
 }
 
 const MOST_OUTPUT: u64 = 1 << 20;
+const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests {
@@ -182,6 +228,22 @@ mod tests {
         assert_eq!(last_number("took 3 s\n12.5 Mbit/s 7e2\n"), Some(700.0));
         assert_eq!(last_number("nothing"), None);
         assert_eq!(last_number("inf 2"), Some(2.0));
+    }
+
+    #[test]
+    fn the_time_of_commands_is_compared() {
+        let contest = |change: &str| Contest::Durations {
+            base: "sleep 0.01".to_owned(),
+            change: change.to_owned(),
+            patience: Span::from_secs(20),
+        };
+        let plan = Plan { pairs: 20, ..Plan::new(Direction::LowerIsBetter, 3) };
+        let judged = |change: &str| {
+            run(&contest(change), plan, &Cancel::default(), &mut |_, _| {})
+                .map(|answer| answer.decision.verdict)
+        };
+        assert_eq!(judged("sleep 0.05").unwrap(), Verdict::Worse);
+        assert!(judged("exit 3").unwrap_err().to_string().contains("ended with"));
     }
 
     #[test]

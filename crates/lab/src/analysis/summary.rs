@@ -67,6 +67,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.bounds = bounds.filter_map(|bound| bound.over(&results)).collect();
     results.confusion = confusion::confusion(outcomes);
     results.answer = confusion::answer(&results, outcomes).into_iter().collect();
+    results.warnings.extend(nothing_arrived(lab, &results.cells));
     results.method = method(lab, plan);
     if lab.kind().has_means() {
         results.overall = overall::means(&results);
@@ -84,6 +85,41 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
 /// Whether a bound of the lab file does not hold.
 pub fn misses_a_bound(results: &Results) -> bool {
     results.bounds.iter().any(|bound| !bound.holds)
+}
+
+/// A warning about cells in which no data arrived, with the likely cause.
+fn nothing_arrived(lab: &LabFile, cells: &[Cell]) -> Option<String> {
+    let is_empty = |cell: &&Cell| {
+        cell.failed.is_none() && cell.metrics.get(GOODPUT).is_some_and(|m| m.median <= 0.0)
+    };
+    let empty: Vec<&Cell> = cells.iter().filter(is_empty).collect();
+    let first = empty.first()?;
+    let axes: Vec<String> =
+        first.axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
+    let links = lab.links_at(&first.axes).unwrap_or_default();
+    let ways: Vec<_> = links.iter().filter_map(|link| link.ways()).collect();
+    let loses = |share: f64| {
+        ways.iter().any(|ways| {
+            [&ways.forward, &ways.backward]
+                .iter()
+                .any(|way| way.config.loss.mean().fraction() >= share)
+        })
+    };
+    let cause = if loses(1.0) {
+        "a link of the lab loses every packet (`loss`)"
+    } else if loses(0.2) {
+        "a link of the lab loses so many packets (`loss`) that TCP waits for its timeouts"
+    } else {
+        "the queue holds less than a packet, packets are larger than a link's `mtu`, or the transfer ended within \
+         `omit`"
+    };
+    let count =
+        if empty.len() == 1 { "1 cell".to_owned() } else { format!("{} cells", empty.len()) };
+    let at = if axes.is_empty() { String::new() } else { format!(" at {}", axes.join(", ")) };
+    Some(format!(
+        "no data arrived (0 Mbit/s) in {count}, for example {}{at}; likely cause: {cause}",
+        first.system
+    ))
 }
 
 /// Whether any of the simulator's figures lies outside its expected range, or is too imprecise to
@@ -342,5 +378,6 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
 /// This metric describes the machine, not the system under test.
 const IDLE: &str = "idle_percent";
 /// FNV-1a gives the same value on every platform.
+const GOODPUT: &str = "goodput_mbit_s";
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;

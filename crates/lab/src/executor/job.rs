@@ -44,6 +44,11 @@ pub(crate) trait Bench: Sync {
     /// The reason why a system cannot run here. `asked`: the user named the system.
     fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;
 
+    /// Finds out before the first step what would make every step of these systems fail.
+    fn check(&self, _systems: &[SystemSpec]) -> Result<(), LabError> {
+        Ok(())
+    }
+
     /// The time that these steps take.
     fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration;
 

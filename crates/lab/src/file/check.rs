@@ -536,7 +536,12 @@ impl Document {
         place: Range<usize>,
         message: impl Into<String>,
     ) -> Result<(), FileError> {
-        Err(self.source.error(place, message))
+        self.source.take(Err(self.source.error(place, message)))
+    }
+
+    /// Keeps the mistake of a check while all mistakes are being collected.
+    pub(crate) fn go_on(&self, checked: Result<(), FileError>) -> Result<(), FileError> {
+        self.source.take(checked)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Turns a position in the text into a message that names the line and the right spelling.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An error in a lab file, with its position.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +10,35 @@ pub enum FileError {
     At { file: String, line: usize, message: String },
     #[error("cannot read {file}: {reason}")]
     Unreadable { file: String, reason: std::io::Error },
+    /// All mistakes of a file that has more than one.
+    #[error("{}", lines(.0))]
+    Several(Vec<Self>),
+}
+
+impl FileError {
+    /// The mistakes one by one.
+    pub fn each(&self) -> &[Self] {
+        match self {
+            Self::Several(all) => all,
+            one => std::slice::from_ref(one),
+        }
+    }
+
+    /// One error for all mistakes, in the order of their lines.
+    pub(crate) fn joined(mut all: Vec<Self>) -> Option<Self> {
+        let line = |error: &Self| match error {
+            Self::At { line, .. } => *line,
+            _ => 0,
+        };
+        all.sort_by_key(line);
+        // Several cells may have the same mistake.
+        all.dedup_by_key(|error| error.to_string());
+        if all.len() > 1 { Some(Self::Several(all)) } else { all.pop() }
+    }
+}
+
+fn lines(all: &[FileError]) -> String {
+    all.iter().map(FileError::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// The text of a lab file, and its name for messages.
@@ -17,11 +46,13 @@ pub enum FileError {
 pub(crate) struct Source {
     file: Arc<str>,
     text: Arc<str>,
+    /// The mistakes so far, while all of them are being collected.
+    found: Option<Arc<Mutex<Vec<FileError>>>>,
 }
 
 impl Source {
     pub(super) fn new(file: &str, text: &str) -> Self {
-        Self { file: file.into(), text: text.into() }
+        Self { file: file.into(), text: text.into(), found: None }
     }
 
     pub(super) fn file(&self) -> &str {
@@ -30,6 +61,34 @@ impl Source {
 
     pub(super) fn text(&self) -> Arc<str> {
         Arc::clone(&self.text)
+    }
+
+    /// From now on [`Source::take`] keeps mistakes instead of returning them.
+    pub(crate) fn collect(&mut self) {
+        self.found = Some(Arc::default());
+    }
+
+    /// Keeps a mistake if mistakes are being collected, so that the checks go on.
+    pub(crate) fn take(&self, checked: Result<(), FileError>) -> Result<(), FileError> {
+        match (checked, &self.found) {
+            (Err(error), Some(found)) => {
+                found.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+                Ok(())
+            }
+            (checked, _) => checked,
+        }
+    }
+
+    pub(crate) fn has_mistakes(&self) -> bool {
+        let found = self.found.as_ref();
+        found.is_some_and(|found| !found.lock().unwrap_or_else(PoisonError::into_inner).is_empty())
+    }
+
+    pub(crate) fn mistakes(&self) -> Vec<FileError> {
+        let found = self.found.as_ref();
+        found.map_or_else(Vec::new, |found| {
+            std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner))
+        })
     }
 
     pub(crate) fn error(&self, place: Range<usize>, message: impl Into<String>) -> FileError {

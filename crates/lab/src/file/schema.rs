@@ -357,6 +357,80 @@ impl Document {
         Ok(document)
     }
 
+    /// Reads on behind a mistake of the grammar, to find the next one: its line is left out.
+    pub(crate) fn parse_on(file: &str, text: &str) -> (Option<Self>, Vec<FileError>) {
+        let source = Source::new(file, text);
+        let (mut rest, mut found) = (text.to_owned(), Vec::new());
+        while found.len() < MOST_MISTAKES {
+            let error = match toml::from_str::<Self>(&rest) {
+                Ok(mut document) => {
+                    document.source = source;
+                    return (Some(document), found);
+                }
+                Err(error) => error,
+            };
+            let place = error.span().unwrap_or(0..0);
+            let start = rest[..place.start.min(rest.len())].rfind('\n').map_or(0, |end| end + 1);
+            let end = rest[start..].find('\n').map_or(rest.len(), |length| start + length);
+            let line = &rest[start..end];
+            // A key may be missing because its line was left out, and a table without its head
+            // belongs to another one.
+            let is_followed = error.message().starts_with("unknown field")
+                || error.message().starts_with("invalid ");
+            let is_whole = line.contains('=') && toml::from_str::<toml::Table>(line).is_ok();
+            if is_followed || found.is_empty() {
+                found.push(source.malformed(&error));
+            }
+            if !is_followed || !is_whole {
+                return (None, found);
+            }
+            // Spaces keep the places of everything behind it.
+            let blank = " ".repeat(line.len());
+            rest.replace_range(start..end, &blank);
+        }
+        (None, found)
+    }
+
+    /// Adds the forms that a file leaves out, made from its full one, as far as they fit the
+    /// workload.
+    pub(crate) fn add_short_forms(&mut self, fits: impl Fn(&Self, &FormSpec) -> bool) {
+        let full = self.form.iter().find(|(name, _)| name.get_ref() == "full");
+        let Some((place, full)) = full.map(|(name, form)| (name.span(), form.clone())) else {
+            return;
+        };
+        let usual = |axis: &str| {
+            let usual = self.usual.iter().find(|(named, _)| named.get_ref() == axis);
+            usual.map(|(_, value)| value.get_ref().clone())
+        };
+        let first = self.axes.iter().filter_map(|(axis, values)| {
+            let value =
+                usual(axis).or_else(|| Some(values.get_ref().first()?.get_ref().clone()))?;
+            let spanned = |text: &str| Spanned::new(place.clone(), text.to_owned());
+            Some((spanned(axis), vec![spanned(&value)]))
+        });
+        let one_cell: CellFilter = first.collect();
+        for (name, longest, cells) in
+            [("quick", SHORT_QUICK, full.cells.clone()), ("smoke", SHORT_SMOKE, vec![one_cell])]
+        {
+            let named = |known: &Spanned<String>| known.get_ref() == name;
+            if self.form.keys().any(named) {
+                continue;
+            }
+            let short = |span: &Spanned<Span>, most: Span| {
+                Spanned::new(span.span(), (*span.get_ref()).min(most))
+            };
+            let form = FormSpec {
+                repeats: Spanned::new(full.repeats.span(), 1),
+                duration: short(&full.duration, longest),
+                omit: full.omit.as_ref().map(|omit| short(omit, SHORT_OMISSION)),
+                cells,
+            };
+            if fits(self, &form) {
+                self.form.insert(Spanned::new(place.clone(), name.to_owned()), form);
+            }
+        }
+    }
+
     /// The text of the file at `path`, which is UTF-8 of at most 1 MiB.
     pub(crate) fn text_of(path: &Path) -> Result<String, FileError> {
         let file = path.display().to_string();
@@ -519,3 +593,9 @@ where
 }
 
 const LONGEST: u64 = 1 << 20;
+/// A file with more mistakes than this is shown the first of them.
+const MOST_MISTAKES: usize = 50;
+/// The longest transfers of forms that a file leaves out.
+const SHORT_QUICK: Span = Span::from_millis(3000);
+const SHORT_SMOKE: Span = Span::from_millis(1000);
+const SHORT_OMISSION: Span = Span::from_millis(1000);

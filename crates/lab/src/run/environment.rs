@@ -1,6 +1,7 @@
 //! Facts about the machine that are needed to repeat a run.
 
 use super::Build;
+use super::plan::Plan;
 use crate::LabFile;
 use crate::executor::machine::CpuPlan;
 use host::{HostError, Namespace, Privilege, Sysctl};
@@ -114,14 +115,16 @@ pub(crate) fn describe_simulator(lab: &LabFile, threads: usize) -> IndexMap<Stri
 /// The same as TOML, for `run.toml`.
 pub(crate) fn as_run_toml(
     lab: &LabFile,
-    form: &str,
+    plan: &Plan,
     command: &str,
     started: &str,
     facts: &IndexMap<String, Value>,
 ) -> String {
     let mut run = toml::Table::new();
     run.insert("lab".to_owned(), lab.name().into());
-    run.insert("form".to_owned(), form.into());
+    run.insert("form".to_owned(), plan.form.word().into());
+    run.insert("systems".to_owned(), plan.systems().into());
+    run.insert("repeats".to_owned(), i64::from(plan.repeats).into());
     run.insert("command".to_owned(), command.into());
     run.insert("started".to_owned(), started.into());
     let mut environment = toml::Table::new();

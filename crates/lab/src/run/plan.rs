@@ -65,6 +65,17 @@ impl Plan {
         }
     }
 
+    /// The systems that it measures, in the order of the file.
+    pub(crate) fn systems(&self) -> Vec<String> {
+        let mut systems: Vec<String> = Vec::new();
+        for cell in &self.cells {
+            if !systems.contains(&cell.system) {
+                systems.push(cell.system.clone());
+            }
+        }
+        systems
+    }
+
     /// Sorts outcomes by the order of the steps, whichever step finished first.
     pub(crate) fn put_in_order(&self, outcomes: &mut [Outcome]) {
         let places: HashMap<String, usize> = self

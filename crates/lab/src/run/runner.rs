@@ -70,10 +70,12 @@ pub fn run(
     if let Some(seed) = seed(&request, &began)? {
         request.lab.set_seed(seed)?;
     }
+    request.continue_as(&began);
     let lab = &request.lab;
     let bench = request.executor.bench(lab)?;
     let (systems, notes) = runnable(&request, &*bench)?;
     notes.iter().for_each(|note| progress.note(note));
+    bench.check(&systems)?;
     let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
     let plan = Plan::new(lab, request.form, &names, request.repeats);
     let mut facts = environment::with_identity(lab, &request.build, bench.facts());
@@ -83,7 +85,9 @@ pub fn run(
     let started = date::now();
     let form = request.form.word();
     let text = lab.text();
-    let description = environment::as_run_toml(lab, form, &request.command, &started, &facts);
+    let describe =
+        |facts: &_| environment::as_run_toml(lab, &plan, &request.command, &started, facts);
+    let description = describe(&facts);
     let (mut directory, mut outcomes) = match &request.location {
         Location::Resume { run, trust } => RunDirectory::resume(run, &text, form, *trust)?,
         Location::At(path) => (RunDirectory::create(path, &text, &description)?, Vec::new()),
@@ -125,7 +129,7 @@ pub fn run(
         facts.insert("congestion_control_read_back".to_owned(), read.into());
     }
     steal.record(&mut facts);
-    directory.describe(&environment::as_run_toml(lab, form, &request.command, &started, &facts))?;
+    directory.describe(&describe(&facts))?;
     let mut results = summary::results(lab, &plan, &outcomes);
     results.method.extend(bench.validity(&results));
     results.environment = facts;
@@ -138,6 +142,20 @@ pub fn run(
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
     Ok(Finished { results, directory: directory.path().to_owned() })
+}
+
+impl Request {
+    /// A run that is continued keeps its systems and repeats, unless others are named.
+    fn continue_as(&mut self, began: &toml::Table) {
+        if self.systems.is_empty()
+            && let Some(systems) = began.get("systems").and_then(toml::Value::as_array)
+        {
+            let names = systems.iter().filter_map(toml::Value::as_str);
+            self.systems = names.map(str::to_owned).collect();
+        }
+        let repeats = began.get("repeats").and_then(toml::Value::as_integer);
+        self.repeats = self.repeats.or(repeats.and_then(|repeats| repeats.try_into().ok()));
+    }
 }
 
 /// The seed that replaces the file's: the one that was asked for, or that of the resumed run.

@@ -44,34 +44,49 @@ pub(crate) fn bind(document: &mut Document) -> Result<&'static dyn Workload, Fil
 
 /// Checks everything that can be checked without touching the machine.
 pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), FileError> {
-    document.check_names()?;
-    if document.hosts.is_empty() && workload.has_hosts() {
-        return document.refuse(document.name.span(), "`hosts` is missing here");
-    }
-    document.check_hosts()?;
     let own_axis = workload.own_axis();
-    if let Some((axis, known)) = &own_axis
-        && let Some(values) = document.axes.get(*axis)
-    {
-        values.get_ref().iter().try_for_each(|value| document.known(axis, value, known))?;
-    }
-    document.check_axes()?;
-    check_keys(document, workload)?;
-    workload.check(document)?;
-    check_tables(document, workload)?;
-    document.check_words()?;
-    document.check_omit(document.workload.get_ref().omit.as_ref())?;
+    let hosts = || match document.hosts.is_empty() && workload.has_hosts() {
+        true => document.refuse(document.name.span(), "`hosts` is missing here"),
+        false => document.check_hosts(),
+    };
+    let own_values = || {
+        let Some((axis, known)) = &own_axis else { return Ok(()) };
+        let Some(values) = document.axes.get(*axis) else { return Ok(()) };
+        values.get_ref().iter().try_for_each(|value| document.known(axis, value, known))
+    };
+    document.go_on(document.check_names())?;
+    document.go_on(hosts())?;
+    document.go_on(own_values())?;
+    document.go_on(document.check_axes())?;
+    document.go_on(check_keys(document, workload))?;
+    document.go_on(workload.check(document))?;
+    document.go_on(check_tables(document, workload))?;
+    document.go_on(document.check_words())?;
+    document.go_on(document.check_omit(document.workload.get_ref().omit.as_ref()))?;
     for system in &document.system {
-        check_system(document, workload, system.get_ref())?;
+        document.go_on(check_system(document, workload, system.get_ref()))?;
     }
-    document.check_forms()?;
-    document.check_mentions()?;
-    check_bounds(document)?;
-    document.check_settings()?;
-    document.check_count()?;
-    document.check_primary()?;
-    check_cells(document, workload)?;
+    document.go_on(document.check_forms())?;
+    document.go_on(document.check_mentions())?;
+    document.go_on(check_bounds(document))?;
+    document.go_on(document.check_settings())?;
+    // A cell is made of all of these.
+    if document.source.has_mistakes() {
+        return Ok(());
+    }
+    document.go_on(document.check_count())?;
+    document.go_on(document.check_primary())?;
+    document.go_on(check_cells(document, workload))?;
     document.check_use_of_axes(own_axis.map(|(axis, _)| axis))
+}
+
+/// Adds the forms that a checked file leaves out.
+pub(crate) fn add_short_forms(document: &mut Document, workload: &dyn Workload) {
+    document.add_short_forms(|document, form| {
+        axes::places(document, form).iter().all(|axes| {
+            workload.at(document, axes).is_ok() && workload.check_form(document, form, axes).is_ok()
+        })
+    });
 }
 
 /// Checks every cell of every form, so that a bad value fails now and not in the tenth minute.
@@ -79,13 +94,13 @@ fn check_cells(document: &Document, workload: &dyn Workload) -> Result<(), FileE
     let places = axes::all_places(document);
     // A later run may choose a value that no form chooses, so check those values too.
     for axes in axes::of_other_values(document, &places) {
-        document.links_at(&axes)?;
-        document.disturbance_at(&axes)?;
+        document.go_on(document.links_at(&axes).map(drop))?;
+        document.go_on(document.disturbance_at(&axes).map(drop))?;
     }
     for axes in places {
-        document.links_at(&axes)?;
-        document.disturbance_at(&axes)?;
-        workload.at(document, &axes)?;
+        document.go_on(document.links_at(&axes).map(drop))?;
+        document.go_on(document.disturbance_at(&axes).map(drop))?;
+        document.go_on(workload.at(document, &axes).map(drop))?;
     }
     for form in document.form.values() {
         let places: Vec<Axes> = axes::places(document, form);

@@ -18,7 +18,7 @@ mod tests;
 mod validate;
 
 pub(crate) use bulk::{IPERF3, measure as measure_bulk};
-pub(crate) use check::{bind, check};
+pub(crate) use check::{add_short_forms, bind, check};
 pub use diagnose::load;
 pub(crate) use flows::Way;
 

@@ -1,6 +1,7 @@
 //! Handles new connections at a shard's socket until the peer is identified.
 
 use super::handshakes::{Handshake, Handshakes, Verdict};
+use super::journal::Kind;
 use super::limits::QuotaPermit;
 use super::{Shared, stream};
 use crate::identity::{PeerName, peer_name};
@@ -51,8 +52,12 @@ async fn handle_handshake(shared: Arc<Shared>, incoming: IncomingConnection, han
     let connection = match connected {
         Ok(connection) => connection,
         Err(error) => {
-            tracing::info!(%remote, %error, "no connection was made");
             shared.counters.connections_failed.increment();
+            if let Some(line) = shared.line(remote, Kind::Handshake) {
+                let (address, port) = (remote.ip().to_canonical(), remote.port());
+                let omitted = line.omitted;
+                tracing::info!(%address, port, reason = %error, omitted, "handshake failed");
+            }
             return;
         }
     };
@@ -60,8 +65,13 @@ async fn handle_handshake(shared: Arc<Shared>, incoming: IncomingConnection, han
     let peer = match peer {
         Ok(peer) => peer,
         Err(error) => {
-            tracing::warn!(%remote, %error, "a stranger is not let in");
             shared.counters.strangers.increment();
+            // The handshake is complete, so the address is not forged.
+            if let Some(line) = shared.line(remote, Kind::Stranger) {
+                let (address, port) = (remote.ip().to_canonical(), remote.port());
+                let omitted = line.omitted;
+                tracing::warn!(%address, port, reason = %error, omitted, "connection refused");
+            }
             connection.close("this identity is not let in");
             return;
         }
@@ -73,7 +83,12 @@ async fn serve(shared: Arc<Shared>, connection: QuicConnection, peer: PeerName) 
     let usage = shared.usage(&peer);
     let limit = shared.limits.connections_each;
     let Some(_permit) = QuotaPermit::acquire(&usage, |usage| &usage.connections, limit) else {
-        tracing::warn!(%peer, limit, "too many connections of one identity");
+        let remote = connection.remote();
+        if let Some(line) = shared.line(remote, Kind::Denial) {
+            let (address, port) = (remote.ip().to_canonical(), remote.port());
+            let (reason, omitted) = ("too many connections of one identity", line.omitted);
+            tracing::warn!(%peer, %address, port, reason, limit, omitted, "connection refused");
+        }
         connection.close("this identity has reached its limit of connections");
         return;
     };
@@ -81,7 +96,12 @@ async fn serve(shared: Arc<Shared>, connection: QuicConnection, peer: PeerName) 
     let session =
         Session::new(connection.clone(), SERVERS, &shared.budget, &owner, &shared.counters);
     shared.counters.connections_made.increment();
-    tracing::info!(%peer, remote = %connection.remote(), "connected");
+    let remote = connection.remote();
+    let (address, port) = (remote.ip().to_canonical(), remote.port());
+    if let Some(line) = shared.line(remote, Kind::Connection) {
+        tracing::info!(%peer, %address, port, omitted = line.omitted, "peer connected");
+    }
+    let since = Instant::now();
     shared
         .sessions
         .lock()
@@ -91,5 +111,8 @@ async fn serve(shared: Arc<Shared>, connection: QuicConnection, peer: PeerName) 
     tokio::spawn(Arc::clone(&session).end_if_silent(shared.tuning.keepalive));
     let why = stream::serve(&shared, &session, &peer, &usage).await;
     shared.counters.lost(&why);
-    tracing::info!(%peer, %why, "disconnected");
+    if shared.line(remote, Kind::Connection).is_some() {
+        let seconds = since.elapsed().as_secs();
+        tracing::info!(%peer, %address, port, seconds, reason = %why, "peer disconnected");
+    }
 }

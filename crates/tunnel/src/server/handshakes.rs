@@ -150,14 +150,14 @@ impl Drop for Handshake {
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
+/// One IPv4 address, or the first 64 bits of an IPv6 one.
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
     }
 }
 
-/// The first 64 bits.
 const NETWORK: u128 = !(u64::MAX as u128);
 const PERIOD: Duration = Duration::from_secs(1);
 /// The number of known networks above which idle ones are forgotten.

@@ -1,6 +1,7 @@
 //! Serves a peer's streams.
 
 use super::Shared;
+use super::journal::{Kind, Line};
 use super::limits::{QuotaPermit, Usage};
 use super::reverse::BoundListener;
 use crate::access::{Access, Destination, Refusal};
@@ -76,24 +77,49 @@ impl<C: Connection> PeerStream<C> {
             Ok(Ok(opening)) => opening,
             Ok(Err(OpeningError::Frame(error))) => {
                 self.shared.counters.not_understood.increment();
-                tracing::warn!(peer = %self.peer, %error, "not understood");
+                if let Some(line) = self.line() {
+                    let (peer, address, omitted) = (&self.peer, self.address(), line.omitted);
+                    tracing::warn!(%peer, %address, reason = %error, omitted, "request not understood");
+                }
                 let answer = Answer { status: Status::NotUnderstood, message: error.to_string() };
                 return refuse(&mut sending, &mut inbound, &answer).await;
             }
             Ok(Err(_)) => return,
             Err(_) => return inbound.stop(0),
         };
+        let target = opening.request.to_string();
         match self.grant(opening).await {
             Ok((granted, permits)) => {
                 self.carry(granted, sending, inbound).await;
                 drop(permits);
             }
             Err(answer) => {
-                tracing::info!(peer = %self.peer, why = %foreign(&answer.message), "refused");
+                self.log_refusal(&target, &answer);
                 self.shared.counters.tunnels_refused.increment();
                 refuse(&mut sending, &mut inbound, &answer).await;
             }
         }
+    }
+
+    /// A denial by the rules is a warning. A target that does not answer is everyday life.
+    fn log_refusal(&self, target: &str, answer: &Answer) {
+        let Some(line) = self.line() else { return };
+        let (peer, address, omitted) = (&self.peer, self.address(), line.omitted);
+        let (target, reason) = (foreign(target), foreign(&answer.message));
+        match answer.status {
+            Status::Denied => {
+                tracing::warn!(%peer, %address, %target, %reason, omitted, "target denied");
+            }
+            _ => tracing::info!(%peer, %address, %target, %reason, omitted, "target not reached"),
+        }
+    }
+
+    fn line(&self) -> Option<Line> {
+        self.shared.line(self.session.connection.remote(), Kind::Denial)
+    }
+
+    fn address(&self) -> IpAddr {
+        self.session.connection.remote().ip().to_canonical()
     }
 
     /// Grants the request if this peer is entitled to it and it succeeds.

@@ -1,6 +1,6 @@
 use super::{ConnectionStatus, Status};
 use std::fmt::{Display, Formatter};
-use units::{Bytes, Rate, Span, foreign};
+use units::{Bytes, Rate, Span, foreign, shown};
 
 /// Formats the status for people. Another process wrote the texts, and a peer has chosen some of
 /// them.
@@ -8,7 +8,7 @@ impl Display for Status {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let Self { role, pid, congestion, .. } = self;
         let (role, congestion) = (foreign(role), foreign(congestion));
-        let up = Span::from_secs(self.up_seconds as u64);
+        let up = Span::from_secs(self.up_seconds as u64).shown();
         writeln!(f, "{role} (pid {pid}), up {up}, congestion control {congestion}")?;
         writeln!(f, "  listens on {}", foreign(self.listens_on.join(", ")).up_to(LONGEST))?;
         let count = |name: &str| self.counters.get(name).copied().unwrap_or(0);
@@ -24,15 +24,15 @@ impl Display for Status {
         writeln!(
             f,
             "  carried {} in, {} out; memory {} held, {} granted of {}",
-            short(count("bytes_in")),
-            short(count("bytes_out")),
-            short(self.memory_held),
-            short(self.memory_granted),
-            short(self.memory_limit),
+            Bytes::new(count("bytes_in")).shown(),
+            Bytes::new(count("bytes_out")).shown(),
+            Bytes::new(self.memory_held).shown(),
+            Bytes::new(self.memory_granted).shown(),
+            Bytes::new(self.memory_limit).shown(),
         )?;
         writeln!(
             f,
-            "  connections made {}, failed {}, lost {}; strangers {}; handshakes put off {}",
+            "  connections made {}, failed {}, lost {}; refused {}; handshakes put off {}",
             count("connections_made"),
             count("connections_failed"),
             count("connections_lost"),
@@ -67,21 +67,20 @@ impl Display for ConnectionStatus {
         if self.remote.is_empty() {
             return writeln!(f, "  - no connection; connecting");
         }
-        let millis = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
         let (peer, remote) = (foreign(&self.peer), foreign(&self.remote));
         writeln!(f, "  - {peer} at {remote}, {} tunnels", self.tunnels)?;
         writeln!(
             f,
             "      rtt {} (least {}), window {}, in flight {}, mtu {}",
-            millis(self.rtt_seconds),
-            millis(self.min_rtt_seconds),
-            short(self.cwnd),
-            short(self.inflight),
+            shown::seconds(self.rtt_seconds),
+            shown::seconds(self.min_rtt_seconds),
+            Bytes::new(self.cwnd).shown(),
+            Bytes::new(self.inflight).shown(),
             self.mtu,
         )?;
         let rate = |bits: u64| match bits {
             0 => "unknown".to_owned(),
-            bits => format!("{:.1} Mbit/s", Rate::from_bits_per_second(bits).mbit_per_second()),
+            bits => Rate::from_bits_per_second(bits).shown(),
         };
         let paced = if self.pacing_rate == 0 { "none".to_owned() } else { rate(self.pacing_rate) };
         let by_itself = match self.path_loss {
@@ -90,9 +89,9 @@ impl Display for ConnectionStatus {
         };
         write!(
             f,
-            "      sent {}, received {}, lost {:.2} % of packets{by_itself}; pacing {paced}, delivered {}",
-            short(self.sent),
-            short(self.received),
+            "      sent {}, received {}, lost {:.2} % of packets{by_itself}\n      pacing {paced}, delivered {}",
+            Bytes::new(self.sent).shown(),
+            Bytes::new(self.received).shown(),
             self.loss_percent(),
             rate(self.delivery_rate),
         )?;
@@ -100,15 +99,6 @@ impl Display for ConnectionStatus {
             "" => writeln!(f),
             limit => writeln!(f, "; limited by {}", foreign(limit)),
         }
-    }
-}
-
-/// Rounds to three digits; exact bytes are for machines.
-fn short(count: u64) -> String {
-    let units = [("GB", 1e9), ("MB", 1e6), ("KB", 1e3)];
-    match units.into_iter().find(|(_, size)| count as f64 >= *size) {
-        Some((unit, size)) => format!("{:.1} {unit}", count as f64 / size),
-        None => Bytes::new(count).to_string(),
     }
 }
 

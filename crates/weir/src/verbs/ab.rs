@@ -8,6 +8,7 @@ use lab::ab::{self, Answer, Contest, Systems};
 use lab::{LabError, builtin};
 use results::Axes;
 use stats::{Direction, Verdict, ab::Plan};
+use units::shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct Ab {
@@ -69,12 +70,57 @@ enum Expectation {
     NotBetter,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Commands {
+    /// The command without the change, a line for the shell
+    #[arg(value_name = "COMMAND")]
+    base: String,
+    /// The command with the change
+    #[arg(value_name = "COMMAND")]
+    change: String,
+    /// Time limit for a command
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    patience: String,
+    /// Maximum number of pairs of turns; a clear answer ends the run early
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pairs: usize,
+    /// Differences smaller than this do not matter
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    threshold: String,
+    /// Use all pairs even if the answer is clear earlier
+    #[arg(long)]
+    no_early_stop: bool,
+    /// Seed for the order of the turns
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Exit with status 1 unless the answer is this one
+    #[arg(long, value_name = "ANSWER")]
+    expect: Option<Expectation>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run_commands(arguments: &Commands) -> anyhow::Result<Ending> {
+    let (base, change) = (arguments.base.clone(), arguments.change.clone());
+    let patience = read("--patience", &arguments.patience)?;
+    let plan = Plan {
+        pairs: arguments.pairs,
+        threshold: read("--threshold", &arguments.threshold)?,
+        early_stop: !arguments.no_early_stop,
+        ..Plan::new(Direction::LowerIsBetter, arguments.seed)
+    };
+    let answer = alternate(&Contest::Durations { base, change, patience }, plan)?;
+    show(&answer, arguments.json, |seconds| shown::seconds(seconds))?;
+    Ok(ending(&answer, arguments.expect))
+}
+
 pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
     let contest = contest(arguments)?;
     let direction = match (&contest, arguments.lower_is_better) {
         (_, true) => Direction::LowerIsBetter,
         (Contest::Systems(systems), false) => ab::direction_of(&systems.metric)?,
-        (Contest::Commands { .. }, false) => Direction::HigherIsBetter,
+        (Contest::Commands { .. } | Contest::Durations { .. }, false) => Direction::HigherIsBetter,
     };
     let plan = Plan {
         pairs: arguments.pairs,
@@ -87,6 +133,12 @@ pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
     {
         output::note(format_args!("note: {sentence}"));
     }
+    let answer = alternate(&contest, plan)?;
+    show(&answer, arguments.json, report::number::format)?;
+    Ok(ending(&answer, arguments.expect))
+}
+
+fn alternate(contest: &Contest, plan: Plan) -> anyhow::Result<Answer> {
     let cancel = cancel_on_signals()?;
     let bar = ProgressBar::new(plan.turns() as u64);
     if let Ok(style) =
@@ -94,16 +146,21 @@ pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
     {
         bar.set_style(style);
     }
-    let answer = ab::run(&contest, plan, &cancel, &mut |done, _| bar.set_position(done as u64));
+    let answer = ab::run(contest, plan, &cancel, &mut |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
-    let answer = answer?;
-    if arguments.json {
-        output::print(serde_json::to_string_pretty(&answer)? + "\n")?;
-    } else {
-        output::print(rendered(&answer))?;
+    Ok(answer?)
+}
+
+fn show(answer: &Answer, json: bool, figure: impl Fn(f64) -> String) -> anyhow::Result<()> {
+    match json {
+        true => output::print(serde_json::to_string_pretty(answer)? + "\n"),
+        false => output::print(rendered(answer, figure)),
     }
-    let met = arguments.expect.is_none_or(|wanted| wanted.is_met(answer.decision.verdict));
-    Ok(if met { Ending::Fine } else { Ending::Failed })
+}
+
+fn ending(answer: &Answer, expected: Option<Expectation>) -> Ending {
+    let met = expected.is_none_or(|wanted| wanted.is_met(answer.decision.verdict));
+    if met { Ending::Fine } else { Ending::Failed }
 }
 
 fn contest(arguments: &Ab) -> anyhow::Result<Contest> {
@@ -136,9 +193,8 @@ fn contest(arguments: &Ab) -> anyhow::Result<Contest> {
     })))
 }
 
-fn rendered(answer: &Answer) -> String {
+fn rendered(answer: &Answer, shown: impl Fn(f64) -> String) -> String {
     let (base, change) = (answer.decision.base_median, answer.decision.change_median);
-    let shown = report::number::format;
     format!(
         "{} against {}\n{}\nmedians: {} without, {} with the change\n",
         answer.change,
@@ -168,3 +224,11 @@ impl Expectation {
         }
     }
 }
+
+pub(super) const COMMANDS_EXAMPLES: &str = "\
+Examples:
+  weir lab commands 'gzip -1 < data' 'zstd -1 < data'
+  weir lab commands './old --bench' './new --bench' --expect not-worse --threshold 3%
+
+The shell runs both commands in alternation, in an order drawn from --seed, and the time of each is measured. The
+answer is better (the second command is faster), worse, no difference, or inconclusive.";

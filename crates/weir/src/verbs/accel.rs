@@ -2,9 +2,10 @@ mod caqm;
 
 use crate::exit::Ending;
 use crate::output::{note, print};
+use crate::{config_file, terminal, watch};
 use accel::caqm::{CaqmStatus, InterfaceName, Network};
 use accel::cgroup::Cgroup;
-use accel::installation::{self, Change, Removed};
+use accel::installation::{self, Change, Removed, Scope};
 use accel::open::{Reach, SwitchedConnections};
 use accel::pins::Presence;
 use accel::system::System;
@@ -21,8 +22,9 @@ pub(crate) enum Verb {
     /// Replace all rules by those of a file, atomically
     #[command(after_help = POLICY_EXAMPLE)]
     Policy {
-        file: PathBuf,
-        /// Only check the file and report mistakes
+        /// [default: $XDG_CONFIG_HOME/weir/accel.toml or /etc/weir/accel.toml]
+        file: Option<PathBuf>,
+        /// Only check the file, and whether this machine has what it needs
         #[arg(long)]
         check: bool,
         #[command(flatten)]
@@ -35,9 +37,10 @@ pub(crate) enum Verb {
         /// For example init_cwnd=90
         #[arg(required = true, value_name = "NAME=VALUE")]
         values: Vec<String>,
-        /// The rule's number in `weir accel status`
-        #[arg(long, value_name = "N")]
-        rule: Option<usize>,
+        /// Only this rule, by its number in `weir accel status`, or `own`: only programs that
+        /// choose the algorithm themselves [default: all of them]
+        #[arg(long, value_name = "N", value_parser = scope)]
+        rule: Option<Scope>,
     },
     /// Replace the installed algorithms by this build's; open connections continue undisturbed
     Update {
@@ -53,10 +56,14 @@ pub(crate) enum Verb {
         open: bool,
     },
     /// Show the rules in force and the connections that use the algorithm
+    #[command(after_help = STATUS_EXAMPLES)]
     Status {
-        /// Print one JSON document
+        /// Print one JSON document; with --watch one per second, each on its own line
         #[arg(long)]
         json: bool,
+        /// Repeat every second, until Ctrl-C
+        #[arg(long)]
+        watch: bool,
     },
     /// Show the path records of ended connections, from which new ones start
     Memory {
@@ -92,6 +99,10 @@ pub(crate) struct EnableTcpa {
     selector: Selector,
     #[command(flatten)]
     tunables: Values,
+    /// Also connections whose program named an algorithm itself, as `weir perf client -C` does; by
+    /// default they keep it
+    #[arg(long)]
+    named_too: bool,
     /// Do not raise the limit of send buffers to 16 MiB while the algorithm is on
     #[arg(long)]
     keep_wmem: bool,
@@ -159,8 +170,12 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             Enable::Caqm(arguments) => caqm::enable(arguments)?,
         },
         Verb::Policy { file, check, reach } => {
+            let file = file.or_else(|| config_file::find("accel.toml")).ok_or_else(|| {
+                AccelError::Usage("no /etc/weir/accel.toml: name a policy's file".to_owned())
+            })?;
             let policy = PolicyFile::read(&file)?;
             if check {
+                policy.check_machine(reach.reach())?;
                 note("no mistakes found");
                 return Ok(Ending::Fine);
             }
@@ -179,10 +194,15 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             let (network, others): (Vec<_>, Vec<_>) =
                 values.into_iter().partition(|text| Network::knows(text));
             if !others.is_empty() {
-                installation::set(&others, rule)?;
+                let changes = installation::set(&others, rule.unwrap_or(Scope::Everything))?;
+                changes.iter().for_each(note);
             }
             if !network.is_empty() {
                 accel::caqm::installation::set(&network)?;
+                for text in &network {
+                    let text = text.replacen('=', " ", 1);
+                    note(format_args!("{text}: caqm, for connections that begin from now on"));
+                }
             }
         }
         Verb::Update { reach } => update(reach.reach())?,
@@ -193,20 +213,36 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Memory { json: true, .. } => print_json(&memory::to_json(&memory::read()?))?,
         Verb::Memory { .. } => print(memory::to_text(&memory::read()?))?,
         Verb::Unit { file } => print(unit(&file)?)?,
-        Verb::Status { json } => status(json)?,
+        Verb::Status { json, watch: false } => print(status(json, false)?)?,
+        Verb::Status { json, watch: true } => watch::every_second(json, || status(json, true))?,
     }
     Ok(Ending::Fine)
 }
 
-fn status(json: bool) -> anyhow::Result<()> {
+/// `compact`: a JSON document takes one line.
+fn status(json: bool, compact: bool) -> anyhow::Result<String> {
     let (tcpa, caqm) = (Status::read()?, CaqmStatus::read()?);
     if json {
         let mut document = tcpa.to_json();
         document["caqm"] = caqm.to_json();
-        return print_json(&document);
+        return watch::document(&document, compact);
     }
-    print(tcpa.to_text())?;
-    if caqm.is_off() { Ok(()) } else { print(format_args!("\n{}", caqm.to_text())) }
+    let width = terminal::columns().unwrap_or(usize::MAX);
+    let mut text = tcpa.to_text(width);
+    if !caqm.is_off() {
+        text += &format!("\n{}", caqm.to_text(width));
+    }
+    Ok(text)
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    match text {
+        "own" => Ok(Scope::OwnChoice),
+        number => number
+            .parse()
+            .map(Scope::Rule)
+            .map_err(|_| "write the number of a rule, or own".to_owned()),
+    }
 }
 
 /// All installed algorithms. It is an error if none is installed.
@@ -301,8 +337,8 @@ fn device(interface: &InterfaceName) -> Option<String> {
 }
 
 fn enable(arguments: EnableTcpa) -> anyhow::Result<()> {
-    let EnableTcpa { selector, tunables, keep_wmem, reach } = arguments;
-    let rule = selector.rule(tunables.read()?)?;
+    let EnableTcpa { selector, tunables, named_too, keep_wmem, reach } = arguments;
+    let rule = Rule { named_too, ..selector.rule(tunables.read()?)? };
     let description = rule.whose();
     let applied = installation::change(reach.reach(), |policy| {
         rules::insert(&mut policy.rules, rule);
@@ -323,10 +359,13 @@ fn tell(reach: Reach, switched: SwitchedConnections) {
     if reach == Reach::New {
         return;
     }
-    let SwitchedConnections { given, put_back, refused } = switched;
+    let SwitchedConnections { given, put_back, refused, kept } = switched;
     note(format_args!(
         "open connections: {given} now use it, {put_back} use their former algorithm again"
     ));
+    if kept > 0 {
+        note(format_args!("{kept} keep the algorithm that their program named"));
+    }
     if refused > 0 {
         note(format_args!("the kernel refused to change {refused}"));
     }
@@ -346,6 +385,7 @@ impl Selector {
             to: to.map_err(AccelError::Usage)?,
             port: self.port,
             tunables: Some(tunables),
+            named_too: false,
         })
     }
 }
@@ -393,7 +433,7 @@ Example of a file; the first rule that matches decides:
   to = \"10.0.0.0/8\"
   algorithm = \"caqm\"
 
-  [[rule]]                      # all others
+  [[rule]]                      # all others; with named_too = true also where a program named an algorithm
 
   [caqm]                        # only with rules for caqm; `weir accel enable caqm --help` lists the other keys
   interface = [\"eth0\"]
@@ -403,10 +443,16 @@ Example of a file; the first rule that matches decides:
   wmem = [4096, 16384, 16777216]";
 const SET_EXAMPLES: &str = "\
 Examples:
+  weir accel set init_cwnd=90
   weir accel set init_cwnd=90 --rule 2
   weir accel set loss_init_cwnd=4
   weir accel set wmem=\"4096 16384 33554432\" timestamps=1
   weir accel set rtt_standard=1ms alpha=4";
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  weir accel status
+  weir accel status --watch
+  weir accel status --json | jq '.flows[] | {remote, rate_mbit_s, limited_by}'";
 const UNIT_EXAMPLE: &str = "\
 Example:
   weir accel unit /etc/weir/accel.toml > /etc/systemd/system/weir-accel.service

@@ -5,20 +5,38 @@ use crate::signals::cancel_on_signals;
 use crate::terminal;
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use lab::{Build, Executor, Finished, LabError, LabFile, Location, Request, builtin, runs};
+use lab::{
+    Build, Executor, Finished, LabError, LabFile, Location, Overview, Request, builtin, runs,
+};
 use results::{Form, Results};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use units::visible;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Measure every cell of a lab and write a report
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
-    /// List the built-in labs
-    List,
+    /// List the built-in labs, with the time that they take and what they need
+    List {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check a lab file without measuring anything: all mistakes at once
+    #[command(after_help = VALIDATE_EXAMPLES)]
+    Validate {
+        /// A lab file, or a built-in lab's name; several are checked one after the other
+        #[arg(required = true, value_name = "FILE")]
+        labs: Vec<String>,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a lab's file, to read or to start a new lab from
     Show { lab: String },
     /// Compare runs of a lab before and after a change
@@ -33,6 +51,18 @@ pub(crate) enum Verb {
     /// Alternate two states hundreds of times and test whether they differ
     #[command(after_help = lab::ab::EXAMPLES)]
     Ab(super::ab::Ab),
+    /// Compare the time that two commands take
+    #[command(after_help = super::ab::COMMANDS_EXAMPLES)]
+    Commands(super::ab::Commands),
+    /// Write a run's figures as CSV and its charts as SVG
+    #[command(after_help = EXPORT_EXAMPLES)]
+    Export {
+        /// A run's directory
+        run: PathBuf,
+        /// Directory for the files
+        #[arg(long, value_name = "DIR", default_value = "export")]
+        out: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -120,7 +150,8 @@ pub(crate) struct Record {
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Run(arguments) => run_lab(&arguments),
-        Verb::List => list(),
+        Verb::List { json } => list(json),
+        Verb::Validate { labs, json } => validate(&labs, json),
         Verb::Show { lab } => {
             output::print(builtin::open(&lab)?.text())?;
             Ok(Ending::Fine)
@@ -129,6 +160,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Check(arguments) => check(&arguments),
         Verb::Record(arguments) => record(&arguments),
         Verb::Ab(arguments) => super::ab::run(&arguments),
+        Verb::Commands(arguments) => super::ab::run_commands(&arguments),
+        Verb::Export { run, out } => export(&run, &out),
     }
 }
 
@@ -280,10 +313,110 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn list() -> anyhow::Result<Ending> {
+fn list(json: bool) -> anyhow::Result<Ending> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut labs = Vec::new();
     for builtin in builtin::BUILTIN {
         let lab = builtin::open(builtin.name)?;
-        output::print(format_args!("{:<16} {}\n", builtin.name, lab.question))?;
+        labs.push((builtin.name, Overview::of(&lab, threads), lab));
+    }
+    if json {
+        let entries = labs.iter().map(|(name, about, lab)| {
+            serde_json::json!({
+                "name": name,
+                "question": lab.question,
+                "runs_on_machine": about.on_machine,
+                "runs_in_simulator": about.in_simulator,
+                "needs_root": about.on_machine && !about.in_simulator,
+                "quick_seconds": about.quick.as_secs(),
+                "full_seconds": about.full.as_secs(),
+            })
+        });
+        let entries: Vec<_> = entries.collect();
+        output::print(serde_json::to_string_pretty(&entries)? + "\n")?;
+        return Ok(Ending::Fine);
+    }
+    let width = width();
+    let mut text = format!("{:<16} {:>9} {:>9}  {:<12}\n", "lab", "quick", "full", "runs by");
+    for (name, about, lab) in &labs {
+        let world = match (about.on_machine, about.in_simulator) {
+            (true, true) => "lab, sim",
+            (false, true) => "sim",
+            _ => "lab",
+        };
+        let [quick, full] = [about.quick, about.full].map(rough_time);
+        text += &format!("{name:<16} {quick:>9} {full:>9}  {world}\n");
+        for line in wrapped(&lab.question, width.saturating_sub(4)) {
+            text += &format!("    {line}\n");
+        }
+    }
+    text += "\nlab: `weir lab run`, as root or in a user namespace. sim: `weir sim run`, by any user.\n";
+    output::print(text)?;
+    Ok(Ending::Fine)
+}
+
+/// To the minute from a minute on: an estimate is no more exact.
+fn rough_time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{} s", seconds.max(1)),
+        60..3600 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}
+
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.len() - 1;
+        let used = lines[last].chars().count();
+        if used > 0 && used + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            let gap = if used > 0 { " " } else { "" };
+            lines[last] += &format!("{gap}{word}");
+        }
+    }
+    lines
+}
+
+fn validate(labs: &[String], json: bool) -> anyhow::Result<Ending> {
+    let mut mistakes = Vec::new();
+    for lab in labs {
+        match builtin::open(lab) {
+            Ok(_) if json => {}
+            Ok(opened) => {
+                output::print(format_args!("{lab}: no mistakes found in `{}`\n", opened.name()))?;
+            }
+            Err(LabError::File(error)) => {
+                mistakes.extend(error.each().iter().map(|one| (lab, one.to_string())));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if json {
+        let entries = mistakes
+            .iter()
+            .map(|(file, mistake)| serde_json::json!({ "file": file, "mistake": mistake }));
+        let document = serde_json::json!({
+            "valid": mistakes.is_empty(),
+            "mistakes": entries.collect::<Vec<_>>(),
+        });
+        output::print(serde_json::to_string_pretty(&document)? + "\n")?;
+    } else {
+        mistakes.iter().for_each(|(_, mistake)| output::note(visible(mistake)));
+    }
+    Ok(if mistakes.is_empty() { Ending::Fine } else { Ending::Failed })
+}
+
+fn export(run: &Path, out: &Path) -> anyhow::Result<Ending> {
+    let runs::Run { results, samples, .. } = runs::read(run)?;
+    let files = report::export(&results, &samples);
+    std::fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    for (name, text) in files {
+        let path = out.join(name);
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        output::print(format_args!("{}\n", path.display()))?;
     }
     Ok(Ending::Fine)
 }
@@ -381,18 +514,26 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The terminal's columns; a width that fits most terminals if there is none.
+/// The columns for a table; a width that most terminals have if there is none.
 pub(crate) fn width() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stdout())
-        .map_or(0, |size| usize::from(size.ws_col))
-        .max(MINIMUM_WIDTH)
+    terminal::columns().unwrap_or(WITHOUT_TERMINAL)
 }
 
 const RUNS: &str = "runs";
 const SEED: &str = "--seed";
 const FRESH: &str = "fresh";
 const LARGEST_SEED: u64 = 1 << 53;
-const MINIMUM_WIDTH: usize = 100;
+const WITHOUT_TERMINAL: usize = 100;
+const VALIDATE_EXAMPLES: &str = "\
+Examples:
+  weir lab validate ./my-lab.toml
+  weir lab validate --json labs/*.toml
+`weir lab run` does this first. Exit status 1 if a file has a mistake.";
+const EXPORT_EXAMPLES: &str = "\
+Examples:
+  weir lab export runs/quic-tun-quick-20261121-030000 --out charts
+The directory gets results.csv (a line per cell and metric), comparisons.csv, samples.csv (a line per figure and
+repeat) and an SVG file per chart of the report.";
 const RUN_EXAMPLES: &str = "\
 Examples:
   weir lab run quic-tun --quick

@@ -1,5 +1,7 @@
+mod run;
 mod tags;
 
+use crate::background;
 use crate::exit::Ending;
 use crate::signals::cancel_on_signals;
 use clap::{ArgAction, Args, Subcommand};
@@ -14,6 +16,9 @@ pub(crate) enum Verb {
     /// Create a link between two interfaces, and carry packets until Ctrl-C
     #[command(after_help = UP_EXAMPLES)]
     Up(Box<Up>),
+    /// Run a command behind a link: in a namespace of its own, joined by the link to another one
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<run::Run>),
     /// Change a running link: KEY=VALUE for both directions, --ab and --ba for one
     #[command(after_help = SET_EXAMPLES)]
     Set(Set),
@@ -56,6 +61,9 @@ pub(crate) struct Up {
     /// End after this time, for example 30s
     #[arg(long, value_name = "TIME")]
     duration: Option<String>,
+    /// Run in the background, once the link is up; `weir link down NAME` ends it
+    #[arg(long, conflicts_with = "json")]
+    detach: bool,
     /// A TOML file with these flags' names as keys, and tables `[ab]` and `[ba]`; flags take
     /// precedence
     #[arg(long, value_name = "FILE")]
@@ -154,6 +162,7 @@ pub(crate) struct Show {
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Up(arguments) => up(&arguments),
+        Verb::Run(arguments) => run::run(&arguments),
         Verb::Set(arguments) => set(&arguments),
         Verb::Show(Show { name: Some(name), json, watch: true }) => watch(&name, json),
         Verb::Show(Show { name: Some(name), json, .. }) => show(&[name], json, false),
@@ -171,6 +180,11 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
 
 fn up(arguments: &Up) -> anyhow::Result<Ending> {
     let plan = arguments.options()?.plan()?;
+    if arguments.detach
+        && let Some(ending) = background::detach()?
+    {
+        return Ok(ending);
+    }
     let directory = Directory::of_user();
     directory.prepare()?;
     let claim = directory.claim(plan.name.as_deref())?;
@@ -189,6 +203,9 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
         eprintln!("note: {note}");
     }
     eprintln!("link {} is up; Ctrl-C or `weir link down {0}` ends it", server.name());
+    if arguments.detach {
+        background::serving(None)?;
+    }
     let mut view = View::new(!arguments.json);
     let over = || end.is_some_and(|end| Instant::now() >= end);
     while !cancel.is_cancelled() && !over() && !server.down_requested() && link.is_running() {
@@ -213,7 +230,6 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
 impl Up {
     fn options(&self) -> Result<LinkOptions, EmuError> {
         let mut options = LinkOptions::default();
-        let both = &self.both;
         let single = [
             ("a", &self.a),
             ("b", &self.b),
@@ -222,24 +238,9 @@ impl Up {
             ("duration", &self.duration),
             ("cpu", &self.cpu),
             ("spin", &self.spin),
-            ("rate", &both.rate),
-            ("trace", &both.trace),
-            ("delay", &both.delay),
-            ("rtt", &both.rtt),
-            ("jitter", &both.jitter),
-            ("loss", &both.loss),
-            ("reorder", &both.reorder),
-            ("duplicate", &both.duplicate),
-            ("corrupt", &both.corrupt),
-            ("queue", &both.queue),
-            ("overhead", &both.overhead),
-            ("seed", &both.seed),
         ];
-        for (key, value) in single {
-            if let Some(value) = value {
-                options.set(key, value)?;
-            }
-        }
+        set_all(&mut options, &single)?;
+        self.both.set(&mut options)?;
         for (key, values) in [("address-a", &self.address_a), ("address-b", &self.address_b)] {
             values.iter().try_for_each(|value| options.set(key, value))?;
         }
@@ -253,6 +254,38 @@ impl Up {
             None => Ok(options),
         }
     }
+}
+
+impl Both {
+    fn set(&self, options: &mut LinkOptions) -> Result<(), EmuError> {
+        let settings = [
+            ("rate", &self.rate),
+            ("trace", &self.trace),
+            ("delay", &self.delay),
+            ("rtt", &self.rtt),
+            ("jitter", &self.jitter),
+            ("loss", &self.loss),
+            ("reorder", &self.reorder),
+            ("duplicate", &self.duplicate),
+            ("corrupt", &self.corrupt),
+            ("queue", &self.queue),
+            ("overhead", &self.overhead),
+            ("seed", &self.seed),
+        ];
+        set_all(options, &settings)
+    }
+}
+
+fn set_all(
+    options: &mut LinkOptions,
+    settings: &[(&str, &Option<String>)],
+) -> Result<(), EmuError> {
+    for (key, value) in settings {
+        if let Some(value) = value {
+            options.set(key, value)?;
+        }
+    }
+    Ok(())
 }
 
 fn set(arguments: &Set) -> anyhow::Result<Ending> {

@@ -7,10 +7,12 @@ mod plain;
 mod report;
 mod rounds;
 mod server;
+mod stamped;
 mod values;
 
 use crate::exit::Ending;
 use clap::Subcommand;
+use std::ffi::OsString;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -29,6 +31,36 @@ pub(crate) enum Verb {
     PlainServer(plain::Server),
 }
 
+/// iperf3's own spelling: `perf -c HOST …` is `perf client HOST …`, and `perf -s …` is
+/// `perf server …`. Other command lines stay as they are.
+pub(crate) fn as_iperf3(words: Vec<OsString>) -> Vec<OsString> {
+    let text = |at: usize| words.get(at).and_then(|word| word.to_str());
+    let is_option = text(2).is_some_and(|word| word.starts_with('-'));
+    if text(1) != Some("perf") || !is_option {
+        return words;
+    }
+    for at in 2..words.len() {
+        let Some(word) = text(at) else { continue };
+        let (verb, host, taken) = match word {
+            "-s" | "--server" => ("server", None, 1),
+            "-c" | "--client" => match words.get(at + 1) {
+                Some(host) => ("client", Some(host.clone()), 2),
+                None => return words,
+            },
+            _ => match word.strip_prefix("--client=").or_else(|| word.strip_prefix("-c")) {
+                Some(host) if !word.starts_with("--c") || word.starts_with("--client=") => {
+                    ("client", Some(OsString::from(host)), 1)
+                }
+                _ => continue,
+            },
+        };
+        let rest = words[2..at].iter().chain(&words[at + taken..]).cloned();
+        let head = words[..2].iter().cloned().chain([OsString::from(verb)]);
+        return head.chain(host).chain(rest).collect();
+    }
+    words
+}
+
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Client(arguments) => client::run(&arguments),
@@ -37,5 +69,33 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Download(arguments) => download::run(&arguments),
         Verb::PlainClient(arguments) => plain::measure(&arguments),
         Verb::PlainServer(arguments) => plain::read(&arguments),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_iperf3_are_understood() {
+        let translated = |line: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            let words = as_iperf3(words).into_iter();
+            words.map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        for (line, same) in [
+            ("weir perf -c far -t 5", "weir perf client far -t 5"),
+            ("weir perf -t 5 -R --client far", "weir perf client far -t 5 -R"),
+            ("weir perf -cfar -u", "weir perf client far -u"),
+            ("weir perf --client=far", "weir perf client far"),
+            ("weir perf -s -p 6000", "weir perf server -p 6000"),
+            ("weir perf -p 6000 --server", "weir perf server -p 6000"),
+            ("weir perf client far -C cubic", "weir perf client far -C cubic"),
+            ("weir perf --help", "weir perf --help"),
+            ("weir perf --connect-timeout 5 -c far", "weir perf client far --connect-timeout 5"),
+            ("weir lab list -c x", "weir lab list -c x"),
+        ] {
+            assert_eq!(translated(line), same, "{line}");
+        }
     }
 }

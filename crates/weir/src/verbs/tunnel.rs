@@ -10,6 +10,7 @@ mod status;
 mod unit;
 
 use crate::exit::Ending;
+use crate::log::{LogFormat, Logger};
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -35,6 +36,17 @@ pub(crate) enum Verb {
     /// Print a systemd unit that runs an end
     #[command(after_help = unit::EXAMPLES)]
     Unit(unit::Unit),
+}
+
+impl Verb {
+    /// How it logs: an end logs who connects.
+    pub(crate) fn logger(&self) -> (Logger, Option<LogFormat>) {
+        match self {
+            Self::Server(server) => (Logger::Daemon, server.log_format()),
+            Self::Client(client) => (Logger::Daemon, client.log_format()),
+            _ => (Logger::Command, None),
+        }
+    }
 }
 
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {

@@ -7,6 +7,7 @@ mod caqm_frames;
 mod caqm_life;
 mod killed;
 mod memory;
+mod named;
 mod open;
 mod others;
 mod policy;

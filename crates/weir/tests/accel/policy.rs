@@ -1,6 +1,7 @@
 //! `weir accel policy` and `set`: files of rules, and the restoration of former settings.
 
 use crate::test_machine::TestMachine;
+use crate::test_machine::transfer::accel;
 
 fn sysctl(machine: &TestMachine, name: &str) -> String {
     let path = format!("/proc/sys/{name}");
@@ -130,6 +131,11 @@ fn a_missing_file_and_a_check() {
     assert!(output.code != Some(0) && output.stderr.contains("/no/such/file"), "{}", output.stderr);
     let file = machine.write("policy.toml", "[[rule]]\n");
     assert_eq!(machine.weir(&["accel", "policy", "--check", &file]).code, Some(0));
+    let file = machine
+        .write("gone.toml", "[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\"gone0\"]\n");
+    let output = machine.weir(&["accel", "policy", "--check", &file]);
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert!(output.stderr.contains("gone0"), "{}", output.stderr);
     assert_eq!(machine.status()["state"], "off");
 }
 
@@ -144,7 +150,8 @@ fn tunables_change_while_it_runs() {
         (&["init_cwnd=0"][..], "init_cwnd"),
         (&["window=9"], "no tunable is called `window`"),
         (&["init_cwnd=9", "--rule", "2"], "no rule 2"),
-        (&["rto_min=50ms"], "--rule"),
+        (&["rto_min=50ms", "--rule", "own"], "--rule"),
+        (&["init_cwnd=ninety"], "expected a number"),
         (&["wmem=5"], "three numbers"),
         (&["timestamps=2"], "0 or 1"),
     ] {
@@ -156,7 +163,8 @@ fn tunables_change_while_it_runs() {
     }
     let words = ["accel", "set", "init_cwnd=21", "rto_min=40ms", "--rule", "1"];
     assert_eq!(machine.weir(&words).code, Some(0));
-    assert_eq!(machine.weir(&["accel", "set", "loss_init_cwnd=3"]).code, Some(0));
+    let message = accel(&machine, &["set", "loss_init_cwnd=3"]);
+    assert!(message.contains("loss_init_cwnd 3: rule 1 and sockets that choose"), "{message}");
     let words = ["accel", "set", "wmem=4096 16384 20000000", "fack=0", "metrics_minrtt=0"];
     assert_eq!(machine.weir(&words).code, Some(0));
     assert_eq!(sysctl(&machine, "net/ipv4/tcp_wmem"), "4096 16384 20000000");
@@ -165,5 +173,7 @@ fn tunables_change_while_it_runs() {
     assert_eq!(status["rules"][0]["tunables"]["init_cwnd"], 21);
     assert_eq!(status["rules"][0]["tunables"]["rto_min"], "40ms");
     assert_eq!(status["defaults"]["loss_init_cwnd"], 3);
+    assert_eq!(status["rules"][0]["tunables"]["loss_init_cwnd"], 3);
+    assert_eq!(status["rules"][0]["tunables"]["memory_age"], "0s");
     assert_eq!(machine.transfer(5411, &[]).0, "tcpa");
 }

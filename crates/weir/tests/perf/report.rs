@@ -135,13 +135,15 @@ fn a_test_that_never_began_leaves_no_report() {
 }
 
 #[test]
-fn an_unwritable_directory_is_reported_and_the_figures_are_shown() {
+fn an_unusable_directory_is_reported_before_the_test() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let server = sandbox.start(&["perf", "server", "--one-off"]);
-    await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
-    let output =
-        sandbox.weir(&["perf", "client", "127.0.0.1", "-n", "1MiB", "--report", "/proc/none"]);
+    let report = |place: &str| sandbox.weir(&["perf", "client", "127.0.0.1", "--report", place]);
+    let output = report("/proc/none");
     assert_eq!(output.status.code(), Some(1));
-    assert!(output.stderr.contains("/proc/none"), "{}", output.stderr);
-    assert!(output.stdout.contains("received"), "{}", output.stdout);
+    assert!(output.stderr.contains("--report /proc/none"), "{}", output.stderr);
+    sandbox.write("tmp/taken", "");
+    let output = report("tmp");
+    assert_eq!(output.status.code(), Some(2), "{}", output.stderr);
+    assert!(output.stderr.contains("`taken`"), "{}", output.stderr);
+    std::fs::remove_file(sandbox.path("tmp/taken")).unwrap();
 }

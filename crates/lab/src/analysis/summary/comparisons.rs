@@ -2,7 +2,7 @@
 
 use super::{figures, goals, ratio};
 use crate::LabFile;
-use crate::file::CompareSpec;
+use crate::file::{CompareSpec, SystemSpec};
 use crate::run::plan::Plan;
 use crate::run::{Measurement, Outcome};
 use results::{Axes, Comparison, metrics};
@@ -26,6 +26,9 @@ pub(super) fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> V
         } else if let Some(row) = Row::of(pair, stats::default_threshold(), &repeats) {
             rows.push(Row { primary: true, ..row });
         }
+    }
+    if lab.compare.is_empty() && lab.primary.is_empty() {
+        rows.extend(with_first_system(lab, plan, &repeats));
     }
     let members: Vec<Member> = rows.iter().map(Row::member).collect();
     let adjusted = family::adjusted(&members);
@@ -56,6 +59,19 @@ fn rows_of<'a>(compare: &'a CompareSpec, plan: &'a Plan, repeats: &Repeats<'a>) 
         .filter_map(|pair| Row::of(pair, threshold, repeats))
         .map(|row| Row { compare: Some(compare), ..row })
         .collect()
+}
+
+/// A lab that names no comparison compares its main metric with that of its first system.
+fn with_first_system<'a>(lab: &'a LabFile, plan: &'a Plan, repeats: &Repeats<'a>) -> Vec<Row<'a>> {
+    let Some(first) = lab.systems().next().map(SystemSpec::name) else { return Vec::new() };
+    let metric = match &lab.view {
+        Some(view) => Some(view.metric.get_ref().as_str()),
+        None => report::main_metric(repeats.names()),
+    };
+    let Some(metric) = metric else { return Vec::new() };
+    let cells = plan.cells.iter().filter(|cell| cell.system != first);
+    let pairs = cells.map(|cell| Pair { metric, a: &cell.system, b: first, axes: &cell.axes });
+    pairs.filter_map(|pair| Row::of(pair, stats::default_threshold(), repeats)).collect()
 }
 
 /// A metric of two systems in one cell.
@@ -148,6 +164,14 @@ impl<'a> Repeats<'a> {
             }
         }
         Self { count, by_block, measured, metrics }
+    }
+
+    /// The names of all metrics, sorted.
+    fn names(&self) -> impl Iterator<Item = &'a str> + Clone {
+        let mut names: Vec<&str> = self.metrics.iter().map(|(_, metric)| *metric).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter()
     }
 
     /// The values of both systems, block by block, and whether they are invalid. A repeat that

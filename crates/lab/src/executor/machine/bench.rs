@@ -1,6 +1,6 @@
 //! Steps on this machine: network namespaces and its own clock, one step at a time.
 
-use super::{CpuPlan, MachineStep, is_installed, missing_programs, validity};
+use super::{CpuPlan, MachineStep, is_installed, missing_programs, preflight, validity};
 use crate::analysis::agreement;
 use crate::executor::simulator::Simulator;
 use crate::executor::{Bench, Job};
@@ -87,6 +87,20 @@ impl Bench for Machine<'_> {
         }
         let are = if missing.len() == 1 { "is" } else { "are" };
         Some(format!("{} {are} not installed", missing.join(" and ")))
+    }
+
+    fn check(&self, systems: &[SystemSpec]) -> Result<(), LabError> {
+        let problems: Vec<String> = systems
+            .iter()
+            .filter_map(|system| {
+                let problem = preflight::problem_of(system)?;
+                Some(format!("{}: {problem}", system.name()))
+            })
+            .collect();
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(LabError::CannotMeasure { problems }),
+        }
     }
 
     fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration {

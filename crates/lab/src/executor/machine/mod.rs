@@ -7,6 +7,7 @@ mod carried_by;
 pub(crate) mod links;
 mod listener;
 mod pair;
+mod preflight;
 mod program;
 mod step;
 mod stream;

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, fitted, marker, n, text_width};
+use super::frame::{Frame, Legend, n};
 use super::scale::Scale;
 
 #[derive(Debug, Clone, Default)]
@@ -22,16 +22,9 @@ pub struct Distribution {
 
 impl Cdf {
     pub fn render(&self) -> Markup {
-        let names = self.distributions.iter().map(|one| text_width(&one.name));
-        let label_room = names.fold(40.0, f64::max).min(190.0) + 30.0;
-        let frame = Frame {
-            width: 560.0,
-            height: 330.0,
-            left: 46.0,
-            right: label_room,
-            top: 34.0,
-            bottom: 48.0,
-        };
+        let names = self.distributions.iter().map(|one| (one.name.as_str(), one.colour, false));
+        let legend = Legend::of(names);
+        let frame = legend.frame(248.0);
         let all = self.distributions.iter().flat_map(|one| one.values.iter().copied());
         let x = Scale::for_magnitudes(all);
         let ticks: Vec<(f64, String)> =
@@ -43,16 +36,11 @@ impl Cdf {
             &html! {
                 (frame.y_axis(&shares, "share at or below, %"))
                 (frame.x_axis(&ticks, &format!("{}{log}", self.x_label)))
-                @for (index, one) in self.distributions.iter().enumerate() {
+                @for one in &self.distributions {
                     path class={"line stroke c" (one.colour % super::COLOURS)}
                         d=(staircase(&one.values, &frame, &x)) {}
-                    @let y = frame.top + 8.0 + index as f64 * 18.0;
-                    @let label_x = frame.width - frame.right + 22.0;
-                    (marker(one.colour, label_x - 5.0, y, false))
-                    text class="name" x=(n(label_x + 4.0)) y=(n(y + 4.2)) {
-                        (fitted(&one.name, frame.right - 26.0))
-                    }
                 }
+                (legend.draw(&frame))
             },
         )
     }

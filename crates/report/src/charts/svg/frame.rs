@@ -82,6 +82,57 @@ impl Frame {
     }
 }
 
+/// The names of a chart's series below it. Beside it they would be cut on a phone.
+#[derive(Debug)]
+pub(super) struct Legend<'a> {
+    /// Name, colour, and whether its marks are hollow; with the place in the drawing.
+    entries: Vec<(&'a str, usize, bool, f64, usize)>,
+    rows: usize,
+}
+
+impl<'a> Legend<'a> {
+    pub(super) fn of(names: impl Iterator<Item = (&'a str, usize, bool)>) -> Self {
+        let (mut x, mut row) = (LEGEND_LEFT, 0);
+        let mut entries = Vec::new();
+        for (name, colour, hollow) in names {
+            let width = text_width(name).min(WIDTH - LEGEND_LEFT - 30.0) + 30.0;
+            if x > LEGEND_LEFT && x + width > WIDTH {
+                (x, row) = (LEGEND_LEFT, row + 1);
+            }
+            entries.push((name, colour, hollow, x, row));
+            x += width;
+        }
+        let rows = if entries.is_empty() { 0 } else { row + 1 };
+        Self { entries, rows }
+    }
+
+    /// The frame of a chart whose plot is this high, with room for the legend.
+    pub(super) fn frame(&self, plot: f64) -> Frame {
+        let (top, axis) = (34.0, 48.0);
+        let bottom = axis + self.rows as f64 * ROW;
+        let height = top + plot + bottom;
+        Frame { width: WIDTH, height, left: 46.0, right: 14.0, top, bottom }
+    }
+
+    pub(super) fn draw(&self, frame: &Frame) -> Markup {
+        let first = frame.height - self.rows as f64 * ROW + ROW / 2.0;
+        html! {
+            @for (name, colour, hollow, x, row) in &self.entries {
+                @let y = first + *row as f64 * ROW - 2.0;
+                (marker(*colour, x + 5.0, y, *hollow))
+                text class="name" x=(n(x + 14.0)) y=(n(y + 4.2)) {
+                    (fitted(name, WIDTH - LEGEND_LEFT - 30.0))
+                }
+            }
+        }
+    }
+}
+
+/// A drawing of this width keeps readable letters on a phone of 390 px.
+const WIDTH: f64 = 430.0;
+const LEGEND_LEFT: f64 = 10.0;
+const ROW: f64 = 19.0;
+
 /// A marker with the series' shape, so that colour is never the only difference.
 pub(super) fn marker(series: usize, x: f64, y: f64, hollow: bool) -> Markup {
     let class = if hollow {
@@ -106,25 +157,6 @@ pub(super) fn marker(series: usize, x: f64, y: f64, hollow: bool) -> Markup {
             } {}
         },
     }
-}
-
-/// Moves heights apart until labels of `gap` do not touch, as close to the wished heights as
-/// possible.
-pub(super) fn spread(wishes: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..wishes.len()).collect();
-    order.sort_by(|a, b| wishes[*a].total_cmp(&wishes[*b]));
-    let mut placed = wishes.to_vec();
-    let mut floor = low;
-    for &index in &order {
-        placed[index] = placed[index].max(floor);
-        floor = placed[index] + gap;
-    }
-    let mut ceiling = high;
-    for &index in order.iter().rev() {
-        placed[index] = placed[index].min(ceiling);
-        ceiling = placed[index] - gap;
-    }
-    placed
 }
 
 /// Formats a coordinate. A tenth of a unit is finer than any screen shows.
@@ -153,8 +185,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_move_apart_but_stay_inside() {
-        assert_eq!(spread(&[10.0, 11.0, 50.0], 15.0, 0.0, 100.0), [10.0, 25.0, 50.0]);
-        assert_eq!(spread(&[99.0, 98.0], 15.0, 0.0, 100.0), [100.0, 85.0]);
+    fn a_legend_wraps_to_the_width_of_the_drawing() {
+        let names = ["tcp-cubic", "tcp-bbr", "weir-tunnel", "a system with a long name", "last"];
+        let legend = Legend::of(names.iter().map(|name| (*name, 0, false)));
+        assert_eq!(legend.rows, 2);
+        let ends = |(name, _, _, x, _): &(&str, usize, bool, f64, usize)| x + text_width(name);
+        assert!(legend.entries.iter().all(|entry| ends(entry) < WIDTH));
+        assert_eq!(Legend::of(std::iter::empty()).rows, 0);
     }
 }

@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, fitted, marker, n, spread, text_width};
+use super::frame::{Frame, Legend, marker, n};
 use super::scale::Scale;
 use crate::axis;
 
@@ -38,16 +38,9 @@ pub struct Point {
 
 impl LineChart {
     pub fn render(&self) -> Markup {
-        let label_room = self.lines.iter().map(|line| text_width(&line.name)).fold(40.0, f64::max);
-        let label_room = label_room.min(190.0) + 30.0;
-        let frame = Frame {
-            width: 560.0,
-            height: 330.0,
-            left: 46.0,
-            right: label_room,
-            top: 34.0,
-            bottom: 48.0,
-        };
+        let names = self.lines.iter().map(|line| (line.name.as_str(), line.colour, line.published));
+        let legend = Legend::of(names);
+        let frame = legend.frame(248.0);
         let points = self.lines.iter().flat_map(|line| &line.points);
         let y = Scale::for_magnitudes(points.flat_map(|point| {
             [point.value].into_iter().chain(point.interval.into_iter().flatten())
@@ -64,7 +57,7 @@ impl LineChart {
                     @let aside = (index as f64 - (self.lines.len() as f64 - 1.0) / 2.0) * 3.0;
                     (draw_line(line, &frame, &x, &y, aside))
                 }
-                (self.labels(&frame, &x, &y))
+                (legend.draw(&frame))
             },
         )
     }
@@ -85,30 +78,6 @@ impl LineChart {
             sizes.iter().map(|size| 0.06 + 0.88 * (size / low).ln() / (high / low).ln()).collect();
         let apart = by_size.windows(2).all(|pair| pair[1] - pair[0] > 0.08);
         if apart { by_size } else { even }
-    }
-
-    fn labels(&self, frame: &Frame, x: &[f64], y: &Scale) -> Markup {
-        let ends: Vec<(&ChartLine, Point)> = self
-            .lines
-            .iter()
-            .filter_map(|line| Some((line, *line.points.last()?)))
-            .filter(|(_, end)| end.at < x.len())
-            .collect();
-        let wishes: Vec<f64> = ends.iter().map(|(_, end)| frame.y(y.place(end.value))).collect();
-        let heights = spread(&wishes, 16.0, frame.top, frame.y(0.0));
-        let label_x = frame.width - frame.right + 22.0;
-        html! {
-            @for (((line, end), wish), height) in ends.iter().zip(&wishes).zip(heights) {
-                path class="leader" d={
-                    "M" (n(frame.x(x[end.at]) + 9.0)) " " (n(*wish))
-                    "L" (n(label_x - 12.0)) " " (n(height))
-                } {}
-                (marker(line.colour, label_x - 5.0, height, line.published))
-                text class="name" x=(n(label_x + 4.0)) y=(n(height + 4.2)) {
-                    (fitted(&line.name, frame.right - 26.0))
-                }
-            }
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, fitted, marker, n, text_width};
+use super::frame::{Frame, Legend, n};
 use super::scale::Scale;
 
 #[derive(Debug, Clone, Default)]
@@ -25,16 +25,10 @@ pub struct Layer {
 
 impl Stacked {
     pub fn render(&self) -> Markup {
-        let names = self.layers.iter().map(|layer| text_width(&layer.name));
-        let label_room = names.fold(40.0, f64::max).min(190.0) + 30.0;
-        let frame = Frame {
-            width: 560.0,
-            height: 220.0,
-            left: 46.0,
-            right: label_room,
-            top: 34.0,
-            bottom: 46.0,
-        };
+        // Listed in stacking order, topmost first.
+        let names = self.layers.iter().rev().map(|one| (one.name.as_str(), one.colour, false));
+        let legend = Legend::of(names);
+        let frame = legend.frame(140.0);
         let tops = self.tops();
         let highest = tops
             .last()
@@ -58,15 +52,7 @@ impl Stacked {
                         d=(self.area(index, &tops, &frame, &x, &y)) {}
                 }
                 (frame.x_axis(&ticks, "time, s"))
-                // Listed in stacking order, topmost first.
-                @for (index, layer) in self.layers.iter().rev().enumerate() {
-                    @let label_y = frame.top + 8.0 + index as f64 * 18.0;
-                    @let label_x = frame.width - frame.right + 22.0;
-                    (marker(layer.colour, label_x - 5.0, label_y, false))
-                    text class="name" x=(n(label_x + 4.0)) y=(n(label_y + 4.2)) {
-                        (fitted(&layer.name, frame.right - 26.0))
-                    }
-                }
+                (legend.draw(&frame))
             },
         )
     }

@@ -1,13 +1,15 @@
 use super::accounts::ClientAccount;
 use super::report::report_audience;
+use super::stamped::{self, Stamped};
 use super::values::{self, Affinity, Bind, Bitrate};
+use crate::background;
 use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{ArgAction, Args};
 use perf::PerfError;
-use perf::event::{Audience, Event, Stop};
+use perf::event::{Audience, Ended, Event, Stop};
 use perf::options::{Amount, ClientOptions, Direction, Family, PORT, Protocol, TestOptions};
 use perf::output::{Json, JsonStream, RateUnit, Text, TextFormat};
 use std::io::{self, Stdout};
@@ -174,6 +176,14 @@ struct Output {
     /// Write a report of the test to this directory: report.html, report.md and results.json
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Append the output to this file instead of printing it
+    #[arg(long, value_name = "FILE")]
+    logfile: Option<PathBuf>,
+    /// Put the time (UTC) in front of each line of text; a format as of strftime(3) may follow, as
+    /// in --timestamps='%T '
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = stamped::USUAL, conflicts_with_all = ["json", "json_stream"])]
+    timestamps: Option<String>,
     /// Fetch the server's own output
     #[arg(long, action = ArgAction::SetTrue)]
     get_server_output: bool,
@@ -207,27 +217,31 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
         credentials: arguments.account.credentials(&stop)?,
         ..arguments.options()?
     };
+    if let Some(path) = &arguments.output.logfile {
+        background::log_to(path)?;
+    }
     let out = io::stdout();
     if arguments.output.json {
         let mut json = Json::new(out).stopping(stop.clone());
         let outcome = arguments.run_for(&options, &stop, &mut json);
-        return ended(outcome, json.is_abandoned(), json.finish());
+        return ended(outcome, json.is_abandoned(), json.finish(), &options.test);
     }
     if arguments.output.json_stream {
         let mut lines = JsonStream::new(out).stopping(stop.clone());
         let outcome = arguments.run_for(&options, &stop, &mut lines);
-        return ended(outcome, lines.is_abandoned(), lines.finish());
+        return ended(outcome, lines.is_abandoned(), lines.finish(), &options.test);
     }
+    let out = Stamped::new(out, arguments.output.timestamps.clone());
     let text = Text::new(out, arguments.output.text_format()).stopping(stop.clone());
     let mut text = WithoutFailure(text);
     let outcome = arguments.run_for(&options, &stop, &mut text);
-    ended(outcome, text.0.is_abandoned(), text.0.finish())
+    ended(outcome, text.0.is_abandoned(), text.0.finish(), &options.test)
 }
 
 /// Text for a person. Every verb reports a failure on standard error, so the text does not repeat
 /// it.
 #[derive(Debug)]
-struct WithoutFailure(Text<Stdout>);
+struct WithoutFailure(Text<Stamped<Stdout>>);
 
 impl Audience for WithoutFailure {
     fn event(&mut self, event: &Event<'_>) {
@@ -239,23 +253,47 @@ impl Audience for WithoutFailure {
 
 /// The test's failure takes precedence. A failure to write the output is also an error, but a
 /// reader that closes the pipe early (`weir perf client HOST --json-stream | head`) is not.
-fn ended(
-    outcome: anyhow::Result<()>,
+fn ended<W>(
+    outcome: anyhow::Result<Ended>,
     abandoned: bool,
-    written: io::Result<Stdout>,
+    written: io::Result<W>,
+    test: &TestOptions,
 ) -> anyhow::Result<Ending> {
     let called_off = |error: &anyhow::Error| {
         matches!(error.downcast_ref::<PerfError>(), Some(PerfError::Interrupted))
     };
     let written = written.context("writing the output");
-    match outcome {
+    let ended = match outcome {
         Err(error) if abandoned && called_off(&error) => return Ok(Ending::Fine),
         // A failed write stopped the test.
         Err(error) if called_off(&error) => return written.and(Err(error)),
         outcome => outcome?,
-    }
+    };
     written?;
-    Ok(Ending::Fine)
+    match another_algorithm(test, &ended) {
+        None => Ok(Ending::Fine),
+        Some(difference) => {
+            output::note(format_args!("weir: {difference}"));
+            Ok(Ending::Failed)
+        }
+    }
+}
+
+/// The difference between the algorithm that was asked for and the one that the data's sender used.
+fn another_algorithm(test: &TestOptions, ended: &Ended) -> Option<String> {
+    let asked = test.congestion.as_deref().filter(|_| test.protocol == Protocol::Tcp)?;
+    let (here, there) = (ended.local_congestion.as_deref(), ended.remote_congestion.as_deref());
+    let senders = match test.direction {
+        Direction::Forward => vec![(here, "here")],
+        Direction::Reverse => vec![(there, "there")],
+        Direction::Both => vec![(here, "here"), (there, "there")],
+    };
+    let known = senders.into_iter().filter_map(|(used, place)| Some((used?, place)));
+    let (used, place) = known.into_iter().find(|(used, _)| *used != asked)?;
+    Some(format!(
+        "{asked} was asked for, and {used} was used {place}: these are figures of {used}. A rule of \
+         `weir accel` there may have replaced it (`weir accel status`)"
+    ))
 }
 
 impl Client {
@@ -264,20 +302,24 @@ impl Client {
         options: &ClientOptions,
         stop: &Stop,
         audience: &mut dyn Audience,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Ended> {
         let Some(directory) = &self.output.report else {
-            perf::client::run(options, stop, audience)?;
-            return Ok(());
+            return Ok(perf::client::run(options, stop, audience)?);
         };
+        super::report::check_directory(directory)?;
         let mut report = report_audience(directory);
         let outcome = perf::client::run(options, stop, &mut report.beside(audience));
         let written = report.write();
-        let Err(failure) = outcome else { return written };
-        if let Err(error) = written {
-            // The test's failure decides the exit status.
-            output::note(format_args!("weir: {error:#}"));
+        match (outcome, written) {
+            (Ok(ended), written) => written.map(|()| ended),
+            (Err(failure), written) => {
+                if let Err(error) = written {
+                    // The test's failure decides the exit status.
+                    output::note(format_args!("weir: {error:#}"));
+                }
+                Err(failure.into())
+            }
         }
-        Err(failure.into())
     }
 
     fn options(&self) -> Result<ClientOptions, PerfError> {

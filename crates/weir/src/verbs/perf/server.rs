@@ -1,5 +1,7 @@
 use super::accounts::ServerAccounts;
+use super::stamped::{self, Stamped};
 use super::values::{self, Bind};
+use crate::background;
 use crate::exit::Ending;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
@@ -11,6 +13,7 @@ use perf::output::{Json, JsonStream, RateUnit, Text, TextFormat};
 use perf::server::{Client, OutputForm};
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use units::{Rate, Span};
@@ -40,6 +43,12 @@ pub(crate) struct Server {
     #[arg(short = 'A', long, value_name = "CPU")]
     #[arg(value_parser = clap::value_parser!(u16).range(0..1024))]
     affinity: Option<u16>,
+    /// Run in the background, once the port is taken
+    #[arg(short = 'D', long)]
+    daemon: bool,
+    /// Write the process's number to this file, and remove it at the end
+    #[arg(short = 'I', long, value_name = "FILE")]
+    pidfile: Option<PathBuf>,
     /// Collect only iperf3's data: no TCP_INFO between the intervals
     #[arg(long)]
     no_probes: bool,
@@ -69,6 +78,14 @@ struct Output {
     /// Print all figures, stream by stream
     #[arg(short = 'V', long, action = ArgAction::SetTrue)]
     verbose: bool,
+    /// Append the output to this file instead of printing it
+    #[arg(long, value_name = "FILE")]
+    logfile: Option<PathBuf>,
+    /// Put the time (UTC) in front of each line of text; a format as of strftime(3) may follow, as
+    /// in --timestamps='%T '
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = stamped::USUAL, conflicts_with_all = ["json", "json_stream"])]
+    timestamps: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -110,12 +127,24 @@ struct ClientLimits {
 
 pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
     let options = arguments.options()?;
+    if arguments.daemon
+        && let Some(ending) = background::detach()?
+    {
+        return Ok(ending);
+    }
+    let log = arguments.output.logfile.as_deref();
+    log.map_or(Ok(()), background::log_to)?;
     let form = if arguments.output.json { OutputForm::Json } else { OutputForm::Text };
     let server = perf::server::Server::bind(&options)?.output_form(form);
     let stop = Stop::on(cancel_on_signals()?.flag());
     let outputs = ClientOutputs::new(&arguments.output, stop.clone());
+    let pidfile = arguments.pidfile.as_deref().map(background::PidFile::write).transpose()?;
     outputs.of_server().event(&Event::Listening(&server.listening()));
+    if arguments.daemon {
+        background::serving(log)?;
+    }
     let summary = server.run(&stop, |client| outputs.of(client))?;
+    drop(pidfile);
     tracing::info!("{summary:?}");
     outputs.shared.lock().trouble.take().map_or(Ok(()), Err).context("writing the output")?;
     Ok(if options.one_off && summary.failed > 0 { Ending::Failed } else { Ending::Fine })
@@ -159,6 +188,7 @@ impl Server {
 struct ClientOutputs {
     text_format: TextFormat,
     form: Form,
+    timestamps: Option<String>,
     shared: SharedOutput,
     stop: Stop,
 }
@@ -182,7 +212,8 @@ impl ClientOutputs {
             (_, true) => Form::Lines,
             _ => Form::Text,
         };
-        Self { text_format, form, shared: SharedOutput::default(), stop }
+        let timestamps = output.timestamps.clone();
+        Self { text_format, form, timestamps, shared: SharedOutput::default(), stop }
     }
 
     fn of_server(&self) -> Box<dyn Audience + Send> {
@@ -198,7 +229,10 @@ impl ClientOutputs {
         let output = ClientOutput { client, form: self.form, shared, has_written: false };
         let stop = self.stop.clone();
         match self.form {
-            Form::Text => Box::new(Text::new(output, self.text_format.clone()).stopping(stop)),
+            Form::Text => {
+                let output = Stamped::new(output, self.timestamps.clone());
+                Box::new(Text::new(output, self.text_format.clone()).stopping(stop))
+            }
             Form::Json => Box::new(Json::new(output).stopping(stop)),
             Form::Lines => Box::new(JsonStream::new(output).stopping(stop)),
         }

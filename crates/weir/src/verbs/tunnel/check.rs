@@ -9,6 +9,9 @@ use tunnel::check::{self, Finding};
 pub(crate) struct Check {
     #[command(subcommand)]
     role: Role,
+    /// Print one JSON document, a list of findings
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -24,8 +27,11 @@ pub(crate) fn run(arguments: Check) -> anyhow::Result<Ending> {
         Role::Server(server) => check::server(&server.config()?)?,
         Role::Client(client) => check::client(&client.config()?)?,
     };
-    for finding in &findings {
-        print(format_args!("{finding}\n"))?;
+    if arguments.json {
+        let all: Vec<_> = findings.iter().map(Finding::to_json).collect();
+        print(serde_json::to_string_pretty(&all)? + "\n")?;
+    } else {
+        findings.iter().try_for_each(|finding| print(format_args!("{finding}\n")))?;
     }
     let failed = findings.iter().any(Finding::is_failure);
     Ok(if failed { Ending::Failed } else { Ending::Fine })

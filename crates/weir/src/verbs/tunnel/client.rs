@@ -1,5 +1,6 @@
 use super::settings::{Settings, from_flag};
 use crate::exit::Ending;
+use crate::log::LogFormat;
 use crate::output::note;
 use clap::Args;
 use tunnel::HostPort;
@@ -39,8 +40,12 @@ pub(crate) fn run(arguments: Client) -> anyhow::Result<Ending> {
 }
 
 impl Client {
+    pub(super) fn log_format(&self) -> Option<LogFormat> {
+        self.settings.log_format
+    }
+
     pub(super) fn config(self) -> Result<ClientConfig, ConfigError> {
-        let file = self.settings.file()?;
+        let file = self.settings.file(!self.server.is_empty())?;
         let pins = self.pin;
         let server = |endpoint| {
             let pin = (!pins.is_empty()).then(|| OneOrMore(pins.clone()));

@@ -9,6 +9,9 @@ pub(crate) struct Reload {
     /// Reload only the end with this socket instead of all ends of this user
     #[arg(long, value_name = "PATH")]
     status_socket: Option<PathBuf>,
+    /// Print one JSON document, a list with an entry for each end
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &Reload) -> anyhow::Result<Ending> {
@@ -16,6 +19,14 @@ pub(crate) fn run(arguments: &Reload) -> anyhow::Result<Ending> {
     if all.is_empty() {
         note("no tunnel of this user runs here");
         return Ok(Ending::Failed);
+    }
+    if arguments.json {
+        let entries: Vec<_> = all.iter().map(|(end, refused)| {
+            serde_json::json!({ "role": end.role, "pid": end.pid, "refused": refused })
+        }).collect();
+        print(serde_json::to_string_pretty(&entries)? + "\n")?;
+        let failed = all.iter().any(|(_, refused)| refused.is_some());
+        return Ok(if failed { Ending::Failed } else { Ending::Fine });
     }
     let mut ending = Ending::Fine;
     for (end, refused) in &all {

@@ -1,5 +1,6 @@
 use super::settings::{Settings, from_flag};
 use crate::exit::Ending;
+use crate::log::LogFormat;
 use crate::output::note;
 use clap::Args;
 use std::net::SocketAddr;
@@ -38,8 +39,12 @@ pub(crate) fn run(arguments: Server) -> anyhow::Result<Ending> {
 }
 
 impl Server {
+    pub(super) fn log_format(&self) -> Option<LogFormat> {
+        self.settings.log_format
+    }
+
     pub(super) fn config(self) -> Result<ServerConfig, ConfigError> {
-        let file = self.settings.file()?;
+        let file = self.settings.file(!self.peer.is_empty())?;
         let (allow, reverse, resolve_names) = (self.allow, self.allow_reverse, self.resolve_names);
         let peer = |NamedPin { name, pin }| {
             let pin = from_flag("--peer", Some(OneOrMore(vec![pin])));

@@ -1,3 +1,5 @@
+use crate::config_file;
+use crate::log::LogFormat;
 use clap::Args;
 use std::path::PathBuf;
 use tunnel::config::{ConfigError, File, Located, MetricsAddress, OneOrMore};
@@ -7,7 +9,9 @@ use units::{Bytes, Span};
 /// Flags of both ends, with the names that they have in the file.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Settings {
-    /// A TOML file with these flags' names as keys; flags take precedence
+    /// A TOML file with these flags' names as keys; flags take precedence [default:
+    /// $XDG_CONFIG_HOME/weir/tunnel.toml or /etc/weir/tunnel.toml, if neither peers nor servers are
+    /// given by flags]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// This end's certificate [default: /etc/weir/tunnel/{server,client}.crt]
@@ -43,6 +47,9 @@ pub(super) struct Settings {
     /// also serves /healthz and /readyz
     #[arg(long, value_name = "ADDRESS", help_heading = "Monitoring")]
     metrics_on: Option<MetricsAddress>,
+    /// Form of the log on standard error: text, or json with one object a line [default: text]
+    #[arg(long, value_name = "FORM", help_heading = "Monitoring")]
+    pub(super) log_format: Option<LogFormat>,
     /// Socket for `weir tunnel status` [default: a separate path for each process]. The path must
     /// be free or hold a dead socket
     #[arg(long, value_name = "PATH", help_heading = "Monitoring")]
@@ -54,8 +61,14 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn file(&self) -> Result<File, ConfigError> {
-        self.config.as_deref().map_or_else(|| Ok(File::default()), File::read)
+    /// `by_flags`: the flags say enough, so that no file is looked for.
+    pub(super) fn file(&self, by_flags: bool) -> Result<File, ConfigError> {
+        let found = match (&self.config, by_flags) {
+            (Some(named), _) => Some(named.clone()),
+            (None, true) => None,
+            (None, false) => config_file::find("tunnel.toml"),
+        };
+        found.as_deref().map_or_else(|| Ok(File::default()), File::read)
     }
 }
 

@@ -1,25 +1,32 @@
 use crate::exit::Ending;
 use crate::output::{note, print};
+use crate::watch;
 use clap::Args;
 use std::path::PathBuf;
+use tunnel::status::Status;
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusOf {
     /// Ask only the end with this socket instead of all ends of this user
     #[arg(long, value_name = "PATH")]
     status_socket: Option<PathBuf>,
-    /// Print one JSON document, a list with an entry for each end
+    /// Print one JSON document, a list with an entry for each end; with --watch one per second,
+    /// each on its own line
     #[arg(long)]
     json: bool,
+    /// Repeat every second, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
 }
 
 pub(crate) fn run(arguments: &StatusOf) -> anyhow::Result<Ending> {
-    let all = tunnel::run::statuses(arguments.status_socket.as_deref())?;
-    if arguments.json {
-        print(format_args!("{}\n", serde_json::to_string_pretty(&all)?))?;
-    } else {
-        all.iter().try_for_each(print)?;
+    let read = || tunnel::run::statuses(arguments.status_socket.as_deref());
+    if arguments.watch {
+        watch::every_second(arguments.json, || shown(&read()?, arguments.json, true))?;
+        return Ok(Ending::Fine);
     }
+    let all = read()?;
+    print(shown(&all, arguments.json, false)?)?;
     if all.is_empty() {
         note("no tunnel of this user runs here");
         return Ok(Ending::Failed);
@@ -27,9 +34,17 @@ pub(crate) fn run(arguments: &StatusOf) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
+fn shown(all: &[Status], json: bool, compact: bool) -> anyhow::Result<String> {
+    match json {
+        true => watch::document(&serde_json::to_value(all)?, compact),
+        false => Ok(all.iter().map(Status::to_string).collect()),
+    }
+}
+
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir tunnel status
+  weir tunnel status --watch
   weir tunnel status --json | jq '.[].connections[] | {peer, rtt_seconds, limited_by}'
 Each end describes the data that it sends: ask the side that sends the data. `limited by application` means that
 the application supplies less than the path could carry, `pacing` that congestion control has found the path's

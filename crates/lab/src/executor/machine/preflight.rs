@@ -1,0 +1,49 @@
+//! What a system needs of this machine, found out before the first step.
+
+use super::{is_installed, missing_programs};
+use crate::file::{SystemKind, SystemSpec, Traffic};
+use crate::workload::IPERF3;
+use accel::algorithm::NAME;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use std::io::ErrorKind;
+
+/// The reason why no step of this system could be measured.
+pub(super) fn problem_of(system: &SystemSpec) -> Option<String> {
+    missing_program(system).or_else(|| missing_algorithm(system))
+}
+
+fn missing_program(system: &SystemSpec) -> Option<String> {
+    let mut missing = missing_programs(system);
+    if system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3) {
+        missing.push(IPERF3.to_owned());
+    }
+    // Both ends may be the same program.
+    missing.dedup();
+    let named: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+    match named.as_slice() {
+        [] => None,
+        [one] => Some(format!("{one} is not installed")),
+        all => Some(format!("{} are not installed", all.join(" and "))),
+    }
+}
+
+fn missing_algorithm(system: &SystemSpec) -> Option<String> {
+    if system.kind != SystemKind::Tcp {
+        return None;
+    }
+    let name = system.congestion.as_ref()?.get_ref();
+    // Weir loads its own for each step.
+    if [NAME, accel::caqm::NAME].contains(&name.as_str()) {
+        return None;
+    }
+    let tcp = SockProtocol::Tcp;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, tcp).ok()?;
+    let refused = probe::tcp::set_congestion_control(&socket, name).err()?;
+    // In a host of a user namespace more may be allowed than here.
+    if refused.source.as_ref().map(std::io::Error::kind) != Some(ErrorKind::NotFound) {
+        return None;
+    }
+    let known = refused.available.join(", ");
+    let hint = crate::nearest(name, refused.available.iter().map(String::as_str));
+    Some(format!("this machine has no congestion control `{name}`{hint}; it has {known}"))
+}

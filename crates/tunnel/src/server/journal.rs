@@ -1,0 +1,126 @@
+//! The log of who connected and who was refused, bounded for each source.
+//!
+//! Each event names the address of the other end in a field of its own, without the port, as
+//! fail2ban's filters expect it. A source that causes many events gets some of their lines; the next
+//! line says how many were left out.
+
+use super::handshakes::network;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The kinds of events that are bounded separately: a flood of refusals must not hide a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Connection,
+    Stranger,
+    Handshake,
+    Denial,
+}
+
+/// How many lines each source may still cause.
+#[derive(Debug, Default)]
+pub(super) struct Journal(Mutex<HashMap<(IpAddr, Kind), Source>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Source {
+    /// Lines left, as of `since`.
+    lines: f64,
+    since: Instant,
+    omitted: u64,
+}
+
+/// A line that may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Events of this source and kind since its last line.
+    pub(super) omitted: u64,
+}
+
+impl Journal {
+    /// `None` if the source has caused too many lines.
+    pub(super) fn line(&self, now: Instant, from: IpAddr, kind: Kind) -> Option<Line> {
+        let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sources.len() >= MOST_SOURCES {
+            let is_idle = |source: &Source| source.filled(now) >= BURST;
+            sources.retain(|_, source| !is_idle(source) || source.omitted > 0);
+        }
+        if sources.len() >= MOST_SOURCES {
+            // A flood from many networks: the oldest ones give way.
+            sources.retain(|_, source| now.duration_since(source.since) < EVERY);
+        }
+        let key = (network(from), kind);
+        if sources.len() >= MOST_SOURCES && !sources.contains_key(&key) {
+            return None;
+        }
+        let source = sources.entry(key).or_insert(Source { lines: BURST, since: now, omitted: 0 });
+        source.lines = source.filled(now);
+        source.since = now;
+        if source.lines < 1.0 {
+            source.omitted += 1;
+            return None;
+        }
+        source.lines -= 1.0;
+        Some(Line { omitted: std::mem::take(&mut source.omitted) })
+    }
+}
+
+impl Source {
+    fn filled(&self, now: Instant) -> f64 {
+        let passed = now.saturating_duration_since(self.since).as_secs_f64();
+        (self.lines + passed / EVERY.as_secs_f64()).min(BURST)
+    }
+}
+
+/// Lines of one source and kind at once. fail2ban usually bans after five.
+const BURST: f64 = 10.0;
+/// One more line after this time.
+const EVERY: Duration = Duration::from_secs(10);
+/// A line takes about 100 bytes here, so this bounds the memory to a few hundred kilobytes.
+const MOST_SOURCES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(number: u32) -> IpAddr {
+        std::net::Ipv4Addr::from_bits(number).into()
+    }
+
+    #[test]
+    fn a_source_gets_some_lines_and_then_few() {
+        let (journal, begun) = (Journal::default(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let lines = |now, number| {
+            let line = |_: &i32| journal.line(now, address(number), Kind::Denial).is_some();
+            (0..1000).filter(line).count()
+        };
+        assert_eq!(lines(at(0), 1), 10);
+        // Others are not affected, and neither are other kinds of events.
+        assert_eq!(lines(at(0), 2), 10);
+        assert_eq!(journal.line(at(0), address(1), Kind::Connection), Some(Line { omitted: 0 }));
+        assert_eq!(journal.line(at(10), address(1), Kind::Denial), Some(Line { omitted: 990 }));
+        assert_eq!(lines(at(10), 1), 0);
+        assert_eq!(lines(at(1000), 1), 10);
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let (journal, now) = (Journal::default(), Instant::now());
+        for number in 0..20_000 {
+            journal.line(now, address(number), Kind::Handshake);
+        }
+        assert!(journal.0.lock().unwrap().len() <= MOST_SOURCES);
+        let later = now + Duration::from_secs(3600);
+        assert!(journal.line(later, address(1 << 30), Kind::Handshake).is_some());
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_source() {
+        let (journal, now) = (Journal::default(), Instant::now());
+        let host = |host: u16| format!("2001:db8::{host:x}").parse().unwrap();
+        let lines = (0..100).filter(|n| journal.line(now, host(*n), Kind::Stranger).is_some());
+        assert_eq!(lines.count(), 10);
+    }
+}

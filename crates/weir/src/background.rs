@@ -1,0 +1,87 @@
+//! `--logfile`, `--daemon` and `--pidfile`.
+
+use crate::exit::Ending;
+use crate::output;
+use anyhow::Context;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Appends everything that standard output gets to this file.
+pub(crate) fn log_to(path: &Path) -> anyhow::Result<()> {
+    let file = opened(path)?;
+    rustix::stdio::dup2_stdout(&file).context("redirecting the output")
+}
+
+/// Starts this program again in the background, and waits until it serves. Returns how this program
+/// ends; `None` in the program that was started.
+pub(crate) fn detach() -> anyhow::Result<Option<Ending>> {
+    if std::env::var_os(MARK).is_some() {
+        // Already in a session of its own if it leads one.
+        let _ = rustix::process::setsid();
+        return Ok(None);
+    }
+    let program = std::env::current_exe().context("finding this program itself")?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .env(MARK, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("starting the program in the background")?;
+    let mut said = String::new();
+    if let Some(mut errors) = child.stderr.take() {
+        // It closes this end once it serves.
+        let _ = errors.read_to_string(&mut said);
+    }
+    if !said.is_empty() {
+        output::note(said.trim_end());
+    }
+    // It has ended by now if it could not begin.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let ended = child.try_wait().context("looking after the program in the background")?;
+    let failed = ended.is_some_and(|status| !status.success());
+    Ok(Some(if failed { Ending::Failed } else { Ending::Fine }))
+}
+
+/// Lets the program that started this one in the background go. Its later errors go to `log`.
+pub(crate) fn serving(log: Option<&Path>) -> anyhow::Result<()> {
+    if std::env::var_os(MARK).is_none() {
+        return Ok(());
+    }
+    let file = match log {
+        Some(path) => opened(path)?,
+        None => File::options().write(true).open("/dev/null").context("opening /dev/null")?,
+    };
+    rustix::stdio::dup2_stderr(&file).context("redirecting the errors")
+}
+
+/// This process's number in a file, which is removed when the value is dropped.
+#[derive(Debug)]
+pub(crate) struct PidFile(PathBuf);
+
+impl PidFile {
+    pub(crate) fn write(path: &Path) -> anyhow::Result<Self> {
+        let text = format!("{}\n", std::process::id());
+        let mut file = File::create(path).with_context(|| format!("writing {}", path.display()))?;
+        file.write_all(text.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn opened(path: &Path) -> anyhow::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    options.open(path).with_context(|| format!("opening {}", path.display()))
+}
+
+/// In the environment of the program in the background.
+const MARK: &str = "WEIR_IN_BACKGROUND";

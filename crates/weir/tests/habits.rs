@@ -1,0 +1,127 @@
+//! Habits from other tools: iperf3's spelling, files and time stamps, completions, a version with
+//! its commit, commands behind a link.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use support::{Sandbox, await_some};
+
+fn listening(sandbox: &Sandbox, file: &str) {
+    await_some("a server", || {
+        std::fs::read_to_string(sandbox.path(file)).ok()?.contains("listening").then_some(())
+    });
+}
+
+#[test]
+fn iperf3s_words_start_a_server_in_the_background_and_a_client() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let server = ["perf", "-s", "-D", "-1", "--logfile", "log", "-I", "pid", "--timestamps=%s "];
+    let output = sandbox.weir(&server);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    listening(&sandbox, "log");
+    let pid: u32 = sandbox.read("pid").trim().parse().unwrap();
+    assert!(sandbox.marked().iter().any(|(one, _)| *one == pid), "{pid}");
+    let output = sandbox.weir(&["perf", "-t", "1", "-c", "127.0.0.1", "--logfile", "client"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.stdout, "");
+    assert!(sandbox.read("client").contains("received"), "{}", sandbox.read("client"));
+    await_some("the end of the server", || sandbox.marked().is_empty().then_some(()));
+    assert!(!sandbox.path("pid").exists());
+    let log = sandbox.read("log");
+    let stamped =
+        |line: &str| line.split(' ').next().is_some_and(|word| word.parse::<u64>().is_ok());
+    assert!(log.lines().count() > 2 && log.lines().all(stamped), "{log}");
+}
+
+#[test]
+fn a_server_in_the_background_reports_a_port_in_use() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    assert_eq!(
+        sandbox.weir(&["perf", "-s", "-D", "-1", "--logfile", "log"]).status.code(),
+        Some(0)
+    );
+    listening(&sandbox, "log");
+    let output = sandbox.weir(&["perf", "-s", "-D", "-1"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stderr.contains("5201"), "{output:?}");
+    for (pid, _) in sandbox.marked() {
+        support::signal(pid, "TERM");
+    }
+}
+
+#[test]
+fn an_unknown_algorithm_is_reported_before_the_test() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    // Nobody listens, which is not even tried.
+    let output = sandbox.weir(&["perf", "-c", "127.0.0.1", "-C", "cubik"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.contains("cubik"), "{output:?}");
+}
+
+#[test]
+fn a_command_runs_behind_a_link() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let link = ["link", "run", "--rtt", "40ms", "--rate", "100mbit"];
+    let output = sandbox.weir(&[&link[..], &["--", "ping", "-c", "2", "10.0.0.2"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let times = output.stdout.split("time=").skip(1);
+    let times: Vec<f64> = times.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
+    assert_eq!(times.len(), 2, "{output:?}");
+    assert!(times.iter().all(|millis| *millis >= 40.0), "{output:?}");
+    let output = sandbox.weir(&[&link[..], &["--", "false"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let output = sandbox.weir(&[&link[..], &["--", "no-such-program"]].concat());
+    assert!(output.stderr.contains("starting no-such-program"), "{output:?}");
+    let output = sandbox.weir(&[&link[..], &["--far", "sleep 1000", "--", "true"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn a_link_goes_into_the_background() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let name = format!("detached-{}", std::process::id());
+    let ends = ["--a", "tap:left0", "--b", "tap:right0", "--delay", "1ms"];
+    let words = [&["link", "up", "--detach", "--name", &name][..], &ends].concat();
+    let output = sandbox.weir(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = sandbox.weir(&["link", "show", &name, "--json"]);
+    let shown: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(shown["name"], name.as_str());
+    assert_eq!(sandbox.weir(&words).status.code(), Some(1), "a second link of that name");
+    assert_eq!(sandbox.weir(&["link", "down", &name]).status.code(), Some(0));
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn the_version_names_the_commit_and_shells_get_completions() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let version = sandbox.weir(&["--version"]).stdout;
+    let commit = version.split(['(', ')']).nth(1).unwrap_or_default();
+    assert!(commit.len() == 12 && commit.chars().all(|c| c.is_ascii_hexdigit()), "{version}");
+    for (shell, word) in
+        [("bash", "_weir()"), ("zsh", "#compdef weir"), ("fish", "complete -c weir")]
+    {
+        let output = sandbox.weir(&["completions", shell]).stdout;
+        assert!(
+            output.contains(word) && output.contains("quic") | output.contains("accel"),
+            "{shell}"
+        );
+    }
+    assert_eq!(sandbox.weir(&["man", "man"]).status.code(), Some(0));
+    for page in ["weir.1", "weir-lab-run.1", "weir-perf-client.1", "weir-tunnel-server.1"] {
+        let text = sandbox.read(&format!("man/{page}"));
+        assert!(text.contains(".TH ") && text.contains("SYNOPSIS"), "{page}");
+    }
+}
+
+#[test]
+fn one_is_no_share() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let link = |loss: &str| sandbox.weir(&["link", "run", "--loss", loss, "--", "true"]);
+    let output = link("1");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.contains("write 1% or 100%"), "{output:?}");
+    assert_eq!(link("0.01").status.code(), Some(0));
+}
