@@ -234,7 +234,7 @@ fn blocked_udp_is_reported_and_applications_do_not_hang() {
     assert!(output.stdout.contains("UDP is blocked on the path"), "{output:?}");
 }
 
-/// The commands of the README, in two namespaces, on a machine within the machine.
+/// The commands of the guide, in two namespaces, on a machine within the machine.
 #[test]
 fn the_readme_commands_work_as_written() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -244,7 +244,7 @@ fn the_readme_commands_work_as_written() {
             return;
         }
     }
-    let readme = include_str!("../../../../README.md");
+    let readme = include_str!("../../../../docs/guides/tunnel.md");
     let start = readme.split("<!-- two namespaces -->").nth(1).unwrap();
     let block = start.split("```").nth(1).unwrap();
     let commands: String = block

@@ -1,0 +1,235 @@
+//! The documents: every command in them exists with its options, every file in them is accepted,
+//! every variable of the environment is named, and JSON follows the schemas.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::Sandbox;
+
+/// The text of each document, by its path from the root of the project.
+fn documents() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders = vec![root.join("docs")];
+    let mut files = vec![root.join("README.md")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            match path.extension().and_then(|extension| extension.to_str()) {
+                None if path.is_dir() => folders.push(path),
+                Some("md") => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    files.sort();
+    let text = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
+    files.iter().map(|path| (path.clone(), text(path))).collect()
+}
+
+/// The fragments of one language.
+fn fragments<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
+    let open = format!("```{language}\n");
+    let parts = text.split(open.as_str()).skip(1);
+    parts.filter_map(|part| part.split_once("\n```").map(|(fragment, _)| fragment)).collect()
+}
+
+/// The commands of `weir` in a fragment of a console, as the shell would pass them.
+fn commands(fragment: &str) -> Vec<Vec<String>> {
+    let joined = fragment.replace("\\\n", " ");
+    let mut found = Vec::new();
+    for line in joined.lines() {
+        let Some(at) = line.find("# ").or_else(|| line.find("$ ")) else { continue };
+        // A host's name may stand before the prompt, and output stands on lines without one.
+        if !line[..at].chars().all(|c| c.is_ascii_alphanumeric()) {
+            continue;
+        }
+        for part in line[at + 2..].split(" && ").flat_map(|part| part.split(" | ")) {
+            let part = part.rsplit_once("$(").map_or(part, |(_, inner)| inner);
+            if let Some(at) = part.find("weir ").filter(|at| is_start(&part[..*at])) {
+                let line = part[at..].split([')', '&', ';', '>', '#']).next().unwrap_or_default();
+                found.push(words(line));
+            }
+        }
+    }
+    found
+}
+
+/// Whether what stands before the program only runs it elsewhere.
+fn is_start(before: &str) -> bool {
+    let before = before.trim();
+    before.is_empty() || before.ends_with('=') || before.starts_with("ip netns exec")
+}
+
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for letter in line.trim().chars() {
+        match (quote, letter) {
+            (Some(open), _) if open == letter => quote = None,
+            (None, '\'' | '"') => quote = Some(letter),
+            (None, ' ') => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+            }
+            _ => word.push(letter),
+        }
+    }
+    words.extend(Some(word).filter(|word| !word.is_empty()));
+    words
+}
+
+#[test]
+fn every_command_exists_with_its_options() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for (path, text) in documents() {
+        for words in fragments(&text, "console").into_iter().flat_map(commands) {
+            // The shell replaces these, and an abbreviated key is none.
+            if words.iter().any(|word| word.starts_with('$') || word.contains('…')) {
+                continue;
+            }
+            // With `--help` the options before it are checked, and nothing runs.
+            let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+            let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+            let output = command.args(&words[1..end]).arg("--help").output().unwrap();
+            count += 1;
+            if !output.status.success() {
+                let error = String::from_utf8_lossy(&output.stderr).into_owned();
+                wrong.push(format!("{}: {}: {error}", path.display(), words.join(" ")));
+            }
+        }
+    }
+    assert!(count > 30, "only {count} commands were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_file_is_accepted() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let (mut labs, mut policies) = (0, 0);
+    for (path, text) in documents() {
+        for fragment in fragments(&text, "toml") {
+            let place = format!("{}:\n{fragment}", path.display());
+            if fragment.contains("[form.full]") {
+                sandbox.write("lab.toml", fragment);
+                let output = sandbox.weir(&["lab", "validate", "lab.toml"]);
+                assert!(output.status.success(), "{place}\n{}", output.stderr);
+                labs += 1;
+            } else if fragment.contains("[[rule]]") {
+                // The interface of the example is another machine's, so only the file is checked.
+                sandbox.write("accel.toml", fragment);
+                let output = sandbox.weir(&["accel", "policy", "--check", "accel.toml"]);
+                let is_of_file = output.stderr.contains("accel.toml:");
+                assert!(!is_of_file, "{place}\n{}", output.stderr);
+                policies += 1;
+            }
+        }
+    }
+    assert!(labs > 0 && policies > 0, "{labs} labs, {policies} policies");
+}
+
+#[test]
+fn every_variable_of_the_environment_is_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/reference/command.md")).unwrap();
+    let mut folders = vec![root.join("crates")];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() && !["tests", "benches", "examples", "target"].contains(&name.as_str()) {
+                folders.push(path);
+            } else if name.ends_with(".rs") && name != "build.rs" {
+                let text = std::fs::read_to_string(&path).unwrap();
+                for part in text.split("env::var").skip(1) {
+                    let quoted = part.split(['(', ')']).nth(1).unwrap_or_default();
+                    found.extend(quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"')).map(str::to_owned));
+                }
+            }
+        }
+    }
+    found.retain(|name| !name.starts_with("CARGO") && name != "PATH" && name != "OUT_DIR");
+    found.sort();
+    found.dedup();
+    let missing: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/reference/command.md does not name {missing:?}");
+}
+
+#[test]
+fn json_follows_its_schemas() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let labs = sandbox.weir(&["lab", "list", "--json"]);
+    follows("lab-list-1", &labs.stdout);
+    sandbox.write("bad.toml", "name = \"bad\"\nhots = []\n");
+    let output = sandbox.weir(&["lab", "validate", "bad.toml", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    follows("lab-validate-1", &output.stdout);
+    let output = sandbox.weir(&["sim", "run", "incast", "--smoke", "--json", "--out", "run"]);
+    follows("lab-results-1", &output.stdout);
+    let words = ["lab", "commands", "true", "true", "--pairs", "6", "--json"];
+    follows("lab-commands-1", &sandbox.weir(&words).stdout);
+
+    let output = sandbox.weir(&["lab", "export", "run", "--out", "export"]);
+    assert!(output.status.success(), "{output:?}");
+    let table = sandbox.read("export/results.csv");
+    let head = table.lines().next().unwrap();
+    assert!(head.starts_with("system,") && head.contains(",metric,unit,median,"), "{head}");
+    assert!(table.lines().count() > 5, "{table}");
+}
+
+#[track_caller]
+fn follows(schema: &str, document: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("../../docs/reference/schemas/{schema}.json"));
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let document: Value =
+        serde_json::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"));
+    let mut wrong = Vec::new();
+    check(&schema, &document, "$", &mut wrong);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The part of JSON Schema that these schemas use.
+fn check(schema: &Value, value: &Value, place: &str, wrong: &mut Vec<String>) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let allowed: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(some) => some.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let fits = |one: &&str| **one == kind || (**one == "number" && kind == "integer");
+    if !allowed.is_empty() && !allowed.iter().any(fits) {
+        wrong.push(format!("{place} is {kind}, not {allowed:?}"));
+    }
+    if let Some(values) = schema["enum"].as_array()
+        && !values.contains(value)
+    {
+        wrong.push(format!("{place} is {value}, none of {values:?}"));
+    }
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if value.get(name).is_none() {
+            wrong.push(format!("{place} has no `{name}`"));
+        }
+    }
+    for (number, item) in value.as_array().into_iter().flatten().enumerate() {
+        check(&schema["items"], item, &format!("{place}[{number}]"), wrong);
+    }
+    for (name, inner) in value.as_object().into_iter().flatten() {
+        let place = format!("{place}.{name}");
+        match schema["properties"].get(name) {
+            Some(named) => check(named, inner, &place, wrong),
+            None => check(&schema["additionalProperties"], inner, &place, wrong),
+        }
+    }
+}
