@@ -66,3 +66,70 @@ impl Deref for LabFile {
         &self.document
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::Form;
+
+    const LAB: &str = r#"name = "lab"
+hosts = ["client", "server"]
+[axes]
+loss = ["0%", "1%"]
+[[link]]
+between = ["client", "server"]
+rate = "10mbit"
+loss = "{loss}"
+rtt = "20ms"
+[workload]
+kind = "bulk"
+from = "client"
+to = "server"
+omit = "1s"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+duration = "10s"
+repeats = 6
+"#;
+
+    #[test]
+    fn all_mistakes_of_a_file_are_reported_at_once() {
+        let text = LAB
+            .replace("rate =", "rat =")
+            .replace("from = \"client\"", "from = \"clent\"")
+            .replace("repeats = 6", "repeats = 0")
+            .replace("kind = \"tcp\"", "kind = \"tpc\"");
+        let error = LabFile::parse("lab.toml", &text).unwrap_err().to_string();
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines.len(), 2, "{error}");
+        assert!(lines[0].starts_with("lab.toml:7: unknown key `rat`"), "{error}");
+        assert!(lines[1].starts_with("lab.toml:17: unknown value `tpc`"), "{error}");
+        // What the grammar finds comes first, because everything else builds on it.
+        let text = LAB
+            .replace("from = \"client\"", "from = \"clent\"")
+            .replace("repeats = 6", "repeats = 0")
+            .replace("loss = [\"0%\", \"1%\"]", "loss = [\"0%\", \"0%\"]");
+        let error = LabFile::parse("lab.toml", &text).unwrap_err();
+        let found: Vec<String> = error.each().iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), 3, "{found:#?}");
+        for (one, place) in found.iter().zip(["lab.toml:4: ", "lab.toml:12: ", "lab.toml:21: "]) {
+            assert!(one.starts_with(place), "{found:#?}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_short_forms_gets_them_from_its_full_one() {
+        let lab = LabFile::parse("lab.toml", LAB).unwrap();
+        let systems = ["cubic".to_owned()];
+        let plan = |form| crate::Plan::new(&lab, form, &systems, None);
+        let (full, quick, smoke) = (plan(Form::Full), plan(Form::Quick), plan(Form::Smoke));
+        assert_eq!((full.cells.len(), full.repeats), (2, 6));
+        assert_eq!((quick.cells.len(), quick.repeats), (2, 1));
+        assert_eq!(quick.duration.to_string(), "3s");
+        assert_eq!((smoke.cells.len(), smoke.repeats), (1, 1));
+        assert_eq!(smoke.duration.to_string(), "1s");
+    }
+}

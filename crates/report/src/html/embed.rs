@@ -84,6 +84,7 @@ fn encode(series: &Series) -> Value {
     }
     let stride = stride(series);
     let time: Vec<f64> = thinned_time(series, stride).into_iter().map(rounded).collect();
+    let holes = holes(&time);
     let lines: Vec<Value> = series
         .lines
         .iter()
@@ -91,10 +92,29 @@ fn encode(series: &Series) -> Value {
             let mut values: Vec<Option<f64>> =
                 thinned(&line.values, stride).into_iter().map(|value| value.map(rounded)).collect();
             values.resize(time.len(), None);
+            for at in holes.iter().rev() {
+                values.insert(*at, None);
+            }
             json!({"name": shown(&line.name), "unit": line.unit, "values": values})
         })
         .collect();
+    let mut time = time;
+    for at in holes.iter().rev() {
+        time.insert(*at, rounded((time[*at - 1] + time[*at]) / 2.0));
+    }
     json!({"name": shown(&series.name), "time": time, "lines": lines})
+}
+
+/// The places before which samples are missing. A line must not cross such a gap.
+fn holes(time: &[f64]) -> Vec<usize> {
+    let mut steps: Vec<f64> = time.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let in_order = steps.clone();
+    steps.sort_by(f64::total_cmp);
+    let Some(usual) = steps.get(steps.len() / 2).filter(|usual| **usual > 0.0) else {
+        return Vec::new();
+    };
+    let places = in_order.iter().enumerate().filter(|(_, step)| **step > usual * MOST_STEPS);
+    places.map(|(at, _)| at + 1).collect()
 }
 
 fn shown(name: &str) -> String {
@@ -109,3 +129,34 @@ fn rounded(value: f64) -> f64 {
 const MOST_POINTS: usize = 1000;
 // With more series a page takes seconds to open. Read a larger sweep from its samples.
 const MOST_SERIES: usize = 600;
+/// A pause of more than this many usual steps is a gap.
+const MOST_STEPS: f64 = 4.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::Line;
+
+    #[test]
+    fn a_gap_in_the_samples_is_a_gap_in_the_line() {
+        assert_eq!(holes(&[0.0, 0.1, 0.2, 0.3, 2.0, 2.1]), [4]);
+        assert_eq!(holes(&[0.0, 0.1, 0.3, 0.4]), [0; 0]);
+        assert_eq!(holes(&[1.0]), [0; 0]);
+        let values = [1.0, 1.0, 1.0, 1.0, 2.0, 2.0].map(Some).to_vec();
+        let line = Line { name: "x".to_owned(), unit: "ms".to_owned(), values };
+        let series = Series {
+            name: "rtt".to_owned(),
+            system: "a".to_owned(),
+            axes: Axes::new(),
+            repeat: 0,
+            block: 0,
+            valid: true,
+            shape: Shape::Lines,
+            time_s: vec![0.0, 0.1, 0.2, 0.3, 2.0, 2.1],
+            lines: vec![line],
+        };
+        let encoded = encode(&series);
+        assert_eq!(encoded["time"].as_array().unwrap().len(), 7);
+        assert_eq!(encoded["lines"][0]["values"][4], Value::Null);
+    }
+}

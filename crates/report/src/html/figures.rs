@@ -39,8 +39,14 @@ pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {
                 }
             }
             p class="note" {
-                "Bars are intervals, or ranges of fewer than six repeats; dashed lines with hollow "
-                "marks are reference numbers. The "
+                @let all = || lines.iter().flat_map(|(_, chart)| &chart.lines);
+                @if all().any(|line| line.points.iter().any(|point| point.interval.is_some())) {
+                    "Bars are intervals, or ranges of fewer than six repeats. "
+                }
+                @if all().any(|line| line.published) {
+                    "Dashed lines with hollow marks are reference numbers. "
+                }
+                "The "
                 a href="#results" { "table above" } " holds the same numbers."
             }
         }
