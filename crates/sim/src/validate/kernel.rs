@@ -16,7 +16,7 @@ impl Reference {
             layer: Layer::Kernel,
             unit: "Mbit/s",
             note: references::SOURCE,
-            variant: Some(VARIANT),
+            variant: None,
             tolerance: TOLERANCE,
             measure: Box::new(|effort| self.measure(effort)),
         }
@@ -24,7 +24,7 @@ impl Reference {
 
     /// The mean of enough runs like the measured ones for a reliable figure.
     fn measure(&self, effort: Effort) -> Option<Measured> {
-        let path = self.path(effort)?;
+        let path = self.path()?;
         let runs = (ENOUGH_MBIT_S / self.goodput as u64).clamp(1, MOST_RUNS);
         let window = Window {
             from: Span::from_millis(references::OMIT_MS),
@@ -41,7 +41,8 @@ impl Reference {
         Some(Measured { expected, expected_ends, measured: sum / runs as f64 })
     }
 
-    fn path(&self, effort: Effort) -> Option<PathConfig> {
+    /// With the simulator's default hosts.
+    fn path(&self) -> Option<PathConfig> {
         let rtt = Span::from_millis(self.rtt_ms);
         let mut path = PathConfig::new(Rate::from_mbit(self.rate_mbit), rtt);
         path.queue = droptail(match self.queue {
@@ -52,24 +53,12 @@ impl Reference {
         path.symmetric = true;
         path.loss = self.loss.map(|percent| percent / 100.0);
         path.flows = self.flows;
-        if !effort.own {
-            path.rtt = rtt + HOSTS;
-            path.hosts.coalesce = Some(READS_AFTER);
-        }
         Some(path)
     }
 }
 
 const TOLERANCE: f64 = 0.10;
 const FEWEST_REPEATS: u32 = 6;
-const VARIANT: &str = "hosts read after 15 µs, 50 µs more round trip";
-/// The time that two hosts and the emulation add to a round trip at low rates: the lab's median of
-/// TCP's smoothed RTT is 1.165 ms for 1 ms at 1 % loss, and here too.
-const HOSTS: Span = Span::from_micros(50);
-/// The time until the application reads: Linux sends an ACK then if the receive buffer is as large
-/// as the window (`__tcp_ack_snd_check`). Its hosts send 0.40 to 0.50 ACKs for each segment of a
-/// burst.
-const READS_AFTER: Span = Span::from_micros(15);
 /// Slow flows vary most from run to run.
 const ENOUGH_MBIT_S: u64 = 450;
 const MOST_RUNS: u64 = 16;

@@ -1,4 +1,4 @@
-use super::path::{EFFICIENCY, PLAIN, PathConfig, Window, droptail, plain_hosts};
+use super::path::{EFFICIENCY, PathConfig, Window, droptail};
 use super::{Case, Effort, Layer, Measured};
 use crate::{FlowSpec, ReceiveWindow, Spacing, TcpConfig, World, WorldConfig};
 use cc::Algorithm;
@@ -38,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
             layer: Layer::QueueTheory,
             unit: "of the link",
             note: "window / round-trip time",
-            variant: Some(PLAIN),
+            variant: None,
             tolerance: 0.01,
             measure: Box::new(move |effort| {
                 let run = fixed_window(windows, effort)?;
@@ -51,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
         layer: Layer::QueueTheory,
         unit: "of the path's data, 1 + queue/BDP",
         note: "a window that fills the link exactly leaves no queue",
-        variant: Some(PLAIN),
+        variant: None,
         tolerance: 0.02,
         measure: Box::new(|effort| {
             let run = fixed_window(1.0, effort)?;
@@ -104,7 +104,7 @@ fn fixed_window(bdps: f64, effort: Effort) -> Option<(f64, f64)> {
     path.queue = droptail(Bytes::new(1 << 24));
     path.hosts = TcpConfig {
         receive_window: ReceiveWindow::Fixed(Bytes::new(frames * (FRAME - HEADERS))),
-        ..plain_hosts(effort)
+        ..TcpConfig::default()
     };
     let run = path.run(Algorithm::Reno, Window::seconds(5, 5), effort)?;
     let queue = run.queue();
