@@ -43,11 +43,18 @@ fn worlds_have_their_known_outcomes() {
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// Each mistake in the model is found: a row that passes without it fails with it.
+/// Each mistake in the model is found: a row that passes without it fails with it. The rows where
+/// a mistake matters most come first, and any row may find it.
 #[test]
 fn a_mistake_in_the_model_fails_a_row() {
-    let cases = cases();
-    for flaw in [Flaw::NoSack, Flaw::WrongBeta, Flaw::NoPacing, Flaw::LongDelay] {
+    let mut cases = cases();
+    for (flaw, likely) in [
+        (Flaw::LongDelay, "a window of half"),
+        (Flaw::NoPacing, "BBR alone"),
+        (Flaw::WrongBeta, "CUBIC's response, 400 ms, 0.1 %"),
+        (Flaw::NoSack, "Mathis by chance, reno, 1 %"),
+    ] {
+        cases.sort_by_key(|case| !case.name.starts_with(likely));
         let found = cases.iter().find(|case| {
             let (with, _, _) = judged(case, Some(flaw));
             with.verdict == Verdict::Off && judged(case, None).0.verdict == Verdict::Within

@@ -74,6 +74,7 @@ pub(super) fn cases() -> Vec<Case> {
             let window = RESPONSE * (rtt * every as f64).powf(0.75);
             lossy(
                 effort.or_own(Algorithm::CubicRfc9438, Algorithm::Cubic),
+                plain_hosts(effort),
                 rtt_ms,
                 Losses::Every(every),
                 effort,
@@ -91,6 +92,7 @@ pub(super) fn cases() -> Vec<Case> {
             let window = RESPONSE * (Span::from_millis(rtt_ms).secs_f64() * 1000.0).powf(0.75);
             lossy(
                 effort.or_own(Algorithm::CubicRfc9438, Algorithm::Cubic),
+                plain_hosts(effort),
                 rtt_ms,
                 Losses::Every(1_000),
                 effort,
@@ -104,6 +106,7 @@ pub(super) fn cases() -> Vec<Case> {
         let window = (1.5_f64 * 1000.0).sqrt();
         lossy(
             effort.or_own(Algorithm::CubicRfc9438, Algorithm::Cubic),
+            plain_hosts(effort),
             20,
             Losses::Every(1_000),
             effort,
