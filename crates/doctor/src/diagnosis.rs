@@ -30,8 +30,8 @@ pub struct Verdict {
     /// One sentence.
     pub sentence: String,
     pub confidence: Confidence,
-    /// The cause of the verdict, then the first causes of other connections and of the machine, then
-    /// the other causes that limit any of them.
+    /// The cause of the verdict, then the first causes of other connections and of the machine,
+    /// then the other causes that limit any of them.
     pub causes: Vec<&'static str>,
 }
 

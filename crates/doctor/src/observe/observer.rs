@@ -34,6 +34,10 @@ pub struct Observer {
     inodes: BTreeMap<connections::Key, u32>,
     listener_inodes: BTreeMap<SocketAddr, u32>,
     watched: Watched,
+    /// Sockets whose processes were looked for.
+    searched: BTreeSet<u32>,
+    searched_at: Option<Span>,
+    searches: usize,
     unseen: BTreeSet<Unseen>,
 }
 
@@ -48,6 +52,9 @@ impl Observer {
             inodes: BTreeMap::new(),
             listener_inodes: BTreeMap::new(),
             watched: Watched::default(),
+            searched: BTreeSet::new(),
+            searched_at: None,
+            searches: 0,
             unseen: BTreeSet::new(),
         };
         observer.watched.begin(&observer.tree, &observer.plan.focus);
@@ -67,12 +74,27 @@ impl Observer {
             sample.busiest_remote = found.busiest_remote;
             self.listener_inodes = found.listener_inodes;
         }
-        if self.samples.len() == 1 {
-            let kept = self.busiest(&sample.connections);
-            self.watched.find(&self.tree, kept.iter().filter_map(|key| self.inodes.get(key)));
-        }
+        self.find_processes(&sample);
         self.watched.read(&self.tree, &mut sample, &mut self.unseen);
         self.samples.push(sample);
+    }
+
+    /// Looks for the processes of connections that are new. That reads all of /proc, so it is done
+    /// seldom.
+    fn find_processes(&mut self, now: &Sample) {
+        let soon = self.searched_at.is_some_and(|at| now.at - at < SEARCH_GAP);
+        if self.samples.is_empty() || soon || self.searches >= MOST_SEARCHES {
+            return;
+        }
+        let kept = self.busiest(&now.connections);
+        let inodes: BTreeSet<u32> =
+            kept.iter().filter_map(|key| self.inodes.get(key)).copied().collect();
+        if self.searches > 0 && inodes.is_subset(&self.searched) {
+            return;
+        }
+        self.watched.find(&self.tree, inodes.iter());
+        self.searched.extend(inodes);
+        (self.searches, self.searched_at) = (self.searches + 1, Some(now.at));
     }
 
     /// Ends the period and adds it, with the facts of the machine, to a recording.
@@ -153,3 +175,6 @@ impl Observer {
         busy.iter().chain(others).map(|(_, _, key)| *key).collect()
     }
 }
+
+const SEARCH_GAP: Span = Span::from_millis(450);
+const MOST_SEARCHES: usize = 8;

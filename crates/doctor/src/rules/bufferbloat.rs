@@ -40,7 +40,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     ))
     .seen_from("round trip above its minimum", span(queue), format!("{} or {TIMES} times", span(LONG)))
     .seen("least round trip", span(least))
-    // It is named before the bottleneck that the queue belongs to: that one is used as it should be.
+    // It is named before the bottleneck that the queue belongs to, which is used as it should be.
     .explains(SHARE)
     .advise(
         Advice::new("Limit the queue before the bottleneck with a rate just below it, or use a congestion control that keeps queues short")

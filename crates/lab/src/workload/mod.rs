@@ -209,6 +209,6 @@ pub(crate) struct HostSetup {
     /// Leave packets on the CPU that receives them. Datagrams cost their receiver little, and at a
     /// gigabit the workload's CPUs have no time to spare.
     pub(crate) without_steering: bool,
-    /// The emulated link shares all CPUs with the workload: the lab is about the machine as a whole.
+    /// The emulated link shares all CPUs with the workload: the lab is about the whole machine.
     pub(crate) shared_cpus: bool,
 }
