@@ -33,23 +33,24 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             && c.tcp.unacked.zip(c.tcp.cwnd).is_none_or(|(sent, window)| sent < window)
     });
     let idle = busy < BUSY && delivery.is_none_or(|delivery| delivery >= goodput * FASTER);
-    let room = sender.often(|c| {
-        c.tcp.unacked.zip(c.tcp.cwnd).is_some_and(|(sent, window)| sent * 10 <= window * 8)
+    // The kernel's flag covers one round trip, and a window with room needs no flag.
+    let idle_there = sender.often(|c| {
+        let room = |(sent, window): (u32, u32)| sent * 10 <= window * 8;
+        c.tcp.unsent == Some(Bytes::ZERO)
+            && (c.tcp.application_limited == Some(true)
+                || c.tcp.unacked.zip(c.tcp.cwnd).is_some_and(room))
     });
-    let flagged = sender.often(|c| c.tcp.application_limited == Some(true));
     // A process that lacks CPU time, or is stopped by its quota, does not send by choice.
     let by_choice = sender.wants_cpu(view) < WANTS
         && sender.throttled(view).is_none_or(|group| group.throttled_share() < 0.1);
-    let starved = nothing_waits >= NOTHING_WAITS
-        && by_choice
-        && (flagged >= NOTHING_WAITS || room >= NOTHING_WAITS);
+    let starved = idle_there >= IDLE && by_choice;
     if !idle && !starved || flow.is_stalled() {
         return Outcome::ruled_out(format!(
             "the kernel had data of it to send for {} of the time",
             percent(busy)
         ));
     }
-    let share = if idle { (1.0 - busy).max(nothing_waits) } else { nothing_waits };
+    let share = if idle { (1.0 - busy).max(nothing_waits) } else { idle_there };
     let mut finding = Finding::new(format!(
         "the application is the limit: {} gives the kernel {} to send, and the path takes that",
         sender.name(),
@@ -84,7 +85,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 const BUSY: f64 = 0.5;
 const FASTER: f64 = 1.25;
 const WANTS: f64 = 0.7;
-const NOTHING_WAITS: f64 = 0.8;
+const IDLE: f64 = 0.6;
 
 #[cfg(test)]
 mod tests {
