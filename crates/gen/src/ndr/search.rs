@@ -19,8 +19,9 @@ pub struct Search {
     is_limited: bool,
     loads: Vec<Load>,
     results: Vec<GoalResult>,
-    /// The load that is being decided, and the number of steps since the last decided direction.
-    open: Option<f64>,
+    /// The load that is being decided, and the number of the target that needs it.
+    open: Option<(f64, usize)>,
+    /// Steps in one direction since the last one in the other.
     expansions: u32,
 }
 
@@ -110,7 +111,7 @@ impl Search {
             self.is_limited = true;
             let highest = self.highest;
             self.loads.retain(|known| known.load <= highest);
-            self.open = self.open.filter(|open| *open <= highest);
+            self.open = self.open.filter(|(load, _)| *load <= highest);
         }
     }
 
@@ -118,17 +119,17 @@ impl Search {
         while let Some(goal) = self.goals.get(self.current).copied() {
             let mut looser: Option<Target> = None;
             let mut decided = None;
-            for target in goal.targets() {
-                if let Some(open) = self.open {
-                    if self.bound(open, &target) == Bound::Undecided {
-                        return self.measure(open, &target);
+            for (number, target) in goal.targets().into_iter().enumerate() {
+                if let Some((load, _)) = self.open.filter(|(_, of)| *of == number) {
+                    if self.bound(load, &target) == Bound::Undecided {
+                        return self.measure(load, &target);
                     }
                     self.open = None;
                 }
                 match self.choose(&target, looser.as_ref()) {
                     Ok(verdict) => decided = Some(verdict),
                     Err(load) => {
-                        self.open = Some(load);
+                        self.open = Some((load, number));
                         return self.measure(load, &target);
                     }
                 }
@@ -138,6 +139,7 @@ impl Search {
                 self.results.push(GoalResult { goal, verdict });
             }
             self.current += 1;
+            self.open = None;
             self.expansions = 0;
         }
         Step::Done

@@ -149,7 +149,9 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome) -> Trial {
     for stream in &outcome.streams {
         match &mut latency {
             // Equal bounds: the sum always fits.
-            Some(sum) => drop(sum.add(&stream.latency)),
+            Some(sum) => {
+                let _ = sum.add(&stream.latency);
+            }
             None => latency = Some(stream.latency.clone()),
         }
     }

@@ -94,7 +94,10 @@ impl Lane {
                     return Err(PortError::InterfaceDown { name: name.clone() }.into());
                 }
                 let source = receiver.interface().address;
-                (Kind::Interface { namespace, name: name.clone(), receiver }, source)
+                (
+                    Kind::Interface { namespace, name: name.clone(), receiver: Box::new(receiver) },
+                    source,
+                )
             }
             PortKind::Tap(name) => {
                 let port = TapPort::create(name, TapKind::Tap)?;

@@ -40,16 +40,17 @@ impl<'a> Receiver<'a> {
         real_time: bool,
     ) -> (Vec<StreamCounts>, Option<String>) {
         let mut breaks = Breaks::begin(real_time);
-        let mut now = monotonic();
         let before: Vec<u64> = self.lanes.iter_mut().map(Lane::sink_drops).collect();
         let mut failed: Vec<bool> = vec![false; self.lanes.len()];
         let mut error = None;
         let mut batch: Vec<Frame> = Vec::with_capacity(BATCH);
+        // At the end what waits is still taken, and a flood ends nevertheless.
+        let mut rounds_left = 1000usize;
         loop {
             let last = stop.load(Ordering::Relaxed);
             let mut any = false;
-            for number in 0..self.lanes.len() {
-                if failed[number] {
+            for (number, failed) in failed.iter_mut().enumerate() {
+                if *failed {
                     continue;
                 }
                 batch.clear();
@@ -61,17 +62,17 @@ impl<'a> Receiver<'a> {
                 match taken {
                     Ok(count) => any |= count > 0,
                     Err(problem) => {
-                        failed[number] = true;
+                        *failed = true;
                         error.get_or_insert(problem.to_string());
                     }
                 }
             }
-            if last {
+            rounds_left -= usize::from(last);
+            if last && (!any || rounds_left == 0) {
                 break;
             }
             if any {
-                now = monotonic();
-                breaks.take(EVERY, &mut now);
+                breaks.take(EVERY, &mut monotonic());
             } else {
                 Lane::wait(self.lanes, PATIENCE);
                 breaks.slept();
