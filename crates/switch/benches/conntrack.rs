@@ -8,8 +8,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use switch::action::{Nat, NatAddresses, NatDirection};
-use switch::datapath::conntrack::{Call, Conntrack, Headers, Settings, View};
-use switch::datapath::step::Track;
+use switch::datapath::TrackCall;
+use switch::datapath::conntrack::{Conntrack, Headers, Settings, View};
+use switch::datapath::step::{Step, Track};
 use switch::flow::{Field, Key};
 use units::Time;
 
@@ -40,6 +41,8 @@ fn main() {
 }
 
 fn measure(size: u32, hits: u32, threads: usize, track: &Track) {
+    let steps = [Step::Track(Box::new(track.clone()))];
+    let call = TrackCall::first_of(&steps).expect("a Track");
     let mut costs = Vec::new();
     let mut commit = 0.0;
     let mut bytes = 0;
@@ -48,14 +51,14 @@ fn measure(size: u32, hits: u32, threads: usize, track: &Track) {
         let table = Conntrack::new(&settings);
         let mut source = Source::new(size);
         let start = Instant::now();
-        source.run(size.next_multiple_of(BATCH as u32), |batch| batch.track(&table, track));
+        source.run(size.next_multiple_of(BATCH as u32), |batch| batch.track(&table, &call));
         commit = start.elapsed().as_nanos() as f64 / f64::from(size.max(BATCH as u32));
         assert_eq!(table.connections(), size);
         bytes = table.statistics().bytes / u64::from(size);
         let mut best = f64::MAX;
         for _ in 0..3 {
             let start = Instant::now();
-            source.run(hits, |batch| batch.track(&table, track));
+            source.run(hits, |batch| batch.track(&table, &call));
             let whole = start.elapsed();
             let start = Instant::now();
             source.run(hits, |batch| {
@@ -146,25 +149,17 @@ fn checksum(frame: &mut [u8; LENGTH], number: u32, server: u32) {
 }
 
 impl Batch {
-    fn track(&mut self, table: &Conntrack, track: &Track) {
-        let call = Call {
-            zone: track.zone,
-            commit: track.commit,
-            force: track.force,
-            has_nat: track.nat.is_some(),
-            has_marks: false,
-            track: &|| track,
-        };
+    fn track(&mut self, table: &Conntrack, call: &TrackCall<'_>) {
         let now = Time::from_nanos(1_000_000_000);
         let headers = Headers { network: 14, transport: 34, end: LENGTH };
         let mut hashes = [0; BATCH];
         for ((frame, key), hash) in self.frames.iter_mut().zip(&mut hashes) {
-            *hash = table.hash(key, frame, headers, track.zone);
+            *hash = table.hash(key, frame, headers, call.zone);
         }
         table.warm(&hashes);
         for ((frame, key), hash) in self.frames.iter_mut().zip(&hashes) {
             let mut view = View { key, frame, headers };
-            black_box(table.track(&mut view, &call, Some(*hash), now));
+            black_box(table.track(&mut view, call, Some(*hash), now));
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | `cache.rs` | megaflows by mask and key |
 //! | `program.rs`, `execute.rs` | steps, compiled and run |
 //! | `pass.rs` | a batch's way through cache, pipeline, tracking and programs |
+//! | `conntrack.rs` | connections and address translation |
 //! | `statistics.rs` | counts, and where the time goes |
 //!
 //! # Use

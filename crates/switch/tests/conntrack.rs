@@ -6,6 +6,8 @@ mod frames;
 mod hostile;
 #[path = "conntrack/model.rs"]
 mod model;
+#[path = "conntrack/packets.rs"]
+mod packets;
 #[path = "conntrack/random.rs"]
 mod random;
 #[path = "conntrack/states.rs"]

@@ -1,7 +1,8 @@
 //! Connection tracking and address translation, as Open vSwitch's userspace datapath does them.
 //!
-//! [`Conntrack`] is shared by all threads that forward packets. It does no I/O and reads no clock:
-//! the time comes with each call, and random choices follow [`Settings::seed`].
+//! [`Conntrack`] is shared by all threads that forward packets, each of which has a
+//! [`ThreadTracker`]. It does no I/O and reads no clock: the time comes with each call, and random
+//! choices follow [`Settings::seed`].
 //!
 //! | file | for |
 //! | --- | --- |
@@ -10,7 +11,7 @@
 //! | `entry.rs`, `tcp.rs` | a connection and its states |
 //! | `shard.rs`, `index.rs`, `slab.rs`, `wheel.rs` | the table of connections |
 //! | `nat.rs`, `translate.rs` | the choice of a translation, and its application |
-//! | `track.rs` | a packet's way through them |
+//! | `track.rs`, `thread.rs` | a packet's way through them |
 //! | `admin.rs` | dumps, flushes and limits |
 //!
 //! # Rules beyond the manual pages
@@ -32,7 +33,6 @@
 //!   262,144 connections that happens to one in 16,000.
 
 mod admin;
-mod crc32c;
 mod entry;
 mod extract;
 mod index;
@@ -41,6 +41,7 @@ mod settings;
 mod shard;
 mod slab;
 mod tcp;
+mod thread;
 mod track;
 mod translate;
 mod tuple;
@@ -58,7 +59,7 @@ use self::index::MAX_SHARDS;
 use self::settings::Lifetimes;
 pub use self::settings::{Settings, Timeouts};
 use self::shard::{Remainder, Shard};
-pub use self::track::{Call, Outcome};
+pub use self::thread::ThreadTracker;
 use self::tuple::{Hasher, Place};
 pub use self::view::{Headers, View};
 

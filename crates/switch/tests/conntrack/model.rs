@@ -123,7 +123,7 @@ impl Model {
             return self.missing(frame, tuple, quoted.is_some(), track, now);
         };
         let connection = &mut self.connections[index];
-        let is_reply = (connection.reply == sought) != was_translated;
+        let is_reply = (connection.original != sought) != was_translated;
         if track.force && is_reply && quoted.is_none() {
             self.connections.remove(index);
             return self.missing(frame, tuple, false, track, now);

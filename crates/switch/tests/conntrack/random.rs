@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use switch::action::Nat;
-use switch::datapath::conntrack::{Outcome, Settings, Timeouts};
+use switch::datapath::Tracked;
+use switch::datapath::conntrack::{Settings, Timeouts};
 use switch::datapath::step::Track;
 use switch::flow::Field;
 use units::Span;
@@ -58,7 +59,7 @@ fn agree(seed: u64, threads: usize, packets: u32) {
             let now = tracker.now.nanos() / 1_000_000;
             let outcome = tracker.track(&mut frame, &track);
             let predicted = model.track(&before, quoted, &track, prior, now);
-            if outcome == Outcome::Dropped {
+            if outcome == Tracked::Dropped {
                 dropped += 1;
                 assert_eq!(model.refuse(&track), Ok(()), "{context}");
                 break;

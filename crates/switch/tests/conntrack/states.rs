@@ -1,4 +1,5 @@
-use switch::datapath::conntrack::{Outcome, Settings, Timeouts, TupleMatch};
+use switch::datapath::Tracked;
+use switch::datapath::conntrack::{Settings, Timeouts, TupleMatch};
 use switch::datapath::step::Track;
 use switch::flow::Field;
 use units::Span;
@@ -398,5 +399,5 @@ fn flushes_remove_all_or_a_zone_or_a_tuple() {
     assert_eq!(tracker.table.counts(None, tracker.now).udp, 4);
     assert_eq!(tracker.table.flush(None), 4);
     assert_eq!(tracker.table.connections(), 0);
-    assert_eq!(tracker.track(&mut udp(client(2), server), &look(6)), Outcome::Continues);
+    assert_eq!(tracker.track(&mut udp(client(2), server), &look(6)), Tracked::Continues);
 }

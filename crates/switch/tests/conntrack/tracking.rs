@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use switch::action::{Nat, NatAddresses, NatDirection};
-use switch::datapath::conntrack::{Call, Conntrack, Outcome, Settings, View};
-use switch::datapath::step::Track;
+use switch::datapath::conntrack::{Conntrack, Settings, View};
+use switch::datapath::step::{Step, Track};
+use switch::datapath::{TrackCall, Tracked};
 use switch::flow::Field;
 use units::{Span, Time};
 
@@ -28,14 +29,14 @@ impl Tracker {
         self.now += span;
     }
 
-    pub(crate) fn track(&self, frame: &mut Frame, track: &Track) -> Outcome {
+    pub(crate) fn track(&self, frame: &mut Frame, track: &Track) -> Tracked {
         track_at(&self.table, frame, track, self.now)
     }
 
     /// The flags of a packet that is tracked for the first time.
     pub(crate) fn state(&self, frame: Frame, track: &Track) -> String {
         let mut frame = frame;
-        if self.track(&mut frame, track) == Outcome::Dropped {
+        if self.track(&mut frame, track) == Tracked::Dropped {
             return "dropped".to_owned();
         }
         flags(&frame)
@@ -51,15 +52,9 @@ impl Tracker {
     }
 }
 
-pub(crate) fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now: Time) -> Outcome {
-    let call = Call {
-        zone: track.zone,
-        commit: track.commit,
-        force: track.force,
-        has_nat: track.nat.is_some(),
-        has_marks: track.mark.is_some() || track.label.is_some(),
-        track: &|| track,
-    };
+pub(crate) fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now: Time) -> Tracked {
+    let steps = [Step::Track(Box::new(track.clone()))];
+    let call = TrackCall::first_of(&steps).expect("a Track");
     let headers = frame.headers;
     let hash = table.hash(&frame.key, &frame.bytes, headers, track.zone);
     table.warm(&[hash]);

@@ -1,7 +1,8 @@
 use std::net::IpAddr;
 
 use switch::action::Nat;
-use switch::datapath::conntrack::{Outcome, Settings};
+use switch::datapath::Tracked;
+use switch::datapath::conntrack::Settings;
 use switch::datapath::step::Track;
 
 use crate::frames::{Frame, SYN, Tcp, echo, end, plain, sctp, tcp, udp, unreachable};
@@ -9,7 +10,7 @@ use crate::tracking::{Tracker, commit, dnat, flags, look, snat, tracker, v4};
 
 fn sent(tracker: &Tracker, frame: Frame, track: &Track) -> Frame {
     let mut frame = frame;
-    assert_eq!(tracker.track(&mut frame, track), Outcome::Continues);
+    assert_eq!(tracker.track(&mut frame, track), Tracked::Continues);
     frame.check();
     frame
 }
@@ -99,9 +100,9 @@ fn ports_run_out() {
         }
         for host in 9..12 {
             let mut frame = udp((v4(host), 1000), server);
-            assert_eq!(tracker.track(&mut frame, &track), Outcome::Dropped);
+            assert_eq!(tracker.track(&mut frame, &track), Tracked::Dropped);
             let mut known = udp((v4(1), 1000), server);
-            assert_eq!(tracker.track(&mut known, &track), Outcome::Continues);
+            assert_eq!(tracker.track(&mut known, &track), Tracked::Continues);
         }
         assert_eq!(tracker.table.statistics().exhausted, 3);
         assert_eq!(tracker.table.connections(), 8);
@@ -192,7 +193,7 @@ fn other_protocols_have_addresses_alone() {
     let out = sent(&tracker, plain(v4(1), v4(9), 47), &track);
     assert_eq!(out.source(), "192.0.2.1".parse::<IpAddr>().expect("address"));
     let mut second = plain(v4(2), v4(9), 47);
-    assert_eq!(tracker.track(&mut second, &track), Outcome::Dropped);
+    assert_eq!(tracker.track(&mut second, &track), Tracked::Dropped);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the commands of `ovs-appctl dpctl/` read and change.
+//! The data and settings behind the commands of `ovs-appctl dpctl/`.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;

@@ -5,6 +5,7 @@ use wire::checksum::Sum;
 
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::view::Headers;
+use crate::datapath::checksum::crc32c;
 
 /// A packet that can belong to a connection.
 #[derive(Debug, Clone, Copy)]
@@ -249,7 +250,7 @@ fn has_whole_chunks(transport: &[u8]) -> bool {
 fn has_valid_checksum(transport: &[u8], network: &Network, protocol: u8) -> bool {
     let sum = match (protocol, network.kind.is_v6()) {
         (ICMP, false) => Sum::of(transport),
-        (SCTP, _) => return super::crc32c::of_sctp(transport) == stored_crc(transport),
+        (SCTP, _) => return crc32c(transport) == stored_crc(transport),
         // A UDP checksum of 0 is none in IPv4, and wrong in IPv6 (RFC 8200 section 8.1).
         (UDP, false) if transport[6..8] == [0, 0] => return true,
         (TCP | UDP, _) | (ICMPV6, true) => {

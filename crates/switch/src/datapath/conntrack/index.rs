@@ -1,3 +1,5 @@
+use crate::datapath::prefetch::prefetch;
+
 /// A reference from an index to an entry: the entry's shard and its number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reference {
@@ -22,11 +24,10 @@ impl Index {
         Self { current: Lines::new(FIRST_LINES), former: None, len: 0 }
     }
 
-    /// Reads the line where `tag` would be, so that it is in the cache later. The result only
-    /// keeps the read alive.
+    /// Starts to load the line where `tag` would be.
     #[inline]
-    pub(super) fn touch(&self, tag: u32) -> u64 {
-        self.current.lines[self.current.home(tag)].0[0]
+    pub(super) fn prefetch(&self, tag: u32) {
+        prefetch(&self.current.lines[self.current.home(tag)]);
     }
 
     /// Calls `accept` for each reference with this tag, until it returns true.

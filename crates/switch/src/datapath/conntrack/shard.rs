@@ -102,12 +102,16 @@ impl Shard {
         }
     }
 
-    /// The first entry that a lookup of this tag would compare with its tuple, so that both are
-    /// in the cache later.
+    /// Starts to load the first entry that a lookup of this tag would compare with its tuple.
     #[inline]
-    pub(super) fn touch_entry(&self, tag: u32) -> u64 {
-        let own = self.index.find(tag, |reference| reference.shard == self.number);
-        own.map_or(0, |reference| self.entries.touch(reference.entry))
+    pub(super) fn prefetch_entry(&self, tag: u32) {
+        self.index.find(tag, |reference| {
+            let is_own = reference.shard == self.number;
+            if is_own {
+                self.entries.prefetch(reference.entry);
+            }
+            is_own
+        });
     }
 
     /// Stores a connection under the tag of its original tuple. The reply tuple's tag is the

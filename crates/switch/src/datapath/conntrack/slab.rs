@@ -1,5 +1,6 @@
 use super::entry::{Entry, NONE};
 use super::index::MAX_ENTRIES;
+use crate::datapath::prefetch::prefetch;
 
 /// Entries by number, in pieces that never move, so that growth copies nothing.
 #[derive(Debug)]
@@ -25,11 +26,12 @@ impl Slab {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
-    /// Reads both cache lines of an entry; see `Index::touch`.
+    /// Starts to load both cache lines of an entry.
     #[inline]
-    pub(super) fn touch(&self, number: u32) -> u64 {
+    pub(super) fn prefetch(&self, number: u32) {
         let entry = self.entry(number);
-        entry.expires ^ u64::from(entry.slot)
+        prefetch(entry);
+        prefetch(&entry.label);
     }
 
     /// The number of the stored entry; `None` if a reference cannot name another one.

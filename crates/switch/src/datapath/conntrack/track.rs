@@ -16,45 +16,13 @@ use super::tuple::{Place, TCP, Tuple};
 use super::view::{Headers, Shown, View, state};
 use super::{Conntrack, NO_LIMIT, milliseconds};
 use crate::datapath::step::Track;
+use crate::datapath::{TrackCall, Tracked};
 use crate::flow::{Key, word};
-
-/// A `ct(…)`: the parts that every packet needs, and the rest for new connections.
-#[derive(Clone, Copy)]
-pub struct Call<'a> {
-    pub zone: u16,
-    pub commit: bool,
-    pub force: bool,
-    /// There is a `nat(…)`, with or without a direction.
-    pub has_nat: bool,
-    /// `exec(…)` sets bits of ct_mark or ct_label.
-    pub has_marks: bool,
-    pub track: &'a dyn Fn() -> &'a Track,
-}
-
-impl std::fmt::Debug for Call<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.track().fmt(f)
-    }
-}
-
-impl<'a> Call<'a> {
-    fn track(&self) -> &'a Track {
-        (self.track)()
-    }
-}
-
-/// Whether a tracked packet goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Continues,
-    /// The translation of a new connection was not possible.
-    Dropped,
-}
 
 /// One packet with all that is known of it.
 struct Case<'v, 'f, 'c, 'd> {
     view: &'v mut View<'f>,
-    call: &'c Call<'d>,
+    call: &'c TrackCall<'d>,
     extracted: Extracted,
     segment: Option<Segment>,
     /// The flags from an earlier pass in this zone.
@@ -65,7 +33,7 @@ struct Case<'v, 'f, 'c, 'd> {
 
 /// The next step after a lookup.
 enum Next {
-    Done(Outcome),
+    Done(Tracked),
     Create,
 }
 
@@ -83,12 +51,11 @@ impl Conntrack {
         })
     }
 
-    /// Loads the connections of these hashes into the cache: all indices first, then all entries,
-    /// so that the accesses overlap.
+    /// Starts to load the connections of up to 64 hashes: all indices first, then all entries, so
+    /// that the accesses overlap. A shard is locked once.
     pub fn warm(&self, hashes: &[u64]) {
         let hashes = &hashes[..hashes.len().min(64)];
         let mut done = 0u64;
-        let mut sum = 0;
         for first in 0..hashes.len() {
             if done & 1 << first != 0 {
                 continue;
@@ -98,13 +65,12 @@ impl Conntrack {
             let shard = self.shard(number);
             for (at, hash) in hashes.iter().enumerate().skip(first).filter(|(_, h)| is_same(h)) {
                 done |= 1 << at;
-                sum ^= shard.index.touch(place(*hash).tag);
+                shard.index.prefetch(place(*hash).tag);
             }
             for hash in hashes.iter().skip(first).filter(|hash| is_same(hash)) {
-                sum ^= shard.touch_entry(place(*hash).tag);
+                shard.prefetch_entry(place(*hash).tag);
             }
         }
-        std::hint::black_box(sum);
     }
 
     /// Finds or makes the connection of a packet, applies its translation, and writes the state to
@@ -114,10 +80,10 @@ impl Conntrack {
     pub fn track(
         &self,
         view: &mut View<'_>,
-        call: &Call<'_>,
+        call: &TrackCall<'_>,
         hash: Option<u64>,
         now: Time,
-    ) -> Outcome {
+    ) -> Tracked {
         let has_prior = view.state() & state::TRACKED != 0 && view.zone() == call.zone;
         let prior = if has_prior { view.state() } else { 0 };
         let protocol = protocol(view.key);
@@ -143,11 +109,11 @@ impl Conntrack {
         }
     }
 
-    fn invalid(&self, view: &mut View<'_>, zone: u16, tuple: Option<&Tuple>) -> Outcome {
+    fn invalid(&self, view: &mut View<'_>, zone: u16, tuple: Option<&Tuple>) -> Tracked {
         self.totals.invalid.fetch_add(1, Ordering::Relaxed);
         let state = state::INVALID | state::TRACKED;
         view.set_connection(&Shown { state, zone, ..Shown::default() }, tuple);
-        Outcome::Continues
+        Tracked::Continues
     }
 
     /// The tuple of a packet that was translated already is that of the other direction, reversed.
@@ -240,11 +206,11 @@ impl Conntrack {
         if flags & state::INVALID != 0 {
             self.totals.invalid.fetch_add(1, Ordering::Relaxed);
         }
-        (Next::Done(Outcome::Continues), None)
+        (Next::Done(Tracked::Continues), None)
     }
 
     /// A packet without a connection.
-    fn create(&self, case: &mut Case<'_, '_, '_, '_>) -> Outcome {
+    fn create(&self, case: &mut Case<'_, '_, '_, '_>) -> Tracked {
         let tuple = case.extracted.tuple;
         let may_start = case.extracted.inner.is_none()
             && case.segment.as_ref().is_none_or(Segment::may_start)
@@ -258,7 +224,7 @@ impl Conntrack {
         let track = case.call.track();
         let nat = track.nat.as_ref().filter(|nat| nat.direction.is_some());
         if !self.admit(case) {
-            return if nat.is_some() { Outcome::Dropped } else { case.show_new(&tuple) };
+            return if nat.is_some() { Tracked::Dropped } else { case.show_new(&tuple) };
         }
         let random = self.totals.drawn.fetch_add(RANDOM_STEP, Ordering::Relaxed);
         let random = self.hasher.choice(&[random]);
@@ -321,7 +287,7 @@ impl Conntrack {
     }
 
     /// The reply tuple has the same place as the original one: one lock is enough.
-    fn create_plain(&self, case: &mut Case<'_, '_, '_, '_>) -> Outcome {
+    fn create_plain(&self, case: &mut Case<'_, '_, '_, '_>) -> Tracked {
         let tuple = case.extracted.tuple;
         let reply = tuple.reversed();
         let home = self.home(case.place);
@@ -362,7 +328,7 @@ impl Conntrack {
                     set_marks(entry, case.call.track());
                 }
                 case.show(state::NEW | state::TRACKED, entry);
-                Outcome::Continues
+                Tracked::Continues
             }
             None => {
                 self.dismiss(case.call.zone);
@@ -375,7 +341,7 @@ impl Conntrack {
         outcome
     }
 
-    fn clash(&self, case: &mut Case<'_, '_, '_, '_>) -> Outcome {
+    fn clash(&self, case: &mut Case<'_, '_, '_, '_>) -> Tracked {
         self.dismiss(case.call.zone);
         self.totals.clashed.fetch_add(1, Ordering::Relaxed);
         case.show_new(&case.extracted.tuple.clone())
@@ -388,7 +354,7 @@ impl Conntrack {
         case: &mut Case<'_, '_, '_, '_>,
         choice: &Choice,
         random: u64,
-    ) -> Outcome {
+    ) -> Tracked {
         let tuple = case.extracted.tuple;
         let home = self.home(case.place);
         for address in choice.addresses() {
@@ -421,7 +387,7 @@ impl Conntrack {
         }
         self.dismiss(case.call.zone);
         self.totals.exhausted.fetch_add(1, Ordering::Relaxed);
-        Outcome::Dropped
+        Tracked::Dropped
     }
 
     fn commit_translated(
@@ -430,7 +396,7 @@ impl Conntrack {
         translated: Translated,
         mut own: std::sync::MutexGuard<'_, Shard>,
         mut foreign: Option<std::sync::MutexGuard<'_, Shard>>,
-    ) -> Outcome {
+    ) -> Tracked {
         let Translated { mut entry, translation, reply } = translated;
         entry.translate(translation, &reply);
         let remainders = self.collect(&mut own, case.now, COMMIT_BUDGET);
@@ -439,7 +405,7 @@ impl Conntrack {
             self.forget(&remainders);
             self.dismiss(case.call.zone);
             self.totals.full.fetch_add(1, Ordering::Relaxed);
-            return Outcome::Dropped;
+            return Tracked::Dropped;
         };
         let reference = Reference { shard: own.number, entry: number };
         let tag = self.hasher.place(&reply).tag;
@@ -453,7 +419,7 @@ impl Conntrack {
         case.show(state::NEW | state::TRACKED | flags, entry);
         drop(own);
         self.forget(&remainders);
-        Outcome::Continues
+        Tracked::Continues
     }
 
     /// Whether no live connection of a shard's index uses a tuple in either direction.
@@ -482,7 +448,7 @@ impl Conntrack {
         number: u32,
         is_reply: bool,
         case: &mut Case<'_, '_, '_, '_>,
-    ) -> Outcome {
+    ) -> Tracked {
         match self.hit_and_release(shard, number, is_reply, case) {
             Next::Done(outcome) => outcome,
             Next::Create => case.show_new(&case.extracted.tuple.clone()),
@@ -540,11 +506,11 @@ impl Case<'_, '_, '_, '_> {
         self.view.set_connection(&shown, Some(&entry.original()));
     }
 
-    fn show_new(&mut self, tuple: &Tuple) -> Outcome {
+    fn show_new(&mut self, tuple: &Tuple) -> Tracked {
         let state = state::NEW | state::TRACKED;
         let shown = Shown { state, zone: self.call.zone, ..Shown::default() };
         self.view.set_connection(&shown, Some(tuple));
-        Outcome::Continues
+        Tracked::Continues
     }
 }
 

@@ -1,9 +1,9 @@
 //! Rewriting of addresses and ports, in a packet and in the packet that an ICMP error quotes.
 
-use super::crc32c;
 use super::extract::{Extracted, u16_at};
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::view::{Headers, View};
+use crate::datapath::checksum::crc32c;
 
 /// Gives a packet the addresses and ports of `wanted`: of its own direction, also for an ICMP
 /// error, whose quoted packet gets the reverse.
@@ -99,7 +99,7 @@ fn rewrite(frame: &mut [u8], headers: Headers, is_partial: bool, wanted: &Tuple)
             let mut change = Change::default();
             write_ports(packet, at, wanted.ports, &mut change)?;
             if change.0 != 0 && !is_partial {
-                let checksum = crc32c::of_sctp(packet.get(at..)?);
+                let checksum = crc32c(packet.get(at..)?);
                 packet.get_mut(at + 8..at + 12)?.copy_from_slice(&checksum.to_le_bytes());
             }
         }
