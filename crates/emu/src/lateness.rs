@@ -26,6 +26,11 @@ impl Lateness {
         Span::from_nanos(self.0.value_at_quantile(quantile))
     }
 
+    /// By so much the lateness of all frames lengthens a way on average.
+    pub fn mean(&self) -> Span {
+        Span::from_secs_f64(self.0.mean() / 1e9)
+    }
+
     pub fn max(&self) -> Span {
         Span::from_nanos(if self.0.is_empty() { 0 } else { self.0.max() })
     }

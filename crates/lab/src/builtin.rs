@@ -19,6 +19,7 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "tunnel-paths", text: include_str!("../../../labs/tunnel-paths.toml") },
     Builtin { name: "link-accuracy", text: include_str!("../../../labs/link-accuracy.toml") },
     Builtin { name: "lateness", text: include_str!("../../../labs/lateness.toml") },
+    Builtin { name: "lateness-bound", text: include_str!("../../../labs/lateness-bound.toml") },
     Builtin { name: "perf-overhead", text: include_str!("../../../labs/perf-overhead.toml") },
     Builtin { name: "cc-grid", text: include_str!("../../../labs/cc-grid.toml") },
     Builtin { name: "caqm-fabric", text: include_str!("../../../labs/caqm-fabric.toml") },

@@ -135,9 +135,11 @@ fn figures(results: &Results, one: &Comparison) -> String {
     measured.join(", ") + &with_unit(pivot::unit(results, &one.metric)) + &failed
 }
 
-/// `loss 1%, rtt 20ms`, without the axes that have one value in the whole run.
+/// `loss 1%, rtt 20ms`, without the axes that have one value in the whole run, except the axis that
+/// the lab is about.
 fn varied(results: &Results, axes: &Axes) -> String {
-    let varies = |name: &str| axis::values(results, name).len() > 1;
+    let rows = results.view.as_ref().and_then(|view| view.rows.as_deref());
+    let varies = |name: &str| axis::values(results, name).len() > 1 || rows == Some(name);
     let parts = axes.iter().filter(|(name, _)| varies(name));
     parts.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }

@@ -11,9 +11,12 @@ use units::Time;
 /// Judges whether the emulation kept its bounds.
 pub(crate) fn account(seen: &EmulatorStatistics, bound: &LatenessBound, result: &mut Measurement) {
     let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
+    let mean = seen.lateness.mean();
+    result.record("lateness_us.mean", Some(mean.micros_f64()));
     result.record("lateness_us.p50", Some(seen.lateness.quantile(0.5).micros_f64()));
     result.record("lateness_us.p99", Some(late.micros_f64()));
     result.record("lateness_us.max", Some(worst.micros_f64()));
+    result.record("lateness_rtt_percent.mean", bound.percent(mean));
     result.record("lateness_rtt_percent.p99", bound.percent(late));
     result.record("lateness_rtt_percent.max", bound.percent(worst));
     result.invalid.extend(bound.exceeded(seen));

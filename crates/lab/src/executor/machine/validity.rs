@@ -1,8 +1,20 @@
 //! The bounds within which a measurement over an emulated link, on a shared machine, is valid.
 //!
-//! A link that is late by a share of its round trip changes the round trip of the flows over it by
-//! that share, so the bound is a share. A path that is shorter than a few milliseconds has a floor
-//! instead: its flows wait longer in their hosts' and in the queue than the emulator delays them.
+//! Lateness lengthens the round trip, so its bounds are shares of the round trip. The mean matters
+//! to a flow that losses limit, because its rate falls as the round trip grows. `weir sim run
+//! lateness-bound` holds deliveries back for up to a known time, which makes frames late by half
+//! of it on average. Change of the median goodput of 20 runs of 4 s at 200 Mbit/s over 1 ms:
+//!
+//! | mean lateness, share of the round trip | CUBIC at 0.1 % loss | CUBIC at 1 % | BBR, tunnel |
+//! | --- | --- | --- | --- |
+//! | 0.5 % | 0.0 % | -0.4 % | 0.0 % |
+//! | 1 % | -0.5 % | -1.2 % | 0.0 % |
+//! | 2.5 % | -0.4 % | -3.7 % | 0.0 % |
+//! | 5 % | -0.9 % | -7.4 % | -0.1 % |
+//! | 12.5 % | -4.6 % | -18.1 % | 0.0 % |
+//!
+//! A mean of 1 % keeps the change below 2 %. The bound of the latest 1 % of frames keeps bursts
+//! short beside the queue.
 
 use crate::run::Flaw;
 use emu::EmulatorStatistics;
@@ -22,9 +34,17 @@ impl LatenessBound {
     }
 
     /// The latest that 99 % of the frames may be.
-    pub(crate) fn late(&self) -> Span {
-        let share = Span::from_secs_f64(self.round_trip.secs_f64() * LATEST_PERCENT / 100.0);
-        share.max(FLOOR)
+    fn late(&self) -> Span {
+        self.share(LATEST_PERCENT).max(LATEST_FLOOR)
+    }
+
+    /// The most that the frames may be late on average.
+    fn mean(&self) -> Span {
+        self.share(MEAN_PERCENT).max(MEAN_FLOOR)
+    }
+
+    fn share(&self, percent: f64) -> Span {
+        Span::from_secs_f64(self.round_trip.secs_f64() * percent / 100.0)
     }
 
     /// A time in percent of the round trip. `None` if the links have no delay.
@@ -32,22 +52,23 @@ impl LatenessBound {
         (self.round_trip > Span::ZERO).then(|| late.secs_f64() / self.round_trip.secs_f64() * 100.0)
     }
 
-    /// The reason why the emulation is invalid if its lateness exceeded the bounds.
+    /// The reasons why the emulation is invalid if its lateness exceeded the bounds.
     pub(crate) fn exceeded(&self, seen: &EmulatorStatistics) -> Option<Flaw> {
-        self.judge(seen.lateness.quantile(0.99), seen.lateness.max(), seen.running)
+        let late = &seen.lateness;
+        self.judge(late.mean(), late.quantile(0.99), late.max(), seen.running)
     }
 
-    fn judge(&self, late: Span, worst: Span, running: Span) -> Option<Flaw> {
+    fn judge(&self, mean: Span, late: Span, worst: Span, running: Span) -> Option<Flaw> {
         let flaw = |what: &str, detail| Some(Flaw { what: what.to_owned(), detail });
-        let bound = self.late();
-        if late > bound {
+        let beyond = [(mean, self.mean(), "on average"), (late, self.late(), "at p99")];
+        if let Some((late, bound, of)) = beyond.into_iter().find(|(late, bound, _)| late > bound) {
             let what = "the emulated link was late (was the machine busy with something else?)";
             let of_trip = self.percent(late).map(|percent| {
-                format!(", which is {percent:.0} % of the round trip of {}", self.round_trip)
+                format!(", which is {percent:.1} % of the round trip of {}", self.round_trip)
             });
             let of_trip = of_trip.unwrap_or_default();
-            let (late, bound) = (late.millis_f64(), bound.millis_f64());
-            return flaw(what, format!("{late:.2} ms at p99{of_trip}; the bound is {bound:.2} ms"));
+            let (late, bound) = (late.micros_f64(), bound.micros_f64());
+            return flaw(what, format!("{late:.0} µs {of}{of_trip}; the bound is {bound:.0} µs"));
         }
         // While the link stalls it counts few frames, so a quantile does not show the stall.
         let bound = standstill(running);
@@ -63,8 +84,9 @@ impl LatenessBound {
 /// The bounds in words, and the lateness of the cells of a run.
 pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
     let bounds = format!(
-        "a turn is valid if 99 % of the frames left within {LATEST_PERCENT} % of the round trip, \
-         or within {FLOOR} where that is more; if no stall was longer than \
+        "a turn is valid if the frames were late by at most {MEAN_PERCENT} % of the round trip on \
+         average ({MEAN_FLOOR} where that is more) and 99 % of them by at most {LATEST_PERCENT} % \
+         ({LATEST_FLOOR} where that is more); if no stall was longer than \
          {LONGEST_STALL_PERCENT} % of the turn; and if the hypervisor took at most \
          {MOST_STOLEN_PERCENT} % of the workload's CPUs"
     );
@@ -79,7 +101,7 @@ pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
         });
         let late = report::number::format(late);
         let text = format!(
-            "in the latest cell 99 % of the frames left within {late} µs{}",
+            "in the latest cell 99 % of the frames were late by at most {late} µs{}",
             of_trip.unwrap_or_default()
         );
         said.push(("lateness of the emulated link".to_owned(), text));
@@ -95,14 +117,17 @@ pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     })
 }
 
-/// A stall takes away its share of the time, and no more than that.
 fn standstill(running: Span) -> Span {
     Span::from_secs_f64(running.secs_f64() * LONGEST_STALL_PERCENT / 100.0)
 }
 
+const MEAN_PERCENT: f64 = 1.0;
+const MEAN_FLOOR: Span = Span::from_micros(10);
 const LATEST_PERCENT: f64 = 5.0;
-const FLOOR: Span = Span::from_micros(250);
+const LATEST_FLOOR: Span = Span::from_micros(250);
+/// A stall takes away its share of the time.
 const LONGEST_STALL_PERCENT: f64 = 1.0;
+/// Chosen, not derived from a measurement. The axis `stolen` of the lab `lateness` measures it.
 const MOST_STOLEN_PERCENT: f64 = 5.0;
 
 #[cfg(test)]
@@ -113,35 +138,41 @@ mod tests {
         LatenessBound::of([Span::from_millis(rtt_ms), Span::from_secs(1)].into_iter())
     }
 
-    fn judged(rtt_ms: u64, late: Span) -> Option<Flaw> {
-        bound(rtt_ms).judge(late, late, Span::from_secs(10))
+    fn judged(rtt_ms: u64, mean: Span, late: Span) -> Option<Flaw> {
+        bound(rtt_ms).judge(mean, late, late, Span::from_secs(10))
     }
 
     #[test]
-    fn lateness_beyond_the_bound_is_invalid_on_every_path() {
+    fn lateness_beyond_a_bound_is_invalid_on_every_path() {
+        let more = Span::from_nanos(1);
         for rtt_ms in [0, 1, 2, 5, 20, 100, 300] {
-            let limit = bound(rtt_ms).late();
-            assert_eq!(judged(rtt_ms, limit), None);
-            assert!(judged(rtt_ms, limit + Span::from_nanos(1)).is_some(), "{rtt_ms} ms");
+            let (mean, late) = (bound(rtt_ms).mean(), bound(rtt_ms).late());
+            assert_eq!(judged(rtt_ms, mean, late), None);
+            assert!(judged(rtt_ms, mean + more, late).is_some(), "{rtt_ms} ms");
+            assert!(judged(rtt_ms, mean, late + more).is_some(), "{rtt_ms} ms");
         }
-        assert_eq!(bound(0).late(), FLOOR);
-        assert_eq!(bound(100).late(), Span::from_millis(5));
+        assert_eq!((bound(0).mean(), bound(0).late()), (MEAN_FLOOR, LATEST_FLOOR));
+        let (mean, late) = (Span::from_millis(1), Span::from_millis(5));
+        assert_eq!((bound(100).mean(), bound(100).late()), (mean, late));
         assert_eq!(bound(20).percent(Span::from_millis(1)), Some(5.0));
         assert_eq!(bound(0).percent(Span::from_millis(1)), None);
-        assert_eq!(LatenessBound::of(std::iter::empty()).late(), FLOOR);
+        assert_eq!(LatenessBound::of(std::iter::empty()).late(), LATEST_FLOOR);
     }
 
     #[test]
     fn the_flaw_states_the_share_of_the_round_trip() {
-        let flaw = judged(20, Span::from_millis(2)).unwrap();
-        assert!(flaw.detail.contains("10 % of the round trip of 20ms"), "{flaw}");
+        let flaw = judged(20, Span::ZERO, Span::from_millis(2)).unwrap();
+        assert!(
+            flaw.detail.contains("at p99, which is 10.0 % of the round trip of 20ms"),
+            "{flaw}"
+        );
     }
 
     #[test]
     fn a_stall_is_held_against_the_length_of_the_turn() {
         let (late, worst) = (Span::from_micros(10), Span::from_millis(50));
-        assert_eq!(bound(20).judge(late, worst, Span::from_secs(10)), None);
-        let flaw = bound(20).judge(late, worst, Span::from_secs(3)).unwrap();
+        assert_eq!(bound(20).judge(late, late, worst, Span::from_secs(10)), None);
+        let flaw = bound(20).judge(late, late, worst, Span::from_secs(3)).unwrap();
         assert!(flaw.what.contains("stalled"), "{flaw}");
     }
 
