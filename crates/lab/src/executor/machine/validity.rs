@@ -6,7 +6,7 @@
 //! of it on average. Change of the median goodput at 200 Mbit/s (20 runs of 4 s over 1 ms, 40 runs
 //! of 10 s over 20 ms):
 //!
-//! | mean lateness, share of the round trip | CUBIC at 0.1 % loss | CUBIC at 1 % | BBR | tunnel |
+//! | mean lateness by round trip | CUBIC at 0.1 % loss | CUBIC at 1 % | BBR | tunnel |
 //! | --- | --- | --- | --- | --- |
 //! | 1 ms: 0.5 % | 0.0 % | -0.4 % | 0.0 % | 0.0 % |
 //! | 1 ms: 1 % | -0.5 % | -1.2 % | 0.0 % | 0.0 % |
