@@ -17,7 +17,7 @@
 //! | 20 ms: 2.5 % | -11.3 % | -9.2 % | +1.9 % | -0.1 % |
 //! | 20 ms: 5 % | -14.9 % | -17.5 % | +2.1 % | -0.2 % |
 //!
-//! Over 1 ms a mean of 1 % keeps every change below 2 %, and over 20 ms those of BBR and the tunnel.
+//! Over 1 ms a mean of 1 % keeps each change below 2 %, and over 20 ms those of BBR and the tunnel.
 //! CUBIC over 20 ms moves by more even at half of the bound. Its intervals are 3 to 7 % wide on
 //! either side, so these runs do not tell how much of that is chance: the bound of CUBIC on such
 //! paths is open. The bound of the latest 1 % of frames keeps bursts short beside the queue.
