@@ -13,6 +13,8 @@ pub(super) struct Watched {
     /// Sockets of the process in focus.
     sockets: BTreeSet<u32>,
     places: BTreeMap<u32, CgroupPaths>,
+    /// The processes behind sockets that may be closed at the end.
+    known: BTreeMap<u32, Vec<Holder>>,
     /// All processes at the first sample, to find the busiest.
     first: Option<Vec<Task>>,
 }
@@ -33,6 +35,10 @@ impl Watched {
     pub(super) fn find<'a>(&mut self, tree: &Tree, inodes: impl Iterator<Item = &'a u32>) {
         let inodes = inodes.copied().filter(|inode| *inode != 0).collect();
         let found = Holders::find(tree, &inodes).unwrap_or_default();
+        for (inode, pids) in &found.of {
+            let holders = pids.iter().take(4).filter_map(|pid| holder(tree, *pid));
+            self.known.insert(*inode, holders.collect());
+        }
         let pids: BTreeSet<_> = found.of.into_values().flatten().take(MOST_PROCESSES).collect();
         for pid in pids {
             self.watch(tree, pid);
@@ -107,9 +113,12 @@ impl Watched {
             });
         }
         let named = found.of.into_iter().map(|(inode, pids)| {
-            (inode, pids.into_iter().take(4).filter_map(|pid| holder(tree, pid)).collect())
+            let holders = pids.into_iter().take(4).filter_map(|pid| holder(tree, pid));
+            (inode, holders.collect::<Vec<Holder>>())
         });
-        named.collect()
+        let mut holders = self.known.clone();
+        holders.extend(named);
+        holders
     }
 
     /// The busiest processes, as they were at the first sample and as they are now.

@@ -43,8 +43,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // A process that lacks CPU time, or is stopped by its quota, does not send by choice.
     let by_choice = sender.wants_cpu(view) < WANTS
         && sender.throttled(view).is_none_or(|group| group.throttled_share() < 0.1);
-    let starved = idle_there >= IDLE && by_choice;
-    if !idle && !starved || flow.is_stalled() {
+    // With a small buffer everything that was written is in flight.
+    let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
+    let starved = idle_there >= IDLE && held < HELD;
+    if !idle && !starved || !by_choice || flow.is_stalled() {
         return Outcome::ruled_out(format!(
             "the kernel had data of it to send for {} of the time",
             percent(busy)
@@ -85,6 +87,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 const BUSY: f64 = 0.5;
 const FASTER: f64 = 1.25;
 const WANTS: f64 = 0.7;
+const HELD: f64 = 0.2;
 const IDLE: f64 = 0.6;
 
 #[cfg(test)]
@@ -113,9 +116,24 @@ mod tests {
     #[test]
     fn data_that_waits_or_a_path_that_is_no_faster_rule_it_out() {
         Sketch::new().holds_not(RULE);
-        sending(90).holds_not(RULE);
-        let slow = sending(10).tcp(|_, tcp| tcp.delivery_rate = Some(units::Rate::from_mbit(10)));
+        let waits = |busy| sending(busy).tcp(|_, tcp| tcp.unsent = Some(Bytes::new(5_000)));
+        waits(90).holds_not(RULE);
+        let slow = waits(10).tcp(|_, tcp| tcp.delivery_rate = Some(units::Rate::from_mbit(10)));
         slow.holds_not(RULE);
+    }
+
+    #[test]
+    fn room_in_the_window_and_nothing_to_send_on_a_long_path() {
+        assert!(sending(100).holds(RULE) > 0.9);
+        let small_buffer = sending(100).tcp(|at, tcp| {
+            tcp.buffer_limited = Some(Span::from_millis(800 * at));
+        });
+        small_buffer.holds_not(RULE);
+        // A process that waits for a core does not send by choice.
+        let starved = sending(100).each(|at, sample| {
+            sample.tasks[0].waited = Some(Span::from_millis(700 * at));
+        });
+        starved.holds_not(RULE);
     }
 
     #[test]
