@@ -105,7 +105,7 @@ impl Search {
 
     /// The generator reaches no more than this load.
     pub fn limit(&mut self, load: Frequency) {
-        if load.events() < self.highest {
+        if load.events() <= self.highest {
             self.highest = load.events().max(self.lowest);
             self.lowest = self.lowest.min(self.highest);
             self.is_limited = true;
@@ -115,7 +115,7 @@ impl Search {
         }
     }
 
-    pub fn next(&mut self) -> Step {
+    pub fn next_step(&mut self) -> Step {
         while let Some(goal) = self.goals.get(self.current).copied() {
             let mut looser: Option<Target> = None;
             let mut decided = None;

@@ -25,7 +25,7 @@ enum Kind {
     Interface {
         namespace: Option<Namespace>,
         name: String,
-        receiver: PacketPort,
+        receiver: Box<PacketPort>,
     },
     /// Used by all threads in turn.
     Shared(SharedPort),

@@ -66,7 +66,7 @@ impl Sender {
         for lane in lanes {
             let sender = lane.sender()?;
             if let LaneSender::Packet(sender) = &sender
-                && slot > sender.longest() + 64
+                && longest.unwrap_or(0) > sender.longest()
             {
                 return Err(GenError::Usage(format!(
                     "a packet has {} bytes, more than the MTU of {} permits: raise it with `ip link \

@@ -55,7 +55,7 @@ fn search(device: &mut Device, goals: &[Goal], lowest: f64, highest: f64) -> Vec
     let mut search =
         Search::new(goals, Frequency::per_second(lowest), Frequency::per_second(highest));
     for _ in 0..2000 {
-        match search.next() {
+        match search.next_step() {
             Step::Done => return search.results().to_vec(),
             Step::Measure { load, duration } => {
                 let (sent, lost) = device.lost(load.events(), duration.secs_f64());
@@ -140,7 +140,7 @@ fn a_limit_of_the_generator_becomes_the_verdict() {
     let goals = [goal(0.0)];
     let mut search = Search::new(&goals, Frequency::per_second(100.0), Frequency::per_second(1e6));
     loop {
-        match search.next() {
+        match search.next_step() {
             Step::Measure { load, .. } if load.events() > 5e5 => {
                 search.limit(Frequency::per_second(5e5));
             }
