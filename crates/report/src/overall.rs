@@ -100,7 +100,7 @@ pub(crate) fn note(counts: bool) -> &'static str {
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let Some(view) = &results.view else { return Vec::new() };
     let against = view.system.iter().flat_map(|system| {
-        view.against.iter().filter_map(|other| sentence(results, system, other))
+        view.against.iter().filter_map(move |other| sentence(results, system, other))
     });
     winners(results, &view.metric).into_iter().chain(against).collect()
 }

@@ -146,6 +146,13 @@ impl SampledStream {
         let Some(info) = socket.tcp.and_then(|socket| probe::tcp::of_socket(socket).ok()) else {
             return reading;
         };
+        // A sender's socket takes data that waits in its buffer; acknowledged data has arrived.
+        let acked = |info: &TcpInfo| info.bytes_acked.filter(|_| socket.sends);
+        if let Some((at, last)) = &self.last
+            && let (Some(acked), Some(had)) = (acked(&info), acked(last))
+        {
+            reading.throughput = rate(acked - had, now.since(*at));
+        }
         reading.fill(&info, self.last.as_ref().map(|(at, last)| info.since(last, now.since(*at))));
         if let Some(rtt) = info.rtt.filter(|rtt| *rtt > Span::ZERO) {
             self.rtt.add(rtt);
@@ -225,6 +232,11 @@ mod tests {
         let mut pass = |mut near: &TcpStream, count: usize| {
             near.write_all(&vec![7; count]).unwrap();
             far.read_exact(&mut vec![0; count]).unwrap();
+            // The acknowledgement may be delayed.
+            let unacked = || probe::tcp::of_socket(near.as_fd()).unwrap().unacked;
+            while unacked() != Some(0) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
         };
         let second = |count: u64| Time::from_nanos(count * 1_000_000_000);
         let sample = |bytes| StreamSocket {
