@@ -108,7 +108,8 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
 /// `Goodput: tcpa is the best, or within 1 % of it, in 24 of 60 cells, bbr in 20, cubic in 16.`
 fn winners(results: &Results, metric: &str) -> Option<String> {
     let one = results.overall.iter().find(|one| one.metric == metric)?;
-    let mut ahead: Vec<(&String, u64)> = one.ahead.iter().map(|(name, wins)| (name, *wins)).collect();
+    let mut ahead: Vec<(&String, u64)> =
+        one.ahead.iter().map(|(name, wins)| (name, *wins)).collect();
     ahead.sort_by_key(|(_, wins)| std::cmp::Reverse(*wins));
     let ((first, most), rest) = ahead.split_first()?;
     let rest = rest.iter().map(|(system, wins)| format!(", {system} in {wins}"));

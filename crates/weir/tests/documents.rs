@@ -140,13 +140,19 @@ fn every_variable_of_the_environment_is_documented() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
             let path = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
-            if path.is_dir() && !["tests", "benches", "examples", "target"].contains(&name.as_str()) {
+            if path.is_dir() && !["tests", "benches", "examples", "target"].contains(&name.as_str())
+            {
                 folders.push(path);
             } else if name.ends_with(".rs") && name != "build.rs" {
                 let text = std::fs::read_to_string(&path).unwrap();
                 for part in text.split("env::var").skip(1) {
                     let quoted = part.split(['(', ')']).nth(1).unwrap_or_default();
-                    found.extend(quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"')).map(str::to_owned));
+                    found.extend(
+                        quoted
+                            .strip_prefix('"')
+                            .and_then(|q| q.strip_suffix('"'))
+                            .map(str::to_owned),
+                    );
                 }
             }
         }
@@ -154,7 +160,8 @@ fn every_variable_of_the_environment_is_documented() {
     found.retain(|name| !name.starts_with("CARGO") && name != "PATH" && name != "OUT_DIR");
     found.sort();
     found.dedup();
-    let missing: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    let missing: Vec<_> =
+        found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "docs/reference/command.md does not name {missing:?}");
 }
 
@@ -208,7 +215,7 @@ fn check(schema: &Value, value: &Value, place: &str, wrong: &mut Vec<String>) {
         Value::Array(some) => some.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    let fits = |one: &&str| **one == kind || (**one == "number" && kind == "integer");
+    let fits = |one: &&str| *one == kind || (*one == "number" && kind == "integer");
     if !allowed.is_empty() && !allowed.iter().any(fits) {
         wrong.push(format!("{place} is {kind}, not {allowed:?}"));
     }

@@ -15,7 +15,7 @@ pub(super) struct Tables {
 /// Figures from one sample of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
-    throughput: Option<Rate>,
+    pub(super) throughput: Option<Rate>,
     rtt: Option<Span>,
     cwnd: Option<f64>,
     send_window: Option<f64>,
