@@ -100,8 +100,7 @@ impl Bench {
         };
         let mut in_sequence = 0;
         let mut is_first = self.lowest.is_none();
-        loop {
-            let Step::Measure { load, duration } = search.next_step() else { break };
+        while let Step::Measure { load, duration } = search.next_step() {
             for goal in &search.results()[result.goals.len()..] {
                 tell(Event::Goal(goal));
                 result.goals.push(*goal);

@@ -148,7 +148,7 @@ fn ports(out: &mut String, lanes: &[LaneCounts], rates: &[f64]) {
         let _ = write!(out, "| {number:15} ");
     }
     let _ = writeln!(out, "\n {}", "-".repeat(11 + 18 * lanes.len()));
-    let rows: [(&str, fn(&LaneCounts) -> u64); 6] = [
+    let rows: [(&str, Count); 6] = [
         ("opackets", |lane| lane.sent),
         ("obytes", |lane| lane.sent_bytes),
         ("ipackets", |lane| lane.received),
@@ -219,3 +219,6 @@ fn human(value: f64, unit: &str) -> String {
     };
     format!("{scaled:10.2} {prefix}{unit}")
 }
+
+/// One count of a port.
+type Count = fn(&LaneCounts) -> u64;
