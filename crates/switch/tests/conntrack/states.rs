@@ -298,6 +298,23 @@ fn connections_end_at_their_timeouts() {
 }
 
 #[test]
+fn a_closed_connection_does_not_stay_for_a_day() {
+    let mut tracker = tracker();
+    let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
+    tracker.state(tcp(client, server, Tcp::new(SYN, 100, 0)), &commit(0));
+    tracker.state(tcp(server, client, Tcp::new(SYN | ACK, 500, 101)), &look(0));
+    tracker.state(tcp(client, server, Tcp::new(ACK, 101, 501)), &look(0));
+    // The wheel moves the connection to the slot of a day.
+    tracker.pass(Span::from_secs(60));
+    tracker.table.expire(tracker.now);
+    tracker.state(tcp(client, server, Tcp::new(RST, 101, 0)), &look(0));
+    assert_eq!(tracker.table.connections(), 1);
+    tracker.pass(Span::from_secs(31));
+    tracker.table.expire(tracker.now);
+    assert_eq!(tracker.table.connections(), 0);
+}
+
+#[test]
 fn expiry_collects_all_connections_in_bounded_steps() {
     let mut tracker = tracker();
     for port in 1..3000 {

@@ -175,6 +175,7 @@ impl Conntrack {
             return (Next::Create, self.remove(shard, number));
         }
         let mut flags = case.prior | state::TRACKED;
+        let expires_before = entry.expires;
         if case.extracted.inner.is_some() {
             flags |= state::RELATED | if is_reply { state::REPLY } else { 0 };
         } else if case.is_uncounted() {
@@ -202,6 +203,11 @@ impl Conntrack {
             set_marks(entry, case.call.track());
         }
         case.show(flags, entry);
+        if entry.expires < expires_before {
+            // A slot that is later than the expiry would keep the entry for too long.
+            shard.wheel.remove(&mut shard.entries, number);
+            shard.wheel.insert(&mut shard.entries, number);
+        }
         shard.counts.hits += 1;
         if flags & state::INVALID != 0 {
             self.totals.invalid.fetch_add(1, Ordering::Relaxed);
@@ -213,7 +219,7 @@ impl Conntrack {
     fn create(&self, case: &mut Case<'_, '_, '_, '_>) -> Tracked {
         let tuple = case.extracted.tuple;
         let may_start = case.extracted.inner.is_none()
-            && case.segment.as_ref().is_none_or(Segment::may_start)
+            && (tuple.protocol != TCP || case.segment.as_ref().is_some_and(Segment::may_start))
             && tuple.kind.is_request(tuple.protocol);
         if !may_start {
             return self.invalid(case.view, case.call.zone, Some(&tuple));

@@ -3,9 +3,10 @@ use super::slab::Slab;
 
 /// Timers of entries: a hashed hierarchical wheel (Varghese and Lauck, 1987).
 ///
-/// A packet changes `Entry::expires` alone, and the entry stays in its slot. When the slot's time
-/// comes, the wheel moves the entry to the slot of its present expiry, or reports it as expired.
-/// So an entry is never later than its slot, and a packet costs no work here.
+/// A packet that prolongs a connection changes `Entry::expires` alone, and the entry stays in its
+/// slot. When the slot's time comes, the wheel moves the entry to the slot of its present expiry, or
+/// reports it as expired. Only a packet after which the connection ends earlier, such as a reset,
+/// moves the entry at once.
 #[derive(Debug)]
 pub(super) struct Wheel {
     /// The first entry of each slot's list, by level.
