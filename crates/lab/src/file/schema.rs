@@ -424,6 +424,7 @@ impl Document {
                 duration: short(&full.duration, longest),
                 omit: full.omit.as_ref().map(|omit| short(omit, SHORT_OMISSION)),
                 cells,
+                systems: full.systems.clone(),
             };
             if fits(self, &form) {
                 self.form.insert(Spanned::new(place.clone(), name.to_owned()), form);
