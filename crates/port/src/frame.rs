@@ -19,20 +19,24 @@ pub struct Frame {
 
 impl Frame {
     /// A frame of `len` bytes that are yet to be written: a recycled buffer holds old bytes.
+    #[inline]
     pub fn with_len(len: usize, arrival: Time) -> Self {
         Self { buffer: FramePool::take(HEADROOM + len), start: HEADROOM, len, arrival }
     }
 
+    #[inline]
     pub fn from_bytes(bytes: &[u8], arrival: Time) -> Self {
         let mut frame = Self::with_len(bytes.len(), arrival);
         frame.bytes_mut().copy_from_slice(bytes);
         frame
     }
 
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.start + self.len]
     }
 
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buffer[self.start..self.start + self.len]
     }
@@ -50,6 +54,7 @@ impl Frame {
     }
 
     /// Removes up to `count` bytes from the front.
+    #[inline]
     pub fn cut_front(&mut self, count: usize) {
         let count = count.min(self.len);
         self.start += count;
@@ -57,10 +62,12 @@ impl Frame {
     }
 
     /// Removes the bytes behind the first `len`.
+    #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -115,9 +122,6 @@ impl Frame {
     }
 }
 
-/// A cache line, which keeps the headers of most frames in one line too.
-const HEADROOM: usize = 64;
-
 impl Clone for Frame {
     fn clone(&self) -> Self {
         Self::from_bytes(self.bytes(), self.arrival)
@@ -125,6 +129,7 @@ impl Clone for Frame {
 }
 
 impl Drop for Frame {
+    #[inline]
     fn drop(&mut self) {
         FramePool::give_back(std::mem::take(&mut self.buffer));
     }
@@ -138,6 +143,9 @@ impl std::fmt::Debug for Frame {
             .finish_non_exhaustive()
     }
 }
+
+/// A cache line, so that the headers of most frames are within one too.
+const HEADROOM: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,7 @@ impl FramePool {
     }
 
     /// A buffer of at least `len` bytes with undefined contents.
+    #[inline]
     pub(crate) fn take(len: usize) -> Box<[u8]> {
         let kept = if len <= SMALL {
             with_pool(|pool| pool.small.pop())
@@ -36,6 +37,7 @@ impl FramePool {
         })
     }
 
+    #[inline]
     pub(crate) fn give_back(buffer: Box<[u8]>) {
         match buffer.len() {
             SMALL => with_pool(|pool| keep(&mut pool.small, buffer, KEPT_SMALL)),

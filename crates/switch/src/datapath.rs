@@ -222,8 +222,8 @@ impl Datapath {
         self.cache.credit_all(milliseconds(self.now));
     }
 
-    /// Limits the number of megaflows, which otherwise is [`MAX_MEGAFLOWS`]. Packets beyond that are
-    /// translated one by one.
+    /// Limits the number of megaflows, which otherwise is [`MAX_MEGAFLOWS`]. Packets beyond that
+    /// are translated one by one.
     pub fn limit_megaflows(&mut self, most: usize) {
         self.cache.limit = most.max(1);
     }
@@ -242,6 +242,12 @@ impl Datapath {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cache.len() == 0
+    }
+
+    /// The memory of all megaflows in bytes, without the steps that they share with others.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.cache.memory()
     }
 
     /// The number of different masks of megaflows.

@@ -1,7 +1,8 @@
 //! The megaflow cache: translations by the bits of a packet that they depend on.
 //!
 //! Each mask has a hash table ([`tuple`]). No two megaflows contradict each other, so the first
-//! that takes a packet decides, and tables are searched in the order of their hits.
+//! that takes a packet decides, and tables are searched in the order of their hits. With many
+//! masks, a packet's first guess is the mask that took its predecessor.
 
 mod programs;
 mod store;
@@ -27,6 +28,9 @@ pub(super) struct Cache {
     by_mask: HashMap<Key, u32>,
     /// Numbers of tuples, the most used first.
     order: Vec<u32>,
+    /// The tuple that took the last packet, by [`hint_of`] the packet. A lookup of many masks
+    /// begins there.
+    hints: Vec<u32>,
     programs: Programs,
     len: usize,
     pub(super) limit: usize,
@@ -55,7 +59,10 @@ pub(super) struct Lookup {
     pub(super) places: [Place; BATCH],
     hashes: [u32; BATCH],
     candidates: [u32; BATCH],
+    /// The positions of packets that no mask has taken yet.
     waiting: [u8; BATCH],
+    /// The packets' places in [`Cache::hints`].
+    hints: [u16; BATCH],
     pub(super) probed: u64,
 }
 
@@ -84,7 +91,17 @@ impl Default for Lookup {
             hashes: [0; BATCH],
             candidates: [0; BATCH],
             waiting: [0; BATCH],
+            hints: [0; BATCH],
             probed: 0,
+        }
+    }
+}
+
+impl Lookup {
+    fn begin(&mut self, count: usize) {
+        self.places[..count].fill(Place::NONE);
+        for (position, waits) in self.waiting.iter_mut().enumerate() {
+            *waits = position as u8;
         }
     }
 }
@@ -95,6 +112,7 @@ impl Cache {
             tuples: Vec::new(),
             by_mask: HashMap::new(),
             order: Vec::new(),
+            hints: Vec::new(),
             programs: Programs::default(),
             len: 0,
             limit: limit.max(1),
@@ -112,6 +130,10 @@ impl Cache {
         self.len
     }
 
+    pub(super) fn memory(&self) -> usize {
+        self.tuples.iter().flatten().map(Tuple::memory).sum()
+    }
+
     pub(super) fn masks(&self) -> usize {
         self.order.len()
     }
@@ -119,14 +141,18 @@ impl Cache {
     /// Finds the megaflows of packets, at most [`BATCH`]: [`Lookup::places`] has one for each of
     /// `chosen`.
     pub(super) fn lookup(&mut self, packets: &[Packet], chosen: &[u16], lookup: &mut Lookup) {
-        let Lookup { places, hashes, candidates, waiting, probed } = lookup;
         let mut count = chosen.len().min(BATCH);
-        for (position, (place, waits)) in places.iter_mut().zip(waiting.iter_mut()).enumerate() {
-            *place = Place::NONE;
-            *waits = position as u8;
+        lookup.begin(count);
+        let is_hinted = self.order.len() > SEARCHED_MASKS;
+        if is_hinted {
+            count = self.lookup_hinted(packets, chosen, lookup, count);
         }
         for number in &self.order {
+            if count == 0 {
+                return;
+            }
             let Some(tuple) = &mut self.tuples[*number as usize] else { continue };
+            let Lookup { places, hashes, candidates, waiting, probed, hints } = &mut *lookup;
             *probed += count as u64;
             for position in &waiting[..count] {
                 let position = usize::from(*position) & (BATCH - 1);
@@ -143,7 +169,12 @@ impl Cache {
                 let position = usize::from(waiting[next]) & (BATCH - 1);
                 let key = &packets[usize::from(chosen[position])].key;
                 match tuple.confirm(candidates[position], hashes[position], key) {
-                    Some(index) => places[position] = Place::new(*number, index),
+                    Some(index) => {
+                        places[position] = Place::new(*number, index);
+                        if is_hinted {
+                            self.hints[usize::from(hints[position])] = *number;
+                        }
+                    }
                     None => {
                         waiting[left] = position as u8;
                         left += 1;
@@ -152,10 +183,51 @@ impl Cache {
             }
             tuple.hits += (count - left) as u64;
             count = left;
-            if count == 0 {
-                return;
+        }
+    }
+
+    /// Looks at one mask for each packet: the one that took the last packet with the same fields.
+    /// Returns the number of packets that still wait.
+    fn lookup_hinted(
+        &mut self,
+        packets: &[Packet],
+        chosen: &[u16],
+        lookup: &mut Lookup,
+        count: usize,
+    ) -> usize {
+        self.hints.resize(HINTS, u32::MAX);
+        let Lookup { places, hashes, candidates, waiting, probed, hints } = lookup;
+        *probed += count as u64;
+        let mut tuples = [u32::MAX; BATCH];
+        for position in 0..count {
+            let key = &packets[usize::from(chosen[position])].key;
+            let hint = hint_of(key);
+            hints[position] = hint;
+            tuples[position] = self.hints[usize::from(hint)];
+            if let Some(Some(tuple)) = self.tuples.get(tuples[position] as usize) {
+                hashes[position] = tuple.hash(key);
+                tuple.prefetch_bucket(hashes[position]);
             }
         }
+        for position in 0..count {
+            if let Some(Some(tuple)) = self.tuples.get(tuples[position] as usize) {
+                candidates[position] = tuple.candidate(hashes[position]);
+            }
+        }
+        let mut left = 0;
+        for position in 0..count {
+            let key = &packets[usize::from(chosen[position])].key;
+            if let Some(Some(tuple)) = self.tuples.get_mut(tuples[position] as usize)
+                && let Some(index) = tuple.confirm(candidates[position], hashes[position], key)
+            {
+                tuple.hits += 1;
+                places[position] = Place::new(tuples[position], index);
+                continue;
+            }
+            waiting[left] = position as u8;
+            left += 1;
+        }
+        left
     }
 
     /// Finds the megaflow of one packet.
@@ -222,9 +294,15 @@ impl Cache {
             self.remove(former, key, now_ms);
         }
         let number = self.tuple_number(&mask);
-        let head = Head::new(program, generation as u32, now_ms as u32);
         let Some(tuple) = &mut self.tuples[number as usize] else { return Place::NONE };
+        // An outdated megaflow of another mask may have hidden one of this mask.
+        if let Some(index) = tuple.find(tuple.hash(key), key) {
+            let unused = tuple.store.replace(index, program, generation as u32, cold, now_ms);
+            self.programs.release(unused);
+            return Place::new(number, index);
+        }
         self.len += 1;
+        let head = Head::new(program, generation as u32, now_ms as u32);
         Place::new(number, tuple.insert(key, head, cold))
     }
 
@@ -307,11 +385,11 @@ impl Cache {
                 self.sweep.position = 0;
                 self.end_round();
                 if self.order.is_empty() {
-                    return removed;
+                    break;
                 }
                 continue;
             };
-            let Some(tuple) = &mut self.tuples[number as usize] else { return removed };
+            let Some(tuple) = &mut self.tuples[number as usize] else { break };
             let end = tuple.buckets().min(self.sweep.bucket + buckets as usize);
             let start = self.sweep.bucket.min(end);
             for bucket in start..end {
@@ -393,6 +471,30 @@ impl Cache {
     }
 }
 
+/// A number for a packet, the same for all packets of a connection in one direction.
+fn hint_of(key: &Key) -> u16 {
+    let words = &key.words;
+    let mut sum = words[word::IN_PORT];
+    for index in HINT_WORDS {
+        sum = sum.rotate_left(5) ^ words[index];
+        sum = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    (sum >> 48) as u16
+}
+
+const HINT_WORDS: [usize; 8] = [
+    word::CT,
+    word::ETH_SRC,
+    word::ETH_DST,
+    word::IPV4,
+    word::IPV6_SRC + 1,
+    word::IPV6_DST + 1,
+    word::NW,
+    word::TP,
+];
+const HINTS: usize = 1 << 16;
+/// More masks than this are searched by hints first.
+const SEARCHED_MASKS: usize = 3;
 /// The sweep goes through all megaflows in this time.
 const SWEEP_MS: u64 = 1000;
 /// A megaflow that no packet used for this time goes, as in Open vSwitch.

@@ -7,7 +7,7 @@ use crate::request::{Band, BandKind, MeterEntry};
 
 /// The meters of a bridge, which all its datapaths share.
 ///
-/// The pipeline knows which meters there are. Whoever changes one there changes it here too.
+/// The pipeline knows which meters there are. A change of one there has to be made here too.
 #[derive(Debug, Default)]
 pub struct Meters {
     by_id: Mutex<HashMap<u32, Meter>>,

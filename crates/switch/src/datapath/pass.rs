@@ -158,11 +158,13 @@ impl Datapath {
     {
         let generation = around.slow.generation();
         let packet = &self.lane.packets[usize::from(index)];
-        let mut place = place;
+        let (mut place, mut hash) = (place, hash);
         let is_current = |place| place != Place::NONE && self.cache.is_current(place, generation);
         if !is_current(place) {
-            // An earlier packet of the batch may have brought the megaflow, or replaced it.
+            // An earlier packet of the batch may have brought the megaflow, or replaced it. The
+            // hash was for the former one's zone.
             place = self.cache.find(&packet.key);
+            hash = None;
         }
         if is_current(place) {
             self.lane.statistics.megaflow_hits += 1;

@@ -9,11 +9,11 @@ use super::step::{Step, Track};
 /// Connection tracking, as the datapath sees it: Open vSwitch's `ct(…)`.
 ///
 /// [`Tracker::track`] finds or makes the connection of a packet, applies the connection's address
-/// translation to the packet ([`Packet::set_ipv4`], [`Packet::set_ipv6`], [`Packet::set_ports`] keep
-/// checksums and key right; ICMP errors carry a packet of their own, which the tracker edits in
-/// [`Packet::frame`]), and writes the state to the key: `ct_state`, `ct_zone`, `ct_mark`,
-/// `ct_label` and the connection's original addresses and ports, all in the words from
-/// [`crate::flow::word::CT`] to [`crate::flow::word::CT_TP`].
+/// translation to the packet ([`Packet::set_ipv4`], [`Packet::set_ipv6`] and
+/// [`Packet::set_ports`] keep checksums and key right; ICMP errors carry a packet of their own,
+/// which the tracker edits in [`Packet::frame`]), and writes the state to the key: `ct_state`,
+/// `ct_zone`, `ct_mark`, `ct_label` and the connection's original addresses and ports, all in the
+/// words from [`crate::flow::word::CT`] to [`crate::flow::word::CT_TP`].
 ///
 /// A batch of packets goes through three calls, so that a lookup in a large table does not wait for
 /// memory: `hash` for each packet, `warm` for the batch, then `track` for each packet. Packets that

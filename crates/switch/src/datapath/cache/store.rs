@@ -206,6 +206,15 @@ impl Store {
         cold.counters.add(new_packets, new_bytes, used_ms);
     }
 
+    /// The memory of all megaflows, without the steps and counters that they share with rules.
+    pub(super) fn memory(&self) -> usize {
+        let heads = self.heads.iter().map(Vec::capacity).sum::<usize>() * size_of::<Head>();
+        let tails = self.tails.iter().map(Vec::capacity).sum::<usize>() * size_of::<u64>();
+        let colds = self.colds.iter().map(Vec::capacity).sum::<usize>() * size_of::<Option<Cold>>();
+        let places = (self.free.capacity() + self.freed.capacity()) * size_of::<u32>();
+        heads + tails + colds + places
+    }
+
     /// Whether a credit must come before the credited bits overflow.
     #[inline(always)]
     pub(super) fn is_credit_due(head: &Head) -> bool {

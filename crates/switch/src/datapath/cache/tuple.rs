@@ -44,6 +44,10 @@ impl Tuple {
         self.len
     }
 
+    pub(super) fn memory(&self) -> usize {
+        self.buckets.capacity() * size_of::<Bucket>() + self.store.memory()
+    }
+
     pub(super) fn buckets(&self) -> usize {
         self.buckets.len()
     }
