@@ -70,9 +70,8 @@ impl Compiler {
             ops.extend(self.step(step, &mut length));
         }
         // Only an output or a clone can be the end of a packet; a step behind it needs the packet.
-        match ops.last_mut() {
-            Some(Op::Output { is_last, .. } | Op::Clone { is_last, .. }) => *is_last = true,
-            _ => {}
+        if let Some(Op::Output { is_last, .. } | Op::Clone { is_last, .. }) = ops.last_mut() {
+            *is_last = true;
         }
         ops.into()
     }

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 /// The switch's time: a monotonic clock that tests may stop and advance.
 #[derive(Debug)]
-pub struct Clock {
+pub(super) struct Clock {
     start: Instant,
     /// Nanoseconds that `time/warp` has added.
     warped: AtomicU64,
@@ -13,7 +13,7 @@ pub struct Clock {
 
 impl Clock {
     #[must_use]
-    pub fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self {
             start: Instant::now(),
             warped: AtomicU64::new(0),
@@ -23,7 +23,7 @@ impl Clock {
 
     /// Nanoseconds since the start.
     #[must_use]
-    pub fn now_ns(&self) -> u64 {
+    pub(super) fn now_ns(&self) -> u64 {
         let base = match self.stopped_at.load(Ordering::Acquire) {
             RUNNING => self.start.elapsed().as_nanos() as u64,
             stopped => stopped,
@@ -32,17 +32,17 @@ impl Clock {
     }
 
     #[must_use]
-    pub fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         self.now_ns() / 1_000_000
     }
 
     /// Stops the clock; from then on it advances by [`Clock::warp`] alone.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         let now = self.start.elapsed().as_nanos() as u64;
         let _ = self.stopped_at.compare_exchange(RUNNING, now, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    pub fn warp(&self, by: Duration) {
+    pub(super) fn warp(&self, by: Duration) {
         self.warped.fetch_add(by.as_nanos() as u64, Ordering::AcqRel);
     }
 }

@@ -28,6 +28,9 @@ pub(super) struct Pmd {
 
 type Job = Box<dyn FnOnce(&mut PmdThread) + Send>;
 
+/// Called with a port that a thread can no longer receive from.
+pub(super) type OnFailure = Arc<dyn Fn(&BridgeState, &SwitchPort, &port::PortError) + Send + Sync>;
+
 /// The state of a packet thread, on that thread.
 pub(super) struct PmdThread {
     pub(super) worker: Worker,
@@ -41,7 +44,7 @@ pub(super) struct PmdThread {
     pub(super) sleeps: u64,
     /// Cycles of taking frames from ports.
     pub(super) receiving: u64,
-    on_failure: Arc<dyn Fn(&BridgeState, &SwitchPort, &port::PortError) + Send + Sync>,
+    on_failure: OnFailure,
 }
 
 /// A receive queue that a packet thread polls.
@@ -70,7 +73,7 @@ impl Pmd {
         core: usize,
         worker: impl FnOnce() -> Worker + Send + 'static,
         is_busy_polling: bool,
-        on_failure: Arc<dyn Fn(&BridgeState, &SwitchPort, &port::PortError) + Send + Sync>,
+        on_failure: OnFailure,
     ) -> Result<Arc<Self>, SwitchError> {
         let waker = Waker::new().map_err(SwitchError::Thread)?;
         let pmd = Arc::new(Self {
@@ -179,11 +182,11 @@ impl PmdThread {
                 self.idle += spent;
             }
             // The clock is read rarely: once in many iterations, or when there is nothing to do.
-            if self.iterations.is_multiple_of(MAINTAIN_ITERATIONS) || empty_polls > SPIN {
-                if maintained.elapsed() >= MAINTAIN {
-                    maintained = Instant::now();
-                    self.worker.maintain();
-                }
+            if (self.iterations.is_multiple_of(MAINTAIN_ITERATIONS) || empty_polls > SPIN)
+                && maintained.elapsed() >= MAINTAIN
+            {
+                maintained = Instant::now();
+                self.worker.maintain();
             }
             if empty_polls > SPIN && !self.is_busy_polling {
                 let start = cycles();

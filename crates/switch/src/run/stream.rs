@@ -1,6 +1,6 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ impl Stream {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
         match rustix::net::connect(&socket, &to) {
-            Ok(()) | Err(Errno::INPROGRESS) => Self::tcp(TcpStream::from(OwnedFd::from(socket))),
+            Ok(()) | Err(Errno::INPROGRESS) => Self::tcp(TcpStream::from(socket)),
             Err(error) => Err(error.into()),
         }
     }

@@ -5,23 +5,23 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// Wakes a thread that waits in poll(2).
 #[derive(Debug)]
-pub struct Waker {
+pub(super) struct Waker {
     event: OwnedFd,
 }
 
 impl Waker {
-    pub fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event })
     }
 
     /// Makes the descriptor readable. An error means that it is already.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
     /// Makes the descriptor wait for the next [`Waker::wake`].
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 }

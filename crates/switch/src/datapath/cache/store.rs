@@ -39,7 +39,7 @@ enum CounterList {
     None,
     One(Arc<Counters>),
     Two(Arc<Counters>, Arc<Counters>),
-    More(Box<Vec<Arc<Counters>>>),
+    More(Box<[Arc<Counters>]>),
 }
 
 #[derive(Debug)]
@@ -232,7 +232,7 @@ impl Cold {
             (Some(one), Some(two)) => {
                 counters.extend([one, two]);
                 counters.shrink_to_fit();
-                CounterList::More(Box::new(counters))
+                CounterList::More(counters.into_boxed_slice())
             }
         };
         Self { steps, counters: list, credited: 0 }

@@ -235,7 +235,7 @@ impl Tuple {
     /// The bucket of a hash: its upper bits, scaled to a number of buckets that is no power of two.
     #[inline(always)]
     fn home(&self, hash: u32) -> usize {
-        (u64::from(hash) * self.buckets.len() as u64 >> 32) as usize
+        ((u64::from(hash) * self.buckets.len() as u64) >> 32) as usize
     }
 
     fn after(&self, bucket: usize) -> usize {
