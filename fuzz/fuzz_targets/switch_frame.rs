@@ -24,12 +24,12 @@ const RULES: &[&str] = &[
     "table=1,priority=9,icmp6,icmp_type=135 actions=set_field:fe80::9->nd_target,\
      set_field:02:00:00:00:00:55->nd_sll,output:2",
     "table=1,priority=8,ip actions=dec_ttl,mod_nw_src:10.0.0.9,push_mpls:0x8847,output:2",
-    "table=1,priority=8,ipv6 actions=dec_ttl,set_field:9->ipv6_label,output:2,strip_vlan,output:2",
+    "table=1,priority=8,ipv6 actions=dec_ttl,set_field:9->ipv6_label,output:2",
     "table=1,priority=8,arp actions=load:2->NXM_OF_ARP_OP[],load:5->NXM_OF_ARP_SPA[],in_port",
     "table=1,priority=8,mpls actions=set_mpls_label:5,pop_mpls:0x0800,dec_ttl,output:2",
     "table=1,priority=7,dl_vlan=1 actions=mod_vlan_vid:6,mod_vlan_pcp:2,output:2",
-    "table=1,priority=1 actions=mod_dl_src:02:00:00:00:00:01,strip_vlan,push_mpls:0x8847,\
-     push_vlan:0x88a8,output:2",
+    "table=1,priority=1 actions=mod_dl_src:02:00:00:00:00:01,push_mpls:0x8847,push_vlan:0x88a8,\
+     output:2",
 ];
 
 struct Switch {

@@ -1,0 +1,14 @@
+//! The datapath as a whole, against a reference that does the same without caches.
+
+mod datapath {
+    mod agreement;
+    mod bridge;
+    mod caching;
+    mod frames;
+    mod malformed;
+    mod parsing;
+    mod plain_frame;
+    mod reference;
+    mod steps;
+    mod tracked;
+}

@@ -1,0 +1,146 @@
+//! Random rules with connection tracking and address translation: a datapath with batches and
+//! caches agrees with one packet after the other.
+
+use std::sync::Arc;
+
+use port::Frame;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use switch::datapath::conntrack::{Conntrack, Settings, ThreadTracker};
+use switch::datapath::step::{Step, Translate};
+use switch::datapath::{Packet, TrackCall, Tracked, Tracker};
+use switch::flow::{Field, word};
+use switch::pipeline::{Tables, Translator};
+use units::{Span, Time};
+
+use super::bridge::{Bridge, counts, tables};
+use super::frames::random_frame;
+use super::plain_frame::{PlainFrame, complete_sctp};
+
+#[test]
+fn tracked_packets_agree_with_the_reference() {
+    compare(11, 120, 300);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn tracked_packets_agree_with_the_reference_in_a_million_cases() {
+    compare(12, 4_000, 250);
+}
+
+fn compare(seed: u64, sets: usize, packets: usize) {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    for set in 0..sets {
+        let rules = random_rules(&mut random);
+        let mut bridge = Bridge::new(&rules);
+        let plain = tables(&rules);
+        let table = || {
+            let settings = Settings { seed: 5, ..Settings::default() };
+            ThreadTracker::new(Arc::new(Conntrack::new(&settings)))
+        };
+        let (mut tracker, mut reference) = (table(), table());
+        let mut left = packets;
+        while left > 0 {
+            let count = random.random_range(1..=40).min(left);
+            left -= count;
+            bridge.now += Span::from_millis(random.random_range(0..3000));
+            let in_port = random.random_range(1..4);
+            let frames: Vec<_> =
+                (0..count).map(|_| complete_sctp(random_frame(&mut random))).collect();
+            let mut sent = bridge.process_tracked(in_port, &frames, &mut tracker).sent;
+            let mut expected = Vec::new();
+            for frame in &frames {
+                process(&plain, in_port, frame, bridge.now, &mut reference, &mut expected);
+            }
+            sent.sort();
+            expected.sort();
+            assert_eq!(sent, expected, "set {set}: {rules:#?}");
+            bridge.maintain();
+        }
+        assert_eq!(bridge.counts(), counts(&plain), "set {set}: {rules:#?}");
+    }
+}
+
+fn process(
+    tables: &Tables,
+    in_port: u32,
+    frame: &[u8],
+    now: Time,
+    tracker: &mut ThreadTracker,
+    sent: &mut Vec<(u16, Vec<u8>)>,
+) {
+    let mut packet = Packet::arrived(in_port, Frame::from_bytes(frame, Time::ZERO));
+    for _ in 0..4 {
+        let milliseconds = now.nanos() / 1_000_000;
+        let translation =
+            Translator::new(tables).translate(&packet.key, packet.frame.bytes(), milliseconds);
+        for counters in &translation.counters {
+            counters.add(1, packet.frame.len() as u64, milliseconds);
+        }
+        let mut recirculates = None;
+        for step in translation.steps.iter() {
+            match step {
+                Step::Output(port) => sent.push((port.0, packet.frame.bytes().to_vec())),
+                Step::Rewrite(rewrite) => {
+                    let mut plain = PlainFrame::new(packet.frame.bytes().to_vec());
+                    for field in [Field::EthSrc, Field::EthDst] {
+                        let mask = rewrite.mask.read(field);
+                        plain.set(field, rewrite.value.read(field), mask);
+                    }
+                    packet.frame.bytes_mut().copy_from_slice(&plain.bytes);
+                }
+                Step::Track(_) => {
+                    let call = TrackCall::first_of(&translation.steps).expect("a track");
+                    if tracker.track(&mut packet, &call, None, now) == Tracked::Dropped {
+                        return;
+                    }
+                }
+                Step::Recirculate(id) => recirculates = Some(*id),
+                other => panic!("{other:?} is none of these rules' steps"),
+            }
+        }
+        let Some(id) = recirculates else { return };
+        let tracked = packet.key.words[word::CT..word::ETH_SRC].to_vec();
+        packet = Packet::arrived(in_port, packet.frame);
+        packet.key.words[word::CT..word::ETH_SRC].copy_from_slice(&tracked);
+        packet.key.write(Field::RecircId, id.into());
+    }
+}
+
+fn random_rules(random: &mut Pcg64Mcg) -> Vec<String> {
+    let translations = [
+        "",
+        ",nat",
+        ",nat(src=10.0.0.1-10.0.0.3)",
+        ",nat(src=192.168.0.1:1000-1003)",
+        ",nat(src=192.168.0.1:1000-1003,random)",
+        ",nat(dst=10.0.0.1-10.0.0.2)",
+        ",nat(dst=10.0.0.4:80)",
+    ];
+    let mut rules: Vec<_> = (0..random.random_range(1..5))
+        .map(|number| {
+            let translation = translations[random.random_range(0..translations.len())];
+            let commit = random.random_range(0..4) > 0 || translation.contains('(');
+            let commit = if commit { "commit," } else { "" };
+            let zone = random.random_range(0..2);
+            let port = random.random_range(1..4);
+            let low = random.random_range(1..6);
+            format!(
+                "table=0,priority={number},cookie={number},ip,in_port={port},nw_dst=10.0.0.{low}/30 \
+                 actions=ct({commit}zone={zone},table=1{translation})"
+            )
+        })
+        .collect();
+    rules.push("table=0,priority=0,ip actions=ct(zone=0,nat,table=1)".into());
+    rules.push("table=0,priority=0,ipv6 actions=ct(commit,zone=1,table=1)".into());
+    rules.push("table=1,priority=5,cookie=10,ct_state=+new+trk actions=output:2".into());
+    rules.push(
+        "table=1,priority=4,cookie=11,ct_state=+est+trk,ip,nw_dst=10.0.0.2 \
+         actions=mod_dl_dst:02:00:00:00:00:77,output:3"
+            .into(),
+    );
+    rules.push("table=1,priority=3,cookie=12,ct_state=+rpl actions=output:4".into());
+    rules.push("table=1,priority=2,cookie=13,ct_state=+inv actions=output:1".into());
+    rules.push("table=1,priority=1,cookie=14 actions=in_port".into());
+    rules
+}
