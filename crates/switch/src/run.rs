@@ -6,7 +6,7 @@
 //! | `switch` | the running switch: bridges, ports, packet threads, and changes of them |
 //! | `bridge`, `bridge_session`, `bridge_thread`, `connection` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
-//! | `ports`, `port_table`, `device`, `capture_source`, `pcap` | ports |
+//! | `ports`, `port_table`, `device`, `capture_source`, `pcap`, `shaper` | ports |
 //! | `unixctl`, `unixctl_thread`, `commands` | the control protocol of ovs-appctl |
 //! | `client` | the other end of it, for `weir switch` |
 //! | `config`, `flow_file` | settings, rules in files |
@@ -29,6 +29,7 @@ pub mod pcap;
 mod pmd;
 mod port_table;
 mod ports;
+mod shaper;
 mod start;
 mod stream;
 mod switch;

@@ -1,6 +1,7 @@
 //! The commands of the control socket, by the names that Open vSwitch gives them.
 
 mod bridge;
+mod conntrack;
 mod datapath;
 mod flows;
 mod logs;
@@ -72,6 +73,7 @@ fn all() -> Vec<Command> {
     ];
     let parts = [
         bridge::COMMANDS,
+        conntrack::COMMANDS,
         datapath::COMMANDS,
         flows::COMMANDS,
         logs::COMMANDS,

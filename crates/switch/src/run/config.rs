@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
+use link::{Capacity, LinkError, QueueConfig};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -32,7 +33,7 @@ pub enum ConfigError {
 }
 
 /// A switch's settings. An unknown key is an error.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Config {
     /// The folder of the control sockets.
@@ -44,7 +45,7 @@ pub struct Config {
     pub bridge: IndexMap<String, BridgeConfig>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct BridgeConfig {
     /// 16 hexadecimal digits; made from the bridge's name otherwise.
@@ -70,7 +71,7 @@ pub enum FailMode {
     Standalone,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PortConfig {
     /// `pcap`, `null`, `dummy`, `packet` or `tap`.
@@ -89,6 +90,10 @@ pub struct PortConfig {
     pub number: Option<u32>,
     /// Receive queues of a pcap port.
     pub queues: Option<usize>,
+    /// The rate at which frames leave: `100mbit`.
+    pub rate: Option<Capacity>,
+    /// The queue in front of the rate: `fq_codel`, `droptail:256KiB`.
+    pub queue: Option<QueueConfig>,
     /// Queues and the CPUs of the packet threads that poll them: `0:1,1:2`.
     pub rxq_affinity: Option<RxqAffinity>,
 }
@@ -270,6 +275,8 @@ impl PortConfig {
             interface: None,
             number: None,
             queues: None,
+            rate: None,
+            queue: None,
             rxq_affinity: None,
         }
     }
@@ -312,10 +319,16 @@ impl PortConfig {
                         number.parse().map_err(|_| format!("queues={number} is no number"))?;
                     config.queues = Some(number);
                 }
+                Some(("rate", rate)) => {
+                    config.rate = Some(rate.parse().map_err(|e: LinkError| e.to_string())?);
+                }
+                Some(("queue", queue)) => {
+                    config.queue = Some(queue.parse().map_err(|e: LinkError| e.to_string())?);
+                }
                 _ => {
                     return Err(format!(
                         "unknown option {option:?}; the options are loop, write=FILE, number=N, \
-                         queues=N"
+                         queues=N, rate=RATE, queue=QUEUE"
                     ));
                 }
             }
@@ -328,6 +341,9 @@ impl PortConfig {
         match self.queues {
             Some(queues) if !(1..=MOST_QUEUES).contains(&queues) => {
                 return Err(format!("queues = {queues}: use 1 to {MOST_QUEUES}"));
+            }
+            _ if self.queue.is_some() && self.rate.is_none() => {
+                return Err("queue needs a rate in front of which frames wait".to_owned());
             }
             Some(2..) if self.kind != "pcap" => {
                 return Err(format!("a {} port has one queue", self.kind));

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use host::cycles;
 use port::Frame;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use units::Span;
 
 use super::bridge::BridgeState;
 use super::error::SwitchError;
@@ -19,7 +20,8 @@ use super::worker::Worker;
 /// A packet thread, as other threads see it.
 pub(super) struct Pmd {
     pub(super) core: usize,
-    jobs: Mutex<VecDeque<Job>>,
+    /// `None` once the thread has ended.
+    jobs: Mutex<Option<VecDeque<Job>>>,
     has_jobs: AtomicBool,
     waker: Waker,
     stop: AtomicBool,
@@ -44,6 +46,9 @@ pub(super) struct PmdThread {
     pub(super) sleeps: u64,
     /// Cycles of taking frames from ports.
     pub(super) receiving: u64,
+    /// All cycles at the beginnings of the last windows, the oldest first.
+    windows: VecDeque<u64>,
+    window_began: Instant,
     on_failure: OnFailure,
 }
 
@@ -56,6 +61,8 @@ pub(super) struct Queue {
     fd: Option<OwnedFd>,
     /// Cycles that went into frames of this queue.
     pub(super) cycles: u64,
+    /// As those of its thread.
+    windows: VecDeque<u64>,
 }
 
 /// A queue's share of its thread.
@@ -66,6 +73,8 @@ pub(super) struct QueueUsage {
     pub(super) is_up: bool,
     pub(super) is_pinned: bool,
     pub(super) cycles: u64,
+    /// Cycles in the last minute.
+    pub(super) recent: u64,
 }
 
 impl Pmd {
@@ -78,7 +87,7 @@ impl Pmd {
         let waker = Waker::new().map_err(SwitchError::Thread)?;
         let pmd = Arc::new(Self {
             core,
-            jobs: Mutex::default(),
+            jobs: Mutex::new(Some(VecDeque::new())),
             has_jobs: AtomicBool::new(false),
             waker,
             stop: AtomicBool::new(false),
@@ -87,6 +96,8 @@ impl Pmd {
         let handle = pmd.clone();
         let thread = std::thread::Builder::new().name(format!("pmd-c{core:02}"));
         let thread = thread.spawn(move || {
+            // Also after a panic: nobody waits for jobs that no thread will do.
+            let _end = End(&handle);
             if let Err(error) = host::pin_to(&[core]) {
                 tracing::warn!("the packet thread of CPU {core} is not pinned: {error}");
             }
@@ -101,6 +112,8 @@ impl Pmd {
                 iterations: 0,
                 sleeps: 0,
                 receiving: 0,
+                windows: VecDeque::new(),
+                window_began: Instant::now(),
                 on_failure,
             };
             thread.run(&handle);
@@ -125,7 +138,9 @@ impl Pmd {
     /// Runs a job on the thread.
     pub(super) fn tell(&self, job: impl FnOnce(&mut PmdThread) + Send + 'static) {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.push_back(Box::new(job));
+        if let Some(jobs) = jobs.as_mut() {
+            jobs.push_back(Box::new(job));
+        }
         self.has_jobs.store(true, Ordering::Release);
         drop(jobs);
         self.waker.wake();
@@ -144,6 +159,15 @@ impl Pmd {
     }
 }
 
+/// Drops the jobs of a thread that ends.
+struct End<'a>(&'a Pmd);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        *self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
 impl std::fmt::Debug for Pmd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pmd").field("core", &self.core).finish_non_exhaustive()
@@ -158,7 +182,7 @@ impl Queue {
         is_pinned: bool,
     ) -> Self {
         let fd = port.fd();
-        Self { bridge, port, queue, is_pinned, fd, cycles: 0 }
+        Self { bridge, port, queue, is_pinned, fd, cycles: 0, windows: VecDeque::new() }
     }
 }
 
@@ -173,6 +197,7 @@ impl PmdThread {
             let start = cycles();
             let received = self.poll_queues();
             let spent = cycles().wrapping_sub(start);
+            let next_frame = if self.worker.has_rates() { self.worker.release() } else { None };
             self.iterations += 1;
             if received > 0 {
                 empty_polls = 0;
@@ -187,10 +212,13 @@ impl PmdThread {
             {
                 maintained = Instant::now();
                 self.worker.maintain();
+                if self.window_began.elapsed() >= WINDOW {
+                    self.begin_window();
+                }
             }
             if empty_polls > SPIN && !self.is_busy_polling {
                 let start = cycles();
-                self.sleep(handle);
+                self.sleep(handle, next_frame);
                 self.idle += cycles().wrapping_sub(start);
             }
         }
@@ -203,7 +231,12 @@ impl PmdThread {
     pub(super) fn clear_statistics(&mut self) {
         (self.idle, self.busy, self.iterations, self.sleeps) = (0, 0, 0, 0);
         self.receiving = 0;
-        self.queues.iter_mut().for_each(|queue| queue.cycles = 0);
+        self.windows.clear();
+        self.window_began = Instant::now();
+        for queue in &mut self.queues {
+            queue.cycles = 0;
+            queue.windows.clear();
+        }
         self.worker.clear_statistics();
     }
 
@@ -214,9 +247,25 @@ impl PmdThread {
                 .queues
                 .iter()
                 .find(|old| Arc::ptr_eq(&old.port, &queue.port) && old.queue == queue.queue);
-            queue.cycles = former.map_or(0, |former| former.cycles);
+            if let Some(former) = former {
+                queue.cycles = former.cycles;
+                queue.windows = former.windows.clone();
+            }
         }
         self.queues = queues;
+    }
+
+    /// Cycles in the last minute.
+    pub(super) fn recent(&self) -> u64 {
+        self.idle + self.busy - self.windows.front().unwrap_or(&0)
+    }
+
+    fn begin_window(&mut self) {
+        self.window_began = Instant::now();
+        remember(&mut self.windows, self.idle + self.busy);
+        for queue in &mut self.queues {
+            remember(&mut queue.windows, queue.cycles);
+        }
     }
 
     pub(super) fn usage(&self) -> Vec<QueueUsage> {
@@ -226,13 +275,19 @@ impl PmdThread {
             is_up: queue.port.is_up(),
             is_pinned: queue.is_pinned,
             cycles: queue.cycles,
+            recent: queue.cycles - queue.windows.front().unwrap_or(&0),
         };
         self.queues.iter().map(usage).collect()
     }
 
     fn run_jobs(&mut self, handle: &Pmd) {
         loop {
-            let job = handle.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let job = handle
+                .jobs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_mut()
+                .and_then(VecDeque::pop_front);
             match job {
                 Some(job) => job(self),
                 None => return,
@@ -263,20 +318,32 @@ impl PmdThread {
         total
     }
 
-    /// Waits until a frame or a job arrives.
-    fn sleep(&mut self, handle: &Pmd) {
+    /// Waits until a frame or a job arrives, or a frame may leave a queue.
+    fn sleep(&mut self, handle: &Pmd, next_frame: Option<Span>) {
         self.sleeps += 1;
         let mut fds = vec![PollFd::from_borrowed_fd(handle.waker.as_fd(), PollFlags::IN)];
         // A device that another thread found gone would wake this one again and again.
         let queues = self.queues.iter().filter(|queue| queue.port.has_device());
         let queues = queues.filter_map(|queue| queue.fd.as_ref());
         fds.extend(queues.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
-        let pause = Timespec { tv_sec: 0, tv_nsec: LONGEST_SLEEP.as_nanos() as i64 };
+        let longest = LONGEST_SLEEP.as_nanos() as u64;
+        let pause = next_frame.map_or(longest, |span| span.nanos().min(longest));
+        let pause = Timespec { tv_sec: 0, tv_nsec: pause as i64 };
         let _ = poll(&mut fds, Some(&pause));
         handle.waker.clear();
     }
 }
 
+fn remember(windows: &mut VecDeque<u64>, cycles: u64) {
+    if windows.len() == WINDOWS {
+        windows.pop_front();
+    }
+    windows.push_back(cycles);
+}
+
+/// Usage is shown over six windows, a minute as in Open vSwitch.
+const WINDOW: Duration = Duration::from_secs(10);
+const WINDOWS: usize = 6;
 /// Frames that are received together.
 pub(super) const BATCH: usize = 32;
 /// Empty polls before a thread sleeps: some tens of microseconds.

@@ -1,15 +1,19 @@
 //! The switch's ports: where frames come from and go to.
 
 use std::os::fd::OwnedFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use link::LinkError;
 use port::{Frame, PortError};
 use thiserror::Error;
+use units::Time;
 
 use super::config::PortConfig;
-use super::device::Device;
+use super::device::{Device, lock};
 use super::pcap::PcapError;
+use super::shaper::Shaper;
 use crate::datapath::step::PortIndex;
 use crate::port_number::PortNumber;
 use crate::request::{PortDescription, PortStatistics};
@@ -20,6 +24,8 @@ pub enum OpenError {
     Pcap { port: String, error: PcapError },
     #[error("port {port}: {error}")]
     Port { port: String, error: PortError },
+    #[error("port {port}: {error}")]
+    Shaper { port: String, error: LinkError },
 }
 
 /// A port of a bridge.
@@ -39,6 +45,7 @@ pub struct SwitchPort {
     /// The administrative state of a dummy port.
     is_disabled: AtomicBool,
     device: Device,
+    shaper: Option<Mutex<Shaper>>,
     opened: Instant,
 }
 
@@ -61,12 +68,15 @@ impl SwitchPort {
         number: PortNumber,
         index: PortIndex,
         settings: &PortConfig,
+        now: Time,
     ) -> Result<(Self, Option<OpenError>), OpenError> {
         let (device, missing) = match Device::open(name, settings) {
             Ok(device) => (device, None),
             Err(error) if error.is_absence() => (Device::missing(), Some(error)),
             Err(error) => return Err(error),
         };
+        let shaper = Shaper::new(settings.rate.as_ref(), settings.queue.as_ref(), now);
+        let shaper = shaper.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
         let port = Self {
             name: name.to_owned(),
             bridge,
@@ -78,6 +88,7 @@ impl SwitchPort {
             settings: settings.clone(),
             is_disabled: AtomicBool::new(false),
             device,
+            shaper: shaper.map(Mutex::new),
             opened: Instant::now(),
         };
         Ok((port, missing))
@@ -96,6 +107,7 @@ impl SwitchPort {
             settings: PortConfig::of_kind("internal"),
             is_disabled: AtomicBool::new(false),
             device: Device::Null,
+            shaper: None,
             opened: Instant::now(),
         }
     }
@@ -137,8 +149,34 @@ impl SwitchPort {
         self.counts.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Sends frames and counts them.
-    pub fn send(&self, frames: &[Frame]) -> Result<(), PortError> {
+    /// Sends frames and counts them. A port with a rate sends what may leave by now, and keeps the
+    /// others in its queue.
+    pub(super) fn send(&self, frames: &mut Vec<Frame>, now: Time) -> Result<(), PortError> {
+        let Some(shaper) = &self.shaper else { return self.transmit(frames) };
+        lock(shaper).enqueue(frames, now);
+        self.release(now).map(drop)
+    }
+
+    /// Sends the frames of the port's queue that may leave by now. Returns the time at which the
+    /// next one may.
+    pub(super) fn release(&self, now: Time) -> Result<Option<Time>, PortError> {
+        let Some(shaper) = &self.shaper else { return Ok(None) };
+        let mut shaper = lock(shaper);
+        if shaper.next().is_none_or(|next| next > now) {
+            return Ok(shaper.next());
+        }
+        let mut frames = Vec::new();
+        shaper.release(now, &mut frames);
+        // Under the lock, so that no other thread's frames come between.
+        self.transmit(&frames)?;
+        Ok(shaper.next())
+    }
+
+    pub(super) fn has_rate(&self) -> bool {
+        self.shaper.is_some()
+    }
+
+    fn transmit(&self, frames: &[Frame]) -> Result<(), PortError> {
         let sent = self.device.send(&self.name, frames);
         let accepted = *sent.as_ref().unwrap_or(&0);
         let bytes: usize = frames.iter().take(accepted).map(Frame::len).sum();
@@ -198,7 +236,8 @@ impl SwitchPort {
             received_bytes: read(&self.counts.received_bytes),
             sent_packets: read(&self.counts.sent_packets),
             sent_bytes: read(&self.counts.sent_bytes),
-            sent_dropped: read(&self.counts.sent_dropped),
+            sent_dropped: read(&self.counts.sent_dropped)
+                + self.shaper.as_ref().map_or(0, |shaper| lock(shaper).dropped()),
             duration: self.opened.elapsed(),
             ..PortStatistics::default()
         }

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::time::Instant;
 use host::SocketFile;
 use indexmap::IndexMap;
 use rustix::fs::Mode;
+use units::Time;
 
 use super::bridge::BridgeState;
 use super::bridge_thread::{BridgeThread, Doors};
@@ -23,6 +25,7 @@ use super::ports::SwitchPort;
 use super::start::Process;
 use super::worker::{Worker, WorkerStatistics};
 use crate::action::Action;
+use crate::datapath::conntrack::{self, Conntrack};
 use crate::pipeline::Removal;
 use crate::port_number::PortNumber;
 use crate::request::{FlowCommand, FlowMod, PacketOut};
@@ -34,6 +37,7 @@ pub struct Switch {
     bridges: RwLock<IndexMap<String, Arc<BridgeState>>>,
     threads: Mutex<HashMap<String, Thread>>,
     pub(super) ports: Arc<PortTable>,
+    conntrack: Arc<Conntrack>,
     pmds: RwLock<Vec<Arc<Pmd>>>,
     /// Processes the packets of commands and controllers.
     main: Mutex<Worker>,
@@ -60,9 +64,16 @@ impl Switch {
     pub(super) fn new(rundir: &Path, stop: Arc<AtomicBool>, process: Process) -> Self {
         let clock = Arc::new(Clock::start());
         let ports = Arc::new(PortTable::default());
+        let settings = conntrack::Settings {
+            seed: RandomState::new().build_hasher().finish(),
+            threads: host::online_cpus().len(),
+            ..conntrack::Settings::default()
+        };
+        let conntrack = Arc::new(Conntrack::new(&settings));
         Self {
             rundir: rundir.to_owned(),
-            main: Mutex::new(Worker::new(clock.clone(), ports.clone())),
+            main: Mutex::new(Worker::new(clock.clone(), ports.clone(), conntrack.clone())),
+            conntrack,
             clock,
             bridges: RwLock::default(),
             threads: Mutex::default(),
@@ -264,7 +275,8 @@ impl Switch {
         let Some(index) = self.ports.free_index(number) else {
             return Err(SwitchError::Refused(format!("port {name}: there are too many ports")));
         };
-        let (port, missing) = SwitchPort::open(name, bridge.index, number, index, settings)?;
+        let now = Time::from_nanos(self.clock.now_ns());
+        let (port, missing) = SwitchPort::open(name, bridge.index, number, index, settings, now)?;
         if let Some(error) = missing {
             note(format!("{error}; the port is down until it is there"));
         }
@@ -319,12 +331,13 @@ impl Switch {
                 continue;
             }
             let (clock, ports) = (self.clock.clone(), self.ports.clone());
+            let conntrack = self.conntrack.clone();
             let on_failure =
                 Arc::new(|bridge: &BridgeState, port: &SwitchPort, error: &port::PortError| {
                     tracing::warn!("port {}: {error}; the other ports go on", port.name);
                     bridge.port_changed(port);
                 });
-            let worker = move || Worker::new(clock, ports);
+            let worker = move || Worker::new(clock, ports, conntrack);
             pmds.push(Pmd::start(*cpu, worker, is_busy, on_failure)?);
         }
         *self.pmds.write().unwrap_or_else(PoisonError::into_inner) = pmds;
@@ -407,9 +420,18 @@ impl Switch {
         total
     }
 
-    /// The connections that are tracked.
-    pub(super) fn connections(&self) -> usize {
-        0
+    /// The megaflows of all threads.
+    pub(super) fn megaflow_count(&self) -> usize {
+        let mut count = self.main().megaflow_count();
+        for pmd in self.pmds() {
+            count += pmd.ask(|thread| thread.worker.megaflow_count()).unwrap_or(0);
+        }
+        count
+    }
+
+    /// The connections that all threads track.
+    pub(super) fn conntrack(&self) -> &Conntrack {
+        &self.conntrack
     }
 
     /// Removes all megaflows; packets make them again.

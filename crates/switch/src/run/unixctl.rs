@@ -44,6 +44,12 @@ impl Requests {
         Ok(())
     }
 
+    /// The bytes that wait for the rest of their request.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.received.len()
+    }
+
     /// The next complete request.
     pub fn take(&mut self) -> Result<Option<Request>, Malformed> {
         let Some(end) = self.end_of_document()? else { return Ok(None) };

@@ -41,10 +41,11 @@ impl UnixctlThread {
             let ready = self.wait(&clients);
             self.waker.clear();
             let mut index = 0;
+            let held: usize = clients.iter().map(|client| client.requests.waiting()).sum();
             clients.retain_mut(|client| {
                 let ready = ready.get(index).copied().unwrap_or(PollFlags::empty());
                 index += 1;
-                self.serve(client, ready, &mut scratch).unwrap_or(false)
+                self.serve(client, ready, held, &mut scratch).unwrap_or(false)
             });
             while let Ok((stream, _)) = self.listener.accept() {
                 if clients.len() < MOST_CLIENTS && stream.set_nonblocking(true).is_ok() {
@@ -85,6 +86,7 @@ impl UnixctlThread {
         &self,
         client: &mut Client,
         ready: PollFlags,
+        held: usize,
         scratch: &mut [u8],
     ) -> std::io::Result<bool> {
         client.out.write(&mut client.stream)?;
@@ -99,7 +101,8 @@ impl UnixctlThread {
             match client.stream.read(scratch) {
                 Ok(0) => client.has_ended = true,
                 Ok(read) => {
-                    if client.requests.receive(&scratch[..read]).is_err() {
+                    let is_too_much = held + read > MOST_HELD;
+                    if is_too_much || client.requests.receive(&scratch[..read]).is_err() {
                         return Ok(false);
                     }
                 }
@@ -121,4 +124,6 @@ impl UnixctlThread {
 
 const READ: usize = 256 << 10;
 const MOST_CLIENTS: usize = 64;
+/// Incomplete requests of all clients; one of `weir switch add-flows` has a whole file.
+const MOST_HELD: usize = 512 << 20;
 const PAUSE: Duration = Duration::from_millis(500);

@@ -1,14 +1,15 @@
 use std::sync::Arc;
 
 use port::Frame;
-use units::Time;
+use units::{Span, Time};
 
 use super::bridge::BridgeState;
 use super::clock::Clock;
 use super::port_table::{PortList, PortTable};
 use super::ports::SwitchPort;
+use crate::datapath::conntrack::{Conntrack, ThreadTracker};
 use crate::datapath::step::{PortIndex, Translate, Translation};
-use crate::datapath::{Around, Datapath, Megaflow, NoTracker, Settings, Sink, Statistics, extract};
+use crate::datapath::{Around, Datapath, Megaflow, Settings, Sink, Statistics, extract};
 use crate::flow::Key;
 use crate::pipeline::Translator;
 use crate::request::{PacketIn, PacketOut};
@@ -17,6 +18,8 @@ use crate::request::{PacketIn, PacketOut};
 #[derive(Debug)]
 pub(super) struct Worker {
     clock: Arc<Clock>,
+    conntrack: Arc<Conntrack>,
+    tracker: ThreadTracker,
     outlets: Outlets,
     /// By the bridges' indices.
     bridges: Vec<Option<BridgeWorker>>,
@@ -35,7 +38,10 @@ struct BridgeWorker {
 struct Outlets {
     table: Arc<PortTable>,
     ports: PortList,
+    /// Those with a rate.
+    with_rate: Vec<Arc<SwitchPort>>,
     generation: u64,
+    now: Time,
     transmissions: Transmissions,
 }
 
@@ -51,16 +57,27 @@ pub(super) struct WorkerStatistics {
     pub(super) datapath: Statistics,
     pub(super) sent_batches: u64,
     pub(super) sent_frames: u64,
-    /// The bridges' megaflows.
-    pub(super) megaflows: usize,
 }
 
 impl Worker {
-    pub(super) fn new(clock: Arc<Clock>, table: Arc<PortTable>) -> Self {
+    pub(super) fn new(clock: Arc<Clock>, table: Arc<PortTable>, conntrack: Arc<Conntrack>) -> Self {
         let ports = table.ports();
-        let outlets =
-            Outlets { generation: u64::MAX, ports, table, transmissions: Transmissions::default() };
-        Self { clock, outlets, bridges: Vec::new(), cleared: Transmissions::default() }
+        let outlets = Outlets {
+            generation: u64::MAX,
+            ports,
+            with_rate: Vec::new(),
+            now: Time::ZERO,
+            table,
+            transmissions: Transmissions::default(),
+        };
+        Self {
+            clock,
+            tracker: ThreadTracker::new(conntrack.clone()),
+            conntrack,
+            outlets,
+            bridges: Vec::new(),
+            cleared: Transmissions::default(),
+        }
     }
 
     /// Takes frames that arrived on a port through the bridge.
@@ -71,11 +88,11 @@ impl Worker {
         frames: &mut Vec<Frame>,
     ) {
         let now = self.now();
-        self.outlets.refresh();
+        self.outlets.refresh(now);
         let datapath = datapath(&mut self.bridges, bridge);
         let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
         let mut around =
-            Around { slow: &mut SlowPath { bridge }, tracker: &mut NoTracker, sink: &mut sink };
+            Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
         datapath.process(port.number.0, frames, now, &mut around);
     }
 
@@ -87,11 +104,11 @@ impl Worker {
             let tables = bridge.tables();
             Translator::new(&tables).packet_out(packet, &key, now.nanos() / NANOS_PER_MS)
         };
-        self.outlets.refresh();
+        self.outlets.refresh(now);
         let datapath = datapath(&mut self.bridges, bridge);
         let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
         let mut around =
-            Around { slow: &mut SlowPath { bridge }, tracker: &mut NoTracker, sink: &mut sink };
+            Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
         let frame = Frame::from_bytes(&packet.frame, Time::ZERO);
         datapath.execute(packet.in_port.0, frame, &translation, now, &mut around);
     }
@@ -99,14 +116,36 @@ impl Worker {
     /// Does what has to be done without packets.
     pub(super) fn maintain(&mut self) {
         let now = self.now();
-        self.outlets.refresh();
+        self.outlets.refresh(now);
+        self.conntrack.expire(now);
         for worker in self.bridges.iter_mut().flatten() {
             let bridge = &worker.bridge;
             let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
-            let mut around =
-                Around { slow: &mut SlowPath { bridge }, tracker: &mut NoTracker, sink: &mut sink };
+            let mut around = Around {
+                slow: &mut SlowPath { bridge },
+                tracker: &mut self.tracker,
+                sink: &mut sink,
+            };
             worker.datapath.maintain(now, &mut around);
         }
+    }
+
+    /// Whether ports have queues whose frames leave in time.
+    pub(super) fn has_rates(&self) -> bool {
+        !self.outlets.with_rate.is_empty()
+    }
+
+    /// Sends the frames of queues that may leave by now. Returns the time until the next one may.
+    pub(super) fn release(&mut self) -> Option<Span> {
+        let now = self.now();
+        let mut next: Option<Time> = None;
+        for port in &self.outlets.with_rate {
+            // A device that has gone shows when frames are received or sent next.
+            if let Ok(Some(time)) = port.release(now) {
+                next = Some(next.map_or(time, |next| next.min(time)));
+            }
+        }
+        next.map(|next| next.since(now))
     }
 
     /// Adds the counts of a bridge's megaflows to those of their rules.
@@ -134,19 +173,24 @@ impl Worker {
 
     /// Lets go of ports that are gone.
     pub(super) fn forget_ports(&mut self) {
-        self.outlets.refresh();
+        let now = self.now();
+        self.outlets.refresh(now);
     }
 
     pub(super) fn statistics(&self) -> WorkerStatistics {
         let mut total = WorkerStatistics::default();
         for worker in self.bridges.iter().flatten() {
             add(&mut total.datapath, worker.datapath.statistics());
-            total.megaflows += worker.datapath.megaflows().count();
         }
         let Transmissions { batches, frames } = self.outlets.transmissions;
         total.sent_batches = batches - self.cleared.batches;
         total.sent_frames = frames - self.cleared.frames;
         total
+    }
+
+    /// The megaflows of all bridges.
+    pub(super) fn megaflow_count(&self) -> usize {
+        self.bridges.iter().flatten().map(|worker| worker.datapath.len()).sum()
     }
 
     pub(super) fn clear_statistics(&mut self) {
@@ -200,7 +244,7 @@ impl Sink for BridgeSink<'_> {
         self.outlets.transmissions.frames += frames.len() as u64;
         let port = self.outlets.ports.get(usize::from(port.0)).and_then(Option::as_ref);
         if let Some(port) = port
-            && let Err(error) = port.send(frames)
+            && let Err(error) = port.send(frames, self.outlets.now)
         {
             tracing::warn!("port {}: {error}; the other ports go on", port.name);
             self.bridge.port_changed(port);
@@ -217,7 +261,6 @@ impl WorkerStatistics {
         add(&mut self.datapath, &other.datapath);
         self.sent_batches += other.sent_batches;
         self.sent_frames += other.sent_frames;
-        self.megaflows += other.megaflows;
     }
 }
 
@@ -251,10 +294,13 @@ fn add(total: &mut Statistics, more: &Statistics) {
 }
 
 impl Outlets {
-    fn refresh(&mut self) {
+    fn refresh(&mut self, now: Time) {
+        self.now = now;
         let generation = self.table.generation();
         if generation != self.generation {
             self.ports = self.table.ports();
+            let with_rate = self.ports.iter().flatten().filter(|port| port.has_rate());
+            self.with_rate = with_rate.cloned().collect();
             self.generation = generation;
         }
     }

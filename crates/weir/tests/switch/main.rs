@@ -7,6 +7,7 @@ mod support;
 mod captures;
 mod commands;
 mod control;
+mod controllers;
 mod endings;
 mod interfaces;
 mod report;

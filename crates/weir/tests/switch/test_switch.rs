@@ -97,6 +97,15 @@ impl TestSwitch {
         number.split_once(',').unwrap().0.parse().unwrap()
     }
 
+    /// Whether this switch tracks connections; a note if it does not.
+    pub fn tracks_connections(&self) -> bool {
+        let does = self.appctl(&["list-commands"]).contains("dpctl/dump-conntrack");
+        if !does {
+            eprintln!("SKIPPED: this switch does not track connections yet");
+        }
+        does
+    }
+
     pub fn path(&self, name: &str) -> String {
         self.sandbox.path(name).display().to_string()
     }

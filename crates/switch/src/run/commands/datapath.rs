@@ -52,7 +52,9 @@ fn show(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let total = switch.total_statistics();
     let mut text = format!(
         "{DATAPATH}:\n  lookups: hit:{} missed:{} lost:0\n  flows: {}\n",
-        total.datapath.megaflow_hits, total.datapath.upcalls, total.megaflows
+        total.datapath.megaflow_hits,
+        total.datapath.upcalls,
+        switch.megaflow_count()
     );
     let mut ports: Vec<_> = switch.bridges().iter().flat_map(|bridge| bridge.ports()).collect();
     ports.sort_by_key(|port| port.index);
@@ -175,7 +177,7 @@ fn memory(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let ports: usize = bridges.iter().map(|bridge| bridge.ports().len()).sum();
     let rules: u32 =
         bridges.iter().flat_map(|bridge| bridge.tables().tables()).map(|table| table.active).sum();
-    let megaflows = switch.total_statistics().megaflows;
+    let megaflows = switch.megaflow_count();
     let threads = switch.pmds().len();
     Ok(format!("megaflows:{megaflows} pmds:{threads} ports:{ports} rules:{rules}\n"))
 }
@@ -185,6 +187,9 @@ fn upcalls(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!(
         "{DATAPATH}:\n  flows         : (current {}) (no limit)\n  upcalls       : {}\n  \
          revalidated   : {}\n  expired       : {}\n",
-        total.megaflows, total.datapath.upcalls, total.datapath.revalidated, total.datapath.expired
+        switch.megaflow_count(),
+        total.datapath.upcalls,
+        total.datapath.revalidated,
+        total.datapath.expired
     ))
 }

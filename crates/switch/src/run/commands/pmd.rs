@@ -57,6 +57,8 @@ pub(in crate::run) struct ThreadStatistics {
     pub(in crate::run) iterations: u64,
     pub(in crate::run) sleeps: u64,
     pub(in crate::run) receive: u64,
+    /// Cycles in the last minute.
+    pub(in crate::run) recent: u64,
     pub(in crate::run) queues: Vec<QueueUsage>,
 }
 
@@ -70,6 +72,7 @@ pub(in crate::run) fn all(switch: &Switch) -> Vec<ThreadStatistics> {
         iterations: thread.iterations,
         sleeps: thread.sleeps,
         receive: thread.receiving,
+        recent: thread.recent(),
         queues: thread.usage(),
     };
     let mut threads: Vec<_> = switch
@@ -88,6 +91,7 @@ pub(in crate::run) fn all(switch: &Switch) -> Vec<ThreadStatistics> {
         iterations: 0,
         sleeps: 0,
         receive: 0,
+        recent: 0,
         queues: Vec::new(),
     });
     threads
@@ -183,7 +187,7 @@ fn queues(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let mut text = String::new();
     for thread in chosen(switch, arguments)? {
         let Some(core) = thread.core else { continue };
-        let total = thread.idle + thread.busy;
+        let total = thread.recent;
         let is_isolated = thread.queues.iter().any(|queue| queue.is_pinned);
         let _ = write!(text, "pmd thread numa_id 0 core_id {core}:\n  isolated : {is_isolated}\n");
         let mut queues = thread.queues;
@@ -196,14 +200,15 @@ fn queues(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
                 "  port: {:<16}  queue-id: {:2} {state}  pmd usage: ",
                 queue.port, queue.queue
             );
-            used += queue.cycles;
-            let _ = match percent(queue.cycles, total) {
+            used += queue.recent;
+            let _ = match percent(queue.recent, total) {
                 Some(percent) => writeln!(text, "{percent:2} %"),
                 None => writeln!(text, "NOT AVAIL"),
             };
         }
         if !queues.is_empty() {
-            let overhead = thread.busy.saturating_sub(used);
+            // The rest of the work: polls of queues without a frame, and jobs.
+            let overhead = thread.busy.min(total).saturating_sub(used);
             let _ = match percent(overhead, total) {
                 Some(percent) => writeln!(text, "  overhead: {percent:2} %"),
                 None => writeln!(text, "  overhead: NOT AVAIL"),

@@ -85,7 +85,6 @@ fn status(switch: &Arc<Switch>, _: &[String]) -> Outcome {
             "sent": counts.sent,
             "idle_cycles": thread.idle,
             "busy_cycles": thread.busy,
-            "megaflows": thread.worker.megaflows,
             "stages": {
                 "packets": stages.packets,
                 "parse": stages.parse,
@@ -102,13 +101,12 @@ fn status(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     };
     let bridges: Vec<_> = switch.bridges().iter().map(bridge).collect();
     let threads = super::pmd::all(switch);
-    let megaflows: usize = threads.iter().map(|thread| thread.worker.megaflows).sum();
     let rules: u64 = bridges.iter().filter_map(|bridge| bridge["rules"].as_u64()).sum();
     let document = json!({
         "bridges": bridges,
         "threads": threads.into_iter().map(thread).collect::<Vec<_>>(),
-        "megaflows": megaflows,
-        "connections": switch.connections(),
+        "megaflows": switch.megaflow_count(),
+        "connections": switch.conntrack().connections(),
         "rules": rules,
     });
     Ok(format!("{document:#}\n"))

@@ -4,7 +4,7 @@ use switch::run::{DEFAULT_RUNDIR, call};
 
 /// The running switch that a command is for.
 #[derive(Debug, Args)]
-pub(super) struct Running {
+pub(crate) struct Running {
     /// The folder of the switch's sockets
     #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNDIR)]
     rundir: PathBuf,

@@ -19,7 +19,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME")]
     bridge: Vec<String>,
     /// A port: pcap:FILE, null, dummy, packet:INTERFACE or tap:INTERFACE, with loop, write=FILE,
-    /// queues=N and number=N behind commas; may be repeated
+    /// queues=N, number=N, rate=RATE and queue=QUEUE behind commas; may be repeated
     #[arg(long, value_name = "BRIDGE:PORT=KIND")]
     port: Vec<String>,
     /// CPUs of the packet threads, one thread each: 1,2 or 1-3 [default: the first CPU]

@@ -1,0 +1,119 @@
+use link::{Capacity, Link, LinkConfig, LinkError, QueueConfig};
+use port::Frame;
+use units::{Bytes, Time};
+use wire::caqm::Info;
+
+/// The rate and the queue of a port, by the same model as that of emulated links.
+#[derive(Debug)]
+pub(super) struct Shaper {
+    link: Link<Carried>,
+}
+
+/// A frame in the form that the link model uses.
+#[derive(Debug, Clone)]
+struct Carried(Frame);
+
+impl Shaper {
+    /// `None` if the settings limit nothing.
+    pub(super) fn new(
+        rate: Option<&Capacity>,
+        queue: Option<&QueueConfig>,
+        now: Time,
+    ) -> Result<Option<Self>, LinkError> {
+        let Some(rate) = rate else { return Ok(None) };
+        let config = LinkConfig {
+            rate: rate.clone(),
+            queue: queue.copied().unwrap_or_default(),
+            ..LinkConfig::default()
+        };
+        Ok(Some(Self { link: Link::new(&config, now)? }))
+    }
+
+    /// Takes frames into the queue, which may drop or mark them.
+    pub(super) fn enqueue(&mut self, frames: &mut Vec<Frame>, now: Time) {
+        for frame in frames.drain(..) {
+            self.link.arrive(now, Carried(frame));
+        }
+    }
+
+    /// Appends the frames whose serialisation has ended.
+    pub(super) fn release(&mut self, now: Time, frames: &mut Vec<Frame>) {
+        while let Some(delivery) = self.link.deliver(now) {
+            frames.push(delivery.packet.0);
+        }
+    }
+
+    /// The time at which the next frame leaves.
+    pub(super) fn next(&self) -> Option<Time> {
+        self.link.next_delivery()
+    }
+
+    /// Frames that the queue has dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        let stats = self.link.stats();
+        let (queued, _) = self.link.queued();
+        let inside = queued as u64 + self.link.in_flight() as u64;
+        stats.arrived.packets.saturating_sub(stats.delivered.packets + inside)
+    }
+}
+
+impl link::Packet for Carried {
+    fn size(&self) -> Bytes {
+        self.0.size()
+    }
+
+    fn flow(&self) -> u64 {
+        self.0.flow(0)
+    }
+
+    fn ecn_capable(&self) -> bool {
+        self.0.ecn_capable()
+    }
+
+    fn mark_congestion(&mut self) {
+        self.0.mark_congestion();
+    }
+
+    fn corrupt(&mut self, random: u64) {
+        self.0.corrupt(random);
+    }
+
+    fn caqm(&self, tpid: u16) -> Option<Info> {
+        self.0.caqm(tpid)
+    }
+
+    fn set_caqm(&mut self, tpid: u16, info: Info) {
+        self.0.set_caqm(tpid, info);
+    }
+
+    fn answer_caqm_offer(&mut self, tpid: u16) {
+        self.0.answer_caqm_offer(tpid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_leave_at_the_rate_and_the_queue_drops_the_rest() {
+        let rate = "1mbit".parse().unwrap();
+        let queue = "droptail:10p".parse().unwrap();
+        let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();
+        let mut frames = vec![Frame::from_bytes(&[0; 125], Time::ZERO); 20];
+        shaper.enqueue(&mut frames, Time::ZERO);
+        let mut left = Vec::new();
+        shaper.release(Time::from_nanos(3_500_000), &mut left);
+        // Each frame takes a millisecond.
+        assert_eq!(left.len(), 3);
+        assert_eq!(shaper.next(), Some(Time::from_nanos(4_000_000)));
+        shaper.release(Time::from_nanos(1_000_000_000), &mut left);
+        assert_eq!(left.len() as u64 + shaper.dropped(), 20);
+        assert!(shaper.dropped() >= 9);
+    }
+
+    #[test]
+    fn a_port_without_a_rate_has_no_shaper() {
+        assert!(Shaper::new(None, None, Time::ZERO).unwrap().is_none());
+    }
+}
