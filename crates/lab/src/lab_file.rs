@@ -107,7 +107,7 @@ repeats = 6
         assert_eq!(lines.len(), 2, "{error}");
         assert!(lines[0].starts_with("lab.toml:7: unknown key `rat`"), "{error}");
         assert!(lines[1].starts_with("lab.toml:17: unknown value `tpc`"), "{error}");
-        // What the grammar finds comes first, because everything else builds on it.
+        // Mistakes of the grammar come first, because everything else builds on it.
         let text = LAB
             .replace("from = \"client\"", "from = \"clent\"")
             .replace("repeats = 6", "repeats = 0")

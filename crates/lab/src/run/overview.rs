@@ -1,4 +1,4 @@
-//! What a lab needs and how long it takes, for a list of labs.
+//! The needs of a lab and its duration, for a list of labs.
 
 use crate::run::plan::{Plan, Step};
 use crate::{Executor, LabFile};

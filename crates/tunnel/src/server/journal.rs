@@ -1,8 +1,8 @@
 //! The log of who connected and who was refused, bounded for each source.
 //!
 //! Each event names the address of the other end in a field of its own, without the port, as
-//! fail2ban's filters expect it. A source that causes many events gets some of their lines; the next
-//! line says how many were left out.
+//! fail2ban's filters expect it. A source that causes many events gets some of their lines; the
+//! next line says how many were left out.
 
 use super::handshakes::network;
 use std::collections::HashMap;

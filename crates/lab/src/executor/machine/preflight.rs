@@ -1,4 +1,4 @@
-//! What a system needs of this machine, found out before the first step.
+//! Finds out before the first step whether this machine has everything that a system needs.
 
 use super::{is_installed, missing_programs};
 use crate::file::{SystemKind, SystemSpec, Traffic};

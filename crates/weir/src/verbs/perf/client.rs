@@ -251,25 +251,13 @@ impl Audience for WithoutFailure {
     }
 }
 
-/// The test's failure takes precedence. A failure to write the output is also an error, but a
-/// reader that closes the pipe early (`weir perf client HOST --json-stream | head`) is not.
 fn ended<W>(
     outcome: anyhow::Result<Ended>,
     abandoned: bool,
     written: io::Result<W>,
     test: &TestOptions,
 ) -> anyhow::Result<Ending> {
-    let called_off = |error: &anyhow::Error| {
-        matches!(error.downcast_ref::<PerfError>(), Some(PerfError::Interrupted))
-    };
-    let written = written.context("writing the output");
-    let ended = match outcome {
-        Err(error) if abandoned && called_off(&error) => return Ok(Ending::Fine),
-        // A failed write stopped the test.
-        Err(error) if called_off(&error) => return written.and(Err(error)),
-        outcome => outcome?,
-    };
-    written?;
+    let Some(ended) = with_output(outcome, abandoned, written)? else { return Ok(Ending::Fine) };
     match another_algorithm(test, &ended) {
         None => Ok(Ending::Fine),
         Some(difference) => {
@@ -277,6 +265,30 @@ fn ended<W>(
             Ok(Ending::Failed)
         }
     }
+}
+
+/// The test's failure takes precedence. A failure to write the output is also an error, but a
+/// reader that closes the pipe early (`weir perf client HOST --json-stream | head`) is not: `None`.
+fn with_output<T, W>(
+    outcome: anyhow::Result<T>,
+    abandoned: bool,
+    written: io::Result<W>,
+) -> anyhow::Result<Option<T>> {
+    let called_off = |error: &anyhow::Error| {
+        matches!(error.downcast_ref::<PerfError>(), Some(PerfError::Interrupted))
+    };
+    let written = written.context("writing the output");
+    let ended = match outcome {
+        Err(error) if abandoned && called_off(&error) => return Ok(None),
+        // A failed write stopped the test.
+        Err(error) if called_off(&error) => {
+            written?;
+            return Err(error);
+        }
+        outcome => outcome?,
+    };
+    written?;
+    Ok(Some(ended))
 }
 
 /// The difference between the algorithm that was asked for and the one that the data's sender used.
@@ -493,13 +505,13 @@ mod tests {
 
     #[test]
     fn a_full_disk_ends_the_test_with_the_reason() {
-        let called_off = || Err(PerfError::Interrupted.into());
-        let full = || Err(io::ErrorKind::StorageFull.into());
-        let error = ended(called_off(), false, full()).unwrap_err();
+        let called_off = || Err::<(), _>(PerfError::Interrupted.into());
+        let full = || Err::<(), _>(io::ErrorKind::StorageFull.into());
+        let error = with_output(called_off(), false, full()).unwrap_err();
         assert!(error.to_string().starts_with("writing the output"), "{error}");
-        let error = ended(called_off(), false, Ok(io::stdout())).unwrap_err();
+        let error = with_output(called_off(), false, Ok(())).unwrap_err();
         assert_eq!(error.to_string(), "interrupted");
-        assert!(ended(called_off(), true, Ok(io::stdout())).is_ok());
-        assert!(ended(Ok(()), false, full()).is_err());
+        assert!(with_output(called_off(), true, Ok(())).is_ok());
+        assert!(with_output(Ok(()), false, full()).is_err());
     }
 }
