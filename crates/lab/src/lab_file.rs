@@ -48,7 +48,7 @@ impl LabFile {
 /// All mistakes of a file. Checks that build on others are left out where those fail.
 fn mistakes(file: &str, text: &str) -> Vec<FileError> {
     let (document, mut found) = Document::parse_on(file, text);
-    let Some(mut document) = document else { return found };
+    let Some(mut document) = document.filter(|_| found.is_empty()) else { return found };
     document.source.collect();
     let checked = match workload::bind(&mut document) {
         Ok(kind) => workload::check(&document, kind),

@@ -176,7 +176,7 @@ fn json_follows_its_schemas() {
     follows("lab-validate-1", &output.stdout);
     let output = sandbox.weir(&["sim", "run", "incast", "--smoke", "--json", "--out", "run"]);
     follows("lab-results-1", &output.stdout);
-    let words = ["lab", "commands", "true", "true", "--pairs", "6", "--json"];
+    let words = ["lab", "commands", "true", "true", "--pairs", "20", "--json"];
     follows("lab-commands-1", &sandbox.weir(&words).stdout);
 
     let output = sandbox.weir(&["lab", "export", "run", "--out", "export"]);

@@ -63,12 +63,14 @@ fn an_unknown_algorithm_is_reported_before_the_test() {
 fn a_command_runs_behind_a_link() {
     let Some(sandbox) = Sandbox::new() else { return };
     let link = ["link", "run", "--rtt", "40ms", "--rate", "100mbit"];
-    let output = sandbox.weir(&[&link[..], &["--", "ping", "-c", "2", "10.0.0.2"]].concat());
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let server = format!("{weir} perf server --one-off");
+    let far = ["--far", &server, "--", weir, "perf", "client", "10.0.0.2", "-t", "1", "--json"];
+    let output = sandbox.weir(&[&link[..], &far].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let times = output.stdout.split("time=").skip(1);
-    let times: Vec<f64> = times.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
-    assert_eq!(times.len(), 2, "{output:?}");
-    assert!(times.iter().all(|millis| *millis >= 40.0), "{output:?}");
+    let test: Value = serde_json::from_str(&output.stdout).unwrap();
+    let least = test["end"]["streams"][0]["sender"]["min_rtt"].as_f64().unwrap();
+    assert!(least >= 40_000.0, "{least} µs");
     let output = sandbox.weir(&[&link[..], &["--", "false"]].concat());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let output = sandbox.weir(&[&link[..], &["--", "no-such-program"]].concat());

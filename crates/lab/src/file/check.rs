@@ -536,7 +536,7 @@ impl Document {
         place: Range<usize>,
         message: impl Into<String>,
     ) -> Result<(), FileError> {
-        self.source.take(Err(self.source.error(place, message)))
+        Err(self.source.error(place, message))
     }
 
     /// Keeps the mistake of a check while all mistakes are being collected.

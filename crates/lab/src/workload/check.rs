@@ -70,14 +70,17 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     document.go_on(document.check_mentions())?;
     document.go_on(check_bounds(document))?;
     document.go_on(document.check_settings())?;
-    // A cell is made of all of these.
+    // A cell is made of all of these, and a mistake in one would be reported again.
     if document.source.has_mistakes() {
         return Ok(());
     }
-    document.go_on(document.check_count())?;
+    document.check_count()?;
     document.go_on(document.check_primary())?;
     document.go_on(check_cells(document, workload))?;
-    document.check_use_of_axes(own_axis.map(|(axis, _)| axis))
+    match document.source.has_mistakes() {
+        true => Ok(()),
+        false => document.check_use_of_axes(own_axis.map(|(axis, _)| axis)),
+    }
 }
 
 /// Adds the forms that a checked file leaves out.
@@ -98,9 +101,9 @@ fn check_cells(document: &Document, workload: &dyn Workload) -> Result<(), FileE
         document.go_on(document.disturbance_at(&axes).map(drop))?;
     }
     for axes in places {
-        document.go_on(document.links_at(&axes).map(drop))?;
         document.go_on(document.disturbance_at(&axes).map(drop))?;
-        document.go_on(workload.at(document, &axes).map(drop))?;
+        let links = document.links_at(&axes).map(drop);
+        document.go_on(links.and_then(|()| workload.at(document, &axes).map(drop)))?;
     }
     for form in document.form.values() {
         let places: Vec<Axes> = axes::places(document, form);
