@@ -82,9 +82,9 @@ fn a_far_sender_reports_the_data_of_its_kernel_over_time() {
 #[test]
 fn a_test_that_breaks_off_leaves_a_report_that_says_so() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let directory = sandbox.home().join("broken");
-    let where_to = directory.to_str().unwrap();
     for (signalled, reason) in [("client", "interrupted"), ("server", "ended the test")] {
+        let directory = sandbox.home().join(format!("broken-by-{signalled}"));
+        let where_to = directory.to_str().unwrap();
         let server = sandbox.start(&["perf", "server"]);
         await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
         let client = sandbox.start(&[

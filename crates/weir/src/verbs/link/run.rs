@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use emu::{EmuError, LinkOptions, RunningLink};
 use host::Namespace;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -23,7 +23,8 @@ pub(crate) struct Run {
     /// A setting from the far side to the command's only
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
-    /// A command line for the shell on the far side, 10.0.0.2; it is ended with the command
+    /// A command line for the shell on the far side, 10.0.0.2; its output goes to standard error,
+    /// and it is ended with the command
     #[arg(long, value_name = "COMMAND")]
     far: Option<String>,
     /// The command, which runs at 10.0.0.1
@@ -39,7 +40,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         note(format_args!("note: {sentence}"));
     }
     let cancel = cancel_on_signals()?;
-    let (near, far) = (Side::new("near")?, Side::new("far")?);
+    let (near, far) = (Side::new("near", false)?, Side::new("far", true)?);
     let mut options = LinkOptions::default();
     for (key, value) in [
         ("a", near.interface()),
@@ -99,7 +100,9 @@ struct Side {
 }
 
 impl Side {
-    fn new(name: &str) -> anyhow::Result<Self> {
+    /// `aside`: its program's output goes to standard error, so that standard output has that of
+    /// the command alone.
+    fn new(name: &str, aside: bool) -> anyhow::Result<Self> {
         let namespace = Namespace::create(name)?;
         let (begin, beginning) = channel::<Vec<String>>();
         let (tell_thread, thread) = channel();
@@ -112,8 +115,12 @@ impl Side {
             }
             let Ok(words) = beginning.recv() else { return };
             let Some((program, rest)) = words.split_first() else { return };
-            let started = Command::new(program).args(rest).spawn();
-            match started {
+            let mut command = Command::new(program);
+            command.args(rest);
+            if aside {
+                command.stdin(Stdio::null()).stdout(std::io::stderr());
+            }
+            match command.spawn() {
                 Err(error) => drop(tell_begun.send(Err(error))),
                 Ok(mut child) => {
                     let _ = tell_begun.send(Ok(child.id()));
