@@ -85,7 +85,8 @@ pub(crate) fn set_level(level: &str) {
     }
 }
 
-static SET_LEVEL: OnceLock<Box<dyn Fn(&str) + Send + Sync>> = OnceLock::new();
+type SetLevel = Box<dyn Fn(&str) + Send + Sync>;
+static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 
 /// Formats each field as part of one line. The crates below escape texts from outside themselves;
 /// this is the second line of defence, for texts that one of them missed.

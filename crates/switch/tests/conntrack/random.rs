@@ -106,7 +106,7 @@ fn timeouts() -> Timeouts {
 
 fn advance(random: &mut Pcg64Mcg, tracker: &mut Tracker, model: &mut Model) {
     // Times are multiples of the wheel's precision. Now and then nothing happens for long.
-    if tracker.now.nanos() % 256_000_000 != 0 {
+    if !tracker.now.nanos().is_multiple_of(256_000_000) {
         tracker.now = units::Time::from_nanos(20 * 256_000_000);
     }
     let ticks = match random.random_range(0..1000) {

@@ -111,7 +111,7 @@ pub(crate) fn run_commands(arguments: &Commands) -> anyhow::Result<Ending> {
         ..Plan::new(Direction::LowerIsBetter, arguments.seed)
     };
     let answer = alternate(&Contest::Durations { base, change, patience }, plan)?;
-    show(&answer, arguments.json, |seconds| shown::seconds(seconds))?;
+    show(&answer, arguments.json, shown::seconds)?;
     Ok(ending(&answer, arguments.expect))
 }
 
