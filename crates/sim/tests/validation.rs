@@ -27,8 +27,9 @@ fn judged(case: &Case, flaw: Option<Flaw>) -> (Judgement, f64, f64) {
     (case.judge(expected, middle), expected.value, measured.median)
 }
 
-/// No other case may be off, and these must be, so that the list stays true. A case whose reference has no interval, or a wide one, is undecided, and
-/// `weir sim run validate` fails because of it; this test names it.
+/// No other case may be off, and these must be, so that the list stays true. A case whose reference
+/// has no interval, or a wide one, is undecided, and `weir sim run validate` fails because of it;
+/// this test names it.
 #[test]
 fn worlds_have_their_known_outcomes() {
     let mut off = Vec::new();

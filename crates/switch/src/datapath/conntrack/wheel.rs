@@ -4,8 +4,8 @@ use super::slab::Slab;
 /// Timers of entries: a hashed hierarchical wheel (Varghese and Lauck, 1987).
 ///
 /// A packet that prolongs a connection changes `Entry::expires` alone, and the entry stays in its
-/// slot. When the slot's time comes, the wheel moves the entry to the slot of its present expiry, or
-/// reports it as expired. Only a packet after which the connection ends earlier, such as a reset,
+/// slot. When the slot's time comes, the wheel moves the entry to the slot of its present expiry,
+/// or reports it as expired. Only a packet after which the connection ends earlier, such as a reset,
 /// moves the entry at once.
 #[derive(Debug)]
 pub(super) struct Wheel {
