@@ -174,6 +174,8 @@ fn source_translation_hides_a_host() {
     assert!(text.contains("tcp,orig=(src=10.9.0.1,dst=10.9.0.2,"), "{text}");
     assert!(text.contains("reply=(src=10.9.0.2,dst=10.9.0.100,"), "{text}");
     assert!(text.contains("zone=1") && text.contains("state=ESTABLISHED"), "{text}");
+    // A socket keeps its namespace, and that the cables.
+    drop((client, stream, listener));
     drop((a, b));
     switch.end();
 }

@@ -194,7 +194,7 @@ fn queues(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         queues.sort_by(|a, b| (&a.port, a.queue).cmp(&(&b.port, b.queue)));
         let mut used = 0;
         for queue in &queues {
-            let state = if queue.is_up { "(enabled)" } else { "(disabled)" };
+            let state = if queue.is_up { "(enabled) " } else { "(disabled)" };
             let _ = write!(
                 text,
                 "  port: {:<16}  queue-id: {:2} {state}  pmd usage: ",
