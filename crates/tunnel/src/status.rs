@@ -274,9 +274,8 @@ mod tests {
         assert_eq!(facts, Status { pid: std::process::id(), ..status() });
         let text = facts.to_string();
         assert!(
-            text.contains(
-                "lost 1.00 % of packets (0.95 % by the path itself); pacing 600.0 Mbit/s"
-            ),
+            text.contains("lost 1.00 % of packets (0.95 % by the path itself)\n")
+                && text.contains("pacing 600 Mbit/s"),
             "{text}"
         );
         assert!(text.contains("not allowed: not-listed 2"), "{text}");

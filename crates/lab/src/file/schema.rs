@@ -375,8 +375,8 @@ impl Document {
             let line = &rest[start..end];
             // A key may be missing because its line was left out, and a table without its head
             // belongs to another one.
-            let is_followed = error.message().starts_with("unknown field")
-                || error.message().starts_with("invalid ");
+            let is_followed =
+                error.message().starts_with("unknown ") || error.message().starts_with("invalid ");
             let is_whole = line.contains('=') && toml::from_str::<toml::Table>(line).is_ok();
             if is_followed || found.is_empty() {
                 found.push(source.malformed(&error));

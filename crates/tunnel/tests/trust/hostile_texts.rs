@@ -23,7 +23,7 @@ async fn a_peer_cannot_forge_log_lines_by_frames() {
     for (address, message) in [
         (format!("frame {HOSTILE}"), "not understood"),
         (format!("tcp:frame {HOSTILE}:22"), "not understood"),
-        (format!("unix:/frame {HOSTILE}"), "refused"),
+        (format!("unix:/frame {HOSTILE}"), "target denied"),
     ] {
         // Version 1, a forward, and no properties.
         let mut opening = vec![1, 1];
