@@ -118,7 +118,8 @@ impl Outcome {
 }
 
 impl Second {
-    /// Within 0.5 %, or within the packet or batch that belongs to the second before or after.
+    /// Within 0.5 % of the plan, or within one packet, which may belong to the second before or
+    /// after.
     pub fn is_kept(&self) -> bool {
         (self.sent as f64 - self.planned).abs() <= (self.planned * TOLERANCE).max(1.0)
     }

@@ -69,8 +69,8 @@ struct PathControl {
     lossy_until: Option<u64>,
     window_limited: bool,
     app_limited: bool,
-    /// The largest recent number of bytes in one acknowledgement. So many bytes may have left the
-    /// path and still count as in flight.
+    /// The largest recent number of bytes that one acknowledgement covered. The peer may have
+    /// received up to this many bytes that are still counted as in flight.
     batch: u64,
     /// Acknowledgements and losses of one moment, gathered. A process that did not run for a while
     /// finds many at once. Reported one by one, they would look like a path that stalled and then

@@ -30,7 +30,7 @@ pub struct Settings {
     pub idle: Duration,
     /// The largest UDP payload to probe for.
     pub largest_packet: u16,
-    /// The maximum of streams that a peer may have open at once.
+    /// The maximum of streams that a peer may have open at once in a connection.
     pub streams: u32,
     /// The seed for random decisions of algorithms.
     pub seed: u64,

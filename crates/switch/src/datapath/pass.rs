@@ -100,8 +100,8 @@ impl Datapath {
         watch.lap(&mut self.lane.statistics.stages.actions);
     }
 
-    /// Runs packets whose megaflows are all known, stage by stage. No result depends on that the
-    /// packets are not taken one after the other.
+    /// Runs packets whose megaflows are all known, stage by stage. The result is the same
+    /// as if the packets were processed one after the other.
     fn run_plain<T, K, S>(
         &mut self,
         chosen: &[u16],

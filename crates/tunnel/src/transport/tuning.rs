@@ -21,7 +21,7 @@ pub struct Tuning {
     /// How long a thread that wakes up repeatedly pauses before it polls again. Packets are then
     /// taken by the dozen, at a fraction of the cost.
     pub gather: Duration,
-    /// The maximum of streams that a peer may have open at once.
+    /// The maximum of streams that may be open at once in a connection.
     pub streams: u32,
     /// With a secret, a restarted server can prove its restart to clients that it has forgotten.
     pub secret: Option<Secret>,

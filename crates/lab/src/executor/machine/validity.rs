@@ -20,7 +20,7 @@
 //! Over 1 ms a mean of 1 % keeps each change below 2 %, and over 20 ms those of BBR and the tunnel.
 //! CUBIC over 20 ms moves by more even at half of the bound. Its intervals are 3 to 7 % wide on
 //! either side, so these runs do not tell how much of that is chance: the bound of CUBIC on such
-//! paths is open. The bound of the latest 1 % of frames keeps bursts short beside the queue.
+//! paths is open. The bound at p99 keeps the bursts of late frames small beside the queue.
 
 use crate::run::Flaw;
 use emu::EmulatorStatistics;
