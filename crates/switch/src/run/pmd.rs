@@ -188,7 +188,7 @@ impl Queue {
 
 impl PmdThread {
     fn run(mut self, handle: &Pmd) {
-        let mut empty_polls = 0;
+        let mut empty_polls = 0_u32;
         let mut maintained = Instant::now();
         while !handle.stop.load(Ordering::Acquire) {
             if handle.has_jobs.swap(false, Ordering::AcqRel) {
@@ -203,7 +203,7 @@ impl PmdThread {
                 empty_polls = 0;
                 self.busy += spent;
             } else {
-                empty_polls += 1;
+                empty_polls = empty_polls.saturating_add(1);
                 self.idle += spent;
             }
             // The clock is read rarely: once in many iterations, or when there is nothing to do.
