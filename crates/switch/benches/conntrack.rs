@@ -11,7 +11,7 @@ use switch::action::{Nat, NatAddresses, NatDirection};
 use switch::datapath::TrackCall;
 use switch::datapath::conntrack::{Conntrack, Headers, Settings, View};
 use switch::datapath::step::{Step, Track};
-use switch::flow::{Field, Key};
+use switch::flow::{Field, Key, word};
 use units::Time;
 
 fn main() {
@@ -102,7 +102,10 @@ impl Source {
         frame[34..38].copy_from_slice(&[4, 0, 0, 80]);
         frame[38..40].copy_from_slice(&26u16.to_be_bytes());
         let mut key = Key::ZERO;
+        key.write(Field::EthType, 0x0800);
         key.write(Field::NwProto, 17);
+        key.write(Field::UdpSrc, 0x0400);
+        key.write(Field::UdpDst, 80);
         let template = (frame, key);
         let frames = std::array::from_fn(|_| template.clone());
         Self {
@@ -122,7 +125,9 @@ impl Source {
                 self.next = if self.next + 1 >= self.size { 0 } else { self.next + 1 };
                 frame.0 = self.template.0;
                 frame.1.words = self.template.1.words;
-                let server = 48 << 24 | number;
+                let server = 48u32 << 24 | number;
+                frame.1.words[word::IPV4] =
+                    u64::from(16u32 << 24 | number) << 32 | u64::from(server);
                 frame.0[26..30].copy_from_slice(&(16u32 << 24 | number).to_be_bytes());
                 frame.0[30..34].copy_from_slice(&u32::to_be_bytes(server));
                 checksum(&mut frame.0, number, server);

@@ -29,8 +29,8 @@
 //! - No two live connections of a zone have equal tuples in either direction. A connection without
 //!   a translation whose replies would be taken for another's stays uncommitted, and is counted.
 //! - With several shards, a translation takes a tuple for used if a connection of another shard has
-//!   the same 32 bits of hash. The connection then gets another port although its own is free; at
-//!   262,144 connections that happens to one in 16,000.
+//!   the same 32 bits of hash, such as one with the reverse tuple. The connection then gets another
+//!   port although its own is free; at 262,144 connections that happens to one in 16,000.
 
 mod admin;
 mod entry;

@@ -158,6 +158,7 @@ impl Frame {
         let network = 14;
         let transport = network + self.network_length();
         self.headers = Headers { network, transport, end: self.bytes.len() };
+        self.key.write(Field::EthType, if self.is_v6() { 0x86dd } else { 0x0800 });
         self.key.write(Field::NwProto, self.protocol().into());
         match (self.source(), self.destination()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -202,7 +203,8 @@ impl Frame {
         if protocol != 1 {
             sum = sum.plus(self.pseudo_header());
         }
-        self.bytes[field..field + 2].copy_from_slice(&sum.checksum_nonzero().to_be_bytes());
+        let sum = if protocol == 17 { sum.checksum_nonzero() } else { sum.checksum() };
+        self.bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// Fails if a checksum is wrong, or if the fields disagree with the bytes.

@@ -189,7 +189,8 @@ impl Model {
         }
         let nat = track.nat.as_ref().and_then(|nat| nat.direction);
         let is_used = self.is_used(&tuple.reversed());
-        if nat.is_none() && is_used {
+        // A translated packet whose own connection is gone may look like one of another.
+        if (nat.is_none() && is_used) || self.is_used(&tuple) {
             return none(NEW | TRK, tuple);
         }
         let mut connection = Connection::new(frame, tuple, now);
@@ -243,7 +244,7 @@ impl Model {
             if kept.kind.is_some() {
                 kept.from.1 = latest.original.from.1;
             }
-            if !self.is_used(&kept) {
+            if !self.may_be_used(&kept) {
                 return Err(format!("{kept:?} was free"));
             }
         }
@@ -283,12 +284,17 @@ impl Model {
                 if tuple.kind.is_some() {
                     tuple.from.1 = port;
                 }
-                if !self.is_used(&tuple) {
+                if !self.may_be_used(&tuple) {
                     return Err(format!("{tuple:?} is free"));
                 }
             }
         }
         Ok(())
+    }
+
+    /// A table of several shards takes a tuple for used whose reverse is used: they have one hash.
+    fn may_be_used(&self, tuple: &Tuple) -> bool {
+        self.is_used(tuple) || self.is_used(&tuple.reversed())
     }
 
     fn is_used(&self, tuple: &Tuple) -> bool {

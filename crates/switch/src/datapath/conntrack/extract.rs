@@ -6,6 +6,7 @@ use wire::checksum::Sum;
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::view::Headers;
 use crate::datapath::checksum::crc32c;
+use crate::flow::{Key, word};
 
 /// A packet that can belong to a connection.
 #[derive(Debug, Clone, Copy)]
@@ -13,9 +14,46 @@ pub(super) struct Extracted {
     pub(super) tuple: Tuple,
     /// For an ICMP error, the headers of the packet in it. `tuple` is then the reverse of that
     /// packet's tuple: the direction of the error itself.
-    pub(super) inner: Option<Headers>,
+    pub(super) inner: Option<Inner>,
     /// The first fragment of a packet: its checksum and length cover bytes that are not here.
     pub(super) is_fragment: bool,
+}
+
+/// Offsets of a quoted packet, whose end is that of the packet itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inner {
+    network: u32,
+    transport: u32,
+}
+
+impl Inner {
+    pub(super) fn headers(self, outer: Headers) -> Headers {
+        Headers {
+            network: self.network as usize,
+            transport: self.transport as usize,
+            end: outer.end,
+        }
+    }
+}
+
+/// The tuple of a whole TCP or UDP packet over IPv4, from its fields alone; most packets are that.
+#[inline]
+pub(super) fn quick_tuple(key: &Key, zone: u16) -> Option<Tuple> {
+    let words = &key.words;
+    let protocol = (words[word::NW] >> 48) as u8;
+    let is_fragment = words[word::NW] >> 24 & 0xff != 0;
+    let (addresses, ports) = (words[word::IPV4], words[word::TP]);
+    if words[word::ETH_SRC] as u16 != 0x0800 || is_fragment || !matches!(protocol, TCP | UDP) {
+        return None;
+    }
+    Some(Tuple {
+        source: (addresses >> 32).into(),
+        destination: (addresses & 0xffff_ffff).into(),
+        ports: Ports { source: (ports >> 48) as u16, destination: (ports >> 32) as u16 },
+        zone,
+        protocol,
+        kind: Kind::V4,
+    })
 }
 
 /// `None` makes the packet invalid.
@@ -33,7 +71,7 @@ pub(super) fn extract(
     let packet = frame.get(headers.network..headers.end)?;
     let offset = headers.transport - headers.network;
     let network = network_header(packet, offset, protocol)?;
-    if verify && network.kind == Kind::V4 && Sum::of(packet.get(..offset)?).folded() != 0xffff {
+    if verify && network.kind == Kind::V4 && !has_valid_header(packet.get(..offset)?) {
         return None;
     }
     let transport = packet.get(offset..)?;
@@ -84,7 +122,7 @@ pub(super) fn extract(
                     return None;
                 }
                 tuple = found.tuple.reversed();
-                inner = Some(found.headers);
+                inner = Some(found.inner);
             } else {
                 return None;
             }
@@ -175,7 +213,7 @@ fn extension_headers(packet: &[u8]) -> Option<Extensions> {
 
 struct Quoted {
     tuple: Tuple,
-    headers: Headers,
+    inner: Inner,
 }
 
 /// The packet that an ICMP error quotes: an IP header and at least eight bytes.
@@ -215,8 +253,11 @@ fn quoted(frame: &[u8], headers: Headers, zone: u16, kind: Kind) -> Option<Quote
         transport.get(..8)?;
         tuple.ports = ports(transport)?;
     }
-    let headers = Headers { network: start, transport: start + length, end: headers.end };
-    Some(Quoted { tuple, headers })
+    let inner = Inner {
+        network: u32::try_from(start).ok()?,
+        transport: u32::try_from(start + length).ok()?,
+    };
+    Some(Quoted { tuple, inner })
 }
 
 fn is_error(kind: u8, version: Kind) -> bool {
@@ -246,6 +287,17 @@ fn has_whole_chunks(transport: &[u8]) -> bool {
     at == transport.len()
 }
 
+/// The sum is the same in either byte order, once it is complete.
+#[inline]
+fn has_valid_header(header: &[u8]) -> bool {
+    let (words, _) = header.as_chunks::<4>();
+    let mut sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    sum = (sum & 0xffff_ffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    (sum & 0xffff) + (sum >> 16) == 0xffff
+}
+
 #[inline]
 fn has_valid_checksum(transport: &[u8], network: &Network, protocol: u8) -> bool {
     let sum = match (protocol, network.kind.is_v6()) {
@@ -253,7 +305,15 @@ fn has_valid_checksum(transport: &[u8], network: &Network, protocol: u8) -> bool
         (SCTP, _) => return crc32c(transport) == stored_crc(transport),
         // A UDP checksum of 0 is none in IPv4, and wrong in IPv6 (RFC 8200 section 8.1).
         (UDP, false) if transport[6..8] == [0, 0] => return true,
-        (TCP | UDP, _) | (ICMPV6, true) => {
+        (TCP | UDP, false) => {
+            let (source, destination) = (network.source as u32, network.destination as u32);
+            Sum::of(transport)
+                .plus_long(source)
+                .plus_long(destination)
+                .plus_word(transport.len() as u16)
+                .plus_word(protocol.into())
+        }
+        (TCP | UDP | ICMPV6, true) => {
             let addresses = network.source.to_be_bytes();
             let length = transport.len() as u32;
             Sum::of(&addresses)

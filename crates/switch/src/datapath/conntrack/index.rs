@@ -131,14 +131,20 @@ impl Lines {
         let mut at = self.start(tag);
         for _ in self.cleared..self.lines.len() {
             let line = self.lines.get(at)?;
-            let mut is_full = true;
-            for slot in line.0 {
-                is_full &= slot != 0;
-                if slot as u32 == tag && slot != 0 && accept(unpack(slot)) {
-                    return Some(unpack(slot));
-                }
+            let (mut equal, mut used) = (0u32, 0u32);
+            for (place, slot) in line.0.iter().enumerate() {
+                equal |= u32::from(*slot as u32 == tag) << place;
+                used |= u32::from(*slot != 0) << place;
             }
-            if !is_full {
+            equal &= used;
+            while equal != 0 {
+                let reference = unpack(line.0[equal.trailing_zeros() as usize & 7]);
+                if accept(reference) {
+                    return Some(reference);
+                }
+                equal &= equal - 1;
+            }
+            if used != 0xff {
                 return None;
             }
             at = self.next(at);

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use units::Time;
 
 use super::{Conntrack, Headers, View};
-use crate::datapath::{Packet, TrackCall, Tracked, Tracker};
+use crate::datapath::{Packet, TrackCall, Tracked, Tracker, flag};
 
 /// A thread's access to connection tracking.
 #[derive(Debug, Clone)]
@@ -43,8 +43,13 @@ impl Tracker for ThreadTracker {
     }
 }
 
+/// A packet that is not IP, or no longer, has no headers to track.
+#[inline]
 fn headers(packet: &Packet) -> Headers {
     let layout = packet.layout;
+    if layout.flags & (flag::IPV4 | flag::IPV6) == 0 {
+        return Headers::default();
+    }
     Headers {
         network: layout.network as usize,
         transport: layout.transport as usize,

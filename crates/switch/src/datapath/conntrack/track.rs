@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use units::Time;
 
 use super::entry::{Entry, Translation, Verdict};
-use super::extract::{Extracted, extract};
+use super::extract::{Extracted, extract, quick_tuple};
 use super::index::Reference;
 use super::nat::Choice;
 use super::settings::Phase;
@@ -23,7 +23,7 @@ use crate::flow::{Key, word};
 struct Case<'v, 'f, 'c, 'd> {
     view: &'v mut View<'f>,
     call: &'c TrackCall<'d>,
-    extracted: Extracted,
+    extracted: &'c Extracted,
     segment: Option<Segment>,
     /// The flags from an earlier pass in this zone.
     prior: u16,
@@ -44,9 +44,12 @@ impl Conntrack {
     #[inline]
     pub fn hash(&self, key: &Key, frame: &[u8], headers: Headers, zone: u16) -> u64 {
         // Checksums do not matter for the place.
-        let found = extract(frame, headers, zone, protocol(key), false);
-        found.map_or(0, |extracted| {
-            let place = self.hasher.place(&extracted.tuple);
+        let tuple = quick_tuple(key, zone).or_else(|| {
+            let found = extract(frame, headers, zone, protocol(key), false)?;
+            Some(found.tuple)
+        });
+        tuple.map_or(0, |tuple| {
+            let place = self.hasher.place(&tuple);
             u64::from(place.home) << 32 | u64::from(place.tag)
         })
     }
@@ -55,6 +58,16 @@ impl Conntrack {
     /// that the accesses overlap. A shard is locked once.
     pub fn warm(&self, hashes: &[u64]) {
         let hashes = &hashes[..hashes.len().min(64)];
+        if self.shards.len() == 1 {
+            let shard = self.shard(0);
+            for hash in hashes {
+                shard.index.prefetch(place(*hash).tag);
+            }
+            for hash in hashes {
+                shard.prefetch_entry(place(*hash).tag);
+            }
+            return;
+        }
         let mut done = 0u64;
         for first in 0..hashes.len() {
             if done & 1 << first != 0 {
@@ -88,7 +101,8 @@ impl Conntrack {
         let prior = if has_prior { view.state() } else { 0 };
         let protocol = protocol(view.key);
         let verify = self.verify_checksums && !has_prior;
-        let Some(extracted) = extract(view.frame, view.headers, call.zone, protocol, verify) else {
+        let extracted = extract(view.frame, view.headers, call.zone, protocol, verify);
+        let Some(extracted) = &extracted else {
             return self.invalid(view, call.zone, None);
         };
         let segment = if protocol == TCP {
@@ -118,10 +132,16 @@ impl Conntrack {
 
     /// The tuple of a packet that was translated already is that of the other direction, reversed.
     fn look_up(&self, case: &mut Case<'_, '_, '_, '_>) -> Next {
-        let tuple = case.sought();
+        let reversed;
+        let tuple = if case.was_translated() {
+            reversed = case.extracted.tuple.reversed();
+            &reversed
+        } else {
+            &case.extracted.tuple
+        };
         let home = self.home(case.place);
         let mut shard = self.shard(home);
-        match shard.find(&tuple, case.place.tag) {
+        match shard.find(tuple, case.place.tag) {
             Found::Here { entry, is_reply } => self.hit_and_release(shard, entry, is_reply, case),
             Found::Nowhere => Next::Create,
             Found::Elsewhere(candidates) => {
@@ -129,7 +149,7 @@ impl Conntrack {
                 for reference in candidates.iter() {
                     shard = self.shard(reference.shard);
                     let entry = shard.entries.entry(reference.entry);
-                    if let Some(is_reply) = entry.direction(&tuple) {
+                    if let Some(is_reply) = entry.direction(tuple) {
                         return self.hit_and_release(shard, reference.entry, is_reply, case);
                     }
                     drop(shard);
@@ -163,7 +183,7 @@ impl Conntrack {
         found_reply: bool,
         case: &mut Case<'_, '_, '_, '_>,
     ) -> (Next, Option<Remainder>) {
-        let rules = shard.rules;
+        let rules = &shard.rules;
         let entry = shard.entries.entry_mut(number);
         let is_reply = found_reply != case.was_translated();
         if entry.has_expired(case.now) {
@@ -179,7 +199,7 @@ impl Conntrack {
         if case.extracted.inner.is_some() {
             flags |= state::RELATED | if is_reply { state::REPLY } else { 0 };
         } else if case.is_uncounted() {
-            match entry.update(case.segment.as_ref(), is_reply, &rules, case.now) {
+            match entry.update(case.segment.as_ref(), is_reply, rules, case.now) {
                 Verdict::Established => {
                     flags &= !state::NEW;
                     flags |= state::ESTABLISHED | if is_reply { state::REPLY } else { 0 };
@@ -447,7 +467,8 @@ impl Conntrack {
         }
     }
 
-    /// A connection that appeared between lookup and commit.
+    /// A connection that appeared between lookup and commit. A packet that was translated already may
+    /// also have got the tuple of another connection; it stays without one.
     fn found_late(
         &self,
         shard: std::sync::MutexGuard<'_, Shard>,
@@ -455,6 +476,10 @@ impl Conntrack {
         is_reply: bool,
         case: &mut Case<'_, '_, '_, '_>,
     ) -> Tracked {
+        if case.was_translated() {
+            drop(shard);
+            return case.show_new(&case.extracted.tuple.clone());
+        }
         match self.hit_and_release(shard, number, is_reply, case) {
             Next::Done(outcome) => outcome,
             Next::Create => case.show_new(&case.extracted.tuple.clone()),
@@ -481,11 +506,6 @@ impl Case<'_, '_, '_, '_> {
         entry
     }
 
-    fn sought(&self) -> Tuple {
-        let tuple = self.extracted.tuple;
-        if self.was_translated() { tuple.reversed() } else { tuple }
-    }
-
     /// Whether no earlier pass has shown this packet to its connection. After a pass that found no
     /// connection, or a new one, another look does no harm.
     fn is_uncounted(&self) -> bool {
@@ -496,7 +516,7 @@ impl Case<'_, '_, '_, '_> {
     fn translate(&mut self, entry: &Entry, is_reply: bool) -> u16 {
         // A packet leaves with the addresses that the other direction expects.
         let wanted = if is_reply { entry.original() } else { entry.reply() }.reversed();
-        translate(self.view, &self.extracted, &wanted);
+        translate(self.view, self.extracted, &wanted);
         match (entry.translation(), is_reply) {
             (Some(Translation::Source), false) | (Some(Translation::Destination), true) => {
                 state::SOURCE_NAT

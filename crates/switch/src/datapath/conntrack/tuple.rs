@@ -138,21 +138,16 @@ impl Hasher {
 
     #[inline]
     pub(super) fn place(&self, tuple: &Tuple) -> Place {
-        let ends = self
-            .address(tuple.source)
-            .wrapping_add(self.address(tuple.destination))
-            .wrapping_add(u64::from(tuple.zone) << 1);
-        let home = fold(ends ^ self.keys[2], self.keys[3]);
-        let (low, high) = if tuple.ports.source <= tuple.ports.destination {
-            (tuple.ports.source, tuple.ports.destination)
-        } else {
-            (tuple.ports.destination, tuple.ports.source)
-        };
-        let rest = u64::from(low)
-            | u64::from(high) << 16
-            | u64::from(tuple.protocol) << 32
-            | u64::from(tuple.kind.undirected()) << 40;
-        let tag = fold(home ^ rest ^ self.keys[0], self.keys[2]);
+        let source = self.address(tuple.source);
+        let destination = self.address(tuple.destination);
+        let zone = u64::from(tuple.zone) << 1;
+        let home =
+            fold(source.wrapping_add(destination).wrapping_add(zone) ^ self.keys[2], self.keys[3]);
+        // A port belongs to its address: a sum of ports alone would not tell 1→2 from 2→1.
+        let ends = fold(source ^ u64::from(tuple.ports.source), self.keys[0])
+            .wrapping_add(fold(destination ^ u64::from(tuple.ports.destination), self.keys[0]));
+        let rest = u64::from(tuple.protocol) | u64::from(tuple.kind.undirected()) << 8 | zone << 16;
+        let tag = fold(ends ^ rest.wrapping_mul(self.keys[1]), self.keys[2]);
         Place { home: (home >> 32) as u32, tag: (tag >> 32) as u32 ^ tag as u32 }
     }
 
@@ -200,6 +195,16 @@ mod tests {
         assert_eq!(hasher.place(&tuple), hasher.place(&tuple.reversed()));
         assert_eq!(tuple.reversed().kind.icmp_type(), 0);
         assert_ne!(hasher.place(&tuple).tag, hasher.place(&Tuple { zone: 6, ..tuple }).tag);
+    }
+
+    #[test]
+    fn swapped_ports_have_another_tag() {
+        let hasher = Hasher::new(7);
+        let ports = Ports { source: 700, destination: 5001 };
+        let (source, destination) = (0x0a00_0004, 0x0a00_0002);
+        let tuple = Tuple { source, destination, ports, zone: 0, protocol: TCP, kind: Kind::V4 };
+        let swapped = Tuple { ports: ports.reversed(), ..tuple };
+        assert_ne!(hasher.place(&tuple).tag, hasher.place(&swapped).tag);
     }
 
     #[test]
