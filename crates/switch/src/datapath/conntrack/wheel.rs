@@ -5,8 +5,8 @@ use super::slab::Slab;
 ///
 /// A packet that prolongs a connection changes `Entry::expires` alone, and the entry stays in its
 /// slot. When the slot's time comes, the wheel moves the entry to the slot of its present expiry,
-/// or reports it as expired. Only a packet after which the connection ends earlier moves the entry
-/// at once; a reset is one.
+/// or reports it as expired. Only a packet after which the connection ends earlier, such as a
+/// reset, moves the entry at once.
 #[derive(Debug)]
 pub(super) struct Wheel {
     /// The first entry of each slot's list, by level.
