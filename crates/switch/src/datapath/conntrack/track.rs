@@ -467,8 +467,8 @@ impl Conntrack {
         }
     }
 
-    /// A connection that appeared between lookup and commit. A packet that was translated already may
-    /// also have got the tuple of another connection; it stays without one.
+    /// A connection that appeared between lookup and commit. A packet that was translated already
+    /// may also have got the tuple of another connection; it stays without one.
     fn found_late(
         &self,
         shard: std::sync::MutexGuard<'_, Shard>,
