@@ -49,6 +49,9 @@ impl LabFile {
 fn mistakes(file: &str, text: &str) -> Vec<FileError> {
     let (document, mut found) = Document::parse_on(file, text);
     let Some(mut document) = document.filter(|_| found.is_empty()) else { return found };
+    if let Err(error) = document.populate() {
+        return vec![error];
+    }
     document.source.collect();
     let checked = match workload::bind(&mut document) {
         Ok(kind) => workload::check(&document, kind),
