@@ -6,6 +6,5 @@
 mod ends;
 
 mod certificates;
-mod hostile_texts;
 mod key_exchange;
 mod reach;

@@ -1,8 +1,12 @@
 //! Texts chosen by peers and strangers: they cannot break a log line or control a terminal.
 
-use crate::ends::verifier::ServerVerifier;
-use crate::ends::{Keys, tuning};
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+
 use bytes::Bytes;
+use ends::verifier::ServerVerifier;
+use ends::{Keys, tuning};
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
