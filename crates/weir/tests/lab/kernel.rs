@@ -105,7 +105,7 @@ fn paths_measured_at_once_have_separate_figures() {
         return;
     }
     // Over several repeats the mean of medians is not the median of means.
-    sandbox.write("once.toml", &TWO_PATHS.replace("repeats = 6", "repeats = 1"));
+    sandbox.write("once.toml", TWO_PATHS.replace("repeats = 6", "repeats = 1"));
     let output = sandbox.weir(&["lab", "run", "once.toml", "--out", "once"]);
     let results = sandbox.results("once");
     assert_eq!(cells(&results).len(), 6, "{output:?}");
