@@ -29,7 +29,7 @@ pub use error::HostError;
 pub use interfaces::{addresses, has_interface, remove_interface, silent_namespace};
 pub use listening_process::ListeningProcess;
 pub use namespace::Namespace;
-pub use private_directory::PrivateDirectory;
+pub use private_directory::{PrivateDirectory, RemovedWhenEmpty};
 pub use privilege::{Privilege, acquire};
 pub use scheduling::{online_cpus, pin_to, precise_timers, real_time};
 pub use socket_file::{BoundFile, SocketFile};

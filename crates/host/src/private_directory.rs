@@ -19,6 +19,12 @@ pub struct PrivateDirectory {
     path: PathBuf,
 }
 
+/// The directory of this user in which a socket lies. Dropping it removes the directory if it is
+/// empty, and the one above it likewise, so that the last program leaves nothing behind. Drop it
+/// after the socket's file.
+#[derive(Debug)]
+pub struct RemovedWhenEmpty(PathBuf);
+
 impl PrivateDirectory {
     /// The path of this user's directory: `/run/weir` for root, `$XDG_RUNTIME_DIR/weir` or
     /// `/tmp/weir-UID` for others. Call this before a user namespace changes the user.
@@ -33,15 +39,20 @@ impl PrivateDirectory {
 
     /// Makes the directory if it does not exist, and opens it.
     pub fn make(path: &Path) -> Result<Self, HostError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-        match made {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed("make", path, error));
+        // Another program may remove the empty directory meanwhile (`RemovedWhenEmpty`).
+        for _ in 0..ATTEMPTS {
+            match DirBuilder::new().recursive(true).mode(0o700).create(path) {
+                // The check below verifies its owner.
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed("make", path, error)),
             }
-            // The check below verifies its owner.
-            _ => {}
+            if let Some(directory) = Self::open(path)? {
+                return Ok(directory);
+            }
         }
-        Self::open(path)?.ok_or_else(|| failed("open", path, io::ErrorKind::NotFound.into()))
+        Err(failed("make", path, io::ErrorKind::NotFound.into()))
     }
 
     /// `None` if it does not exist. A directory of another user, or one that others may enter, is
@@ -76,6 +87,10 @@ impl PrivateDirectory {
         &self.path
     }
 
+    pub fn removed_when_empty(&self) -> RemovedWhenEmpty {
+        RemovedWhenEmpty(self.path.clone())
+    }
+
     pub fn socket(&self, name: impl AsRef<OsStr>) -> SocketFile {
         SocketFile::inside(&self.folder, &self.path, name.as_ref())
     }
@@ -97,6 +112,18 @@ impl PrivateDirectory {
         rustix::fs::flock(&own, FlockOperation::LockExclusive)
             .map_err(|error| failed(error.into()))?;
         Ok(File::from(own))
+    }
+}
+
+impl Drop for RemovedWhenEmpty {
+    fn drop(&mut self) {
+        let top = PrivateDirectory::of_user();
+        for path in self.0.ancestors().take_while(|path| path.starts_with(&top)) {
+            // The kernel refuses to remove a directory that another program uses.
+            if rustix::fs::rmdir(path).is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -123,6 +150,9 @@ fn foreign(path: &Path, found: String) -> HostError {
                   to a directory of your own";
     HostError::NotPrivate { path: path.to_owned(), found, advice: advice.to_owned() }
 }
+
+/// How often a program makes its directory again.
+const ATTEMPTS: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 use crate::usage::nearest;
 use crate::{EmuError, UsageError};
-use host::{BoundFile, ListeningProcess, PrivateDirectory};
+use host::{BoundFile, ListeningProcess, PrivateDirectory, RemovedWhenEmpty};
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ pub struct Claim {
     name: String,
     pub(super) listener: UnixListener,
     _file: BoundFile,
+    _directory: RemovedWhenEmpty,
 }
 
 impl Directory {
@@ -36,6 +37,18 @@ impl Directory {
 
     /// Claims `name`, or the first free of `link0`, `link1`, … Removes the socket of a dead link.
     pub fn claim(&self, name: Option<&str>) -> Result<Claim, EmuError> {
+        let mut attempts = 0..ATTEMPTS;
+        loop {
+            match self.try_to_claim(name) {
+                // Another command has removed the empty directory meanwhile.
+                Err(EmuError::Control { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound && attempts.next().is_some() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn try_to_claim(&self, name: Option<&str>) -> Result<Claim, EmuError> {
         let directory = self.made()?;
         // If two commands want one name, the second waits until the first has ended.
         let _lock = directory.lock().map_err(EmuError::Directory)?;
@@ -107,7 +120,12 @@ fn take(directory: &PrivateDirectory, name: &str) -> Result<Option<Claim>, EmuEr
     let file = directory.socket(format!("{name}{SUFFIX}"));
     let path = file.path().to_owned();
     match file.listen(None) {
-        Ok((listener, file)) => Ok(Some(Claim { name: name.to_owned(), listener, _file: file })),
+        Ok((listener, file)) => Ok(Some(Claim {
+            name: name.to_owned(),
+            listener,
+            _file: file,
+            _directory: directory.removed_when_empty(),
+        })),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
         Err(error) => Err(control(&format!("binding {}", path.display()), error)),
     }
@@ -144,5 +162,7 @@ fn control(doing: &str, source: io::Error) -> EmuError {
 const SUFFIX: &str = ".sock";
 /// A socket's path holds 107 bytes.
 const LONGEST_NAME: usize = 40;
+/// How often a command makes its directory again.
+const ATTEMPTS: usize = 100;
 const MOST_UNNAMED: u32 = 1000;
 const PATIENCE: Duration = Duration::from_secs(10);

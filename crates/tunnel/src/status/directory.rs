@@ -2,7 +2,9 @@
 //! owner can enter it.
 
 use super::{PATIENCE, Status};
-use host::{BoundFile, HostError, ListeningProcess, PrivateDirectory, SocketFile};
+use host::{
+    BoundFile, HostError, ListeningProcess, PrivateDirectory, RemovedWhenEmpty, SocketFile,
+};
 use rustix::fs::Mode;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -37,6 +39,7 @@ pub type StatusSource = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
 pub struct StatusListener {
     listener: UnixListener,
     _file: BoundFile,
+    _directory: Option<RemovedWhenEmpty>,
 }
 
 /// An end's status, and the process that sent it.
@@ -62,9 +65,22 @@ impl Directory {
     /// Listens at the default location for this process. Creates the directory if needed, and
     /// refuses one that belongs to another user.
     pub fn listen(&self, role: &str) -> Result<StatusListener, StatusError> {
+        let mut attempts = 0..ATTEMPTS;
+        loop {
+            match self.try_to_listen(role) {
+                // Another program has removed the empty directory meanwhile.
+                Err(StatusError::Socket { source, .. })
+                    if source.kind() == ErrorKind::NotFound && attempts.next().is_some() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn try_to_listen(&self, role: &str) -> Result<StatusListener, StatusError> {
         PrivateDirectory::make(self.parent())?;
         let directory = PrivateDirectory::make(&self.0)?;
-        bound(directory.socket(format!("{role}-{}.sock", std::process::id())))
+        let listener = bound(directory.socket(format!("{role}-{}.sock", std::process::id())))?;
+        Ok(StatusListener { _directory: Some(directory.removed_when_empty()), ..listener })
     }
 
     /// All existing sockets, whether or not a process answers. Refuses a directory that is not
@@ -101,7 +117,7 @@ fn bound(file: SocketFile) -> Result<StatusListener, StatusError> {
     };
     let (listener, file) = file.listen(Some(Mode::RUSR | Mode::WUSR)).map_err(failed)?;
     let listener = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
-    Ok(StatusListener { listener: listener.map_err(failed)?, _file: file })
+    Ok(StatusListener { listener: listener.map_err(failed)?, _file: file, _directory: None })
 }
 
 impl StatusListener {
@@ -174,6 +190,8 @@ impl StatusError {
 }
 
 /// The status of some ten thousand connections.
+/// How often a program makes its directory again.
+const ATTEMPTS: usize = 100;
 const LONGEST: u64 = 16 << 20;
 
 #[cfg(test)]
