@@ -126,7 +126,10 @@ fn paths_measured_at_once_have_separate_figures() {
     // Members are not planned cells, and only planned cells are compared.
     let comparisons = results["comparisons"].as_array().unwrap();
     assert_eq!(comparisons.len(), 1, "{comparisons:?}");
-    assert!(comparisons[0]["goal"]["met"].is_boolean(), "{comparisons:?}");
+    let (goal, repeats) = (&comparisons[0]["goal"], &comparisons[0]["ratio"]["n"]);
+    // A busy machine makes repeats invalid. A goal is judged by an interval, so from 6 repeats on.
+    let judged = repeats.as_u64().is_some_and(|n| n >= 6);
+    assert!(goal.is_object() && goal["met"].is_boolean() == judged, "{comparisons:?}");
     assert!(output.stdout.contains("Compared with the reference and the ideal"), "{output:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
