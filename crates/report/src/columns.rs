@@ -114,7 +114,7 @@ fn rows_of(
 }
 
 fn reference_of<'a>(results: &'a Results, cell: &Cell) -> Option<&'a Reference> {
-    let rows = results.reference.iter().filter(|row| row.stands_beside(cell));
+    let rows = results.reference.iter().filter(|row| row.belongs_to(cell));
     rows.rev().max_by_key(|row| row.axes.len())
 }
 
@@ -158,7 +158,7 @@ mod tests {
         }
         results.reference.push(Reference {
             system: "tcp".to_owned(),
-            beside: Vec::new(),
+            systems: Vec::new(),
             axes: Axes::from([("loss".to_owned(), "5%".to_owned())]),
             metrics: IndexMap::from([("sender_mbit_s".to_owned(), 13.0)]),
             source: "a report".to_owned(),

@@ -176,7 +176,7 @@ pub(crate) fn published<'a>(
     cell: &Cell,
     metric: &str,
 ) -> Option<(&'a Reference, f64)> {
-    let rows = results.reference.iter().filter(|row| row.stands_beside(cell));
+    let rows = results.reference.iter().filter(|row| row.belongs_to(cell));
     let known = rows.filter_map(|row| Some((row, *row.metrics.get(metric)?)));
     // `max_by_key` returns the last of equal rows, and the file's first row should win.
     known.rev().max_by_key(|(row, _)| row.axes.len())
@@ -226,7 +226,7 @@ fn columns(results: &Results) -> Vec<Column> {
     for row in &results.reference {
         let column = Column::Published(row.system.clone());
         let beside_one = results.reference.iter().any(|other| {
-            other.system == row.system && results.cells.iter().any(|cell| other.stands_beside(cell))
+            other.system == row.system && results.cells.iter().any(|cell| other.belongs_to(cell))
         });
         if !beside_one && !columns.contains(&column) {
             columns.push(column);

@@ -155,7 +155,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     };
     let axes = axis::names(results);
     let beside = headline::beside(pivot::metric_names(results).into_iter(), headline);
-    let named = results.view.as_ref().map(|view| view.beside.as_slice()).unwrap_or_default();
+    let named = results.view.as_ref().map(|view| view.also.as_slice()).unwrap_or_default();
     let beside: Vec<&str> = match named {
         [] => beside.into_iter().take(3).collect(),
         named => named.iter().map(String::as_str).collect(),

@@ -117,10 +117,10 @@ pub struct View {
     pub against: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<Heat>,
-    /// The metrics beside the main one where space is short. The most important ones if none is
+    /// The metrics next to the main one where space is short. The most important ones if none is
     /// named.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub beside: Vec<String>,
+    #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
     /// The columns of the reference report, in its order. Empty if the lab repeats no report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
@@ -255,9 +255,9 @@ pub struct ConfusionRow {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reference {
     pub system: String,
-    /// The measured systems that this row is shown beside. If empty, the system of the same name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub beside: Vec<String>,
+    /// The measured systems that this row is shown with. If empty, the system of the same name.
+    #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
+    pub systems: Vec<String>,
     /// The axes it is known for. It is shown beside every cell that agrees on all of them.
     #[serde(default)]
     pub axes: Axes,
@@ -402,8 +402,8 @@ impl Results {
     }
 
     /// The reference rows that are shown beside `cell`.
-    pub fn references_beside<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a Reference> {
-        self.reference.iter().filter(|row| row.stands_beside(cell))
+    pub fn references_of<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a Reference> {
+        self.reference.iter().filter(|row| row.belongs_to(cell))
     }
 }
 
@@ -437,11 +437,11 @@ impl Cell {
 }
 
 impl Reference {
-    pub fn stands_beside(&self, cell: &Cell) -> bool {
-        let system = if self.beside.is_empty() {
+    pub fn belongs_to(&self, cell: &Cell) -> bool {
+        let system = if self.systems.is_empty() {
             self.system == cell.system
         } else {
-            self.beside.contains(&cell.system)
+            self.systems.contains(&cell.system)
         };
         system && self.axes.iter().all(|(name, value)| cell.axes.get(name) == Some(value))
     }

@@ -29,7 +29,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         system: view.system.as_ref().map(|system| system.get_ref().clone()),
         against: view.against.iter().map(|system| system.get_ref().clone()).collect(),
         heat: lab.heat.iter().flat_map(|spec| heats(lab, spec)).collect(),
-        beside: view.beside.iter().map(|metric| metric.get_ref().clone()).collect(),
+        also: view.also.iter().map(|metric| metric.get_ref().clone()).collect(),
         at: view.at.iter().map(named_values).collect(),
         columns: view.columns.iter().map(|metric| metric.get_ref().clone()).collect(),
     });
@@ -348,7 +348,7 @@ fn named_values(
 fn reference(spec: &crate::file::ReferenceSpec) -> Reference {
     Reference {
         system: spec.system.clone(),
-        beside: spec.beside.iter().map(|system| system.get_ref().clone()).collect(),
+        systems: spec.systems.iter().map(|system| system.get_ref().clone()).collect(),
         axes: spec
             .axes
             .iter()

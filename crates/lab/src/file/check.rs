@@ -422,7 +422,7 @@ impl Document {
             let named = view.system.iter().chain(&view.against);
             named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
             view.over.iter().try_for_each(|axis| self.known("axis", axis, &axes))?;
-            view.beside.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
+            view.also.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
             view.columns.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
             self.check_filter(&view.at)?;
             if let (None, Some(against)) = (&view.system, view.against.first()) {
@@ -447,7 +447,7 @@ impl Document {
             trace.systems.iter().try_for_each(|system| self.known("system", system, &systems))?;
         }
         for reference in &self.reference {
-            for system in &reference.beside {
+            for system in &reference.systems {
                 self.known("system", system, &systems)?;
             }
             for (axis, value) in &reference.axes {

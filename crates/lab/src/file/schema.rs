@@ -297,9 +297,9 @@ pub struct ViewSpec {
     /// group.
     #[serde(default)]
     pub over: Vec<Spanned<String>>,
-    /// The metrics that a terminal shows beside the main one.
+    /// The metrics that a terminal shows next to the main one.
     #[serde(default)]
-    pub beside: Vec<Spanned<String>>,
+    pub also: Vec<Spanned<String>>,
     /// The columns of the report that the lab repeats, in its order.
     #[serde(default)]
     pub columns: Vec<Spanned<String>>,
@@ -338,9 +338,9 @@ pub struct HeatSpec {
 #[serde(deny_unknown_fields)]
 pub struct ReferenceSpec {
     pub system: String,
-    /// The systems of this lab that it is shown beside. By default the system of the same name.
+    /// The systems of this lab that it is shown with. By default the system of the same name.
     #[serde(default)]
-    pub beside: Vec<Spanned<String>>,
+    pub systems: Vec<Spanned<String>>,
     #[serde(default)]
     pub axes: IndexMap<Spanned<String>, Spanned<String>>,
     pub metrics: IndexMap<Spanned<String>, f64>,

@@ -107,19 +107,19 @@ fn nonsense_names_the_file_and_the_place() {
 }
 
 #[test]
-fn a_reference_stands_beside_the_cells_it_agrees_with() {
+fn a_reference_belongs_to_the_cells_it_agrees_with() {
     let row = Reference {
         system: "tcp".to_owned(),
-        beside: vec!["tcp-cubic".to_owned()],
+        systems: vec!["tcp-cubic".to_owned()],
         axes: Axes::from([("loss".to_owned(), "1%".to_owned())]),
         ..Reference::default()
     };
     let at = |system: &str, loss: &str| {
         Cell::new(system, Axes::from([("loss".to_owned(), loss.to_owned())]))
     };
-    assert!(row.stands_beside(&at("tcp-cubic", "1%")));
-    assert!(!row.stands_beside(&at("tcp-cubic", "5%")));
-    assert!(!row.stands_beside(&at("tcp", "1%")));
+    assert!(row.belongs_to(&at("tcp-cubic", "1%")));
+    assert!(!row.belongs_to(&at("tcp-cubic", "5%")));
+    assert!(!row.belongs_to(&at("tcp", "1%")));
 }
 
 proptest! {

@@ -49,6 +49,6 @@ pub(super) fn goal(
 fn reference(lab: &LabFile, system: &str, axes: &Axes, metric: &str) -> Option<f64> {
     let cell = Cell::new(system, axes.clone());
     let rows = lab.reference.iter().map(super::reference);
-    let mut beside = rows.filter(|row| row.stands_beside(&cell));
-    beside.find_map(|row| row.metrics.get(metric).copied())
+    let mut of_cell = rows.filter(|row| row.belongs_to(&cell));
+    of_cell.find_map(|row| row.metrics.get(metric).copied())
 }
