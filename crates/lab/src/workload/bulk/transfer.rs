@@ -94,8 +94,12 @@ impl Transfer<'_> {
         let sockets = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
         let carries = |socket: &TcpSocket| {
             let sent = socket.info.as_ref().and_then(|info| info.bytes_acked);
-            // The control connection has sent a few hundred bytes by then.
-            sent.is_some_and(|sent| sent > CONTROL_AT_MOST)
+            match self.seen.first() {
+                // At the end the control connection sends the results, which may be long.
+                Some(first) => first.sockets.iter().any(|one| one.cookie == socket.cookie),
+                // It has sent a few hundred bytes by the time of the first data.
+                None => sent.is_some_and(|sent| sent > CONTROL_AT_MOST),
+            }
         };
         let at = probe::clock::now();
         Ok(Sample { at, sockets: sockets.into_iter().filter(carries).collect() })
