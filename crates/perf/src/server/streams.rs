@@ -41,13 +41,15 @@ impl Opening<'_> {
     fn connections(&mut self, count: usize) -> Result<Vec<DataSocket>, Refusal> {
         self.reservation.want_connections(count);
         self.control.send_state(State::CreateStreams)?;
-        let deadline = Instant::now() + self.patience;
+        let mut deadline = Instant::now() + self.patience;
         let mut sockets = Vec::with_capacity(count);
         while sockets.len() < count {
             match self.next(deadline)? {
                 Some(Arrival::Connection { socket, order }) => {
                     self.prepare_connection(&socket)?;
                     sockets.push((order, socket));
+                    // A client opens its streams one after another, and each may lose its SYN.
+                    deadline = Instant::now() + self.patience;
                 }
                 Some(Arrival::Datagrams { .. } | Arrival::NoRoom(_)) | None => {}
             }
