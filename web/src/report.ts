@@ -2,10 +2,12 @@ import "uplot/dist/uPlot.min.css";
 import "./report.css";
 import { drawSeries, redrawAll } from "./series";
 import { readData } from "./data";
+import { installPictures } from "./picture";
 import { installTheme } from "./theme";
 
 const data = readData();
 installTheme(redrawAll);
+installPictures();
 
 // A report holds dozens of cells: a chart is drawn when its cell is first opened.
 for (const cell of document.querySelectorAll<HTMLDetailsElement>("details.cell")) {
