@@ -101,3 +101,23 @@ const VERSION: &str = match option_env!("WEIR_VERSION") {
     Some(version) => version,
     None => env!("CARGO_PKG_VERSION"),
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// clap breaks a longer line of an example in its middle.
+    #[test]
+    fn no_line_of_a_help_text_is_longer_than_a_hundred_columns() {
+        fn check(command: &clap::Command) {
+            let texts = [command.get_after_help(), command.get_long_about(), command.get_about()];
+            for text in texts.into_iter().flatten() {
+                let text = text.to_string();
+                let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 100).collect();
+                assert!(long.is_empty(), "{}: {long:?}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Arguments::command());
+    }
+}

@@ -230,5 +230,6 @@ Examples:
   weir lab commands 'gzip -1 < data' 'zstd -1 < data'
   weir lab commands './old --bench' './new --bench' --expect not-worse --threshold 3%
 
-The shell runs both commands in alternation, in an order drawn from --seed, and the time of each is measured. The
-answer is better (the second command is faster), worse, no difference, or inconclusive.";
+The shell runs both commands in alternation, in an order drawn from --seed, and the time of each
+is measured. The answer is better (the second command is faster), worse, no difference, or
+inconclusive.";

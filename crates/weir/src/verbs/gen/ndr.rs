@@ -263,7 +263,7 @@ Example, with a device between veth0 and veth1:
 
   # weir gen ndr --port veth0 --port veth1 --size 64,1518,imix --report ndr.md
 
-A trial in which the generator did not keep its own load, or this machine dropped packets before it
-counted them, is invalid and is repeated; it is never a result. A result of `generator-limited` is a
-bound from below. Packets that come more than 0.5 % of the trial's duration after its end count as
-lost: a device that only fills a queue does not forward them at that rate.";
+A trial in which the generator did not keep its own load, or this machine dropped packets before
+it counted them, is invalid and is repeated; it is never a result. A result of `generator-limited`
+is a bound from below. Packets that come more than 0.5 % of the trial's duration after its end
+count as lost: a device that only fills a queue does not forward them at that rate.";

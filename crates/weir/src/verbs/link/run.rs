@@ -161,9 +161,10 @@ const HEAD_START: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  weir link run --rate 100mbit --rtt 20ms --loss 1% --far 'weir perf server' -- weir perf client 10.0.0.2
-  weir link run --rtt 80ms --ab rate=5mbit --ba rate=50mbit --far 'python3 -m http.server 80' -- curl http://10.0.0.2/
+  weir link run --rate 100mbit --loss 1% --far 'weir perf server' -- weir perf client 10.0.0.2
+  weir link run --rtt 80ms --ab rate=5mbit --ba rate=50mbit \\
+    --far 'python3 -m http.server 80' -- curl http://10.0.0.2/
   weir link run --delay 10ms -- bash              # a shell behind the link
 
-The command runs in a new network namespace at 10.0.0.1, and the far side is 10.0.0.2. Nothing else of the
-machine changes, and nothing is left behind. Exit status 1 if the command fails.";
+The command runs in a new network namespace at 10.0.0.1, and the far side is 10.0.0.2. Nothing
+else of the machine changes, and nothing is left behind. Exit status 1 if the command fails.";

@@ -489,7 +489,7 @@ fn unit(text: &str) -> Result<RateUnit, String> {
 const UDP_SIZES: std::ops::RangeInclusive<Bytes> = Bytes::new(16)..=Bytes::new(65_507);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  weir perf client 10.0.0.2                      # ten seconds of TCP, and the latency under that load
+  weir perf client 10.0.0.2                      # ten seconds of TCP, and latency under that load
   weir perf client 10.0.0.2 -R -P 4 -t 30        # the server sends, over four streams
   weir perf client 10.0.0.2 -u -b 600mbit        # UDP: loss, order and jitter at a rate
   weir perf client 10.0.0.2 --bidir -C bbr -J    # both directions at once, as JSON

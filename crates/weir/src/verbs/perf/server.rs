@@ -341,7 +341,7 @@ Accounts are iperf3's. To make a key and a user:
   openssl genrsa -out private.pem 2048
   openssl rsa -in private.pem -pubout -out public.pem     # for clients
   printf 'ann,%s\\n' $(printf '{ann}PASSWORD' | sha256sum | cut -d' ' -f1) >> users.csv
-Only the password is encrypted, not the test. An attacker who reads it on the way can replay it within
---time-skew-threshold: not at this server, which refuses it a second time, but at a stock iperf3, at another
-server with the same key, and at this one after a restart. PKCS#1 v1.5 padding is weaker than OAEP:
-use it only for an iperf3 before 3.17.";
+Only the password is encrypted, not the test. An attacker who reads it on the way can replay it
+within --time-skew-threshold: not at this server, which refuses it a second time, but at a stock
+iperf3, at another server with the same key, and at this one after a restart. PKCS#1 v1.5 padding
+is weaker than OAEP: use it only for an iperf3 before 3.17.";

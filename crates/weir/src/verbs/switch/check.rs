@@ -33,5 +33,6 @@ pub(crate) fn run(arguments: &Check) -> anyhow::Result<Ending> {
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir switch check /etc/weir/switch.toml
-Reads captures and rules that the file names, and looks for its interfaces. Exit status 1 if a switch
-would not start, or would start without one of its ports.";
+
+Reads captures and rules that the file names, and looks for its interfaces. Exit status 1 if a
+switch would not start, or would start without one of its ports.";

@@ -48,8 +48,8 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   weir tunnel reload
   weir tunnel reload --status-socket /run/weir/tunnel/server-4711.sock
-SIGHUP does the same. From then on, keys, peers, the targets that each may reach, pins of servers and listeners
-are those of the file (and of the flags that the end was started with). Tunnels continue if they are still
-allowed. A file with a mistake changes nothing, and the exit status is 1. The log names changed settings that
-take effect after a restart: addresses of servers, congestion control, memory, keepalive, sockets of status and
-metrics.";
+SIGHUP does the same. From then on, keys, peers, the targets that each may reach, pins of servers
+and listeners are those of the file (and of the flags that the end was started with). Tunnels
+continue if they are still allowed. A file with a mistake changes nothing, and the exit status is
+1. The log names changed settings that take effect after a restart: addresses of servers,
+congestion control, memory, keepalive, sockets of status and metrics.";
