@@ -3,6 +3,7 @@
 use crate::{EmuError, Endpoint, EndpointKind};
 use host::Namespace;
 use port::{Frame, PacketOptions, PacketPort, Port};
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use units::Time;
@@ -121,20 +122,48 @@ pub fn dump(frame: &[u8]) -> String {
     text
 }
 
-/// Every bit by its name, and the meaning of all together.
-fn describe(info: Info, (data_hint_unit, ack_hint_unit): (u64, u64)) -> String {
+/// The same as one document. `None` for a frame without a tag of CAQM.
+pub fn document(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<Value> {
+    let info = wire::caqm::read(frame, tpid)?;
+    let at = place(frame, tpid)?;
+    let mut plain = frame.to_vec();
+    plain.drain(at..at + TAG);
     let bits = info.bits();
     let bit = |number: u32| bits >> number & 1;
-    let mut text = format!(
-        "{bits:#06x}: cc_type {} last_hop {} en {} C {} I {} hint {}",
+    Some(json!({
+        "time_s": when.nanos() as f64 / 1e9,
+        "packet": packet(&plain),
+        "bytes": plain.len(),
+        "tpid": format!("{tpid:#06x}"),
+        "bits": bits,
+        "cc_type": info.kind(),
+        "last_hop": bit(12),
+        "en": bit(10),
+        "c": bit(9),
+        "i": bit(8),
+        "hint": bits & 0xff,
+        "meaning": meaning(info, units),
+    }))
+}
+
+/// Every bit by its name, and the meaning of all together.
+fn describe(info: Info, units: (u64, u64)) -> String {
+    let bits = info.bits();
+    let bit = |number: u32| bits >> number & 1;
+    format!(
+        "{bits:#06x}: cc_type {} last_hop {} en {} C {} I {} hint {}, {}",
         info.kind(),
         bit(12),
         bit(10),
         bit(9),
         bit(8),
         bits & 0xff,
-    );
-    let meaning = match (info.is_request(), info.meaning()) {
+        meaning(info, units),
+    )
+}
+
+fn meaning(info: Info, (data_hint_unit, ack_hint_unit): (u64, u64)) -> String {
+    match (info.is_request(), info.meaning()) {
         _ if info.is_go_ahead() => "reports a CAQM port on the return path".to_owned(),
         (true, Meaning::More(hint)) => {
             format!("asks for {} bytes", u64::from(hint) * data_hint_unit)
@@ -144,9 +173,7 @@ fn describe(info: Info, (data_hint_unit, ack_hint_unit): (u64, u64)) -> String {
         (false, Meaning::More(hint)) => format!("grants {} bytes", u64::from(hint) * ack_hint_unit),
         (false, Meaning::Fewer(hint)) => format!("takes {} bytes", u64::from(hint) * ack_hint_unit),
         (false, Meaning::Nothing) => "grants nothing".to_owned(),
-    };
-    let _ = write!(text, ", {meaning}");
-    text
+    }
 }
 
 /// The offset of the tag's TPID, in a frame that has one.
@@ -235,6 +262,11 @@ mod tests {
             assert!(described(&[0x88a8, bits], 1).unwrap().ends_with(meaning), "{bits:#06x}");
         }
         assert_eq!(described(&[], 100), None);
+        let tagged = frame(&[0x88a8, 0x0580], 1448);
+        let document = document(Time::from_nanos(1_500_000), &tagged, 0x88a8, (8, 64)).unwrap();
+        assert_eq!(document["packet"], "10.0.0.1:5801 > 10.0.0.2:80 data 1448 seq 1:1449");
+        assert_eq!((&document["hint"], &document["i"]), (&json!(128), &json!(1)));
+        assert_eq!(document["meaning"], "asks for 1024 bytes");
     }
 
     #[test]

@@ -124,3 +124,14 @@ fn one_is_no_share() {
     assert!(output.stderr.contains("write 1% or 100%"), "{output:?}");
     assert_eq!(link("0.01").status.code(), Some(0));
 }
+
+#[test]
+fn keys_are_printed_as_one_document() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let words = ["tunnel", "keys", "server", "--directory", "keys", "--name", "hub", "--json"];
+    let output = sandbox.weir(&words);
+    let document: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!((&document["role"], &document["name"]), (&"server".into(), &"hub".into()));
+    assert!(document["pin"].as_str().unwrap().starts_with("sha256/"), "{document}");
+    assert!(sandbox.path(document["key"].as_str().unwrap()).exists(), "{document}");
+}

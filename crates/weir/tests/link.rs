@@ -85,10 +85,15 @@ fn other_commands_show_change_and_end_a_link() {
     assert!(shown.status.success(), "{}", shown.stderr);
     let shown = serde_json::from_str::<serde_json::Value>(&shown.stdout).unwrap().to_string();
     assert!(shown.contains("20mbit") && shown.contains("2%"), "{shown}");
+    let set = sandbox.weir(&["link", "set", &name, "loss=3%", "--json"]);
+    let set: serde_json::Value = serde_json::from_str(&set.stdout).unwrap();
+    assert!(set.to_string().contains("3%"), "{set}");
     assert!(!shown.contains("30mbit"), "a refused change changed something: {shown}");
 
-    let output = sandbox.weir(&["link", "down", &name]);
+    let output = sandbox.weir(&["link", "down", &name, "--json"]);
     assert!(output.status.success(), "{}", output.stderr);
+    let down: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(down, serde_json::json!({ "name": name, "ended": true }));
     let end = running.end();
     assert!(orderly(&end), "{end:?}");
     let report: serde_json::Value = serde_json::from_str(&end.stdout).unwrap();

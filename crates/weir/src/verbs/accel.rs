@@ -29,6 +29,8 @@ pub(crate) enum Verb {
         check: bool,
         #[command(flatten)]
         reach: OpenConnections,
+        #[command(flatten)]
+        after: StatusAfterwards,
     },
     /// Change a tunable at run time: of a rule, of the system, of programs that choose the
     /// algorithm themselves, or of caqm
@@ -41,11 +43,15 @@ pub(crate) enum Verb {
         /// choose the algorithm themselves [default: all of them]
         #[arg(long, value_name = "N", value_parser = scope)]
         rule: Option<Scope>,
+        #[command(flatten)]
+        after: StatusAfterwards,
     },
     /// Replace the installed algorithms by this build's; open connections continue undisturbed
     Update {
         #[command(flatten)]
         reach: OpenConnections,
+        #[command(flatten)]
+        after: StatusAfterwards,
     },
     /// Return new connections to the kernel's default; open ones continue undisturbed
     Disable {
@@ -54,6 +60,8 @@ pub(crate) enum Verb {
         /// Also restore the former algorithm of open connections
         #[arg(long)]
         open: bool,
+        #[command(flatten)]
+        after: StatusAfterwards,
     },
     /// Show the rules in force and the connections that use the algorithm
     #[command(after_help = STATUS_EXAMPLES)]
@@ -108,6 +116,8 @@ pub(crate) struct EnableTcpa {
     keep_wmem: bool,
     #[command(flatten)]
     reach: OpenConnections,
+    #[command(flatten)]
+    after: StatusAfterwards,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
@@ -115,6 +125,14 @@ pub(crate) struct OpenConnections {
     /// Also apply all rules in force to open connections, as if they began now
     #[arg(long)]
     open: bool,
+}
+
+/// The answer of a command that changes something.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct StatusAfterwards {
+    /// Then print what `weir accel status --json` prints
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -166,10 +184,18 @@ struct Values {
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Enable(what) => match *what {
-            Enable::Tcpa(arguments) => enable(arguments)?,
-            Enable::Caqm(arguments) => caqm::enable(arguments)?,
+            Enable::Tcpa(arguments) => {
+                let after = arguments.after;
+                enable(arguments)?;
+                after.print()?;
+            }
+            Enable::Caqm(arguments) => {
+                let after = arguments.after;
+                caqm::enable(arguments)?;
+                after.print()?;
+            }
         },
-        Verb::Policy { file, check, reach } => {
+        Verb::Policy { file, check, reach, after } => {
             let file = file.or_else(|| config_file::find("accel.toml")).ok_or_else(|| {
                 AccelError::Usage("no /etc/weir/accel.toml: name a policy's file".to_owned())
             })?;
@@ -189,8 +215,9 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             if let Some(applied) = applied {
                 tell(reach.reach(), applied.switched);
             }
+            after.print()?;
         }
-        Verb::Set { values, rule } => {
+        Verb::Set { values, rule, after } => {
             let (network, others): (Vec<_>, Vec<_>) =
                 values.into_iter().partition(|text| Network::knows(text));
             if !others.is_empty() {
@@ -204,9 +231,16 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
                     note(format_args!("{text}: caqm, for connections that begin from now on"));
                 }
             }
+            after.print()?;
         }
-        Verb::Update { reach } => update(reach.reach())?,
-        Verb::Disable { algorithm, open } => disable(algorithm, OpenConnections { open }.reach())?,
+        Verb::Update { reach, after } => {
+            update(reach.reach())?;
+            after.print()?;
+        }
+        Verb::Disable { algorithm, open, after } => {
+            disable(algorithm, OpenConnections { open }.reach())?;
+            after.print()?;
+        }
         Verb::Memory { clear: true, .. } => {
             note(format_args!("{} path records deleted", memory::clear()?));
         }
@@ -217,6 +251,15 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Status { json, watch: true } => watch::every_second(json, || status(json, true))?,
     }
     Ok(Ending::Fine)
+}
+
+impl StatusAfterwards {
+    fn print(self) -> anyhow::Result<()> {
+        if self.json {
+            print(status(true, false)?)?;
+        }
+        Ok(())
+    }
 }
 
 /// `compact`: a JSON document takes one line.
@@ -337,7 +380,7 @@ fn device(interface: &InterfaceName) -> Option<String> {
 }
 
 fn enable(arguments: EnableTcpa) -> anyhow::Result<()> {
-    let EnableTcpa { selector, tunables, named_too, keep_wmem, reach } = arguments;
+    let EnableTcpa { selector, tunables, named_too, keep_wmem, reach, after: _ } = arguments;
     let rule = Rule { named_too, ..selector.rule(tunables.read()?)? };
     let description = rule.whose();
     let applied = installation::change(reach.reach(), |policy| {
@@ -429,13 +472,13 @@ Example of a file; the first rule that matches decides:
   init_cwnd = 90
   rto_min = \"50ms\"
 
-  [[rule]]                      # if the other end offers it, too; otherwise the next rule that matches
+  [[rule]]                      # if the other end offers it too; otherwise the next rule
   to = \"10.0.0.0/8\"
   algorithm = \"caqm\"
 
-  [[rule]]                      # all others; with named_too = true also where a program named an algorithm
+  [[rule]]                      # all others; named_too = true: also where a program named one
 
-  [caqm]                        # only with rules for caqm; `weir accel enable caqm --help` lists the other keys
+  [caqm]                        # for rules with caqm; `weir accel enable caqm --help` lists keys
   interface = [\"eth0\"]
   rtt_standard = \"1ms\"
 

@@ -62,6 +62,9 @@ pub(crate) enum Verb {
         /// Directory for the files
         #[arg(long, value_name = "DIR", default_value = "export")]
         out: PathBuf,
+        /// Print the paths of the files as one JSON document
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -161,7 +164,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Record(arguments) => record(&arguments),
         Verb::Ab(arguments) => super::ab::run(&arguments),
         Verb::Commands(arguments) => super::ab::run_commands(&arguments),
-        Verb::Export { run, out } => export(&run, &out),
+        Verb::Export { run, out, json } => export(&run, &out, json),
     }
 }
 
@@ -409,14 +412,22 @@ fn validate(labs: &[String], json: bool) -> anyhow::Result<Ending> {
     Ok(if mistakes.is_empty() { Ending::Fine } else { Ending::Failed })
 }
 
-fn export(run: &Path, out: &Path) -> anyhow::Result<Ending> {
+fn export(run: &Path, out: &Path, json: bool) -> anyhow::Result<Ending> {
     let runs::Run { results, samples, .. } = runs::read(run)?;
     let files = report::export(&results, &samples);
     std::fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    let mut written = Vec::new();
     for (name, text) in files {
         let path = out.join(name);
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        output::print(format_args!("{}\n", path.display()))?;
+        if !json {
+            output::print(format_args!("{}\n", path.display()))?;
+        }
+        written.push(path);
+    }
+    if json {
+        let document = serde_json::json!({ "files": written });
+        output::print(format_args!("{document:#}\n"))?;
     }
     Ok(Ending::Fine)
 }
@@ -532,8 +543,8 @@ Examples:
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   weir lab export runs/quic-tun-quick-20261121-030000 --out charts
-The directory gets results.csv (a line per cell and metric), comparisons.csv, samples.csv (a line per figure and
-repeat) and an SVG file per chart of the report.";
+The directory gets results.csv (a line per cell and metric), comparisons.csv, samples.csv (a line
+per figure and repeat) and an SVG file per chart of the report.";
 const RUN_EXAMPLES: &str = "\
 Examples:
   weir lab run quic-tun --quick
@@ -542,8 +553,9 @@ Examples:
   weir lab run ./my-lab.toml
   weir lab run quic-tun --resume
 
-A lab file runs commands. Those of its external systems (server, client) run with your rights, which is root
-as a rule: a host of a lab has a network and processes of its own, and the files of this machine. Read a file
-of somebody else before you run it. On a terminal the commands of a file that does not come with weir are shown,
-and run when you agree; --trust leaves the question out. Without a terminal on standard input they are shown
-and run. --resume refuses a run directory that belongs to another user, unless --trust is given.";
+A lab file runs commands. Those of its external systems (server, client) run with your rights,
+which is root as a rule: a host of a lab has a network and processes of its own, and the files of
+this machine. Read a file of somebody else before you run it. On a terminal the commands of a file
+that does not come with weir are shown, and run when you agree; --trust leaves the question out.
+Without a terminal on standard input they are shown and run. --resume refuses a run directory that
+belongs to another user, unless --trust is given.";

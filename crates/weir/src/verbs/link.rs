@@ -31,7 +31,12 @@ pub(crate) enum Verb {
         json: bool,
     },
     /// End a running link and remove the interfaces made for it
-    Down { name: String },
+    Down {
+        name: String,
+        /// Print one JSON document: the name, and that the link has ended
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the CAQM tags of an interface or a capture, packet by packet
     #[command(after_help = tags::EXAMPLES)]
     ShowTags(tags::ShowTags),
@@ -146,6 +151,9 @@ pub(crate) struct Set {
     /// From b to a only
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
+    /// Then print what `weir link show NAME --json` prints
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -171,8 +179,11 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         }
         Verb::List { json } => list(json),
         Verb::ShowTags(arguments) => tags::show(&arguments),
-        Verb::Down { name } => {
+        Verb::Down { name, json } => {
             Client::connect(&Directory::of_user(), &name)?.down()?;
+            if json {
+                print_json(&serde_json::json!({ "name": name, "ended": true }).to_string());
+            }
             Ok(Ending::Fine)
         }
     }
@@ -300,6 +311,9 @@ fn set(arguments: &Set) -> anyhow::Result<Ending> {
         return Err(EmuError::Refused(problem.to_owned()).into());
     }
     Client::connect(&Directory::of_user(), &arguments.name)?.set(both, ab, ba)?;
+    if arguments.json {
+        return show(std::slice::from_ref(&arguments.name), true, false);
+    }
     Ok(Ending::Fine)
 }
 
@@ -432,7 +446,8 @@ Examples:
     ip netns exec left ping 10.0.0.2          # from another terminal
 
   A slow way up and a fast way down, with CoDel in the slow one:
-    weir link up --a left:eth0 --b right:eth0 --rtt 30ms --ab rate=20mbit --ab queue=codel --ba rate=100mbit
+    weir link up --a left:eth0 --b right:eth0 --rtt 30ms \\
+      --ab rate=20mbit --ab queue=codel --ba rate=100mbit
 
   Between two interfaces of this machine, for half a minute, for a program:
     weir link up --a eth1 --b eth2 --delay 5ms --duration 30s --json";

@@ -232,8 +232,10 @@ fn an_update_that_is_killed_can_be_cleaned_up() {
 fn a_program_in_a_namespace_chooses_tcpa_and_status_shows_it() {
     let Some(machine) = TestMachine::new() else { return };
     let weir = env!("CARGO_BIN_EXE_weir");
-    let output = machine.weir(&["accel", "enable", "tcpa", "--port", "1"]);
+    let output = machine.weir(&["accel", "enable", "tcpa", "--port", "1", "--json"]);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let status: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    assert!(status["flows"].is_array(), "{status}");
     let mut server = machine.start(weir, &["perf", "server", "--port", "5371", "--one-off"]);
     machine.await_listener(5371);
     let mut words = vec!["perf", "client", "127.0.0.1", "--port", "5371", "--time", "2", "--json"];

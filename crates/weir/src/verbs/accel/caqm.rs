@@ -1,4 +1,4 @@
-use super::Selector;
+use super::{Selector, StatusAfterwards};
 use crate::output::note;
 use accel::caqm::{InterfaceName, Network, installation};
 use accel::installation::Change;
@@ -15,6 +15,8 @@ pub(crate) struct EnableCaqm {
     interface: Vec<String>,
     #[command(flatten)]
     network: Values,
+    #[command(flatten)]
+    pub(super) after: StatusAfterwards,
 }
 
 #[derive(Debug, Args)]
@@ -61,7 +63,7 @@ struct Values {
 }
 
 pub(super) fn enable(arguments: EnableCaqm) -> anyhow::Result<()> {
-    let EnableCaqm { selector, interface, network } = arguments;
+    let EnableCaqm { selector, interface, network, after: _ } = arguments;
     let rule = selector.rule(Tunables::default())?;
     let description = rule.whose();
     let interfaces = interface

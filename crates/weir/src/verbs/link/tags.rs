@@ -25,6 +25,9 @@ pub(crate) struct ShowTags {
     /// Also print the packets' first bytes
     #[arg(long)]
     hex: bool,
+    /// Print each tagged packet as a JSON document on its own line
+    #[arg(long, conflicts_with = "hex")]
+    json: bool,
     /// Bytes per unit of a hint on data
     #[arg(long, value_name = "BYTES", default_value_t = 8)]
     data_hint_unit: u64,
@@ -99,7 +102,12 @@ impl Seen {
         let began = *self.began.get_or_insert(when);
         let since = Time::from_nanos(when.nanos().saturating_sub(began.nanos()));
         let units = (arguments.data_hint_unit, arguments.ack_hint_unit);
-        match tags::line(since, frame, tpid, units) {
+        let line = if arguments.json {
+            tags::document(since, frame, tpid, units).map(|document| document.to_string())
+        } else {
+            tags::line(since, frame, tpid, units)
+        };
+        match line {
             None => self.plain += 1,
             Some(line) => {
                 self.tagged += 1;

@@ -27,6 +27,9 @@ pub(crate) struct Keys {
     /// Print lines for the other side's file instead of a flag
     #[arg(long)]
     toml: bool,
+    /// Print one JSON document instead
+    #[arg(long, conflicts_with = "toml")]
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -68,6 +71,18 @@ pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
     let pin = identity.pin();
     let named = identity.certificate().names.first().and_then(|name| name.parse().ok());
     let name = arguments.name.clone().or(named).unwrap_or_else(|| machine_name(role));
+    if arguments.json {
+        let document = serde_json::json!({
+            "role": role,
+            "name": name.to_string(),
+            "pin": pin.to_string(),
+            "certificate": certificate,
+            "key": key,
+            "valid_until": identity.certificate().valid_until_date().to_string(),
+        });
+        print(format_args!("{document:#}\n"))?;
+        return Ok(Ending::Fine);
+    }
     let other = match arguments.role {
         Role::Server => "client",
         Role::Client => "server",
