@@ -13,6 +13,8 @@
 //! | [`NullPort`] | discards every frame, never receives one |
 //! | [`pair`] | two ports, each of which receives what the other sends |
 //!
+//! [`HugeVec`] is memory for tables with an entry for each flow.
+//!
 //! AF_XDP is not among them. In copy mode, the only mode of every driver, it delivers a packet's
 //! bytes without a `virtio_net_hdr`. Then a veth peer's partial checksum looks like a wrong one,
 //! and a packet larger than a buffer is lost. It would work only with the peer's offloads off, and
@@ -24,6 +26,7 @@ mod clock;
 mod counters;
 mod error;
 mod frame;
+mod huge;
 mod intake;
 mod interface;
 mod null;
@@ -42,6 +45,7 @@ use std::os::fd::BorrowedFd;
 pub use counters::{PortCounters, SendReport};
 pub use error::PortError;
 pub use frame::Frame;
+pub use huge::{HugeVec, Zeroable};
 pub use interface::Interface;
 pub use null::NullPort;
 pub use packet::{PacketOptions, PacketPort, SuperPackets};

@@ -9,6 +9,8 @@
 //! thread's time on a processor, so that other processes disturb less.
 
 use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
 
 use port::Frame;
 use switch::datapath::conntrack::{Conntrack, Settings as TrackerSettings, ThreadTracker};
@@ -19,7 +21,7 @@ use switch::pipeline::{BridgePort, Tables, Translator};
 use switch::port_number::PortNumber;
 use switch::request::{PacketIn, PortDescription};
 use switch::text::{PortNames, compose, parse_flow_line};
-use units::{Span, Time};
+use units::Time;
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).filter(|text| text != "--bench").collect();
@@ -30,7 +32,7 @@ fn main() {
         let mut named = SETS.iter().filter(|other| arguments.iter().any(|text| text == other.name));
         named.clone().next().is_none() || named.any(|other| other.name == set.name)
     };
-    println!("set      rules=flows   ns/packet  source     net   growth    Mpps  of 1  B/megaflow");
+    println!("set      rules=flows   ns/packet  source     net   growth    Mpps  of 1  B/megaflow  B/connection");
     for set in SETS.iter().filter(|set| is_chosen(set)) {
         measure(set, rounds, shows_stages);
     }
@@ -101,6 +103,8 @@ struct Bench {
     datapath: Datapath,
     tracker: ThreadTracker,
     source: Source,
+    table: Arc<Conntrack>,
+    began: Instant,
     now: Time,
     /// Nanoseconds a packet, of each round: with the switch and of the source alone.
     whole: Vec<f64>,
@@ -144,11 +148,14 @@ impl Bench {
         let parse = |rule: &String| parse_flow_line(rule, &PortNames::none()).expect("a rule");
         let changes = (set.rules)(flows).iter().map(parse).collect();
         tables.change_all(changes, 0).expect("valid rules");
+        let table = Arc::new(Conntrack::new(&TrackerSettings::default()));
         Self {
             flows,
             tables,
             datapath: Datapath::new(Settings { ticks: host::cycles, ..Settings::default() }),
-            tracker: ThreadTracker::new(Conntrack::new(&TrackerSettings::default()).into()),
+            tracker: ThreadTracker::new(table.clone()),
+            table,
+            began: Instant::now(),
             source: Source { bytes: (0..flows).map(packet).collect(), next: 0 },
             now: Time::ZERO,
             whole: Vec::new(),
@@ -169,8 +176,9 @@ impl Bench {
                 sink: &mut sink,
             };
             self.datapath.process(1, &mut frames, self.now, &mut around);
-            self.now += Span::from_nanos(1000);
+            // A packet thread sweeps its megaflows by the real time.
             if batch % 64 == 0 {
+                self.now = Time::from_nanos(self.began.elapsed().as_nanos() as u64);
                 self.datapath.maintain(self.now, &mut around);
             }
         }
@@ -211,8 +219,10 @@ fn measure(set: &Set, rounds: usize, shows_stages: bool) {
         let net = whole - source;
         let (first_whole, first_net) = *first.get_or_insert((whole, net));
         let bytes = bench.datapath.memory().checked_div(bench.datapath.len()).unwrap_or(0);
+        let connections = u64::from(bench.table.connections());
+        let each = bench.table.statistics().bytes.checked_div(connections).unwrap_or(0);
         println!(
-            "{:8} {:11} {whole:11.1} {source:7.1} {net:7.1} {:8.1} {:7.2} {:5.2} {bytes:11}",
+            "{:8} {:11} {whole:11.1} {source:7.1} {net:7.1} {:8.1} {:7.2} {:5.2} {bytes:11} {each:13}",
             set.name,
             bench.flows,
             net - first_net,

@@ -75,7 +75,7 @@ pub use self::sink::Sink;
 pub use self::statistics::{Stages, Statistics};
 use self::step::{Step, Translate, Translation};
 use self::tracker::Steps;
-pub use self::tracker::{NoTracker, TrackCall, Tracked, Tracker};
+pub use self::tracker::{Awaited, NoTracker, TrackCall, Tracked, Tracker};
 use crate::flow::Key;
 
 /// The packets of one bridge on one thread.

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use self::programs::Programs;
 pub(super) use self::programs::{Program, Tracking};
 use self::store::{Cold, Head, Store, widen};
-use self::tuple::Tuple;
+use self::tuple::{SLOTS, Tuple};
 use super::packet::Packet;
 use super::program::compile;
 use super::step::{Step, Translation};
@@ -392,9 +392,12 @@ impl Cache {
             let Some(tuple) = &mut self.tuples[number as usize] else { break };
             let end = tuple.buckets().min(self.sweep.bucket + buckets as usize);
             let start = self.sweep.bucket.min(end);
-            for bucket in start..end {
-                let slots: Vec<_> = tuple.in_bucket(bucket).collect();
-                for (position, index) in slots.into_iter().rev() {
+            for first in (start..end).step_by(SWEPT_TOGETHER) {
+                let group = first..end.min(first + SWEPT_TOGETHER);
+                let mut found = [(0, 0, 0); SWEPT_TOGETHER * SLOTS];
+                let found = tuple.prefetch_group(group, &mut found);
+                // The last slot of a bucket first, because removal moves it.
+                for (bucket, position, index) in found.iter().rev().copied() {
                     tuple.store.credit(index, now_ms);
                     let head = tuple.store.head(index);
                     let idle = now_ms - widen(head.used_ms, now_ms);
@@ -497,5 +500,7 @@ const HINTS: usize = 1 << 16;
 const SEARCHED_MASKS: usize = 3;
 /// The sweep goes through all megaflows in this time.
 const SWEEP_MS: u64 = 1000;
+/// Buckets whose megaflows the sweep loads at the same time.
+const SWEPT_TOGETHER: usize = 4;
 /// A megaflow that no packet used for this time goes, as in Open vSwitch.
 const IDLE_MS: u64 = 10_000;

@@ -10,7 +10,7 @@ use super::packet::Packet;
 use super::program::{Op, WHOLE, controller, track_flag};
 use super::statistics::Statistics;
 use super::step::{ControllerStep, PortIndex};
-use super::tracker::{Steps, TrackCall, Tracked, Tracker};
+use super::tracker::{Awaited, Steps, TrackCall, Tracked, Tracker};
 use super::{Around, Sink};
 use crate::flow::{Field, word};
 use crate::request::{PacketIn, PacketInReason};
@@ -177,22 +177,15 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         &mut self.lane.statistics
     }
 
-    /// Runs the first operation of a program, which is a `Track`. Returns whether the packet goes
-    /// on.
-    #[inline(always)]
-    pub(super) fn track_first(
-        &mut self,
-        index: u16,
-        ops: &[Op],
-        steps: Steps<'_>,
-        hash: u64,
-    ) -> bool {
-        let Some(Op::Track { zone, flags, ordinal }) = ops.first() else { return true };
-        let goes_on = self.track(index, (*zone, *flags, *ordinal), steps, Some(hash));
-        if !goes_on {
-            self.lane.packets[usize::from(index)].frame = Frame::default();
+    /// Tracks packets together by the first operations of their programs.
+    pub(super) fn track_batch(&mut self, batch: &mut [Option<Awaited<'_>>]) {
+        self.tracker.track_batch(&mut self.lane.packets, batch, self.now);
+        for awaited in batch.iter().flatten() {
+            if awaited.tracked == Tracked::Dropped {
+                self.lane.statistics.dropped_by_tracker += 1;
+                self.lane.packets[usize::from(awaited.index)].frame = Frame::default();
+            }
         }
-        goes_on
     }
 
     #[inline(always)]
@@ -203,16 +196,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         steps: Steps<'_>,
         hash: Option<u64>,
     ) -> bool {
-        let has = |flag| flags & flag != 0;
-        let call = TrackCall {
-            zone,
-            commit: has(track_flag::COMMIT),
-            force: has(track_flag::FORCE),
-            has_nat: has(track_flag::NAT),
-            has_marks: has(track_flag::MARKS),
-            steps,
-            ordinal,
-        };
+        let call = track_call(zone, flags, ordinal, steps);
         let packet = &mut self.lane.packets[usize::from(index)];
         if packet.is_stale {
             packet.parse();
@@ -300,6 +284,31 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
             hash = None;
         }
         End::Done
+    }
+}
+
+#[inline(always)]
+fn track_call(zone: u16, flags: u8, ordinal: u16, steps: Steps<'_>) -> TrackCall<'_> {
+    let has = |flag| flags & flag != 0;
+    TrackCall {
+        zone,
+        commit: has(track_flag::COMMIT),
+        force: has(track_flag::FORCE),
+        has_nat: has(track_flag::NAT),
+        has_marks: has(track_flag::MARKS),
+        steps,
+        ordinal,
+    }
+}
+
+/// The call of a program's first operation, if that tracks the packet.
+#[inline(always)]
+pub(super) fn first_call<'a>(ops: &[Op], steps: Steps<'a>) -> Option<TrackCall<'a>> {
+    match ops.first() {
+        Some(Op::Track { zone, flags, ordinal }) => {
+            Some(track_call(*zone, *flags, *ordinal, steps))
+        }
+        _ => None,
     }
 }
 

@@ -3,10 +3,10 @@
 use units::Time;
 
 use super::cache::{Place, Tracking};
-use super::execute::Runner;
+use super::execute::{Runner, first_call};
 use super::program::compile;
 use super::step::Translate;
-use super::tracker::{Steps, Tracker};
+use super::tracker::{Awaited, Steps, Tracked, Tracker};
 use super::{Around, BATCH, Datapath, MAX_PASSES, Sink, Stages, credit, milliseconds};
 
 impl Datapath {
@@ -77,21 +77,20 @@ impl Datapath {
         let mut hashes = [None; BATCH];
         let has_tracking = zones.iter().any(Option::is_some);
         if has_tracking {
-            let mut packed = [0; BATCH];
-            let mut count = 0;
             for ((index, zone), hash) in chosen.iter().zip(&zones).zip(&mut hashes) {
-                let Some(zone) = zone else { continue };
                 let packet = &self.lane.packets[usize::from(*index)];
-                let of_packet = around.tracker.hash(packet, *zone);
-                *hash = Some(of_packet);
-                packed[count] = of_packet;
-                count += 1;
+                *hash = zone.map(|zone| around.tracker.hash(packet, zone));
             }
-            around.tracker.warm(&packed[..count]);
         }
         if is_plain {
             self.run_plain(chosen, &hashes, has_tracking, now, around, watch);
             return;
+        }
+        if has_tracking {
+            let mut packed = [0; BATCH];
+            let known = hashes.iter().flatten();
+            let count = packed.iter_mut().zip(known).map(|(slot, hash)| *slot = *hash).count();
+            around.tracker.warm(&packed[..count]);
         }
         for (position, index) in chosen.iter().enumerate() {
             let place = self.lookup.places[position];
@@ -121,22 +120,25 @@ impl Datapath {
             self.cache.count(*place, &self.lane.packets[usize::from(*index)], now);
         }
         let mut runner = Runner::new(&mut self.lane, around, now);
-        let mut is_dropped = [false; BATCH];
+        let mut batch = [const { None }; BATCH];
         if has_tracking {
-            for (position, (index, place)) in chosen.iter().zip(places).enumerate() {
-                let Some(hash) = hashes[position] else { continue };
-                let steps = Steps::Cached(&self.cache, *place);
-                let ops = &self.cache.program(*place).ops;
-                is_dropped[position] = !runner.track_first(*index, ops, steps, hash);
+            for (position, slot) in batch[..chosen.len()].iter_mut().enumerate() {
+                let (place, steps) = (places[position], Steps::Cached(&self.cache, places[position]));
+                let call = first_call(&self.cache.program(place).ops, steps);
+                *slot = hashes[position]
+                    .zip(call)
+                    .map(|(hash, call)| Awaited::new(chosen[position], call, hash));
             }
+            runner.track_batch(&mut batch[..chosen.len()]);
             watch.lap(&mut runner.statistics().stages.conntrack);
         }
         for (position, (index, place)) in chosen.iter().zip(places).enumerate() {
-            if is_dropped[position] {
+            let awaited = batch[position].as_ref();
+            if awaited.is_some_and(|awaited| awaited.tracked == Tracked::Dropped) {
                 continue;
             }
             let ops = &self.cache.program(*place).ops;
-            let done = usize::from(hashes[position].is_some());
+            let done = usize::from(awaited.is_some());
             runner.packet(*index, ops, done, Steps::Cached(&self.cache, *place), None);
         }
         watch.lap(&mut runner.statistics().stages.actions);

@@ -15,9 +15,10 @@ use super::step::{Step, Track};
 /// `ct_zone`, `ct_mark`, `ct_label` and the connection's original addresses and ports, all in the
 /// words from [`crate::flow::word::CT`] to [`crate::flow::word::CT_TP`].
 ///
-/// A batch of packets goes through three calls, so that a lookup in a large table does not wait for
-/// memory: `hash` for each packet, `warm` for the batch, then `track` for each packet. Packets that
-/// an earlier step changed, or that a batch did not announce, come to `track` without a hash.
+/// A lookup in a large table does not wait for memory if it knows the packets of a batch before.
+/// Where all packets are tracked by the first step of known megaflows, `track_batch` gets them
+/// together, with the results of `hash`. In other batches `warm` announces their hashes, and `track`
+/// gets each packet. Packets that an earlier step changed come to `track` without a hash.
 pub trait Tracker {
     /// The hash of the packet's connection in a zone.
     fn hash(&self, packet: &Packet, zone: u16) -> u64;
@@ -34,6 +35,38 @@ pub trait Tracker {
         hash: Option<u64>,
         now: Time,
     ) -> Tracked;
+
+    /// Tracks packets of a batch in their order.
+    fn track_batch(
+        &mut self,
+        packets: &mut [Packet],
+        batch: &mut [Option<Awaited<'_>>],
+        now: Time,
+    ) {
+        for awaited in batch.iter_mut().flatten() {
+            if let Some(packet) = packets.get_mut(usize::from(awaited.index)) {
+                awaited.tracked = self.track(packet, &awaited.call, Some(awaited.hash), now);
+            }
+        }
+    }
+}
+
+/// A packet of a batch that waits for its tracking.
+#[derive(Debug)]
+pub struct Awaited<'a> {
+    /// Its place among the packets.
+    pub index: u16,
+    pub call: TrackCall<'a>,
+    /// The result of [`Tracker::hash`].
+    pub hash: u64,
+    pub tracked: Tracked,
+}
+
+impl<'a> Awaited<'a> {
+    #[must_use]
+    pub fn new(index: u16, call: TrackCall<'a>, hash: u64) -> Self {
+        Self { index, call, hash, tracked: Tracked::Continues }
+    }
 }
 
 /// Whether a tracked packet goes on.

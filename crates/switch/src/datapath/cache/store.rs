@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use port::HugeVec;
+
 use crate::datapath::prefetch::prefetch;
 use crate::datapath::step::{Counters, Step};
 
@@ -44,11 +46,11 @@ enum CounterList {
 
 #[derive(Debug)]
 pub(super) struct Store {
-    heads: Vec<Vec<Head>>,
+    heads: Vec<HugeVec<Head>>,
     /// The words of the keys beyond those in the heads, `tail` for each megaflow.
-    tails: Vec<Vec<u64>>,
+    tails: Vec<HugeVec<u64>>,
     tail: usize,
-    colds: Vec<Vec<Option<Cold>>>,
+    colds: Vec<HugeVec<Option<Cold>>>,
     free: Vec<u32>,
     /// Places of megaflows that were removed while packets of a batch may still refer to them.
     freed: Vec<u32>,
@@ -114,6 +116,25 @@ impl Store {
         }
     }
 
+    /// Starts to load what a credit needs.
+    pub(super) fn prefetch_all(&self, index: u32) {
+        prefetch(self.head(index));
+        prefetch(&self.colds[(index >> CHUNK_BITS) as usize][(index & CHUNK_MASK) as usize]);
+    }
+
+    /// Starts to load the counters to which a credit adds.
+    pub(super) fn prefetch_counters(&self, index: u32) {
+        let Some(cold) = self.cold(index) else { return };
+        match &cold.counters {
+            CounterList::None | CounterList::More(_) => {}
+            CounterList::One(one) => prefetch(&**one),
+            CounterList::Two(one, two) => {
+                prefetch(&**one);
+                prefetch(&**two);
+            }
+        }
+    }
+
     /// The words of a megaflow's key that are not in its head.
     #[inline(always)]
     pub(super) fn tail(&self, index: u32) -> &[u64] {
@@ -147,13 +168,13 @@ impl Store {
         if index & CHUNK_MASK == 0 {
             // The first chunk grows with use; later ones have their size from the start.
             let capacity = if index == 0 { 4 } else { 1 << CHUNK_BITS };
-            self.heads.push(Vec::with_capacity(capacity));
-            self.tails.push(Vec::with_capacity(capacity * self.tail));
-            self.colds.push(Vec::with_capacity(capacity));
+            self.heads.push(HugeVec::with_capacity(capacity));
+            self.tails.push(HugeVec::with_capacity(capacity * self.tail));
+            self.colds.push(HugeVec::with_capacity(capacity));
         }
         let chunk = (index >> CHUNK_BITS) as usize;
         self.heads[chunk].push(head);
-        self.tails[chunk].extend_from_slice(tail);
+        tail.iter().for_each(|word| self.tails[chunk].push(*word));
         self.colds[chunk].push(Some(cold));
         index
     }
@@ -208,9 +229,9 @@ impl Store {
 
     /// The memory of all megaflows, without the steps and counters that they share with rules.
     pub(super) fn memory(&self) -> usize {
-        let heads = self.heads.iter().map(Vec::capacity).sum::<usize>() * size_of::<Head>();
-        let tails = self.tails.iter().map(Vec::capacity).sum::<usize>() * size_of::<u64>();
-        let colds = self.colds.iter().map(Vec::capacity).sum::<usize>() * size_of::<Option<Cold>>();
+        let heads = self.heads.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<Head>();
+        let tails = self.tails.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<u64>();
+        let colds = self.colds.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<Option<Cold>>();
         let places = (self.free.capacity() + self.freed.capacity()) * size_of::<u32>();
         heads + tails + colds + places
     }

@@ -1,5 +1,7 @@
 //! The megaflows of one mask, in a hash table of cache lines.
 
+use port::HugeVec;
+
 use super::store::{Cold, Head, INLINE, Store};
 use crate::datapath::prefetch::prefetch;
 use crate::flow::{Key, WORDS};
@@ -13,7 +15,7 @@ pub(super) struct Tuple {
     pub(super) mask: Key,
     /// Numbers of the words that the mask uses, with its bits.
     words: Box<[(u8, u64)]>,
-    buckets: Vec<Bucket>,
+    buckets: HugeVec<Bucket>,
     /// Slots in use, and those whose megaflow is gone but which a search must pass.
     len: usize,
     graves: usize,
@@ -21,9 +23,8 @@ pub(super) struct Tuple {
     pub(super) hits: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(align(64))]
-struct Bucket([u64; SLOTS]);
+/// A cache line: [`HugeVec`] begins at one.
+type Bucket = [u64; SLOTS];
 
 impl Tuple {
     pub(super) fn new(mask: &Key) -> Self {
@@ -33,7 +34,7 @@ impl Tuple {
             mask: mask.clone(),
             store: Store::new(words.len()),
             words,
-            buckets: vec![Bucket::default(); 1],
+            buckets: HugeVec::zeroed(1),
             len: 0,
             graves: 0,
             hits: 0,
@@ -69,7 +70,7 @@ impl Tuple {
     /// The first megaflow in the bucket of a hash that may be the packet's; starts to load it.
     #[inline(always)]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
-        let bucket = &self.buckets[self.home(hash)].0;
+        let bucket = &self.buckets[self.home(hash)];
         let mut matches = 0_u32;
         for (position, slot) in bucket.iter().enumerate() {
             matches |= u32::from((slot >> 32) as u32 == hash) << position;
@@ -100,7 +101,7 @@ impl Tuple {
     pub(super) fn find(&self, hash: u32, key: &Key) -> Option<u32> {
         let mut home = self.home(hash);
         for _ in 0..self.buckets.len() {
-            for slot in &self.buckets[home].0 {
+            for slot in &self.buckets[home] {
                 let index = *slot as u32;
                 if index == 0 {
                     return None;
@@ -165,7 +166,7 @@ impl Tuple {
     pub(super) fn remove(&mut self, hash: u32, index: u32) {
         let mut home = self.home(hash);
         for _ in 0..self.buckets.len() {
-            let bucket = &self.buckets[home].0;
+            let bucket = &self.buckets[home];
             if let Some(position) = bucket.iter().position(|slot| *slot as u32 == index + 1) {
                 self.clear_slot(home, position);
                 return;
@@ -179,15 +180,37 @@ impl Tuple {
 
     /// The megaflows of a bucket, with their positions.
     pub(super) fn in_bucket(&self, bucket: usize) -> impl Iterator<Item = (usize, u32)> + use<> {
-        let slots = self.buckets[bucket].0.into_iter().enumerate();
+        let slots = self.buckets[bucket].into_iter().enumerate();
         slots.filter_map(|(position, slot)| match slot as u32 {
             0 | GRAVE => None,
             index => Some((position, index - 1)),
         })
     }
 
+    /// The megaflows of a few buckets, each with its bucket and its position there. All that the
+    /// sweep needs of them is on its way, and so are the buckets of the next group.
+    pub(super) fn prefetch_group<'a>(
+        &self,
+        group: std::ops::Range<usize>,
+        found: &'a mut [(usize, usize, u32)],
+    ) -> &'a [(usize, usize, u32)] {
+        self.buckets.iter().skip(group.end).take(group.len()).for_each(prefetch);
+        let slots = group.flat_map(|bucket| {
+            self.in_bucket(bucket).map(move |(position, index)| (bucket, position, index))
+        });
+        let mut count = 0;
+        for (place, slot) in found.iter_mut().zip(slots) {
+            *place = slot;
+            count += 1;
+            self.store.prefetch_all(slot.2);
+        }
+        let found = &found[..count];
+        found.iter().for_each(|(_, _, index)| self.store.prefetch_counters(*index));
+        found
+    }
+
     pub(super) fn clear_slot(&mut self, bucket: usize, position: usize) {
-        let slots = &mut self.buckets[bucket].0;
+        let slots = &mut self.buckets[bucket];
         // A search passes a full bucket, so a slot of one may not become empty.
         let is_full = !slots.contains(&0);
         if is_full {
@@ -209,9 +232,9 @@ impl Tuple {
         } else {
             (self.buckets.len() * 3).div_ceil(2)
         };
-        let former = std::mem::replace(&mut self.buckets, vec![Bucket::default(); buckets]);
+        let former = std::mem::replace(&mut self.buckets, HugeVec::zeroed(buckets));
         self.graves = 0;
-        for slot in former.iter().flat_map(|bucket| bucket.0) {
+        for slot in former.iter().flat_map(|bucket| *bucket) {
             match slot as u32 {
                 0 | GRAVE => {}
                 index => self.put((slot >> 32) as u32, index - 1),
@@ -222,7 +245,7 @@ impl Tuple {
     fn put(&mut self, hash: u32, index: u32) {
         let mut home = self.home(hash);
         loop {
-            let slots = &mut self.buckets[home].0;
+            let slots = &mut self.buckets[home];
             if let Some(slot) = slots.iter_mut().find(|slot| matches!(**slot as u32, 0 | GRAVE)) {
                 self.graves -= usize::from(*slot as u32 == GRAVE);
                 *slot = u64::from(hash) << 32 | u64::from(index + 1);
@@ -256,7 +279,7 @@ const NONE: u32 = 0;
 const FULL: u32 = u32::MAX;
 /// In a slot, the number of a megaflow that is gone.
 const GRAVE: u32 = u32::MAX;
-const SLOTS: usize = 8;
+pub(super) const SLOTS: usize = 8;
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 const _: () = assert!(size_of::<Bucket>() == 64);

@@ -293,7 +293,7 @@ fn shown(entry: &Entry) -> Connection {
         reply: shown_tuple(&entry.reply()),
         zone: entry.zone(),
         mark: entry.mark,
-        labels: entry.label,
+        labels: entry.label(),
         state: entry.tcp_state().map(|state| state.name()),
         helper: match entry.helper {
             21 => Some("ftp"),

@@ -2,13 +2,14 @@ use super::settings::{Lifetimes, Phase};
 use super::tcp::{self, End, Segment, Update};
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, TCP, Tuple, is_icmp};
 
-/// A connection: two cache lines. A packet of a protocol other than TCP needs the first one alone,
-/// if the connection has no label and no translation.
+/// A connection: two cache lines. A packet of a connection over IPv4 needs the first one alone, and
+/// TCP the other one too.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Entry {
-    source: u128,
-    destination: u128,
+    /// Over IPv6, both addresses. Over IPv4, both in the first word, then the translated address
+    /// and the reply's ports, then the label.
+    near: [u64; 4],
     ports: Ports,
     zone: u16,
     protocol: u8,
@@ -23,10 +24,18 @@ pub(super) struct Entry {
     pub(super) next: u32,
     pub(super) previous: u32,
 
-    pub(super) label: u128,
+    pub(super) far: Far,
+}
+
+/// The second cache line.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(super) struct Far {
+    /// This and the next two are those of a connection over IPv6.
+    label: u128,
     translated: u128,
-    ends: [End; 2],
     reply_ports: Ports,
+    ends: [End; 2],
     /// The timer slot.
     pub(super) slot: u16,
 }
@@ -61,8 +70,7 @@ pub(super) enum Verdict {
 
 impl Entry {
     pub(super) const FREE: Self = Self {
-        source: 0,
-        destination: 0,
+        near: [0; 4],
         ports: Ports { source: 0, destination: 0 },
         zone: 0,
         protocol: 0,
@@ -74,11 +82,13 @@ impl Entry {
         flags: 0,
         next: NONE,
         previous: NONE,
-        label: 0,
-        translated: 0,
-        ends: [End::FREE; 2],
-        reply_ports: Ports { source: 0, destination: 0 },
-        slot: 0,
+        far: Far {
+            label: 0,
+            translated: 0,
+            reply_ports: Ports { source: 0, destination: 0 },
+            ends: [End::FREE; 2],
+            slot: 0,
+        },
     };
 
     /// A free place, in front of another one.
@@ -98,34 +108,46 @@ impl Entry {
             ICMP | ICMPV6 => Phase::IcmpFirst,
             _ => Phase::UdpFirst,
         };
-        Self {
-            source: tuple.source,
-            destination: tuple.destination,
+        let mut entry = Self {
+            near: near(tuple),
             ports: tuple.ports,
             zone: tuple.zone,
             protocol: tuple.protocol,
             kind: tuple.kind,
             expires: now.saturating_add(lifetimes.of(phase)),
             flags: IN_USE,
-            ends: segment.map_or([End::FREE; 2], tcp::start),
-            reply_ports: tuple.ports.reversed(),
             ..Self::FREE
-        }
+        };
+        entry.far.ends = segment.map_or([End::FREE; 2], tcp::start);
+        entry
     }
 
     /// Adds a translation, which makes `reply` the tuple of the reply direction.
     pub(super) fn translate(&mut self, translation: Translation, reply: &Tuple) {
-        self.reply_ports = reply.ports;
-        (self.flags, self.translated) = match translation {
-            Translation::Source => (self.flags | SOURCE, reply.destination),
-            Translation::Destination => (self.flags | DESTINATION, reply.source),
+        let (flag, address) = match translation {
+            Translation::Source => (SOURCE, reply.destination),
+            Translation::Destination => (DESTINATION, reply.source),
         };
+        self.flags |= flag;
+        if self.kind.is_v6() {
+            (self.far.translated, self.far.reply_ports) = (address, reply.ports);
+        } else {
+            let ports = u64::from(reply.ports.source) << 16 | u64::from(reply.ports.destination);
+            self.near[1] = (address as u64) << 32 | ports;
+        }
     }
 
+    #[inline]
     pub(super) fn original(&self) -> Tuple {
+        let [first, second, third, fourth] = self.near;
+        let (source, destination) = if self.kind.is_v6() {
+            (wide(first, second), wide(third, fourth))
+        } else {
+            ((first >> 32).into(), (first & 0xffff_ffff).into())
+        };
         Tuple {
-            source: self.source,
-            destination: self.destination,
+            source,
+            destination,
             ports: self.ports,
             zone: self.zone,
             protocol: self.protocol,
@@ -133,17 +155,39 @@ impl Entry {
         }
     }
 
+    #[inline]
     pub(super) fn reply(&self) -> Tuple {
         let mut reply = self.original().reversed();
-        match self.translation() {
-            Some(Translation::Source) => reply.destination = self.translated,
-            Some(Translation::Destination) => reply.source = self.translated,
-            None => return reply,
+        let Some(translation) = self.translation() else { return reply };
+        let address;
+        (address, reply.ports) = if self.kind.is_v6() {
+            (self.far.translated, self.far.reply_ports)
+        } else {
+            let word = self.near[1];
+            let ports = Ports { source: (word >> 16) as u16, destination: word as u16 };
+            ((word >> 32).into(), ports)
+        };
+        match translation {
+            Translation::Source => reply.destination = address,
+            Translation::Destination => reply.source = address,
         }
-        reply.ports = self.reply_ports;
         reply
     }
 
+    #[inline]
+    pub(super) fn label(&self) -> u128 {
+        if self.kind.is_v6() { self.far.label } else { wide(self.near[2], self.near[3]) }
+    }
+
+    pub(super) fn set_label(&mut self, label: u128) {
+        if self.kind.is_v6() {
+            self.far.label = label;
+        } else {
+            [self.near[2], self.near[3]] = [(label >> 64) as u64, label as u64];
+        }
+    }
+
+    #[inline]
     pub(super) fn translation(&self) -> Option<Translation> {
         match self.flags & (SOURCE | DESTINATION) {
             SOURCE => Some(Translation::Source),
@@ -159,10 +203,21 @@ impl Entry {
         if self.flags & IN_USE == 0 {
             return None;
         }
-        if self.original() == *tuple {
+        if self.is_original(tuple) {
             return Some(false);
         }
         (self.reply() == *tuple).then_some(true)
+    }
+
+    #[inline]
+    fn is_original(&self, tuple: &Tuple) -> bool {
+        let [first, second, third, fourth] = near(tuple);
+        let is_wide = self.kind.is_v6();
+        let rest = (self.near[1] ^ second) | (self.near[2] ^ third) | (self.near[3] ^ fourth);
+        self.near[0] == first
+            && (!is_wide || rest == 0)
+            && self.ports == tuple.ports
+            && (self.zone, self.protocol, self.kind) == (tuple.zone, tuple.protocol, tuple.kind)
     }
 
     /// Whether the tuple is one of this connection's, which has not expired.
@@ -189,7 +244,7 @@ impl Entry {
 
     /// A TCP connection whose handshake is not complete.
     pub(super) fn is_half_open(&self) -> bool {
-        let [first, second] = &self.ends;
+        let [first, second] = &self.far.ends;
         self.protocol == TCP
             && first.state.min(second.state) < tcp::State::Established
             && first.state.max(second.state) <= tcp::State::Established
@@ -197,7 +252,7 @@ impl Entry {
 
     /// The later of both ends' states.
     pub(super) fn tcp_state(&self) -> Option<tcp::State> {
-        let [first, second] = &self.ends;
+        let [first, second] = &self.far.ends;
         (self.protocol == TCP).then(|| first.state.max(second.state))
     }
 
@@ -214,7 +269,7 @@ impl Entry {
             let Some(segment) = segment else {
                 return Verdict::Invalid;
             };
-            let update = tcp::update(&mut self.ends, segment, is_reply, rules.checks_tcp_sequence);
+            let update = tcp::update(&mut self.far.ends, segment, is_reply, rules.checks_tcp_sequence);
             return match update {
                 Update::Valid(phase) => self.prolong(phase, rules, now, Verdict::Established),
                 Update::New(phase) => self.prolong(phase, rules, now, Verdict::New),
@@ -254,6 +309,21 @@ impl Entry {
         }
         verdict
     }
+}
+
+/// The addresses of a new connection, as [`Entry`] holds them.
+#[inline]
+fn near(tuple: &Tuple) -> [u64; 4] {
+    let (source, destination) = (tuple.source, tuple.destination);
+    if tuple.kind.is_v6() {
+        let high = |address: u128| (address >> 64) as u64;
+        return [high(source), source as u64, high(destination), destination as u64];
+    }
+    [(source as u64) << 32 | destination as u64, 0, 0, 0]
+}
+
+fn wide(high: u64, low: u64) -> u128 {
+    u128::from(high) << 64 | u128::from(low)
 }
 
 /// The settings that an update needs.

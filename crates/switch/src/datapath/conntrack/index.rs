@@ -1,3 +1,5 @@
+use port::HugeVec;
+
 use crate::datapath::prefetch::prefetch;
 
 /// A reference from an index to an entry: the entry's shard and its number in it.
@@ -89,9 +91,9 @@ impl Index {
                 self.former = None;
                 return;
             };
-            let moved = std::mem::replace(line, Line::EMPTY);
+            let moved = std::mem::take(line);
             former.cleared += 1;
-            for slot in moved.0.into_iter().filter(|slot| *slot != 0) {
+            for slot in moved.into_iter().filter(|slot| *slot != 0) {
                 self.current.insert(slot);
             }
         }
@@ -100,14 +102,14 @@ impl Index {
 
 #[derive(Debug)]
 struct Lines {
-    lines: Vec<Line>,
+    lines: HugeVec<Line>,
     /// Lines before this one have moved to the next table. A search passes over them.
     cleared: usize,
 }
 
 impl Lines {
     fn new(count: usize) -> Self {
-        Self { lines: vec![Line::EMPTY; count], cleared: 0 }
+        Self { lines: HugeVec::zeroed(count), cleared: 0 }
     }
 
     #[inline]
@@ -132,13 +134,13 @@ impl Lines {
         for _ in self.cleared..self.lines.len() {
             let line = self.lines.get(at)?;
             let (mut equal, mut used) = (0u32, 0u32);
-            for (place, slot) in line.0.iter().enumerate() {
+            for (place, slot) in line.iter().enumerate() {
                 equal |= u32::from(*slot as u32 == tag) << place;
                 used |= u32::from(*slot != 0) << place;
             }
             equal &= used;
             while equal != 0 {
-                let reference = unpack(line.0[equal.trailing_zeros() as usize & 7]);
+                let reference = unpack(line[equal.trailing_zeros() as usize & 7]);
                 if accept(reference) {
                     return Some(reference);
                 }
@@ -156,7 +158,7 @@ impl Lines {
     fn insert(&mut self, slot: u64) {
         let mut at = self.start(slot as u32);
         loop {
-            if let Some(free) = self.lines[at].0.iter_mut().find(|slot| **slot == 0) {
+            if let Some(free) = self.lines[at].iter_mut().find(|slot| **slot == 0) {
                 *free = slot;
                 return;
             }
@@ -170,15 +172,15 @@ impl Lines {
             let Some(line) = self.lines.get_mut(at) else {
                 return false;
             };
-            if let Some(place) = line.0.iter().position(|held| *held == slot) {
-                let was_full = line.is_full();
-                line.0[place] = 0;
+            if let Some(place) = line.iter().position(|held| *held == slot) {
+                let was_full = is_full(line);
+                line[place] = 0;
                 if was_full {
                     self.close_hole(at, place);
                 }
                 return true;
             }
-            if !line.is_full() {
+            if !is_full(line) {
                 return false;
             }
             at = self.next(at);
@@ -194,13 +196,13 @@ impl Lines {
             if at == hole {
                 return;
             }
-            let was_full = self.lines[at].is_full();
+            let was_full = is_full(&self.lines[at]);
             let distance = at.wrapping_sub(hole) & mask;
-            let movable = self.lines[at].0.iter().position(|slot| {
+            let movable = self.lines[at].iter().position(|slot| {
                 *slot != 0 && at.wrapping_sub(self.home(*slot as u32)) & mask >= distance
             });
             if let Some(from) = movable {
-                self.lines[hole].0[place] = std::mem::take(&mut self.lines[at].0[from]);
+                self.lines[hole][place] = std::mem::take(&mut self.lines[at][from]);
                 (hole, place) = (at, from);
             }
             if !was_full {
@@ -211,16 +213,11 @@ impl Lines {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
-struct Line([u64; 8]);
+/// A cache line: [`HugeVec`] begins at one.
+type Line = [u64; 8];
 
-impl Line {
-    const EMPTY: Self = Self([0; 8]);
-
-    fn is_full(&self) -> bool {
-        self.0.iter().all(|slot| *slot != 0)
-    }
+fn is_full(line: &Line) -> bool {
+    line.iter().all(|slot| *slot != 0)
 }
 
 /// The tag in the low half, then the entry's number plus one, then the shard.

@@ -1,6 +1,7 @@
-use super::entry::{Entry, Rules};
+use super::entry::{Entry, NONE, Rules};
 use super::index::{Index, Reference};
 use super::slab::Slab;
+use super::track::FAR;
 use super::tuple::{Place, Tuple};
 use super::wheel::Wheel;
 
@@ -102,16 +103,27 @@ impl Shard {
         }
     }
 
-    /// Starts to load the first entry that a lookup of this tag would compare with its tuple.
+    /// The first entry of this shard that a lookup of this tag would compare with its tuple, or
+    /// [`super::entry::NONE`]. Starts to load it.
     #[inline]
-    pub(super) fn prefetch_entry(&self, tag: u32) {
-        self.index.find(tag, |reference| {
-            let is_own = reference.shard == self.number;
-            if is_own {
-                self.entries.prefetch(reference.entry);
-            }
-            is_own
-        });
+    pub(super) fn candidate(&self, tag: u32, has_far: bool) -> u32 {
+        let found = self.index.find(tag, |reference| reference.shard == self.number);
+        found.map_or(NONE, |reference| {
+            self.entries.prefetch(reference.entry, has_far);
+            reference.entry
+        })
+    }
+
+    /// Finds the candidates of hashes of this shard: all lines of the index are on their way before
+    /// the first is needed.
+    #[inline]
+    pub(super) fn candidates(&self, hashes: &[u64], found: &mut [u32]) {
+        for hash in hashes {
+            self.index.prefetch(*hash as u32);
+        }
+        for (hash, found) in hashes.iter().zip(found) {
+            *found = self.candidate(*hash as u32, hash & FAR != 0);
+        }
     }
 
     /// Stores a connection under the tag of its original tuple. The reply tuple's tag is the

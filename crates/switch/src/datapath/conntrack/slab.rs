@@ -1,12 +1,15 @@
+use port::HugeVec;
+
 use super::entry::{Entry, NONE};
 use super::index::MAX_ENTRIES;
 use crate::datapath::prefetch::prefetch;
 
-/// Entries by number, in pieces that never move, so that growth copies nothing.
+/// Entries by number, in pieces of a huge page. The first piece grows up to that size; the others
+/// have it from the start, so that growth copies little.
 #[derive(Debug)]
 pub(super) struct Slab {
-    chunks: Vec<Box<[Entry]>>,
-    /// The first free entry; the others follow by `next`.
+    chunks: Vec<HugeVec<Entry>>,
+    /// The first entry that was removed; the others follow by `next`.
     free: u32,
     len: u32,
 }
@@ -26,20 +29,22 @@ impl Slab {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
-    /// Starts to load both cache lines of an entry.
+    /// Starts to load an entry: its first cache line, or both.
     #[inline]
-    pub(super) fn prefetch(&self, number: u32) {
+    pub(super) fn prefetch(&self, number: u32, has_far: bool) {
         let entry = self.entry(number);
         prefetch(entry);
-        prefetch(&entry.label);
+        if has_far {
+            prefetch(&entry.far);
+        }
     }
 
     /// The number of the stored entry; `None` if a reference cannot name another one.
     pub(super) fn insert(&mut self, entry: Entry) -> Option<u32> {
-        if self.free == NONE {
-            self.add_chunk()?;
-        }
         let number = self.free;
+        if number == NONE {
+            return self.append(entry);
+        }
         let place = self.entry_mut(number);
         let next = place.next;
         *place = entry;
@@ -65,26 +70,28 @@ impl Slab {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.chunks.len() * CHUNK * size_of::<Entry>()
+        self.chunks.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<Entry>()
     }
 
-    fn add_chunk(&mut self) -> Option<()> {
-        let first = u32::try_from(self.chunks.len() * CHUNK).ok()?;
-        if first + CHUNK as u32 > MAX_ENTRIES {
-            return None;
+    fn append(&mut self, entry: Entry) -> Option<u32> {
+        let is_full = self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK);
+        if is_full {
+            let first = self.chunks.len() * CHUNK;
+            if first + CHUNK > MAX_ENTRIES as usize {
+                return None;
+            }
+            let capacity = if first == 0 { FIRST } else { CHUNK };
+            self.chunks.push(HugeVec::with_capacity(capacity));
         }
-        let mut chunk = vec![Entry::FREE; CHUNK].into_boxed_slice();
-        for (number, entry) in (first..).zip(chunk.iter_mut()) {
-            entry.next = number + 1;
-        }
-        if let Some(last) = chunk.last_mut() {
-            last.next = NONE;
-        }
-        self.free = first;
-        self.chunks.push(chunk);
-        Some(())
+        let before = (self.chunks.len() - 1) * CHUNK;
+        let chunk = self.chunks.last_mut()?;
+        chunk.push(entry);
+        self.len += 1;
+        Some((before + chunk.len() - 1) as u32)
     }
 }
 
-/// Entries of a piece: 128 KiB.
-const CHUNK: usize = 1024;
+/// Entries of a piece: 2 MiB.
+const CHUNK: usize = 16_384;
+/// Entries of the first piece at its start.
+const FIRST: usize = 64;

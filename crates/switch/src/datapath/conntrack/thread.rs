@@ -3,7 +3,7 @@ use std::sync::Arc;
 use units::Time;
 
 use super::{Conntrack, Headers, View};
-use crate::datapath::{Packet, TrackCall, Tracked, Tracker, flag};
+use crate::datapath::{Awaited, Packet, TrackCall, Tracked, Tracker};
 
 /// A thread's access to connection tracking.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ impl ThreadTracker {
 impl Tracker for ThreadTracker {
     #[inline]
     fn hash(&self, packet: &Packet, zone: u16) -> u64 {
-        self.table.hash(&packet.key, packet.frame.bytes(), headers(packet), zone)
+        self.table.hash(&packet.key, packet.frame.bytes(), Headers::of(packet), zone)
     }
 
     #[inline]
@@ -37,22 +37,15 @@ impl Tracker for ThreadTracker {
         hash: Option<u64>,
         now: Time,
     ) -> Tracked {
-        let headers = headers(packet);
-        let mut view = View { key: &mut packet.key, frame: packet.frame.bytes_mut(), headers };
-        self.table.track(&mut view, call, hash, now)
+        self.table.track(&mut View::of(packet), call, hash, now)
     }
-}
 
-/// A packet that is not IP, or no longer, has no headers to track.
-#[inline]
-fn headers(packet: &Packet) -> Headers {
-    let layout = packet.layout;
-    if layout.flags & (flag::IPV4 | flag::IPV6) == 0 {
-        return Headers::default();
-    }
-    Headers {
-        network: layout.network as usize,
-        transport: layout.transport as usize,
-        end: layout.end as usize,
+    fn track_batch(
+        &mut self,
+        packets: &mut [Packet],
+        batch: &mut [Option<Awaited<'_>>],
+        now: Time,
+    ) {
+        self.table.track_batch(packets, batch, now);
     }
 }

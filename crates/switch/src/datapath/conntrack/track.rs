@@ -1,10 +1,11 @@
 //! A packet's way through connection tracking.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use units::Time;
 
-use super::entry::{Entry, Translation, Verdict};
+use super::entry::{Entry, NONE, Translation, Verdict};
 use super::extract::{Extracted, extract, quick_tuple};
 use super::index::Reference;
 use super::nat::Choice;
@@ -16,7 +17,8 @@ use super::tuple::{Place, TCP, Tuple};
 use super::view::{Headers, Shown, View, state};
 use super::{Conntrack, NO_LIMIT, milliseconds};
 use crate::datapath::step::Track;
-use crate::datapath::{TrackCall, Tracked};
+use crate::datapath::tracker::Awaited;
+use crate::datapath::{Packet, TrackCall, Tracked};
 use crate::flow::{Key, word};
 
 /// One packet with all that is known of it.
@@ -50,22 +52,24 @@ impl Conntrack {
         });
         tuple.map_or(0, |tuple| {
             let place = self.hasher.place(&tuple);
-            u64::from(place.home) << 32 | u64::from(place.tag)
+            let has_far = tuple.protocol == TCP || tuple.kind.is_v6();
+            let far = if has_far { FAR } else { 0 };
+            (u64::from(place.home) << 32 | u64::from(place.tag)) & !FAR | far
         })
     }
 
-    /// Starts to load the connections of up to 64 hashes: all indices first, then all entries, so
-    /// that the accesses overlap. A shard is locked once.
+    /// Starts to load the connections of up to 64 hashes.
     pub fn warm(&self, hashes: &[u64]) {
-        let hashes = &hashes[..hashes.len().min(64)];
+        self.candidates(hashes, &mut [NONE; MOST_WARM]);
+    }
+
+    /// Finds the entries of up to 64 hashes, and starts to load them: all indices first, then all
+    /// entries, so that the accesses overlap. A shard is locked once. A hash whose first entry is
+    /// in another shard gets none.
+    fn candidates(&self, hashes: &[u64], found: &mut [u32; MOST_WARM]) {
+        let hashes = &hashes[..hashes.len().min(MOST_WARM)];
         if self.shards.len() == 1 {
-            let shard = self.shard(0);
-            for hash in hashes {
-                shard.index.prefetch(place(*hash).tag);
-            }
-            for hash in hashes {
-                shard.prefetch_entry(place(*hash).tag);
-            }
+            self.shard(0).candidates(hashes, found);
             return;
         }
         let mut done = 0u64;
@@ -80,10 +84,76 @@ impl Conntrack {
                 done |= 1 << at;
                 shard.index.prefetch(place(*hash).tag);
             }
-            for hash in hashes.iter().skip(first).filter(|hash| is_same(hash)) {
-                shard.prefetch_entry(place(*hash).tag);
+            for (at, hash) in hashes.iter().enumerate().skip(first).filter(|(_, h)| is_same(h)) {
+                found[at] = shard.candidate(place(*hash).tag, hash & FAR != 0);
             }
         }
+    }
+
+    /// Tracks the packets of a batch, in their order, as [`Conntrack::track`] does. A shard stays
+    /// locked from one packet to the next of the same shard.
+    pub(in crate::datapath) fn track_batch(
+        &self,
+        packets: &mut [Packet],
+        batch: &mut [Option<Awaited<'_>>],
+        now: Time,
+    ) {
+        let mut hashes = [0; MOST_WARM];
+        let mut found = [NONE; MOST_WARM];
+        for (awaited, hash) in batch.iter().flatten().zip(&mut hashes) {
+            *hash = awaited.hash;
+        }
+        let count = batch.iter().flatten().count();
+        let mut held = None;
+        if self.shards.len() == 1 {
+            let shard = self.shard(0);
+            shard.candidates(&hashes[..count.min(MOST_WARM)], &mut found);
+            held = Some(shard);
+        } else {
+            self.candidates(&hashes[..count], &mut found);
+        }
+        for (at, awaited) in batch.iter_mut().flatten().enumerate() {
+            let Some(packet) = packets.get_mut(usize::from(awaited.index)) else { continue };
+            let candidate = found.get(at).copied().unwrap_or(NONE);
+            let mut view = View::of(packet);
+            let look_up = |case: &mut Case<'_, '_, '_, '_>| {
+                self.look_up_candidate(&mut held, candidate, case)
+            };
+            let hash = Some(awaited.hash);
+            awaited.tracked = self.track_by(&mut view, &awaited.call, hash, now, look_up);
+        }
+    }
+
+    /// Looks at the entry that was found for the batch. Whatever needs another shard or a change
+    /// of the table gives the lock back first.
+    #[inline]
+    fn look_up_candidate<'s>(
+        &'s self,
+        held: &mut Option<MutexGuard<'s, Shard>>,
+        candidate: u32,
+        case: &mut Case<'_, '_, '_, '_>,
+    ) -> Next {
+        let home = self.home(case.place);
+        if candidate != NONE {
+            if held.as_ref().is_none_or(|shard| shard.number != home) {
+                *held = None;
+                *held = Some(self.shard(home));
+            }
+            // An earlier packet may have removed the entry or put another one in its place; the
+            // tuple shows it.
+            if let Some(shard) = held
+                && let Some(is_reply) = case.direction_of(shard.entries.entry(candidate))
+            {
+                let (next, remainder) = self.hit(shard, candidate, is_reply, case);
+                if matches!(next, Next::Create) {
+                    *held = None;
+                    self.forget(remainder.as_slice());
+                }
+                return next;
+            }
+        }
+        *held = None;
+        self.look_up(case)
     }
 
     /// Finds or makes the connection of a packet, applies its translation, and writes the state to
@@ -96,6 +166,18 @@ impl Conntrack {
         call: &TrackCall<'_>,
         hash: Option<u64>,
         now: Time,
+    ) -> Tracked {
+        self.track_by(view, call, hash, now, |case| self.look_up(case))
+    }
+
+    #[inline(always)]
+    fn track_by(
+        &self,
+        view: &mut View<'_>,
+        call: &TrackCall<'_>,
+        hash: Option<u64>,
+        now: Time,
+        look_up: impl FnOnce(&mut Case<'_, '_, '_, '_>) -> Next,
     ) -> Tracked {
         let has_prior = view.state() & state::TRACKED != 0 && view.zone() == call.zone;
         let prior = if has_prior { view.state() } else { 0 };
@@ -117,7 +199,7 @@ impl Conntrack {
         };
         let now = milliseconds(now);
         let mut case = Case { view, call, extracted, segment, prior, place, now };
-        match self.look_up(&mut case) {
+        match look_up(&mut case) {
             Next::Done(outcome) => outcome,
             Next::Create => self.create(&mut case),
         }
@@ -130,15 +212,8 @@ impl Conntrack {
         Tracked::Continues
     }
 
-    /// The tuple of a packet that was translated already is that of the other direction, reversed.
     fn look_up(&self, case: &mut Case<'_, '_, '_, '_>) -> Next {
-        let reversed;
-        let tuple = if case.was_translated() {
-            reversed = case.extracted.tuple.reversed();
-            &reversed
-        } else {
-            &case.extracted.tuple
-        };
+        let tuple = &case.sought();
         let home = self.home(case.place);
         let mut shard = self.shard(home);
         match shard.find(tuple, case.place.tag) {
@@ -162,7 +237,7 @@ impl Conntrack {
     #[inline]
     fn hit_and_release(
         &self,
-        mut shard: std::sync::MutexGuard<'_, Shard>,
+        mut shard: MutexGuard<'_, Shard>,
         number: u32,
         is_reply: bool,
         case: &mut Case<'_, '_, '_, '_>,
@@ -420,8 +495,8 @@ impl Conntrack {
         &self,
         case: &mut Case<'_, '_, '_, '_>,
         translated: Translated,
-        mut own: std::sync::MutexGuard<'_, Shard>,
-        mut foreign: Option<std::sync::MutexGuard<'_, Shard>>,
+        mut own: MutexGuard<'_, Shard>,
+        mut foreign: Option<MutexGuard<'_, Shard>>,
     ) -> Tracked {
         let Translated { mut entry, translation, reply } = translated;
         entry.translate(translation, &reply);
@@ -471,7 +546,7 @@ impl Conntrack {
     /// may also have got the tuple of another connection; it stays without one.
     fn found_late(
         &self,
-        shard: std::sync::MutexGuard<'_, Shard>,
+        shard: MutexGuard<'_, Shard>,
         number: u32,
         is_reply: bool,
         case: &mut Case<'_, '_, '_, '_>,
@@ -494,6 +569,18 @@ struct Translated {
 }
 
 impl Case<'_, '_, '_, '_> {
+    /// The tuple of a packet that was translated already is that of the other direction, reversed.
+    #[inline]
+    fn sought(&self) -> Tuple {
+        let tuple = self.extracted.tuple;
+        if self.was_translated() { tuple.reversed() } else { tuple }
+    }
+
+    #[inline]
+    fn direction_of(&self, entry: &Entry) -> Option<bool> {
+        entry.direction(&self.sought())
+    }
+
     fn was_translated(&self) -> bool {
         self.prior & state::TRANSLATED != 0
     }
@@ -528,7 +615,7 @@ impl Case<'_, '_, '_, '_> {
 
     fn show(&mut self, flags: u16, entry: &Entry) {
         let shown =
-            Shown { state: flags, zone: self.call.zone, mark: entry.mark, label: entry.label };
+            Shown { state: flags, zone: self.call.zone, mark: entry.mark, label: entry.label() };
         self.view.set_connection(&shown, Some(&entry.original()));
     }
 
@@ -545,7 +632,7 @@ fn set_marks(entry: &mut Entry, track: &Track) {
         entry.mark = value & mask | entry.mark & !mask;
     }
     if let Some((value, mask)) = track.label {
-        entry.label = value & mask | entry.label & !mask;
+        entry.set_label(value & mask | entry.label() & !mask);
     }
 }
 
@@ -557,6 +644,10 @@ fn place(hash: u64) -> Place {
     Place { home: (hash >> 32) as u32, tag: hash as u32 }
 }
 
+/// The bit of a hash that says that its entry's second cache line is needed. No shard is so large
+/// a number that it would matter.
+pub(super) const FAR: u64 = 1 << 63;
+const MOST_WARM: usize = 64;
 /// Steps of the wheel at each new connection: more than one, so that collection keeps up.
 const COMMIT_BUDGET: u32 = 4;
 const RECLAIM_BUDGET: u32 = 32;

@@ -1,6 +1,7 @@
 use crate::flow::{Key, word};
 
 use super::tuple::{Kind, Ports, Tuple};
+use crate::datapath::{Packet, flag};
 
 /// A packet as connection tracking sees it: its fields, its bytes and where its headers lie.
 #[derive(Debug)]
@@ -22,7 +23,29 @@ pub struct Headers {
     pub end: usize,
 }
 
-impl View<'_> {
+impl Headers {
+    #[inline]
+    pub(super) fn of(packet: &Packet) -> Self {
+        let layout = packet.layout;
+        if layout.flags & (flag::IPV4 | flag::IPV6) == 0 {
+            return Self::default();
+        }
+        Self {
+            network: layout.network as usize,
+            transport: layout.transport as usize,
+            end: layout.end as usize,
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// A packet that is not IP, or no longer, has no headers to track.
+    #[inline]
+    pub(super) fn of(packet: &'a mut Packet) -> Self {
+        let headers = Headers::of(packet);
+        View { key: &mut packet.key, frame: packet.frame.bytes_mut(), headers }
+    }
+
     pub(super) fn state(&self) -> u16 {
         self.key.words[word::CT] as u16
     }

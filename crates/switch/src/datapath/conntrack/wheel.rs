@@ -44,7 +44,7 @@ impl Wheel {
         let slot = level * SLOTS + position as usize % SLOTS;
         let head = std::mem::replace(&mut self.heads[slot], number);
         let entry = slab.entry_mut(number);
-        (entry.slot, entry.next, entry.previous) = (slot as u16, head, NONE);
+        (entry.far.slot, entry.next, entry.previous) = (slot as u16, head, NONE);
         if head != NONE {
             slab.entry_mut(head).previous = number;
         }
@@ -53,7 +53,7 @@ impl Wheel {
 
     pub(super) fn remove(&mut self, slab: &mut Slab, number: u32) {
         let entry = slab.entry(number);
-        let (slot, next, previous) = (usize::from(entry.slot), entry.next, entry.previous);
+        let (slot, next, previous) = (usize::from(entry.far.slot), entry.next, entry.previous);
         if next != NONE {
             slab.entry_mut(next).previous = previous;
         }

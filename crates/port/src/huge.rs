@@ -1,0 +1,240 @@
+//! Memory for large tables.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// A vector whose memory lies in huge pages once it is larger than one, if the kernel has them
+/// (`/sys/kernel/mm/transparent_hugepage/enabled`: `madvise` or `always`).
+///
+/// Accesses to a large table in random order miss the TLB with ordinary pages, and each miss costs
+/// more memory accesses. The elements begin at a cache line. Memory that no element has used yet
+/// stays untouched.
+pub struct HugeVec<T> {
+    start: NonNull<T>,
+    len: usize,
+    capacity: usize,
+    elements: PhantomData<T>,
+}
+
+/// A type of which zero bytes are a value.
+///
+/// # Safety
+///
+/// All bytes zero must be a valid value of the type.
+pub unsafe trait Zeroable: Copy {}
+
+// SAFETY: every bit pattern is a number.
+unsafe impl Zeroable for u64 {}
+// SAFETY: an array holds nothing but its elements.
+unsafe impl<T: Zeroable, const N: usize> Zeroable for [T; N] {}
+
+// SAFETY: the vector owns its elements, and its memory belongs to the process.
+unsafe impl<T: Send> Send for HugeVec<T> {}
+// SAFETY: a shared vector only lends shared elements.
+unsafe impl<T: Sync> Sync for HugeVec<T> {}
+
+impl<T> HugeVec<T> {
+    /// A vector without memory.
+    #[must_use]
+    pub const fn new() -> Self {
+        const { assert!(size_of::<T>() > 0 && align_of::<T>() <= LINE) };
+        Self { start: NonNull::dangling(), len: 0, capacity: 0, elements: PhantomData }
+    }
+
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        if capacity == 0 {
+            return Self::new();
+        }
+        let start = allocate(capacity.checked_mul(size_of::<T>())).cast();
+        Self { start, capacity, ..Self::new() }
+    }
+
+    /// A vector of `len` elements whose bytes are zero.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self
+    where
+        T: Zeroable,
+    {
+        let mut vector = Self::with_capacity(len);
+        // Fresh memory is zero, and zero is a value of the type.
+        vector.len = len;
+        vector
+    }
+
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Appends an element. A full vector moves to memory of twice the size.
+    pub fn push(&mut self, element: T) {
+        if self.len == self.capacity {
+            self.grow();
+        }
+        // SAFETY: `len` is below the capacity, so the place is in the vector's memory, and no
+        // element is there.
+        unsafe { self.start.add(self.len).write(element) };
+        self.len += 1;
+    }
+
+    fn grow(&mut self) {
+        let mut larger = Self::with_capacity((self.capacity * 2).max(FIRST));
+        // SAFETY: both memories are valid for `len` elements and are different ones. The elements
+        // have moved once `self.len` is zero, so that nothing drops them twice.
+        unsafe { self.start.copy_to_nonoverlapping(larger.start, self.len) };
+        larger.len = std::mem::take(&mut self.len);
+        *self = larger;
+    }
+}
+
+impl<T> Default for HugeVec<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Deref for HugeVec<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: the first `len` elements are there; without memory, `len` is zero and the
+        // pointer aligned.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for HugeVec<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`; the vector is borrowed for changes.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for HugeVec<T> {
+    fn drop(&mut self) {
+        // SAFETY: the elements are dropped once, and nothing uses them afterwards.
+        unsafe { std::ptr::drop_in_place(std::ptr::from_mut::<[T]>(self)) };
+        if self.capacity > 0 {
+            // SAFETY: the memory came from `allocate` with this size.
+            unsafe { release(self.start.cast(), self.capacity * size_of::<T>()) };
+        }
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for HugeVec<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// Zeroed memory. `None` is a size that overflowed.
+fn allocate(bytes: Option<usize>) -> NonNull<u8> {
+    let fits = |bytes: &usize| *bytes <= isize::MAX as usize - 2 * HUGE;
+    let Some(bytes) = bytes.filter(fits) else {
+        handle_alloc_error(Layout::new::<u8>());
+    };
+    let layout = layout(bytes);
+    let memory = if bytes < HUGE {
+        // SAFETY: the size is not zero: neither is that of an element, nor the capacity.
+        NonNull::new(unsafe { alloc_zeroed(layout) })
+    } else {
+        map(bytes)
+    };
+    memory.unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// # Safety
+///
+/// `start` must come from [`allocate`] with the same size, and nothing may use it afterwards.
+unsafe fn release(start: NonNull<u8>, bytes: usize) {
+    if bytes < HUGE {
+        // SAFETY: `allocate` took the memory with this layout.
+        unsafe { dealloc(start.as_ptr(), layout(bytes)) };
+    } else {
+        // SAFETY: `map` left this mapping, as long as whole pages need.
+        unsafe { libc::munmap(start.as_ptr().cast(), bytes.next_multiple_of(PAGE)) };
+    }
+}
+
+/// A mapping that begins at a huge page. Its last, incomplete huge page has ordinary ones, because
+/// the kernel would take a whole one for its first byte.
+fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let length = bytes.next_multiple_of(PAGE);
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+    let mapped =
+        unsafe { libc::mmap(std::ptr::null_mut(), length + HUGE, protection, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return None;
+    }
+    let before = mapped.addr().next_multiple_of(HUGE) - mapped.addr();
+    // SAFETY: `before` is less than HUGE, so `length` bytes of the mapping follow. What is removed
+    // and what is advised on lies in the mapping, which nothing else knows yet. Advice changes no
+    // contents, and a kernel without huge pages ignores it.
+    unsafe {
+        let start = mapped.byte_add(before);
+        if before > 0 {
+            libc::munmap(mapped, before);
+        }
+        libc::munmap(start.byte_add(length), HUGE - before);
+        libc::madvise(start, bytes / HUGE * HUGE, libc::MADV_HUGEPAGE);
+        NonNull::new(start.cast())
+    }
+}
+
+fn layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, LINE).unwrap_or_else(|_| Layout::new::<u8>())
+}
+
+const FIRST: usize = 4;
+const LINE: usize = 64;
+/// A multiple of every page size in use but the huge ones.
+const PAGE: usize = 64 << 10;
+const HUGE: usize = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    #[test]
+    fn a_vector_keeps_its_elements_while_it_grows_beyond_a_huge_page() {
+        let mut vector = HugeVec::new();
+        for number in 0..600_000_u64 {
+            vector.push(number);
+        }
+        assert!(vector.iter().copied().eq(0..600_000));
+        assert_eq!(vector.as_ptr().addr() % HUGE, 0);
+        vector[3] = 7;
+        assert_eq!(vector[3], 7);
+    }
+
+    #[test]
+    fn fresh_elements_are_zero_and_begin_at_a_cache_line() {
+        for len in [0, 1, 5, 40_000, 300_000] {
+            let vector = HugeVec::<[u64; 8]>::zeroed(len);
+            assert_eq!(vector.len(), len);
+            assert!(vector.iter().flatten().all(|word| *word == 0));
+            assert!(len == 0 || vector.as_ptr().addr().is_multiple_of(LINE));
+        }
+    }
+
+    #[test]
+    fn elements_are_dropped_once() {
+        let element = Rc::new(());
+        let mut vector = HugeVec::with_capacity(2);
+        for _ in 0..300_000 {
+            vector.push(element.clone());
+        }
+        assert_eq!(Rc::strong_count(&element), 300_001);
+        drop(vector);
+        assert_eq!(Rc::strong_count(&element), 1);
+    }
+}
