@@ -140,6 +140,66 @@ fn limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
     }
 }
 
+/// The number of flows whose server lies in each quarter of 400 addresses.
+fn quarters(distribution: &str) -> ([usize; 4], HashSet<(u32, u16)>) {
+    let pools = pools("16.0.0.99", "48.0.1.143");
+    let pools = pools.replacen("distribution : seq", &format!("distribution : {distribution}"), 1);
+    let profile = profile(&pools, "", &template("udp_64B.pcap", 10_000.0, ""));
+    let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+    let (mut quarters, mut clients) = ([0; 4], HashSet::new());
+    for packet in packets(&mut traffic, Span::from_secs(2)) {
+        let place = u32::from_be_bytes(packet.destination) - 0x3000_0001;
+        assert!(place < 400, "{place}");
+        quarters[place as usize / 100] += 1;
+        let client = u32::from_be_bytes(packet.source);
+        assert!((0x1000_0001..=0x1000_0064).contains(&client), "{client:x}");
+        clients.insert((client, packet.ports.0));
+    }
+    assert_eq!(quarters.iter().sum::<usize>(), 20_000);
+    (quarters, clients)
+}
+
+#[test]
+fn random_addresses_are_uniform() {
+    let (quarters, clients) = quarters("random");
+    // Five standard deviations of 20,000 draws with probability 1/4 are 306.
+    assert!(quarters.iter().all(|count| count.abs_diff(5_000) < 306), "{quarters:?}");
+    // The same client with the same port would be the same flow again.
+    assert!(clients.len() > 19_900, "{}", clients.len());
+}
+
+#[test]
+fn normal_addresses_gather_in_the_middle() {
+    let (quarters, clients) = quarters("normal");
+    let [low, left, right, high] = quarters;
+    // P(sum of four uniforms below 1) = 1/24; the other quarter of that half has 11/24.
+    for (count, share) in
+        [(low, 1.0 / 24.0), (left, 11.0 / 24.0), (right, 11.0 / 24.0), (high, 1.0 / 24.0)]
+    {
+        let expected = 20_000.0 * share;
+        let five_deviations = 5.0 * (20_000.0 * share * (1.0 - share)).sqrt();
+        assert!((count as f64 - expected).abs() < five_deviations, "{quarters:?}");
+    }
+    assert!(clients.len() > 19_500, "{}", clients.len());
+}
+
+#[test]
+fn drawn_addresses_repeat_with_the_limit_and_do_not_depend_on_threads() {
+    let pools = pools("16.0.0.99", "48.0.1.143");
+    let pools = pools.replacen("distribution : seq", "distribution : random", 1);
+    let profile = profile(&pools, "", &template("udp_64B.pcap", 1_000.0, "     limit : 50\n"));
+    let plan = plan(&profile, 2, PlanOptions::default());
+    let end = Span::from_secs(1);
+    let all = packets(&mut Traffic::new(Arc::clone(&plan), 1.0, 0, 1), end);
+    let tuples: HashSet<_> =
+        all.iter().map(|packet| (packet.source, packet.destination, packet.ports)).collect();
+    assert_eq!(tuples.len(), 50);
+    let of_parts: HashSet<Seen> = (0..3)
+        .flat_map(|part| packets(&mut Traffic::new(Arc::clone(&plan), 1.0, part, 3), end))
+        .collect();
+    assert_eq!(of_parts, all.into_iter().collect());
+}
+
 #[test]
 fn a_window_of_flows_shares_one_pair() {
     let templates = template("udp_64B.pcap", 100.0, "").replace("w : 1", "w : 3");

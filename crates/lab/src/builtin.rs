@@ -31,6 +31,8 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "tcpa-hard", text: include_str!("../../../labs/tcpa-hard.toml") },
     Builtin { name: "faults", text: include_str!("../../../labs/faults.toml") },
     Builtin { name: "slow-nic", text: include_str!("../../../labs/slow-nic.toml") },
+    Builtin { name: "flow-rules", text: include_str!("../../../labs/flow-rules.toml") },
+    Builtin { name: "conntrack", text: include_str!("../../../labs/conntrack.toml") },
     Builtin { name: "accel-cost", text: include_str!("../../../labs/accel-cost.toml") },
     Builtin { name: "caqm", text: include_str!("../../../labs/caqm.toml") },
     Builtin { name: "cc-kernel", text: include_str!("../../../labs/cc-kernel.toml") },

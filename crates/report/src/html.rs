@@ -8,6 +8,7 @@ mod heat;
 mod measurement;
 mod overlay;
 mod page;
+mod parts;
 mod tables;
 
 pub(crate) use measurement::render as render_measurement;
@@ -39,6 +40,7 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
             (tables::reference_columns(results))
             (tables::headline(results))
             (figures::charts(results, samples))
+            (parts::charts(results))
             (figures::comparisons(results))
             (tables::other_metrics(results))
             (overlay::section(&overlays, of_cells, &most_common(results)))

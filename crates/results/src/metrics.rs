@@ -140,6 +140,13 @@ const REGISTRY: &[Line] = &[
     ("interval_percent", WHOLE, "%", NEITHER, "Interval ±"),
     ("tolerance_percent", WHOLE, "%", NEITHER, "Tolerance ±"),
     ("within", &["", "use", "fairness", "jain", "queue"], "", MORE, "Within"),
+    ("capacity_pps", WHOLE, "packets/s", MORE, "Capacity"),
+    ("ndr_pps", WHOLE, "packets/s", MORE, "Highest without loss"),
+    ("offered_pps", WHOLE, "packets/s", NEITHER, "Offered"),
+    ("planned_s", WHOLE, "s", NEITHER, "Planned time"),
+    ("actual_s", WHOLE, "s", LESS, "Actual time"),
+    ("load_s", WHOLE, "s", LESS, "Rules loaded in"),
+    ("cycles", &["", "receive", "parse", "cache", "classifier", "conntrack", "actions", "transmit"], "cycles/packet", LESS, "Cycles"),
     // Counts, and the metrics of a single measurement.
     ("connections", NONE, "", NEITHER, "Connections"),
     ("messages", NONE, "", NEITHER, "Messages"),

@@ -124,6 +124,9 @@ pub struct View {
     /// The columns of the reference report, in its order. Empty if the lab repeats no report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
+    /// The family of metrics whose parts are drawn as stacked bars, `cycles` for example.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<String>,
     /// The cells that a terminal shows: only these values of these axes. All cells if empty.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub at: IndexMap<String, Vec<String>>,

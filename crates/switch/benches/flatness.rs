@@ -32,7 +32,9 @@ fn main() {
         let mut named = SETS.iter().filter(|other| arguments.iter().any(|text| text == other.name));
         named.clone().next().is_none() || named.any(|other| other.name == set.name)
     };
-    println!("set      rules=flows   ns/packet  source     net   growth    Mpps  of 1  B/megaflow  B/connection");
+    println!(
+        "set      rules=flows   ns/packet  source     net   growth    Mpps  of 1  B/megaflow  B/connection"
+    );
     for set in SETS.iter().filter(|set| is_chosen(set)) {
         measure(set, rounds, shows_stages);
     }

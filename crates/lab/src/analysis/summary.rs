@@ -32,6 +32,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         also: view.also.iter().map(|metric| metric.get_ref().clone()).collect(),
         at: view.at.iter().map(named_values).collect(),
         columns: view.columns.iter().map(|metric| metric.get_ref().clone()).collect(),
+        parts: view.parts.as_ref().map(|family| family.get_ref().clone()),
     });
     results.reference = lab.reference.iter().map(reference).collect();
     let mut flaws = Vec::new();
@@ -67,6 +68,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.bounds = bounds.filter_map(|bound| bound.over(&results)).collect();
     results.confusion = confusion::confusion(outcomes);
     results.answer = confusion::answer(&results, outcomes).into_iter().collect();
+    results.answer.extend(lab.kind().answer(&results));
     results.warnings.extend(nothing_arrived(lab, &results.cells));
     results.method = method(lab, plan);
     if lab.kind().has_means() {
@@ -368,7 +370,11 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     let mut say = |what: &str, how: String| method.insert(what.to_owned(), how);
     say("measured for", plan.duration.to_string());
     say("left out at the start", plan.omit.to_string());
-    say("repeats", format!("{}, in randomised blocks with every cell once", plan.repeats));
+    let order = match lab.kind().keeps_places() {
+        false => "in randomised blocks with every cell once",
+        true => "place after place, in randomised blocks with every system once",
+    };
+    say("repeats", format!("{}, {order}", plan.repeats));
     for (what, how) in lab.kind().method() {
         say(what, how);
     }

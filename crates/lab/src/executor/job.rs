@@ -52,6 +52,9 @@ pub(crate) trait Bench: Sync {
     /// The time that these steps take.
     fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration;
 
+    /// Ends what was kept for further steps.
+    fn finish(&self) {}
+
     /// `None` if the step was interrupted.
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError>;
 }

@@ -256,7 +256,8 @@ impl Document {
             | SystemKind::Tunnel
             | SystemKind::Link
             | SystemKind::Model
-            | SystemKind::Doctor => self.check_no_commands(system),
+            | SystemKind::Doctor
+            | SystemKind::Switch => self.check_no_commands(system),
         }
     }
 
@@ -423,6 +424,7 @@ impl Document {
             named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
             view.over.iter().try_for_each(|axis| self.known("axis", axis, &axes))?;
             view.also.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
+            view.parts.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
             view.columns.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
             self.check_filter(&view.at)?;
             if let (None, Some(against)) = (&view.system, view.against.first()) {

@@ -195,6 +195,8 @@ pub enum SystemKind {
     Model,
     /// `weir doctor`, in a lab that judges its verdicts.
     Doctor,
+    /// The packet switch, or the kernel's tracker, that the system's name names.
+    Switch,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -303,6 +305,8 @@ pub struct ViewSpec {
     /// The columns of the report that the lab repeats, in its order.
     #[serde(default)]
     pub columns: Vec<Spanned<String>>,
+    /// The family of metrics whose parts are drawn as stacked bars.
+    pub parts: Option<Spanned<String>>,
     /// How many repeats are shown by themselves, with their mean, as that report does.
     #[serde(default)]
     pub rounds: u32,

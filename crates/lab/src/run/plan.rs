@@ -6,6 +6,7 @@ use crate::run::Outcome;
 use results::{Axes, Form};
 use stats::order;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use units::Span;
 
 /// One system under one combination of axis values.
@@ -20,7 +21,8 @@ pub struct PlannedCell {
 pub struct Step {
     /// Index into [`Plan::cells`].
     pub cell: usize,
-    /// Every block contains every cell once, in a random order. A block is one repeat.
+    /// Every block contains every cell once, in a random order. A block is one repeat. Where steps
+    /// share what one of them has prepared, the blocks of one place precede those of the next.
     pub block: u32,
 }
 
@@ -48,13 +50,17 @@ impl Plan {
                 cells.push(PlannedCell { system: system.clone(), axes: axes.clone() });
             }
         }
-        let steps = order::blocks(cells.len(), repeats as usize, lab.seed)
-            .into_iter()
-            .enumerate()
-            .flat_map(|(block, cells)| {
-                cells.into_iter().map(move |cell| Step { cell, block: block as u32 })
-            })
-            .collect();
+        let steps = match lab.kind().keeps_places() {
+            false => blocks(0..cells.len(), repeats, lab.seed),
+            true => {
+                let places = (0..cells.len()).step_by(systems.len().max(1));
+                let steps = places.enumerate().flat_map(|(place, first)| {
+                    let own = first..(first + systems.len()).min(cells.len());
+                    blocks(own, repeats, lab.seed.wrapping_add(place as u64))
+                });
+                steps.collect()
+            }
+        };
         Self {
             form,
             duration: *spec.duration.get_ref(),
@@ -115,6 +121,15 @@ impl Plan {
             .collect();
         outcomes.retain(|one| own.contains(&name_of(&one.system, &one.axes, one.block)));
     }
+}
+
+/// Blocks of these cells, each in an order of its own.
+fn blocks(cells: Range<usize>, repeats: u32, seed: u64) -> Vec<Step> {
+    let blocks = order::blocks(cells.len(), repeats as usize, seed).into_iter().zip(0..);
+    let steps = blocks.flat_map(|(order, block)| {
+        order.into_iter().map(move |cell| Step { cell: cells.start + cell, block })
+    });
+    steps.collect()
 }
 
 /// A text that identifies a step.

@@ -113,7 +113,9 @@ pub fn run(
         outcomes.push(outcome);
         Ok(())
     };
-    if !steps::measure(&*bench, &jobs, progress, &mut keep)? {
+    let measured = steps::measure(&*bench, &jobs, progress, &mut keep);
+    bench.finish();
+    if !measured? {
         let directory = Some(directory.path().to_owned());
         return Err(LabError::Interrupted { directory });
     }

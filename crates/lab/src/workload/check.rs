@@ -158,8 +158,12 @@ fn check_system(
 ) -> Result<(), FileError> {
     let name = system.name();
     let takes = |workload: &dyn Workload, kind: &SystemKind| workload.systems().contains(kind);
-    let own =
-        [(SystemKind::Link, "link"), (SystemKind::Model, "model"), (SystemKind::Doctor, "doctor")];
+    let own = [
+        (SystemKind::Link, "link"),
+        (SystemKind::Model, "model"),
+        (SystemKind::Doctor, "doctor"),
+        (SystemKind::Switch, "switch"),
+    ];
     for (kind, word) in own {
         if takes(workload, &kind) != (system.kind == kind) {
             let of = WORKLOADS.iter().find(|workload| takes(**workload, &kind));

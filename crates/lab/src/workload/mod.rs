@@ -5,14 +5,17 @@
 
 mod bulk;
 mod check;
+mod conntrack;
 mod crowd;
 pub(crate) mod diagnose;
 mod download;
 #[cfg(test)]
 mod dummy;
+mod flow_rules;
 mod flows;
 mod link_accuracy;
 mod messages;
+mod switches;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -28,7 +31,7 @@ use crate::executor::simulator::{SimulatorStep, packet_time};
 use crate::file::{Document, Ends, FileError, FormSpec, Key, LinkSettings, Loopback};
 use crate::file::{SystemKind, SystemSpec};
 use crate::run::{Measurement, Plan};
-use results::{Axes, Cell};
+use results::{Axes, Cell, Results};
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -44,6 +47,8 @@ pub(crate) const WORKLOADS: &[&dyn Workload] = &[
     &flows::Flows,
     &validate::Validate,
     &diagnose::Diagnose,
+    &flow_rules::FlowRules,
+    &conntrack::Tracking,
     #[cfg(test)]
     &dummy::Dummy,
 ];
@@ -140,6 +145,17 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         None
     }
 
+    /// The programs without which this system cannot run.
+    fn programs(&self, _system: &SystemSpec) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether the steps of a place follow one another, so that a step can use what an earlier one
+    /// of the same place has prepared ([`Kept`](crate::executor::machine::Kept)).
+    fn keeps_places(&self) -> bool {
+        false
+    }
+
     /// The approximate time of a step on a machine, without the omitted time.
     fn machine_time(
         &self,
@@ -163,6 +179,12 @@ pub(crate) trait Workload: fmt::Debug + Sync {
 
     /// Judges a cell once its repeats are summarised.
     fn judge(&self, _cell: &mut Cell) {}
+
+    /// The answer to the lab's question, in sentences. Empty: the report derives it from the
+    /// comparisons.
+    fn answer(&self, _results: &Results) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Whether the report compares the systems' means over all cells.
     fn has_means(&self) -> bool {

@@ -4,6 +4,7 @@
 //! Every chart is an image to assistive technology, with a title and a description. The page puts a
 //! table with the same numbers beside it.
 
+mod bars;
 mod cdf;
 mod forest;
 mod frame;
@@ -13,6 +14,7 @@ mod scale;
 mod stacked;
 mod strip;
 
+pub use bars::{BarRow, Bars};
 pub use cdf::{Cdf, Distribution};
 pub use forest::{Forest, ForestRow};
 pub use heat::{HeatField, HeatMap};

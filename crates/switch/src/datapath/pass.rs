@@ -123,7 +123,8 @@ impl Datapath {
         let mut batch = [const { None }; BATCH];
         if has_tracking {
             for (position, slot) in batch[..chosen.len()].iter_mut().enumerate() {
-                let (place, steps) = (places[position], Steps::Cached(&self.cache, places[position]));
+                let (place, steps) =
+                    (places[position], Steps::Cached(&self.cache, places[position]));
                 let call = first_call(&self.cache.program(place).ops, steps);
                 *slot = hashes[position]
                     .zip(call)

@@ -33,6 +33,34 @@ pub fn link(sandbox: &Sandbox, settings: &[&str]) -> Running {
     running
 }
 
+/// A switch between `dev0` (port 1) and `dev1` (port 2), whose cables lead to `gen0` and `gen1`.
+/// `options` are those of the port behind `dev1`, such as `,rate=100mbit`.
+pub fn start_switch(sandbox: &Sandbox, rules: &str, options: &str) -> Running {
+    cable(sandbox, "gen0", "dev0");
+    cable(sandbox, "gen1", "dev1");
+    sandbox.write("rules.txt", rules);
+    let far = format!("br0:dev1=packet:dev1,number=2{options}");
+    let running = sandbox.start(&[
+        "switch",
+        "run",
+        "--rundir",
+        "run",
+        "--bridge",
+        "br0",
+        "--port",
+        "br0:dev0=packet:dev0,number=1",
+        "--port",
+        &far,
+    ]);
+    await_some("the switch", || {
+        let show = sandbox.weir(&["switch", "show", "--rundir", "run"]);
+        show.status.success().then_some(())
+    });
+    let loaded = sandbox.weir(&["switch", "add-flows", "br0", "rules.txt", "--rundir", "run"]);
+    assert!(loaded.status.success(), "{loaded:?}");
+    running
+}
+
 /// The report's profile with other numbers.
 pub fn write_profile(sandbox: &Sandbox, name: &str, capture: &str, cps: f64, limit: u32) {
     let text = format!(

@@ -5,6 +5,7 @@
 mod support;
 
 mod device;
+mod misbehaving;
 mod ndr;
 mod profile;
 mod usage;

@@ -1,4 +1,4 @@
-use crate::device::{ip, json, link};
+use crate::device::{ip, json, link, start_switch};
 use crate::support::{CommandOutput, Sandbox};
 use serde_json::Value;
 
@@ -52,6 +52,55 @@ fn the_capacity_of_a_link_is_found_within_one_percent() {
         }
         assert!(sandbox.read("ndr.md").contains("| 64 | no loss | 12"));
     }
+    take_down(&sandbox, device);
+}
+
+/// A port of a switch at 100 Mbit/s: 8,256 frames of 1514 bytes a second.
+#[test]
+fn the_rate_of_a_switch_port_is_found_within_one_percent() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", PORT_OF_100_MBIT);
+    let size = ["--size", "1518", "--no-back-to-back", "--max-rate", "20k", "--goal", "0"];
+    let output = sandbox.weir(&[&QUICK[..], &size].concat());
+    if let Some(goals) = goals(&output) {
+        let found = goals[0]["ndr_pps"].as_f64().unwrap();
+        assert!((found / PORT_PPS - 1.0).abs() < 0.01, "{}", goals[0]);
+    }
+    take_down(&sandbox, device);
+}
+
+/// How many of 20 searches, of those that this machine was free to make, are right.
+fn twenty_searches(sandbox: &Sandbox, capacity: f64, more: &[&str]) {
+    let (mut right, mut found) = (0, Vec::new());
+    let mut tries = 0;
+    while found.len() < 20 && tries < 40 {
+        tries += 1;
+        let output = sandbox.weir(&[&QUICK[..], &["--no-back-to-back"], more].concat());
+        let Some(goals) = goals(&output) else { continue };
+        let rate = goals[0]["ndr_pps"].as_f64().unwrap();
+        right += usize::from((rate / capacity - 1.0).abs() < 0.01);
+        found.push(rate);
+    }
+    println!("{right} of {} within 1 % of {capacity}; {tries} runs: {found:.0?}", found.len());
+    assert_eq!((right, found.len()), (20, 20));
+}
+
+#[test]
+#[ignore = "it takes half an hour"]
+fn twenty_of_twenty_searches_find_a_link_s_capacity() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:30p"]);
+    twenty_searches(&sandbox, 12_345.0, &["--max-rate", "40k", "--goal", "0"]);
+    take_down(&sandbox, device);
+}
+
+#[test]
+#[ignore = "it takes half an hour"]
+fn twenty_of_twenty_searches_find_a_switch_port_s_capacity() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", PORT_OF_100_MBIT);
+    let size = ["--size", "1518", "--max-rate", "20k", "--goal", "0"];
+    twenty_searches(&sandbox, PORT_PPS, &size);
     take_down(&sandbox, device);
 }
 
@@ -113,3 +162,6 @@ fn a_starved_generator_and_a_dead_device_end_with_the_reason() {
     ip(&sandbox, "link del gen1");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
+
+const PORT_OF_100_MBIT: &str = ",rate=100mbit,queue=droptail:64KiB";
+const PORT_PPS: f64 = 100e6 / 8.0 / 1514.0;

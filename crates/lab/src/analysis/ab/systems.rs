@@ -1,7 +1,7 @@
 //! Two systems of a lab, alternated over one network that stays up throughout.
 
 use super::not_measured;
-use crate::executor::machine::{CpuPlan, MachineStep, Stream, Testbed};
+use crate::executor::machine::{CpuPlan, Kept, MachineStep, Stream, Testbed};
 use crate::file::{Ends, SystemKind, SystemSpec, Traffic};
 use crate::run::Flaw;
 use crate::workload::measure_bulk;
@@ -129,6 +129,7 @@ impl<'a> Prepared<'a> {
             cpus: &self.cpus,
             weir: &self.contest.weir,
             programs: &std::env::temp_dir(),
+            kept: &Kept::default(),
             cancel,
         };
         let measured = measure_bulk(&step, &self.testbed)?.result;

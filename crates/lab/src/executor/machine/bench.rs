@@ -1,6 +1,6 @@
 //! Steps on this machine: network namespaces and its own clock, one step at a time.
 
-use super::{CpuPlan, MachineStep, is_installed, missing_programs, preflight, validity};
+use super::{CpuPlan, Kept, MachineStep, is_installed, missing_programs, preflight, validity};
 use crate::analysis::agreement;
 use crate::executor::simulator::Simulator;
 use crate::executor::{Bench, Job};
@@ -25,6 +25,7 @@ pub(crate) struct Machine<'a> {
     cpus: CpuPlan,
     /// Simulates the same step for comparison with the measurement.
     simulator: Option<Simulator<'a>>,
+    kept: Kept,
 }
 
 impl<'a> Machine<'a> {
@@ -37,7 +38,8 @@ impl<'a> Machine<'a> {
             true => Some(Simulator::new(lab, 1)?),
             false => None,
         };
-        Ok(Self { lab, privilege, weir, cpus: CpuPlan::for_lab(lab), simulator })
+        let (cpus, kept) = (CpuPlan::for_lab(lab), Kept::default());
+        Ok(Self { lab, privilege, weir, cpus, simulator, kept })
     }
 }
 
@@ -74,6 +76,8 @@ impl Bench for Machine<'_> {
             return Some(reason.to_owned());
         }
         let mut missing = missing_programs(system);
+        let own = self.lab.kind().programs(system).iter();
+        missing.extend(own.filter(|name| !is_installed(name)).map(|name| (*name).to_owned()));
         // A lab that compares with iperf3 is useful without it too.
         let without_peer = system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3);
         if without_peer {
@@ -93,7 +97,8 @@ impl Bench for Machine<'_> {
         let problems: Vec<String> = systems
             .iter()
             .filter_map(|system| {
-                let problem = preflight::problem_of(system)?;
+                let own = self.lab.kind().programs(system);
+                let problem = preflight::problem_of(system, own)?;
                 Some(format!("{}: {problem}", system.name()))
             })
             .collect();
@@ -101,6 +106,10 @@ impl Bench for Machine<'_> {
             true => Ok(()),
             false => Err(LabError::CannotMeasure { problems }),
         }
+    }
+
+    fn finish(&self) {
+        self.kept.clear();
     }
 
     fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration {
@@ -129,6 +138,7 @@ impl Bench for Machine<'_> {
             cpus: &self.cpus,
             weir: self.weir,
             programs,
+            kept: &self.kept,
             cancel,
         });
         let (simulator, mut measured) = match (&self.simulator, verdict) {

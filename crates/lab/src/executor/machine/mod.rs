@@ -4,6 +4,7 @@ mod algorithm;
 mod bench;
 mod caller;
 mod carried_by;
+mod kept;
 pub(crate) mod links;
 mod listener;
 mod pair;
@@ -19,6 +20,7 @@ mod watch;
 
 pub(crate) use bench::Machine;
 pub(crate) use caller::Caller;
+pub(crate) use kept::Kept;
 pub(crate) use listener::Listener;
 pub(crate) use pair::{Pair, await_listener, is_installed, missing_programs};
 pub(crate) use program::Started;

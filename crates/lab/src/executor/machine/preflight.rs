@@ -8,12 +8,15 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use std::io::ErrorKind;
 
 /// The reason why no step of this system could be measured.
-pub(super) fn problem_of(system: &SystemSpec) -> Option<String> {
-    missing_program(system).or_else(|| missing_algorithm(system))
+///
+/// `own` are the programs that its workload starts.
+pub(super) fn problem_of(system: &SystemSpec, own: &[&str]) -> Option<String> {
+    missing_program(system, own).or_else(|| missing_algorithm(system))
 }
 
-fn missing_program(system: &SystemSpec) -> Option<String> {
+fn missing_program(system: &SystemSpec, own: &[&str]) -> Option<String> {
     let mut missing = missing_programs(system);
+    missing.extend(own.iter().filter(|name| !is_installed(name)).map(|name| (*name).to_owned()));
     if system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3) {
         missing.push(IPERF3.to_owned());
     }

@@ -2,7 +2,7 @@
 
 use super::algorithm::OurAlgorithm;
 use super::links;
-use super::{CpuPlan, Pair, Testbed};
+use super::{CpuPlan, Kept, Pair, Testbed};
 use crate::file::{Ends, FileError, SystemSpec};
 use crate::run::Measurement;
 use crate::{Cancel, Failure, LabFile};
@@ -27,6 +27,7 @@ pub(crate) struct MachineStep<'a> {
     pub weir: &'a std::path::Path,
     /// Folder for the programs' temporary files.
     pub programs: &'a std::path::Path,
+    pub kept: &'a Kept,
     pub cancel: &'a Cancel,
 }
 

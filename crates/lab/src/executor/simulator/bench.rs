@@ -68,7 +68,7 @@ impl Bench for Simulator<'_> {
             SystemKind::Tcp | SystemKind::Tunnel => Carrier::of(system).err(),
             SystemKind::External => Some("programs do not run in virtual time".to_owned()),
             SystemKind::Link => Some("there is no emulated link in virtual time".to_owned()),
-            SystemKind::Model | SystemKind::Doctor => None,
+            SystemKind::Model | SystemKind::Doctor | SystemKind::Switch => None,
         }
     }
 

@@ -231,7 +231,8 @@ impl Store {
     pub(super) fn memory(&self) -> usize {
         let heads = self.heads.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<Head>();
         let tails = self.tails.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<u64>();
-        let colds = self.colds.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<Option<Cold>>();
+        let colds =
+            self.colds.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<Option<Cold>>();
         let places = (self.free.capacity() + self.freed.capacity()) * size_of::<u32>();
         heads + tails + colds + places
     }

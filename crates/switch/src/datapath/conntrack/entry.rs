@@ -269,7 +269,8 @@ impl Entry {
             let Some(segment) = segment else {
                 return Verdict::Invalid;
             };
-            let update = tcp::update(&mut self.far.ends, segment, is_reply, rules.checks_tcp_sequence);
+            let update =
+                tcp::update(&mut self.far.ends, segment, is_reply, rules.checks_tcp_sequence);
             return match update {
                 Update::Valid(phase) => self.prolong(phase, rules, now, Verdict::Established),
                 Update::New(phase) => self.prolong(phase, rules, now, Verdict::New),

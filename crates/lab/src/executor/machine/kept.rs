@@ -1,0 +1,36 @@
+use std::any::Any;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// What a workload keeps from one step to the next of the same place: running programs, loaded
+/// tables. The workload decides whether it still fits.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<Option<Box<dyn Any + Send>>>);
+
+impl Kept {
+    /// Takes out what an earlier step has kept, if it is a `T`. Everything else is dropped.
+    pub(crate) fn take<T: Any + Send>(&self) -> Option<T> {
+        let kept = self.lock().take()?;
+        kept.downcast().ok().map(|kept| *kept)
+    }
+
+    pub(crate) fn put<T: Any + Send>(&self, value: T) {
+        *self.lock() = Some(Box::new(value));
+    }
+
+    /// Ends everything that is kept.
+    pub(crate) fn clear(&self) {
+        let kept = self.lock().take();
+        drop(kept);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn Any + Send>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
+}

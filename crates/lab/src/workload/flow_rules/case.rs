@@ -1,0 +1,74 @@
+//! The keys of a cell.
+
+use super::rule_set::{RULE_SETS, RuleSet};
+use crate::file::{Document, FileError, Key, nearest};
+use generator::Addressing;
+use results::Axes;
+use units::Span;
+
+/// One cell.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Case {
+    pub(super) set: RuleSet,
+    /// Rules beside the common ones, or five-tuples where the set has one rule for all.
+    pub(super) rules: u32,
+    /// Packet threads.
+    pub(super) pmds: usize,
+    pub(super) order: Addressing,
+    /// The time that a search measures at one load, in the full form.
+    pub(super) search: Span,
+    /// The planned time of a fixed load, in the full form.
+    pub(super) load: Span,
+}
+
+pub(super) const KEYS: &[Key] = &[SET, RULES, PMDS, ORDER, SEARCH, LOAD];
+
+impl Case {
+    pub(super) fn parse(document: &Document, axes: &Axes) -> Result<Self, FileError> {
+        let set = document.workload_key(axes, SET, |text| {
+            let found = RULE_SETS.iter().find(|(name, _)| *name == text);
+            found.map(|(_, set)| *set).ok_or_else(|| {
+                let names = RULE_SETS.map(|(name, _)| name);
+                let hint = nearest(text, names);
+                format!("`{text}` is no set of rules{hint}; there are {}", names.join(", "))
+            })
+        })?;
+        let order = document.workload_key(axes, ORDER, |text| {
+            text.parse::<Addressing>().map_err(|error| error.to_string())
+        })?;
+        let span = |key: Key| {
+            document.workload_key(axes, key, |text| {
+                let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+                match (SHORTEST..=LONGEST).contains(&span) {
+                    true => Ok(span),
+                    false => Err(format!("`{}` is from {SHORTEST} to {LONGEST}", key.name)),
+                }
+            })
+        };
+        let missing = |key: Key| {
+            let message = format!("`{}` is missing here", key.name);
+            document.source.error(document.workload.span(), message)
+        };
+        Ok(Self {
+            set: set.ok_or_else(|| missing(SET))?,
+            rules: document
+                .workload_count(axes, RULES, 1..=MOST_RULES)?
+                .ok_or_else(|| missing(RULES))?,
+            pmds: document.workload_count(axes, PMDS, 1..=64)?.unwrap_or(1) as usize,
+            order: order.unwrap_or_default(),
+            search: span(SEARCH)?.unwrap_or(Span::from_secs(5)),
+            load: span(LOAD)?.unwrap_or(Span::from_secs(10)),
+        })
+    }
+}
+
+const SET: Key = Key::text("set");
+const RULES: Key = Key::count("rules");
+const PMDS: Key = Key::count("pmds");
+const ORDER: Key = Key::text("order");
+const SEARCH: Key = Key::text("search");
+const LOAD: Key = Key::text("load");
+/// The addresses behind 48.128.0.0 that lie in 48.0.0.0/8.
+const MOST_RULES: u32 = 500_000;
+const SHORTEST: Span = Span::from_secs(1);
+const LONGEST: Span = Span::from_secs(600);

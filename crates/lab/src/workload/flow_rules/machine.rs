@@ -1,0 +1,104 @@
+//! One window of one switch.
+
+use super::case::Case;
+use super::place::{Loaded, Place, pause};
+use super::pushed;
+use crate::Failure;
+use crate::executor::machine::{MachineStep, Measured, Roles, Watch};
+use crate::run::Measurement;
+use crate::workload::switches::Counts;
+use probe::process::Resident;
+use results::Form;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+use units::Time;
+
+pub(super) fn measure(case: &Case, step: &MachineStep<'_>) -> Result<Measured, Failure> {
+    let online = host::online_cpus().len();
+    if case.pmds > online {
+        let reason = format!("not run: needs {} CPUs, this machine has {online}", case.pmds);
+        return Err(Failure::Workload(reason));
+    }
+    let mut place = Place::of(case, step)?;
+    let measured = window(case, step, &mut place);
+    // Also after a failure: the other switches of the place go on.
+    step.kept.put(place);
+    measured
+}
+
+fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Measured, Failure> {
+    let loaded = place.switch(step)?;
+    let measured = pulled(step, loaded);
+    loaded.pause();
+    let (mut result, taken) = measured?;
+    if step.form == Form::Full {
+        pushed::measure(case, step, place, &mut result)?;
+    }
+    Ok(Measured::between_ends(step, taken, result))
+}
+
+fn pulled(step: &MachineStep<'_>, loaded: &Loaded) -> Result<(Measurement, Range<Time>), Failure> {
+    let mut result = Measurement::default();
+    let switch = &loaded.switch;
+    let roles = Roles { server: switch.pid().into_iter().collect(), ..Roles::default() };
+    // Its caches grew cold while it was stopped.
+    pause(step, SETTLE)?;
+    switch.clear_counts()?;
+    let before = Watch::read(&roles)?;
+    let (begun, first) = (Instant::now(), switch.counts()?);
+    pause(step, step.duration.as_duration())?;
+    let (last, elapsed) = (switch.counts()?, begun.elapsed());
+    let after = Watch::read(&roles)?;
+    after.account(&before, step.cpus, None, &mut result);
+    // Packet threads fill their CPUs by design.
+    result.cpu_limited = false;
+    account(&first, &last, elapsed, &mut result)?;
+    describe(loaded, &mut result);
+    Ok((result, before.taken()..after.taken()))
+}
+
+/// The figures of a source that is pulled: the switch takes its frames as fast as it can.
+fn account(
+    first: &Counts,
+    last: &Counts,
+    elapsed: Duration,
+    result: &mut Measurement,
+) -> Result<(), Failure> {
+    let sent = last.sent.saturating_sub(first.sent);
+    let received = last.received.saturating_sub(first.received);
+    if sent == 0 {
+        let reason = "the switch forwarded nothing in the window".to_owned();
+        return Err(Failure::Workload(reason));
+    }
+    result.record("capacity_pps", Some(sent as f64 / elapsed.as_secs_f64()));
+    let lost = received.saturating_sub(sent);
+    // Frames may be between the two counters.
+    result.record("drops", Some(if lost <= BETWEEN_COUNTERS { 0.0 } else { lost as f64 }));
+    if last.cycles > 0.0 {
+        result.record("cycles", Some(last.cycles));
+    }
+    for (stage, cycles) in &last.stages {
+        result.record(&format!("cycles.{stage}"), Some(*cycles));
+    }
+    Ok(())
+}
+
+fn describe(loaded: &Loaded, result: &mut Measurement) {
+    let switch = &loaded.switch;
+    result.record("load_s", Some(switch.loading().as_secs_f64()));
+    result.record("connections", loaded.connections.map(|count| count as f64));
+    let resident = switch.pid().and_then(|pid| Resident::tree(pid).ok());
+    result.record("memory_mib.server", resident.map(|memory| memory.now.count() as f64 / MIB));
+    result.warnings.extend(switch.remark().map(str::to_owned));
+    if loaded.is_restless {
+        result.warnings.push(
+            "the switch still sent flows to its slow path after the warm-up: its cache does not \
+             hold them all"
+                .to_owned(),
+        );
+    }
+}
+
+const SETTLE: Duration = Duration::from_millis(300);
+const BETWEEN_COUNTERS: u64 = 4096;
+const MIB: f64 = 1024.0 * 1024.0;

@@ -1,0 +1,138 @@
+//! Rates of packet switches with the rules of the flow-rules report: how they change with the
+//! number of rules and of five-tuples.
+
+mod answer;
+mod case;
+mod machine;
+mod place;
+mod pushed;
+mod rule_set;
+mod traffic;
+
+use super::switches::{self, Product};
+use super::{CellWorkload, Workload};
+use crate::Failure;
+use crate::executor::machine::{MachineStep, Measured, Testbed};
+use crate::file::{Document, Ends, FileError, Key, Loopback, SystemKind, SystemSpec};
+use case::Case;
+use results::{Axes, Results};
+use units::Span;
+
+pub(super) use traffic::{Packets, profile_text};
+
+#[derive(Debug)]
+pub(crate) struct FlowRules;
+
+impl Workload for FlowRules {
+    fn kind(&self) -> &'static str {
+        "flow-rules"
+    }
+
+    fn systems(&self) -> &'static [SystemKind] {
+        &[SystemKind::Switch]
+    }
+
+    fn loopback(&self) -> Loopback {
+        Err("packet switches have ports of their own, and no `loopback`")
+    }
+
+    fn method(&self) -> Vec<(&'static str, String)> {
+        METHOD.iter().map(|(term, text)| (*term, (*text).to_owned())).collect()
+    }
+
+    fn at(&self, document: &Document, axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError> {
+        Ok(Box::new(Case::parse(document, axes)?))
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        case::KEYS
+    }
+
+    fn has_hosts(&self) -> bool {
+        false
+    }
+
+    fn ends(&self, _document: &Document, _axes: &Axes) -> Result<Ends, FileError> {
+        Ok(Ends { from: String::new(), to: String::new(), streams: 1 })
+    }
+
+    fn check(&self, document: &Document) -> Result<(), FileError> {
+        switches::check_systems(document, &[])
+    }
+
+    fn refused_by_simulator(&self) -> Option<&'static str> {
+        Some("packet switches are programs, and virtual time has none")
+    }
+
+    fn programs(&self, system: &SystemSpec) -> &'static [&'static str] {
+        Product::of(system.name()).map_or(&[], Product::programs)
+    }
+
+    fn keeps_places(&self) -> bool {
+        true
+    }
+
+    fn machine_time(
+        &self,
+        document: &Document,
+        system: &SystemSpec,
+        axes: &Axes,
+        duration: Span,
+    ) -> Span {
+        let rules = Case::parse(document, axes).map_or(1, |case| u64::from(case.rules));
+        // Loading and warming up, a sixth of it for each of six windows.
+        let loading = match Product::of(system.name()) {
+            Some(Product::OvsDpdk) => Span::from_micros(50 * rules) + Span::from_millis(900),
+            _ => Span::from_micros(3 * rules) + Span::from_millis(600),
+        };
+        duration + Span::from_millis(300) + loading
+    }
+
+    fn answer(&self, results: &Results) -> Vec<String> {
+        answer::sentences(results)
+    }
+}
+
+impl CellWorkload for Case {
+    fn measure(&self, step: &MachineStep<'_>, _testbed: &Testbed) -> Result<Measured, Failure> {
+        machine::measure(self, step)
+    }
+}
+
+const METHOD: &[(&str, &str)] = &[
+    (
+        "rules",
+        "the report's four sets. base: one NAT rule. mac: the NAT rule, and behind it a rule for each \
+         destination. nat: a NAT rule for each destination. raw: one rule, no connection tracking. In base and \
+         raw the number counts five-tuples, in mac and nat also rules. Both switches load the same file",
+    ),
+    (
+        "traffic",
+        "the report's profile with `limit` as the number of five-tuples: 64-byte UDP frames. With `order = \
+         \"lockstep\"` client and server advance together, as TRex does; with \"destination\" the client stays \
+         while the destination runs, as the report writes. The five-tuples are counted before they are sent, and \
+         are as many as the limit in both",
+    ),
+    (
+        "capacity",
+        "the switch takes frames from a capture in memory, which is played for ever, and sends them to a port \
+         that discards them. A source that is pulled shows the capacity (`capacity_pps`), and never a highest \
+         rate without loss",
+    ),
+    (
+        "windows",
+        "a place's rules are loaded once by each switch, which then sees every flow before the first window. The \
+         windows alternate between the switches, one of which is stopped while the other one runs on the same CPUs",
+    ),
+    (
+        "pushed ports",
+        "only in the full form: `weir gen ndr` and a fixed load 10 % above its result, over veth pairs and packet \
+         sockets. The sender of the fixed load waits while its port is full; `actual_s` ends when the last packet \
+         is accepted; `drops` are packets that the switch accepted and did not send",
+    ),
+    (
+        "cycles",
+        "cycles of the time stamp counter for each packet while the packet thread is busy, by stage where the \
+         switch tells stages apart",
+    ),
+];

@@ -1,0 +1,194 @@
+//! What the steps of a place share: captures, rules, and the switches that have loaded them. Only
+//! one of the switches runs at a time; the others are stopped.
+
+use super::case::Case;
+use super::traffic::Packets;
+use crate::Failure;
+use crate::executor::machine::MachineStep;
+use crate::workload::switches::{Counts, Product, RunningSwitch, Setup, Source};
+use host::Namespace;
+use indexmap::IndexMap;
+use results::Axes;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use units::Span;
+
+#[derive(Debug)]
+pub(super) struct Place {
+    axes: Axes,
+    /// The switches of each system, or the reason why there are none.
+    switches: IndexMap<String, Result<Loaded, String>>,
+    pub(super) cpus: Vec<usize>,
+    pub(super) rules: PathBuf,
+    source: Source,
+    inside: Namespace,
+    pub(super) folder: TempDir,
+}
+
+/// A switch with its rules, which has seen every flow.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) switch: RunningSwitch,
+    /// Tracked connections after the warm-up.
+    pub(super) connections: Option<u64>,
+    /// Whether new flows still reached the slow path when the patience ended.
+    pub(super) is_restless: bool,
+    /// The time at which it was stopped for another switch.
+    stopped: Option<Instant>,
+}
+
+impl Place {
+    /// What an earlier step has kept, if it was at this place.
+    pub(super) fn of(case: &Case, step: &MachineStep<'_>) -> Result<Self, Failure> {
+        match step.kept.take::<Self>() {
+            Some(place) if place.axes == *step.axes => Ok(place),
+            // The switches of another place end here, before new ones begin.
+            other => {
+                drop(other);
+                Self::new(case, step)
+            }
+        }
+    }
+
+    fn new(case: &Case, step: &MachineStep<'_>) -> Result<Self, Failure> {
+        let made = tempfile::Builder::new().prefix("rules-").tempdir_in(step.programs);
+        let folder = made.map_err(|error| Failure::io("making a folder for the rules", &error))?;
+        let packets = Packets::of(case.rules, case.order)?;
+        let (whole, parts) = packets.write(folder.path(), case.pmds)?;
+        let rules = folder.path().join("rules.txt");
+        let write = || {
+            let mut file = BufWriter::new(File::create(&rules)?);
+            case.set.write(case.rules, &mut file)?;
+            file.flush()
+        };
+        write().map_err(|error| Failure::io("writing the rules", &error))?;
+        let online = host::online_cpus();
+        // Interrupts and other work prefer the first CPU.
+        let cpus = online.iter().rev().take(case.pmds).copied().collect();
+        Ok(Self {
+            axes: step.axes.clone(),
+            switches: IndexMap::new(),
+            cpus,
+            rules,
+            source: Source::Captures { whole, parts, frames: packets.frames.len() },
+            inside: Namespace::create("switch")?,
+            folder,
+        })
+    }
+
+    /// The switch of the step's system, running. It is started and warmed up if no earlier step
+    /// did so.
+    pub(super) fn switch(&mut self, step: &MachineStep<'_>) -> Result<&mut Loaded, Failure> {
+        let system = step.system.name();
+        if !self.switches.contains_key(system) {
+            let loaded = match self.load(step) {
+                Ok(loaded) => Ok(loaded),
+                Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+                // Another attempt would take as long and fail alike.
+                Err(failure) => Err(failure.to_string()),
+            };
+            self.switches.insert(system.to_owned(), loaded);
+        }
+        match self.switches.get_mut(system) {
+            Some(Ok(loaded)) => {
+                loaded.resume(step)?;
+                Ok(loaded)
+            }
+            Some(Err(reason)) => Err(Failure::Workload(reason.clone())),
+            None => Err(Failure::Workload(format!("no switch of {system} was started"))),
+        }
+    }
+
+    fn load(&self, step: &MachineStep<'_>) -> Result<Loaded, Failure> {
+        let name = step.system.name();
+        let unknown = || Failure::Workload(format!("no switch `{name}`"));
+        let product = Product::of(name).ok_or_else(unknown)?;
+        let setup = Setup { rules: &self.rules, source: &self.source, cpus: &self.cpus };
+        let mut switch = RunningSwitch::start(product, &setup, &self.inside, step)?;
+        let is_restless = !warm_up(&mut switch, step.omit.as_duration(), LONGEST_WARM_UP, step)?;
+        let connections = switch.connections().ok();
+        Ok(Loaded { switch, connections, is_restless, stopped: None })
+    }
+}
+
+impl Loaded {
+    /// Lets it run again. Flows and connections may have expired while it was stopped for long.
+    fn resume(&mut self, step: &MachineStep<'_>) -> Result<(), Failure> {
+        self.switch.resume();
+        if let Some(failure) = self.switch.failure() {
+            return Err(failure);
+        }
+        if self.stopped.take().is_some_and(|at| at.elapsed() > EXPIRES_IN) {
+            warm_up(&mut self.switch, CHECK, AGAIN_WARM_WITHIN, step)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn pause(&mut self) {
+        self.switch.pause();
+        self.stopped = Some(Instant::now());
+    }
+}
+
+/// Waits until the switch forwards, and nearly no packet takes the slow path any more. `false` if
+/// that does not happen within the patience: the cache does not hold the flows.
+fn warm_up(
+    switch: &mut RunningSwitch,
+    at_least: Duration,
+    at_most: Duration,
+    step: &MachineStep<'_>,
+) -> Result<bool, Failure> {
+    let begun = Instant::now();
+    let mut before = switch.counts()?;
+    loop {
+        pause(step, CHECK)?;
+        if let Some(failure) = switch.failure() {
+            return Err(failure);
+        }
+        let now = switch.counts()?;
+        let elapsed = begun.elapsed();
+        let rate = new_upcalls(&before, &now) as f64 / CHECK.as_secs_f64();
+        let forwards = now.sent > before.sent;
+        if forwards && rate < FEW_UPCALLS && elapsed >= at_least {
+            return Ok(true);
+        }
+        if elapsed >= at_most {
+            let nothing = "the switch forwarded nothing: its rules or its ports do not work";
+            return match forwards {
+                true => Ok(false),
+                false => Err(Failure::Workload(nothing.to_owned())),
+            };
+        }
+        before = now;
+    }
+}
+
+fn new_upcalls(before: &Counts, now: &Counts) -> u64 {
+    now.upcalls.saturating_sub(before.upcalls)
+}
+
+/// Waits, and ends early when the run is cancelled.
+pub(super) fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failure> {
+    let end = Instant::now() + time;
+    loop {
+        if step.cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Span::from_millis(20).as_duration()));
+    }
+}
+
+const CHECK: Duration = Duration::from_millis(500);
+/// A second.
+const FEW_UPCALLS: f64 = 50.0;
+const LONGEST_WARM_UP: Duration = Duration::from_secs(40);
+/// The shortest idle timeout of a flow is longer.
+const EXPIRES_IN: Duration = Duration::from_secs(5);
+const AGAIN_WARM_WITHIN: Duration = Duration::from_secs(5);

@@ -1,0 +1,149 @@
+//! The highest rate without loss, and a fixed load, over ports into which a generator sends. Only
+//! the full form has the time for them.
+
+use super::case::Case;
+use super::place::Place;
+use super::traffic::profile_text;
+use crate::Failure;
+use crate::executor::machine::{MachineStep, Started};
+use crate::run::Measurement;
+use crate::workload::switches::{Product, RunningSwitch, Setup, Source};
+use generator::Addressing;
+use host::Namespace;
+use serde_json::Value;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// Measures both over veth pairs, with a switch of its own, which ends afterwards.
+pub(super) fn measure(
+    case: &Case,
+    step: &MachineStep<'_>,
+    place: &Place,
+    result: &mut Measurement,
+) -> Result<(), Failure> {
+    let online = host::online_cpus();
+    let free: Vec<usize> = online.iter().copied().filter(|cpu| !place.cpus.contains(cpu)).collect();
+    if free.is_empty() {
+        let needs = case.pmds + 1;
+        let text = format!(
+            "highest rate without loss and fixed load: not run: needs {needs} CPUs, one for the \
+             generator; this machine has {}",
+            online.len()
+        );
+        result.warnings.push(text);
+        return Ok(());
+    }
+    let product = Product::of(step.system.name());
+    let product = product.ok_or_else(|| Failure::Workload("no such switch".to_owned()))?;
+    let (near, far) = (Namespace::create("generator")?, Namespace::create("switch")?);
+    for side in 0..2 {
+        host::connect((&near, &format!("gen{side}")), (&far, &format!("dev{side}")), MTU)?;
+    }
+    let source = Source::Interfaces { input: "dev0".to_owned(), output: "dev1".to_owned() };
+    let setup = Setup { rules: &place.rules, source: &source, cpus: &place.cpus };
+    let switch = RunningSwitch::start(product, &setup, &far, step)?;
+    let generator =
+        Generator { case, step, inside: &near, cpus: &free, folder: place.folder.path() };
+    let Some(highest) = generator.search(result)? else { return Ok(()) };
+    generator.fixed_load(highest * ABOVE, &switch, result)
+}
+
+struct Generator<'a> {
+    case: &'a Case,
+    step: &'a MachineStep<'a>,
+    inside: &'a Namespace,
+    cpus: &'a [usize],
+    folder: &'a Path,
+}
+
+impl Generator<'_> {
+    /// The highest rate without loss, if this machine can tell.
+    fn search(&self, result: &mut Measurement) -> Result<Option<f64>, Failure> {
+        let profile = self.profile(1e4)?;
+        let sum = seconds(self.case.search);
+        let own = ["gen", "ndr", "-f", &profile, "--goal", "0", "--sum", &sum, "--json"];
+        let document = self.run(&[&own[..], &["--no-latency", "--no-back-to-back"]].concat())?;
+        let size = &document["sizes"][0];
+        let goal = &size["goals"][0];
+        let found = goal["ndr_pps"].as_f64();
+        let verdict =
+            || goal["verdict"].as_str().or(size["stopped"].as_str()).unwrap_or("no result");
+        let is_limited = goal["generator_limited"].as_bool() == Some(true);
+        match found {
+            Some(found) if is_limited => {
+                let text = format!("highest rate without loss: ≥ {found:.0}, generator-limited");
+                result.warnings.push(text);
+            }
+            Some(found) => result.record("ndr_pps", Some(found)),
+            None => {
+                let text = format!("highest rate without loss: {}", units::foreign(verdict()));
+                result.warnings.push(text);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Offers `rate` for the planned time. The sender waits while the port is full.
+    fn fixed_load(
+        &self,
+        rate: f64,
+        switch: &RunningSwitch,
+        result: &mut Measurement,
+    ) -> Result<(), Failure> {
+        let profile = self.profile(rate)?;
+        let planned = seconds(self.case.load);
+        switch.clear_counts()?;
+        let document = self.run(&["gen", "-f", &profile, "-d", &planned, "--json"])?;
+        let counts = switch.counts()?;
+        for metric in ["offered_pps", "planned_s", "actual_s"] {
+            result.record(metric, document[metric].as_f64());
+        }
+        let sent = document["packets"]["sent"].as_f64();
+        let lost = sent.map(|sent| (sent - counts.sent as f64).max(0.0));
+        result.record("drops", lost);
+        Ok(())
+    }
+
+    fn profile(&self, rate: f64) -> Result<String, Failure> {
+        let path = self.folder.join("profile.yaml");
+        std::fs::write(&path, profile_text(self.case.rules, rate))
+            .map_err(|error| Failure::io("writing the profile", &error))?;
+        Ok(path.display().to_string())
+    }
+
+    /// Runs `weir gen` and returns its document, whether the device or the machine was the limit.
+    fn run(&self, words: &[&str]) -> Result<Value, Failure> {
+        let weir = self.step.weir.display().to_string();
+        let order = match self.case.order {
+            Addressing::Lockstep => "lockstep",
+            Addressing::Destination => "destination",
+        };
+        let gateway = "gen0,dest-mac=02:ac:10:ff:01:01";
+        let ports = ["--port", gateway, "--port", "gen1", "--addressing", order];
+        let all = std::iter::once(weir.as_str()).chain(words.iter().copied()).chain(ports);
+        let argv = all.map(str::to_owned).collect();
+        let mut program = Started::new(self.inside, argv, self.cpus, self.step)?;
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if self.step.cancel.is_cancelled() {
+                return Err(Failure::Interrupted);
+            }
+            let Some(status) = program.wait(Duration::from_millis(50))? else { continue };
+            let output = program.output();
+            let output =
+                output.map_err(|error| Failure::io("reading weir gen's output", &error))?;
+            return serde_json::from_str(&output).map_err(|_| program.early_end(status));
+        }
+        Err(Failure::Workload(format!("weir gen did not end within {} s", PATIENCE.as_secs())))
+    }
+}
+
+fn seconds(span: Span) -> String {
+    format!("{}ms", span.nanos() / 1_000_000)
+}
+
+const MTU: u32 = 1500;
+/// The report's loads go beyond the highest rate without loss.
+const ABOVE: f64 = 1.1;
+const PATIENCE: Duration = Duration::from_secs(900);

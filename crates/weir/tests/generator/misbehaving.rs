@@ -1,0 +1,197 @@
+//! Devices that do what no device should.
+
+use crate::device::{cable, ip, json, link, start_switch, write_profile};
+use crate::support::Sandbox;
+use serde_json::Value;
+
+/// A run of the report's profile with streams that are numbered.
+fn send(sandbox: &Sandbox) -> (Option<i32>, Value) {
+    write_profile(sandbox, "p.yaml", "cap2/udp_64B.pcap", 5000.0, 255);
+    let run = ["gen", "-f", "p.yaml", "-d", "2", "-l", "500", "--json"];
+    let output = sandbox.weir(&[&run[..], &["--port", "gen0", "--port", "gen1"]].concat());
+    let document = json(&output.stdout);
+    (output.status.code(), document)
+}
+
+/// The sum over both streams.
+fn of_streams(document: &Value, what: &str) -> u64 {
+    let streams = document["streams"].as_array().unwrap();
+    streams.iter().map(|stream| stream[what].as_u64().unwrap()).sum()
+}
+
+fn received(document: &Value, port: usize) -> u64 {
+    document["ports"][port]["ipackets"].as_u64().unwrap()
+}
+
+/// The statement about the rate agrees with the seconds and with the exit status.
+fn rate_is_told(status: Option<i32>, document: &Value) {
+    let seconds = document["seconds"].as_array().unwrap();
+    let is_kept = seconds.iter().all(|second| {
+        let (planned, sent) =
+            (second["planned"].as_f64().unwrap(), second["sent"].as_f64().unwrap());
+        (sent - planned).abs() <= (planned * 0.005).max(1.0)
+    });
+    assert_eq!(document["rate_kept"], is_kept, "{document}");
+    assert_eq!(document["rate_problem"].is_null(), is_kept, "{document}");
+    assert_eq!(status, Some(if is_kept { 0 } else { 1 }), "{document}");
+}
+
+fn take_down(sandbox: &Sandbox, devices: Vec<crate::support::Running>) {
+    for device in devices {
+        device.signal("INT");
+        device.end();
+    }
+    ip(sandbox, "link del gen0");
+    ip(sandbox, "link del gen1");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+/// A device that sends every packet back three times, and on four times.
+#[test]
+fn a_device_that_floods_back_is_counted() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let rules = "in_port=1 actions=in_port,in_port,in_port,output:2,output:2,output:2,output:2\n\
+                 in_port=2 actions=output:1\n";
+    let device = start_switch(&sandbox, rules, "");
+    let (status, document) = send(&sandbox);
+    rate_is_told(status, &document);
+    // A stream each way. That of the first port arrives seven times, the other one once.
+    let sent = |stream: usize| document["streams"][stream]["sent"].as_u64().unwrap();
+    let duplicates = of_streams(&document, "duplicates");
+    assert!(duplicates >= 3 * sent(0).min(sent(1)), "{document}");
+    assert_eq!(of_streams(&document, "lost"), 0, "{document}");
+    assert!(received(&document, 0) >= 3 * document["packets"]["planned"].as_u64().unwrap());
+    take_down(&sandbox, vec![device]);
+}
+
+#[test]
+fn a_flood_of_other_frames_is_not_the_generator_s() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", "");
+    cable(&sandbox, "flood0", "dev2");
+    // Frames of somebody else, as fast as one thread sends them.
+    write_profile(&sandbox, "flood.yaml", "cap2/udp_64B.pcap", 50_000.0, 1000);
+    let add =
+        sandbox.weir(&["switch", "port", "add", "br0", "dev2", "packet:dev2", "--rundir", "run"]);
+    assert!(add.status.success(), "{add:?}");
+    let rule = ["switch", "add-flow", "br0", "in_port=3 actions=output:2", "--rundir", "run"];
+    assert!(sandbox.weir(&rule).status.success());
+    let flood = sandbox.start(&[
+        "gen",
+        "-f",
+        "flood.yaml",
+        "-d",
+        "60",
+        "--port",
+        "flood0",
+        "--no-real-time",
+    ]);
+    let output = sandbox.weir(&[
+        "gen",
+        "ndr",
+        "--port",
+        "gen0",
+        "--port",
+        "gen1",
+        "--trial",
+        "300ms",
+        "--sum",
+        "1s",
+        "--goal",
+        "0.5%",
+        "--min-rate",
+        "1k",
+        "--max-rate",
+        "4k",
+        "--no-latency",
+        "--no-back-to-back",
+        "--json",
+    ]);
+    let document = json(&output.stdout);
+    // A busy machine may lose frames itself; then the trials are invalid, and the command says so.
+    let is_valid = document["valid"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(if is_valid { 0 } else { 1 }), "{document}");
+    assert!(document["sizes"][0]["foreign"].as_u64().unwrap() > 0, "{document}");
+    flood.signal("INT");
+    flood.end();
+    ip(&sandbox, "link del flood0");
+    take_down(&sandbox, vec![device]);
+}
+
+#[test]
+fn reordered_and_repeated_packets_are_counted_apart() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let settings =
+        ["--rate", "100mbit", "--reorder", "10%,20ms", "--duplicate", "5%", "--seed", "7"];
+    let device = link(&sandbox, &settings);
+    let (status, document) = send(&sandbox);
+    rate_is_told(status, &document);
+    let sent = of_streams(&document, "sent");
+    let about = |share: f64, what: &str| {
+        let found = of_streams(&document, what) as f64 / sent as f64;
+        assert!((share * 0.4..share * 2.0).contains(&found), "{what} {found}: {document}");
+    };
+    about(0.05, "duplicates");
+    assert!(of_streams(&document, "reordered") as f64 >= sent as f64 * 0.04, "{document}");
+    assert_eq!(of_streams(&document, "lost"), 0, "{document}");
+    take_down(&sandbox, vec![device]);
+}
+
+/// Flipped bits anywhere: in addresses, lengths, marks, numbers and times.
+#[test]
+fn garbage_is_counted_and_believed_by_nobody() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let device = link(&sandbox, &["--rate", "100mbit", "--corrupt", "50%", "--seed", "9"]);
+    let (status, document) = send(&sandbox);
+    rate_is_told(status, &document);
+    let (sent, arrived) = (of_streams(&document, "sent"), of_streams(&document, "received"));
+    assert!(arrived <= sent, "{document}");
+    // Half of the packets are whole, and a flipped bit of the payload behind the stamp harms none.
+    assert!(arrived >= sent * 4 / 10, "{document}");
+    take_down(&sandbox, vec![device]);
+}
+
+#[test]
+fn a_device_that_dies_in_the_middle_ends_the_search() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", "");
+    let search = sandbox.start(&[
+        "gen",
+        "ndr",
+        "--port",
+        "gen0",
+        "--port",
+        "gen1",
+        "--trial",
+        "300ms",
+        "--sum",
+        "3s",
+        "--goal",
+        "0",
+        "--min-rate",
+        "1k",
+        "--max-rate",
+        "8k",
+        "--no-latency",
+        "--no-back-to-back",
+        "--json",
+    ]);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    device.signal("KILL");
+    device.end();
+    let output = search.end();
+    let document = json(&output.stdout);
+    let is_valid = document["valid"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(if is_valid { 0 } else { 1 }), "{document}");
+    // The generator's own ports go as well.
+    let (_, document) = send(&sandbox);
+    assert_eq!(received(&document, 1), 0, "{document}");
+    let running = sandbox
+        .start(&["gen", "-f", "p.yaml", "-d", "30", "--json", "--port", "gen0", "--port", "gen1"]);
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    ip(&sandbox, "link del gen0");
+    let output = running.end();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    ip(&sandbox, "link del gen1");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}

@@ -1,0 +1,109 @@
+//! The labs about packet switches, in their smoke forms and with small cells.
+
+use crate::support::{Sandbox, is_installed};
+use serde_json::Value;
+
+fn cell<'a>(results: &'a Value, system: &str, rules: &str) -> &'a Value {
+    let cells = results["cells"].as_array().unwrap();
+    let found = cells.iter().find(|cell| {
+        cell["system"] == system && (rules.is_empty() || cell["axes"]["rules"] == rules)
+    });
+    found.unwrap_or_else(|| panic!("no {system} at {rules}: {results}"))
+}
+
+fn figure(cell: &Value, metric: &str) -> f64 {
+    let figure = &cell["metrics"][metric]["median"];
+    figure.as_f64().unwrap_or_else(|| panic!("no {metric}: {cell}"))
+}
+
+#[test]
+fn flow_rules_in_its_smoke_form() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let output = sandbox.weir(&["lab", "run", "flow-rules", "--smoke", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let results = sandbox.results("run");
+    let cell = cell(&results, "weir-switch", "256");
+    assert!(figure(cell, "capacity_pps") > 1e5, "{cell}");
+    assert_eq!(figure(cell, "connections"), 256.0, "{cell}");
+    assert_eq!(figure(cell, "drops"), 0.0, "{cell}");
+    let parts = ["parse", "cache", "classifier", "conntrack", "actions", "transmit"];
+    let sum: f64 = parts.iter().map(|part| figure(cell, &format!("cycles.{part}"))).sum();
+    assert!(sum > 0.0 && figure(cell, "cycles") > 0.0, "{cell}");
+    assert!(sandbox.read("run/report.html").contains("Cycles by part"));
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+/// Both switches, whose windows alternate, and the words of the answer.
+#[test]
+fn both_switches_forward_the_report_s_rules() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let systems = match is_installed("/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk") {
+        true => vec!["weir-switch", "ovs-dpdk"],
+        false => {
+            eprintln!("SKIPPED in part: openvswitch-switch-dpdk is not installed");
+            vec!["weir-switch"]
+        }
+    };
+    let lab = "name = \"rules\"\n[axes]\nset = [\"base\", \"mac\", \"nat\", \"raw\"]\nrules = [\"1\", \"300\"]\n\
+        [workload]\nkind = \"flow-rules\"\nset = \"{set}\"\nrules = \"{rules}\"\norder = \"destination\"\n\
+        [[system]]\nname = \"weir-switch\"\nkind = \"switch\"\n\
+        [[system]]\nname = \"ovs-dpdk\"\nkind = \"switch\"\noptional = true\n\
+        [form.full]\nrepeats = 1\nduration = \"1s\"\n\
+        [form.quick]\nrepeats = 2\nduration = \"300ms\"\nomit = \"500ms\"\n\
+        cells = [{ set = [\"base\", \"nat\", \"raw\"] }, { set = [\"mac\"], rules = [\"300\"] }]\n";
+    sandbox.write("lab.toml", lab);
+    let output = sandbox.weir(&["lab", "run", "./lab.toml", "--quick", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let results = sandbox.results("run");
+    for system in &systems {
+        let cell = cell(&results, system, "300");
+        assert!(figure(cell, "capacity_pps") > 1e4, "{cell}");
+    }
+    let journal = sandbox.journal("run");
+    assert_eq!(journal.len(), 7 * 2 * systems.len(), "{journal:?}");
+    let answer = results["answer"].as_array().unwrap();
+    assert!(
+        answer.iter().any(|sentence| sentence.as_str().unwrap().contains("from the five-tuples")),
+        "{answer:?}"
+    );
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn conntrack_in_its_smoke_form() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let output = sandbox.weir(&["lab", "run", "conntrack", "--smoke", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let results = sandbox.results("run");
+    let cell = cell(&results, "weir-switch", "");
+    assert!(figure(cell, "setups_s") > 1e4, "{cell}");
+    assert_eq!(figure(cell, "connections"), 65_536.0, "{cell}");
+    assert!((0.05..5.0).contains(&figure(cell, "memory_kib_each.server")), "{cell}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn wrong_labs_of_switches_are_explained() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let lab = |workload: &str, system: &str| {
+        format!(
+            "name = \"x\"\n[workload]\n{workload}\n[[system]]\nname = \"{system}\"\nkind = \"switch\"\n\
+             [form.full]\nduration = \"1s\"\n"
+        )
+    };
+    let rules = "kind = \"flow-rules\"\nset = \"nat\"\nrules = 5";
+    for (text, message) in [
+        (lab(rules, "weir-swich"), "did you mean `weir-switch`?"),
+        (lab(&rules.replace("nat", "natt"), "weir-switch"), "did you mean `nat`?"),
+        (lab(&rules.replace("= 5", "= 0"), "weir-switch"), "`rules` is from 1 to 500000"),
+        (lab(&format!("{rules}\norder = \"client\""), "weir-switch"), "lockstep or destination"),
+        (lab("kind = \"flow-rules\"\nset = \"nat\"", "weir-switch"), "`rules` is missing here"),
+        (lab("kind = \"conntrack\"", "nf-conntrack"), "`connections` is missing here"),
+        (lab("kind = \"conntrack\"\nconnections = 9", "nf-conntrack"), "from 1024 to 2000000"),
+    ] {
+        sandbox.write("lab.toml", &text);
+        let output = sandbox.weir(&["lab", "validate", "lab.toml"]);
+        assert_ne!(output.status.code(), Some(0), "{text}");
+        assert!(output.stderr.contains(message), "{message}: {}", output.stderr);
+    }
+}
