@@ -28,7 +28,7 @@ impl Bars {
         let left = labels.fold(60.0, f64::max).min(260.0) + 16.0;
         let bottom = 52.0 + LEGEND;
         let height = TOP + self.rows.len() as f64 * ROW + bottom;
-        let frame = Frame { width: WIDTH, height, left, right: 20.0, top: TOP, bottom };
+        let frame = Frame { width: WIDTH, height, left, right: 28.0, top: TOP, bottom };
         let most = self.rows.iter().map(BarRow::whole).fold(0.0, f64::max);
         let x = Scale::linear(0.0, most);
         let ticks: Vec<(f64, String)> =

@@ -29,7 +29,7 @@ impl Strip {
             width: 740.0,
             height: TOP + self.rows.len() as f64 * ROW + 52.0,
             left: labels.fold(60.0, f64::max).min(260.0) + 16.0,
-            right: 20.0,
+            right: 28.0,
             top: TOP,
             bottom: 52.0,
         };
