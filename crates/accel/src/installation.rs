@@ -34,7 +34,7 @@ pub struct Applied {
 }
 
 /// The result of a removal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Whether anything was installed.
     pub there: bool,
@@ -184,7 +184,9 @@ fn no_rule(policy: &Policy, number: usize) -> AccelError {
 /// Returns new connections to the kernel. Open ones keep the algorithm until they end, unless
 /// `reach` includes them.
 pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
-    let pins = Pins::open()?;
+    let Some(pins) = Pins::open_if_any()? else {
+        return Ok(Removed { there: Journal::put_back()?, ..Removed::default() });
+    };
     let open = match reach {
         Reach::New => None,
         Reach::OpenToo => {

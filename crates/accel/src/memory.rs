@@ -19,8 +19,10 @@ pub struct Memory {
 
 /// Reads all memories, the newest first.
 pub fn read() -> Result<Vec<Memory>, AccelError> {
-    let pins = Pins::open()?;
-    if pins.presence() == Presence::Nothing { Ok(Vec::new()) } else { read_in(&pins) }
+    match Pins::open_if_any()? {
+        Some(pins) if pins.presence() != Presence::Nothing => read_in(&pins),
+        _ => Ok(Vec::new()),
+    }
 }
 
 pub(crate) fn read_in(pins: &Pins) -> Result<Vec<Memory>, AccelError> {
@@ -40,10 +42,8 @@ pub(crate) fn read_in(pins: &Pins) -> Result<Vec<Memory>, AccelError> {
 
 /// Clears the memory; returns the number of paths.
 pub fn clear() -> Result<usize, AccelError> {
-    let pins = Pins::open()?;
-    if pins.presence() == Presence::Nothing {
-        return Ok(0);
-    }
+    let pins = Pins::open_if_any()?.filter(|pins| pins.presence() != Presence::Nothing);
+    let Some(pins) = pins else { return Ok(0) };
     let map = pins.map(pins::PATHS)?;
     let keys: Vec<_> = map.keys().collect();
     Ok(keys.iter().filter(|key| map.delete(key).is_ok()).count())
@@ -72,15 +72,15 @@ pub fn to_text(memories: &[Memory]) -> String {
     if memories.is_empty() {
         return "no path is remembered\n".to_owned();
     }
-    let mut text = format!("{:<40} {:>12} {:>10} {:>8}\n", "to", "rate", "min rtt", "age");
+    let mut text = format!("{:<40} {:>12} {:>10} {:>10}\n", "to", "rate", "min rtt", "age");
     for memory in memories {
         let _ = writeln!(
             text,
-            "{:<40} {:>12} {:>10} {:>8}",
+            "{:<40} {:>12} {:>10} {:>10}",
             memory.to.to_string(),
-            format!("{:.1}mbit", memory.rate.mbit_per_second()),
-            format!("{:.1}ms", memory.min_rtt.millis_f64()),
-            format!("{:.0}s", memory.age.secs_f64()),
+            memory.rate.shown(),
+            memory.min_rtt.shown(),
+            memory.age.shown(),
         );
     }
     text

@@ -54,6 +54,18 @@ impl Pins {
         Self::open_of(&TCPA)
     }
 
+    /// `None` without a BPF file system: nothing can be pinned then.
+    pub(crate) fn open_if_any() -> Result<Option<Self>, AccelError> {
+        Self::open_of_if_any(&TCPA)
+    }
+
+    pub(crate) fn open_of_if_any(layout: &'static PinLayout) -> Result<Option<Self>, AccelError> {
+        match Self::open_of(layout) {
+            Err(AccelError::NoBpfFiles { .. }) => Ok(None),
+            pins => pins.map(Some),
+        }
+    }
+
     pub(crate) fn open_of(layout: &'static PinLayout) -> Result<Self, AccelError> {
         if !rustix::process::geteuid().is_root() {
             return Err(AccelError::NotPermitted { doing: "weir accel" });

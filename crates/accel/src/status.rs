@@ -71,11 +71,7 @@ pub enum Limit {
 impl Status {
     pub fn read() -> Result<Self, AccelError> {
         kernel::interface()?;
-        let pins = match Pins::open() {
-            // Nothing can be pinned without that file system.
-            Err(AccelError::NoBpfFiles { .. }) => None,
-            pins => Some(pins?),
-        };
+        let pins = Pins::open_if_any()?;
         let presence = pins.as_ref().map_or(Presence::Nothing, Pins::presence);
         let policy = match &pins {
             Some(pins) => in_force(pins)?,

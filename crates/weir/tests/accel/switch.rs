@@ -95,6 +95,11 @@ fn a_missing_bpf_file_system_or_missing_root_is_reported() {
         return;
     }
     assert!(output.stderr.contains("mount -t bpf"), "{}", output.stderr);
+    let output = machine.weir(&["accel", "disable", "--open"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert!(output.stderr.contains("tcpa was off already"), "{}", output.stderr);
+    let output = machine.weir(&["accel", "memory"]);
+    assert!(output.stdout.contains("no path is remembered"), "{output:?}");
     assert!(!available().contains("tcpa"));
 }
 
