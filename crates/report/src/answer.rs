@@ -149,7 +149,7 @@ fn still_open(comparisons: &[&Comparison]) -> Option<String> {
     let repeats = comparisons.iter().filter_map(|one| one.needs_repeats).max()?;
     let others = counted(comparisons.len(), "other comparison");
     let need = if comparisons.len() == 1 { "needs" } else { "need" };
-    Some(format!("{others} {need} up to {repeats} repeats."))
+    Some(format!("{others} {need} {repeats} repeats."))
 }
 
 fn sentence(a: &str, b: &str, comparisons: &[&Comparison]) -> String {
@@ -182,14 +182,17 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
         (some, all) if some == all => format!(" in all {all} settings"),
         (some, all) => format!(" in {some} of {all} settings"),
     };
+    let ratios = match those.len() {
+        1 => ratio(least),
+        _ => format!("from {} to {}", ratio(least), ratio(most)),
+    };
     let range = match verdict {
-        Verdict::Inconclusive => {
-            let most = those.iter().filter_map(|one| one.needs_repeats).max();
-            most.map_or_else(String::new, |repeats| format!(" (up to {repeats} repeats needed)"))
-        }
+        Verdict::Inconclusive => match those.iter().filter_map(|one| one.needs_repeats).max() {
+            Some(repeats) => format!(" ({ratios}; a verdict needs {repeats} repeats)"),
+            None => format!(" ({ratios})"),
+        },
         Verdict::Same => String::new(),
-        _ if those.len() == 1 => format!(" ({})", ratio(least)),
-        _ => format!(" (from {} to {})", ratio(least), ratio(most)),
+        _ => format!(" ({ratios})"),
     };
     Some(format!("{what}{count}{range}"))
 }
@@ -308,7 +311,7 @@ mod tests {
             [
                 "Goodput at loss 5%: tunnel 505, bbr 466, cubic 1.90 Mbit/s. tunnel is better than cubic: \
                  266× [250, 281] (96.9 % interval).",
-                "2 other comparisons need up to 8 repeats."
+                "2 other comparisons need 8 repeats."
             ]
         );
     }

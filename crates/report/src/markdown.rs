@@ -32,7 +32,7 @@ pub(crate) fn question_and_answer(out: &mut String, results: &Results) {
         line(out, &format!("**Question:** {}\n", escape(&results.question)));
     }
     if !results.valid {
-        line(out, "**This run is not valid.** Its numbers must not be used:\n");
+        line(out, "**This run is not valid.** Its numbers must not be used, because:\n");
         bullets(out, results.invalid_reasons.iter());
     }
     line(out, &format!("**Answer:** {}\n", escape(&answer::sentences(results).join(" "))));

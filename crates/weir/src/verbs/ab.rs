@@ -42,7 +42,7 @@ pub(crate) struct Ab {
     /// Smaller numbers are better
     #[arg(long)]
     lower_is_better: bool,
-    /// Maximum number of pairs of turns; a clear answer ends the run early
+    /// Maximum number of pairs of turns, 20 or more; a clear answer ends the run early
     #[arg(long, value_name = "N", default_value_t = 300)]
     pairs: usize,
     /// Differences smaller than this do not matter
@@ -81,7 +81,7 @@ pub(crate) struct Commands {
     /// Time limit for a command
     #[arg(long, value_name = "TIME", default_value = "60s")]
     patience: String,
-    /// Maximum number of pairs of turns; a clear answer ends the run early
+    /// Maximum number of pairs of turns, 20 or more; a clear answer ends the run early
     #[arg(long, value_name = "N", default_value_t = 40)]
     pairs: usize,
     /// Differences smaller than this do not matter
@@ -231,5 +231,6 @@ Examples:
   weir lab commands './old --bench' './new --bench' --expect not-worse --threshold 3%
 
 The shell runs both commands in alternation, in an order drawn from --seed, and the time of each
-is measured. The answer is better (the second command is faster), worse, no difference, or
-inconclusive.";
+is measured, with everything that it does. The answer is better (the second command is faster),
+worse, no difference, or inconclusive. `weir lab ab --base-command` compares commands that print
+a number.";

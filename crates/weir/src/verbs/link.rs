@@ -213,7 +213,8 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     for note in link.notes() {
         eprintln!("note: {note}");
     }
-    eprintln!("link {} is up; Ctrl-C or `weir link down {0}` ends it", server.name());
+    let ends = if arguments.detach { "" } else { "Ctrl-C or " };
+    eprintln!("link {} is up; {ends}`weir link down {0}` ends it", server.name());
     if arguments.detach {
         background::serving(None)?;
     }
