@@ -476,21 +476,6 @@ impl Document {
         }
     }
 
-    /// Allows only a network's settings for a host. All other settings apply to the whole machine.
-    pub(crate) fn check_settings(&self) -> Result<(), FileError> {
-        for name in self.sysctl.keys() {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            let text = name.get_ref();
-            let own = text.strip_prefix("net.").is_some_and(|rest| rest.chars().all(plain));
-            if !own || text.contains("..") {
-                let message =
-                    format!("`{text}` is not a setting of one host: those begin with `net.`");
-                return self.refuse(name.span(), message);
-            }
-        }
-        Ok(())
-    }
-
     /// Whether a setting of a link, the workload or a command contains `text`.
     fn mentions(&self, text: &str) -> bool {
         let in_links = self.link.iter().any(|link| {
@@ -508,6 +493,7 @@ impl Document {
             || self.workload.get_ref().mentions(text)
             || in_words
             || in_topology
+            || self.settings_mention(text)
             || self.disturbance.as_ref().is_some_and(|one| one.get_ref().mentions(text))
             || self.tcp.as_ref().is_some_and(|tcp| tcp.get_ref().mentions(text))
             || self.systems().any(|system| {

@@ -17,6 +17,7 @@ mod placeholders;
 mod population;
 mod primary;
 mod schema;
+mod settings;
 mod system;
 mod tcp;
 mod topology;

@@ -53,7 +53,7 @@ pub struct Document {
     pub system: Vec<Spanned<SystemSpec>>,
     /// Kernel settings of every host. They are read back after they are set.
     #[serde(default)]
-    pub sysctl: IndexMap<Spanned<String>, String>,
+    pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
     pub form: IndexMap<Spanned<String>, FormSpec>,
     /// One `[compare]`, or several `[[compare]]`.
@@ -231,6 +231,9 @@ pub struct SystemSpec {
     pub queue: Option<Spanned<String>>,
     /// CAQM's settings of the hosts: `rtt_standard=200us,ends=both`.
     pub caqm: Option<Spanned<String>>,
+    /// Kernel settings of every host while this system is measured, before those of the file.
+    #[serde(default)]
+    pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
     /// If its programs are not installed, leave the system out and report that.
     #[serde(default)]
     pub optional: bool,

@@ -137,7 +137,7 @@ pub(crate) fn as_run_toml(
     run.insert("environment".to_owned(), environment.into());
     let mut sysctls = toml::Table::new();
     for (name, value) in &lab.sysctl {
-        sysctls.insert(name.get_ref().clone(), value.as_str().into());
+        sysctls.insert(name.get_ref().clone(), value.get_ref().as_str().into());
     }
     run.insert("host_sysctl".to_owned(), sysctls.into());
     run.to_string()
@@ -166,8 +166,12 @@ fn settings_of_hosts(lab: &LabFile) -> Map<String, Value> {
         host.run(|| {
             let mut settings = Map::new();
             for (name, value) in &lab.sysctl {
-                let name = name.get_ref().clone();
-                host::write_sysctl(&Sysctl { name: name.clone(), value: value.clone() })?;
+                let (name, value) = (name.get_ref().clone(), value.get_ref().clone());
+                if value.contains('{') {
+                    // The cells differ in it, and each names its axes.
+                    continue;
+                }
+                host::write_sysctl(&Sysctl { name: name.clone(), value })?;
                 if let Some(value) = host::read_sysctl(&name) {
                     settings.insert(name, value.into());
                 }

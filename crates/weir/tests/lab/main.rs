@@ -17,6 +17,7 @@ mod provenance;
 mod record;
 mod results;
 mod resume;
+mod settings;
 mod switches;
 mod traffic;
 mod trust;

@@ -71,7 +71,13 @@ impl<'a> Prepared<'a> {
         let cpus = CpuPlan::for_lab(lab);
         let ends = lab.kind().ends(lab, &axes)?;
         let (links, disturbance) = (lab.links_at(&axes)?, lab.disturbance_at(&axes)?);
-        let testbed = Testbed::build(lab, &ends, links, disturbance, lab.seed, &cpus)
+        if [base, change].iter().any(|system| !system.sysctl.is_empty()) {
+            let text = "both systems share the hosts, so neither may have a `sysctl` of its own: \
+                        compare them with `weir lab run`";
+            return Err(LabError::Usage(text.to_owned()));
+        }
+        let settings = lab.settings_at(&axes, None)?;
+        let testbed = Testbed::build(lab, &ends, links, &settings, disturbance, lab.seed, &cpus)
             .map_err(|failure| not_measured(&failure))?;
         Ok(Self { contest, base, change, axes, ends, cpus, testbed })
     }

@@ -49,8 +49,9 @@ impl MachineStep<'_> {
         let cell = self.lab.kind().at(self.lab, self.axes).map_err(wrong)?;
         let links = cell.links(self.lab.links_at(self.axes).map_err(wrong)?);
         let disturbance = self.lab.disturbance_at(self.axes).map_err(wrong)?;
-        let testbed =
-            Testbed::build(self.lab, self.ends, links, disturbance, self.seed, self.cpus)?;
+        let settings = self.lab.settings_at(self.axes, Some(self.system)).map_err(wrong)?;
+        let (ends, seed, cpus) = (self.ends, self.seed, self.cpus);
+        let testbed = Testbed::build(self.lab, ends, links, &settings, disturbance, seed, cpus)?;
         let measured = cell.measure(self, &testbed);
         let died = testbed.is_broken();
         let (started, bound) = (testbed.started(), testbed.lateness_bound());

@@ -94,6 +94,7 @@ impl Testbed {
         lab: &LabFile,
         ends: &Ends,
         links: Vec<LinkSettings>,
+        settings: &IndexMap<String, String>,
         disturbance: Disturbance,
         seed: u64,
         cpus: &CpuPlan,
@@ -125,11 +126,8 @@ impl Testbed {
                 spare_the_emulator(host, cpus.of_host(name, ends));
             }
             host.namespace.run(|| {
-                lab.sysctl.iter().try_for_each(|(name, value)| {
-                    host::write_sysctl(&Sysctl {
-                        name: name.get_ref().clone(),
-                        value: value.clone(),
-                    })
+                settings.iter().try_for_each(|(name, value)| {
+                    host::write_sysctl(&Sysctl { name: name.clone(), value: value.clone() })
                 })
             })?;
         }
@@ -378,7 +376,9 @@ mod tests {
         let links = || lab.links_at(&results::Axes::new()).unwrap();
         let cpus = CpuPlan::for_lab(&lab);
         let ends = lab.kind().ends(&lab, &results::Axes::new()).unwrap();
-        let build = || Testbed::build(&lab, &ends, links(), Disturbance::default(), 1, &cpus);
+        let settings = IndexMap::new();
+        let calm = Disturbance::default();
+        let build = || Testbed::build(&lab, &ends, links(), &settings, calm, 1, &cpus);
         match build() {
             Ok(testbed) => drop(testbed),
             Err(Failure::Host(error @ HostError::NotPermitted { .. })) => {

@@ -45,9 +45,9 @@ impl Bench for Simulator<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        match self.lab.sysctl.is_empty() {
-            true => Vec::new(),
-            false => vec![
+        match self.lab.has_settings() {
+            false => Vec::new(),
+            true => vec![
                 "kernel settings have no effect in virtual time: its hosts use Linux's \
                            defaults with buffers that do not limit"
                     .to_owned(),

@@ -1,0 +1,53 @@
+//! Kernel settings of the hosts: `[sysctl]` for every system, `sysctl` of a system for it alone.
+
+use super::locate::FileError;
+use super::schema::{Document, SystemSpec};
+use indexmap::IndexMap;
+use results::Axes;
+use toml::Spanned;
+
+impl Document {
+    /// The settings of every host while `system` is measured in the cell at `axes`, by name. The
+    /// system's own take precedence.
+    pub(crate) fn settings_at(
+        &self,
+        axes: &Axes,
+        system: Option<&SystemSpec>,
+    ) -> Result<IndexMap<String, String>, FileError> {
+        let own = system.into_iter().flat_map(|system| &system.sysctl);
+        let all = self.sysctl.iter().chain(own);
+        all.map(|(name, value)| Ok((name.get_ref().clone(), self.filled(axes, value)?))).collect()
+    }
+
+    /// Allows only a network's settings for a host. All other settings apply to the whole machine.
+    pub(crate) fn check_settings(&self) -> Result<(), FileError> {
+        let first = |values: &Spanned<Vec<Spanned<String>>>| {
+            values.get_ref().first().map(|value| value.get_ref().clone()).unwrap_or_default()
+        };
+        let axes: Axes =
+            self.axes.iter().map(|(axis, values)| (axis.clone(), first(values))).collect();
+        let of_systems = self.systems().flat_map(|system| &system.sysctl);
+        for (name, value) in self.sysctl.iter().chain(of_systems) {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            let text = name.get_ref();
+            let own = text.strip_prefix("net.").is_some_and(|rest| rest.chars().all(plain));
+            if !own || text.contains("..") {
+                let message =
+                    format!("`{text}` is not a setting of one host: those begin with `net.`");
+                return self.refuse(name.span(), message);
+            }
+            self.filled(&axes, value)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a kernel setting contains `text`.
+    pub(super) fn settings_mention(&self, text: &str) -> bool {
+        let of_systems = self.systems().flat_map(|system| system.sysctl.values());
+        self.sysctl.values().chain(of_systems).any(|value| value.get_ref().contains(text))
+    }
+
+    pub(crate) fn has_settings(&self) -> bool {
+        !self.sysctl.is_empty() || self.systems().any(|system| !system.sysctl.is_empty())
+    }
+}

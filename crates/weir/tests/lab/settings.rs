@@ -1,0 +1,69 @@
+//! Kernel settings of the hosts: of the file, of one system, and along an axis.
+
+use crate::support::Sandbox;
+
+#[test]
+fn a_system_may_have_kernel_settings_of_its_own() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("own.toml", OWN);
+    let output = sandbox.weir(&["lab", "run", "own.toml", "--out", "run"]);
+    let results = sandbox.results("run");
+    let of = |system: &str| {
+        let cells = results["cells"].as_array().unwrap();
+        let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
+        cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap()
+    };
+    let (small, large) = (of("small"), of("large"));
+    // A buffer of 32 KiB on a path of 100 ms.
+    assert!(small < 6.0 && large > small, "{small} {large}: {output:?}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn a_setting_may_contain_an_axis_and_nothing_else_unknown() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let axis = "[axes]\nwmem = [\"4096 16384 32768\", \"4096 16384 4194304\"]\n[sysctl]\n\
+                \"net.ipv4.tcp_wmem\" = \"{wmem}\"\n";
+    let plain = OWN.replace("sysctl = {", "note = \"\" # {");
+    for (text, answer) in [(axis.to_owned(), "no mistakes"), (axis.replace("{wm", "{vm"), "vmem")] {
+        sandbox.write("axis.toml", format!("{plain}\n{text}"));
+        let output = sandbox.weir(&["lab", "validate", "axis.toml"]);
+        let said = format!("{}{}", output.stdout, output.stderr);
+        assert!(said.contains(answer), "{said}");
+    }
+    sandbox.write("host.toml", OWN.replace("net.ipv4.tcp_wmem", "kernel.hostname"));
+    let output = sandbox.weir(&["lab", "validate", "host.toml"]);
+    assert!(output.stderr.contains("begin with `net.`"), "{output:?}");
+}
+
+const OWN: &str = r#"
+name = "own"
+hosts = ["a", "b"]
+
+[[link]]
+between = ["a", "b"]
+rate = "20mbit"
+rtt = "100ms"
+
+[workload]
+kind = "bulk"
+from = "a"
+to = "b"
+omit = "1s"
+
+[[system]]
+name = "small"
+kind = "tcp"
+congestion = "cubic"
+sysctl = { "net.ipv4.tcp_wmem" = "4096 16384 32768" }
+
+[[system]]
+name = "large"
+kind = "tcp"
+congestion = "cubic"
+sysctl = { "net.ipv4.tcp_wmem" = "4096 16384 4194304" }
+
+[form.full]
+repeats = 1
+duration = "1s"
+"#;
