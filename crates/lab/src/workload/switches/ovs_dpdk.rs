@@ -30,7 +30,7 @@ pub(super) fn start(
     let mut server = starter.start(&[OVSDB_SERVER, &database, &remote, &unixctl, LOG])?;
     await_control(&Control::at(&folder.path().join("ovsdb.ctl")), &mut server, step)?;
     let memory = Memory::of_machine();
-    starter.vsctl(&["init"])?;
+    starter.vsctl(&["--no-wait", "init"])?;
     // OVS's own threads use a CPU without packet threads, if there is one.
     let free = host::online_cpus().into_iter().find(|cpu| !setup.cpus.contains(cpu)).unwrap_or(0);
     let options = [

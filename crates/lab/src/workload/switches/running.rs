@@ -66,8 +66,20 @@ impl RunningSwitch {
         Ok(Counts::read(&text))
     }
 
+    /// Clears the counters. Open vSwitch's packet threads do so only when they begin their next
+    /// iteration.
     pub(crate) fn clear_counts(&self) -> Result<(), Failure> {
-        self.control.call("dpif-netdev/pmd-stats-clear", &[]).map(drop)
+        let before = self.counts()?;
+        self.control.call("dpif-netdev/pmd-stats-clear", &[])?;
+        let deadline = Instant::now() + CLEARED_WITHIN;
+        while Instant::now() < deadline {
+            let now = self.counts()?;
+            if now.received < before.received || now.received == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Err(Failure::Workload("the switch did not clear its counters".to_owned()))
     }
 
     pub(crate) fn connections(&self) -> Result<u64, Failure> {
@@ -159,5 +171,6 @@ pub(super) fn await_control(
     Err(Failure::Workload(format!("{name} was not ready within {seconds} s")))
 }
 
+const CLEARED_WITHIN: Duration = Duration::from_secs(2);
 /// Open vSwitch initialises DPDK first.
 const READY_WITHIN: Duration = Duration::from_secs(30);
