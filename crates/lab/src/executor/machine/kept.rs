@@ -2,8 +2,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// What a workload keeps from one step to the next of the same place: running programs, loaded
-/// tables. The workload decides whether it still fits.
+/// A value that a workload keeps from one step to the next of the same place, such as running
+/// programs and loaded tables. The workload decides whether it still fits.
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<Option<Box<dyn Any + Send>>>);
 

@@ -1,5 +1,5 @@
-//! What the steps of a place share: captures, rules, and the switches that have loaded them. Only
-//! one of the switches runs at a time; the others are stopped.
+//! The steps of a place share captures, rules, and the switches that have loaded them. Only one of
+//! the switches runs at a time; the others are stopped.
 
 use super::case::Case;
 use super::traffic::Packets;
@@ -41,7 +41,7 @@ pub(super) struct Loaded {
 }
 
 impl Place {
-    /// What an earlier step has kept, if it was at this place.
+    /// The place that an earlier step has kept, if it is this one.
     pub(super) fn of(case: &Case, step: &MachineStep<'_>) -> Result<Self, Failure> {
         match step.kept.take::<Self>() {
             Some(place) if place.axes == *step.axes => Ok(place),

@@ -30,7 +30,7 @@ pub(super) enum Source {
     Interfaces { input: String, output: String },
 }
 
-/// What a switch is to do.
+/// The rules, the frames and the CPUs of a switch.
 #[derive(Debug)]
 pub(super) struct Setup<'a> {
     pub(super) rules: &'a Path,
