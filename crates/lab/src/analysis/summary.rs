@@ -370,9 +370,9 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     let mut say = |what: &str, how: String| method.insert(what.to_owned(), how);
     say("measured for", plan.duration.to_string());
     say("left out at the start", plan.omit.to_string());
-    let order = match lab.kind().keeps_places() {
+    let order = match lab.kind().keeps_cells() {
         false => "in randomised blocks with every cell once",
-        true => "place after place, in randomised blocks with every system once",
+        true => "cell after cell; the systems of a place follow one another in a random order",
     };
     say("repeats", format!("{}, {order}", plan.repeats));
     for (what, how) in lab.kind().method() {

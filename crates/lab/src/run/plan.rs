@@ -6,7 +6,6 @@ use crate::run::Outcome;
 use results::{Axes, Form};
 use stats::order;
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
 use units::Span;
 
 /// One system under one combination of axis values.
@@ -22,7 +21,7 @@ pub struct Step {
     /// Index into [`Plan::cells`].
     pub cell: usize,
     /// Every block contains every cell once, in a random order. A block is one repeat. Where steps
-    /// share what one of them has prepared, the blocks of one place precede those of the next.
+    /// share what one of them has prepared, the blocks of one cell precede those of the next.
     pub block: u32,
 }
 
@@ -50,16 +49,9 @@ impl Plan {
                 cells.push(PlannedCell { system: system.clone(), axes: axes.clone() });
             }
         }
-        let steps = match lab.kind().keeps_places() {
-            false => blocks(0..cells.len(), repeats, lab.seed),
-            true => {
-                let places = (0..cells.len()).step_by(systems.len().max(1));
-                let steps = places.enumerate().flat_map(|(place, first)| {
-                    let own = first..(first + systems.len()).min(cells.len());
-                    blocks(own, repeats, lab.seed.wrapping_add(place as u64))
-                });
-                steps.collect()
-            }
+        let steps = match lab.kind().keeps_cells() {
+            false => blocks(cells.len(), repeats, lab.seed),
+            true => place_by_place(cells.len(), systems.len(), repeats, lab.seed),
         };
         Self {
             form,
@@ -123,13 +115,24 @@ impl Plan {
     }
 }
 
-/// Blocks of these cells, each in an order of its own.
-fn blocks(cells: Range<usize>, repeats: u32, seed: u64) -> Vec<Step> {
-    let blocks = order::blocks(cells.len(), repeats as usize, seed).into_iter().zip(0..);
-    let steps = blocks.flat_map(|(order, block)| {
-        order.into_iter().map(move |cell| Step { cell: cells.start + cell, block })
-    });
+/// Blocks of all cells, each in an order of its own.
+fn blocks(cells: usize, repeats: u32, seed: u64) -> Vec<Step> {
+    let blocks = order::blocks(cells, repeats as usize, seed).into_iter().zip(0..);
+    let steps =
+        blocks.flat_map(|(order, block)| order.into_iter().map(move |cell| Step { cell, block }));
     steps.collect()
+}
+
+/// All repeats of a cell, then those of the next. The systems of a place follow one another in an
+/// order of its own.
+fn place_by_place(cells: usize, systems: usize, repeats: u32, seed: u64) -> Vec<Step> {
+    let systems = systems.max(1);
+    let orders = order::blocks(systems, cells.div_ceil(systems), seed);
+    let cells = (0..)
+        .step_by(systems)
+        .zip(orders)
+        .flat_map(|(first, order)| order.into_iter().map(move |system| first + system));
+    cells.flat_map(|cell| (0..repeats).map(move |block| Step { cell, block })).collect()
 }
 
 /// A text that identifies a step.

@@ -150,9 +150,9 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         &[]
     }
 
-    /// Whether the steps of a place follow one another, so that a step can use what an earlier one
-    /// of the same place has prepared ([`Kept`](crate::executor::machine::Kept)).
-    fn keeps_places(&self) -> bool {
+    /// Whether the steps of a cell follow one another, so that a step can use what an earlier one
+    /// of the same cell has prepared ([`Kept`](crate::executor::machine::Kept)).
+    fn keeps_cells(&self) -> bool {
         false
     }
 

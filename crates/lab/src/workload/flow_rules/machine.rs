@@ -21,17 +21,16 @@ pub(super) fn measure(case: &Case, step: &MachineStep<'_>) -> Result<Measured, F
     }
     let mut place = Place::of(case, step)?;
     let measured = window(case, step, &mut place);
-    // Also after a failure: the other switches of the place go on.
+    // Also after a failure: the next step need not load the rules again.
     step.kept.put(place);
     measured
 }
 
 fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Measured, Failure> {
-    let loaded = place.switch(step)?;
-    let measured = pulled(step, loaded);
-    loaded.pause();
-    let (mut result, taken) = measured?;
+    let (mut result, taken) = pulled(step, place.switch(step)?)?;
     if step.form == Form::Full {
+        // It polls its port for ever, on the CPUs of the next one.
+        place.end_switch();
         pushed::measure(case, step, place, &mut result)?;
     }
     Ok(Measured::between_ends(step, taken, result))
@@ -41,8 +40,6 @@ fn pulled(step: &MachineStep<'_>, loaded: &Loaded) -> Result<(Measurement, Range
     let mut result = Measurement::default();
     let switch = &loaded.switch;
     let roles = Roles { server: switch.pid().into_iter().collect(), ..Roles::default() };
-    // Its caches grew cold while it was stopped.
-    pause(step, SETTLE)?;
     switch.clear_counts()?;
     let before = Watch::read(&roles)?;
     let (begun, first) = (Instant::now(), switch.counts()?);
@@ -99,6 +96,5 @@ fn describe(loaded: &Loaded, result: &mut Measurement) {
     }
 }
 
-const SETTLE: Duration = Duration::from_millis(300);
 const BETWEEN_COUNTERS: u64 = 4096;
 const MIB: f64 = 1024.0 * 1024.0;

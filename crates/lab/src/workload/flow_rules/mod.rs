@@ -68,7 +68,7 @@ impl Workload for FlowRules {
         Product::of(system.name()).map_or(&[], Product::programs)
     }
 
-    fn keeps_places(&self) -> bool {
+    fn keeps_cells(&self) -> bool {
         true
     }
 
@@ -85,7 +85,7 @@ impl Workload for FlowRules {
             Some(Product::OvsDpdk) => Span::from_micros(50 * rules) + Span::from_millis(900),
             _ => Span::from_micros(3 * rules) + Span::from_millis(600),
         };
-        duration + Span::from_millis(300) + loading
+        duration + loading
     }
 
     fn answer(&self, results: &Results) -> Vec<String> {
@@ -121,8 +121,9 @@ const METHOD: &[(&str, &str)] = &[
     ),
     (
         "windows",
-        "a place's rules are loaded once by each switch, which then sees every flow before the first window. The \
-         windows alternate between the switches, one of which is stopped while the other one runs on the same CPUs",
+        "a switch loads the rules of a cell once and sees every flow before the first window. Then all windows of \
+         the cell follow one another. They do not alternate with those of the other switch: Open vSwitch lowers its \
+         limit of flows when it is stopped meanwhile",
     ),
     (
         "pushed ports",

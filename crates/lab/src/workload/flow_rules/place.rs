@@ -1,5 +1,4 @@
-//! The steps of a place share captures, rules, and the switches that have loaded them. Only one of
-//! the switches runs at a time; the others are stopped.
+//! The steps of a cell share captures, rules, and the switch that has loaded them.
 
 use super::case::Case;
 use super::traffic::Packets;
@@ -7,7 +6,6 @@ use crate::Failure;
 use crate::executor::machine::MachineStep;
 use crate::workload::switches::{Counts, Product, RunningSwitch, Setup, Source};
 use host::Namespace;
-use indexmap::IndexMap;
 use results::Axes;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -19,8 +17,9 @@ use units::Span;
 #[derive(Debug)]
 pub(super) struct Place {
     axes: Axes,
-    /// The switches of each system, or the reason why there are none.
-    switches: IndexMap<String, Result<Loaded, String>>,
+    system: String,
+    /// The switch, or the reason why there is none.
+    loaded: Option<Result<Loaded, String>>,
     pub(super) cpus: Vec<usize>,
     pub(super) rules: PathBuf,
     source: Source,
@@ -36,16 +35,14 @@ pub(super) struct Loaded {
     pub(super) connections: Option<u64>,
     /// Whether new flows still reached the slow path when the patience ended.
     pub(super) is_restless: bool,
-    /// The time at which it was stopped for another switch.
-    stopped: Option<Instant>,
 }
 
 impl Place {
-    /// The place that an earlier step has kept, if it is this one.
+    /// The place that an earlier step of the same cell has kept, or a new one.
     pub(super) fn of(case: &Case, step: &MachineStep<'_>) -> Result<Self, Failure> {
         match step.kept.take::<Self>() {
-            Some(place) if place.axes == *step.axes => Ok(place),
-            // The switches of another place end here, before new ones begin.
+            Some(place) if place.is_of(step) => Ok(place),
+            // The switch of another cell ends here, before a new one begins.
             other => {
                 drop(other);
                 Self::new(case, step)
@@ -70,7 +67,8 @@ impl Place {
         let cpus = online.iter().rev().take(case.pmds).copied().collect();
         Ok(Self {
             axes: step.axes.clone(),
-            switches: IndexMap::new(),
+            system: step.system.name().to_owned(),
+            loaded: None,
             cpus,
             rules,
             source: Source::Captures { whole, parts, frames: packets.frames.len() },
@@ -79,27 +77,33 @@ impl Place {
         })
     }
 
-    /// The switch of the step's system, running. It is started and warmed up if no earlier step
-    /// did so.
+    fn is_of(&self, step: &MachineStep<'_>) -> bool {
+        self.axes == *step.axes && self.system == step.system.name()
+    }
+
+    /// The switch, started and warmed up if no earlier step did so.
     pub(super) fn switch(&mut self, step: &MachineStep<'_>) -> Result<&mut Loaded, Failure> {
-        let system = step.system.name();
-        if !self.switches.contains_key(system) {
-            let loaded = match self.load(step) {
+        if self.loaded.is_none() {
+            self.loaded = Some(match self.load(step) {
                 Ok(loaded) => Ok(loaded),
                 Err(Failure::Interrupted) => return Err(Failure::Interrupted),
                 // Another attempt would take as long and fail alike.
                 Err(failure) => Err(failure.to_string()),
-            };
-            self.switches.insert(system.to_owned(), loaded);
+            });
         }
-        match self.switches.get_mut(system) {
-            Some(Ok(loaded)) => {
-                loaded.resume(step)?;
-                Ok(loaded)
-            }
+        match &mut self.loaded {
+            Some(Ok(loaded)) => match loaded.switch.failure() {
+                Some(failure) => Err(failure),
+                None => Ok(loaded),
+            },
             Some(Err(reason)) => Err(Failure::Workload(reason.clone())),
-            None => Err(Failure::Workload(format!("no switch of {system} was started"))),
+            None => Err(Failure::Workload("no switch was started".to_owned())),
         }
+    }
+
+    /// Ends the switch. The next step of the cell starts it anew.
+    pub(super) fn end_switch(&mut self) {
+        self.loaded = None;
     }
 
     fn load(&self, step: &MachineStep<'_>) -> Result<Loaded, Failure> {
@@ -108,39 +112,15 @@ impl Place {
         let product = Product::of(name).ok_or_else(unknown)?;
         let setup = Setup { rules: &self.rules, source: &self.source, cpus: &self.cpus };
         let mut switch = RunningSwitch::start(product, &setup, &self.inside, step)?;
-        let is_restless = !warm_up(&mut switch, step.omit.as_duration(), LONGEST_WARM_UP, step)?;
+        let is_restless = !warm_up(&mut switch, step)?;
         let connections = switch.connections().ok();
-        Ok(Loaded { switch, connections, is_restless, stopped: None })
-    }
-}
-
-impl Loaded {
-    /// Lets it run again. Flows and connections may have expired while it was stopped for long.
-    fn resume(&mut self, step: &MachineStep<'_>) -> Result<(), Failure> {
-        self.switch.resume();
-        if let Some(failure) = self.switch.failure() {
-            return Err(failure);
-        }
-        if self.stopped.take().is_some_and(|at| at.elapsed() > EXPIRES_IN) {
-            warm_up(&mut self.switch, CHECK, AGAIN_WARM_WITHIN, step)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn pause(&mut self) {
-        self.switch.pause();
-        self.stopped = Some(Instant::now());
+        Ok(Loaded { switch, connections, is_restless })
     }
 }
 
 /// Waits until the switch forwards, and nearly no packet takes the slow path any more. `false` if
 /// that does not happen within the patience: the cache does not hold the flows.
-fn warm_up(
-    switch: &mut RunningSwitch,
-    at_least: Duration,
-    at_most: Duration,
-    step: &MachineStep<'_>,
-) -> Result<bool, Failure> {
+fn warm_up(switch: &mut RunningSwitch, step: &MachineStep<'_>) -> Result<bool, Failure> {
     let begun = Instant::now();
     let mut before = switch.counts()?;
     loop {
@@ -152,10 +132,10 @@ fn warm_up(
         let elapsed = begun.elapsed();
         let rate = new_upcalls(&before, &now) as f64 / CHECK.as_secs_f64();
         let forwards = now.sent > before.sent;
-        if forwards && rate < FEW_UPCALLS && elapsed >= at_least {
+        if forwards && rate < FEW_UPCALLS && elapsed >= step.omit.as_duration() {
             return Ok(true);
         }
-        if elapsed >= at_most {
+        if elapsed >= LONGEST_WARM_UP {
             let nothing = "the switch forwarded nothing: its rules or its ports do not work";
             return match forwards {
                 true => Ok(false),
@@ -189,6 +169,3 @@ const CHECK: Duration = Duration::from_millis(500);
 /// A second.
 const FEW_UPCALLS: f64 = 50.0;
 const LONGEST_WARM_UP: Duration = Duration::from_secs(40);
-/// The shortest idle timeout of a flow is longer.
-const EXPIRES_IN: Duration = Duration::from_secs(5);
-const AGAIN_WARM_WITHIN: Duration = Duration::from_secs(5);

@@ -5,7 +5,6 @@ use super::{Counts, Product, Setup, ovs_dpdk, weir_switch};
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Started};
 use host::Namespace;
-use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -100,29 +99,12 @@ impl RunningSwitch {
         Ok(Change(Started::new(inside, argv, &[], step)?))
     }
 
-    /// Stops the switch so that another one can be measured on the same CPUs.
-    pub(crate) fn pause(&self) {
-        self.signal(Signal::STOP);
-    }
-
-    pub(crate) fn resume(&self) {
-        self.signal(Signal::CONT);
-    }
-
     /// The failure of a program that has ended.
     pub(crate) fn failure(&mut self) -> Option<Failure> {
         self.programs.iter_mut().find_map(|program| {
             let status = program.wait(Duration::ZERO).ok()??;
             Some(program.early_end(status))
         })
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        if let Some(pid) = pid {
-            // The process is a child whose end is awaited, so that its number is not another's.
-            let _ = kill_process(pid, signal);
-        }
     }
 }
 
