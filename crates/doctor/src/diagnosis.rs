@@ -5,6 +5,8 @@ use crate::rules::{Finding, Outcome, RULES, Rule};
 use crate::view::{Flow, View};
 use crate::words;
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use units::{Rate, Span};
 
 /// The answer, in the form that `--json` prints (`docs/reference/doctor.md`).
@@ -133,8 +135,8 @@ pub fn diagnose(recording: &Recording, question: Question) -> Diagnosis {
 fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
     let view = View::of(recording, period)?;
     let busy: Vec<_> = view.flows.iter().filter(|flow| flow.is_busy()).collect();
-    let machine =
-        sorted(RULES.iter().filter_map(|rule| rule.machine.map(|judge| (rule, judge(&view)))));
+    let outcomes = RULES.iter().filter_map(|rule| rule.machine.map(|judge| (rule, judge(&view))));
+    let machine = sorted(outcomes.map(|one| within_saved(recording, one)));
     Some(PeriodReport {
         label: period.label.clone(),
         observed: view.elapsed(),
@@ -147,12 +149,16 @@ fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
 }
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> FlowReport {
-    let sorted =
-        sorted(RULES.iter().filter_map(|rule| rule.flow.map(|judge| (rule, judge(flow, view)))));
+    let outcomes = RULES.iter().filter_map(|rule| rule.flow.map(|judge| (rule, judge(flow, view))));
+    let sorted = sorted(outcomes.map(|one| within_saved(view.recording, one)));
     let (from, to) = flow.addresses();
+    let named = |end: SocketAddr| match view.machine().names.get(&end.ip()) {
+        Some(name) => name.clone(),
+        None => end.to_string(),
+    };
     FlowReport {
-        from: from.to_string(),
-        to: to.to_string(),
+        from: named(from),
+        to: named(to),
         processes: flow.processes(),
         rate: flow.rate(),
         rtt: flow.rtt(),
@@ -169,6 +175,20 @@ struct Sorted {
     causes: Vec<Found>,
     ruled_out: Vec<RuledOut>,
     not_seen: Vec<RuledOut>,
+}
+
+/// A saved result lacks most signals, whose absence rules nothing out.
+fn within_saved<'r>(
+    recording: &Recording,
+    (rule, outcome): (&'r Rule, Outcome),
+) -> (&'r Rule, Outcome) {
+    let is_known = recording.origin != Origin::Saved || SAVED.contains(&rule.cause);
+    match outcome {
+        Outcome::RuledOut(_) if !is_known => {
+            (rule, Outcome::not_seen("signals that a saved result does not have"))
+        }
+        outcome => (rule, outcome),
+    }
 }
 
 /// Limits before things that are only out of order, by how much each explains. The sort is stable:
@@ -208,6 +228,9 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
             "There is not enough evidence: the observation has less than two samples.".to_owned(),
             Confidence::Low,
         );
+    }
+    if recording.origin == Origin::Saved && periods.len() > 1 {
+        return of_cells(recording, periods, question);
     }
     let flows = || periods.iter().flat_map(|period| &period.flows);
     let mut limits: Vec<(&FlowReport, &Found)> = flows()
@@ -300,6 +323,37 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
     }
 }
 
+/// The cells of a lab are connections of their own: each cause counts the cells that it limits.
+fn of_cells(recording: &Recording, periods: &[PeriodReport], question: Question) -> Verdict {
+    let each: Vec<Verdict> = periods
+        .iter()
+        .map(|period| verdict(recording, std::slice::from_ref(period), question))
+        .collect();
+    let mut counts: BTreeMap<Option<&'static str>, usize> = BTreeMap::new();
+    for one in &each {
+        *counts.entry(one.cause).or_default() += 1;
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(cause, count)| (std::cmp::Reverse(*count), *cause));
+    let words = |cause: &str| RULES.iter().find(|rule| rule.cause == cause).map(|rule| rule.words);
+    let told: Vec<String> = counts
+        .iter()
+        .map(|(cause, count)| {
+            let cause = cause.map_or(Some("no cause that was saved"), words).unwrap_or("another");
+            format!("{cause} {count}")
+        })
+        .collect();
+    let causes: Vec<&'static str> = counts.iter().filter_map(|(cause, _)| *cause).collect();
+    let first = each.iter().find(|one| one.cause == causes.first().copied());
+    Verdict {
+        kind: first.map_or(VerdictKind::NotEnoughEvidence, |one| one.kind),
+        cause: causes.first().copied(),
+        sentence: format!("The limits of the {} cells: {}.", periods.len(), told.join(", ")),
+        confidence: each.iter().map(|one| one.confidence).min().unwrap_or(Confidence::Low),
+        causes,
+    }
+}
+
 /// No conclusion can be drawn from connections or faults that are missing.
 fn is_blind(recording: &Recording, periods: &[PeriodReport]) -> bool {
     recording.unseen.iter().any(|unseen| unseen.what == TCP_CONNECTIONS)
@@ -358,6 +412,20 @@ fn capital(text: &str) -> String {
 
 /// Limits of the application, which are verdicts if somebody asks about its connection.
 const OF_APPLICATION: [&str; 2] = ["application", "request-response"];
+/// Causes whose signals a result of `weir perf` or a lab has.
+const SAVED: [&str; 11] = [
+    "cpu",
+    "request-response",
+    "application",
+    "slow-reader",
+    "receiver-window",
+    "send-buffer",
+    "loss",
+    "reordering",
+    "path",
+    "congestion-window",
+    "bufferbloat",
+];
 const MOST_FLOWS: usize = 8;
 /// A cause that explains less is named beside the verdict, not as one.
 const LIMITS_FROM: f64 = 0.2;
@@ -465,5 +533,24 @@ mod tests {
         assert!(diagnosis.periods[0].machine.is_empty());
         assert!(!diagnosis.periods[0].not_seen.is_empty());
         assert_eq!(diagnosis.verdict.kind, VerdictKind::NotEnoughEvidence);
+    }
+
+    /// 200 bytes each 30 ms are less than a transfer, and more than nothing to somebody who asks.
+    #[test]
+    fn a_trickle_that_somebody_asks_about_is_judged() {
+        let trickle = Sketch::new().tcp(|at, tcp| {
+            let messages = at as u32 * 33;
+            tcp.rtt = Some(Span::from_millis(30));
+            tcp.data_segments_out = Some(messages);
+            tcp.data_segments_in = Some(messages);
+            tcp.bytes_acked = Some(Bytes::new(u64::from(messages) * 200));
+            tcp.bytes_received = Some(Bytes::new(u64::from(messages)));
+            tcp.unsent = Some(Bytes::ZERO);
+        });
+        assert_eq!(judged(&trickle, Question::Machine).kind, VerdictKind::NothingWrong);
+        let mut asked = trickle.recording().clone();
+        asked.focus = Some("port 5201".to_owned());
+        let verdict = diagnose(&asked, Question::Flow).verdict;
+        assert_eq!(verdict.cause, Some("request-response"), "{verdict:?}");
     }
 }

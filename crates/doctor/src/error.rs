@@ -7,7 +7,9 @@ use std::path::PathBuf;
 pub enum DoctorError {
     #[error("{0}")]
     Usage(String),
-    #[error("cannot read {path}: {source}; name a file that `weir doctor --record FILE` wrote")]
+    #[error(
+        "cannot read {path}: {source}; name a file that `weir doctor --record FILE` wrote, or the directory of a run"
+    )]
     Read {
         path: PathBuf,
         #[source]
@@ -19,7 +21,7 @@ pub enum DoctorError {
         #[source]
         source: io::Error,
     },
-    #[error("{path} is no recording: {reason}")]
+    #[error("{path} cannot be judged: {reason}")]
     Malformed { path: PathBuf, reason: String },
     #[error("{path} has more than {most} bytes, which no recording has")]
     TooLong { path: PathBuf, most: u64 },

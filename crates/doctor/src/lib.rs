@@ -1,10 +1,10 @@
 //! `weir doctor`: why is it not faster?
 //!
 //! A [`Recording`] holds signals of a machine, of its connections, and, if a test was made, of the
-//! far end. [`observe`] makes one from this machine, and
-//! [`test_path`] one of a transfer with another. [`diagnose`] is pure: it applies every rule of
-//! [`rules`] to each busy flow and to the machine, and ranks the causes that hold by how much each
-//! explains. [`output`] writes the diagnosis.
+//! far end. [`observe`] makes one from this machine, [`test_path`] one of a transfer with another,
+//! and [`saved`] one of results on a disk. [`diagnose`] is pure: it applies every rule of [`rules`]
+//! to each busy flow and to the machine, and ranks the causes that hold by how much each explains.
+//! [`output`] writes the diagnosis.
 //!
 //! A rule sees a [`view::View`]: differences between the samples, with counters that wrapped
 //! corrected and counters that were reset left out.
@@ -16,6 +16,7 @@ pub mod observe;
 pub mod output;
 pub mod recording;
 pub mod rules;
+pub mod saved;
 pub mod test_path;
 pub mod view;
 mod watch;

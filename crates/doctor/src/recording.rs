@@ -9,6 +9,7 @@ mod sample;
 
 pub use connection::{Connection, ConnectionState, Holder, Listener, Tcp, UdpSocket};
 pub use far::{Attempt, FarEnd, Refusal};
+pub(crate) use file::bounded;
 pub use machine::{
     Bus, Clock, Interface, InterruptPlace, LinkModes, Machine, Neighbour, Offloads, Path, Queue,
     Rings,
@@ -52,6 +53,8 @@ pub struct Recording {
 pub enum Origin {
     #[default]
     Measured,
+    /// Made of the figures that another verb saved, see [`crate::saved`].
+    Saved,
     /// Copied by hand from another program's output.
     Transcribed,
     /// Written for a test.
@@ -66,6 +69,9 @@ pub struct Period {
     pub label: String,
     /// In the order of time, at least two.
     pub samples: Vec<Sample>,
+    /// The machine did nothing but serve the flows of this period.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub nothing_else_ran: bool,
     /// The test that was made, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,

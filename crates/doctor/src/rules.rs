@@ -9,6 +9,7 @@ mod application;
 mod backlog;
 mod black_hole;
 mod bufferbloat;
+mod bus;
 mod clock;
 mod congestion_window;
 mod conntrack;
@@ -71,6 +72,7 @@ pub const RULES: &[Rule] = &[
     link::RULE,
     duplex::RULE,
     link_speed::RULE,
+    bus::RULE,
     shaper::RULE,
     pacing::RULE,
     route_limits::RULE,

@@ -137,7 +137,7 @@ impl Observer {
         recording.periods.push(Period {
             label: label.into(),
             samples: self.samples,
-            attempt: None,
+            ..Period::default()
         });
         let mut unseen: BTreeSet<_> = recording.unseen.drain(..).collect();
         unseen.append(&mut self.unseen);

@@ -143,6 +143,13 @@ pub struct UdpSocket {
 }
 
 impl Connection {
+    /// Whether the kernel holds a segment that it could not send yet; `None` if it does not tell.
+    /// Less than a segment waits for the rest of it (Nagle, RFC 1122 section 4.2.3.4).
+    pub fn has_unsent(&self) -> Option<bool> {
+        let least = self.tcp.mss.filter(|mss| *mss > Bytes::ZERO).unwrap_or(Bytes::new(1));
+        Some(self.tcp.unsent? >= least)
+    }
+
     pub fn is_same_as(&self, other: &Self) -> bool {
         (self.local, self.remote, self.cookie) == (other.local, other.remote, other.cookie)
     }

@@ -5,16 +5,22 @@ use std::io::{Read, Write};
 use std::path::Path;
 use units::foreign_json;
 
+/// The text of a file that anybody may have written.
+pub(crate) fn bounded(path: &Path) -> Result<String, DoctorError> {
+    let failed = |source| DoctorError::Read { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut text = String::new();
+    file.take(LONGEST + 1).read_to_string(&mut text).map_err(failed)?;
+    match text.len() as u64 > LONGEST {
+        true => Err(DoctorError::TooLong { path: path.to_owned(), most: LONGEST }),
+        false => Ok(text),
+    }
+}
+
 impl Recording {
     /// Reads a recording that anybody may have written: the file is bounded, its texts are escaped.
     pub fn read(path: &Path) -> Result<Self, DoctorError> {
-        let failed = |source| DoctorError::Read { path: path.to_owned(), source };
-        let file = std::fs::File::open(path).map_err(failed)?;
-        let mut text = String::new();
-        file.take(LONGEST + 1).read_to_string(&mut text).map_err(failed)?;
-        if text.len() as u64 > LONGEST {
-            return Err(DoctorError::TooLong { path: path.to_owned(), most: LONGEST });
-        }
+        let text = bounded(path)?;
         Self::parse(&text).map_err(|reason| DoctorError::Malformed {
             path: path.to_owned(),
             reason: units::foreign(reason).to_string(),
@@ -90,6 +96,7 @@ impl Recording {
         match self.origin {
             Origin::Measured => None,
             Origin::Transcribed => Some("transcribed by hand from other programs' output"),
+            Origin::Saved => Some("made of the figures that another test saved"),
             Origin::Synthetic => Some("synthetic: written for a test, not measured"),
         }
     }
@@ -97,7 +104,8 @@ impl Recording {
 
 const LONGEST: u64 = 64 << 20;
 const LONGEST_TEXT: usize = 4096;
-const MOST_PERIODS: usize = 16;
+/// A lab may have a thousand cells.
+const MOST_PERIODS: usize = 1024;
 const MOST_SAMPLES: usize = 4096;
 const MOST_CONNECTIONS: usize = 1024;
 const MOST_TASKS: usize = 4096;

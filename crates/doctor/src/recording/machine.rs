@@ -16,6 +16,9 @@ pub struct Machine {
     pub interfaces: BTreeMap<String, Interface>,
     /// How packets to the addresses of connections leave.
     pub paths: BTreeMap<IpAddr, Path>,
+    /// Names to show instead of addresses that were not saved.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<IpAddr, String>,
     /// Those that failed to answer, or were asked in vain.
     pub neighbours: Vec<Neighbour>,
 }

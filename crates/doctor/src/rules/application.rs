@@ -3,7 +3,6 @@
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::{percent, rate};
-use units::Bytes;
 
 pub(super) const RULE: Rule = Rule::new("application", "the application").flow(judge);
 
@@ -29,19 +28,16 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .max()
         .map(|rate| rate as f64);
     let nothing_waits = sender.often(|c| {
-        c.tcp.unsent == Some(Bytes::ZERO)
+        c.has_unsent() == Some(false)
             && c.tcp.unacked.zip(c.tcp.cwnd).is_none_or(|(sent, window)| sent < window)
     });
     let idle = busy < BUSY && delivery.is_none_or(|delivery| delivery >= goodput * FASTER);
-    // The kernel's flag covers one round trip, and a window with room needs no flag.
-    let idle_there = sender.often(|c| {
-        let room = |(sent, window): (u32, u32)| sent * 10 <= window * 8;
-        c.tcp.unsent == Some(Bytes::ZERO)
-            && (c.tcp.application_limited == Some(true)
-                || c.tcp.unacked.zip(c.tcp.cwnd).is_some_and(room))
-    });
-    // A process that lacks CPU time, or is stopped by its quota, does not send by choice.
+    // Everything that was written is sent: no window of the path can be what it waits for. Lost
+    // acknowledgements keep much of it in flight.
+    let idle_there = sender.often(|c| c.has_unsent() == Some(false));
+    // A process that lacks CPU time, is stopped by its quota, or waits for its disk has no choice.
     let by_choice = sender.wants_cpu(view) < WANTS
+        && !sender.tasks(view).iter().any(|task| task.waits_for_disk())
         && sender.throttled(view).is_none_or(|group| group.throttled_share() < 0.1);
     // With a small buffer everything that was written is in flight.
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
@@ -94,7 +90,7 @@ const IDLE: f64 = 0.6;
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
-    use units::Span;
+    use units::{Bytes, Span};
 
     /// Data to send for this share of the time, in percent.
     fn sending(busy: u64) -> Sketch {
@@ -140,5 +136,10 @@ mod tests {
     fn an_old_kernel_does_not_show_it() {
         let old = Sketch::new().tcp(|_, tcp| tcp.busy = None);
         assert!(matches!(old.judge(RULE), Outcome::NotSeen(_)));
+    }
+
+    #[test]
+    fn lost_acknowledgements_fill_the_window_of_a_slow_application() {
+        assert!(sending(100).tcp(|_, tcp| tcp.unacked = Some(690)).holds(RULE) > 0.9);
     }
 }

@@ -24,6 +24,11 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
             crate::words::percent(held.min(1.0))
         ));
     }
+    // A queue that stands keeps the round trips alike. They differ if a peer answers in bursts.
+    let varies = sender.median(|c| c.tcp.rttvar).unwrap_or_default();
+    if varies * 2 > queue && queue >= SHORTEST {
+        return Outcome::ruled_out(format!("the round trips differ by {}", span(varies)));
+    }
     let long = queue >= LONG || rtt.nanos() > least.nanos() * TIMES && queue >= SHORTEST;
     if !long || flow.is_inside() {
         return Outcome::ruled_out(format!(
@@ -77,5 +82,15 @@ mod tests {
     fn a_short_one_is_ruled_out() {
         rtt(80).holds_not(RULE);
         rtt(15).holds_not(RULE);
+    }
+
+    #[test]
+    fn round_trips_that_differ_are_bursts_and_no_queue() {
+        rtt(140).tcp(|_, tcp| tcp.rttvar = Some(Span::from_millis(90))).holds_not(RULE);
+        rtt(140)
+            .tcp(|_, tcp| tcp.rttvar = Some(Span::from_millis(9)))
+            .judge(RULE)
+            .finding()
+            .unwrap();
     }
 }

@@ -16,6 +16,9 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     else {
         return Outcome::not_seen("the congestion window");
     };
+    if sender.values(|c| c.tcp.unacked).is_empty() {
+        return Outcome::not_seen("the segments in flight");
+    }
     // The kernel counts the time in which another limit held the sender back.
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     if held >= 0.5 {
@@ -34,7 +37,17 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let no_queue = queue.nanos() * 4 < least.nanos().max(1);
     let loss = sender.loss().unwrap_or(0.0);
     let long = least >= LONG;
-    if full < FULL || !no_queue || !long || loss > 1e-4 || flow.is_inside() {
+    // A queue that marks keeps the window small, as losses do.
+    let marked = sender.count(|tcp| tcp.delivered_marked).unwrap_or(0) as f64;
+    let marked = marked / sender.count(|tcp| tcp.delivered).unwrap_or(0).max(1) as f64;
+    if full < FULL
+        || !no_queue
+        || !long
+        || loss > CONGESTED
+        || marked > CONGESTED
+        || flow.is_inside()
+        || !sender.has_data()
+    {
         return Outcome::ruled_out(format!(
             "the window of {cwnd} segments was full in {} of the samples",
             percent(full)
@@ -70,6 +83,8 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// Lost or marked segments.
+const CONGESTED: f64 = 1e-4;
 const FULL: f64 = 0.7;
 const LONG: Span = Span::from_millis(5);
 
@@ -90,5 +105,11 @@ mod tests {
         Sketch::new().tcp(|at, tcp| tcp.retransmitted = Some(at as u32 * 90)).holds_not(RULE);
         let held = Sketch::new().tcp(|at, tcp| tcp.window_limited = Some(Span::from_secs(at)));
         held.holds_not(RULE);
+    }
+
+    #[test]
+    fn marks_are_another_cause() {
+        let marked = Sketch::new().tcp(|at, tcp| tcp.delivered_marked = Some(at as u32 * 700));
+        marked.holds_not(RULE);
     }
 }

@@ -65,7 +65,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(waited)
         ),
     })
-    .explains(if waited + task.cpu >= 0.8 { 0.7 + 0.3 * waited } else { waited })
+    .explains(share_of(waited, task.cpu))
     .allows(bound::of_resource(flow.rate(), 1.0 - waited))
     .seen_from(format!("thread {} waits for a core", task.tid), percent(waited), percent(WAITS))
     .seen("CPU time that it had", percent(task.cpu))
@@ -82,6 +82,18 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
+/// The share of the time that the thread wanted and did not get. If that is more than it got, the
+/// others are the main cause, whatever else its connection shows meanwhile.
+fn share_of(waited: f64, ran: f64) -> f64 {
+    let share = waited / (waited + ran).max(1e-9);
+    match waited + ran >= WANTS_ALL {
+        true if share >= 0.5 => 0.5 + share / 2.0,
+        true => share,
+        false => waited,
+    }
+}
+
+const WANTS_ALL: f64 = 0.8;
 /// Measured.
 const WAITS: f64 = 0.15;
 const HOG: f64 = 0.2;
@@ -118,5 +130,15 @@ mod tests {
         waiting(10).holds_not(RULE);
         let stolen = waiting(30).core(0, [0, 10, 0, 80]).core(1, [0, 10, 0, 80]);
         stolen.holds_not(RULE);
+    }
+
+    #[test]
+    fn it_explains_the_share_of_the_wanted_time_that_is_missing() {
+        // The sketch's thread runs for 30 % of the time.
+        assert!((waiting(20).holds(RULE) - 0.2).abs() < 0.01);
+        let busy = waiting(20).each(|at, sample| {
+            sample.tasks[0].ran = Some(Span::from_millis(780 * at));
+        });
+        assert!((busy.holds(RULE) - 20.0 / 98.0).abs() < 0.01);
     }
 }

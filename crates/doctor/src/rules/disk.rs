@@ -11,33 +11,36 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let tasks = ends.into_iter().filter_map(|(side, end)| Some((side, end.as_ref()?)));
     let worst = tasks
         .flat_map(|(side, end)| end.tasks(view).into_iter().map(move |task| (side, task)))
-        .max_by(|(_, a), (_, b)| a.blocked.total_cmp(&b.blocked));
-    let Some((side, task)) = worst else {
+        .filter_map(|(side, task)| Some((side, task, task.blocked?)))
+        .max_by(|(.., a), (.., b)| a.total_cmp(b));
+    let Some((side, task, blocked)) = worst else {
         return Outcome::not_seen("the threads of the flow's processes");
     };
     let pressure = view.pressure("io").map_or(0.0, |(some, _)| some);
-    if task.blocked < BLOCKED {
+    if blocked < BLOCKED {
         return Outcome::ruled_out(format!(
             "threads of {} waited for block I/O {} of the time",
             task.name,
-            percent(task.blocked)
+            percent(blocked)
         ));
     }
     // A sender that reads ahead keeps its connection busy; then the disk costs nothing.
     let busy = flow.sender.as_ref().and_then(|sender| sender.busy()).unwrap_or(0.0);
-    if side == "sender" && busy > 0.9 {
+    let has_data = flow.sender.as_ref().is_some_and(|sender| sender.has_data());
+    if side == "sender" && busy > 0.9 && has_data {
         return Outcome::ruled_out(format!("data was ready to send {} of the time", percent(busy)));
     }
     Finding::new(format!(
         "the disk is the limit: {}, the {side}, waits for block I/O {} of the time",
         task.name,
-        percent(task.blocked)
+        percent(blocked)
     ))
-    // A slow application has a reason here, so this cause goes first.
-    .explains((task.blocked + 0.5).min(1.0))
+    // A slow application has a reason here, so this cause goes first. One that sleeps longer than
+    // it waits for the disk has another.
+    .explains(if task.waits_for_disk() { (blocked + 0.5).min(1.0) } else { blocked })
     .seen_from(
         format!("thread {} waits for block I/O", task.tid),
-        percent(task.blocked),
+        percent(blocked),
         percent(BLOCKED),
     )
     .seen("time in which some task waited for I/O (PSI)", percent(pressure))
@@ -79,5 +82,8 @@ mod tests {
     fn a_short_wait_or_data_that_is_ready_rule_it_out() {
         waiting(15, 30).holds_not(RULE);
         waiting(60, 100).holds_not(RULE);
+        // On a long path what was written is in flight all the time.
+        let long = waiting(60, 100).tcp(|_, tcp| tcp.unsent = Some(units::Bytes::ZERO));
+        assert!(long.holds(RULE) > 0.9);
     }
 }

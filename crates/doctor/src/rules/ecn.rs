@@ -17,11 +17,15 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     if share < SHARE {
         return Outcome::ruled_out(format!("{marked} of {delivered} segments were marked"));
     }
-    Finding::new(format!(
+    let finding = Finding::new(format!(
         "a full queue on the path marks packets: {} of the segments carried a mark",
         percent(share)
-    ))
-    .explains((0.4 + share * 4.0).min(0.8))
+    ));
+    // Marks of others' traffic do not hold back a sender without data.
+    match sender.has_data() {
+        true => finding.explains((0.4 + share * 4.0).min(0.8)),
+        false => finding,
+    }
     .seen_from("marked segments", percent(share), percent(SHARE))
     .advise(
         Advice::new("Find the hop whose queue marks: it is fully used")

@@ -38,8 +38,25 @@ fn judge(view: &View<'_>) -> Outcome {
     for (name, count) in worst.driver_named(&DRIVER).take(4) {
         finding = finding.seen(format!("driver's {name}"), count.to_string());
     }
+    let packets = worst.received_packets + worst.sent_packets;
+    let share = bad as f64 / packets.saturating_add(bad).max(1) as f64;
     if flaps > 0 {
         finding = finding.explains(0.9);
+    } else if share >= LIMITS && bad >= FEW {
+        // Losses of this size halve the rate of a connection over some milliseconds.
+        finding = finding.explains(0.7);
+    }
+    let rings = worst.facts.rings.as_ref();
+    if let Some(rings) = rings.filter(|rings| rings.receive < rings.receive_most)
+        && worst.received_drops > 0
+    {
+        finding = finding
+            .seen("receive ring, at most", format!("{}, {}", rings.receive, rings.receive_most))
+            .advise(
+                Advice::new("Give the card a longer receive ring")
+                    .run(format!("ethtool -G {name} rx {}", rings.receive_most))
+                    .not("It helps against bursts, and not against a core that is full"),
+            );
     }
     finding
         .advise(
@@ -70,6 +87,8 @@ fn pair(errors: u64, drops: u64) -> String {
 }
 
 const SHARE: f64 = 1e-4;
+const LIMITS: f64 = 2e-3;
+const FEW: u64 = 50;
 const DRIVER: [&str; 4] = ["crc", "err", "drop", "miss"];
 
 #[cfg(test)]
@@ -85,7 +104,7 @@ mod tests {
     #[test]
     fn errors_and_a_link_that_flaps() {
         let errors = counting(|at, eth0| eth0.received_errors = at * 900);
-        assert!(errors.holds_machine(RULE).is_some());
+        assert!(errors.holds_machine(RULE).is_some_and(|share| share > 0.5));
         let flaps = counting(|at, eth0| eth0.carrier_changes = Some(1 + at));
         assert!(flaps.holds_machine(RULE).is_some_and(|share| share > 0.8));
     }

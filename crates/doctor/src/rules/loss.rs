@@ -70,11 +70,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The window is what limits the sender: no other limit holds it most of the time.
+/// The window is what limits the sender: data waits, and no other limit holds it most of the time.
+/// An application that writes at its own pace keeps a connection busy without filling any window.
 fn stands(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
-    held < 0.5 && sender.busy().is_none_or(|busy| busy >= 0.5)
+    held < 0.5 && sender.busy().is_none_or(|busy| busy >= 0.5) && sender.has_data()
 }
 
 /// An end whose thread runs or waits for a core most of the time explains the rate before a few
@@ -259,5 +260,13 @@ mod tests {
         };
         assert!(matches!(receiving(0).judge(RULE), Outcome::RuledOut(_)));
         assert!(matches!(receiving(9).judge(RULE), Outcome::NotSeen(_)));
+    }
+
+    /// An application that writes 20 Mbit/s, and a few probes that were taken for losses.
+    #[test]
+    fn losses_of_a_sender_without_data_to_send_limit_nothing() {
+        let paced = losing(8, 20, "cubic").tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
+        assert_eq!(paced.judge(RULE).finding().unwrap().explains, None);
+        assert!(losing(8, 20, "cubic").holds(RULE) > 0.5);
     }
 }

@@ -23,15 +23,18 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let busy = task.map_or(0.0, |task| task.cpu + core.map_or(0.0, |core| core.interrupts()));
     let whole =
         view.cores.values().map(|core| core.busy()).sum::<f64>() / view.cores.len().max(1) as f64;
-    if busy < FULL && whole < FULL {
+    // Others may have filled the cores.
+    if busy < FULL && (whole < FULL || busy < MOSTLY) {
         return Outcome::ruled_out(format!(
             "segmentation offloads of {name} are off, and CPU time is left ({} of a core used)",
             percent(busy)
         ));
     }
     let frames = used.sent.count() / used.sent_packets.max(1);
-    // The only core is the verdict then, and the offloads are one way to make a byte cheaper.
-    let share = if view.cores.len() == 1 { 0.5 } else { 1.0 };
+    // The only core that may be used is the verdict then, and the offloads are one way to make a
+    // byte cheaper.
+    let confined = task.is_some_and(|task| task.confined_to.is_some());
+    let share = if view.cores.len() == 1 || confined { 0.5 } else { 1.0 };
     Finding::new(format!(
         "offloads are switched off: the CPU makes each packet on {name} by itself, {frames} bytes on average, and is full at {}",
         rate(flow.rate())
@@ -50,6 +53,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 /// Measured.
 const FULL: f64 = 0.8;
+const MOSTLY: f64 = 0.5;
 
 #[cfg(test)]
 mod tests {

@@ -24,6 +24,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let stands = queue >= SHORTEST && queue.nanos() * 4 >= least.nanos();
     let rates: Vec<_> =
         sender.values(|c| c.tcp.delivery_rate).into_iter().map(Rate::bits_per_second).collect();
+    if rates.is_empty() {
+        return Outcome::not_seen("the delivery rate of the connection (Linux 4.9 and later)");
+    }
     let mean = flow.rate().bits_per_second() as f64;
     let near = rates.iter().filter(|rate| (0.7..1.4).contains(&(**rate as f64 / mean.max(1.0))));
     let steady = near.count() as f64 / rates.len().max(1) as f64;
@@ -38,6 +41,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         })
         .count() as f64
         / view.samples().len() as f64;
+    if !sender.has_data() {
+        return Outcome::ruled_out(format!(
+            "data waited to be sent in {} of the samples",
+            percent(sender.data_waits().unwrap_or(0.0))
+        ));
+    }
     if !stands || held >= 0.5 || busy < 0.8 || steady < STEADY || own >= 0.5 {
         return Outcome::ruled_out(format!(
             "the round trip is {} above its minimum, and the rate was steady in {} of the samples",
@@ -86,5 +95,16 @@ mod tests {
             tcp.busy = Some(Span::from_millis(at * 300));
         });
         idle.holds_not(RULE);
+    }
+
+    #[test]
+    fn a_queue_of_others_does_not_limit_a_sender_without_data() {
+        let idle = Sketch::new().tcp(|_, tcp| {
+            tcp.rtt = Some(Span::from_millis(35));
+            tcp.unsent = Some(units::Bytes::ZERO);
+        });
+        idle.holds_not(RULE);
+        let unknown = Sketch::new().tcp(|_, tcp| tcp.delivery_rate = None);
+        assert!(matches!(unknown.judge(RULE), Outcome::NotSeen(_)));
     }
 }

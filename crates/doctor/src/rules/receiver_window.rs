@@ -73,7 +73,10 @@ pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let windows = sender.values(|c| c.tcp.peer_window);
     let most = windows.iter().max().copied().unwrap_or_default().count();
-    let small = windows.iter().filter(|window| window.count() * 4 < most).count();
+    // A receiver whose buffer has room offers at least a segment (RFC 1122 section 4.2.3.3).
+    let least = sender.tcp().mss.map_or(0, |mss| mss.count());
+    let is_closed = |window: &&Bytes| window.count() < least || window.count() * 4 < most;
+    let small = windows.iter().filter(is_closed).count();
     sender.often(|c| c.probing) > 0.1 || small * 4 >= windows.len().max(1)
 }
 

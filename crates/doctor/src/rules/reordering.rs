@@ -36,7 +36,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     );
     let slows =
         !matches!(sender.last().congestion.as_deref(), Some(name) if name.starts_with("bbr"));
-    match slows && held < 0.5 && sender.busy().is_none_or(|busy| busy > 0.5) {
+    match slows && held < 0.5 && sender.busy().is_none_or(|busy| busy > 0.5) && sender.has_data() {
         true => finding.explains((0.6 + share * 5.0 + useless * 5.0).min(0.95)),
         false => finding,
     }

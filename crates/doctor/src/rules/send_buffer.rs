@@ -4,7 +4,7 @@ use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
 use crate::view::{Flow, View};
 use crate::words::{bytes, percent, rate, span};
-use units::{Bytes, Span};
+use units::{Bytes, Rate, Span};
 
 pub(super) const RULE: Rule = Rule::new("send-buffer", "the send buffer").flow(judge);
 
@@ -46,6 +46,14 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     // The kernel counts the buffer's overhead; about half of it is data.
     let allows = limit.and_then(|limit| bound::window(Bytes::new(limit.count() / 2), rtt));
+    // A buffer that limits is sent once in each round trip.
+    if let Some(allows) = allows.filter(|_| !is_the_buffer(flow, allows)) {
+        return Outcome::ruled_out(format!(
+            "the buffer allows {}, and {} pass",
+            rate(allows),
+            rate(flow.rate())
+        ));
+    }
     let most = view.sysctl_number("net.ipv4.tcp_wmem", 2);
     let value = most.unwrap_or(4 << 20).max(8 << 20).next_power_of_two();
     let mut finding = Finding::new(format!(
@@ -72,6 +80,26 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding.holds()
 }
 
+/// The connection is about as fast as a buffer allows that is sent once in each round trip. If it
+/// is much slower, the receiver answers in bursts, and the full buffer is a consequence.
+fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
+    allows.is_none_or(|allows| {
+        flow.rate().bits_per_second() as f64 >= NEAR * allows.bits_per_second() as f64
+    })
+}
+
+/// The receiver takes the data in bursts: the buffer is full, and would allow much more.
+pub(super) fn waits_for_reader(flow: &Flow<'_>) -> bool {
+    let Some(sender) = &flow.sender else { return false };
+    let limit = sender.median(|c| c.send_limit).unwrap_or_default();
+    let half = Bytes::new(limit.count() / 2);
+    let allows = sender.rtt().and_then(|rtt| bound::window(half, rtt));
+    let lossless = sender.loss().unwrap_or(0.0) < 1e-3;
+    sender.buffer_limited().unwrap_or(0.0) >= LIMITED && lossless && !is_the_buffer(flow, allows)
+}
+
+/// Half of the limit is data; a smaller buffer that is full most of the time still passes this.
+const NEAR: f64 = 0.3;
 /// Measured.
 const LIMITED: f64 = 0.2;
 const SHORT: Span = Span::from_millis(1);

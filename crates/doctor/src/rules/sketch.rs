@@ -31,7 +31,7 @@ impl Sketch {
         let path = Path { interface: Some("eth0".to_owned()), ..Path::default() };
         machine.paths.insert("10.0.0.2".parse().unwrap(), path);
         let samples = (0..SAMPLES).map(sample).collect();
-        let period = Period { label: "sketch".to_owned(), samples, attempt: None };
+        let period = Period { label: "sketch".to_owned(), samples, ..Period::default() };
         let mut recording = Recording::new(machine);
         recording.origin = Origin::Synthetic;
         recording.periods.push(period);

@@ -1,13 +1,19 @@
 //! The receiving application does not read as fast as data arrives.
 
 use super::receiver_window::is_reader_slow;
+use super::send_buffer::waits_for_reader;
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, View};
-use crate::words::{bytes, percent};
+use crate::view::{End, Flow, View};
+use crate::words::{bytes, percent, rate};
+use units::Rate;
 
 pub(super) const RULE: Rule = Rule::new("slow-reader", "the receiving application").flow(judge);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    // A peer that has not answered has offered no window.
+    if flow.is_opening() {
+        return Outcome::Irrelevant;
+    }
     if let Some(receiver) = &flow.receiver {
         let full = receiver.often(|c| {
             c.receive_limit.is_some_and(|limit| c.receive_queue.count() * 4 >= limit.count())
@@ -24,7 +30,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         // A reader without CPU time has a cause of its own.
         let throttled = receiver.throttled(view).is_some_and(|g| g.throttled_share() > 0.1);
         let starved = reader.is_some_and(|task| task.waited.unwrap_or(0.0) > 0.3);
-        if throttled || starved || reader.is_some_and(|task| task.cpu >= 0.9 || task.blocked > 0.2)
+        if throttled
+            || starved
+            || reader.is_some_and(|task| task.cpu >= 0.9 || task.blocked.unwrap_or(0.0) > 0.2)
         {
             return Outcome::Irrelevant;
         }
@@ -46,7 +54,15 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(limited) = sender.window_limited() else {
         return Outcome::not_seen("the time limited by the receiver's window");
     };
-    if limited < LIMITED && !flow.is_stalled() || !is_reader_slow(flow) {
+    // While both limits hold, the kernel counts only the send buffer's.
+    let (full, pauses) = (waits_for_reader(flow), pauses(flow));
+    let bursts = full || pauses;
+    let limited = match bursts {
+        true if pauses => limited.max(PAUSES_EXPLAIN),
+        true => limited + sender.buffer_limited().unwrap_or(0.0),
+        false => limited,
+    };
+    if limited < LIMITED && !flow.is_stalled() || !is_reader_slow(flow) && !bursts {
         return Outcome::ruled_out(format!(
             "the far window held the sender for {} of the time and did not close",
             percent(limited)
@@ -56,13 +72,19 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let least = windows.iter().min().copied().unwrap_or_default();
     let most = windows.iter().max().copied().unwrap_or_default();
     advised(
-        Finding::new(format!(
-            "the receiving application is the limit: the far end's window falls from {} to {}",
-            bytes(most),
-            bytes(least)
-        ))
+        Finding::new(match bursts {
+            true => format!(
+                "the receiving end is the limit: it takes the data in bursts, of {} at most, and pauses in between",
+                fastest(sender).map_or_else(|| "an unknown rate".to_owned(), rate)
+            ),
+            false => format!(
+                "the receiving application is the limit: the far end's window falls from {} to {}",
+                bytes(most),
+                bytes(least)
+            ),
+        })
         .explains(limited.max(if flow.is_stalled() { 0.95 } else { 0.0 }))
-        .seen_from("time limited by the receiver's window", percent(limited), percent(LIMITED))
+        .seen_from("time limited by the receiver", percent(limited), percent(LIMITED))
         .seen("samples in which a closed window was probed", percent(sender.often(|c| c.probing)))
         .seen(
             "window of the far end, least and most",
@@ -70,6 +92,27 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ),
     )
     .holds()
+}
+
+/// The peer's kernel has room and acknowledges in bursts: its machine lacks CPU time, or stops the
+/// reader while it holds the socket. The mean deviation of the round trips is as large as they are
+/// (RFC 6298), and the path delivers many times faster than the mean.
+fn pauses(flow: &Flow<'_>) -> bool {
+    let Some(sender) = flow.sender.as_ref().filter(|_| flow.receiver.is_none()) else {
+        return false;
+    };
+    let (Some(rtt), Some(varies)) = (sender.rtt(), sender.median(|c| c.tcp.rttvar)) else {
+        return false;
+    };
+    let least = sender.tcp().min_rtt.unwrap_or(rtt);
+    let goodput = flow.rate().bits_per_second() as f64;
+    let fast = fastest(sender).is_some_and(|most| most.bits_per_second() as f64 >= BURST * goodput);
+    let steady = sender.loss().unwrap_or(0.0) < 1e-3 && sender.busy().unwrap_or(0.0) >= BUSY;
+    fast && steady && varies * 2 >= rtt && rtt.nanos() >= least.nanos() * 4 && sender.has_data()
+}
+
+fn fastest(sender: &End<'_>) -> Option<Rate> {
+    sender.values(|c| c.tcp.delivery_rate).into_iter().max()
 }
 
 fn advised(finding: Finding) -> Finding {
@@ -81,6 +124,9 @@ fn advised(finding: Finding) -> Finding {
 }
 
 const FULL: f64 = 0.5;
+const BURST: f64 = 5.0;
+const BUSY: f64 = 0.8;
+const PAUSES_EXPLAIN: f64 = 0.8;
 const LIMITED: f64 = 0.2;
 
 #[cfg(test)]
@@ -117,5 +163,47 @@ mod tests {
         let busy =
             limited(80).with_receiver(|_, c| c.receive_queue = Bytes::new(3_000_000)).task(8, 97);
         busy.holds_not(RULE);
+    }
+
+    #[test]
+    fn a_full_buffer_that_would_allow_much_more() {
+        // 4 MB each millisecond would be 16 Gbit/s, and 400 Mbit/s pass.
+        let bursts = Sketch::new().tcp(|at, tcp| {
+            tcp.rtt = Some(Span::from_millis(1));
+            tcp.buffer_limited = Some(Span::from_millis(900 * at));
+        });
+        assert!(bursts.holds(RULE) > 0.8);
+        bursts.holds_not(super::super::send_buffer::RULE);
+    }
+
+    #[test]
+    fn acknowledgements_in_bursts_of_an_open_window() {
+        let answers = |varies: u64, gbit: u64| {
+            Sketch::new().tcp(move |_, tcp| {
+                (tcp.rtt, tcp.min_rtt) = (Some(Span::from_millis(5)), Some(Span::from_micros(100)));
+                tcp.rttvar = Some(Span::from_micros(varies));
+                tcp.delivery_rate = Some(Rate::from_mbit(gbit * 1000));
+            })
+        };
+        assert!(answers(9_000, 20).holds(RULE) > 0.7);
+        answers(900, 20).holds_not(RULE);
+        answers(9_000, 1).holds_not(RULE);
+    }
+
+    #[test]
+    fn a_handshake_without_an_answer_has_no_window() {
+        let opening = limited(95).sender(|_, sender| {
+            sender.state = crate::recording::ConnectionState::SynSent;
+            sender.tcp.peer_window = Some(Bytes::ZERO);
+        });
+        assert_eq!(opening.judge(RULE), Outcome::Irrelevant);
+    }
+
+    #[test]
+    fn a_window_that_stays_closed_while_it_is_looked_at() {
+        let closed = limited(95).tcp(|_, tcp| tcp.peer_window = Some(Bytes::new(700)));
+        assert!(closed.holds(RULE) > 0.9);
+        // A small window that is open is a small buffer.
+        limited(95).tcp(|_, tcp| tcp.peer_window = Some(Bytes::new(16_384))).holds_not(RULE);
     }
 }

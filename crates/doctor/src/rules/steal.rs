@@ -31,7 +31,8 @@ fn judge(view: &View<'_>) -> Outcome {
         ));
     }
     let busy = view.cores.get(core).map_or(0.0, |shares| shares.busy());
-    // A core that is mostly idle loses nothing that it needs.
+    // A core that is mostly idle loses nothing that it needs. The stolen time of a full one
+    // stops its threads and those that wait for them at another core: it counts twice.
     let finding = Finding::new(format!(
         "the hypervisor is the limit: it gives {} of core {core} to other machines",
         percent(worst)
@@ -42,7 +43,7 @@ fn judge(view: &View<'_>) -> Outcome {
         Advice::new("Move to a less loaded host, or to reserved cores")
             .not("No setting inside this machine gets the time back"),
     );
-    if busy + worst >= WANTED { finding.explains((worst * 4.0).min(0.99)) } else { finding }.holds()
+    if busy + worst >= WANTED { finding.explains((worst * 2.0).min(0.99)) } else { finding }.holds()
 }
 
 /// Measured.
@@ -56,7 +57,8 @@ mod tests {
 
     #[test]
     fn stolen_time() {
-        assert!(Sketch::new().core(0, [10, 50, 5, 30]).holds(RULE) > 0.9);
+        assert!(Sketch::new().core(0, [10, 50, 5, 30]).holds(RULE) > 0.5);
+        assert!(Sketch::new().core(0, [5, 30, 5, 60]).holds(RULE) > 0.9);
     }
 
     #[test]

@@ -71,6 +71,28 @@ impl<'a> End<'a> {
         (sent > 0).then(|| (again.saturating_sub(spurious) as f64 / sent as f64).min(1.0))
     }
 
+    /// The share of the samples in which the kernel had written data that it had not sent yet.
+    /// `None` if no sample tells. Without such data neither a window nor the path holds the sender
+    /// back.
+    pub fn data_waits(&self) -> Option<f64> {
+        let known = self.values(Connection::has_unsent);
+        let waits = known.iter().filter(|waits| **waits).count();
+        (!known.is_empty()).then(|| waits as f64 / known.len() as f64)
+    }
+
+    /// Something other than the application held the sender back in most of the samples. An end
+    /// that does not tell is given the benefit of the doubt.
+    pub fn has_data(&self) -> bool {
+        self.data_waits().is_none_or(|waits| waits >= WAITS)
+    }
+
+    /// The peer's application sends about as many segments as this end: both wait for each other.
+    pub fn alternates(&self) -> bool {
+        let out = self.count(|tcp| tcp.data_segments_out).unwrap_or(0);
+        let back = self.count(|tcp| tcp.data_segments_in).unwrap_or(0);
+        out > 0 && back * 3 >= out && back <= out.saturating_mul(4)
+    }
+
     /// The values of the samples.
     pub fn values<T>(&self, of: impl Fn(&'a Connection) -> Option<T>) -> Vec<T> {
         self.all.iter().filter_map(|(_, connection)| of(connection)).collect()
@@ -124,6 +146,8 @@ impl<'a> End<'a> {
     /// The process, for a sentence.
     pub fn name(&self) -> String {
         match self.last().holders.first() {
+            // A saved result has no number of the process.
+            Some(holder) if holder.pid == 0 => holder.name.clone(),
             Some(holder) => format!("{} (process {})", holder.name, holder.pid),
             None => "a process that could not be seen".to_owned(),
         }
@@ -134,3 +158,6 @@ impl<'a> End<'a> {
         Rate::from_bits_per_second(bits as u64)
     }
 }
+
+/// Half of the samples: between two of them the data may be sent and come again.
+const WAITS: f64 = 0.5;

@@ -14,6 +14,8 @@ pub struct Flow<'a> {
     pub path: Option<&'a Path>,
     /// The flow of the period's test.
     pub tested: bool,
+    /// The recording is about this flow.
+    pub asked: bool,
 }
 
 impl<'a> Flow<'a> {
@@ -51,8 +53,12 @@ impl<'a> Flow<'a> {
         self.end().last().state == ConnectionState::SynSent
     }
 
-    /// Data waits at the sender, or unread at the receiver, and almost none arrived.
+    /// Data waits at the sender, or unread at the receiver, and almost none arrived. A request
+    /// that waits for its answer is none of these.
     pub fn is_stalled(&self) -> bool {
+        if self.sender.as_ref().is_some_and(End::alternates) {
+            return false;
+        }
         let waits = match (&self.sender, &self.receiver) {
             (Some(sender), _) => sender.often(|c| c.send_queue > Bytes::ZERO),
             (None, Some(receiver)) => receiver.often(|c| {
@@ -71,7 +77,9 @@ impl<'a> Flow<'a> {
 
     /// Whether anything can be said about its speed.
     pub fn is_busy(&self) -> bool {
-        self.is_opening() || self.is_stalled() || self.rate().bits_per_second() >= BUSY_FROM
+        let rate = self.rate().bits_per_second();
+        let least = if self.asked { 1 } else { BUSY_FROM };
+        self.is_opening() || self.is_stalled() || rate >= least
     }
 
     /// The names and numbers of its processes.
@@ -80,7 +88,10 @@ impl<'a> Flow<'a> {
             .into_iter()
             .flatten()
             .flat_map(|end| &end.last().holders)
-            .map(|holder| format!("{}[{}]", holder.name, holder.pid))
+            .map(|holder| match holder.pid {
+                0 => holder.name.clone(),
+                pid => format!("{}[{pid}]", holder.name),
+            })
             .collect();
         names.join(", ")
     }
@@ -150,11 +161,12 @@ fn joined<'a>(
         path: recording.machine.paths.get(&remote),
         far: attempt.filter(|_| tested).and_then(|attempt| attempt.far.as_ref()),
         tested,
+        asked: recording.focus.is_some(),
         sender: if sends { Some(one.clone()) } else { other.clone() },
         receiver: if sends { other } else { Some(one) },
     }
 }
 
-/// An interactive session is no transfer.
+/// An interactive session is no transfer, unless somebody asks about it.
 const BUSY_FROM: u64 = 64_000;
 const STALLED_BELOW: u64 = 8_000;

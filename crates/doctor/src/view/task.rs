@@ -14,12 +14,24 @@ pub struct TaskUse<'a> {
     /// Runnable and without a core.
     pub waited: Option<f64>,
     /// Waited for block I/O, by the kernel's accounting or else by its state in the samples.
-    pub blocked: f64,
+    pub blocked: Option<f64>,
     pub core: Option<usize>,
     /// The only core that it may run on.
     pub confined_to: Option<usize>,
     pub elapsed: Span,
 }
+
+impl TaskUse<'_> {
+    /// It waits for block I/O longer than it sleeps: the disk, and no timer or peer, sets its pace.
+    pub fn waits_for_disk(&self) -> bool {
+        let blocked = self.blocked.unwrap_or(0.0);
+        let sleeps = 1.0 - self.cpu - self.waited.unwrap_or(0.0) - blocked;
+        blocked >= BLOCKED && blocked >= sleeps
+    }
+}
+
+/// Less is the reading of a program's own files.
+const BLOCKED: f64 = 0.2;
 
 /// A control group's use of its quota.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,9 +96,9 @@ pub(super) fn between<'a>(
                 waited: later.waited.zip(earlier.waited).map(|(l, e)| over(l - e).min(1.0)),
                 blocked: {
                     let io = later.io_waited.zip(earlier.io_waited).map(|(l, e)| over(l - e));
-                    io.unwrap_or(0.0)
-                        .max(f64::from(seen.blocked) / f64::from(seen.times.max(1)))
-                        .min(1.0)
+                    let by_state = f64::from(seen.blocked) / f64::from(seen.times.max(1));
+                    let by_state = (!later.state.is_empty()).then_some(by_state);
+                    io.into_iter().chain(by_state).reduce(f64::max).map(|share| share.min(1.0))
                 },
                 core: later.core,
                 confined_to: match later.allowed.as_deref() {

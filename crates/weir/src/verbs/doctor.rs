@@ -18,8 +18,9 @@ use units::Span;
 #[command(disable_version_flag = true, after_help = DETAILS)]
 pub(crate) struct Doctor {
     /// A host to test with: one with `weir perf server` or iperf3 -s. Or a file that --record
-    /// wrote, perhaps on another machine, or the directory of a report
-    #[arg(value_name = "HOST|RECORDING")]
+    /// wrote, perhaps on another machine, or a directory that --report, `weir perf --report` or
+    /// `weir lab run` wrote, or a result of iperf3 -J
+    #[arg(value_name = "HOST|RUN")]
     subject: Option<String>,
     /// The port of the host's server
     #[arg(short, long, value_name = "N", default_value_t = perf::options::PORT)]
@@ -57,7 +58,7 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
         return arguments.keep_watching(&subject);
     }
     let recording = match &subject {
-        Subject::Recording(path) => Recording::read(path)?,
+        Subject::Recording(path) => doctor::saved::open(path)?,
         Subject::Host(host) => arguments.test(host)?,
         Subject::Machine => arguments.observe()?,
     };
@@ -179,4 +180,5 @@ Examples:
   weir doctor server.example
   weir doctor --flow port:5432 --record slow.json
   weir doctor slow.json
+  weir doctor runs/quic-tun-quick-20260102-030405
   weir doctor --watch";

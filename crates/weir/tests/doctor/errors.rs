@@ -9,7 +9,7 @@ fn files_that_are_no_recordings_are_refused() {
     sandbox.write("newer.json", r#"{"weir_recording": 99}"#);
     for (file, words) in [
         ("missing.json", "--record"),
-        ("other.json", "weir_recording"),
+        ("other.json", "no recording of"),
         ("newer.json", "use a newer weir"),
     ] {
         let ended = sandbox.weir(&["doctor", file]);

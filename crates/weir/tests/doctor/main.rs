@@ -6,5 +6,7 @@ mod support;
 
 mod errors;
 mod faults;
+mod overhead;
 mod peer;
 mod recording;
+mod saved;

@@ -14,8 +14,14 @@ impl Subject {
     pub(super) fn of(argument: Option<&str>) -> Self {
         let Some(text) = argument else { return Self::Machine };
         let path = Path::new(text);
-        if path.is_dir() && (text.contains('/') || path.join(RECORDING).is_file()) {
-            return Self::Recording(path.join(RECORDING));
+        if path.is_dir() {
+            let saved = [RECORDING, RESULTS].map(|name| path.join(name));
+            if let Some(file) = saved.into_iter().find(|file| file.is_file()) {
+                return Self::Recording(file);
+            }
+            if text.contains('/') {
+                return Self::Recording(path.join(RECORDING));
+            }
         }
         let looks_like_a_file = text.contains('/') || text.ends_with(".json");
         match looks_like_a_file || path.is_file() {
@@ -27,6 +33,8 @@ impl Subject {
 
 /// The recording in the directory of a report.
 pub(super) const RECORDING: &str = "recording.json";
+/// The figures of a test of `weir perf`, or of a lab.
+const RESULTS: &str = "results.json";
 
 #[cfg(test)]
 mod tests {

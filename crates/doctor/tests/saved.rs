@@ -1,0 +1,173 @@
+//! Results that other verbs saved. The documents here are synthetic.
+#![allow(clippy::unwrap_used)]
+
+use doctor::{Diagnosis, Question, VerdictKind, diagnose, saved};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// A test of `weir perf` with one stream of 100 Mbit/s over 20 ms.
+fn perf(info: impl Fn(u64) -> Value, busy: f64) -> Value {
+    let interval = |at: u64| {
+        let mut tcp = json!({"rtt_us": 20_100, "min_rtt_us": 20_000, "rto_us": 220_000,
+            "cwnd_bytes": 362_000, "unacked_segments": 170, "notsent_bytes": 90_000,
+            "delivery_rate_bits_per_second": 100_000_000, "delivery_rate_app_limited": false,
+            "busy_us": 1_000_000 * (at + 1), "receive_window_limited_us": 0,
+            "send_buffer_limited_us": 0, "reorder_seen": 0});
+        merge(&mut tcp, &info(at));
+        json!({"streams": [{"socket": 1, "start": at, "end": at + 1, "seconds": 1.0,
+                "bytes": 12_500_000, "retransmits": 0, "snd_cwnd": 362_000,
+                "snd_wnd": 3_000_000, "rtt": 20_100, "rttvar": 50, "pmtu": 1500,
+                "omitted": false, "sender": true}],
+            "sum": {"omitted": false},
+            "weir": {"cpu": {"user_percent": 1.0, "system_percent": busy,
+                    "cores": [{"core": 0, "busy_percent": busy, "softirq_percent": 0.0},
+                        {"core": 1, "busy_percent": 2.0, "softirq_percent": 1.0}]},
+                "streams": [{"socket": 1, "tcp_info": tcp}]}})
+    };
+    json!({"start": {"connected": [{"socket": 1, "local_host": "10.0.0.1", "local_port": 4000,
+                "remote_host": "10.0.0.2", "remote_port": 5201}],
+            "system_info": "Linux board 6.1.0-28 #1", "tcp_mss_default": 1448,
+            "connecting_to": {"host": "10.0.0.2", "port": 5201},
+            "test_start": {"protocol": "TCP", "num_streams": 1}},
+        "intervals": (0..5).map(interval).collect::<Vec<_>>(),
+        "end": {"streams": [{"sender": {"socket": 1, "sender": true}}],
+            "sender_tcp_congestion": "cubic",
+            "cpu_utilization_percent": {"host_user": 1.0, "host_system": busy,
+                "remote_user": 1.0, "remote_system": 10.0}},
+        "weir": {"peer_is_weir": true, "cpu": {"remote": {"cores": []}}}})
+}
+
+fn merge(into: &mut Value, other: &Value) {
+    for (key, value) in other.as_object().unwrap() {
+        into[key] = value.clone();
+    }
+}
+
+fn judged(folder: &Path, file: &str, document: &Value) -> Diagnosis {
+    let path = folder.join(file);
+    std::fs::write(&path, document.to_string()).unwrap();
+    let recording = saved::open(&path).unwrap();
+    diagnose(&recording, Question::of(&recording))
+}
+
+#[test]
+fn a_saved_test_is_judged_by_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let window = |at: u64| json!({"receive_window_limited_us": 900_000 * (at + 1)});
+    let diagnosis = judged(folder.path(), "results.json", &perf(window, 5.0));
+    assert_eq!(diagnosis.verdict.cause, Some("receiver-window"), "{:?}", diagnosis.verdict);
+    assert_eq!(diagnosis.kernel, "6.1.0-28");
+    let text = doctor::output::text(&diagnosis, 100, true);
+    for part in
+        ["10.0.0.1:4000 → 10.0.0.2:5201", "weir perf", "interfaces and queueing disciplines"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let flow = &diagnosis.periods[0].flows[0];
+    assert_eq!(flow.rate.mbit_per_second().round() as u64, 100);
+    // Signals that were not saved rule nothing out.
+    let by_absence = |cause: &str| flow.ruled_out.iter().any(|one| one.cause == cause);
+    for cause in ["quota", "disk", "link", "cpu-contention"] {
+        assert!(!by_absence(cause), "{cause}: {:?}", flow.ruled_out);
+    }
+}
+
+#[test]
+fn the_application_the_cpu_and_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let cause = |info: &dyn Fn(u64) -> Value, busy: f64| {
+        judged(folder.path(), "results.json", &perf(info, busy)).verdict.cause
+    };
+    assert_eq!(
+        cause(&|_| json!({"notsent_bytes": 0, "unacked_segments": 20}), 5.0),
+        Some("application")
+    );
+    assert_eq!(cause(&|_| json!({"notsent_bytes": 0}), 99.0), Some("cpu"));
+    assert_eq!(cause(&|_| json!({"rtt_us": 40_000}), 5.0), Some("path"));
+}
+
+#[test]
+fn a_result_of_iperf3_has_fewer_signals() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut stock = perf(|_| json!({}), 5.0);
+    stock.as_object_mut().unwrap().remove("weir");
+    for interval in stock["intervals"].as_array_mut().unwrap() {
+        interval.as_object_mut().unwrap().remove("weir");
+    }
+    let diagnosis = judged(folder.path(), "iperf3.json", &stock);
+    assert_eq!(diagnosis.verdict.kind, VerdictKind::NotEnoughEvidence, "{:?}", diagnosis.verdict);
+    assert!(diagnosis.not_seen.iter().any(|one| one.reason.contains("weir perf")));
+}
+
+#[test]
+fn tests_without_a_tcp_result_are_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |document: &Value| {
+        let path = folder.path().join("results.json");
+        std::fs::write(&path, document.to_string()).unwrap();
+        saved::open(&path).unwrap_err().to_string()
+    };
+    let udp = json!({"start": {"test_start": {"protocol": "UDP"}}, "end": {}});
+    assert!(refused(&udp).contains("UDP"));
+    let broken = json!({"start": {"connected": []}, "end": {}, "error": "refused\u{1b}"});
+    let message = refused(&broken);
+    assert!(message.contains("refused") && !message.contains('\u{1b}'), "{message}");
+    assert!(refused(&json!({"weir": 1})).contains("cannot be judged"));
+    assert!(refused(&json!([])).contains("cannot be judged"));
+}
+
+/// A lab of two cells: one limited by the receiver's window, one with a full machine.
+fn lab() -> (Value, String) {
+    let cell = |rtt: &str| json!({"system": "tcp", "axes": {"rtt": rtt}});
+    let results = json!({"lab": "example", "valid": true,
+        "method": {"measured for": "3s", "left out at the start": "500ms"},
+        "environment": {"kernel_release": "6.1.0", "workload_cpus": [0, 1], "cores_online": [0, 1]},
+        "cells": [cell("20ms"), cell("1ms"), cell("7ms")]});
+    let line = |name: &str, value: f64| json!({"name": name, "unit": "", "values": [null, value, value, value]});
+    let series = |name: &str, lines: Vec<Value>| json!({"name": name, "time_s": [0.6, 1.6, 2.6, 3.6], "lines": lines});
+    let turn = |rtt: &str, window: f64, idle: f64, invalid: Value| {
+        json!({"system": "tcp", "axes": {"rtt": rtt}, "block": 0, "measured": {
+            "metrics": {"goodput_mbit_s": {"value": 100.0}, "idle_percent": {"value": idle},
+                "steal_percent": {"value": 0.0}, "cpu_softirq_percent": {"value": 20.0},
+                "retransmit_percent": {"value": 0.0}},
+            "congestion_control": "cubic", "invalid": invalid,
+            "series": [series("throughput", vec![line("acknowledged", 100.0)]),
+                series("rtt", vec![line("smoothed", if rtt == "1ms" { 1.1 } else { 20.0 })]),
+                series("cwnd", vec![line("congestion window", 900.0)]),
+                series("limited_by", vec![line("congestion control", 100.0 - window),
+                    line("receiver's window", window), line("send buffer", 0.0), line("application", 0.0)])]}})
+    };
+    let turns = [
+        turn("20ms", 0.0, 90.0, json!([{"what": "late"}])),
+        turn("20ms", 95.0, 90.0, json!([])),
+        turn("1ms", 0.0, 2.0, json!([])),
+    ];
+    let journal = turns.map(|turn| turn.to_string()).join("\n") + "\n{\"cut";
+    (results, journal)
+}
+
+#[test]
+fn each_cell_of_a_lab_is_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (results, journal) = lab();
+    std::fs::write(folder.path().join("journal.jsonl"), journal).unwrap();
+    let diagnosis = judged(folder.path(), "results.json", &results);
+    let causes: Vec<_> = diagnosis.periods.iter().map(|p| p.flows[0].causes[0].cause).collect();
+    assert_eq!(causes, ["receiver-window", "cpu"], "{:?}", diagnosis.periods);
+    let sentence = &diagnosis.verdict.sentence;
+    assert!(sentence.starts_with("The limits of the 2 cells"), "{sentence}");
+    let text = doctor::output::text(&diagnosis, 100, true);
+    for part in ["tcp, rtt 20ms", "sender → receiver", "1 cells", "first valid turn"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_run_without_turns_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results.json");
+    std::fs::write(&path, lab().0.to_string()).unwrap();
+    assert!(saved::open(&path).unwrap_err().to_string().contains("journal.jsonl"));
+    std::fs::write(folder.path().join("journal.jsonl"), "").unwrap();
+    assert!(saved::open(&path).unwrap_err().to_string().contains("valid turn with a rate"));
+}

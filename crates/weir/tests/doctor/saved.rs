@@ -1,0 +1,37 @@
+//! Results that the other verbs saved are judged later.
+
+use crate::support::{Sandbox, await_some};
+use serde_json::Value;
+
+#[test]
+fn a_report_of_perf_is_judged() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let mut server = sandbox.start(&["perf", "server", "-p", "5301", "--one-off"]);
+    await_some("the server", || {
+        let table = sandbox.inside(|| std::fs::read_to_string("/proc/thread-self/net/tcp"));
+        let table6 = sandbox.inside(|| std::fs::read_to_string("/proc/thread-self/net/tcp6"));
+        let port = format!(":{:04X} ", 5301);
+        (table.ok()? + &table6.unwrap_or_default()).contains(&port).then_some(())
+    });
+    let client = ["perf", "client", "127.0.0.1", "-p", "5301", "-t", "2", "-b", "20mbit"];
+    let ended = sandbox.weir(&[&client[..], &["--report", "run"]].concat());
+    assert!(ended.status.success(), "{ended:?}");
+    let _ = server.child.kill();
+    let _ = server.child.wait();
+    let judged = sandbox.weir(&["doctor", "run", "--json"]);
+    assert!(judged.status.success(), "{judged:?}");
+    let diagnosis: Value = serde_json::from_str(&judged.stdout).unwrap();
+    assert_eq!(diagnosis["origin"], "saved");
+    assert_eq!(diagnosis["verdict"]["cause"], "application", "{}", judged.stdout);
+    let text = sandbox.weir(&["doctor", "run", "--verbose"]);
+    assert!(text.stdout.contains("interfaces and queueing disciplines"), "{}", text.stdout);
+}
+
+#[test]
+fn a_directory_without_results_is_refused() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    std::fs::create_dir(sandbox.path("empty")).unwrap();
+    let ended = sandbox.weir(&["doctor", "./empty"]);
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("the directory of a run"), "{}", ended.stderr);
+}
