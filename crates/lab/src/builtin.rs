@@ -30,6 +30,7 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "tcpa-paths", text: include_str!("../../../labs/tcpa-paths.toml") },
     Builtin { name: "tcpa-hard", text: include_str!("../../../labs/tcpa-hard.toml") },
     Builtin { name: "faults", text: include_str!("../../../labs/faults.toml") },
+    Builtin { name: "live-flows", text: include_str!("../../../labs/live-flows.toml") },
     Builtin { name: "slow-nic", text: include_str!("../../../labs/slow-nic.toml") },
     Builtin { name: "flow-rules", text: include_str!("../../../labs/flow-rules.toml") },
     Builtin { name: "conntrack", text: include_str!("../../../labs/conntrack.toml") },

@@ -20,8 +20,11 @@ pub(crate) struct Case {
     pub(super) hogs: u32,
     /// The host in which `weir doctor` runs.
     pub(super) side: Side,
-    /// The connections that `weir doctor` is asked about; `None`: the machine.
-    pub(super) flow: Option<String>,
+    pub(super) question: Asked,
+    /// Programs of the load that may be missing. The turn is left out then, and says so.
+    pub(super) needs: Vec<String>,
+    /// The seconds within which the load makes the file `$READY`; 0: it makes none.
+    pub(super) ready_within: u32,
     /// The core whose time is recorded; `None`: the busiest.
     pub(super) core: Option<u32>,
     /// The links of a built-in fault.
@@ -32,6 +35,16 @@ pub(crate) struct Case {
 pub(crate) enum Side {
     Sender,
     Receiver,
+}
+
+/// The thing that `weir doctor` is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Machine,
+    /// Connections, as `--flow` has them.
+    Flow(String),
+    /// A test with the other host.
+    Test,
 }
 
 /// One value for each host.
@@ -87,14 +100,27 @@ impl Case {
             let message = "`expect` is missing here: which verdict is right?";
             return Err(document.source.error(place, message));
         };
+        let needs = document.workload_key(axes, NEEDS, |text| {
+            // `VALUE=PROGRAM` is for one value of an axis.
+            let own = text.split_whitespace().filter_map(|word| match word.split_once('=') {
+                Some((value, program)) => {
+                    axes.values().any(|own| own == value).then(|| program.to_owned())
+                }
+                None => Some(word.to_owned()),
+            });
+            Ok(own.collect::<Vec<_>>())
+        })?;
         let side = document.workload_key(axes, SIDE, |text| match text {
             "sender" => Ok(Side::Sender),
             "receiver" => Ok(Side::Receiver),
             other => Err(format!("`{other}` is no side: write sender or receiver")),
         })?;
-        let flow = document.workload_key(axes, ASK, |text| match text {
-            "machine" => Ok(None),
-            flow => Ok(Some(flow.to_owned())),
+        let question = document.workload_key(axes, ASK, |text| {
+            Ok(match text {
+                "machine" => Asked::Machine,
+                "test" => Asked::Test,
+                flow => Asked::Flow(flow.to_owned()),
+            })
         })?;
         Ok(Self {
             expected,
@@ -107,7 +133,11 @@ impl Case {
             quota: Sides { sender: share(QUOTA_SENDER)?, receiver: share(QUOTA_RECEIVER)? },
             hogs: document.workload_count(axes, HOGS, 0..=MOST_HOGS)?.unwrap_or(0),
             side: side.unwrap_or(Side::Sender),
-            flow: flow.flatten(),
+            needs: needs.unwrap_or_default(),
+            ready_within: document
+                .workload_count(axes, READY_WITHIN, 0..=MOST_SECONDS)?
+                .unwrap_or(0),
+            question: question.unwrap_or(Asked::Machine),
             core: document.workload_count(axes, CORE, 0..=MOST_CORE)?,
             own_links: None,
         })
@@ -129,7 +159,10 @@ const HOGS: Key = Key::count("hogs");
 const CORE: Key = Key::count("core");
 /// The host in which the doctor runs.
 const SIDE: Key = Key::text("side");
-/// `machine`, or a flow as `weir doctor --flow` has it.
+/// Programs, separated by spaces.
+const NEEDS: Key = Key::text("needs");
+const READY_WITHIN: Key = Key::count("ready-within");
+/// `machine`, `test` with the other host, or a flow as `weir doctor --flow` has it.
 const ASK: Key = Key::text("ask");
 
 pub(super) const KEYS: &[Key] = &[
@@ -145,6 +178,8 @@ pub(super) const KEYS: &[Key] = &[
     CORE,
     SIDE,
     ASK,
+    NEEDS,
+    READY_WITHIN,
 ];
 /// The keys whose text a shell runs.
 pub(crate) const COMMANDS: [Key; 4] = [SETUP_SENDER, SETUP_RECEIVER, SENDER, RECEIVER];
@@ -155,3 +190,4 @@ const USUAL_RECEIVER: &str = "$WEIR doctor-load receive $RECEIVER:$PORT";
 const NO_LOAD: &str = "none";
 const MOST_HOGS: u32 = 16;
 const MOST_CORE: u32 = 4095;
+const MOST_SECONDS: u32 = 300;

@@ -1,9 +1,11 @@
 //! Simple ends of connections with a known behaviour, each a process of its own, because a verdict
 //! names processes. `weir doctor-load` runs them.
 
+use super::disk::Disk;
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use units::{Bytes, Rate, Span};
 
@@ -27,6 +29,8 @@ pub struct Sender {
     pub connections: u32,
     /// Opens a new connection for each write.
     pub reconnects: bool,
+    /// Reads each chunk from a file there first, past the page cache.
+    pub disk: Option<PathBuf>,
     pub time: Span,
 }
 
@@ -60,6 +64,7 @@ impl Sender {
         }
         let mut kept = Vec::new();
         let mut pace = Pace::new(self.chunk, self.pause, self.rate);
+        let mut disk = self.disk.as_deref().map(|path| Disk::new(path, self.chunk)).transpose()?;
         let block = vec![b'w'; self.chunk.count() as usize];
         while Instant::now() < end {
             let Ok(mut stream) = TcpStream::connect_timeout(&self.to, CONNECT_WITHIN) else {
@@ -79,6 +84,9 @@ impl Sender {
             }
             while Instant::now() < end {
                 pace.wait();
+                if let Some(disk) = &mut disk {
+                    disk.read()?;
+                }
                 if stream.write_all(&block).is_err() {
                     break;
                 }

@@ -2,6 +2,7 @@
 //! runs in one of the hosts.
 
 mod case;
+mod disk;
 mod expected;
 mod figures;
 pub(crate) mod library;
@@ -96,6 +97,6 @@ const METHOD: &[(&str, &str)] = &[
     (
         "stolen CPU time",
         "a turn in which the hypervisor took more than 2 % of the CPUs is measured again, and counted in the \
-         notes. That is decided before its verdict is read",
+         notes. That is decided before its verdict is read. `stolen-cpu` is a right verdict in such a turn",
     ),
 ];

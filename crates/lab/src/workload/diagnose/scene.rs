@@ -35,6 +35,8 @@ impl<'a> Scene<'a> {
             programs: Vec::new(),
             groups: Vec::new(),
         };
+        // An earlier turn may have left it.
+        let _ = std::fs::remove_file(step.programs.join(READY));
         for side in [Side::Receiver, Side::Sender] {
             if let Some(script) = case.setup.of(side) {
                 scene.set_up(side, script)?;
@@ -55,7 +57,29 @@ impl<'a> Scene<'a> {
             _ => crowded.into_iter().collect(),
         };
         scene.start(Side::Sender, case, &cpus)?;
+        scene.await_ready(case.ready_within)?;
         Ok(scene)
+    }
+
+    /// Waits for the file by which the load says that its preparations are over.
+    fn await_ready(&mut self, seconds: u32) -> Result<(), Failure> {
+        let deadline = Instant::now() + Duration::from_secs(seconds.into());
+        let file = self.step.programs.join(READY);
+        while seconds > 0 && !file.exists() {
+            if self.step.cancel.is_cancelled() {
+                return Err(Failure::Interrupted);
+            }
+            if let Some(failure) = self.failure() {
+                return Err(failure);
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::Workload(format!(
+                    "the load was not ready within {seconds} s: it made no file $READY"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// A program in a host, with the same environment as the scripts.
@@ -68,6 +92,13 @@ impl<'a> Scene<'a> {
         let words = std::iter::once("env".to_owned()).chain(self.environment());
         let argv = words.chain(argv.iter().cloned()).collect();
         Started::new(self.host(side), argv, cpus, self.step)
+    }
+
+    pub(super) fn address(&self, side: Side) -> IpAddr {
+        match side {
+            Side::Sender => self.addresses.0,
+            Side::Receiver => self.addresses.1,
+        }
     }
 
     /// The sender's and the receiver's namespace.
@@ -107,6 +138,7 @@ impl<'a> Scene<'a> {
             format!("RECEIVER={receiver}"),
             format!("PORT={PORT}"),
             "INTERFACE=eth0".to_owned(),
+            format!("READY={}", self.step.programs.join(READY).display()),
         ]
         .into_iter()
         .chain(axes)
@@ -169,6 +201,7 @@ impl<'a> Scene<'a> {
     }
 }
 
+const READY: &str = "ready";
 /// Uses a CPU and makes no system call.
 const HOG: &str = "while :; do :; done";
 const SETUP_WITHIN: Duration = Duration::from_secs(20);

@@ -3,6 +3,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::load::{Receiver, Sender};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use units::{Bytes, Rate, Span};
 
 /// Ends of connections with a known behaviour, for the faults of `weir lab run faults`
@@ -42,6 +43,9 @@ pub(crate) struct Send {
     /// Open a new connection for each write
     #[arg(long)]
     reconnects: bool,
+    /// Read each chunk from a file in this directory first, past the page cache
+    #[arg(long, value_name = "DIRECTORY")]
+    disk: Option<PathBuf>,
     #[arg(long, default_value = "60s")]
     time: Span,
 }
@@ -93,6 +97,7 @@ pub(crate) fn run(load: Load) -> anyhow::Result<Ending> {
             udp: it.udp,
             connections: it.connections,
             reconnects: it.reconnects,
+            disk: it.disk,
             time: it.time,
         }
         .run()
