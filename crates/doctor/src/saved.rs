@@ -6,7 +6,7 @@ mod figures;
 mod lab_run;
 mod perf_test;
 
-use crate::recording::{Recording, Unseen};
+use crate::recording::{CoreTimes, Recording, Sample, Unseen};
 use crate::{DoctorError, recording};
 use serde_json::Value;
 use std::path::Path;
@@ -39,6 +39,13 @@ pub fn open(path: &Path) -> Result<Recording, DoctorError> {
          of a lab"
             .to_owned(),
     ))
+}
+
+/// The cores' time before the first interval is zero.
+fn begin_cores(samples: &mut [Sample]) {
+    if let [first, second, ..] = samples {
+        first.cores = second.cores.keys().map(|core| (*core, CoreTimes::default())).collect();
+    }
 }
 
 fn unseen(what: &str, reason: &str) -> Unseen {

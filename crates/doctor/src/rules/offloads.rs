@@ -1,7 +1,7 @@
 //! Segmentation offloads are off, and the CPU has no time left: it handles every packet by itself.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, View};
+use crate::view::{Flow, TaskUse, View};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("offloads", "switched-off offloads").flow(judge);
@@ -20,7 +20,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     let task = sender.busiest(view);
     let core = task.and_then(|task| view.cores.get(&task.core?));
-    let busy = task.map_or(0.0, |task| task.cpu + core.map_or(0.0, |core| core.interrupts()));
+    // The time that it waits for a core is time that it wants.
+    let wants = |task: &TaskUse<'_>| task.cpu + task.waited.unwrap_or(0.0);
+    let busy = task.map_or(0.0, |task| wants(task) + core.map_or(0.0, |core| core.interrupts()));
     let whole =
         view.cores.values().map(|core| core.busy()).sum::<f64>() / view.cores.len().max(1) as f64;
     // Others may have filled the cores.

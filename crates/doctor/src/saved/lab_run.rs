@@ -1,7 +1,7 @@
 //! The directory of `weir lab run`: a period for each cell, made of its first valid turn.
 
 use super::figures::{at, list, number, span, text};
-use super::unseen;
+use super::{begin_cores, unseen};
 use crate::recording::{
     Connection, CoreTimes, Holder, Machine, Origin, Period, Recording, Sample, Tcp,
 };
@@ -86,6 +86,7 @@ fn period(turn: &Value, results: &Value) -> Option<Period> {
         }
         samples.push(sample);
     }
+    begin_cores(&mut samples);
     let nothing_else_ran = true;
     (samples.len() > 1).then(|| Period {
         label: label(turn),

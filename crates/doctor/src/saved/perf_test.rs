@@ -1,7 +1,7 @@
 //! A result of `weir perf`, or of iperf3 `-J`, whose keys it has. Each interval is a sample.
 
 use super::figures::{at, bytes, count, list, micros, number, rate, share, small, span, text};
-use super::unseen;
+use super::{begin_cores, unseen};
 use crate::recording::{
     Attempt, Connection, CoreTimes, FarEnd, Holder, Machine, Origin, Period, Recording, Sample,
     Task, Tcp,
@@ -46,6 +46,7 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
     if samples.len() < 2 {
         return Err("it has no interval with a duration: run the test with -i 1".to_owned());
     }
+    begin_cores(&mut samples);
     // The start of a connection is another story than the rest of it.
     if samples.len() > FEW {
         samples.remove(0);
