@@ -98,7 +98,7 @@ pub(crate) enum Enable {
     /// For networks whose ports support CAQM: both ends request every increase of their window in a
     /// tag
     #[command(after_help = caqm::EXAMPLES)]
-    Caqm(caqm::EnableCaqm),
+    Caqm(Box<caqm::EnableCaqm>),
 }
 
 #[derive(Debug, Args)]
@@ -191,7 +191,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             }
             Enable::Caqm(arguments) => {
                 let after = arguments.after;
-                caqm::enable(arguments)?;
+                caqm::enable(*arguments)?;
                 after.print()?;
             }
         },
