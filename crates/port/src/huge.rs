@@ -70,10 +70,17 @@ impl<T> HugeVec<T> {
         self.capacity
     }
 
-    /// Appends an element. A full vector moves to memory of twice the size.
+    /// Appends an element. A full vector moves to memory of a quarter more.
     pub fn push(&mut self, element: T) {
+        self.push_within(usize::MAX, element);
+    }
+
+    /// As [`HugeVec::push`], but the vector takes no memory for more than `most` elements unless
+    /// it has that many.
+    pub fn push_within(&mut self, most: usize, element: T) {
         if self.len == self.capacity {
-            self.grow();
+            let wanted = (self.capacity + self.capacity / 4).max(FIRST).min(most);
+            self.move_to(wanted.max(self.capacity + 1));
         }
         // SAFETY: `len` is below the capacity, so the place is in the vector's memory, and no
         // element is there.
@@ -81,9 +88,10 @@ impl<T> HugeVec<T> {
         self.len += 1;
     }
 
-    fn grow(&mut self) {
-        let mut larger = Self::with_capacity((self.capacity * 2).max(FIRST));
-        // SAFETY: both memories are valid for `len` elements and are different ones. The elements
+    fn move_to(&mut self, capacity: usize) {
+        let mut larger = Self::with_capacity(capacity);
+        // SAFETY: both memories are valid for `len` elements, as `capacity` is larger than that of
+        // this vector, and are different ones. The elements
         // have moved once `self.len` is zero, so that nothing drops them twice.
         unsafe { self.start.copy_to_nonoverlapping(larger.start, self.len) };
         larger.len = std::mem::take(&mut self.len);
@@ -175,9 +183,9 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
         return None;
     }
     let before = mapped.addr().next_multiple_of(HUGE) - mapped.addr();
-    // SAFETY: `before` is less than HUGE, so `length` bytes of the mapping follow. What is removed
-    // and what is advised on lies in the mapping, which nothing else knows yet. Advice changes no
-    // contents, and a kernel without huge pages ignores it.
+    // SAFETY: `before` is less than HUGE, so `length` bytes of the mapping follow. The
+    // calls concern the mapping alone, which nothing else knows yet. Advice changes no contents,
+    // and a kernel without huge pages ignores it.
     unsafe {
         let start = mapped.byte_add(before);
         if before > 0 {
@@ -193,7 +201,7 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, LINE).unwrap_or_else(|_| Layout::new::<u8>())
 }
 
-const FIRST: usize = 4;
+const FIRST: usize = 8;
 const LINE: usize = 64;
 /// A multiple of every page size in use but the huge ones.
 const PAGE: usize = 64 << 10;
@@ -212,6 +220,7 @@ mod tests {
         }
         assert!(vector.iter().copied().eq(0..600_000));
         assert_eq!(vector.as_ptr().addr() % HUGE, 0);
+        assert!(vector.capacity() < 600_000 / 4 * 5 + FIRST);
         vector[3] = 7;
         assert_eq!(vector[3], 7);
     }
@@ -224,6 +233,17 @@ mod tests {
             assert!(vector.iter().flatten().all(|word| *word == 0));
             assert!(len == 0 || vector.as_ptr().addr().is_multiple_of(LINE));
         }
+    }
+
+    #[test]
+    fn a_bounded_vector_ends_with_just_the_memory_that_it_needs() {
+        let mut vector = HugeVec::new();
+        for number in 0..100_u64 {
+            vector.push_within(100, number);
+            assert!(vector.capacity() <= 100);
+        }
+        vector.push_within(100, 100);
+        assert!(vector.iter().copied().eq(0..=100));
     }
 
     #[test]

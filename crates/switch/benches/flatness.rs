@@ -1,16 +1,17 @@
 //! How the cost of a packet grows with rules and flows, for the four sets of rules of the
 //! reference report and a fifth without connection tracking.
 //!
-//! `cargo bench -p weir-switch --bench flatness -- [SET…] [--rounds N] [--stages]`
+//! `cargo bench -p weir-switch --bench flatness -- [SET…] [--rounds N] [--threads N]
+//! [--stages]`
 //!
-//! One thread takes frames of 60 bytes from memory through a datapath and drops them. The source
-//! copies each frame into a buffer of the pool, and its cost is measured alone and subtracted:
-//! frames of 262,144 flows do not fit the cache either. Turns of all sizes alternate. Time is the
-//! thread's time on a processor, so that other processes disturb less.
+//! The table of connections is made for `--threads` threads, with several locks for each; one
+//! thread uses it. It takes frames of 60 bytes from memory through a datapath and drops them. The
+//! source copies each frame into a buffer of the pool, and its cost is measured alone and
+//! subtracted: frames of 262,144 flows do not fit the cache either. Turns of all sizes alternate.
+//! Time is the thread's time on a processor, so that other processes disturb less.
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
 
 use port::Frame;
 use switch::datapath::conntrack::{Conntrack, Settings as TrackerSettings, ThreadTracker};
@@ -21,22 +22,27 @@ use switch::pipeline::{BridgePort, Tables, Translator};
 use switch::port_number::PortNumber;
 use switch::request::{PacketIn, PortDescription};
 use switch::text::{PortNames, compose, parse_flow_line};
-use units::Time;
+use units::{Span, Time};
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).filter(|text| text != "--bench").collect();
     let shows_stages = arguments.iter().any(|text| text == "--stages");
-    let rounds = arguments.iter().position(|text| text == "--rounds");
-    let rounds: usize = rounds.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(ROUNDS);
+    let number = |flag: &str| -> Option<usize> {
+        let at = arguments.iter().position(|text| text == flag)?;
+        arguments.get(at + 1)?.parse().ok()
+    };
+    let rounds = number("--rounds").unwrap_or(ROUNDS);
+    let threads = number("--threads").unwrap_or(1);
     let is_chosen = |set: &Set| {
         let mut named = SETS.iter().filter(|other| arguments.iter().any(|text| text == other.name));
         named.clone().next().is_none() || named.any(|other| other.name == set.name)
     };
     println!(
-        "set      rules=flows   ns/packet  source     net   growth    Mpps  of 1  B/megaflow  B/connection"
+        "set      rules=flows   ns/packet  source     net   growth    Mpps  of 1  B/megaflow  \
+         B/connection"
     );
     for set in SETS.iter().filter(|set| is_chosen(set)) {
-        measure(set, rounds, shows_stages);
+        measure(set, rounds, threads, shows_stages);
     }
 }
 
@@ -106,7 +112,8 @@ struct Bench {
     tracker: ThreadTracker,
     source: Source,
     table: Arc<Conntrack>,
-    began: Instant,
+    /// Nanoseconds a packet of the last turn.
+    pace: f64,
     now: Time,
     /// Nanoseconds a packet, of each round: with the switch and of the source alone.
     whole: Vec<f64>,
@@ -142,7 +149,7 @@ impl Sink for Null {
 }
 
 impl Bench {
-    fn new(set: &Set, flows: u32) -> Self {
+    fn new(set: &Set, flows: u32, threads: usize) -> Self {
         let mut tables = Tables::new();
         for number in 1..=2_u16 {
             tables.insert_port(port(number));
@@ -150,14 +157,15 @@ impl Bench {
         let parse = |rule: &String| parse_flow_line(rule, &PortNames::none()).expect("a rule");
         let changes = (set.rules)(flows).iter().map(parse).collect();
         tables.change_all(changes, 0).expect("valid rules");
-        let table = Arc::new(Conntrack::new(&TrackerSettings::default()));
+        let settings = TrackerSettings { threads, ..TrackerSettings::default() };
+        let table = Arc::new(Conntrack::new(&settings));
         Self {
             flows,
             tables,
             datapath: Datapath::new(Settings { ticks: host::cycles, ..Settings::default() }),
             tracker: ThreadTracker::new(table.clone()),
             table,
-            began: Instant::now(),
+            pace: 250.0,
             source: Source { bytes: (0..flows).map(packet).collect(), next: 0 },
             now: Time::ZERO,
             whole: Vec::new(),
@@ -178,15 +186,16 @@ impl Bench {
                 sink: &mut sink,
             };
             self.datapath.process(1, &mut frames, self.now, &mut around);
-            // A packet thread sweeps its megaflows by the real time.
+            // A packet thread sweeps its megaflows by the time that it takes.
             if batch % 64 == 0 {
-                self.now = Time::from_nanos(self.began.elapsed().as_nanos() as u64);
+                self.now += Span::from_nanos((self.pace * (64 * BATCH) as f64) as u64);
                 self.datapath.maintain(self.now, &mut around);
             }
         }
         let nanos = (processor_nanos() - started) as f64;
         assert_eq!(sink.0, (packets / BATCH * BATCH) as u64, "lost packets");
-        nanos / sink.0 as f64
+        self.pace = nanos / sink.0 as f64;
+        self.pace
     }
 
     fn run_source(&mut self, packets: usize) -> f64 {
@@ -200,8 +209,8 @@ impl Bench {
     }
 }
 
-fn measure(set: &Set, rounds: usize, shows_stages: bool) {
-    let mut benches: Vec<_> = SIZES.iter().map(|flows| Bench::new(set, *flows)).collect();
+fn measure(set: &Set, rounds: usize, threads: usize, shows_stages: bool) {
+    let mut benches: Vec<_> = SIZES.iter().map(|flows| Bench::new(set, *flows, threads)).collect();
     for bench in &mut benches {
         // The first packets of all flows, and a turn to warm up.
         bench.run((bench.flows as usize * 2).next_multiple_of(BATCH).max(PACKETS));

@@ -205,7 +205,7 @@ impl Datapath {
 
     /// Does a bounded part of what has to be done without packets: adds the counts of megaflows to
     /// those of their rules, and removes megaflows that no packet used for ten seconds. Called at
-    /// least every 100 ms, it comes to each megaflow once a second.
+    /// least every 100 ms, it comes to each megaflow once a second, or to 65,536 of them.
     pub fn maintain<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
     where
         T: Translate + ?Sized,

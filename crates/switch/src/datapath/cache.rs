@@ -373,7 +373,8 @@ impl Cache {
         let total: usize = self.tuples.iter().flatten().map(Tuple::buckets).sum();
         // Beyond the limit, the sweep hurries.
         let is_full = self.is_full();
-        self.sweep.due += passed * total as u64 * if is_full { 10 } else { 1 };
+        let each_second = if is_full { total * 10 } else { total.min(SWEPT_EACH_SECOND) };
+        self.sweep.due += passed * each_second as u64;
         let mut buckets = (self.sweep.due / SWEEP_MS).min(total as u64);
         self.sweep.due -= buckets * SWEEP_MS;
         if buckets == total as u64 {
@@ -498,8 +499,12 @@ const HINT_WORDS: [usize; 8] = [
 const HINTS: usize = 1 << 16;
 /// More masks than this are searched by hints first.
 const SEARCHED_MASKS: usize = 3;
-/// The sweep goes through all megaflows in this time.
+/// The sweep goes through all megaflows in this time, if they are not too many.
 const SWEEP_MS: u64 = 1000;
+/// The most buckets that the sweep comes to in a second: about 65,536 megaflows. Without a bound,
+/// packets would pay more for the sweep with each megaflow. A request for counts gets them
+/// without it.
+const SWEPT_EACH_SECOND: usize = 16_384;
 /// Buckets whose megaflows the sweep loads at the same time.
 const SWEPT_TOGETHER: usize = 4;
 /// A megaflow that no packet used for this time goes, as in Open vSwitch.

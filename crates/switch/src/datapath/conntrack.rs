@@ -184,8 +184,9 @@ fn milliseconds(now: Time) -> u64 {
     now.nanos() / 1_000_000
 }
 
-/// Enough that two threads seldom want the same shard.
-const SHARDS_PER_THREAD: usize = 8;
+/// Enough that two threads seldom want the same shard, and so few that a batch has several packets
+/// for each.
+const SHARDS_PER_THREAD: usize = 4;
 const EXPIRY_BUDGET: u32 = 256;
 /// The value of a limit that does not limit.
 const NO_LIMIT: u32 = u32::MAX;

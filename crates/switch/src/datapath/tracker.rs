@@ -17,8 +17,8 @@ use super::step::{Step, Track};
 ///
 /// A lookup in a large table does not wait for memory if it knows the packets of a batch before.
 /// Where all packets are tracked by the first step of known megaflows, `track_batch` gets them
-/// together, with the results of `hash`. In other batches `warm` announces their hashes, and `track`
-/// gets each packet. Packets that an earlier step changed come to `track` without a hash.
+/// together, with the results of `hash`. In other batches `warm` announces their hashes, and
+/// `track` gets each packet. Packets that an earlier step changed come to `track` without a hash.
 pub trait Tracker {
     /// The hash of the packet's connection in a zone.
     fn hash(&self, packet: &Packet, zone: u16) -> u64;

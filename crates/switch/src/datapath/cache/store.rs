@@ -173,9 +173,12 @@ impl Store {
             self.colds.push(HugeVec::with_capacity(capacity));
         }
         let chunk = (index >> CHUNK_BITS) as usize;
-        self.heads[chunk].push(head);
-        tail.iter().for_each(|word| self.tails[chunk].push(*word));
-        self.colds[chunk].push(Some(cold));
+        let most = 1 << CHUNK_BITS;
+        self.heads[chunk].push_within(most, head);
+        for word in tail {
+            self.tails[chunk].push_within(most * self.tail, *word);
+        }
+        self.colds[chunk].push_within(most, Some(cold));
         index
     }
 

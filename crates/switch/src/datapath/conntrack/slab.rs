@@ -4,8 +4,8 @@ use super::entry::{Entry, NONE};
 use super::index::MAX_ENTRIES;
 use crate::datapath::prefetch::prefetch;
 
-/// Entries by number, in pieces of a huge page. The first piece grows up to that size; the others
-/// have it from the start, so that growth copies little.
+/// Entries by number, in pieces that grow up to a huge page, so that growth copies little and few
+/// places are unused.
 #[derive(Debug)]
 pub(super) struct Slab {
     chunks: Vec<HugeVec<Entry>>,
@@ -80,12 +80,12 @@ impl Slab {
             if first + CHUNK > MAX_ENTRIES as usize {
                 return None;
             }
-            let capacity = if first == 0 { FIRST } else { CHUNK };
+            let capacity = if first == 0 { FIRST } else { CHUNK / 4 };
             self.chunks.push(HugeVec::with_capacity(capacity));
         }
         let before = (self.chunks.len() - 1) * CHUNK;
         let chunk = self.chunks.last_mut()?;
-        chunk.push(entry);
+        chunk.push_within(CHUNK, entry);
         self.len += 1;
         Some((before + chunk.len() - 1) as u32)
     }
@@ -93,5 +93,5 @@ impl Slab {
 
 /// Entries of a piece: 2 MiB.
 const CHUNK: usize = 16_384;
-/// Entries of the first piece at its start.
+/// Entries of the first piece at its start; the others start with a quarter of their size.
 const FIRST: usize = 64;

@@ -72,26 +72,39 @@ impl Conntrack {
             self.shard(0).candidates(hashes, found);
             return;
         }
-        let mut done = 0u64;
-        for first in 0..hashes.len() {
-            if done & 1 << first != 0 {
-                continue;
-            }
-            let number = self.home(place(hashes[first]));
-            let is_same = |hash: &u64| self.home(place(*hash)) == number;
+        self.each_shard(hashes, |number, group| {
             let shard = self.shard(number);
-            for (at, hash) in hashes.iter().enumerate().skip(first).filter(|(_, h)| is_same(h)) {
-                done |= 1 << at;
-                shard.index.prefetch(place(*hash).tag);
+            for at in ones(group) {
+                shard.index.prefetch(place(hashes[at]).tag);
             }
-            for (at, hash) in hashes.iter().enumerate().skip(first).filter(|(_, h)| is_same(h)) {
-                found[at] = shard.candidate(place(*hash).tag, hash & FAR != 0);
+            for at in ones(group) {
+                found[at] = shard.candidate(place(hashes[at]).tag, hashes[at] & FAR != 0);
             }
+        });
+    }
+
+    /// Calls `visit` for each shard of these hashes, with a bit for each of its hashes.
+    #[inline]
+    fn each_shard(&self, hashes: &[u64], mut visit: impl FnMut(u8, u64)) {
+        let mut homes = [0; MOST_WARM];
+        for (home, hash) in homes.iter_mut().zip(hashes) {
+            *home = self.home(place(*hash));
+        }
+        let mut left = u64::MAX >> (MOST_WARM - hashes.len().clamp(1, MOST_WARM));
+        while left != 0 {
+            let number = homes[left.trailing_zeros() as usize];
+            let mut group = 0;
+            for (at, home) in homes.iter().enumerate() {
+                group |= u64::from(*home == number) << at;
+            }
+            visit(number, group & left);
+            left &= !group;
         }
     }
 
-    /// Tracks the packets of a batch, in their order, as [`Conntrack::track`] does. A shard stays
-    /// locked from one packet to the next of the same shard.
+    /// Tracks the packets of a batch as [`Conntrack::track`] does, and in their order. If all their
+    /// connections are known, the packets of one shard come after each other under one lock: a
+    /// connection is in one shard, so its packets keep their order.
     pub(in crate::datapath) fn track_batch(
         &self,
         packets: &mut [Packet],
@@ -99,33 +112,51 @@ impl Conntrack {
         now: Time,
     ) {
         let mut hashes = [0; MOST_WARM];
-        let mut found = [NONE; MOST_WARM];
-        for (awaited, hash) in batch.iter().flatten().zip(&mut hashes) {
-            *hash = awaited.hash;
+        let mut places = [0; MOST_WARM];
+        let mut count = 0;
+        for (at, awaited) in batch.iter().enumerate().take(MOST_WARM) {
+            if let Some(awaited) = awaited {
+                (hashes[count], places[count]) = (awaited.hash, at as u8);
+                count += 1;
+            }
         }
-        let count = batch.iter().flatten().count();
+        if count == 0 {
+            return;
+        }
+        let hashes = &hashes[..count];
+        let mut found = [NONE; MOST_WARM];
+        let mut order: [u8; MOST_WARM] = std::array::from_fn(|at| at as u8);
         let mut held = None;
         if self.shards.len() == 1 {
             let shard = self.shard(0);
-            shard.candidates(&hashes[..count.min(MOST_WARM)], &mut found);
+            shard.candidates(hashes, &mut found);
             held = Some(shard);
         } else {
-            self.candidates(&hashes[..count], &mut found);
+            self.candidates(hashes, &mut found);
+            if found[..count].iter().all(|entry| *entry != NONE) {
+                let mut next = 0;
+                self.each_shard(hashes, |_, group| {
+                    for at in ones(group) {
+                        order[next] = at as u8;
+                        next += 1;
+                    }
+                });
+            }
         }
-        for (at, awaited) in batch.iter_mut().flatten().enumerate() {
+        for at in order[..count].iter().map(|at| usize::from(*at)) {
+            let Some(awaited) = &mut batch[usize::from(places[at])] else { continue };
             let Some(packet) = packets.get_mut(usize::from(awaited.index)) else { continue };
-            let candidate = found.get(at).copied().unwrap_or(NONE);
             let mut view = View::of(packet);
             let look_up = |case: &mut Case<'_, '_, '_, '_>| {
-                self.look_up_candidate(&mut held, candidate, case)
+                self.look_up_candidate(&mut held, found[at], case)
             };
             let hash = Some(awaited.hash);
             awaited.tracked = self.track_by(&mut view, &awaited.call, hash, now, look_up);
         }
     }
 
-    /// Looks at the entry that was found for the batch. Whatever needs another shard or a change
-    /// of the table gives the lock back first.
+    /// Looks at the entry that was found for the batch. The lock is given back before another shard
+    /// is needed or the table changes.
     #[inline]
     fn look_up_candidate<'s>(
         &'s self,
@@ -638,6 +669,16 @@ fn set_marks(entry: &mut Entry, track: &Track) {
 
 fn protocol(key: &Key) -> u8 {
     (key.words[word::NW] >> 48) as u8
+}
+
+/// The positions of the bits that are set, the lowest first.
+#[inline]
+fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let position = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (position < 64).then_some(position)
+    })
 }
 
 fn place(hash: u64) -> Place {
