@@ -12,6 +12,7 @@ mod tables;
 mod tests;
 
 pub use crate::confinement::ConfinedPaths;
+pub use host::MetricsAddress;
 pub use located::{Located, OneOrMore};
 pub use source::ConfigError;
 pub use tables::{ClientTable, FarServerTable, File, ForwardTable, PeerTable, ServerTable};
@@ -91,12 +92,6 @@ pub struct Settings {
     pub unconfined: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MetricsAddress {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -110,38 +105,6 @@ impl Default for Settings {
             metrics_on: None,
             status_socket: None,
             unconfined: false,
-        }
-    }
-}
-
-impl FromStr for MetricsAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return match path.starts_with('/') && path.len() <= 107 {
-                true => Ok(Self::Unix(path.into())),
-                false => Err(format!("`{path}` is no absolute path of a UNIX socket")),
-            };
-        }
-        let address: SocketAddr =
-            text.parse().map_err(|_| format!("`{text}` is neither ADDRESS:PORT nor unix:/PATH"))?;
-        if !address.ip().to_canonical().is_loopback() {
-            return Err(format!(
-                "{address} can be reached from other hosts, and needs no authentication: \
-                 write 127.0.0.1:{} or unix:/PATH",
-                address.port()
-            ));
-        }
-        Ok(Self::Tcp(address))
-    }
-}
-
-impl Display for MetricsAddress {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }

@@ -1,4 +1,3 @@
-use super::MetricsAddress;
 use super::source::Origin;
 use crate::access::Rule;
 use crate::identity::{PeerName, Pin};
@@ -73,7 +72,7 @@ macro_rules! as_text {
         }
     )*};
 }
-as_text!(HostPort, MetricsAddress, PeerName, Pin, Rule, Target);
+as_text!(HostPort, PeerName, Pin, Rule, Target);
 
 struct Text<T>(PhantomData<T>);
 
