@@ -9,6 +9,7 @@
 //! | `ports`, `port_table`, `device`, `capture_source`, `pcap`, `shaper` | ports |
 //! | `unixctl`, `unixctl_thread`, `commands` | the control protocol of ovs-appctl |
 //! | `client` | the other end of it, for `weir switch` |
+//! | `metrics`, `metrics_thread` | figures for Prometheus |
 //! | `config`, `flow_file` | settings, rules in files |
 //! | `clock`, `waker`, `stream`, `outgoing` | their parts |
 
@@ -24,6 +25,8 @@ mod connection;
 mod device;
 mod error;
 mod flow_file;
+mod metrics;
+mod metrics_thread;
 mod outgoing;
 pub mod pcap;
 mod pmd;

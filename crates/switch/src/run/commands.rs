@@ -12,6 +12,7 @@ mod trace;
 
 use std::sync::Arc;
 
+pub(super) use self::pmd::{ThreadStatistics, all as threads};
 use super::bridge::BridgeState;
 use super::switch::Switch;
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use host::MetricsAddress;
 use indexmap::IndexMap;
 use link::{Capacity, LinkError, QueueConfig};
 use serde::Deserialize;
@@ -42,6 +43,8 @@ pub struct Config {
     pub pmd_cpus: Option<Vec<usize>>,
     /// Packet threads never sleep, not even when no frame arrives.
     pub busy_poll: bool,
+    /// The address that serves metrics to Prometheus: `127.0.0.1:9151` or `unix:/PATH`.
+    pub metrics_on: Option<MetricsAddress>,
     pub bridge: IndexMap<String, BridgeConfig>,
 }
 

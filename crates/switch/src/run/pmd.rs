@@ -184,6 +184,11 @@ impl Queue {
         let fd = port.fd();
         Self { bridge, port, queue, is_pinned, fd, cycles: 0, windows: VecDeque::new() }
     }
+
+    /// Cycles in the last minute.
+    pub(super) fn recent(&self) -> u64 {
+        self.cycles - self.windows.front().unwrap_or(&0)
+    }
 }
 
 impl PmdThread {
@@ -275,7 +280,7 @@ impl PmdThread {
             is_up: queue.port.is_up(),
             is_pinned: queue.is_pinned,
             cycles: queue.cycles,
-            recent: queue.cycles - queue.windows.front().unwrap_or(&0),
+            recent: queue.recent(),
         };
         self.queues.iter().map(usage).collect()
     }

@@ -1,11 +1,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::client::CONTROL_SOCKET;
 use super::config::{Config, ConfigError, DEFAULT_RUNDIR};
 use super::error::SwitchError;
+use super::metrics_thread::{MetricsListener, MetricsThread};
 use super::switch::Switch;
 use super::unixctl_thread::UnixctlThread;
 use super::waker::Waker;
@@ -33,6 +35,7 @@ pub fn run(
     let switch = Arc::new(Switch::new(&rundir, stop.clone(), process));
     let control = rundir.join(CONTROL_SOCKET);
     let (listener, file) = switch.listen(&control)?;
+    let metrics = config.metrics_on.as_ref().map(MetricsListener::bind).transpose()?;
     let outcome = switch.apply(&config, &mut note).and_then(|()| {
         let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
         let thread = UnixctlThread {
@@ -44,6 +47,8 @@ pub fn run(
         };
         let builder = std::thread::Builder::new().name("unixctl".to_owned());
         let thread = builder.spawn(|| thread.run()).map_err(SwitchError::Thread)?;
+        let metrics = metrics.map(|listener| serve_metrics(&switch, listener, &stop, &mut note));
+        let metrics = metrics.transpose()?;
         note(format!("control at {}", control.display()));
         let mut rounds = 0_u32;
         while !stop.load(Ordering::Acquire) {
@@ -55,10 +60,35 @@ pub fn run(
         }
         waker.wake();
         let _ = thread.join();
+        if let Some((waker, thread)) = metrics {
+            waker.wake();
+            let _ = thread.join();
+        }
         Ok(())
     });
     switch.close();
     outcome
+}
+
+fn serve_metrics(
+    switch: &Arc<Switch>,
+    listener: MetricsListener,
+    stop: &Arc<AtomicBool>,
+    note: &mut impl FnMut(String),
+) -> Result<(Arc<Waker>, JoinHandle<()>), SwitchError> {
+    let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
+    if let Some(place) = listener.place() {
+        note(format!("metrics at {place}"));
+    }
+    let thread = MetricsThread {
+        switch: switch.clone(),
+        listener,
+        waker: waker.clone(),
+        stop: stop.clone(),
+    };
+    let builder = std::thread::Builder::new().name("metrics".to_owned());
+    let thread = builder.spawn(|| thread.run()).map_err(SwitchError::Thread)?;
+    Ok((waker, thread))
 }
 
 fn create(rundir: &Path) -> Result<(), SwitchError> {

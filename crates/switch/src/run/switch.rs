@@ -94,6 +94,9 @@ impl Switch {
     pub(super) fn reload(self: &Arc<Self>) -> Result<Vec<String>, SwitchError> {
         let config = (self.process.settings)()?;
         let mut notes = Vec::new();
+        if config.metrics_on != self.settings().metrics_on {
+            notes.push("a change of metrics-on takes effect after a restart".to_owned());
+        }
         self.apply(&config, &mut |note| notes.push(note))?;
         Ok(notes)
     }
@@ -391,12 +394,12 @@ impl Switch {
         }
     }
 
-    /// The cycles that each queue took so far, by the index of its port.
+    /// The cycles that each queue took in the last minute, by the index of its port.
     fn loads(&self, pmds: &[Arc<Pmd>]) -> HashMap<(u16, usize), u64> {
         let mut loads = HashMap::new();
         for pmd in pmds {
             let queues = pmd.ask(|thread| {
-                let load = |queue: &Queue| ((queue.port.index.0, queue.queue), queue.cycles);
+                let load = |queue: &Queue| ((queue.port.index.0, queue.queue), queue.recent());
                 thread.queues.iter().map(load).collect::<Vec<_>>()
             });
             loads.extend(queues.into_iter().flatten());

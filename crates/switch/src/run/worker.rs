@@ -57,6 +57,7 @@ pub(super) struct WorkerStatistics {
     pub(super) datapath: Statistics,
     pub(super) sent_batches: u64,
     pub(super) sent_frames: u64,
+    pub(super) megaflows: usize,
 }
 
 impl Worker {
@@ -185,6 +186,7 @@ impl Worker {
         let Transmissions { batches, frames } = self.outlets.transmissions;
         total.sent_batches = batches - self.cleared.batches;
         total.sent_frames = frames - self.cleared.frames;
+        total.megaflows = self.megaflow_count();
         total
     }
 
@@ -261,6 +263,7 @@ impl WorkerStatistics {
         add(&mut self.datapath, &other.datapath);
         self.sent_batches += other.sent_batches;
         self.sent_frames += other.sent_frames;
+        self.megaflows += other.megaflows;
     }
 }
 

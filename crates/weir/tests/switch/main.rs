@@ -10,5 +10,6 @@ mod control;
 mod controllers;
 mod endings;
 mod interfaces;
+mod metrics;
 mod report;
 mod test_switch;

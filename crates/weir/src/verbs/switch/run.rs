@@ -2,6 +2,7 @@ use crate::exit::Ending;
 use crate::output::note;
 use crate::signals::cancel_on_signals;
 use clap::Args;
+use host::MetricsAddress;
 use std::path::PathBuf;
 use switch::run::{BridgeConfig, Config, ConfigError, Process, parse_cpus};
 use units::visible;
@@ -28,6 +29,9 @@ pub(crate) struct Run {
     /// Packet threads never sleep, not even when no frame arrives
     #[arg(long)]
     busy_poll: bool,
+    /// Serve metrics to Prometheus: 127.0.0.1:9151 or unix:/PATH; addresses of this host alone
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_on: Option<MetricsAddress>,
 }
 
 pub(crate) fn run(arguments: Run) -> anyhow::Result<Ending> {
@@ -61,6 +65,9 @@ impl Run {
             config.pmd_cpus = Some(parse_cpus(cpus).map_err(ConfigError::Value)?);
         }
         config.busy_poll |= self.busy_poll;
+        if let Some(address) = &self.metrics_on {
+            config.metrics_on = Some(address.clone());
+        }
         Ok(config)
     }
 }

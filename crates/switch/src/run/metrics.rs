@@ -1,0 +1,198 @@
+//! The switch's figures for Prometheus
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+
+use std::fmt::{Display, Write};
+
+use units::foreign;
+
+use super::commands::ThreadStatistics;
+use super::switch::Switch;
+
+pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All figures of a switch.
+pub(super) fn exposition(switch: &Switch) -> String {
+    let mut text = String::new();
+    let threads = super::commands::threads(switch);
+    write_threads(&mut text, &threads);
+    write_connections(&mut text, switch);
+    write_bridges(&mut text, switch);
+    text
+}
+
+/// A thread's figure.
+type Read = fn(&ThreadStatistics) -> u64;
+
+fn write_threads(text: &mut String, threads: &[ThreadStatistics]) {
+    for (name, help, read) in THREAD_FIGURES {
+        let rows = threads.iter().map(|thread| (format!("thread={}", named(thread)), read(thread)));
+        family(text, name, "counter", help, rows);
+    }
+    for (name, label, help, parts) in THREAD_PARTS {
+        let rows = threads.iter().flat_map(|thread| {
+            parts.iter().map(move |(part, read)| {
+                (format!("thread={},{label}=\"{part}\"", named(thread)), read(thread))
+            })
+        });
+        family(text, name, "counter", help, rows);
+    }
+    let megaflows = |thread: &ThreadStatistics| {
+        (format!("thread={}", named(thread)), thread.worker.megaflows as u64)
+    };
+    family(text, "megaflows", "gauge", "Megaflows of a thread.", threads.iter().map(megaflows));
+    let queues = threads.iter().flat_map(|thread| {
+        thread.queues.iter().map(move |queue| {
+            let port = label(&queue.port);
+            let labels = format!("thread={},port={port},queue=\"{}\"", named(thread), queue.queue);
+            (labels, queue.cycles)
+        })
+    });
+    let help = "Cycles that a thread spent on packets of a receive queue.";
+    family(text, "queue_cycles_total", "counter", help, queues);
+}
+
+fn write_connections(text: &mut String, switch: &Switch) {
+    let table = switch.conntrack();
+    let statistics = table.statistics();
+    for (name, help, value) in [
+        ("connections", "Tracked connections.", u64::from(table.connections())),
+        ("connections_limit", "The most connections.", table.max_connections().into()),
+        ("connection_memory_bytes", "The memory of the table of connections.", statistics.bytes),
+    ] {
+        family(text, name, "gauge", help, std::iter::once((String::new(), value)));
+    }
+    let help = "What happened to connections and their packets.";
+    let rows = [
+        ("hit", statistics.hits),
+        ("created", statistics.created),
+        ("expired", statistics.expired),
+        ("reclaimed", statistics.reclaimed),
+        ("removed", statistics.removed),
+        ("invalid", statistics.invalid),
+        ("table_full", statistics.full),
+        ("zone_full", statistics.zone_full),
+        ("ports_exhausted", statistics.exhausted),
+        ("clashed", statistics.clashed),
+    ];
+    let rows = rows.into_iter().map(|(event, count)| (format!("event=\"{event}\""), count));
+    family(text, "connection_events_total", "counter", help, rows);
+}
+
+fn write_bridges(text: &mut String, switch: &Switch) {
+    let bridges = switch.bridges();
+    let rules = bridges.iter().map(|bridge| {
+        let tables = bridge.tables().tables();
+        let active: u64 = tables.iter().map(|table| u64::from(table.active)).sum();
+        (format!("bridge={}", label(&bridge.name)), active)
+    });
+    family(text, "rules", "gauge", "Rules of a bridge.", rules.collect::<Vec<_>>());
+    let ports: Vec<_> = bridges
+        .iter()
+        .flat_map(|bridge| {
+            let name = label(&bridge.name);
+            bridge.ports().into_iter().map(move |port| {
+                let labels = format!("bridge={name},port={}", label(&port.name));
+                (labels, u64::from(port.is_up()), port.statistics())
+            })
+        })
+        .collect();
+    let up = ports.iter().map(|(labels, is_up, _)| (labels.clone(), *is_up));
+    family(text, "port_up", "gauge", "1 if frames may pass a port.", up);
+    for (name, help, read) in PORT_FIGURES {
+        let rows = ports.iter().map(|(labels, _, statistics)| (labels.clone(), read(statistics)));
+        family(text, name, "counter", help, rows);
+    }
+}
+
+fn family<V: Display>(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = (String, V)>,
+) {
+    let _ = writeln!(text, "# HELP weir_switch_{name} {help}\n# TYPE weir_switch_{name} {kind}");
+    for (labels, value) in rows {
+        let _ = match labels.as_str() {
+            "" => writeln!(text, "weir_switch_{name} {value}"),
+            labels => writeln!(text, "weir_switch_{name}{{{labels}}} {value}"),
+        };
+    }
+}
+
+/// The CPU of a packet thread; the thread of commands and controllers is `main`.
+fn named(thread: &ThreadStatistics) -> String {
+    thread.core.map_or_else(|| "\"main\"".to_owned(), |core| format!("\"{core}\""))
+}
+
+/// A label's value, quoted.
+fn label(value: &str) -> String {
+    let shown = foreign(value).to_string();
+    format!("\"{}\"", shown.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+const THREAD_FIGURES: &[(&str, &str, Read)] = &[
+    ("received_packets_total", "Packets that arrived.", |t| t.worker.datapath.received),
+    ("sent_packets_total", "Packets that left.", |t| t.worker.sent_frames),
+    ("sent_batches_total", "Batches in which packets left.", |t| t.worker.sent_batches),
+    ("recirculations_total", "Passes after the first one.", |t| t.worker.datapath.recirculated),
+    ("megaflow_hits_total", "Passes that a megaflow took.", |t| t.worker.datapath.megaflow_hits),
+    ("masks_probed_total", "Tables that those passes searched.", |t| {
+        t.worker.datapath.masks_probed
+    }),
+    ("upcalls_total", "Passes for which the rules were asked.", |t| t.worker.datapath.upcalls),
+    ("revalidated_total", "Upcalls for outdated megaflows.", |t| t.worker.datapath.revalidated),
+    ("expired_megaflows_total", "Megaflows removed as idle.", |t| t.worker.datapath.expired),
+    ("controller_packets_total", "Packets for controllers.", |t| t.worker.datapath.packet_ins),
+    ("iterations_total", "Turns of a packet thread.", |t| t.iterations),
+    ("sleeps_total", "Sleeps of a packet thread.", |t| t.sleeps),
+    ("receive_cycles_total", "Cycles of taking frames from ports.", |t| t.receive),
+    ("stage_packets_total", "Packets whose stages were measured.", |t| {
+        t.worker.datapath.stages.packets
+    }),
+];
+
+type Parts = &'static [(&'static str, Read)];
+
+const THREAD_PARTS: &[(&str, &str, &str, Parts)] = &[
+    (
+        "cycles_total",
+        "state",
+        "Cycles of turns with and without a packet.",
+        &[("busy", |t| t.busy), ("idle", |t| t.idle)],
+    ),
+    (
+        "stage_cycles_total",
+        "stage",
+        "Cycles of measured packets; divide by stage_packets_total.",
+        &[
+            ("parse", |t| t.worker.datapath.stages.parse),
+            ("cache", |t| t.worker.datapath.stages.cache),
+            ("classifier", |t| t.worker.datapath.stages.classifier),
+            ("conntrack", |t| t.worker.datapath.stages.conntrack),
+            ("actions", |t| t.worker.datapath.stages.actions),
+            ("transmit", |t| t.worker.datapath.stages.transmit),
+        ],
+    ),
+    (
+        "dropped_packets_total",
+        "reason",
+        "Packets that were dropped.",
+        &[
+            ("rules", |t| t.worker.datapath.dropped),
+            ("meter", |t| t.worker.datapath.dropped_by_meter),
+            ("conntrack", |t| t.worker.datapath.dropped_by_tracker),
+            ("depth", |t| t.worker.datapath.dropped_by_depth),
+        ],
+    ),
+];
+
+type ReadPort = fn(&crate::request::PortStatistics) -> u64;
+
+const PORT_FIGURES: &[(&str, &str, ReadPort)] = &[
+    ("port_received_packets_total", "Packets from a port.", |port| port.received_packets),
+    ("port_received_bytes_total", "Bytes from a port.", |port| port.received_bytes),
+    ("port_sent_packets_total", "Packets to a port.", |port| port.sent_packets),
+    ("port_sent_bytes_total", "Bytes to a port.", |port| port.sent_bytes),
+    ("port_dropped_packets_total", "Packets that a port could not send.", |port| port.sent_dropped),
+];

@@ -1,0 +1,192 @@
+use std::io::{self, Read};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use host::{BoundFile, MetricsAddress, SocketFile};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
+
+use super::connection::is_transient;
+use super::error::SwitchError;
+use super::metrics;
+use super::outgoing::Outgoing;
+use super::stream::Stream;
+use super::switch::Switch;
+use super::waker::Waker;
+
+/// The thread that answers Prometheus: GET of two paths, one response a connection.
+pub(super) struct MetricsThread {
+    pub(super) switch: Arc<Switch>,
+    pub(super) listener: MetricsListener,
+    pub(super) waker: Arc<Waker>,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+/// A bound listener, so that an address in use is reported before anything starts.
+pub(super) enum MetricsListener {
+    Tcp(TcpListener),
+    /// The socket's file goes with its listener.
+    Unix(UnixListener, #[expect(dead_code, reason = "removes the file")] BoundFile),
+}
+
+struct Client {
+    stream: Stream,
+    request: Vec<u8>,
+    out: Outgoing,
+    is_answered: bool,
+    since: Instant,
+}
+
+impl MetricsListener {
+    pub(super) fn bind(address: &MetricsAddress) -> Result<Self, SwitchError> {
+        let refused = |error| SwitchError::Listen { place: address.to_string(), error };
+        Ok(match address {
+            MetricsAddress::Tcp(address) => {
+                let listener = TcpListener::bind(address).map_err(refused)?;
+                listener.set_nonblocking(true).map_err(refused)?;
+                Self::Tcp(listener)
+            }
+            MetricsAddress::Unix(path) => {
+                let mode = Some(Mode::RUSR | Mode::WUSR);
+                let file = SocketFile::at(path).map_err(refused)?;
+                let (listener, file) = file.listen(mode).map_err(refused)?;
+                listener.set_nonblocking(true).map_err(refused)?;
+                Self::Unix(listener, file)
+            }
+        })
+    }
+
+    /// The address, for people.
+    pub(super) fn place(&self) -> Option<String> {
+        match self {
+            Self::Tcp(listener) => {
+                listener.local_addr().ok().map(|address| format!("http://{address}/metrics"))
+            }
+            Self::Unix(listener, _) => {
+                let address = listener.local_addr().ok()?;
+                Some(format!("unix:{}", address.as_pathname()?.display()))
+            }
+        }
+    }
+
+    fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => Stream::tcp(listener.accept()?.0),
+            Self::Unix(listener, _) => Stream::unix(listener.accept()?.0),
+        }
+    }
+}
+
+impl MetricsThread {
+    /// Serves until the switch is stopped.
+    pub(super) fn run(self) {
+        let mut clients: Vec<Client> = Vec::new();
+        while !self.stop.load(Ordering::Acquire) {
+            self.wait(&clients);
+            self.waker.clear();
+            clients.retain_mut(|client| self.serve(client).unwrap_or(false));
+            while clients.len() < MOST_CLIENTS
+                && let Ok(stream) = self.listener.accept()
+            {
+                clients.push(Client {
+                    stream,
+                    request: Vec::new(),
+                    out: Outgoing::new(),
+                    is_answered: false,
+                    since: Instant::now(),
+                });
+            }
+        }
+    }
+
+    /// Waits until something can be done. Further clients wait in the listener's queue.
+    fn wait(&self, clients: &[Client]) {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
+        if clients.len() < MOST_CLIENTS {
+            let fd = match &self.listener {
+                MetricsListener::Tcp(listener) => listener.as_fd(),
+                MetricsListener::Unix(listener, _) => listener.as_fd(),
+            };
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
+        for client in clients {
+            let flags = if client.is_answered { PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), flags));
+        }
+        let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, Some(&pause));
+    }
+
+    /// `false` if the client is done.
+    fn serve(&self, client: &mut Client) -> io::Result<bool> {
+        if client.since.elapsed() > PATIENCE {
+            return Ok(false);
+        }
+        if !client.is_answered {
+            let mut scratch = [0; 2048];
+            match client.stream.read(&mut scratch) {
+                Ok(0) => return Ok(false),
+                Ok(read) => client.request.extend_from_slice(&scratch[..read]),
+                Err(error) if is_transient(&error) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+            if !client.request.windows(4).any(|end| end == b"\r\n\r\n") {
+                return Ok(client.request.len() <= LONGEST_REQUEST);
+            }
+            let response = response(&client.request, || metrics::exposition(&self.switch));
+            client.out.buffer().extend(response.into_bytes());
+            client.is_answered = true;
+        }
+        client.out.write(&mut client.stream)?;
+        Ok(client.out.waiting() > 0)
+    }
+}
+
+fn response(request: &[u8], exposition: impl FnOnce() -> String) -> String {
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path = path.split('?').next().unwrap_or_default();
+    let (status, kind, body) = match (method, path) {
+        ("GET", "/metrics") => ("200 OK", metrics::KIND, exposition()),
+        ("GET", "/healthz") => ("200 OK", PLAIN, "ok\n".to_owned()),
+        ("GET", _) => ("404 Not Found", PLAIN, "/metrics, /healthz\n".to_owned()),
+        _ => ("405 Method Not Allowed", PLAIN, "GET only\n".to_owned()),
+    };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const LONGEST_REQUEST: usize = 8 * 1024;
+const MOST_CLIENTS: usize = 16;
+const PAUSE: Duration = Duration::from_millis(500);
+/// The time of one exchange.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_paths_are_answered() {
+        let status = |request: &str| {
+            let answer = response(request.as_bytes(), || "figures\n".to_owned());
+            answer[..12].to_owned()
+        };
+        assert_eq!(status("GET /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
+        assert_eq!(status("GET /metrics?name=x HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
+        assert_eq!(status("GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 404");
+        assert_eq!(status("POST /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 405");
+        assert_eq!(status("\r\n\r\n"), "HTTP/1.1 405");
+    }
+}

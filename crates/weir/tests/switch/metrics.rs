@@ -1,0 +1,87 @@
+//! Figures for Prometheus.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use super::captures::{self, udp};
+use super::test_switch::{TestSwitch, sandbox};
+use crate::support::await_some;
+
+#[test]
+fn figures_of_threads_ports_and_connections_are_served() {
+    let Some(sandbox) = sandbox() else { return };
+    captures::write(&sandbox, "in.pcap", &[udp(0), udp(1)]);
+    let address = format!("unix:{}", sandbox.path("metrics").display());
+    let switch = TestSwitch::start(
+        sandbox,
+        &[
+            "--bridge",
+            "br0",
+            "--port",
+            "br0:p0=pcap:in.pcap,loop",
+            "--port",
+            "br0:p1=null",
+            "--metrics-on",
+            &address,
+        ],
+    );
+    switch.ofctl(&["add-flow", "br0", "ip,actions=ct(commit,table=1)"]);
+    switch.ofctl(&["add-flow", "br0", "table=1,actions=output:2"]);
+    let text = await_some("figures of packets", || {
+        let text = fetch(&switch, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        (value(&text, "weir_switch_port_sent_packets_total{bridge=\"br0\",port=\"p1\"}") > 10_000.0
+            && value(&text, "weir_switch_connections") == 2.0)
+            .then_some(text)
+    });
+    assert_eq!(value(&text, "weir_switch_rules{bridge=\"br0\"}"), 2.0);
+    for stage in ["parse", "cache", "classifier", "conntrack", "actions", "transmit"] {
+        let part = format!(",stage=\"{stage}\"}}");
+        let sum: f64 = text.lines().filter(|line| line.contains(&part)).map(last).sum();
+        assert!(sum > 0.0, "{stage}:\n{text}");
+    }
+    for line in text.lines().filter(|line| line.starts_with("weir_switch_")) {
+        assert!(last(line) >= 0.0, "{line}");
+    }
+    let other = fetch(&switch, "GET / HTTP/1.1\r\n\r\n");
+    assert!(other.starts_with("HTTP/1.1 404"), "{other}");
+    switch.end();
+}
+
+/// Clients that send nothing, or nothing else than half of a request, do not keep others away.
+#[test]
+fn idle_clients_leave_the_figures_available() {
+    let Some(sandbox) = sandbox() else { return };
+    let address = format!("unix:{}", sandbox.path("metrics").display());
+    let words = ["--bridge", "br0", "--port", "br0:p1=null", "--metrics-on", &address];
+    let switch = TestSwitch::start(sandbox, &words);
+    let idle: Vec<_> = (0..40)
+        .map(|_| {
+            let mut stream = UnixStream::connect(switch.path("metrics")).unwrap();
+            stream.write_all(b"GET /metrics").unwrap();
+            stream
+        })
+        .collect();
+    let text = fetch(&switch, "GET /healthz HTTP/1.1\r\n\r\n");
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    drop(idle);
+    switch.end();
+}
+
+fn fetch(switch: &TestSwitch, request: &str) -> String {
+    let mut stream = UnixStream::connect(switch.path("metrics")).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn value(text: &str, name: &str) -> f64 {
+    let line =
+        text.lines().find(|line| line.strip_prefix(name).is_some_and(|r| r.starts_with(' ')));
+    line.map_or(0.0, last)
+}
+
+fn last(line: &str) -> f64 {
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
