@@ -5,6 +5,7 @@
 mod support;
 
 mod captures;
+mod changes;
 mod commands;
 mod control;
 mod controllers;

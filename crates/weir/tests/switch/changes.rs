@@ -1,0 +1,118 @@
+//! Rules that change while packets arrive as fast as the switch takes them.
+
+use super::captures::{self, udp};
+use super::test_switch::{TestSwitch, sandbox};
+
+/// A source plays four flows, one packet of each in turn, and each flow has its own output. Rules
+/// with other forms of the same outputs come and go. The source is received in whole turns, so the
+/// outputs must have sent exactly the same number of packets, and together all that arrived.
+#[test]
+fn packets_are_neither_lost_nor_misrouted_while_rules_change() {
+    let Some(sandbox) = sandbox() else { return };
+    captures::write(&sandbox, "in.pcap", &(0..FLOWS).map(udp).collect::<Vec<_>>());
+    let mut words = vec!["--bridge", "br0"];
+    for port in ["br0:p1=null", "br0:p2=null", "br0:p3=null", "br0:p4=null", "br0:p5=null"] {
+        words.extend(["--port", port]);
+    }
+    let switch = TestSwitch::start(sandbox, &words);
+    let base: String = (0..FLOWS).map(|flow| rule(0, 1, flow, &output(flow))).collect();
+    let base = format!("{base}table=1,priority=0,actions=output:5\n");
+    switch.sandbox.write("base", &base);
+    switch.ofctl(&["add-flows", "br0", &switch.path("base")]);
+    let source = format!("pcap:{},loop", switch.path("in.pcap"));
+    switch.weir(&["port", "add", "br0", "p0", &source]);
+
+    for round in 0..ROUNDS {
+        one_by_one(&switch, round);
+        atomically(&switch, round, &base);
+    }
+
+    switch.weir(&["port", "del", "br0", "p0"]);
+    let received = switch.counted("packets received");
+    let sent = sent(&switch);
+    let [outputs @ .., wrong] = &sent[..] else { panic!("{sent:?}") };
+    eprintln!("{received} packets arrived; sent by port: {sent:?}");
+    assert!(received > 100_000, "{received}");
+    assert_eq!(*wrong, 0, "{sent:?}");
+    assert_eq!(outputs.iter().sum::<u64>(), received, "{sent:?}");
+    assert!(outputs.iter().all(|count| *count == outputs[0]), "{sent:?}");
+    let upcalls = switch.counted("miss with success upcall");
+    assert!(upcalls > u64::from(ROUNDS * FLOWS), "packets saw few changes: {upcalls}");
+    switch.end();
+}
+
+/// Commands that are no transactions: each intermediate state has the right outputs.
+fn one_by_one(switch: &TestSwitch, round: u32) {
+    for flow in 0..FLOWS {
+        let rule = rule(0, 10, flow, &format!("mod_nw_tos:{},{}", 4 * (round % 32), output(flow)));
+        switch.ofctl(&["add-flow", "br0", rule.trim()]);
+    }
+    let narrow: String = (0..FLOWS)
+        .flat_map(|flow| (0..100).map(move |port| (flow, port)))
+        .map(|(flow, port)| {
+            let (output, destination) = (output(flow), destination(flow));
+            format!("priority=20,udp,nw_dst={destination},tp_src={port},actions={output}\n")
+        })
+        .collect();
+    switch.sandbox.write("narrow", narrow);
+    switch.ofctl(&["add-flows", "br0", &switch.path("narrow")]);
+    for flow in 0..FLOWS {
+        let what = format!("ip,nw_dst={},actions=dec_ttl,{}", destination(flow), output(flow));
+        switch.ofctl(&["mod-flows", "br0", &what]);
+    }
+    for flow in 0..FLOWS {
+        let what = format!("priority=10,ip,nw_dst={}", destination(flow));
+        switch.ofctl(&["--strict", "del-flows", "br0", &what]);
+    }
+    switch.ofctl(&["del-flows", "br0", "udp"]);
+}
+
+/// Two tables that agree on a number in a register: a packet that saw the old rules of one table
+/// and the new ones of the other would leave by the last port.
+fn atomically(switch: &TestSwitch, round: u32, base: &str) {
+    for version in [2 * round + 1, 2 * round + 2] {
+        let mut rules = base.to_owned();
+        for flow in 0..FLOWS {
+            let first = format!("load:{version}->NXM_NX_REG0[],resubmit(,1)");
+            rules.push_str(&rule(0, 30, flow, &first));
+            let (destination, output) = (destination(flow), output(flow));
+            rules.push_str(&format!(
+                "table=1,priority=5,reg0={version},ip,nw_dst={destination},actions={output}\n"
+            ));
+        }
+        switch.sandbox.write("rules", rules);
+        replace(switch, "rules");
+    }
+    replace(switch, "base");
+}
+
+fn replace(switch: &TestSwitch, file: &str) {
+    let file = switch.path(file);
+    switch.ofctl(&["-O", "OpenFlow14", "--bundle", "replace-flows", "br0", &file]);
+}
+
+fn rule(table: u8, priority: u16, flow: u32, actions: &str) -> String {
+    let destination = destination(flow);
+    format!("table={table},priority={priority},ip,nw_dst={destination},actions={actions}\n")
+}
+
+fn destination(flow: u32) -> String {
+    format!("48.0.0.{}", flow + 1)
+}
+
+fn output(flow: u32) -> String {
+    format!("output:{}", flow + 1)
+}
+
+/// The packets that each output sent.
+fn sent(switch: &TestSwitch) -> Vec<u64> {
+    let number = |port: u32| {
+        let text = switch.ofctl(&["dump-ports", "br0", &format!("p{port}")]);
+        let (_, rest) = text.split_once("tx pkts=").unwrap();
+        rest.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    (1..=FLOWS + 1).map(number).collect()
+}
+
+const FLOWS: u32 = 4;
+const ROUNDS: u32 = 10;
