@@ -177,7 +177,7 @@ fn normal_addresses_gather_in_the_middle() {
         [(low, 1.0 / 24.0), (left, 11.0 / 24.0), (right, 11.0 / 24.0), (high, 1.0 / 24.0)]
     {
         let expected = 20_000.0 * share;
-        let five_deviations = 5.0 * f64::sqrt(expected * (1.0 - share));
+        let five_deviations = 5.0 * f64::sqrt(20_000.0 * share * (1.0 - share));
         assert!((count as f64 - expected).abs() < five_deviations, "{quarters:?}");
     }
     assert!(clients.len() > 19_500, "{}", clients.len());
