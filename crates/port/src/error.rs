@@ -13,6 +13,9 @@ pub enum PortError {
     InterfaceDown { name: String },
     #[error("this kernel has no {feature}")]
     NotSupported { feature: &'static str },
+    /// The place is an interface, or a socket.
+    #[error("{place}: {problem}")]
+    Refused { place: String, problem: String },
     #[error("{doing}: {source}")]
     Io { doing: String, source: io::Error },
 }

@@ -15,15 +15,22 @@
 //!
 //! [`HugeVec`] is memory for tables with an entry for each flow.
 //!
-//! AF_XDP is not among them. In copy mode, the only mode of every driver, it delivers a packet's
-//! bytes without a `virtio_net_hdr`. Then a veth peer's partial checksum looks like a wrong one,
-//! and a packet larger than a buffer is lost. It would work only with the peer's offloads off, and
-//! a port must not depend on that.
+//! Others are used by several threads at once ([`DuplexPort`]):
+//!
+//! | port | description |
+//! | --- | --- |
+//! | [`RingPort`] | another process, through shared memory |
+//!
+//! AF_XDP completes no packets: it delivers their bytes without a `virtio_net_hdr`. Then a veth
+//! peer's partial checksum looks like a wrong one, and a super-packet is lost, unless the peer's
+//! offloads are off.
 
 #[cfg(test)]
 mod against_kernel;
+mod bell;
 mod clock;
 mod counters;
+mod duplex;
 mod error;
 mod frame;
 mod huge;
@@ -35,14 +42,19 @@ mod pair;
 mod pool;
 mod ring;
 mod sender;
+mod shared_memory;
+pub mod shared_ring;
 mod socket;
 mod statistics;
+mod tally;
 mod tap;
 mod tun;
+mod unix_peer;
 
 use std::os::fd::BorrowedFd;
 
 pub use counters::{PortCounters, SendReport};
+pub use duplex::DuplexPort;
 pub use error::PortError;
 pub use frame::Frame;
 pub use huge::{HugeVec, Zeroable};
@@ -52,6 +64,7 @@ pub use packet::{PacketOptions, PacketPort, SuperPackets};
 pub use pair::{PairPort, pair};
 pub use pool::FramePool;
 pub use sender::{Accepted, PacketSender, Refusal};
+pub use shared_ring::RingPort;
 pub use tap::{TapKind, TapPort};
 use units::Bytes;
 

@@ -32,6 +32,8 @@ pub enum Refusal {
     TooLong,
     /// The kernel refuses the frame for another reason.
     Refused,
+    /// The port is not connected.
+    NoPeer,
 }
 
 impl PacketSender {

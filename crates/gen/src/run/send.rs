@@ -302,7 +302,7 @@ impl Outlet {
                             // Another thread makes the room, and may be waiting for this core.
                             rustix::thread::sched_yield();
                         }
-                        Some(Refusal::TooLong | Refusal::Refused) => done += 1,
+                        Some(Refusal::TooLong | Refusal::Refused | Refusal::NoPeer) => done += 1,
                     }
                 }
                 Ok((sent, bytes))

@@ -1,0 +1,158 @@
+#![allow(unsafe_code)]
+//! Memory that another process, or the kernel, writes at the same time.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+
+/// A mapping. Bytes are copied in and out, and words are atomic: there is never a reference to
+/// bytes that the other side may change. Every access is checked against the length, because its
+/// place may come from the other side.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and this is its only owner.
+unsafe impl Send for SharedMemory {}
+// SAFETY: all access is by copies of bytes, whose source or target nobody borrows, and by atomics.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Maps `len` bytes of a file from `offset` on, which must be a multiple of the page size. The
+    /// caller makes sure that the file is as long as that, and stays so.
+    pub(crate) fn map(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
+        Self::map_with(file.as_fd().as_raw_fd(), offset, len, libc::MAP_SHARED)
+    }
+
+    /// As [`Self::map`], with all pages present at once.
+    pub(crate) fn map_present(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        Self::map_with(file.as_fd().as_raw_fd(), offset, len, flags)
+    }
+
+    /// Zeroed memory of this process, for the kernel to share.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        Self::map_with(-1, 0, len, flags)
+    }
+
+    fn map_with(file: i32, offset: u64, len: usize, flags: i32) -> io::Result<Self> {
+        let too_large = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let offset = libc::off_t::try_from(offset).map_err(too_large)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours; the
+        // kernel refuses a length of 0 and one that does not fit.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file, offset) };
+        match NonNull::new(start.cast::<u8>()) {
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, len }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The address of the first byte, for the kernel and for peers that name places by addresses.
+    pub(crate) fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// Copies bytes out; false if they are not all within the mapping.
+    #[inline]
+    pub(crate) fn read(&self, at: usize, out: &mut [u8]) -> bool {
+        if !self.holds(at, out.len()) {
+            return false;
+        }
+        // SAFETY: the source is within the mapping and `out` is ours alone. The other side may
+        // write meanwhile; any bytes are valid, and only the copy is looked at.
+        unsafe {
+            let source = self.start.as_ptr().add(at);
+            std::ptr::copy_nonoverlapping(source, out.as_mut_ptr(), out.len());
+        }
+        true
+    }
+
+    /// Copies bytes in; false, and nothing is written, if they do not all fit into the mapping.
+    #[inline]
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> bool {
+        if !self.holds(at, bytes.len()) {
+            return false;
+        }
+        // SAFETY: the target is within the mapping, to which there are no references; `bytes` is
+        // not in it for the same reason.
+        unsafe {
+            let target = self.start.as_ptr().add(at);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
+        }
+        true
+    }
+
+    #[inline]
+    pub(crate) fn word16(&self, at: usize) -> Option<&AtomicU16> {
+        let place = self.aligned(at, 2)?;
+        // SAFETY: aligned, within the mapping, and mapped as long as `self` lives.
+        Some(unsafe { AtomicU16::from_ptr(place.cast()) })
+    }
+
+    #[inline]
+    pub(crate) fn word32(&self, at: usize) -> Option<&AtomicU32> {
+        let place = self.aligned(at, 4)?;
+        // SAFETY: as above.
+        Some(unsafe { AtomicU32::from_ptr(place.cast()) })
+    }
+
+    #[inline]
+    pub(crate) fn word64(&self, at: usize) -> Option<&AtomicU64> {
+        let place = self.aligned(at, 8)?;
+        // SAFETY: as above.
+        Some(unsafe { AtomicU64::from_ptr(place.cast()) })
+    }
+
+    #[inline]
+    fn aligned(&self, at: usize, size: usize) -> Option<*mut u8> {
+        // The mapping begins on a page.
+        if !at.is_multiple_of(size) || !self.holds(at, size) {
+            return None;
+        }
+        // SAFETY: `at` is within the mapping.
+        Some(unsafe { self.start.as_ptr().add(at) })
+    }
+
+    #[inline]
+    fn holds(&self, at: usize, len: usize) -> bool {
+        at <= self.len && len <= self.len - at
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, has this length, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_outside_is_reached() {
+        let memory = SharedMemory::anonymous(4096).unwrap();
+        assert!(memory.write(4090, b"abcdef"));
+        let mut six = [0; 6];
+        assert!(memory.read(4090, &mut six) && six == *b"abcdef");
+        for (at, len) in [(4091, 6), (4096, 1), (4097, 0), (usize::MAX, 2), (usize::MAX - 1, 0)] {
+            assert!(!memory.read(at, &mut vec![0; len]), "{at} {len}");
+            assert!(!memory.write(at, &vec![0; len]), "{at} {len}");
+        }
+        assert!(memory.word32(4092).is_some());
+        for at in [4093, 4094, 4096, usize::MAX - 3] {
+            assert!(memory.word32(at).is_none(), "{at}");
+        }
+    }
+}

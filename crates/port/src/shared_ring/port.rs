@@ -1,0 +1,319 @@
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::consumer::Consumer;
+use super::handshake::{self, Handed};
+use super::layout::{Direction, Geometry, LONGEST, Violation};
+use super::producer::Producer;
+use crate::bell::{Bell, Watched};
+use crate::clock::monotonic;
+use crate::tally::Tally;
+use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake};
+use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
+
+/// One end of a ring in shared memory.
+#[derive(Debug)]
+pub struct RingPort {
+    place: PathBuf,
+    is_creator: bool,
+    ends: Arc<Ends>,
+    _attendant: Attendant,
+}
+
+/// The two directions, while a peer is there.
+#[derive(Debug)]
+struct Ends {
+    bell: Bell,
+    receiving: Mutex<Option<Receiving>>,
+    sending: Mutex<Option<Sending>>,
+    is_connected: AtomicBool,
+    changes: AtomicU64,
+    tally: Tally,
+    /// The reason for which there is no peer.
+    problem: Mutex<Option<String>>,
+}
+
+#[derive(Debug)]
+struct Receiving {
+    consumer: Consumer,
+    socket: Arc<UnixStream>,
+    /// The same socket.
+    _watched: Option<Watched>,
+    empty_calls: u32,
+    /// The peer is gone; the frames that it left are still received.
+    has_ended: bool,
+}
+
+#[derive(Debug)]
+struct Sending {
+    producer: Producer,
+    socket: Arc<UnixStream>,
+}
+
+impl RingPort {
+    /// Listens at a path, or at a name without a slash, and serves one peer after the other.
+    pub fn create(place: &str) -> Result<Self, PortError> {
+        let path = path_of(place);
+        let meeting = Meeting::at(&path).map_err(|error| failed(&path, "listening at", error))?;
+        Self::start(path, meeting)
+    }
+
+    /// Attaches to a ring that another process creates, now or later, and again when it returns.
+    pub fn attach(place: &str) -> Result<Self, PortError> {
+        let path = path_of(place);
+        let meeting = Meeting::with(&path);
+        Self::start(path, meeting)
+    }
+
+    fn start(place: PathBuf, meeting: Meeting) -> Result<Self, PortError> {
+        let bell = Bell::new().map_err(|error| failed(&place, "making a bell for", error))?;
+        let ends = Arc::new(Ends {
+            bell,
+            receiving: Mutex::default(),
+            sending: Mutex::default(),
+            is_connected: AtomicBool::default(),
+            changes: AtomicU64::default(),
+            tally: Tally::default(),
+            problem: Mutex::default(),
+        });
+        let is_creator = meeting.listens();
+        let work = {
+            let (ends, place) = (ends.clone(), place.clone());
+            move |stop: StopSignal| attend(&ends, &place, &meeting, &stop)
+        };
+        let attendant = Attendant::start("ring", work)
+            .map_err(|error| failed(&place, "starting a thread for", error))?;
+        Ok(Self { place, is_creator, ends, _attendant: attendant })
+    }
+}
+
+impl DuplexPort for RingPort {
+    fn queues(&self) -> usize {
+        1
+    }
+
+    fn receive(&self, _: usize, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
+        let mut guard = lock(&self.ends.receiving);
+        let Some(receiving) = guard.as_mut() else { return Ok(0) };
+        let before = batch.len();
+        match receiving.take(batch, limit) {
+            Ok(0) => {
+                if receiving.has_ended {
+                    *guard = None;
+                }
+                Ok(0)
+            }
+            Ok(count) => {
+                self.ends.tally.received(&batch[before..]);
+                Ok(count)
+            }
+            Err(violation) => {
+                self.ends.accuse(violation, &receiving.socket, &self.place);
+                *guard = None;
+                let frames = batch.len() - before;
+                self.ends.tally.received(&batch[before..]);
+                Ok(frames)
+            }
+        }
+    }
+
+    fn send(&self, packets: &[&[u8]]) -> Result<Accepted, PortError> {
+        let mut guard = lock(&self.ends.sending);
+        let absent = Accepted { sent: 0, refusal: Some(Refusal::NoPeer) };
+        let Some(sending) = guard.as_mut() else { return Ok(absent) };
+        match sending.producer.send(packets) {
+            Ok((accepted, sleeps)) => {
+                if sleeps {
+                    wake(&sending.socket);
+                }
+                self.ends.tally.sent(&packets[..accepted.sent]);
+                Ok(accepted)
+            }
+            Err(violation) => {
+                self.ends.accuse(violation, &sending.socket, &self.place);
+                *guard = None;
+                Ok(absent)
+            }
+        }
+    }
+
+    fn fd(&self, _: usize) -> Option<OwnedFd> {
+        self.ends.bell.fd()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.ends.is_connected.load(Ordering::Acquire)
+    }
+
+    fn changes(&self) -> u64 {
+        self.ends.changes.load(Ordering::Acquire)
+    }
+
+    fn reconnects(&self) -> bool {
+        true
+    }
+
+    fn longest(&self) -> usize {
+        LONGEST
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.ends.tally.counters()
+    }
+
+    fn describe(&self) -> String {
+        let role = if self.is_creator { "created" } else { "attached to" };
+        let state = match (self.is_connected(), lock(&self.ends.problem).as_deref()) {
+            (true, _) => "connected".to_owned(),
+            (false, None) => "no peer".to_owned(),
+            (false, Some(problem)) => format!("no peer: {problem}"),
+        };
+        format!("ring in shared memory, {role} {}: {state}", self.place.display())
+    }
+}
+
+impl Receiving {
+    #[inline]
+    fn take(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, Violation> {
+        let count = self.consumer.receive(batch, limit, monotonic)?;
+        if count > 0 {
+            self.empty_calls = 0;
+            return Ok(count);
+        }
+        self.empty_calls = self.empty_calls.saturating_add(1);
+        if self.empty_calls == BEFORE_SLEEP {
+            drain(&self.socket);
+            if !self.consumer.prepare_to_sleep()? {
+                self.empty_calls = 0;
+            }
+        }
+        Ok(0)
+    }
+}
+
+impl Ends {
+    fn connect(&self, handed: &Handed, stream: UnixStream, is_creator: bool) {
+        let socket = Arc::new(stream);
+        let (sends, receives) = match is_creator {
+            true => (Direction::FromCreator, Direction::ToCreator),
+            false => (Direction::ToCreator, Direction::FromCreator),
+        };
+        let (memory, geometry) = (&handed.memory, handed.geometry);
+        let watched = socket.as_fd().try_clone_to_owned().and_then(|fd| self.bell.watch(fd)).ok();
+        let mut consumer = Consumer::new(memory.clone(), geometry, receives);
+        // The thread that receives may sleep.
+        let _ = consumer.prepare_to_sleep();
+        *lock(&self.receiving) = Some(Receiving {
+            consumer,
+            socket: socket.clone(),
+            _watched: watched,
+            empty_calls: BEFORE_SLEEP,
+            has_ended: false,
+        });
+        *lock(&self.sending) =
+            Some(Sending { producer: Producer::new(memory.clone(), geometry, sends), socket });
+        *lock(&self.problem) = None;
+        self.is_connected.store(true, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn disconnect(&self) {
+        self.is_connected.store(false, Ordering::Release);
+        *lock(&self.sending) = None;
+        if let Some(receiving) = lock(&self.receiving).as_mut() {
+            receiving.has_ended = true;
+        }
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Ends the connection with a peer that broke a rule. The attendant sees the end.
+    fn accuse(&self, violation: Violation, socket: &UnixStream, place: &Path) {
+        tracing::warn!("ring {}: the peer is disconnected: {violation}", place.display());
+        *lock(&self.problem) = Some(format!("disconnected, because {violation}"));
+        let _ = socket.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Finds a peer, stays with it to its end, and finds the next one.
+fn attend(ends: &Ends, place: &Path, meeting: &Meeting, stop: &StopSignal) {
+    loop {
+        match meet(meeting, stop) {
+            Ok(None) => return,
+            Ok(Some((handed, stream))) => {
+                let watched = stream.try_clone();
+                ends.connect(&handed, stream, meeting.listens());
+                drop(handed);
+                if let Ok(watched) = watched {
+                    let woken = stop.wait(Some((watched.as_fd(), PollFlags::empty())), None);
+                    if woken == Wake::Stop {
+                        let _ = watched.shutdown(std::net::Shutdown::Both);
+                        return;
+                    }
+                }
+                ends.disconnect();
+            }
+            Err(problem) => {
+                tracing::debug!("ring {}: {problem}", place.display());
+                *lock(&ends.problem) = Some(problem);
+                if stop.wait(None, Some(PAUSE)) == Wake::Stop {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The next peer, and the memory that it shares; `None` at the end.
+fn meet(meeting: &Meeting, stop: &StopSignal) -> Result<Option<(Handed, UnixStream)>, String> {
+    let Some(stream) = meeting.next(stop)? else { return Ok(None) };
+    let handed = match meeting.listens() {
+        true => handshake::create(&stream, Geometry::default()),
+        false => handshake::attach(&stream),
+    };
+    handed.map(|handed| Some((handed, stream))).map_err(|error| error.to_string())
+}
+
+/// A byte on the socket. If there is no room, enough bytes wait already.
+fn wake(socket: &UnixStream) {
+    let _ = rustix::net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// Takes the bytes that woke this end. A peer that floods the socket ends the loop nevertheless.
+fn drain(socket: &UnixStream) {
+    let mut bytes = [0; 512];
+    for _ in 0..64 {
+        match rustix::net::recv(socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((count, _)) if count == bytes.len() => {}
+            _ => return,
+        }
+    }
+}
+
+/// A name without a slash is a socket in memory.
+fn path_of(place: &str) -> PathBuf {
+    match place.contains('/') {
+        true => PathBuf::from(place),
+        false => PathBuf::from(format!("/dev/shm/weir-ring-{place}")),
+    }
+}
+
+fn failed(place: &Path, doing: &str, error: io::Error) -> PortError {
+    PortError::from_io(format!("{doing} {}", place.display()), error)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls of `receive` without a frame, after which the producer is asked for a wake-up. Each one
+/// costs it a system call.
+const BEFORE_SLEEP: u32 = 32;
+const PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,304 @@
+//! UNIX sockets by which peers hand over memory and descriptors.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::Mode;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// A socket that listens for one peer after the other. Its file is removed with it.
+#[derive(Debug)]
+struct Door {
+    listener: UnixListener,
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl Door {
+    /// Replaces the socket that a dead process left; only its owner may connect.
+    fn open(path: &Path) -> io::Result<Self> {
+        if let Ok(metadata) = std::fs::symlink_metadata(path) {
+            if !metadata.file_type().is_socket() {
+                let problem =
+                    "a file is there that is no socket: remove it, or choose another path";
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
+            }
+            match UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path)?;
+                }
+                _ => {
+                    let problem = "another program listens there: end it, or choose another path";
+                    return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
+                }
+            }
+        }
+        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        // Before bind(2), which gives the file the socket's own mode.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::listen(&socket, 4)?;
+        let listener = UnixListener::from(socket);
+        listener.set_nonblocking(true)?;
+        let metadata = std::fs::symlink_metadata(path)?;
+        let inode = (metadata.dev(), metadata.ino());
+        Ok(Self { listener, path: path.to_owned(), inode })
+    }
+
+    fn accept(&self) -> io::Result<UnixStream> {
+        let (stream, _) = self.listener.accept()?;
+        stream.set_nonblocking(false)?;
+        Ok(stream)
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let metadata = std::fs::symlink_metadata(&self.path);
+        if metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A peer of another user could write anything into the memory; root could do so anyway.
+fn check_owner(stream: &UnixStream) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    if peer.uid == rustix::process::geteuid() || peer.uid.is_root() {
+        return Ok(());
+    }
+    let problem = format!("the peer belongs to user {}: only your own are served", peer.uid);
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
+}
+
+/// Sends bytes together with descriptors.
+pub(crate) fn send(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); ANCILLARY];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let sent =
+        rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    // A message is smaller than any socket's buffer.
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Receives at most the buffer's length, and the descriptors that come along. 0 is the end.
+pub(crate) fn receive(
+    socket: &UnixStream,
+    buffer: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); ANCILLARY];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let mut pieces = [IoSliceMut::new(buffer)];
+    let received = rustix::net::recvmsg(socket, &mut pieces, &mut control, flags)?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(more) = message {
+            fds.extend(more);
+        }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "too many descriptors at once"));
+    }
+    Ok(received.bytes)
+}
+
+/// Fills the buffer; an error if the peer ends before, or lets us wait.
+pub(crate) fn receive_exactly(
+    socket: &UnixStream,
+    buffer: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> io::Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match receive(socket, &mut buffer[done..], fds) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The way in which a port finds its peers.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    path: PathBuf,
+    /// The peers come here. The mode of its file says who may.
+    door: Option<Door>,
+    /// The listening program has to be the same user's, or root's.
+    is_strict: bool,
+}
+
+impl Meeting {
+    /// Listens at a path.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), door: Some(Door::open(path)?), is_strict: true })
+    }
+
+    /// Connects to a program of the same user, or root's, that listens at a path.
+    pub(crate) fn with(path: &Path) -> Self {
+        Self { path: path.to_owned(), door: None, is_strict: true }
+    }
+
+    /// As [`Self::with`]; root also connects to a virtual machine of another user.
+    pub(crate) fn with_any(path: &Path) -> Self {
+        let is_strict = !rustix::process::geteuid().is_root();
+        Self { path: path.to_owned(), door: None, is_strict }
+    }
+
+    pub(crate) fn listens(&self) -> bool {
+        self.door.is_some()
+    }
+
+    /// The next peer, or the reason for which there is none yet; `None` at the end.
+    pub(crate) fn next(&self, stop: &StopSignal) -> Result<Option<UnixStream>, String> {
+        let Some(door) = &self.door else {
+            let connected = self.connect().map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    format!("nobody listens at {}: start the other end first", self.path.display())
+                }
+                _ => error.to_string(),
+            });
+            return connected.map(Some);
+        };
+        if stop.wait(Some((door.as_fd(), PollFlags::IN)), None) == Wake::Stop {
+            return Ok(None);
+        }
+        door.accept().map(Some).map_err(|error| error.to_string())
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        let stream = UnixStream::connect(&self.path)?;
+        if self.is_strict {
+            check_owner(&stream)?;
+        }
+        Ok(stream)
+    }
+}
+
+/// A thread that looks after a port's peer. It ends with this value.
+#[derive(Debug)]
+pub(crate) struct Attendant {
+    stop: OwnedFd,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Wakes a thread that has to end.
+#[derive(Debug)]
+pub(crate) struct StopSignal(OwnedFd);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wake {
+    Stop,
+    Ready,
+    Timeout,
+}
+
+impl Attendant {
+    pub(crate) fn start(
+        name: &str,
+        work: impl FnOnce(StopSignal) + Send + 'static,
+    ) -> io::Result<Self> {
+        let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let signal = StopSignal(stop.try_clone()?);
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        let thread = builder.spawn(move || work(signal))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl StopSignal {
+    /// Waits for events of a descriptor, for the end, or for the time to pass. Without flags only
+    /// the end of the peer is an event.
+    pub(crate) fn wait(
+        &self,
+        of: Option<(BorrowedFd<'_>, PollFlags)>,
+        time: Option<Duration>,
+    ) -> Wake {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
+        fds.extend(of.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        let time = time.map(|time| Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        loop {
+            match poll(&mut fds, time.as_ref()) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) => return Wake::Timeout,
+                _ if !fds[0].revents().is_empty() => return Wake::Stop,
+                _ => return Wake::Ready,
+            }
+        }
+    }
+}
+
+/// Room for the descriptors of any message.
+const ANCILLARY: usize = rustix::cmsg_space!(ScmRights(64));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_door_replaces_a_dead_socket_and_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("weir-door-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("socket");
+        drop(UnixListener::bind(&path).unwrap());
+        let door = Door::open(&path).unwrap();
+        assert_eq!(Door::open(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(door);
+        assert!(!path.exists());
+        std::fs::write(&path, "text").unwrap();
+        assert_eq!(Door::open(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn descriptors_come_along() {
+        let (left, right) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        send(&left, b"hello", &[writer.as_fd()]).unwrap();
+        drop(writer);
+        let mut bytes = [0; 5];
+        let mut fds = Vec::new();
+        receive_exactly(&right, &mut bytes, &mut fds).unwrap();
+        assert_eq!((&bytes, fds.len()), (b"hello", 1));
+        rustix::io::write(&fds[0], b"x").unwrap();
+        fds.clear();
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "x");
+    }
+}
