@@ -20,6 +20,7 @@
 //! | port | description |
 //! | --- | --- |
 //! | [`RingPort`] | another process, through shared memory |
+//! | [`XdpPort`] | an interface's queue, by an AF_XDP socket |
 //!
 //! AF_XDP completes no packets: it delivers their bytes without a `virtio_net_hdr`. Then a veth
 //! peer's partial checksum looks like a wrong one, and a super-packet is lost, unless the peer's
@@ -50,6 +51,7 @@ mod tally;
 mod tap;
 mod tun;
 mod unix_peer;
+mod xdp;
 
 use std::os::fd::BorrowedFd;
 
@@ -67,6 +69,7 @@ pub use sender::{Accepted, PacketSender, Refusal};
 pub use shared_ring::RingPort;
 pub use tap::{TapKind, TapPort};
 use units::Bytes;
+pub use xdp::{CopyMode, XdpOptions, XdpPort};
 
 /// One end of a link. Receiving and sending never block.
 pub trait Port: Send + std::fmt::Debug {

@@ -1,0 +1,232 @@
+//! The four rings between a socket and the kernel. A ring's indexes run freely; its size is a power
+//! of two.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use units::Time;
+
+use super::socket::Offsets;
+use crate::shared_memory::SharedMemory;
+use crate::{Accepted, Frame, Refusal};
+
+/// One ring, of which this side is the producer or the consumer.
+#[derive(Debug)]
+pub(super) struct KernelRing {
+    memory: SharedMemory,
+    offsets: Offsets,
+    /// This side's index.
+    own: u32,
+}
+
+/// Buffers that the kernel fills, and those that it has filled.
+#[derive(Debug)]
+pub(super) struct ReceiveQueue {
+    buffers: Arc<SharedMemory>,
+    chunk: u64,
+    fill: KernelRing,
+    receive: KernelRing,
+}
+
+/// Buffers that the kernel sends, and those that it has sent.
+#[derive(Debug)]
+pub(super) struct TransmitQueue {
+    buffers: Arc<SharedMemory>,
+    chunk: u64,
+    transmit: KernelRing,
+    completion: KernelRing,
+    free: Vec<u64>,
+}
+
+impl KernelRing {
+    pub(super) fn map(
+        socket: &OwnedFd,
+        place: u64,
+        offsets: Offsets,
+        entry: usize,
+    ) -> io::Result<Self> {
+        let len = offsets.entries + ENTRIES as usize * entry;
+        Ok(Self { memory: SharedMemory::map_present(socket, place, len)?, offsets, own: 0 })
+    }
+
+    #[inline]
+    fn load(&self, at: usize) -> u32 {
+        self.memory.word32(at).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn store(&self, at: usize) {
+        if let Some(word) = self.memory.word32(at) {
+            word.store(self.own, Ordering::Release);
+        }
+    }
+
+    /// The entries that this side, as the consumer, may take.
+    #[inline]
+    fn filled(&self) -> u32 {
+        self.load(self.offsets.producer).wrapping_sub(self.own).min(ENTRIES)
+    }
+
+    /// The entries that this side, as the producer, has written and the kernel has not taken.
+    #[inline]
+    fn pending(&self) -> u32 {
+        self.own.wrapping_sub(self.load(self.offsets.consumer)).min(ENTRIES)
+    }
+
+    fn needs_wakeup(&self) -> bool {
+        self.load(self.offsets.flags) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// The place of the next entry.
+    #[inline]
+    fn entry(&self, size: usize) -> usize {
+        self.offsets.entries + (self.own & (ENTRIES - 1)) as usize * size
+    }
+
+    #[inline]
+    fn read_address(&self, at: usize) -> u64 {
+        self.memory.word64(at).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn write_address(&self, at: usize, address: u64) {
+        if let Some(word) = self.memory.word64(at) {
+            word.store(address, Ordering::Relaxed);
+        }
+    }
+}
+
+impl ReceiveQueue {
+    /// Gives the kernel the first [`ENTRIES`] buffers.
+    pub(super) fn new(
+        buffers: Arc<SharedMemory>,
+        chunk: u64,
+        fill: KernelRing,
+        receive: KernelRing,
+    ) -> Self {
+        let mut this = Self { buffers, chunk, fill, receive };
+        for number in 0..u64::from(ENTRIES) {
+            this.give(number * chunk);
+        }
+        this.fill.store(this.fill.offsets.producer);
+        this
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        batch: &mut Vec<Frame>,
+        limit: usize,
+        now: impl FnOnce() -> Time,
+    ) -> usize {
+        let count = (self.receive.filled() as usize).min(limit);
+        if count == 0 {
+            return 0;
+        }
+        let arrival = now();
+        for _ in 0..count {
+            let at = self.receive.entry(DESCRIPTOR);
+            let address = self.receive.read_address(at);
+            let len = self.receive.memory.word32(at + 8).map_or(0, |w| w.load(Ordering::Relaxed));
+            let mut frame = Frame::with_len((len as usize).min(self.chunk as usize), arrival);
+            if self.buffers.read(address as usize, frame.bytes_mut()) {
+                batch.push(frame);
+            }
+            self.receive.own = self.receive.own.wrapping_add(1);
+            self.give(address & !(self.chunk - 1));
+        }
+        self.receive.store(self.receive.offsets.consumer);
+        self.fill.store(self.fill.offsets.producer);
+        count
+    }
+
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.fill.needs_wakeup()
+    }
+
+    /// There is always room: the ring has as many entries as there are buffers.
+    #[inline]
+    fn give(&mut self, address: u64) {
+        let at = self.fill.entry(ADDRESS);
+        self.fill.write_address(at, address);
+        self.fill.own = self.fill.own.wrapping_add(1);
+    }
+}
+
+impl TransmitQueue {
+    /// Uses [`ENTRIES`] buffers behind those for receiving.
+    pub(super) fn new(
+        buffers: Arc<SharedMemory>,
+        chunk: u64,
+        transmit: KernelRing,
+        completion: KernelRing,
+    ) -> Self {
+        let first = u64::from(ENTRIES);
+        let free = (first..2 * first).map(|number| number * chunk).collect();
+        Self { buffers, chunk, transmit, completion, free }
+    }
+
+    /// Puts packets into the ring until there is no buffer. `longest` is what the interface takes.
+    pub(super) fn send(&mut self, packets: &[&[u8]], longest: usize) -> Accepted {
+        if self.free.len() < packets.len() {
+            self.collect();
+        }
+        let mut sent = 0;
+        let mut refusal = None;
+        for packet in packets {
+            if packet.len() > longest.min(self.chunk as usize) {
+                refusal = Some(Refusal::TooLong);
+                break;
+            }
+            if packet.len() < SHORTEST {
+                refusal = Some(Refusal::Refused);
+                break;
+            }
+            let Some(address) = self.free.pop() else {
+                refusal = Some(Refusal::Full);
+                break;
+            };
+            self.buffers.write(address as usize, packet);
+            let at = self.transmit.entry(DESCRIPTOR);
+            self.transmit.write_address(at, address);
+            // Length and options.
+            self.transmit.write_address(at + 8, packet.len() as u64);
+            self.transmit.own = self.transmit.own.wrapping_add(1);
+            sent += 1;
+        }
+        self.transmit.store(self.transmit.offsets.producer);
+        Accepted { sent, refusal }
+    }
+
+    /// Entries that the kernel has not taken yet.
+    pub(super) fn pending(&self) -> u32 {
+        self.transmit.pending()
+    }
+
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.transmit.needs_wakeup()
+    }
+
+    /// Takes back the buffers that were sent.
+    fn collect(&mut self) {
+        let count = self.completion.filled();
+        for _ in 0..count {
+            let at = self.completion.entry(ADDRESS);
+            let address = self.completion.read_address(at) & !(self.chunk - 1);
+            self.completion.own = self.completion.own.wrapping_add(1);
+            if self.free.len() < ENTRIES as usize {
+                self.free.push(address);
+            }
+        }
+        if count > 0 {
+            self.completion.store(self.completion.offsets.consumer);
+        }
+    }
+}
+
+/// Entries of each ring, and buffers of each direction.
+pub(super) const ENTRIES: u32 = 4096;
+pub(super) const DESCRIPTOR: usize = size_of::<libc::xdp_desc>();
+pub(super) const ADDRESS: usize = 8;
+const SHORTEST: usize = 14;
