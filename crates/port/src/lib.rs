@@ -21,6 +21,8 @@
 //! | --- | --- |
 //! | [`RingPort`] | another process, through shared memory |
 //! | [`XdpPort`] | an interface's queue, by an AF_XDP socket |
+//! | [`VhostDevice`] | a virtual machine, or another driver of virtio devices |
+//! | [`VhostDriver`] | another process's virtio device |
 //!
 //! AF_XDP completes no packets: it delivers their bytes without a `virtio_net_hdr`. Then a veth
 //! peer's partial checksum looks like a wrong one, and a super-packet is lost, unless the peer's
@@ -51,6 +53,7 @@ mod tally;
 mod tap;
 mod tun;
 mod unix_peer;
+pub mod vhost;
 mod xdp;
 
 use std::os::fd::BorrowedFd;
@@ -69,6 +72,7 @@ pub use sender::{Accepted, PacketSender, Refusal};
 pub use shared_ring::RingPort;
 pub use tap::{TapKind, TapPort};
 use units::Bytes;
+pub use vhost::{VhostDevice, VhostDriver};
 pub use xdp::{CopyMode, XdpOptions, XdpPort};
 
 /// One end of a link. Receiving and sending never block.

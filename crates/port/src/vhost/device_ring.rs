@@ -1,0 +1,372 @@
+//! The device's side of a split ring (virtio 1.2, 2.7).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use thiserror::Error;
+use units::Time;
+
+use super::chain::{ChainError, Piece, Table, walk};
+use super::memory::{GuestMemory, Spot};
+use super::message::RingAddresses;
+use crate::bell::Watched;
+use crate::{Accepted, Frame, Refusal};
+
+/// A ring that runs.
+#[derive(Debug)]
+pub(super) struct DeviceRing {
+    memory: Arc<GuestMemory>,
+    table: Table,
+    available: Spot,
+    used: Spot,
+    /// The next entries of both rings; they run freely.
+    next_available: u16,
+    next_used: u16,
+    settings: RingSettings,
+    pieces: Vec<Piece>,
+    chains: Vec<Chain>,
+}
+
+/// The part of a ring's settings that does not concern its memory.
+#[derive(Debug)]
+pub(super) struct RingSettings {
+    /// Bytes of the `virtio_net_hdr` in front of each frame.
+    pub(super) header: usize,
+    /// A frame may take several chains.
+    pub(super) is_mergeable: bool,
+    /// Becomes readable when the driver has added something.
+    pub(super) kick: Option<Watched>,
+    /// Tells the driver that something was used.
+    pub(super) call: Option<OwnedFd>,
+}
+
+/// A rule of the ring that the driver has broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(super) enum RingError {
+    #[error("a ring of {0} descriptors is malformed")]
+    Size(u32),
+    #[error("a ring is outside the memory, or at an odd address")]
+    Place,
+    #[error("its index moved by {0}, beyond the ring's size")]
+    Index(u16),
+    #[error("{0}")]
+    Chain(#[from] ChainError),
+    #[error("a buffer is outside the memory, or not to be used in this direction")]
+    Buffer,
+}
+
+/// The buffers of one descriptor chain.
+#[derive(Debug, Clone, Copy)]
+struct Chain {
+    head: u16,
+    /// The end of its pieces.
+    end: usize,
+}
+
+/// The frames of one call, and those that were malformed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Received {
+    pub(super) entries: usize,
+    pub(super) malformed: u64,
+}
+
+impl DeviceRing {
+    pub(super) fn new(
+        memory: Arc<GuestMemory>,
+        size: u32,
+        addresses: RingAddresses,
+        settings: RingSettings,
+    ) -> Result<Self, RingError> {
+        if !size.is_power_of_two() || size > MOST_DESCRIPTORS {
+            return Err(RingError::Size(size));
+        }
+        let entries = u64::from(size);
+        let spot = |address: u64, len: u64, alignment: usize| {
+            memory.user_spot(address, len).filter(|spot| spot.at.is_multiple_of(alignment))
+        };
+        spot(addresses.descriptors, 16 * entries, 16).ok_or(RingError::Place)?;
+        let table = memory.guest_address(addresses.descriptors, 16 * entries);
+        let table = Table { address: table.ok_or(RingError::Place)?, size: size as u16 };
+        let available = spot(addresses.available, 4 + 2 * entries, 2).ok_or(RingError::Place)?;
+        let used = spot(addresses.used, 4 + 8 * entries, 4).ok_or(RingError::Place)?;
+        let mut ring = Self {
+            memory,
+            table,
+            available,
+            used,
+            next_available: 0,
+            next_used: 0,
+            settings,
+            pieces: Vec::with_capacity(64),
+            chains: Vec::with_capacity(64),
+        };
+        // Everything that was taken was also returned, so that both indexes are the same. They are
+        // in the memory even after this process was killed.
+        ring.next_used = ring.load(used, INDEX);
+        ring.next_available = ring.next_used;
+        // The thread that receives may sleep.
+        ring.ask_for_kicks(true);
+        Ok(ring)
+    }
+
+    pub(super) fn base(&self) -> u16 {
+        self.next_available
+    }
+
+    /// Takes the frames that the driver sends.
+    pub(super) fn receive(
+        &mut self,
+        batch: &mut Vec<Frame>,
+        limit: usize,
+        now: impl FnOnce() -> Time,
+    ) -> Result<Received, RingError> {
+        let waiting = self.waiting()?;
+        let mut received = Received::default();
+        if waiting == 0 {
+            return Ok(received);
+        }
+        let arrival = now();
+        let outcome = loop {
+            if received.entries == limit.min(usize::from(waiting)) {
+                break Ok(());
+            }
+            let head = self.head(self.next_available);
+            self.pieces.clear();
+            if let Err(error) = self.follow(head) {
+                break Err(error.into());
+            }
+            match self.gather(arrival) {
+                Some(frame) => batch.push(frame),
+                None => received.malformed += 1,
+            }
+            self.next_available = self.next_available.wrapping_add(1);
+            self.write_used(head, 0);
+            received.entries += 1;
+        };
+        if received.entries > 0 {
+            self.publish();
+        }
+        outcome.map(|()| received)
+    }
+
+    /// Gives frames to the driver, in order, as long as it has buffers.
+    pub(super) fn send(&mut self, packets: &[&[u8]]) -> Result<Accepted, RingError> {
+        let mut waiting = self.waiting()?;
+        let mut accepted = Accepted { sent: 0, refusal: None };
+        for packet in packets {
+            let taken = match self.reserve(packet.len(), waiting) {
+                Ok(Some(count)) => count,
+                Ok(None) => {
+                    accepted.refusal = Some(Refusal::Full);
+                    break;
+                }
+                Err(Unfit::TooLong) => {
+                    accepted.refusal = Some(Refusal::TooLong);
+                    break;
+                }
+                Err(Unfit::Broken(error)) => {
+                    self.publish();
+                    return Err(error);
+                }
+            };
+            if let Err(error) = self.scatter(packet) {
+                self.publish();
+                return Err(error);
+            }
+            waiting -= taken;
+            accepted.sent += 1;
+        }
+        if accepted.sent > 0 {
+            self.publish();
+        }
+        Ok(accepted)
+    }
+
+    /// Asks for a kick when something is added. False if something was added meanwhile.
+    pub(super) fn prepare_to_sleep(&mut self) -> Result<bool, RingError> {
+        if let Some(kick) = &self.settings.kick {
+            let _ = rustix::io::read(kick, &mut [0; 8]);
+        }
+        self.ask_for_kicks(true);
+        fence(Ordering::SeqCst);
+        Ok(self.waiting()? == 0)
+    }
+
+    pub(super) fn ask_for_kicks(&self, wanted: bool) {
+        let flag = if wanted { 0 } else { NO_NOTIFY };
+        if let Some(word) = self.memory.of(self.used).word16(self.used.at + FLAGS) {
+            word.store(flag, Ordering::Relaxed);
+        }
+    }
+
+    /// The entries that the driver has added.
+    #[inline]
+    fn waiting(&self) -> Result<u16, RingError> {
+        let moved = self.load(self.available, INDEX).wrapping_sub(self.next_available);
+        match moved <= self.table.size {
+            true => Ok(moved),
+            false => Err(RingError::Index(moved)),
+        }
+    }
+
+    #[inline]
+    fn head(&self, entry: u16) -> u16 {
+        let slot = usize::from(entry & (self.table.size - 1));
+        self.load(self.available, ENTRIES + 2 * slot)
+    }
+
+    #[inline]
+    fn load(&self, spot: Spot, offset: usize) -> u16 {
+        let word = self.memory.of(spot).word16(spot.at + offset);
+        word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn follow(&mut self, head: u16) -> Result<(), ChainError> {
+        let memory = &self.memory;
+        walk(self.table, head, |address, out| memory.read(address, out), &mut self.pieces)
+    }
+
+    /// The frame in the buffers, behind its header. `None` if it is none.
+    #[inline]
+    fn gather(&self, arrival: Time) -> Option<Frame> {
+        let total: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
+        let len = total.checked_sub(self.settings.header as u64)?;
+        if !(SHORTEST..=LONGEST as u64).contains(&len)
+            || self.pieces.iter().any(|piece| piece.is_writable)
+        {
+            return None;
+        }
+        let mut frame = Frame::with_len(len as usize, arrival);
+        let out = frame.bytes_mut();
+        let (mut skip, mut done) = (self.settings.header, 0);
+        for piece in &self.pieces {
+            let len = piece.len as usize;
+            let skipped = skip.min(len);
+            skip -= skipped;
+            let end = done + len - skipped;
+            let address = piece.address.checked_add(skipped as u64)?;
+            if !self.memory.read(address, &mut out[done..end]) {
+                return None;
+            }
+            done = end;
+        }
+        Some(frame)
+    }
+
+    /// Finds the chains for a frame of `len` bytes among those that wait, and returns their number.
+    /// `None` if there are too few. None of them is taken yet.
+    fn reserve(&mut self, len: usize, waiting: u16) -> Result<Option<u16>, Unfit> {
+        self.pieces.clear();
+        self.chains.clear();
+        let needed = (self.settings.header + len) as u64;
+        if len > LONGEST {
+            return Err(Unfit::TooLong);
+        }
+        let mut room = 0;
+        for number in 0..waiting {
+            let head = self.head(self.next_available.wrapping_add(number));
+            let start = self.pieces.len();
+            self.follow(head).map_err(|error| Unfit::Broken(error.into()))?;
+            let pieces = &self.pieces[start..];
+            if pieces.iter().any(|piece| !piece.is_writable) {
+                return Err(Unfit::Broken(RingError::Buffer));
+            }
+            room += pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
+            self.chains.push(Chain { head, end: self.pieces.len() });
+            if room >= needed {
+                return Ok(Some(number + 1));
+            }
+            if !self.settings.is_mergeable {
+                return Err(Unfit::TooLong);
+            }
+        }
+        // A frame larger than all the buffers that the ring can have never fits.
+        if waiting == self.table.size { Err(Unfit::TooLong) } else { Ok(None) }
+    }
+
+    /// Writes the frame into the reserved chains, and returns them to the driver.
+    fn scatter(&mut self, packet: &[u8]) -> Result<(), RingError> {
+        let mut header = [0; HEADER];
+        let count = self.chains.len() as u16;
+        header[10..].copy_from_slice(&count.to_le_bytes());
+        let mut sources = [&header[..self.settings.header.min(HEADER)], packet];
+        let mut first = 0;
+        for number in 0..self.chains.len() {
+            let Chain { head, end } = self.chains[number];
+            let mut written = 0;
+            for piece in &self.pieces[first..end] {
+                written += fill(&self.memory, *piece, &mut sources)?;
+            }
+            first = end;
+            self.next_available = self.next_available.wrapping_add(1);
+            self.write_used(head, written);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn write_used(&mut self, head: u16, len: u32) {
+        let slot = usize::from(self.next_used & (self.table.size - 1));
+        let at = self.used.at + ENTRIES + 8 * slot;
+        let memory = self.memory.of(self.used);
+        if let (Some(id), Some(length)) = (memory.word32(at), memory.word32(at + 4)) {
+            id.store(u32::from(head), Ordering::Relaxed);
+            length.store(len, Ordering::Relaxed);
+        }
+        self.next_used = self.next_used.wrapping_add(1);
+    }
+
+    /// Shows the driver what was used, and calls it if it wants that.
+    #[inline]
+    fn publish(&self) {
+        if let Some(word) = self.memory.of(self.used).word16(self.used.at + INDEX) {
+            word.store(self.next_used, Ordering::Release);
+        }
+        fence(Ordering::SeqCst);
+        if self.load(self.available, FLAGS) & NO_INTERRUPT == 0
+            && let Some(call) = &self.settings.call
+        {
+            let _ = rustix::io::write(call.as_fd(), &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// The reason for which a frame gets no buffers.
+enum Unfit {
+    TooLong,
+    Broken(RingError),
+}
+
+/// Moves bytes of the sources into a buffer, and returns their number.
+fn fill(memory: &GuestMemory, piece: Piece, sources: &mut [&[u8]; 2]) -> Result<u32, RingError> {
+    let mut done = 0;
+    for source in sources {
+        let count = source.len().min((piece.len - done) as usize);
+        if count == 0 {
+            continue;
+        }
+        let address = piece.address.checked_add(u64::from(done)).ok_or(RingError::Buffer)?;
+        let (now, later) = source.split_at(count);
+        if !memory.write(address, now) {
+            return Err(RingError::Buffer);
+        }
+        *source = later;
+        done += count as u32;
+    }
+    Ok(done)
+}
+
+const MOST_DESCRIPTORS: u32 = 32768;
+/// Places in the available and the used ring.
+const FLAGS: usize = 0;
+const INDEX: usize = 2;
+const ENTRIES: usize = 4;
+/// VIRTQ_USED_F_NO_NOTIFY and VIRTQ_AVAIL_F_NO_INTERRUPT.
+const NO_NOTIFY: u16 = 1;
+const NO_INTERRUPT: u16 = 1;
+/// A `virtio_net_hdr` with the number of buffers at its end.
+const HEADER: usize = 12;
+const SHORTEST: u64 = 14;
+pub(super) const LONGEST: usize = 65_535 + 22;
