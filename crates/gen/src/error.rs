@@ -24,6 +24,8 @@ pub enum GenError {
          give its MAC address with `dest-mac=`"
     )]
     NoNeighbour { gateway: std::net::IpAddr, port: String, attempts: u32 },
+    #[error("{port}; start the other end, for example `weir switch run`")]
+    NoPeer { port: String },
     #[error("the clock cannot be read")]
     Clock,
 }

@@ -13,8 +13,6 @@
 //! | [`NullPort`] | discards every frame, never receives one |
 //! | [`pair`] | two ports, each of which receives what the other sends |
 //!
-//! [`HugeVec`] is memory for tables with an entry for each flow.
-//!
 //! Others are used by several threads at once ([`DuplexPort`]):
 //!
 //! | port | description |
@@ -23,6 +21,8 @@
 //! | [`XdpPort`] | an interface's queue, by an AF_XDP socket |
 //! | [`VhostDevice`] | a virtual machine, or another driver of virtio devices |
 //! | [`VhostDriver`] | another process's virtio device |
+//!
+//! [`HugeVec`] is memory for tables with an entry for each flow.
 //!
 //! AF_XDP completes no packets: it delivers their bytes without a `virtio_net_hdr`. Then a veth
 //! peer's partial checksum looks like a wrong one, and a super-packet is lost, unless the peer's

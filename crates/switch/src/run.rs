@@ -23,6 +23,7 @@ mod commands;
 mod config;
 mod connection;
 mod device;
+mod duplex;
 mod error;
 mod flow_file;
 mod metrics;

@@ -3,7 +3,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use host::Namespace;
-use port::{Frame, PacketPort, PacketSender, Port, PortError, TapKind, TapPort};
+use port::{
+    DuplexPort, Frame, PacketPort, PacketSender, Port, PortError, RingPort, TapKind, TapPort,
+    VhostDriver, XdpPort,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::{Span, Time};
 
@@ -29,6 +32,8 @@ enum Kind {
     },
     /// Used by all threads in turn.
     Shared(SharedPort),
+    /// Used by all threads at once.
+    Duplex(Arc<dyn DuplexPort>),
     Capture(Arc<Mutex<CaptureWriter>>),
     Null,
 }
@@ -40,6 +45,7 @@ pub(super) type SharedPort = Arc<Mutex<Box<dyn Port>>>;
 pub(super) enum LaneSender {
     Packet(PacketSender),
     Shared(SharedPort),
+    Duplex(Arc<dyn DuplexPort>),
     Capture(Arc<Mutex<CaptureWriter>>),
     Null,
 }
@@ -80,7 +86,7 @@ impl Lane {
 
     /// True if frames can arrive.
     pub fn receives(&self) -> bool {
-        matches!(self.kind, Kind::Interface { .. } | Kind::Shared(_))
+        matches!(self.kind, Kind::Interface { .. } | Kind::Shared(_) | Kind::Duplex(_))
     }
 
     fn open(spec: &PortSpec, number: usize) -> Result<Self, GenError> {
@@ -104,6 +110,26 @@ impl Lane {
                 // The device's own address belongs to the kernel's end.
                 (Kind::Shared(Arc::new(Mutex::new(Box::new(port)))), made_up)
             }
+            PortKind::Ring { place, listens } => {
+                let port = match listens {
+                    true => RingPort::create(place)?,
+                    false => RingPort::attach(place)?,
+                };
+                (Kind::Duplex(with_peer(port)?), made_up)
+            }
+            PortKind::Vhost { path, listens } => {
+                let port = match listens {
+                    true => VhostDriver::listen(path)?,
+                    false => VhostDriver::connect(path)?,
+                };
+                (Kind::Duplex(with_peer(port)?), made_up)
+            }
+            PortKind::Xdp { namespace, name, options } => {
+                let namespace = namespace.as_deref().map(Namespace::named).transpose()?;
+                let port = inside(namespace.as_ref(), || XdpPort::open(name, *options))?;
+                let source = port.interface().address;
+                (Kind::Duplex(Arc::new(port)), source)
+            }
             PortKind::Capture(file) => {
                 let writer = CaptureWriter::create(file)?;
                 (Kind::Capture(Arc::new(Mutex::new(writer))), made_up)
@@ -124,6 +150,7 @@ impl Lane {
                 LaneSender::Packet(inside(namespace.as_ref(), || PacketSender::open(name))?)
             }
             Kind::Shared(port) => LaneSender::Shared(Arc::clone(port)),
+            Kind::Duplex(port) => LaneSender::Duplex(Arc::clone(port)),
             Kind::Capture(writer) => LaneSender::Capture(Arc::clone(writer)),
             Kind::Null => LaneSender::Null,
         })
@@ -138,6 +165,7 @@ impl Lane {
         match &mut self.kind {
             Kind::Interface { receiver, .. } => receiver.receive(batch, limit),
             Kind::Shared(port) => locked(port).receive(batch, limit),
+            Kind::Duplex(port) => port.receive(0, batch, limit),
             Kind::Capture(_) | Kind::Null => Ok(0),
         }
     }
@@ -153,12 +181,13 @@ impl Lane {
                 Kind::Interface { receiver, .. } => {
                     fds.extend(receiver.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
                 }
-                Kind::Shared(_) => others = true,
+                Kind::Shared(_) | Kind::Duplex(_) => others = true,
                 Kind::Capture(_) | Kind::Null => {}
             }
         }
         if others || fds.is_empty() {
-            // The lock of a shared port cannot be held while this thread waits.
+            // The lock of a shared port cannot be held while this thread waits. The others are
+            // asked for a wake-up after more empty calls than one.
             std::thread::sleep(span.min(Duration::from_micros(200)));
         } else {
             let _ = poll(&mut fds, Some(&timeout));
@@ -173,6 +202,10 @@ impl Lane {
                 counters.kernel_drops + counters.backlog_drops + counters.truncated
             }
             Kind::Shared(port) => locked(port).counters().kernel_drops,
+            Kind::Duplex(port) => {
+                let counters = port.counters();
+                counters.kernel_drops + counters.truncated
+            }
             Kind::Capture(_) | Kind::Null => 0,
         }
     }
@@ -205,6 +238,7 @@ impl Lane {
         match &mut self.kind {
             Kind::Interface { receiver, .. } => receiver.send(&[frame]).map(drop),
             Kind::Shared(port) => locked(port).send(&[frame]).map(drop),
+            Kind::Duplex(port) => port.send(&[frame.bytes()]).map(drop),
             Kind::Capture(_) | Kind::Null => Ok(()),
         }
     }
@@ -234,8 +268,31 @@ impl Lane {
     }
 }
 
+impl LaneSender {
+    /// The longest packet that the port takes.
+    pub(super) fn longest(&self) -> usize {
+        match self {
+            Self::Packet(sender) => sender.longest(),
+            Self::Duplex(port) => port.longest(),
+            Self::Shared(_) | Self::Capture(_) | Self::Null => usize::MAX,
+        }
+    }
+}
+
 pub(super) fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for the peer of a port that needs one.
+fn with_peer(port: impl DuplexPort + 'static) -> Result<Arc<dyn DuplexPort>, GenError> {
+    let deadline = super::monotonic() + PEER_PATIENCE;
+    while !port.is_connected() {
+        if super::monotonic() >= deadline {
+            return Err(GenError::NoPeer { port: port.describe() });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(Arc::new(port))
 }
 
 fn inside<T: Send>(
@@ -250,5 +307,6 @@ fn inside<T: Send>(
 
 const ATTEMPTS: u32 = 4;
 const PATIENCE: Span = Span::from_millis(400);
+const PEER_PATIENCE: Span = Span::from_secs(5);
 /// A flood must not keep a run from beginning.
 const MOST_DISCARDED: usize = 1000;

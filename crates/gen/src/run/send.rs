@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use port::{Frame, PortError, Refusal};
+use port::{Accepted, Frame, PortError, Refusal};
 use units::{Span, Time};
 
 use super::breaks::Breaks;
@@ -65,9 +65,7 @@ impl Sender {
         let mut outlets = Vec::with_capacity(lanes.len());
         for lane in lanes {
             let sender = lane.sender()?;
-            if let LaneSender::Packet(sender) = &sender
-                && longest.unwrap_or(0) > sender.longest()
-            {
+            if longest.unwrap_or(0) > sender.longest() {
                 return Err(GenError::Usage(format!(
                     "a packet has {} bytes, more than the MTU of {} permits: raise it with `ip link \
                      set {} mtu 9000`",
@@ -283,31 +281,48 @@ impl Outlet {
                 Ok((report.sent, share))
             }
             LaneSender::Packet(sender) => {
-                let (mut done, mut sent, mut bytes) = (0, 0, 0);
-                while done < self.lens.len() {
-                    let accepted = sender.send(frames(done))?;
-                    bytes += frames(done)
-                        .take(accepted.sent)
-                        .map(|frame| frame.len() as u64)
-                        .sum::<u64>();
-                    done += accepted.sent;
-                    sent += accepted.sent;
-                    match accepted.refusal {
-                        None => {}
-                        Some(Refusal::Full) => {
-                            account.retries += 1;
-                            if give_up() {
-                                break;
-                            }
-                            // Another thread makes the room, and may be waiting for this core.
-                            rustix::thread::sched_yield();
-                        }
-                        Some(Refusal::TooLong | Refusal::Refused | Refusal::NoPeer) => done += 1,
-                    }
+                self.send_all(account, give_up, |from| sender.send(frames(from)))
+            }
+            LaneSender::Duplex(port) => {
+                let mut packets: [&[u8]; BATCH] = [&[]; BATCH];
+                for (packet, frame) in packets.iter_mut().zip(frames(0)) {
+                    *packet = frame;
                 }
-                Ok((sent, bytes))
+                let packets = &packets[..self.lens.len().min(BATCH)];
+                self.send_all(account, give_up, |from| port.send(&packets[from..]))
             }
         }
+    }
+
+    /// Calls `send` with the number of the next packet until all are sent or refused.
+    fn send_all(
+        &self,
+        account: &mut Account,
+        give_up: impl Fn() -> bool,
+        send: impl Fn(usize) -> Result<Accepted, PortError>,
+    ) -> Result<(usize, u64), PortError> {
+        let (mut done, mut sent, mut bytes) = (0, 0, 0);
+        while done < self.lens.len() {
+            let accepted = send(done)?;
+            let lens = &self.lens[done..done + accepted.sent];
+            bytes += lens.iter().map(|len| *len as u64).sum::<u64>();
+            done += accepted.sent;
+            sent += accepted.sent;
+            match accepted.refusal {
+                None => {}
+                Some(Refusal::Full) => {
+                    account.retries += 1;
+                    if give_up() {
+                        break;
+                    }
+                    // Another thread makes the room, and may be waiting for this core.
+                    rustix::thread::sched_yield();
+                }
+                Some(Refusal::NoPeer) => break,
+                Some(Refusal::TooLong | Refusal::Refused) => done += 1,
+            }
+        }
+        Ok((sent, bytes))
     }
 }
 

@@ -3,6 +3,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use port::{CopyMode, XdpOptions};
+
 use crate::GenError;
 use crate::profile::nearest;
 
@@ -23,6 +25,12 @@ pub enum PortKind {
     Interface { namespace: Option<String>, name: String },
     /// A TAP device that lives as long as the run.
     Tap(String),
+    /// Another process, through shared memory.
+    Ring { place: String, listens: bool },
+    /// An interface's queue by AF_XDP, in another namespace if one is named.
+    Xdp { namespace: Option<String>, name: String, options: XdpOptions },
+    /// Another process's virtio device.
+    Vhost { path: PathBuf, listens: bool },
     /// Frames are written to a capture; none arrives.
     Capture(PathBuf),
     /// Frames are discarded: measures the generator itself.
@@ -44,10 +52,20 @@ impl FromStr for PortSpec {
             None => PortKind::Interface { namespace: None, name: place.to_owned() },
             Some(("tap", name)) => PortKind::Tap(name.to_owned()),
             Some(("pcap", file)) => PortKind::Capture(PathBuf::from(file)),
-            Some((kind @ ("ring" | "xdp" | "vhost-user"), _)) => {
-                return Err(wrong(format!(
-                    "`{kind}` ports are not supported: use an interface, tap:, pcap: or null"
-                )));
+            Some((kind @ ("ring" | "xdp" | "vhost-user"), "")) => {
+                let what = if kind == "xdp" { "an interface" } else { "a socket" };
+                return Err(wrong(format!("name {what}: {kind}:NAME")));
+            }
+            Some(("ring", place)) => PortKind::Ring { place: place.to_owned(), listens: false },
+            Some(("vhost-user", path)) => {
+                PortKind::Vhost { path: PathBuf::from(path), listens: false }
+            }
+            Some(("xdp", place)) => {
+                let (namespace, name) = match place.split_once(':') {
+                    Some((namespace, name)) => (Some(namespace.to_owned()), name),
+                    None => (None, place),
+                };
+                PortKind::Xdp { namespace, name: name.to_owned(), options: XdpOptions::default() }
             }
             Some((namespace, name)) => {
                 PortKind::Interface { namespace: Some(namespace.to_owned()), name: name.to_owned() }
@@ -62,6 +80,9 @@ impl FromStr for PortSpec {
             vlan: None,
         };
         for part in parts {
+            if spec.kind.set(part.trim()).map_err(&wrong)? {
+                continue;
+            }
             let Some((key, value)) = part.split_once('=') else {
                 return Err(wrong(format!("`{}` is no KEY=VALUE", units::foreign(part))));
             };
@@ -108,6 +129,30 @@ impl FromStr for PortSpec {
     }
 }
 
+impl PortKind {
+    /// Sets an option of this kind of port; false if the kind has no such option.
+    fn set(&mut self, option: &str) -> Result<bool, String> {
+        match (self, option) {
+            (Self::Ring { listens, .. } | Self::Vhost { listens, .. }, "server") => *listens = true,
+            (Self::Ring { listens, .. } | Self::Vhost { listens, .. }, "client") => {
+                *listens = false;
+            }
+            (Self::Xdp { options, .. }, "zerocopy") => options.copy_mode = CopyMode::ZeroCopy,
+            (Self::Xdp { options, .. }, "copy") => options.copy_mode = CopyMode::Copy,
+            (Self::Xdp { options, .. }, "busy-poll") => options.busy_poll = true,
+            (Self::Xdp { options, .. }, option) => match option.strip_prefix("queue=") {
+                Some(number) => {
+                    let bad = |_| format!("`{}` is not a queue's number", units::foreign(number));
+                    options.queue = number.parse().map_err(bad)?;
+                }
+                None => return Ok(false),
+            },
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
@@ -116,6 +161,12 @@ impl fmt::Display for PortSpec {
             }
             PortKind::Interface { namespace: None, name } => f.write_str(name),
             PortKind::Tap(name) => write!(f, "tap:{name}"),
+            PortKind::Ring { place, .. } => write!(f, "ring:{place}"),
+            PortKind::Vhost { path, .. } => write!(f, "vhost-user:{}", path.display()),
+            PortKind::Xdp { namespace: Some(namespace), name, .. } => {
+                write!(f, "xdp:{namespace}:{name}")
+            }
+            PortKind::Xdp { namespace: None, name, .. } => write!(f, "xdp:{name}"),
             PortKind::Capture(file) => write!(f, "pcap:{}", file.display()),
             PortKind::Null => f.write_str("null"),
         }
@@ -137,6 +188,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sockets_and_queues_of_interfaces_are_ports() {
+        let spec: PortSpec = "ring:/tmp/a,server,ip=10.0.0.2".parse().unwrap();
+        assert_eq!(spec.kind, PortKind::Ring { place: "/tmp/a".to_owned(), listens: true });
+        assert!(spec.ip.is_some());
+        let spec: PortSpec = "xdp:ns1:eth0,queue=3,copy,busy-poll".parse().unwrap();
+        assert_eq!(spec.to_string(), "xdp:ns1:eth0");
+        let PortKind::Xdp { options, .. } = spec.kind else { panic!() };
+        assert_eq!((options.queue, options.copy_mode), (3, CopyMode::Copy));
+        let spec: PortSpec = "vhost-user:/tmp/v".parse().unwrap();
+        assert_eq!(spec.kind, PortKind::Vhost { path: "/tmp/v".into(), listens: false });
+    }
+
+    #[test]
     fn a_port_is_written_with_its_gateway() {
         let spec: PortSpec =
             "vdpa1,ip=192.168.10.2,gateway=192.168.10.1,dest-mac=02:ac:10:ff:01:01,vlan=7"
@@ -150,7 +214,9 @@ mod tests {
             ("eth0,gateway=10.0.0.1", "needs `ip`"),
             ("eth0,ip=10.0.0.2,gatway=10.0.0.1", "did you mean `gateway`?"),
             ("eth0,mac=02:00", "not a MAC address"),
-            ("ring:/x", "not supported"),
+            ("ring:", "name a socket"),
+            ("xdp:eth0,queue=x", "not a queue's number"),
+            ("tap:t0,copy", "no KEY=VALUE"),
         ] {
             let error = text.parse::<PortSpec>().unwrap_err().to_string();
             assert!(error.contains(message), "{text}: {error}");

@@ -22,6 +22,8 @@ const MOST_PORTS: usize = 1024;
 const LONGEST_NAME: usize = 64;
 const MOST_QUEUES: usize = 64;
 const MOST_CPUS: usize = 1024;
+/// The kinds of ports.
+const KINDS: [&str; 8] = ["pcap", "null", "dummy", "packet", "tap", "ring", "xdp", "vhost-user"];
 
 #[derive(Debug, Error)]
 pub enum ConfigError {
@@ -77,7 +79,7 @@ pub enum FailMode {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PortConfig {
-    /// `pcap`, `null`, `dummy`, `packet` or `tap`.
+    /// `pcap`, `null`, `dummy`, `packet`, `tap`, `ring`, `xdp` or `vhost-user`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The capture that a pcap port plays.
@@ -87,11 +89,22 @@ pub struct PortConfig {
     pub repeats: bool,
     /// The capture into which a pcap port writes the frames that it sends.
     pub write: Option<PathBuf>,
-    /// The network interface of a packet port; the port's name otherwise.
+    /// The network interface of a packet, tap or xdp port; the port's name otherwise.
     pub interface: Option<String>,
+    /// The socket of a ring or vhost-user port; a ring also takes a name without a slash.
+    pub path: Option<PathBuf>,
+    /// The end of that socket; the switch listens otherwise.
+    pub role: Option<Role>,
+    /// The interface's receive queue of an xdp port; the first one otherwise.
+    pub receive_queue: Option<u32>,
+    /// The way of packets into an xdp port; the better one otherwise.
+    pub copy_mode: Option<CopyMode>,
+    /// An xdp port runs the interface's driver in the packet thread.
+    #[serde(default)]
+    pub busy_poll: bool,
     /// The OpenFlow number; the first free one otherwise.
     pub number: Option<u32>,
-    /// Receive queues of a pcap port.
+    /// Receive queues of a pcap or vhost-user port.
     pub queues: Option<usize>,
     /// The rate at which frames leave: `100mbit`.
     pub rate: Option<Capacity>,
@@ -99,6 +112,24 @@ pub struct PortConfig {
     pub queue: Option<QueueConfig>,
     /// Queues and the CPUs of the packet threads that poll them: `0:1,1:2`.
     pub rxq_affinity: Option<RxqAffinity>,
+}
+
+/// The end of a UNIX socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Listens.
+    Server,
+    /// Connects.
+    Client,
+}
+
+/// The way of packets into an xdp port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyMode {
+    Zerocopy,
+    Copy,
 }
 
 /// The CPUs that poll a port's queues, as Open vSwitch writes them: `0:3,1:7`.
@@ -187,7 +218,7 @@ impl Config {
                 }
                 let interface = config.interface.as_deref().unwrap_or(port);
                 let is_there = Path::new("/sys/class/net").join(interface).exists();
-                if config.kind == "packet" && !is_there {
+                if matches!(config.kind.as_str(), "packet" | "xdp") && !is_there {
                     problems.push(format!(
                         "port {name}:{port}: there is no interface {interface:?}: make it, or name \
                          another"
@@ -276,6 +307,11 @@ impl PortConfig {
             repeats: false,
             write: None,
             interface: None,
+            path: None,
+            role: None,
+            receive_queue: None,
+            copy_mode: None,
+            busy_poll: false,
             number: None,
             queues: None,
             rate: None,
@@ -301,7 +337,10 @@ impl PortConfig {
         let mut config = Self::of_kind(kind);
         match (kind, argument) {
             ("pcap", argument) => config.file = argument.map(PathBuf::from),
-            ("packet" | "tap", argument) => config.interface = argument.map(str::to_owned),
+            ("packet" | "tap" | "xdp", argument) => {
+                config.interface = argument.map(str::to_owned);
+            }
+            ("ring" | "vhost-user", argument) => config.path = argument.map(PathBuf::from),
             ("null" | "dummy", None) => {}
             ("null" | "dummy", Some(_)) => {
                 return Err(format!("a {kind} port takes no argument"));
@@ -311,6 +350,14 @@ impl PortConfig {
         for option in parts {
             match option.split_once('=') {
                 None if option == "loop" => config.repeats = true,
+                None if option == "server" => config.role = Some(Role::Server),
+                None if option == "client" => config.role = Some(Role::Client),
+                None if option == "zerocopy" => config.copy_mode = Some(CopyMode::Zerocopy),
+                None if option == "copy" => config.copy_mode = Some(CopyMode::Copy),
+                None if option == "busy-poll" => config.busy_poll = true,
+                Some(("queue", number)) if kind == "xdp" && number.parse::<u32>().is_ok() => {
+                    config.receive_queue = number.parse().ok();
+                }
                 Some(("write", path)) => config.write = Some(PathBuf::from(path)),
                 Some(("number", number)) => {
                     let number =
@@ -331,7 +378,8 @@ impl PortConfig {
                 _ => {
                     return Err(format!(
                         "unknown option {option:?}; the options are loop, write=FILE, number=N, \
-                         queues=N, rate=RATE, queue=QUEUE"
+                         queues=N, rate=RATE, queue=QUEUE; of ring and vhost-user ports server, \
+                         client; of xdp ports queue=N, zerocopy, copy, busy-poll"
                     ));
                 }
             }
@@ -348,17 +396,30 @@ impl PortConfig {
             _ if self.queue.is_some() && self.rate.is_none() => {
                 return Err("queue needs a rate in front of which frames wait".to_owned());
             }
-            Some(2..) if self.kind != "pcap" => {
+            Some(2..) if !matches!(self.kind.as_str(), "pcap" | "vhost-user") => {
                 return Err(format!("a {} port has one queue", self.kind));
             }
             _ => {}
+        }
+        let has_socket = matches!(self.kind.as_str(), "ring" | "vhost-user");
+        if has_socket && self.path.is_none() {
+            let kind = &self.kind;
+            return Err(format!("a {kind} port needs the path of a socket ({kind}:PATH)"));
+        }
+        if !has_socket && (self.path.is_some() || self.role.is_some()) {
+            return Err("path, server and client are for ring and vhost-user ports".to_owned());
+        }
+        let is_xdp_only =
+            self.receive_queue.is_some() || self.copy_mode.is_some() || self.busy_poll;
+        if is_xdp_only && self.kind != "xdp" {
+            return Err("receive-queue, zerocopy, copy and busy-poll are for xdp ports".to_owned());
         }
         match self.kind.as_str() {
             "pcap" if self.file.is_none() && self.write.is_none() => {
                 Err("a pcap port needs a file to play (file, or pcap:FILE) or to write (write)"
                     .to_owned())
             }
-            "pcap" | "null" | "dummy" | "packet" | "tap" => match self.number {
+            kind if KINDS.contains(&kind) => match self.number {
                 Some(0) => Err("number 0 is not a port's: begin with 1".to_owned()),
                 Some(number) if number >= 0xff00 => {
                     Err(format!("number {number} is reserved: the highest is 65279"))
@@ -404,7 +465,6 @@ pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, String> {
 }
 
 fn unknown_kind(kind: &str) -> String {
-    const KINDS: [&str; 5] = ["pcap", "null", "dummy", "packet", "tap"];
     let nearest = KINDS.iter().min_by_key(|known| strsim::damerau_levenshtein(known, kind));
     let near = nearest.filter(|known| strsim::damerau_levenshtein(known, kind) <= 2);
     match near {
@@ -447,6 +507,28 @@ mod tests {
         assert_eq!(port.file.as_deref(), Some(Path::new("/tmp/a:b.pcap")));
         assert!(port.repeats);
         assert_eq!(port.number, Some(7));
+    }
+
+    #[test]
+    fn sockets_and_queues_of_interfaces_are_described() {
+        let ring = PortConfig::parse("ring:/tmp/a,client").unwrap();
+        assert_eq!(
+            (ring.path.as_deref(), ring.role),
+            (Some(Path::new("/tmp/a")), Some(Role::Client))
+        );
+        let xdp = PortConfig::parse("xdp:eth1,queue=2,copy,rate=1gbit,queue=fq_codel").unwrap();
+        assert_eq!((xdp.receive_queue, xdp.copy_mode), (Some(2), Some(CopyMode::Copy)));
+        assert!(xdp.queue.is_some() && xdp.check().is_ok());
+        PortConfig::parse("vhost-user:/tmp/v,queues=4").unwrap().check().unwrap();
+        for (text, expected) in [
+            ("ring", "needs the path of a socket"),
+            ("xdp:eth1,queues=2", "has one queue"),
+            ("packet:eth1,copy", "for xdp ports"),
+            ("null,server", "for ring and vhost-user ports"),
+        ] {
+            let problem = PortConfig::parse(text).unwrap().check().unwrap_err();
+            assert!(problem.contains(expected), "{text}: {problem}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use port::{Frame, PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
 
 use super::capture_source::CaptureSource;
 use super::config::PortConfig;
+use super::duplex::DuplexDevice;
 use super::pcap::{Capture, CaptureWriter, PcapError};
 use super::ports::OpenError;
 
@@ -24,6 +25,17 @@ pub(super) enum Device {
     /// A TAP device, which others bring up when they like: until then it is there, and takes no
     /// frames.
     Tap(Mutex<Option<Box<dyn Port>>>),
+    /// A port that several threads use at once.
+    Duplex(DuplexDevice),
+}
+
+/// An event of a device that its port's users hear of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It had gone, and was opened again.
+    Back,
+    Connected,
+    Disconnected,
 }
 
 #[derive(Debug)]
@@ -57,31 +69,53 @@ impl Device {
                 Ok(opened) => Ok(Self::Packet(Mutex::new(Some(opened)))),
                 Err(error) => Err(OpenError::Port { port: name.to_owned(), error }),
             },
+            "ring" | "xdp" | "vhost-user" => match DuplexDevice::open(name, config) {
+                Ok(opened) => Ok(Self::Duplex(opened)),
+                Err(error) => Err(OpenError::Port { port: name.to_owned(), error }),
+            },
             _ => Ok(Self::Null),
         }
     }
 
     /// A device that is not there yet.
-    pub(super) fn missing() -> Self {
-        Self::Packet(Mutex::new(None))
+    pub(super) fn missing(config: &PortConfig) -> Self {
+        match config.kind.as_str() {
+            "xdp" => Self::Duplex(DuplexDevice::missing()),
+            _ => Self::Packet(Mutex::new(None)),
+        }
     }
 
     /// Whether the thing behind it was there when it was last used.
     pub(super) fn is_there(&self) -> bool {
         match self {
             Self::Packet(device) | Self::Tap(device) => lock(device).is_some(),
-            _ => true,
+            Self::Duplex(device) => device.is_there(),
+            Self::Null | Self::Pcap { .. } => true,
         }
     }
 
-    /// Opens an interface again that was gone. `true` if it is there now.
-    pub(super) fn reopen(&self, name: &str, config: &PortConfig) -> bool {
-        let (Self::Packet(device) | Self::Tap(device)) = self else { return false };
-        let mut device = lock(device);
-        if device.is_none() {
-            *device = open_interface(name, config).ok();
+    /// Whether the descriptor of a queue tells of frames, and not of a device that has gone.
+    pub(super) fn may_wake(&self) -> bool {
+        match self {
+            Self::Duplex(device) => device.may_receive(),
+            _ => self.is_there(),
         }
-        device.is_some()
+    }
+
+    /// Opens an interface again that was gone, and says what has changed since the last call.
+    pub(super) fn look_after(&self, name: &str, config: &PortConfig) -> Option<Change> {
+        match self {
+            Self::Packet(device) | Self::Tap(device) => {
+                let mut device = lock(device);
+                if device.is_some() {
+                    return None;
+                }
+                *device = open_interface(name, config).ok();
+                device.is_some().then_some(Change::Back)
+            }
+            Self::Duplex(device) => device.look_after(name, config),
+            Self::Null | Self::Pcap { .. } => None,
+        }
     }
 
     /// The queues from which frames can arrive.
@@ -90,6 +124,7 @@ impl Device {
             Self::Null => 0,
             Self::Pcap { queues, .. } => queues.len(),
             Self::Packet(_) | Self::Tap(_) => 1,
+            Self::Duplex(device) => device.queues(),
         }
     }
 
@@ -106,6 +141,7 @@ impl Device {
                 let Some(source) = queues.get(queue) else { return Ok(0) };
                 Ok(lock(source).play(limit, batch))
             }
+            Self::Duplex(device) => device.receive(queue, limit, batch),
             Self::Packet(device) | Self::Tap(device) => {
                 let mut device = lock(device);
                 let Some(open) = device.as_mut() else { return Ok(0) };
@@ -123,6 +159,7 @@ impl Device {
         match self {
             Self::Null | Self::Pcap { writer: None, .. } => Ok(frames.len()),
             Self::Pcap { writer: Some(writer), .. } => Ok(lock(writer).write(name, frames)),
+            Self::Duplex(device) => device.send(frames),
             Self::Tap(device) => {
                 let mut device = lock(device);
                 let Some(open) = device.as_mut() else { return Ok(0) };
@@ -151,14 +188,15 @@ impl Device {
 
     /// The descriptor that becomes readable when a frame arrives. `None` if frames arrive without
     /// one, or never.
-    pub(super) fn fd(&self) -> Option<OwnedFd> {
+    pub(super) fn fd(&self, queue: usize) -> Option<OwnedFd> {
         match self {
             Self::Packet(device) | Self::Tap(device) => {
                 let device = lock(device);
                 let fd = device.as_ref().and_then(|open| open.fd());
                 fd.and_then(|fd| fd.try_clone_to_owned().ok())
             }
-            _ => None,
+            Self::Duplex(device) => device.fd(queue),
+            Self::Null | Self::Pcap { .. } => None,
         }
     }
 
@@ -169,7 +207,7 @@ impl Device {
             Self::Pcap { queues, .. } => {
                 queues.get(queue).is_none_or(|source| lock(source).is_over())
             }
-            Self::Packet(_) | Self::Tap(_) => false,
+            Self::Packet(_) | Self::Tap(_) | Self::Duplex(_) => false,
         }
     }
 
@@ -202,6 +240,7 @@ impl Device {
                 Some(open) => open.describe(),
                 None => "the device is gone".to_owned(),
             },
+            Self::Duplex(device) => device.describe(),
         }
     }
 }

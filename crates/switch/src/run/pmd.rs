@@ -181,7 +181,7 @@ impl Queue {
         queue: usize,
         is_pinned: bool,
     ) -> Self {
-        let fd = port.fd();
+        let fd = port.fd(queue);
         Self { bridge, port, queue, is_pinned, fd, cycles: 0, windows: VecDeque::new() }
     }
 
@@ -328,7 +328,7 @@ impl PmdThread {
         self.sleeps += 1;
         let mut fds = vec![PollFd::from_borrowed_fd(handle.waker.as_fd(), PollFlags::IN)];
         // A device that another thread found gone would wake this one again and again.
-        let queues = self.queues.iter().filter(|queue| queue.port.has_device());
+        let queues = self.queues.iter().filter(|queue| queue.port.may_wake());
         let queues = queues.filter_map(|queue| queue.fd.as_ref());
         fds.extend(queues.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
         let longest = LONGEST_SLEEP.as_nanos() as u64;

@@ -11,7 +11,7 @@ use thiserror::Error;
 use units::Time;
 
 use super::config::PortConfig;
-use super::device::{Device, lock};
+use super::device::{Change, Device, lock};
 use super::pcap::PcapError;
 use super::shaper::Shaper;
 use crate::datapath::step::PortIndex;
@@ -72,7 +72,7 @@ impl SwitchPort {
     ) -> Result<(Self, Option<OpenError>), OpenError> {
         let (device, missing) = match Device::open(name, settings) {
             Ok(device) => (device, None),
-            Err(error) if error.is_absence() => (Device::missing(), Some(error)),
+            Err(error) if error.is_absence() => (Device::missing(settings), Some(error)),
             Err(error) => return Err(error),
         };
         let shaper = Shaper::new(settings.rate.as_ref(), settings.queue.as_ref(), now);
@@ -189,17 +189,18 @@ impl SwitchPort {
         sent.map(drop)
     }
 
-    /// Tries to open a device that is gone. `true` if it is back.
-    pub(super) fn reopen(&self) -> bool {
-        !self.device.is_there() && self.device.reopen(&self.name, &self.settings)
+    /// Tries to open a device that is gone, and says what has changed.
+    pub(super) fn look_after(&self) -> Option<Change> {
+        self.device.look_after(&self.name, &self.settings)
     }
 
-    pub(super) fn has_device(&self) -> bool {
-        self.device.is_there()
+    /// Whether the descriptor of a queue tells of frames, and not of a device that has gone.
+    pub(super) fn may_wake(&self) -> bool {
+        self.device.may_wake()
     }
 
-    pub(super) fn fd(&self) -> Option<OwnedFd> {
-        self.device.fd()
+    pub(super) fn fd(&self, queue: usize) -> Option<OwnedFd> {
+        self.device.fd(queue)
     }
 
     /// Whether a queue will never have another frame.

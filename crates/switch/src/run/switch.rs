@@ -17,6 +17,7 @@ use super::bridge::BridgeState;
 use super::bridge_thread::{BridgeThread, Doors};
 use super::clock::Clock;
 use super::config::{BridgeConfig, Config, FailMode, PortConfig};
+use super::device::Change;
 use super::error::SwitchError;
 use super::flow_file;
 use super::pmd::{Pmd, Queue};
@@ -306,18 +307,21 @@ impl Switch {
 
     /// Opens devices that had gone and are back, and writes what captures hold back.
     pub(super) fn look_after_ports(&self) {
-        let mut is_any_back = false;
+        let mut has_any_changed = false;
         for bridge in self.bridges() {
             for port in bridge.ports() {
                 port.flush();
-                if port.reopen() {
-                    tracing::warn!("port {}: the device is back", port.name);
-                    bridge.port_changed(&port);
-                    is_any_back = true;
+                let Some(change) = port.look_after() else { continue };
+                match change {
+                    Change::Back => tracing::warn!("port {}: the device is back", port.name),
+                    Change::Connected => tracing::info!("port {}: connected", port.name),
+                    Change::Disconnected => tracing::warn!("port {}: disconnected", port.name),
                 }
+                bridge.port_changed(&port);
+                has_any_changed = true;
             }
         }
-        if is_any_back {
+        if has_any_changed {
             self.assign_queues();
         }
     }

@@ -37,8 +37,9 @@ pub(crate) struct Gen {
     /// Also send so many packets a second by each port that measure latency, loss and order
     #[arg(short, value_name = "PPS")]
     latency: Option<String>,
-    /// A port: INTERFACE, NAMESPACE:INTERFACE, tap:NAME, pcap:FILE or null, and its addresses, for
-    /// example veth0,ip=192.168.10.2,gateway=192.168.10.1. In pairs, clients first
+    /// A port: INTERFACE, NAMESPACE:INTERFACE, xdp:INTERFACE, tap:NAME, ring:PATH,
+    /// vhost-user:PATH, pcap:FILE or null, and its addresses, for example
+    /// veth0,ip=192.168.10.2,gateway=192.168.10.1. In pairs, clients first
     #[arg(short, long = "port", value_name = "PORT")]
     ports: Vec<String>,
     /// Take the ports from TRex's platform file [default without --port: /etc/trex_cfg.yaml, if it

@@ -10,20 +10,24 @@ use std::time::Duration;
 const MTU: u32 = 1500;
 
 /// A host with a cable to the switch's namespace.
-struct Host {
+pub struct Host {
     namespace: Namespace,
     address: Ipv4Addr,
 }
 
 impl Host {
     /// The switch's end of the cable is called `name`.
-    fn cabled(sandbox: &Sandbox, name: &str, address: Ipv4Addr) -> Self {
+    pub fn cabled(sandbox: &Sandbox, name: &str, address: Ipv4Addr) -> Self {
         let namespace = Namespace::create(name).unwrap();
         let outer = sandbox.inside(|| Namespace::current().unwrap());
         host::connect((&outer, name), (&namespace, "eth0"), MTU).unwrap();
         let host = Self { namespace, address };
         host.configure("eth0");
         host
+    }
+
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
     }
 
     fn configure(&self, interface: &str) {
@@ -33,7 +37,7 @@ impl Host {
     }
 
     /// Sends `bytes` to the other host over TCP, and returns what arrived there.
-    fn transfers_to(&self, other: &Self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    pub fn transfers_to(&self, other: &Self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
         let address = SocketAddr::from((other.address, 7000));
         let listener = other.namespace.run(|| Ok(TcpListener::bind(address))).unwrap()?;
         std::thread::scope(|scope| {
@@ -61,7 +65,7 @@ impl Host {
     }
 }
 
-fn hosts(sandbox: &Sandbox) -> [Host; 2] {
+pub fn hosts(sandbox: &Sandbox) -> [Host; 2] {
     [1, 2].map(|n| Host::cabled(sandbox, &format!("p{n}"), Ipv4Addr::new(10, 9, 0, n)))
 }
 

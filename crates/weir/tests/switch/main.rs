@@ -12,5 +12,6 @@ mod controllers;
 mod endings;
 mod interfaces;
 mod metrics;
+mod peers;
 mod report;
 mod test_switch;

@@ -19,8 +19,9 @@ pub(crate) struct Run {
     /// A bridge; may be repeated
     #[arg(long, value_name = "NAME")]
     bridge: Vec<String>,
-    /// A port: pcap:FILE, null, dummy, packet:INTERFACE or tap:INTERFACE, with loop, write=FILE,
-    /// queues=N, number=N, rate=RATE and queue=QUEUE behind commas; may be repeated
+    /// A port: pcap:FILE, null, dummy, packet:INTERFACE, tap:INTERFACE, xdp:INTERFACE, ring:PATH
+    /// or vhost-user:PATH, with loop, write=FILE, queues=N, number=N, rate=RATE and queue=QUEUE
+    /// behind commas; may be repeated
     #[arg(long, value_name = "BRIDGE:PORT=KIND")]
     port: Vec<String>,
     /// CPUs of the packet threads, one thread each: 1,2 or 1-3 [default: the first CPU]

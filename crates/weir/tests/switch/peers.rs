@@ -1,0 +1,187 @@
+//! Ports to other processes, and AF_XDP: `weir gen` and hosts in namespaces on both sides.
+
+use super::interfaces::{Host, hosts};
+use super::test_switch::{TestSwitch, sandbox};
+use crate::support::{Sandbox, await_some};
+use serde_json::Value;
+use std::process::Command;
+
+/// Sends for a while through a switch of two ports, and returns the generator's document.
+fn generate(switch: &TestSwitch, ports: [&str; 2], multiplier: &str) -> Value {
+    let profile = "- duration : 1\n  generator :\n          distribution : \"seq\"\n          \
+         clients_start : \"16.0.0.1\"\n          clients_end   : \"16.0.0.255\"\n          \
+         servers_start : \"48.0.0.1\"\n          servers_end   : \"48.0.0.255\"\n          \
+         clients_per_gb : 201\n          min_clients    : 101\n          \
+         dual_port_mask : \"1.0.0.0\"\n          tcp_aging      : 0\n          \
+         udp_aging      : 0\n  cap_info :\n     - name: cap2/dns.pcap\n       cps   : 1000.0\n       \
+         ipg   : 10000\n       rtt   : 10000\n       w     : 1\n       limit : 255\n";
+    switch.sandbox.write("dns.yaml", profile);
+    let [first, second] = ports;
+    let output = switch.sandbox.weir(&[
+        "gen", "-f", "dns.yaml", "-m", multiplier, "-d", "1", "-l", "100", "--json", "--port",
+        first, "--port", second,
+    ]);
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+fn check_nothing_lost(document: &Value) {
+    let packets = &document["packets"];
+    assert!(packets["sent"].as_u64().unwrap() > 3000, "{document}");
+    assert_eq!(packets["drop"], 0, "{document}");
+    assert_eq!(document["error"], Value::Null, "{document}");
+    for stream in document["streams"].as_array().unwrap() {
+        assert_eq!(stream["lost"], 0, "{document}");
+    }
+}
+
+fn patch(switch: &TestSwitch) {
+    switch.ofctl(&["add-flow", "br0", "in_port=p1,actions=output:p2"]);
+    switch.ofctl(&["add-flow", "br0", "in_port=p2,actions=output:p1"]);
+}
+
+fn state(switch: &TestSwitch, port: &str) -> String {
+    let text = switch.weir(&["dump-ports", "--json", "br0", port]);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    document["ports"][0]["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_generator_sends_through_rings_again_and_again() {
+    let Some(sandbox) = sandbox() else { return };
+    let paths = ["r1", "r2"].map(|name| sandbox.path(name).display().to_string());
+    let words = [1, 2].map(|n| format!("br0:p{n}=ring:{}", paths[n - 1]));
+    let words = ["--bridge", "br0", "--port", &words[0], "--port", &words[1]];
+    let switch = TestSwitch::start(sandbox, &words);
+    patch(&switch);
+    assert_eq!(state(&switch, "p1"), "down");
+    for _ in 0..2 {
+        let ports = paths.clone().map(|path| format!("ring:{path}"));
+        let document = generate(&switch, [&ports[0], &ports[1]], "2");
+        check_nothing_lost(&document);
+        await_some("the end", || (state(&switch, "p1") == "down").then_some(()));
+    }
+    // A generator that is killed leaves nothing that hinders the next one.
+    let ring = format!("ring:{}", paths[0]);
+    let running = switch.sandbox.start(&[
+        "gen", "-f", "dns.yaml", "-m", "50", "-d", "30", "--port", &ring, "--port", "null",
+    ]);
+    await_some("the connection", || (state(&switch, "p1") == "up").then_some(()));
+    running.signal("KILL");
+    running.end();
+    await_some("the end", || (state(&switch, "p1") == "down").then_some(()));
+    let ports = paths.map(|path| format!("ring:{path}"));
+    check_nothing_lost(&generate(&switch, [&ports[0], &ports[1]], "2"));
+    switch.end();
+}
+
+#[test]
+fn the_generator_drives_vhost_user_devices() {
+    let Some(sandbox) = sandbox() else { return };
+    let paths = ["v1", "v2"].map(|name| sandbox.path(name).display().to_string());
+    let words = [1, 2].map(|n| format!("br0:p{n}=vhost-user:{}", paths[n - 1]));
+    let words = ["--bridge", "br0", "--port", &words[0], "--port", &words[1]];
+    let switch = TestSwitch::start(sandbox, &words);
+    patch(&switch);
+    let ports = paths.map(|path| format!("vhost-user:{path}"));
+    for _ in 0..2 {
+        check_nothing_lost(&generate(&switch, [&ports[0], &ports[1]], "2"));
+        await_some("the end", || (state(&switch, "p2") == "down").then_some(()));
+    }
+    let text = switch.weir(&["show"]);
+    assert!(text.contains("vhost-user device, listens at"), "{text}");
+    switch.end();
+}
+
+#[test]
+fn a_generator_without_a_peer_says_so() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let output = sandbox.weir(&["gen", "-f", "cap2/dns.yaml", "--port", "ring:nobody"]);
+    assert!(!output.status.success());
+    sandbox.write("one.yaml", "- duration : 1\n  generator :\n          distribution : \"seq\"\n          clients_start : \"16.0.0.1\"\n          clients_end   : \"16.0.0.9\"\n          servers_start : \"48.0.0.1\"\n          servers_end   : \"48.0.0.9\"\n  cap_info :\n     - name: cap2/dns.pcap\n       cps   : 1.0\n       ipg   : 10000\n       rtt   : 10000\n       w     : 1\n");
+    let output = sandbox.weir(&["gen", "-f", "one.yaml", "--port", "ring:./nobody"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stderr.contains("nobody listens at ./nobody"), "{output:?}");
+}
+
+/// XDP does not complete the partial checksums of a veth peer.
+fn without_offloads(host: &Host) {
+    let status = host.namespace().run(|| {
+        let mut command = Command::new("ethtool");
+        command.args(["-K", "eth0", "tx", "off", "tso", "off", "gso", "off"]);
+        Ok(command.stdout(std::process::Stdio::null()).status())
+    });
+    assert!(status.unwrap().unwrap().success());
+}
+
+#[test]
+fn tcp_passes_between_hosts_on_xdp_ports() {
+    let Some(sandbox) = sandbox() else { return };
+    if !crate::support::is_installed("ethtool") {
+        eprintln!("SKIPPED: ethtool is not installed");
+        return;
+    }
+    let [a, b] = hosts(&sandbox);
+    without_offloads(&a);
+    without_offloads(&b);
+    let words = ["--bridge", "br0", "--port", "br0:p1=xdp,copy", "--port", "br0:p2=xdp:p2"];
+    let switch = TestSwitch::start(sandbox, &words);
+    switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    assert!(a.transfers_to(&b, &bytes).unwrap() == bytes);
+    assert!(b.transfers_to(&a, &bytes).unwrap() == bytes);
+    let text = switch.weir(&["show"]);
+    assert!(text.contains("AF_XDP on queue 0, native program, copy mode"), "{text}");
+    let outer = switch.sandbox.inside(|| host::Namespace::current().unwrap());
+    host::remove_interface(&outer, "p2").unwrap();
+    await_some("its end", || (state(&switch, "p2") == "down").then_some(()));
+    drop(b);
+    let b = Host::cabled(&switch.sandbox, "p2", std::net::Ipv4Addr::new(10, 9, 0, 2));
+    without_offloads(&b);
+    await_some("its return", || (state(&switch, "p2") == "up").then_some(()));
+    // The other one still has the address of the former interface.
+    assert!(b.transfers_to(&a, &bytes).unwrap() == bytes);
+    drop((a, b));
+    switch.end();
+}
+
+#[test]
+fn the_generator_sends_by_xdp_and_wrong_uses_are_explained() {
+    let Some(sandbox) = sandbox() else { return };
+    for (near, far) in [("gen1", "p1"), ("gen2", "p2")] {
+        sandbox.inside(|| {
+            for words in [
+                format!("link add {near} type veth peer name {far}"),
+                format!("link set {near} up"),
+                format!("link set {far} up"),
+            ] {
+                let status = Command::new("ip").args(words.split(' ')).status().unwrap();
+                assert!(status.success(), "ip {words}");
+            }
+        });
+    }
+    let words = ["--bridge", "br0", "--port", "br0:p1=xdp", "--port", "br0:p2=xdp"];
+    let switch = TestSwitch::start(sandbox, &words);
+    patch(&switch);
+    let document = generate(&switch, ["xdp:gen1", "xdp:gen2"], "2");
+    check_nothing_lost(&document);
+    for (port, expected) in [
+        ("xdp:p1", "another"),
+        ("xdp:gen1,queue=9", "there is no queue 9: the last is 0"),
+        ("xdp:gen1,zerocopy", "its driver has no zero-copy"),
+        ("xdp:gen3", "there is no interface \"gen3\"; did you mean"),
+    ] {
+        let output = switch.sandbox.weir(&["gen", "-f", "dns.yaml", "--port", port]);
+        assert!(!output.status.success() && output.stderr.contains(expected), "{port}: {output:?}");
+    }
+    // Nothing stays attached.
+    let shown = switch.sandbox.inside(|| {
+        let output = Command::new("ip").args(["link", "show", "gen1"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    });
+    assert!(!shown.contains("xdp"), "{shown}");
+    for name in ["gen1", "gen2"] {
+        let outer = switch.sandbox.inside(|| host::Namespace::current().unwrap());
+        host::remove_interface(&outer, name).unwrap();
+    }
+    switch.end();
+}
