@@ -5,7 +5,7 @@
 mod peers;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -114,7 +114,7 @@ fn wild_indexes_and_descriptors_end_the_connection() {
     let receiving = geometry.places(Direction::ToCreator);
     let sending = geometry.places(Direction::FromCreator);
     let word = |offset: u32, len: u32| u64::from(offset) | u64::from(len) << 32;
-    let attacks: [(&str, Vec<(usize, Vec<u8>)>); 6] = [
+    let attacks: [(&str, Vec<Write>); 6] = [
         ("runs ahead", vec![(receiving.produced, (geometry.descriptors + 1).to_le_bytes().into())]),
         ("runs back", vec![(receiving.produced, u32::MAX.to_le_bytes().into())]),
         (
@@ -222,6 +222,9 @@ fn memory_that_could_be_cut_off_is_refused() {
         assert!(!attached.is_connected());
     }
 }
+
+/// Bytes at a place of the memory.
+type Write = (usize, Vec<u8>);
 
 /// Attaches to a ring by hand.
 fn hostile(path: &str) -> (UnixStream, File) {

@@ -78,7 +78,7 @@ fn wild_rings_and_chains_end_the_connection() {
     };
     let offered = |count: u16| [0_u16.to_le_bytes(), count.to_le_bytes(), [0, 0]].concat();
     // Places in the hostile memory: see `FrontEnd`.
-    let attacks: [(&str, Vec<(u64, Vec<u8>)>); 6] = [
+    let attacks: [(&str, Vec<Patch>); 6] = [
         ("index runs ahead", vec![(AVAILABLE, offered(SIZE + 1))]),
         ("head outside", vec![(AVAILABLE, [offered(1)[..4].to_vec(), vec![0xff; 2]].concat())]),
         ("loop", vec![(0, descriptor(0, 20, 1, 0)), (AVAILABLE, offered(1))]),
@@ -235,6 +235,9 @@ fn testpmd_returns_every_frame() {
         until("the end", || !device.is_connected());
     }
 }
+
+/// Bytes at a place of the memory.
+type Patch = (u64, Vec<u8>);
 
 /// A front end by hand: one region with two rings of [`SIZE`] descriptors.
 struct FrontEnd {
