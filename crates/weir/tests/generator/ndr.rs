@@ -55,30 +55,20 @@ fn the_capacity_of_a_link_is_found_within_one_percent() {
     take_down(&sandbox, device);
 }
 
-/// A port of a switch at 100 Mbit/s: 8,256 frames of 1514 bytes a second.
+/// A port of a switch at 100 Mbit/s: 8,256 frames of 1514 bytes a second. Beside other tests the
+/// switch's thread may wait for a CPU and lose frames at that rate, so only the bound from above
+/// holds here; `twenty_of_twenty_searches_find_a_switch_port_s_capacity` has both.
 #[test]
-fn the_rate_of_a_switch_port_is_found_within_one_percent() {
+fn no_search_finds_more_than_a_switch_port_carries() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", PORT_OF_100_MBIT);
     let size = ["--size", "1518", "--no-back-to-back", "--max-rate", "20k", "--goal", "0"];
     let output = sandbox.weir(&[&QUICK[..], &size].concat());
     if let Some(goals) = goals(&output) {
         let found = goals[0]["ndr_pps"].as_f64().unwrap();
-        if found < PORT_PPS * 0.99 && is_overloaded() {
-            // The switch's own thread had to wait for a CPU: it did lose frames at that rate.
-            eprintln!("SKIPPED: more programs run than there are CPUs: {}", goals[0]);
-        } else {
-            assert!((found / PORT_PPS - 1.0).abs() < 0.01, "{}", goals[0]);
-        }
+        assert!(found < PORT_PPS * 1.01, "{}", goals[0]);
     }
     take_down(&sandbox, device);
-}
-
-/// Whether others than this test's three programs kept the CPUs busy in the last minute.
-fn is_overloaded() -> bool {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap();
-    let load: f64 = text.split(' ').next().unwrap().parse().unwrap();
-    load > std::thread::available_parallelism().unwrap().get() as f64 + 1.0
 }
 
 /// How many of 20 searches, of those that this machine was free to make, are right.
