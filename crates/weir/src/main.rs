@@ -108,10 +108,9 @@ mod tests {
 
     /// clap breaks a longer line of an example in its middle.
     #[test]
-    fn no_line_of_a_help_text_is_longer_than_a_hundred_columns() {
+    fn no_line_of_examples_is_longer_than_a_hundred_columns() {
         fn check(command: &clap::Command) {
-            let texts = [command.get_after_help(), command.get_long_about(), command.get_about()];
-            for text in texts.into_iter().flatten() {
+            for text in [command.get_after_help(), command.get_after_long_help()].iter().flatten() {
                 let text = text.to_string();
                 let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 100).collect();
                 assert!(long.is_empty(), "{}: {long:?}", command.get_name());
