@@ -6,7 +6,7 @@
 //! its end is the peer's end.
 //!
 //! A peer is not trusted: every index and descriptor is copied, and then checked
-//! ([`layout`](self::layout)). The memory is sealed, so that a peer cannot cut it off. A violation
+//! ([`layout`]). The memory is sealed, so that a peer cannot cut it off. A violation
 //! ends the connection. The socket is open to its owner alone.
 
 mod consumer;
