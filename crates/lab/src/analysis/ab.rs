@@ -22,10 +22,11 @@ Examples:
   weir lab ab perf-overhead --base weir-perf-bare --change weir-perf --at path=veth
   weir lab ab --base-command './bench old' --change-command './bench new' --lower-is-better
 
-With a lab, each turn is one short transfer over the cell's link. Its value is the goodput, or the metric
-that --metric names. The lab sends the data itself, unless the two systems differ in their traffic
-generator. With commands, each turn runs one command, and its value is the last number that it prints.
-An A/A run, the same state twice, shows the smallest difference that this machine can detect.";
+With a lab, each turn is one short transfer over the cell's link. Its value is the goodput, or the
+metric that --metric names. The lab sends the data itself, unless the two systems differ in their
+traffic generator. With commands, each turn runs one command, and its value is the last number that
+it prints. An A/A run, the same state twice, shows the smallest difference that this machine can
+detect.";
 
 /// The two states that alternate.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ Examples:
   weir lab record runs/quic-tun-20261124-070000
   weir lab record runs/quic-tun-20261124-070000 --folder /srv/results
 
-The page is docs/results/LAB.md. It is written only of a valid run without failed cells, by a weir that was
-built from a clean commit, so that the figures on it can be repeated.";
+The page is docs/results/LAB.md. It is written only of a valid run without failed cells, by a weir
+that was built from a clean commit, so that the figures on it can be repeated.";
 
 /// Writes the page of a run into `folder`. Returns its path.
 pub fn record(run: &Path, folder: &Path) -> Result<PathBuf, LabError> {
