@@ -122,8 +122,8 @@ const METHOD: &[(&str, &str)] = &[
     (
         "windows",
         "a switch loads the rules of a cell once and sees every flow before the first window. Then all windows of \
-         the cell follow one another. They do not alternate with those of the other switch: Open vSwitch lowers its \
-         limit of flows when it is stopped meanwhile",
+         the cell follow one another. They do not alternate with those of the other switch: after a pause, Open \
+         vSwitch kept only a part of its flows in its cache",
     ),
     (
         "pushed ports",
