@@ -4,9 +4,10 @@
 //! of every second in one piece (the fair server, kernel/sched/deadline.c, since Linux 6.12;
 //! before, RT throttling, sched_rt_runtime_us). For a link that is 50 ms of lateness. The kernel
 //! does not intervene if those tasks get as much in smaller pieces, so after a stall the emulator
-//! yields its CPU for 100 µs every half millisecond for a while. Two emulators on one CPU yield to
-//! each other by the same means, and should be late by half a millisecond at most. On a CPU without
-//! competing tasks the emulator never yields.
+//! yields its CPU for 30 µs every 400 to 500 µs for a while, preferably between two frames. If the
+//! kernel intervenes again meanwhile, it yields for twice as long, up to 120 µs. Two emulators on
+//! one CPU yield to each other by the same means, and should be late by half a millisecond at most.
+//! On a CPU without competing tasks the emulator never yields.
 //!
 //! Measured by `weir lab run link-accuracy --quick` on two cores that compilers kept busy: without
 //! yielding 8 of 14 cells were up to 45 ms late at p99, with it none exceeded 1 ms.
@@ -21,52 +22,92 @@ pub(crate) struct CpuYield {
     enabled: bool,
     checked: Time,
     last: Time,
-    contended_until: &'static AtomicU64,
+    shared: &'static Contention,
+}
+
+/// All emulators of the process share this, so that the next cell of a lab does not stall first.
+#[derive(Debug)]
+struct Contention {
+    until: AtomicU64,
+    /// The length of one sleep in nanoseconds.
+    length: AtomicU64,
 }
 
 impl CpuYield {
     pub(crate) fn new(now: Time, real_time: bool) -> Self {
-        Self { enabled: real_time, checked: now, last: now, contended_until: &CONTENDED_UNTIL }
+        Self { enabled: real_time, checked: now, last: now, shared: &SHARED }
     }
 
-    /// Called once in every round of the loop; `true` requests a sleep of [`LENGTH`] now.
-    pub(crate) fn is_due(&mut self, now: Time) -> bool {
+    /// Called once in every round of the loop. The thread must sleep now for the time returned.
+    /// `next` tells when the next frame is due: a sleep waits a little for a gap between frames.
+    pub(crate) fn due(&mut self, now: Time, next: impl FnOnce() -> Time) -> Option<Span> {
         if !self.enabled {
-            return false;
+            return None;
         }
         let gap = now.since(self.checked);
         self.checked = now;
         if gap > STALL {
-            self.contended_until.store((now + CONTENDED_FOR).nanos(), Ordering::Relaxed);
+            self.shared.record_stall(now, gap);
         }
-        let contended = now.nanos() < self.contended_until.load(Ordering::Relaxed);
-        let due = contended && now.since(self.last) >= EVERY;
-        if due {
-            self.last = now;
+        let awake = now.since(self.last);
+        if awake < EVERY || !self.shared.is_contended(now) {
+            return None;
         }
-        due
+        let length = self.shared.length();
+        if awake < AT_LATEST && next() < now + length {
+            return None;
+        }
+        self.last = now;
+        Some(length)
     }
 
     /// Reports a sleep of the thread, of `asked` at most. The time beyond that is a stall like any
     /// other, and a long enough sleep has yielded the CPU.
     pub(crate) fn record_sleep(&mut self, asked: Span, from: Time, until: Time) {
         self.checked = until.min(from + asked);
-        if until.since(from) >= LENGTH {
+        if until.since(from) >= self.shared.length() {
             self.last = until;
         }
     }
 }
 
-/// The length of one sleep.
-pub(crate) const LENGTH: Span = Span::from_micros(100);
+impl Contention {
+    const fn none() -> Self {
+        Self { until: AtomicU64::new(0), length: AtomicU64::new(SHORTEST.nanos()) }
+    }
+
+    fn record_stall(&self, now: Time, stall: Span) {
+        let length = match self.is_contended(now) {
+            true if stall > INTERVENTION => (self.length() * 2).min(LONGEST),
+            true => self.length(),
+            false => SHORTEST,
+        };
+        self.length.store(length.nanos(), Ordering::Relaxed);
+        self.until.store((now + CONTENDED_FOR).nanos(), Ordering::Relaxed);
+    }
+
+    fn is_contended(&self, now: Time) -> bool {
+        now.nanos() < self.until.load(Ordering::Relaxed)
+    }
+
+    fn length(&self) -> Span {
+        Span::from_nanos(self.length.load(Ordering::Relaxed))
+    }
+}
+
+/// The kernel gives starved tasks 5 % of the time, and these sleeps are at least 6 %.
+const SHORTEST: Span = Span::from_micros(30);
+const LONGEST: Span = Span::from_micros(120);
 const EVERY: Span = Span::from_micros(400);
+const AT_LATEST: Span = Span::from_micros(500);
 /// Longer than any round of the loop takes, shorter than the kernel's interventions.
 const STALL: Span = Span::from_millis(5);
-const CONTENDED_FOR: Span = Span::from_secs(20);
+/// The kernel intervenes for 50 ms. Shorter stalls have other causes, such as a hypervisor.
+const INTERVENTION: Span = Span::from_millis(30);
+/// A stall costs a measurement, the sleeps cost it next to nothing.
+const CONTENDED_FOR: Span = Span::from_secs(300);
 
-/// All emulators of the process share the knowledge that the CPU is contended, so that the next
-/// cell of a lab need not find it out by another stall.
-static CONTENDED_UNTIL: AtomicU64 = AtomicU64::new(0);
+static SHARED: Contention = Contention::none();
 
 #[cfg(test)]
 mod tests {
@@ -75,34 +116,69 @@ mod tests {
     #[test]
     fn only_a_stall_causes_yielding_and_only_for_a_while() {
         let mut now = Time::from_nanos(1_000_000_000_000);
-        static OWN: AtomicU64 = AtomicU64::new(0);
-        let mut cpu_yield = CpuYield { contended_until: &OWN, ..CpuYield::new(now, true) };
+        static OWN: Contention = Contention::none();
+        let mut cpu_yield = CpuYield { shared: &OWN, ..CpuYield::new(now, true) };
         let mut round = |cpu_yield: &mut CpuYield, step: Span| {
             now += step;
-            cpu_yield.is_due(now)
+            cpu_yield.due(now, || now + Span::from_secs(1))
         };
-        let quiet = (0..10_000).filter(|_| round(&mut cpu_yield, Span::from_micros(10))).count();
-        assert_eq!(quiet, 0);
-        assert!(round(&mut cpu_yield, Span::from_millis(50)));
-        let contended =
-            (0..10_000).filter(|_| round(&mut cpu_yield, Span::from_micros(10))).count();
+        let mut sleeps = |cpu_yield: &mut CpuYield, rounds: usize, step: Span| {
+            (0..rounds).filter_map(|_| round(cpu_yield, step)).count()
+        };
+        assert_eq!(sleeps(&mut cpu_yield, 10_000, Span::from_micros(10)), 0);
+        assert_eq!(sleeps(&mut cpu_yield, 1, Span::from_millis(50)), 1);
+        let contended = sleeps(&mut cpu_yield, 10_000, Span::from_micros(10));
         assert!((240..=260).contains(&contended), "{contended} sleeps in 100 ms");
-        let later = (0..30_000).filter(|_| round(&mut cpu_yield, Span::from_millis(1))).count();
-        assert!((19_000..=20_000).contains(&later), "{later} sleeps in 30 s");
+        let later = sleeps(&mut cpu_yield, 400_000, Span::from_millis(1));
+        assert!((299_000..=300_000).contains(&later), "{later} sleeps in 400 s");
+    }
+
+    #[test]
+    fn each_further_stall_doubles_the_sleeps_up_to_a_bound() {
+        static OWN: Contention = Contention::none();
+        let mut now = Time::from_nanos(1_000_000_000_000);
+        let mut cpu_yield = CpuYield { shared: &OWN, ..CpuYield::new(now, true) };
+        let mut stall = |after: Span| {
+            now += after;
+            cpu_yield.due(now, || Time::NEVER).map(|length| length.nanos() / 1_000)
+        };
+        let lengths: Vec<_> = (0..4).map(|_| stall(Span::from_millis(50))).collect();
+        assert_eq!(lengths, [30, 60, 120, 120].map(Some));
+        assert_eq!(stall(Span::from_secs(301)), Some(30), "the contention ended in between");
+    }
+
+    #[test]
+    fn a_sleep_waits_for_a_gap_between_frames_but_not_for_long() {
+        static OWN: Contention = Contention::none();
+        let start = Time::from_nanos(1_000_000_000_000);
+        let mut cpu_yield = CpuYield { shared: &OWN, ..CpuYield::new(start, true) };
+        OWN.record_stall(start, Span::from_millis(6));
+        let mut due = |after: u64, frame: u64| {
+            let now = start + Span::from_micros(after);
+            cpu_yield.due(now, || now + Span::from_micros(frame)).is_some()
+        };
+        assert!(!due(399, 1_000), "it is not time yet");
+        assert!(!due(400, 29));
+        assert!(due(450, 30));
+        assert!(!due(949, 0));
+        assert!(due(950, 0), "the other tasks have waited for long enough");
     }
 
     #[test]
     fn a_long_sleep_yields_the_cpu_and_an_overlong_sleep_is_a_stall() {
-        static OWN: AtomicU64 = AtomicU64::new(0);
+        static OWN: Contention = Contention::none();
         let start = Time::from_nanos(1_000_000_000_000);
-        let mut cpu_yield = CpuYield { contended_until: &OWN, ..CpuYield::new(start, true) };
+        let mut cpu_yield = CpuYield { shared: &OWN, ..CpuYield::new(start, true) };
         let woken = start + Span::from_micros(20);
         cpu_yield.record_sleep(Span::from_millis(10), start, woken);
         assert_eq!((cpu_yield.checked, cpu_yield.last), (woken, start));
         let late = woken + Span::from_millis(30);
         cpu_yield.record_sleep(Span::from_millis(1), woken, late);
         assert_eq!(cpu_yield.last, late);
-        assert!(!cpu_yield.is_due(late), "it has just slept");
-        assert!(cpu_yield.is_due(late + EVERY), "29 ms too long in a sleep is a stall");
+        assert_eq!(cpu_yield.due(late, || Time::NEVER), None, "it has just slept");
+        assert!(
+            cpu_yield.due(late + EVERY, || Time::NEVER).is_some(),
+            "29 ms too long in a sleep is a stall"
+        );
     }
 }

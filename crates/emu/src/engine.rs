@@ -1,7 +1,7 @@
 //! The emulator's thread.
 
 use crate::clock;
-use crate::cpu_yield::{self, CpuYield};
+use crate::cpu_yield::CpuYield;
 use crate::emulator::Command;
 use crate::frame::Carried;
 use crate::pause::{Pause, Wakeup};
@@ -118,9 +118,9 @@ impl Engine {
             if let Some(length) = self.stalls.as_mut().and_then(|stalls| stalls.due(now)) {
                 self.pause.sleep(length);
                 self.cpu_yield.record_sleep(length, now, clock::now());
-            } else if self.cpu_yield.is_due(now) {
-                self.pause.sleep(cpu_yield::LENGTH);
-                self.cpu_yield.record_sleep(cpu_yield::LENGTH, now, clock::now());
+            } else if let Some(length) = self.cpu_yield.due(now, || next_delivery(&self.cables)) {
+                self.pause.sleep(length);
+                self.cpu_yield.record_sleep(length, now, clock::now());
             } else if moved == 0 {
                 self.rest(now);
             }
@@ -170,11 +170,7 @@ impl Engine {
 
     /// Sleeps until a frame is due soon or arrives. Returns at once if the thread should spin.
     fn rest(&mut self, now: Time) {
-        let directions = self.cables.iter().flat_map(|cable| &cable.directions);
-        let next = directions
-            .filter_map(|direction| Some(direction.link.next_delivery()?.max(direction.next)));
-        let next = next.min().unwrap_or(Time::NEVER);
-        let nap = next.since(now + self.spin).min(LONGEST_SLEEP);
+        let nap = next_delivery(&self.cables).since(now + self.spin).min(LONGEST_SLEEP);
         if nap == Span::ZERO {
             std::hint::spin_loop();
             return;
@@ -264,6 +260,14 @@ impl DirectionLink {
             with_trace.then(|| self.trace.clone()),
         )
     }
+}
+
+/// The time at which the next frame is due in any direction.
+fn next_delivery(cables: &[RunningCable]) -> Time {
+    let directions = cables.iter().flat_map(|cable| &cable.directions);
+    let due = directions
+        .filter_map(|direction| Some(direction.link.next_delivery()?.max(direction.next)));
+    due.min().unwrap_or(Time::NEVER)
 }
 
 /// The number of full frames that may be inside a direction at once. On a virtual machine the first
