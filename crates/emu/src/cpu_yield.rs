@@ -4,10 +4,9 @@
 //! of every second in one piece (the fair server, kernel/sched/deadline.c, since Linux 6.12;
 //! before, RT throttling, sched_rt_runtime_us). For a link that is 50 ms of lateness. The kernel
 //! does not intervene if those tasks get as much in smaller pieces, so after a stall the emulator
-//! yields its CPU for 30 µs every 400 to 500 µs for a while, preferably between two frames. If the
-//! kernel intervenes again meanwhile, it yields for twice as long, up to 120 µs. Two emulators on
-//! one CPU yield to each other by the same means, and should be late by half a millisecond at most.
-//! On a CPU without competing tasks the emulator never yields.
+//! yields its CPU for 30 µs every 400 to 500 µs for a while, preferably between two frames. Two
+//! emulators on one CPU yield to each other by the same means, and should be late by half a
+//! millisecond at most. On a CPU without competing tasks the emulator never yields.
 //!
 //! Measured by `weir lab run link-accuracy --quick` on two cores that compilers kept busy: without
 //! yielding 8 of 14 cells were up to 45 ms late at p99, with it none exceeded 1 ms.
@@ -22,20 +21,13 @@ pub(crate) struct CpuYield {
     enabled: bool,
     checked: Time,
     last: Time,
-    shared: &'static Contention,
-}
-
-/// All emulators of the process share this, so that the next cell of a lab does not stall first.
-#[derive(Debug)]
-struct Contention {
-    until: AtomicU64,
-    /// The length of one sleep in nanoseconds.
-    length: AtomicU64,
+    /// All emulators of the process share it, so that the next cell of a lab does not stall first.
+    contended_until: &'static AtomicU64,
 }
 
 impl CpuYield {
     pub(crate) fn new(now: Time, real_time: bool) -> Self {
-        Self { enabled: real_time, checked: now, last: now, shared: &SHARED }
+        Self { enabled: real_time, checked: now, last: now, contended_until: &CONTENDED_UNTIL }
     }
 
     /// Called once in every round of the loop. The thread must sleep now for the time returned.
@@ -47,67 +39,37 @@ impl CpuYield {
         let gap = now.since(self.checked);
         self.checked = now;
         if gap > STALL {
-            self.shared.record_stall(now, gap);
+            self.contended_until.store((now + CONTENDED_FOR).nanos(), Ordering::Relaxed);
         }
         let awake = now.since(self.last);
-        if awake < EVERY || !self.shared.is_contended(now) {
-            return None;
-        }
-        let length = self.shared.length();
-        if awake < AT_LATEST && next() < now + length {
+        let contended = now.nanos() < self.contended_until.load(Ordering::Relaxed);
+        if !contended || awake < EVERY || awake < AT_LATEST && next() < now + LENGTH {
             return None;
         }
         self.last = now;
-        Some(length)
+        Some(LENGTH)
     }
 
     /// Reports a sleep of the thread, of `asked` at most. The time beyond that is a stall like any
     /// other, and a long enough sleep has yielded the CPU.
     pub(crate) fn record_sleep(&mut self, asked: Span, from: Time, until: Time) {
         self.checked = until.min(from + asked);
-        if until.since(from) >= self.shared.length() {
+        if until.since(from) >= LENGTH {
             self.last = until;
         }
     }
 }
 
-impl Contention {
-    const fn none() -> Self {
-        Self { until: AtomicU64::new(0), length: AtomicU64::new(SHORTEST.nanos()) }
-    }
-
-    fn record_stall(&self, now: Time, stall: Span) {
-        let length = match self.is_contended(now) {
-            true if stall > INTERVENTION => (self.length() * 2).min(LONGEST),
-            true => self.length(),
-            false => SHORTEST,
-        };
-        self.length.store(length.nanos(), Ordering::Relaxed);
-        self.until.store((now + CONTENDED_FOR).nanos(), Ordering::Relaxed);
-    }
-
-    fn is_contended(&self, now: Time) -> bool {
-        now.nanos() < self.until.load(Ordering::Relaxed)
-    }
-
-    fn length(&self) -> Span {
-        Span::from_nanos(self.length.load(Ordering::Relaxed))
-    }
-}
-
-/// The kernel gives starved tasks 5 % of the time, and these sleeps are at least 6 %.
-const SHORTEST: Span = Span::from_micros(30);
-const LONGEST: Span = Span::from_micros(120);
+/// The kernel gives starved tasks 5 % of the time, and these sleeps are 6 to 7 %.
+const LENGTH: Span = Span::from_micros(30);
 const EVERY: Span = Span::from_micros(400);
 const AT_LATEST: Span = Span::from_micros(500);
 /// Longer than any round of the loop takes, shorter than the kernel's interventions.
 const STALL: Span = Span::from_millis(5);
-/// The kernel intervenes for 50 ms. Shorter stalls have other causes, such as a hypervisor.
-const INTERVENTION: Span = Span::from_millis(30);
 /// A stall costs a measurement, the sleeps cost it next to nothing.
 const CONTENDED_FOR: Span = Span::from_secs(300);
 
-static SHARED: Contention = Contention::none();
+static CONTENDED_UNTIL: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]
 mod tests {
@@ -116,8 +78,8 @@ mod tests {
     #[test]
     fn only_a_stall_causes_yielding_and_only_for_a_while() {
         let mut now = Time::from_nanos(1_000_000_000_000);
-        static OWN: Contention = Contention::none();
-        let mut cpu_yield = CpuYield { shared: &OWN, ..CpuYield::new(now, true) };
+        static OWN: AtomicU64 = AtomicU64::new(0);
+        let mut cpu_yield = CpuYield { contended_until: &OWN, ..CpuYield::new(now, true) };
         let mut round = |cpu_yield: &mut CpuYield, step: Span| {
             now += step;
             cpu_yield.due(now, || now + Span::from_secs(1))
@@ -134,25 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn each_further_stall_doubles_the_sleeps_up_to_a_bound() {
-        static OWN: Contention = Contention::none();
-        let mut now = Time::from_nanos(1_000_000_000_000);
-        let mut cpu_yield = CpuYield { shared: &OWN, ..CpuYield::new(now, true) };
-        let mut stall = |after: Span| {
-            now += after;
-            cpu_yield.due(now, || Time::NEVER).map(|length| length.nanos() / 1_000)
-        };
-        let lengths: Vec<_> = (0..4).map(|_| stall(Span::from_millis(50))).collect();
-        assert_eq!(lengths, [30, 60, 120, 120].map(Some));
-        assert_eq!(stall(Span::from_secs(301)), Some(30), "the contention ended in between");
-    }
-
-    #[test]
     fn a_sleep_waits_for_a_gap_between_frames_but_not_for_long() {
-        static OWN: Contention = Contention::none();
+        static OWN: AtomicU64 = AtomicU64::new(0);
         let start = Time::from_nanos(1_000_000_000_000);
-        let mut cpu_yield = CpuYield { shared: &OWN, ..CpuYield::new(start, true) };
-        OWN.record_stall(start, Span::from_millis(6));
+        let mut cpu_yield = CpuYield { contended_until: &OWN, ..CpuYield::new(start, true) };
+        OWN.store(u64::MAX, Ordering::Relaxed);
         let mut due = |after: u64, frame: u64| {
             let now = start + Span::from_micros(after);
             cpu_yield.due(now, || now + Span::from_micros(frame)).is_some()
@@ -166,9 +114,9 @@ mod tests {
 
     #[test]
     fn a_long_sleep_yields_the_cpu_and_an_overlong_sleep_is_a_stall() {
-        static OWN: Contention = Contention::none();
+        static OWN: AtomicU64 = AtomicU64::new(0);
         let start = Time::from_nanos(1_000_000_000_000);
-        let mut cpu_yield = CpuYield { shared: &OWN, ..CpuYield::new(start, true) };
+        let mut cpu_yield = CpuYield { contended_until: &OWN, ..CpuYield::new(start, true) };
         let woken = start + Span::from_micros(20);
         cpu_yield.record_sleep(Span::from_millis(10), start, woken);
         assert_eq!((cpu_yield.checked, cpu_yield.last), (woken, start));
