@@ -391,8 +391,16 @@ impl Driver {
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| slices.next().unwrap_or(IoSliceMut::new(&mut [])));
         let slices = &mut slices[..(TURN / self.joined).clamp(1, BATCH_SIZE)];
-        let receive = || self.udp.recv((&self.socket).into(), slices, metas);
-        let count = self.socket.try_io(Interest::READABLE, receive)?;
+        let mut count = 0;
+        let read = self.socket.try_io(Interest::READABLE, || {
+            count = self.udp.recv((&self.socket).into(), slices, metas)?;
+            // A read that leaves a buffer unused has emptied the socket. The error tells the
+            // runtime to wait for the next packet, which saves the read that finds nothing.
+            if count < slices.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        if count == 0 {
+            return read.map(|()| 0);
+        }
         let mut state = self.driven.lock();
         let clock = Clock::read();
         let mut packets = 0;

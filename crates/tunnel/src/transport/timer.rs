@@ -5,7 +5,7 @@ use rustix::time::{
 };
 use std::io;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -29,36 +29,41 @@ impl Timer {
     }
 
     /// Ready once `due` has passed. Until then it registers the task's waker.
+    ///
+    /// Pacing and loss timers move on with each packet. A timer that is set to an earlier time
+    /// stays: one needless wakeup costs less than a system call for each change.
     pub(super) fn poll(&mut self, context: &mut Context<'_>, due: Option<Instant>) -> Poll<()> {
         let Some(due) = due else { return Poll::Pending };
-        let now = Instant::now();
-        if due <= now {
-            return Poll::Ready(());
-        }
-        if self.armed != Some(due) {
-            let left = due - now;
-            let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let value = Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Poll::Ready(());
+            }
+            if self.armed.is_none_or(|armed| due < armed) {
+                if self.set(left).is_err() {
+                    return Poll::Ready(());
+                }
+                self.armed = Some(due);
+            }
+            let Poll::Ready(Ok(mut guard)) = self.descriptor.poll_read_ready(context) else {
+                return Poll::Pending;
             };
-            let setting = Itimerspec { it_interval: zero, it_value: value };
-            let flags = TimerfdTimerFlags::empty();
-            if timerfd_settime(self.descriptor.get_ref(), flags, &setting).is_err() {
-                return Poll::Ready(());
-            }
-            self.armed = Some(due);
-        }
-        // Setting the timer discards an unread expiry, so the descriptor's readiness may be stale.
-        while let Poll::Ready(Ok(mut guard)) = self.descriptor.poll_read_ready(context) {
-            let mut count = [0; 8];
-            let expired = rustix::io::read(self.descriptor.get_ref(), &mut count).is_ok();
-            guard.clear_ready();
-            if expired {
+            // Setting the timer discards an unread expiry, so readiness may be stale.
+            if rustix::io::read(self.descriptor.get_ref(), &mut [0; 8]).is_ok() {
                 self.armed = None;
-                return Poll::Ready(());
             }
+            guard.clear_ready();
         }
-        Poll::Pending
+    }
+
+    fn set(&self, left: Duration) -> rustix::io::Result<()> {
+        let value = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let setting = Itimerspec { it_interval, it_value: value };
+        let timer = self.descriptor.get_ref();
+        timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting).map(drop)
     }
 }
