@@ -2,7 +2,8 @@ use units::Time;
 use wire::checksum::Sum;
 
 /// The mark of this generator's packets, at the start of a UDP payload: it survives devices that
-/// change addresses and ports.
+/// change addresses and ports. Its first two bytes check the others, so that a device that corrupts
+/// a packet makes no latency or sequence number up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub stream: u16,
@@ -30,7 +31,7 @@ impl Stamp {
         }
         let at = layout.transport_offset + 8;
         let bytes: &[u8; Self::LEN] = frame[..layout.end].get(at..)?.first_chunk()?;
-        if bytes[..2] != MAGIC {
+        if bytes[..2] != check(bytes) {
             return None;
         }
         let long = |range: std::ops::Range<usize>| {
@@ -45,10 +46,11 @@ impl Stamp {
 
     fn bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        bytes[..2].copy_from_slice(&MAGIC);
         bytes[2..4].copy_from_slice(&self.stream.to_be_bytes());
         bytes[4..10].copy_from_slice(&self.sequence.to_be_bytes()[2..]);
         bytes[10..].copy_from_slice(&self.sent.nanos().to_be_bytes());
+        let check = check(&bytes);
+        bytes[..2].copy_from_slice(&check);
         bytes
     }
 }
@@ -73,5 +75,34 @@ impl StampPlace {
     }
 }
 
-/// No text begins so, and no padding of zeroes.
-const MAGIC: [u8; 2] = [0xd9, 0x57];
+/// The first two bytes of a stamp, by the bytes behind them. Padding of zeroes has others.
+#[inline]
+fn check(stamp: &[u8; Stamp::LEN]) -> [u8; 2] {
+    let halves = stamp[2..].chunks_exact(8).fold(SALT, |mixed, half| {
+        let half = half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        (mixed ^ half).wrapping_mul(ODD).rotate_left(29)
+    });
+    ((halves >> 48) as u16).to_be_bytes()
+}
+
+const SALT: u64 = 0xd957_0000_0000_0001;
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_with_any_changed_bit_is_not_read() {
+        let stamp =
+            Stamp { stream: 7, sequence: 0x1234_5678_9abc, sent: Time::from_nanos(1 << 45) };
+        let bytes = stamp.bytes();
+        assert_eq!(bytes[..2], check(&bytes));
+        for bit in 0..Stamp::LEN * 8 {
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(changed[..2], check(&changed), "bit {bit}");
+        }
+        assert_ne!([0, 0], check(&[0; Stamp::LEN]));
+    }
+}
