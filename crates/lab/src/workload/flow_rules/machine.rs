@@ -3,6 +3,7 @@
 use super::case::Case;
 use super::place::{Loaded, Place, pause};
 use super::pushed;
+use super::rivals::Threads;
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Roles, Watch};
 use crate::run::Measurement;
@@ -42,9 +43,11 @@ fn pulled(step: &MachineStep<'_>, loaded: &Loaded) -> Result<(Measurement, Range
     let roles = Roles { server: switch.pid().into_iter().collect(), ..Roles::default() };
     switch.clear_counts()?;
     let before = Watch::read(&roles)?;
+    let threads = Threads::of(switch.pid());
     let (begun, first) = (Instant::now(), switch.counts()?);
     pause(step, step.duration.as_duration())?;
     let (last, elapsed) = (switch.counts()?, begun.elapsed());
+    result.invalid.extend(threads.robbed(&Threads::of(switch.pid()), elapsed));
     let after = Watch::read(&roles)?;
     after.account(&before, step.cpus, None, &mut result);
     // Packet threads fill their CPUs by design.

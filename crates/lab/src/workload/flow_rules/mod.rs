@@ -6,6 +6,7 @@ mod case;
 mod machine;
 mod place;
 mod pushed;
+mod rivals;
 mod rule_set;
 mod traffic;
 
@@ -105,6 +106,10 @@ const METHOD: &[(&str, &str)] = &[
         "the report's four sets. base: one NAT rule. mac: the NAT rule, and behind it a rule for each \
          destination. nat: a NAT rule for each destination. raw: one rule, no connection tracking. In base and \
          raw the number counts five-tuples, in mac and nat also rules. Both switches load the same file",
+    ),
+    (
+        "validity",
+        "a window is invalid if other programs took more than 3 % of it from a packet thread, which never sleeps",
     ),
     (
         "traffic",
