@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use host::SocketFile;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,8 +29,8 @@ impl Control {
         let mut stream =
             SocketFile::at(&self.path).and_then(|file| file.connect(PATIENCE)).map_err(broken)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
-        let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
-        stream.write_all(&switch::run::unixctl::call(method, &arguments)).map_err(broken)?;
+        let request = json!({ "id": 0, "method": method, "params": arguments }).to_string();
+        stream.write_all(request.as_bytes()).map_err(broken)?;
         let deadline = Instant::now() + PATIENCE;
         let (mut reply, mut buffer) = (Vec::new(), [0; 16 << 10]);
         // The other side keeps the connection open: the document's end is the reply's end.

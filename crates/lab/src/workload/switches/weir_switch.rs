@@ -35,7 +35,7 @@ pub(super) fn start(
     let cpus = cpus.join(",");
     let run = words(&["run", "--bridge", BRIDGE, "--pmd-cpus", &cpus, "--busy-poll"]);
     let mut program = Started::new(inside, run, &[], step)?;
-    let control = Control::at(&folder.path().join(switch::run::CONTROL_SOCKET));
+    let control = Control::at(&folder.path().join(CONTROL_SOCKET));
     await_control(&control, &mut program, step)?;
     let begun = Instant::now();
     let rules = setup.rules.display().to_string();
@@ -50,3 +50,5 @@ pub(super) fn start(
 }
 
 const LOADED_WITHIN: Duration = Duration::from_secs(120);
+/// Its name inside the run directory is part of the interface of `weir switch run`.
+const CONTROL_SOCKET: &str = "weir-switch.ctl";
