@@ -1,5 +1,5 @@
-//! Time that other programs took from a switch's packet threads. Such a thread never sleeps, so each
-//! moment in which it waits for its CPU belongs to others.
+//! Time that other programs took from a switch's packet threads. Such a thread never sleeps, so
+//! each moment in which it waits for its CPU belongs to others.
 
 use crate::run::Flaw;
 use probe::process::Task;
