@@ -78,11 +78,12 @@ impl StampPlace {
 /// The first two bytes of a stamp, by the bytes behind them. Padding of zeroes has others.
 #[inline]
 fn check(stamp: &[u8; Stamp::LEN]) -> [u8; 2] {
-    let halves = stamp[2..].chunks_exact(8).fold(SALT, |mixed, half| {
+    let mixed = stamp[2..].chunks_exact(8).fold(SALT, |mixed, half| {
         let half = half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        (mixed ^ half).wrapping_mul(ODD).rotate_left(29)
+        let mixed = (mixed ^ half).wrapping_mul(ODD);
+        mixed ^ mixed >> 32
     });
-    ((halves >> 48) as u16).to_be_bytes()
+    ((mixed.wrapping_mul(ODD) >> 48) as u16).to_be_bytes()
 }
 
 const SALT: u64 = 0xd957_0000_0000_0001;
