@@ -161,7 +161,7 @@ impl Batch {
         for ((frame, key), hash) in self.frames.iter_mut().zip(&mut hashes) {
             *hash = table.hash(key, frame, headers, call.zone);
         }
-        table.warm(&hashes);
+        table.warm(&hashes, &mut [0; BATCH]);
         for ((frame, key), hash) in self.frames.iter_mut().zip(&hashes) {
             let mut view = View { key, frame, headers };
             black_box(table.track(&mut view, call, Some(*hash), now));

@@ -69,7 +69,7 @@ use self::execute::{Lane, Runner};
 pub use self::meter::{MeterCounts, Meters, Verdict};
 pub use self::packet::{Layout, Packet, flag};
 pub use self::parse::extract;
-use self::pass::Stopwatch;
+use self::pass::{Early, Stopwatch};
 use self::program::compile;
 pub use self::sink::Sink;
 pub use self::statistics::{Stages, Statistics};
@@ -84,6 +84,7 @@ pub struct Datapath {
     lane: Lane,
     cache: Cache,
     lookup: Lookup,
+    early: Early,
     ticks: fn() -> u64,
     /// The time of the last call.
     now: Time,
@@ -140,6 +141,7 @@ impl Datapath {
             lane: Lane::new(settings.meters),
             cache: Cache::new(MAX_MEGAFLOWS),
             lookup: Lookup::default(),
+            early: Early::default(),
             ticks: settings.ticks,
             now: Time::ZERO,
         }
@@ -163,7 +165,7 @@ impl Datapath {
         while !frames.as_slice().is_empty() {
             let mut watch = self.watch();
             self.cache.settle();
-            self.lane.begin(in_port, frames.by_ref().take(BATCH));
+            self.begin(in_port, frames.by_ref().take(BATCH), &*around.tracker);
             watch.lap(&mut self.lane.statistics.stages.parse);
             if watch.is_running() {
                 self.lane.statistics.stages.packets += self.lane.current.len() as u64;
@@ -172,6 +174,24 @@ impl Datapath {
             self.lane.transmit(around.sink);
             watch.lap(&mut self.lane.statistics.stages.transmit);
         }
+    }
+
+    /// Parses frames, and meanwhile begins the lookups of their first pass.
+    fn begin<K: Tracker + ?Sized>(
+        &mut self,
+        in_port: u32,
+        frames: impl Iterator<Item = Frame>,
+        tracker: &K,
+    ) {
+        let (cache, ahead, early) = (&self.cache, &mut self.lookup.ahead, &mut self.early);
+        ahead.prepare(0);
+        early.prepare();
+        self.lane.begin(in_port, frames, |index, packet| {
+            ahead.begin(cache, index, &packet.key);
+            early.begin(tracker, packet);
+        });
+        early.finish(tracker);
+        ahead.finish(cache);
     }
 
     /// Runs steps that are for one packet alone: a packet from a controller, with the translation
@@ -192,7 +212,9 @@ impl Datapath {
         self.now = now;
         self.cache.settle();
         let length = frame.len() as u64;
-        self.lane.begin(in_port, std::iter::once(frame));
+        self.lookup.ahead.prepare(0);
+        self.early.prepare();
+        self.lane.begin(in_port, std::iter::once(frame), |_, _| {});
         let ops = compile(&translation.steps);
         let steps = Steps::Own(&translation.steps);
         let mut runner = Runner::new(&mut self.lane, around, now);

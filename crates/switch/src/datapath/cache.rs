@@ -4,16 +4,20 @@
 //! that takes a packet decides, and tables are searched in the order of their hits. With many
 //! masks, a packet's first guess is the mask that took its predecessor.
 
+mod ahead;
 mod programs;
 mod store;
+mod table;
 mod tuple;
 
 use std::collections::HashMap;
 
+pub(super) use self::ahead::Ahead;
 use self::programs::Programs;
 pub(super) use self::programs::{Program, Tracking};
 use self::store::{Cold, Head, Store, widen};
-use self::tuple::{SLOTS, Tuple};
+use self::table::SLOTS;
+use self::tuple::Tuple;
 use super::packet::Packet;
 use super::program::compile;
 use super::step::{Step, Translation};
@@ -64,6 +68,7 @@ pub(super) struct Lookup {
     /// The packets' places in [`Cache::hints`].
     hints: [u16; BATCH],
     pub(super) probed: u64,
+    pub(super) ahead: Ahead,
 }
 
 impl Place {
@@ -93,6 +98,7 @@ impl Default for Lookup {
             waiting: [0; BATCH],
             hints: [0; BATCH],
             probed: 0,
+            ahead: Ahead::default(),
         }
     }
 }
@@ -143,8 +149,9 @@ impl Cache {
     pub(super) fn lookup(&mut self, packets: &[Packet], chosen: &[u16], lookup: &mut Lookup) {
         let mut count = chosen.len().min(BATCH);
         lookup.begin(count);
+        count = self.lookup_ahead(packets, chosen, lookup, count);
         let is_hinted = self.order.len() > SEARCHED_MASKS;
-        if is_hinted {
+        if is_hinted && count > 0 {
             count = self.lookup_hinted(packets, chosen, lookup, count);
         }
         for number in &self.order {
@@ -152,7 +159,7 @@ impl Cache {
                 return;
             }
             let Some(tuple) = &mut self.tuples[*number as usize] else { continue };
-            let Lookup { places, hashes, candidates, waiting, probed, hints } = &mut *lookup;
+            let Lookup { places, hashes, candidates, waiting, probed, hints, .. } = &mut *lookup;
             *probed += count as u64;
             for position in &waiting[..count] {
                 let position = usize::from(*position) & (BATCH - 1);
@@ -196,10 +203,11 @@ impl Cache {
         count: usize,
     ) -> usize {
         self.hints.resize(HINTS, u32::MAX);
-        let Lookup { places, hashes, candidates, waiting, probed, hints } = lookup;
+        let Lookup { places, hashes, candidates, waiting, probed, hints, .. } = lookup;
         *probed += count as u64;
         let mut tuples = [u32::MAX; BATCH];
-        for position in 0..count {
+        for position in &waiting[..count] {
+            let position = usize::from(*position) & (BATCH - 1);
             let key = &packets[usize::from(chosen[position])].key;
             let hint = hint_of(key);
             hints[position] = hint;
@@ -209,13 +217,15 @@ impl Cache {
                 tuple.prefetch_bucket(hashes[position]);
             }
         }
-        for position in 0..count {
+        for position in &waiting[..count] {
+            let position = usize::from(*position) & (BATCH - 1);
             if let Some(Some(tuple)) = self.tuples.get(tuples[position] as usize) {
                 candidates[position] = tuple.candidate(hashes[position]);
             }
         }
         let mut left = 0;
-        for position in 0..count {
+        for next in 0..count {
+            let position = usize::from(waiting[next]) & (BATCH - 1);
             let key = &packets[usize::from(chosen[position])].key;
             if let Some(Some(tuple)) = self.tuples.get_mut(tuples[position] as usize)
                 && let Some(index) = tuple.confirm(candidates[position], hashes[position], key)
@@ -370,6 +380,7 @@ impl Cache {
     pub(super) fn sweep(&mut self, generation: u64, now_ms: u64) -> u64 {
         let passed = now_ms.saturating_sub(self.sweep.last_ms).min(SWEEP_MS);
         self.sweep.last_ms = now_ms;
+        self.tuples.iter_mut().flatten().for_each(Tuple::migrate);
         let total: usize = self.tuples.iter().flatten().map(Tuple::buckets).sum();
         // Beyond the limit, the sweep hurries.
         let is_full = self.is_full();
@@ -406,7 +417,7 @@ impl Cache {
                     if idle >= IDLE_MS || is_outdated || is_full && idle > SWEEP_MS {
                         let program = tuple.store.remove(index, now_ms);
                         self.programs.release(program);
-                        tuple.clear_slot(bucket, position);
+                        tuple.clear_slot((bucket, position));
                         removed += 1;
                     }
                 }

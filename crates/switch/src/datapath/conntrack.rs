@@ -49,13 +49,13 @@ mod view;
 mod wheel;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use units::Time;
 
 pub use self::admin::{Counts, Statistics, TupleMatch, ZoneLimit};
 use self::entry::Rules;
-use self::index::MAX_SHARDS;
+use self::index::{MAX_SHARDS, Whereabouts};
 use self::settings::Lifetimes;
 pub use self::settings::{Settings, Timeouts};
 use self::shard::{Remainder, Shard};
@@ -76,7 +76,11 @@ pub struct Conntrack {
 /// A lock that shares its cache lines with no other.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Padded(Mutex<Shard>);
+struct Padded {
+    shard: Mutex<Shard>,
+    /// Where the lines of the shard's index are.
+    lines: Arc<Whereabouts>,
+}
 
 #[derive(Debug)]
 struct Limits {
@@ -99,6 +103,12 @@ struct Totals {
     drawn: AtomicU64,
 }
 
+impl Padded {
+    fn new(shard: Shard) -> Self {
+        Self { lines: shard.index.whereabouts(), shard: Mutex::new(shard) }
+    }
+}
+
 impl Conntrack {
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
@@ -110,7 +120,7 @@ impl Conntrack {
         };
         let zone_array = |value| (0..=u16::MAX).map(|_| AtomicU32::new(value)).collect();
         Self {
-            shards: (0..count).map(|at| Padded(Mutex::new(Shard::new(at as u8, rules)))).collect(),
+            shards: (0..count).map(|at| Padded::new(Shard::new(at as u8, rules))).collect(),
             hasher: Hasher::new(settings.seed),
             verify_checksums: settings.verify_checksums,
             limits: Limits {
@@ -136,7 +146,7 @@ impl Conntrack {
     pub fn expire(&self, now: Time) {
         for shard in &self.shards {
             // A shard in use does it at the next call.
-            if let Ok(mut shard) = shard.0.try_lock() {
+            if let Ok(mut shard) = shard.shard.try_lock() {
                 let remainders = self.collect(&mut shard, milliseconds(now), EXPIRY_BUDGET);
                 drop(shard);
                 self.forget(&remainders);
@@ -145,7 +155,7 @@ impl Conntrack {
     }
 
     fn shard(&self, number: u8) -> MutexGuard<'_, Shard> {
-        self.shards[usize::from(number)].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[usize::from(number)].shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn home(&self, place: Place) -> u8 {

@@ -64,8 +64,14 @@ impl Lane {
         }
     }
 
-    /// Makes frames the packets of the first pass.
-    pub(super) fn begin(&mut self, in_port: u32, frames: impl Iterator<Item = Frame>) {
+    /// Makes frames the packets of the first pass. `then` gets each of them, with its number.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        in_port: u32,
+        frames: impl Iterator<Item = Frame>,
+        mut then: impl FnMut(usize, &Packet),
+    ) {
         self.current.clear();
         self.next.clear();
         self.used = 0;
@@ -79,6 +85,7 @@ impl Lane {
             packet.frame = frame;
             packet.reset(in_port);
             packet.parse();
+            then(index, packet);
             self.current.push(index as u16);
             self.used += 1;
         }
@@ -177,9 +184,14 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         &mut self.lane.statistics
     }
 
-    /// Tracks packets together by the first operations of their programs.
-    pub(super) fn track_batch(&mut self, batch: &mut [Option<Awaited<'_>>]) {
-        self.tracker.track_batch(&mut self.lane.packets, batch, self.now);
+    /// Tracks packets together by the first operations of their programs. `then` gets each packet
+    /// that continues.
+    pub(super) fn track_batch(
+        &mut self,
+        batch: &mut [Option<Awaited<'_>>],
+        then: &mut dyn FnMut(&mut Packet, u16),
+    ) {
+        self.tracker.track_batch(&mut self.lane.packets, batch, self.now, then);
         for awaited in batch.iter().flatten() {
             if awaited.tracked == Tracked::Dropped {
                 self.lane.statistics.dropped_by_tracker += 1;
@@ -228,8 +240,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                     continue;
                 }
                 Op::Recirculate(id) => {
-                    let word = &mut packet.key.words[word::IN_PORT];
-                    *word = *word >> 32 << 32 | u64::from(*id);
+                    packet.recirculate(*id);
                     self.lane.next.push(index);
                     return End::Recirculates;
                 }
@@ -312,6 +323,15 @@ pub(super) fn first_call<'a>(ops: &[Op], steps: Steps<'a>) -> Option<TrackCall<'
     }
 }
 
+/// The recirculation that follows the first operation of a program at once; 0 for none.
+#[inline(always)]
+pub(super) fn second_recirculation(ops: &[Op]) -> u32 {
+    match ops.get(1) {
+        Some(Op::Recirculate(id)) => *id,
+        _ => 0,
+    }
+}
+
 fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
     let bytes = packet.frame.bytes();
     let length = bytes.len().min(step.max_len.into());
@@ -335,6 +355,13 @@ fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
 }
 
 impl Packet {
+    /// Makes the packet one that recirculates.
+    #[inline(always)]
+    pub(super) fn recirculate(&mut self, id: u32) {
+        let word = &mut self.key.words[word::IN_PORT];
+        *word = *word >> 32 << 32 | u64::from(id);
+    }
+
     /// Both MAC addresses, the destination first.
     #[inline(always)]
     fn set_addresses(&mut self, addresses: &[u8; 12]) {

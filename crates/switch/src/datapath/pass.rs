@@ -3,7 +3,8 @@
 use units::Time;
 
 use super::cache::{Place, Tracking};
-use super::execute::{Runner, first_call};
+use super::execute::{Runner, first_call, second_recirculation};
+use super::packet::Packet;
 use super::program::compile;
 use super::step::Translate;
 use super::tracker::{Awaited, Steps, Tracked, Tracker};
@@ -33,7 +34,7 @@ impl Datapath {
                 let mut chosen = [0; BATCH];
                 let number = (count - start).min(BATCH);
                 chosen[..number].copy_from_slice(&self.lane.current[start..start + number]);
-                self.pass(&chosen[..number], now, around, watch);
+                self.pass(pass, &chosen[..number], now, around, watch);
             }
             self.lane.turn();
             watch.lap(&mut self.lane.statistics.stages.actions);
@@ -44,6 +45,7 @@ impl Datapath {
     /// One pass of at most [`BATCH`] packets.
     fn pass<T, K, S>(
         &mut self,
+        pass: usize,
         chosen: &[u16],
         now: Time,
         around: &mut Around<'_, T, K, S>,
@@ -57,6 +59,7 @@ impl Datapath {
         self.lane.statistics.masks_probed += std::mem::take(&mut self.lookup.probed);
         let generation = around.slow.generation();
         let places = &self.lookup.places[..chosen.len()];
+        self.lookup.ahead.learn(pass, places);
         let is_current =
             |place: &Place| *place != Place::NONE && self.cache.is_current(*place, generation);
         let mut is_plain = true;
@@ -74,29 +77,57 @@ impl Datapath {
         }
         watch.lap(&mut self.lane.statistics.stages.cache);
 
-        let mut hashes = [None; BATCH];
         let has_tracking = zones.iter().any(Option::is_some);
-        if has_tracking {
-            for ((index, zone), hash) in chosen.iter().zip(&zones).zip(&mut hashes) {
-                let packet = &self.lane.packets[usize::from(*index)];
-                *hash = zone.map(|zone| around.tracker.hash(packet, zone));
-            }
+        if pass == 0 {
+            self.early.learn(&zones[..chosen.len()]);
+        } else {
+            // Since then, packets have changed.
+            self.early.forget();
         }
+        let sought = if has_tracking { self.seek(chosen, &zones, around) } else { Sought::NONE };
         if is_plain {
-            self.run_plain(chosen, &hashes, has_tracking, now, around, watch);
+            self.run_plain(chosen, has_tracking.then_some(&sought), now, around, watch);
             return;
-        }
-        if has_tracking {
-            let mut packed = [0; BATCH];
-            let known = hashes.iter().flatten();
-            let count = packed.iter_mut().zip(known).map(|(slot, hash)| *slot = *hash).count();
-            around.tracker.warm(&packed[..count]);
         }
         for (position, index) in chosen.iter().enumerate() {
             let place = self.lookup.places[position];
-            self.run_one(*index, place, hashes[position], now, around, watch);
+            self.run_one(*index, place, sought.hashes[position], now, around, watch);
         }
         watch.lap(&mut self.lane.statistics.stages.actions);
+    }
+
+    /// Starts to load the connections of packets that are tracked in `zones`, unless that happened
+    /// when they arrived.
+    fn seek<T, K, S>(
+        &mut self,
+        chosen: &[u16],
+        zones: &[Option<u16>; BATCH],
+        around: &Around<'_, T, K, S>,
+    ) -> Sought
+    where
+        T: ?Sized,
+        K: Tracker + ?Sized,
+        S: ?Sized,
+    {
+        if let Some(sought) = self.early.take(chosen, zones) {
+            return sought;
+        }
+        let mut sought = Sought::NONE;
+        let mut packed = [0; BATCH];
+        let mut count = 0;
+        for ((index, zone), hash) in chosen.iter().zip(zones).zip(&mut sought.hashes) {
+            let Some(zone) = zone else { continue };
+            let known = around.tracker.hash(&self.lane.packets[usize::from(*index)], *zone);
+            *hash = Some(known);
+            packed[count] = known;
+            count += 1;
+        }
+        let mut found = [u32::MAX; BATCH];
+        around.tracker.warm(&packed[..count], &mut found[..count]);
+        let tracked = sought.hashes.iter().zip(&mut sought.candidates);
+        let tracked = tracked.filter(|(hash, _)| hash.is_some());
+        tracked.zip(found).for_each(|((_, candidate), found)| *candidate = found);
+        sought
     }
 
     /// Runs packets whose megaflows are all known, stage by stage. The result is the same
@@ -104,8 +135,7 @@ impl Datapath {
     fn run_plain<T, K, S>(
         &mut self,
         chosen: &[u16],
-        hashes: &[Option<u64>; BATCH],
-        has_tracking: bool,
+        sought: Option<&Sought>,
         now: Time,
         around: &mut Around<'_, T, K, S>,
         watch: &mut Stopwatch,
@@ -121,16 +151,31 @@ impl Datapath {
         }
         let mut runner = Runner::new(&mut self.lane, around, now);
         let mut batch = [const { None }; BATCH];
-        if has_tracking {
+        if let Some(sought) = sought {
+            let mut recirculations = [0; BATCH];
             for (position, slot) in batch[..chosen.len()].iter_mut().enumerate() {
-                let (place, steps) =
-                    (places[position], Steps::Cached(&self.cache, places[position]));
-                let call = first_call(&self.cache.program(place).ops, steps);
-                *slot = hashes[position]
+                let (place, index) = (places[position], chosen[position]);
+                let ops = &self.cache.program(place).ops;
+                let call = first_call(ops, Steps::Cached(&self.cache, place));
+                let candidate = sought.candidates[position];
+                *slot = sought.hashes[position]
                     .zip(call)
-                    .map(|(hash, call)| Awaited::new(chosen[position], call, hash));
+                    .map(|(hash, call)| Awaited::new(index, call, hash, candidate));
+                if let Some(recirculation) = recirculations.get_mut(usize::from(index)) {
+                    *recirculation = second_recirculation(ops);
+                }
             }
-            runner.track_batch(&mut batch[..chosen.len()]);
+            // A packet whose only step left is the recirculation has its next key already.
+            let (cache, ahead) = (&self.cache, &mut self.lookup.ahead);
+            ahead.prepare(1);
+            runner.track_batch(&mut batch[..chosen.len()], &mut |packet: &mut Packet, index| {
+                let index = usize::from(index);
+                if let Some(id) = recirculations.get(index).filter(|id| **id != 0) {
+                    packet.recirculate(*id);
+                    ahead.begin(cache, index, &packet.key);
+                }
+            });
+            ahead.finish(cache);
             watch.lap(&mut runner.statistics().stages.conntrack);
         }
         for (position, (index, place)) in chosen.iter().zip(places).enumerate() {
@@ -203,6 +248,75 @@ impl Datapath {
             return Stopwatch::stopped();
         }
         Stopwatch { ticks: Some(self.ticks), last: (self.ticks)() }
+    }
+}
+
+/// The connections of a batch's packets, by their positions in the pass: the results of
+/// [`Tracker::hash`] and [`Tracker::warm`].
+#[derive(Debug)]
+struct Sought {
+    hashes: [Option<u64>; BATCH],
+    candidates: [u32; BATCH],
+}
+
+impl Sought {
+    const NONE: Self = Self { hashes: [None; BATCH], candidates: [u32::MAX; BATCH] };
+}
+
+/// The search for connections that begins when packets arrive: in the zone in which the first step
+/// tracked the last batch.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    usual: Option<u16>,
+    zone: Option<u16>,
+    hashes: [u64; BATCH],
+    candidates: [u32; BATCH],
+    count: usize,
+}
+
+impl Early {
+    /// Prepares for the packets of a batch.
+    pub(super) fn prepare(&mut self) {
+        self.zone = self.usual;
+        self.count = 0;
+    }
+
+    /// Begins the search for the connection of the next packet.
+    #[inline(always)]
+    pub(super) fn begin<K: Tracker + ?Sized>(&mut self, tracker: &K, packet: &Packet) {
+        if let Some(zone) = self.zone
+            && let Some(place) = self.hashes.get_mut(self.count)
+        {
+            *place = tracker.hash(packet, zone);
+            tracker.announce(*place);
+            self.count += 1;
+        }
+    }
+
+    pub(super) fn finish<K: Tracker + ?Sized>(&mut self, tracker: &K) {
+        if self.count > 0 {
+            tracker.warm(&self.hashes[..self.count], &mut self.candidates[..self.count]);
+        }
+    }
+
+    /// The result for the packets of the first pass, if they are tracked in that zone.
+    fn take(&mut self, chosen: &[u16], zones: &[Option<u16>; BATCH]) -> Option<Sought> {
+        // The numbers of a batch's packets are their positions in the first pass.
+        let is_first = self.count > 0 && std::mem::take(&mut self.count) == chosen.len();
+        let is_in_zone = zones.iter().flatten().all(|zone| self.zone == Some(*zone));
+        (is_first && is_in_zone).then(|| Sought {
+            hashes: std::array::from_fn(|at| zones[at].map(|_| self.hashes[at])),
+            candidates: self.candidates,
+        })
+    }
+
+    fn forget(&mut self) {
+        self.count = 0;
+    }
+
+    fn learn(&mut self, zones: &[Option<u16>]) {
+        let first = zones.first().copied().flatten();
+        self.usual = first.filter(|first| zones.iter().all(|zone| *zone == Some(*first)));
     }
 }
 

@@ -4,13 +4,19 @@
 /// Starts to load the cache line of `place`.
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: &T) {
+    prefetch_address(std::ptr::from_ref(place).addr());
+}
+
+/// Starts to load the cache line of an address, at which there need not be anything.
+#[inline(always)]
+pub(crate) fn prefetch_address(address: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the instruction is part of SSE, which every x86-64 processor has; it reads and writes
     // nothing that a program can see, and faults at no address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    let _ = address;
 }

@@ -39,6 +39,7 @@ pub struct Statistics {
 pub struct Stages {
     /// The packets of the measured batches.
     pub packets: u64,
+    /// With the start of the first lookups, which overlaps with it.
     pub parse: u64,
     /// Lookups of megaflows.
     pub cache: u64,

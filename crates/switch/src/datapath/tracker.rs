@@ -16,15 +16,20 @@ use super::step::{Step, Track};
 /// words from [`crate::flow::word::CT`] to [`crate::flow::word::CT_TP`].
 ///
 /// A lookup in a large table does not wait for memory if it knows the packets of a batch before.
+/// `announce` tells the hash of a packet that will probably be tracked, `warm` those of a batch.
 /// Where all packets are tracked by the first step of known megaflows, `track_batch` gets them
-/// together, with the results of `hash`. In other batches `warm` announces their hashes, and
-/// `track` gets each packet. Packets that an earlier step changed come to `track` without a hash.
+/// together, with the results of `hash` and `warm`. In other batches `track` gets each packet.
+/// Packets that an earlier step changed come to `track` without a hash.
 pub trait Tracker {
     /// The hash of the packet's connection in a zone.
     fn hash(&self, packet: &Packet, zone: u16) -> u64;
 
-    /// Loads the connections of these hashes into the processor's cache.
-    fn warm(&self, hashes: &[u64]);
+    /// Starts to load what [`Tracker::warm`] reads for this hash.
+    fn announce(&self, _hash: u64) {}
+
+    /// Starts to load the connections of these hashes. `candidates` gets a number for each, which
+    /// [`Awaited::candidate`] brings back.
+    fn warm(&self, hashes: &[u64], candidates: &mut [u32]);
 
     /// Tracks a packet. `hash` is the result of [`Tracker::hash`] for the packet as it is now and
     /// for this zone.
@@ -36,16 +41,21 @@ pub trait Tracker {
         now: Time,
     ) -> Tracked;
 
-    /// Tracks packets of a batch in their order.
+    /// Tracks packets of a batch in their order. `then` is called for each packet that continues;
+    /// it tracks nothing.
     fn track_batch(
         &mut self,
         packets: &mut [Packet],
         batch: &mut [Option<Awaited<'_>>],
         now: Time,
+        then: &mut dyn FnMut(&mut Packet, u16),
     ) {
         for awaited in batch.iter_mut().flatten() {
             if let Some(packet) = packets.get_mut(usize::from(awaited.index)) {
                 awaited.tracked = self.track(packet, &awaited.call, Some(awaited.hash), now);
+                if awaited.tracked == Tracked::Continues {
+                    then(packet, awaited.index);
+                }
             }
         }
     }
@@ -59,13 +69,15 @@ pub struct Awaited<'a> {
     pub call: TrackCall<'a>,
     /// The result of [`Tracker::hash`].
     pub hash: u64,
+    /// The result of [`Tracker::warm`].
+    pub candidate: u32,
     pub tracked: Tracked,
 }
 
 impl<'a> Awaited<'a> {
     #[must_use]
-    pub fn new(index: u16, call: TrackCall<'a>, hash: u64) -> Self {
-        Self { index, call, hash, tracked: Tracked::Continues }
+    pub fn new(index: u16, call: TrackCall<'a>, hash: u64, candidate: u32) -> Self {
+        Self { index, call, hash, candidate, tracked: Tracked::Continues }
     }
 }
 
@@ -165,7 +177,7 @@ impl Tracker for NoTracker {
         0
     }
 
-    fn warm(&self, _: &[u64]) {}
+    fn warm(&self, _: &[u64], _: &mut [u32]) {}
 
     fn track(&mut self, _: &mut Packet, _: &TrackCall<'_>, _: Option<u64>, _: Time) -> Tracked {
         Tracked::Continues

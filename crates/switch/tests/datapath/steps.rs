@@ -178,8 +178,8 @@ impl Tracker for Seen {
         packet.key.read(Field::IpDst) as u64 ^ u64::from(zone)
     }
 
-    fn warm(&self, hashes: &[u64]) {
-        assert!(!hashes.is_empty());
+    fn warm(&self, hashes: &[u64], candidates: &mut [u32]) {
+        assert!(!hashes.is_empty() && hashes.len() == candidates.len());
     }
 
     fn track(

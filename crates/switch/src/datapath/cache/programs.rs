@@ -5,12 +5,25 @@ use std::hash::{BuildHasher, RandomState};
 
 use crate::datapath::program::Op;
 
-#[derive(Debug, Default)]
+/// Growth moves a small part of the programs at a time, because a packet waits for it.
+#[derive(Debug)]
 pub(super) struct Programs {
-    programs: Vec<Program>,
-    by_hash: HashMap<u64, Vec<u32>>,
+    chunks: Vec<Vec<Program>>,
+    /// By the hash of the operations, whose last bits choose the part.
+    by_hash: Box<[HashMap<u64, Vec<u32>>]>,
     hasher: RandomState,
     free: Vec<u32>,
+}
+
+impl Default for Programs {
+    fn default() -> Self {
+        Self {
+            chunks: Vec::new(),
+            by_hash: (0..PARTS).map(|_| HashMap::new()).collect(),
+            hasher: RandomState::default(),
+            free: Vec::new(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -34,15 +47,15 @@ pub(in crate::datapath) enum Tracking {
 impl Programs {
     #[inline(always)]
     pub(super) fn program(&self, id: u32) -> &Program {
-        &self.programs[id as usize]
+        &self.chunks[id as usize / CHUNK][id as usize % CHUNK]
     }
 
     /// The number of a program with these operations. The caller becomes a user of it.
     pub(super) fn intern(&mut self, ops: Box<[Op]>) -> u32 {
         let hash = self.hasher.hash_one(&ops);
-        let same = self.by_hash.entry(hash).or_default();
+        let same = self.by_hash[hash as usize % PARTS].entry(hash).or_default();
         for id in same.iter() {
-            let program = &mut self.programs[*id as usize];
+            let program = &mut self.chunks[*id as usize / CHUNK][*id as usize % CHUNK];
             if program.ops == ops {
                 program.users += 1;
                 return *id;
@@ -51,13 +64,10 @@ impl Programs {
         let program = Program { tracking: tracking(&ops), ops, users: 1 };
         let id = match self.free.pop() {
             Some(id) => {
-                self.programs[id as usize] = program;
+                self.chunks[id as usize / CHUNK][id as usize % CHUNK] = program;
                 id
             }
-            None => {
-                self.programs.push(program);
-                self.programs.len() as u32 - 1
-            }
+            None => append(&mut self.chunks, program),
         };
         same.push(id);
         id
@@ -65,21 +75,32 @@ impl Programs {
 
     /// Ends one use of a program.
     pub(super) fn release(&mut self, id: u32) {
-        let program = &mut self.programs[id as usize];
+        let program = &mut self.chunks[id as usize / CHUNK][id as usize % CHUNK];
         program.users -= 1;
         if program.users > 0 {
             return;
         }
         let ops = std::mem::take(&mut program.ops);
         let hash = self.hasher.hash_one(&ops);
-        if let Some(same) = self.by_hash.get_mut(&hash) {
+        let part = &mut self.by_hash[hash as usize % PARTS];
+        if let Some(same) = part.get_mut(&hash) {
             same.retain(|other| *other != id);
             if same.is_empty() {
-                self.by_hash.remove(&hash);
+                part.remove(&hash);
             }
         }
         self.free.push(id);
     }
+}
+
+fn append(chunks: &mut Vec<Vec<Program>>, program: Program) -> u32 {
+    if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+        chunks.push(Vec::new());
+    }
+    let first = (chunks.len() - 1) * CHUNK;
+    let Some(chunk) = chunks.last_mut() else { unreachable!("a chunk was added") };
+    chunk.push(program);
+    (first + chunk.len() - 1) as u32
 }
 
 fn tracking(ops: &[Op]) -> Tracking {
@@ -100,3 +121,7 @@ fn any_track(ops: &[Op]) -> bool {
         _ => false,
     })
 }
+
+/// Programs that are together in memory.
+const CHUNK: usize = 1024;
+const PARTS: usize = 256;

@@ -1,6 +1,9 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use port::HugeVec;
 
-use crate::datapath::prefetch::prefetch;
+use crate::datapath::prefetch::{prefetch, prefetch_address};
 
 /// A reference from an index to an entry: the entry's shard and its number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +22,41 @@ pub(super) struct Index {
     current: Lines,
     former: Option<Lines>,
     len: usize,
+    whereabouts: Arc<Whereabouts>,
+}
+
+/// The address of an index's lines, for those who do not hold its lock. It may be outdated.
+#[derive(Debug, Default)]
+pub(super) struct Whereabouts {
+    start: AtomicUsize,
+    count: AtomicUsize,
+}
+
+impl Whereabouts {
+    /// Starts to load the line where `tag` would be.
+    #[inline]
+    pub(super) fn prefetch(&self, tag: u32) {
+        let mask = self.count.load(Ordering::Relaxed).wrapping_sub(1);
+        let offset = (tag as usize & mask).wrapping_mul(size_of::<Line>());
+        prefetch_address(self.start.load(Ordering::Relaxed).wrapping_add(offset));
+    }
+
+    fn set(&self, lines: &Lines) {
+        self.start.store(lines.lines.as_ptr().addr(), Ordering::Relaxed);
+        self.count.store(lines.lines.len(), Ordering::Relaxed);
+    }
 }
 
 impl Index {
     pub(super) fn new() -> Self {
-        Self { current: Lines::new(FIRST_LINES), former: None, len: 0 }
+        let whereabouts = Arc::new(Whereabouts::default());
+        let current = Lines::new(FIRST_LINES);
+        whereabouts.set(&current);
+        Self { current, former: None, len: 0, whereabouts }
+    }
+
+    pub(super) fn whereabouts(&self) -> Arc<Whereabouts> {
+        self.whereabouts.clone()
     }
 
     /// Starts to load the line where `tag` would be.
@@ -79,6 +112,7 @@ impl Index {
             self.migrate();
         }
         let lines = Lines::new(self.current.lines.len() * 2);
+        self.whereabouts.set(&lines);
         self.former = Some(std::mem::replace(&mut self.current, lines));
     }
 

@@ -24,6 +24,12 @@ impl Slab {
         &self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
+    /// `None` for a number that no entry has had.
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> Option<&Entry> {
+        self.chunks.get(number as usize / CHUNK)?.get(number as usize % CHUNK)
+    }
+
     #[inline]
     pub(super) fn entry_mut(&mut self, number: u32) -> &mut Entry {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]

@@ -25,8 +25,13 @@ impl Tracker for ThreadTracker {
     }
 
     #[inline]
-    fn warm(&self, hashes: &[u64]) {
-        self.table.warm(hashes);
+    fn announce(&self, hash: u64) {
+        self.table.announce(hash);
+    }
+
+    #[inline]
+    fn warm(&self, hashes: &[u64], candidates: &mut [u32]) {
+        self.table.warm(hashes, candidates);
     }
 
     #[inline]
@@ -45,7 +50,8 @@ impl Tracker for ThreadTracker {
         packets: &mut [Packet],
         batch: &mut [Option<Awaited<'_>>],
         now: Time,
+        then: &mut dyn FnMut(&mut Packet, u16),
     ) {
-        self.table.track_batch(packets, batch, now);
+        self.table.track_batch(packets, batch, now, then);
     }
 }

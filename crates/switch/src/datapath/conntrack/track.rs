@@ -58,16 +58,18 @@ impl Conntrack {
         })
     }
 
-    /// Starts to load the connections of up to 64 hashes.
-    pub fn warm(&self, hashes: &[u64]) {
-        self.candidates(hashes, &mut [NONE; MOST_WARM]);
+    /// Starts to load the part of the index that [`Conntrack::warm`] reads for a hash.
+    #[inline]
+    pub fn announce(&self, hash: u64) {
+        let place = place(hash);
+        self.shards[usize::from(self.home(place))].lines.prefetch(place.tag);
     }
 
     /// Finds the entries of up to 64 hashes, and starts to load them: all indices first, then all
-    /// entries, so that the accesses overlap. A shard is locked once. A hash whose first entry is
-    /// in another shard gets none.
-    fn candidates(&self, hashes: &[u64], found: &mut [u32; MOST_WARM]) {
-        let hashes = &hashes[..hashes.len().min(MOST_WARM)];
+    /// entries, so that the accesses overlap. A shard is locked once. `found` gets the numbers of
+    /// the entries; a hash whose first entry is in another shard has none.
+    pub fn warm(&self, hashes: &[u64], found: &mut [u32]) {
+        let hashes = &hashes[..hashes.len().min(MOST_WARM).min(found.len())];
         if self.shards.len() == 1 {
             self.shard(0).candidates(hashes, found);
             return;
@@ -104,44 +106,39 @@ impl Conntrack {
 
     /// Tracks the packets of a batch as [`Conntrack::track`] does, and in their order. If all their
     /// connections are known, the packets of one shard come after each other under one lock: a
-    /// connection is in one shard, so its packets keep their order.
+    /// connection is in one shard, so its packets keep their order. `then` is called for each
+    /// packet that continues, under that lock.
     pub(in crate::datapath) fn track_batch(
         &self,
         packets: &mut [Packet],
         batch: &mut [Option<Awaited<'_>>],
         now: Time,
+        then: &mut dyn FnMut(&mut Packet, u16),
     ) {
         let mut hashes = [0; MOST_WARM];
+        let mut found = [NONE; MOST_WARM];
         let mut places = [0; MOST_WARM];
         let mut count = 0;
         for (at, awaited) in batch.iter().enumerate().take(MOST_WARM) {
             if let Some(awaited) = awaited {
                 (hashes[count], places[count]) = (awaited.hash, at as u8);
+                found[count] = awaited.candidate;
                 count += 1;
             }
         }
         if count == 0 {
             return;
         }
-        let hashes = &hashes[..count];
-        let mut found = [NONE; MOST_WARM];
         let mut order: [u8; MOST_WARM] = std::array::from_fn(|at| at as u8);
         let mut held = None;
-        if self.shards.len() == 1 {
-            let shard = self.shard(0);
-            shard.candidates(hashes, &mut found);
-            held = Some(shard);
-        } else {
-            self.candidates(hashes, &mut found);
-            if found[..count].iter().all(|entry| *entry != NONE) {
-                let mut next = 0;
-                self.each_shard(hashes, |_, group| {
-                    for at in ones(group) {
-                        order[next] = at as u8;
-                        next += 1;
-                    }
-                });
-            }
+        if self.shards.len() > 1 && found[..count].iter().all(|entry| *entry != NONE) {
+            let mut next = 0;
+            self.each_shard(&hashes[..count], |_, group| {
+                for at in ones(group) {
+                    order[next] = at as u8;
+                    next += 1;
+                }
+            });
         }
         for at in order[..count].iter().map(|at| usize::from(*at)) {
             let Some(awaited) = &mut batch[usize::from(places[at])] else { continue };
@@ -152,6 +149,9 @@ impl Conntrack {
             };
             let hash = Some(awaited.hash);
             awaited.tracked = self.track_by(&mut view, &awaited.call, hash, now, look_up);
+            if awaited.tracked == Tracked::Continues {
+                then(packet, awaited.index);
+            }
         }
     }
 
@@ -170,10 +170,11 @@ impl Conntrack {
                 *held = None;
                 *held = Some(self.shard(home));
             }
-            // An earlier packet may have removed the entry or put another one in its place; the
-            // tuple shows it.
+            // Since `warm`, another packet may have removed the entry or put another one in its
+            // place; the tuple shows it.
             if let Some(shard) = held
-                && let Some(is_reply) = case.direction_of(shard.entries.entry(candidate))
+                && let Some(entry) = shard.entries.get(candidate)
+                && let Some(is_reply) = case.direction_of(entry)
             {
                 let (next, remainder) = self.hit(shard, candidate, is_reply, case);
                 if matches!(next, Next::Create) {
