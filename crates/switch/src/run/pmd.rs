@@ -354,7 +354,8 @@ pub(super) const BATCH: usize = 32;
 /// Empty polls before a thread sleeps: some tens of microseconds.
 const SPIN: u32 = 1000;
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-const MAINTAIN: Duration = Duration::from_millis(100);
+/// Packets wait while megaflows are swept: for a hundredth of a second's part of them.
+const MAINTAIN: Duration = Duration::from_millis(10);
 const MAINTAIN_ITERATIONS: u64 = 1024;
 /// A job waits for a batch, and that for a change of the tables, at most.
 const PATIENCE: Duration = Duration::from_secs(30);
