@@ -35,6 +35,7 @@ mod clock;
 mod counters;
 mod duplex;
 mod error;
+mod fault;
 mod frame;
 mod huge;
 mod intake;

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
+use crate::fault::Guard;
+
 /// A mapping. Bytes are copied in and out, and words are atomic: there is never a reference to
 /// bytes that the other side may change. Every access is checked against the length, because its
 /// place may come from the other side.
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 pub(crate) struct SharedMemory {
     start: NonNull<u8>,
     len: usize,
+    guard: Option<Guard>,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and this is its only owner.
@@ -25,6 +28,25 @@ impl SharedMemory {
     /// caller makes sure that the file is as long as that, and stays so.
     pub(crate) fn map(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         Self::map_with(file.as_fd().as_raw_fd(), offset, len, libc::MAP_SHARED)
+    }
+
+    /// As [`Self::map`], of a file whose owner may make it shorter: see [`Self::is_cut`].
+    pub(crate) fn map_guarded(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
+        let mut memory = Self::map(file, offset, len)?;
+        // SAFETY: the mapping is this one's, which drops the guard first. Nobody has references
+        // into it but to atomics, and the bytes are another process's anyway.
+        memory.guard = unsafe { Guard::new(memory.start.as_ptr().expose_provenance(), len) };
+        match memory.guard {
+            Some(_) => Ok(memory),
+            None => Err(io::Error::other("its owner could cut it off, which cannot be survived")),
+        }
+    }
+
+    /// Whether the owner of guarded memory has made it shorter than the mapping, and an access met
+    /// that. Bytes that were read since then may be zeros.
+    #[inline]
+    pub(crate) fn is_cut(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_cut)
     }
 
     /// As [`Self::map`], with all pages present at once.
@@ -48,7 +70,9 @@ impl SharedMemory {
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file, offset) };
         match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, len }),
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => {
+                Ok(Self { start, len, guard: None })
+            }
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -131,6 +155,7 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
+        self.guard = None;
         // SAFETY: the mapping is ours, has this length, and no reference into it outlives `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }

@@ -6,9 +6,9 @@
 //! Split rings, mergeable receive buffers, indirect descriptors; no offloads: every frame is whole.
 //!
 //! Neither end trusts the other. Messages are checked ([`message`]), and every index, address,
-//! length and chain of descriptors in the memory is copied and then checked ([`chain`]). Memory
-//! that a front end cuts off while it is used cannot be checked: this process gets a SIGBUS.
-//! Therefore the socket is open to its owner alone.
+//! length and chain of descriptors in the memory is copied and then checked ([`chain`]). A front
+//! end that cuts its memory off while it is used is disconnected (`fault.rs`). The socket is open
+//! to its owner alone.
 
 pub mod chain;
 mod device;

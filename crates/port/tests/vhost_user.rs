@@ -126,6 +126,31 @@ fn wild_rings_and_chains_end_the_connection() {
 }
 
 #[test]
+fn memory_that_is_cut_off_ends_the_connection_alone() {
+    let folder = Folder::new("vhost-cut");
+    let path = folder.path("socket");
+    let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
+    // By a packet to the driver, and by a look for packets from it.
+    for is_sending in [true, false] {
+        let front = FrontEnd::connect(&path);
+        front.set_up();
+        until("the connection", || device.is_connected());
+        front.memory.set_len(0).unwrap();
+        until("the end", || {
+            match is_sending {
+                true => drop(device.send(&[&[0; 60]]).unwrap()),
+                false => assert_eq!(device.receive(0, &mut Vec::new(), 64).unwrap(), 0),
+            }
+            !device.is_connected()
+        });
+        assert!(device.describe().contains("its memory was cut off"), "{}", device.describe());
+    }
+    let driver = VhostDriver::connect(Path::new(&path)).unwrap();
+    await_connection(&[&device, &driver]);
+    exchange(&device, &driver);
+}
+
+#[test]
 fn malformed_messages_end_the_connection_and_nothing_else() {
     let folder = Folder::new("vhost-messages");
     let path = folder.path("socket");

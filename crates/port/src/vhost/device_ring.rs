@@ -54,6 +54,8 @@ pub(super) enum RingError {
     Chain(#[from] ChainError),
     #[error("a buffer is outside the memory, or not to be used in this direction")]
     Buffer,
+    #[error("its memory was cut off")]
+    Cut,
 }
 
 /// The buffers of one descriptor chain.
@@ -121,6 +123,22 @@ impl DeviceRing {
         limit: usize,
         now: impl FnOnce() -> Time,
     ) -> Result<Received, RingError> {
+        let before = batch.len();
+        let outcome = self.gather_all(batch, limit, now);
+        // Behind the end of memory that was cut off there are zeros, not frames.
+        if self.memory.is_cut() {
+            batch.truncate(before);
+            return Err(RingError::Cut);
+        }
+        outcome
+    }
+
+    fn gather_all(
+        &mut self,
+        batch: &mut Vec<Frame>,
+        limit: usize,
+        now: impl FnOnce() -> Time,
+    ) -> Result<Received, RingError> {
         let waiting = self.waiting()?;
         let mut received = Received::default();
         if waiting == 0 {
@@ -152,6 +170,11 @@ impl DeviceRing {
 
     /// Gives frames to the driver, in order, as long as it has buffers.
     pub(super) fn send(&mut self, packets: &[&[u8]]) -> Result<Accepted, RingError> {
+        let outcome = self.scatter_all(packets);
+        if self.memory.is_cut() { Err(RingError::Cut) } else { outcome }
+    }
+
+    fn scatter_all(&mut self, packets: &[&[u8]]) -> Result<Accepted, RingError> {
         let mut waiting = self.waiting()?;
         let mut accepted = Accepted { sent: 0, refusal: None };
         for packet in packets {

@@ -51,10 +51,16 @@ impl GuestMemory {
             let skipped = region.file_offset % page;
             let too_large = |_| invalid("a memory region is too large");
             let len = usize::try_from(region.size + skipped).map_err(too_large)?;
-            let memory = SharedMemory::map(file, region.file_offset - skipped, len)?;
+            let memory = SharedMemory::map_guarded(file, region.file_offset - skipped, len)?;
             parts.push(Part { region: *region, memory, skipped: skipped as usize });
         }
         Ok(Self { parts })
+    }
+
+    /// Whether the front end has made the memory shorter, and an access met that.
+    #[inline]
+    pub(super) fn is_cut(&self) -> bool {
+        self.parts.iter().any(|part| part.memory.is_cut())
     }
 
     #[inline]
@@ -119,6 +125,27 @@ mod tests {
         let file = memfd_create("weir-test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, size).unwrap();
         file
+    }
+
+    #[test]
+    fn memory_that_is_cut_off_is_survived() {
+        let region =
+            Region { guest_address: 0, size: 0x4000, user_address: 0, file_offset: 0x1000 };
+        let files = [file(0x5000), file(0x5000)];
+        let copies = files.each_ref().map(|file| file.try_clone().unwrap());
+        let [first, second] = copies;
+        let memory = GuestMemory::map(&[region], &[first]).unwrap();
+        let other = GuestMemory::map(&[region], &[second]).unwrap();
+        assert!(memory.write(0x3ffc, b"four") && !memory.is_cut());
+        ftruncate(&files[0], 0x1000).unwrap();
+        let mut four = [1; 4];
+        assert!(memory.read(0x3ffc, &mut four) && four == [0; 4]);
+        assert!(memory.write(0, b"four") && memory.is_cut());
+        assert!(other.write(0, b"four") && !other.is_cut());
+        ftruncate(&files[1], 0).unwrap();
+        assert!(other.write(0x2000, b"four") && other.is_cut());
+        drop((memory, other));
+        assert!(!GuestMemory::map(&[region], &[file(0x5000)]).unwrap().is_cut());
     }
 
     #[test]
