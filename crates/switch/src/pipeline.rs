@@ -33,7 +33,7 @@ pub use classifier::Classifier;
 pub use event::RuleEvent;
 pub use expiry::{Removal, RemovalReason};
 pub use group::Group;
-pub use mac::{MacCounts, MacEntry, MacTable};
+pub use mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 pub use meter::Meter;
 pub use ports::{BridgePort, Ports, config};
 pub use recirculation::{Frozen, Recirculations};

@@ -10,6 +10,7 @@
 //! | `unixctl`, `unixctl_thread`, `commands` | the control protocol of ovs-appctl |
 //! | `client` | the other end of it, for `weir switch` |
 //! | `metrics`, `metrics_thread` | figures for Prometheus |
+//! | `coverage` | events and their rates, for `coverage/show` |
 //! | `config`, `flow_file` | settings, rules in files |
 //! | `clock`, `waker`, `stream`, `outgoing` | their parts |
 
@@ -22,6 +23,7 @@ mod clock;
 mod commands;
 mod config;
 mod connection;
+mod coverage;
 mod device;
 mod duplex;
 mod error;

@@ -9,7 +9,7 @@ use crate::port_number::PortNumber;
 #[derive(Debug)]
 pub struct MacTable {
     entries: HashMap<(u16, [u8; 6]), Learned>,
-    /// The entries by the time at which they were last looked at, the oldest first.
+    /// The learned entries by the time at which they were last looked at, the oldest first.
     by_age: BTreeSet<(u64, u16, [u8; 6])>,
     aging_ms: u64,
     capacity: usize,
@@ -22,11 +22,15 @@ pub struct MacCounts {
     /// Entries now, and at most.
     pub entries: usize,
     pub capacity: usize,
+    /// Entries that were added, not learned.
+    pub fixed: usize,
     pub learned: u64,
     pub expired: u64,
     pub evicted: u64,
     /// Addresses that appeared behind another port.
     pub moved: u64,
+    /// Addresses of fixed entries that appeared behind another port.
+    pub not_moved: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -36,6 +40,8 @@ struct Learned {
     listed_ms: u64,
     /// Megaflows with this source add here.
     seen: Arc<Counters>,
+    /// It was added, not learned, and never changes by itself.
+    is_fixed: bool,
 }
 
 impl Learned {
@@ -50,7 +56,15 @@ pub struct MacEntry {
     pub port: PortNumber,
     pub vlan: u16,
     pub address: [u8; 6],
-    pub age_seconds: u64,
+    /// `None` for an entry that was added.
+    pub age_seconds: Option<u64>,
+}
+
+/// An entry that gave way to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FormerMac {
+    pub port: PortNumber,
+    pub is_fixed: bool,
 }
 
 impl MacTable {
@@ -72,7 +86,7 @@ impl MacTable {
     #[must_use]
     pub fn port(&self, vlan: u16, address: [u8; 6], now_ms: u64) -> Option<PortNumber> {
         let entry = self.entries.get(&(vlan, address))?;
-        (now_ms < entry.used_ms() + self.aging_ms).then_some(entry.port)
+        (entry.is_fixed || now_ms < entry.used_ms() + self.aging_ms).then_some(entry.port)
     }
 
     /// The counters whose use keeps an entry alive.
@@ -86,7 +100,14 @@ impl MacTable {
         if address[0] & 1 != 0 {
             return false;
         }
-        if let Some(entry) = self.entries.get(&(vlan, address))
+        let known = self.entries.get(&(vlan, address));
+        if let Some(entry) = known
+            && entry.is_fixed
+        {
+            self.counts.not_moved += u64::from(entry.port != port);
+            return false;
+        }
+        if let Some(entry) = known
             && entry.port == port
         {
             let is_news = entry.used_ms() + self.aging_ms <= now_ms;
@@ -95,7 +116,7 @@ impl MacTable {
         }
         let seen = Arc::new(Counters::default());
         seen.used.store(now_ms, Ordering::Relaxed);
-        let entry = Learned { port, listed_ms: now_ms, seen };
+        let entry = Learned { port, listed_ms: now_ms, seen, is_fixed: false };
         self.counts.learned += 1;
         if let Some(former) = self.entries.insert((vlan, address), entry) {
             self.counts.learned -= 1;
@@ -107,6 +128,34 @@ impl MacTable {
             self.forget_oldest();
         }
         true
+    }
+
+    /// Adds an entry that stays. Returns the entry that was there, or `Err` if the table is full.
+    pub fn add(
+        &mut self,
+        vlan: u16,
+        address: [u8; 6],
+        port: PortNumber,
+    ) -> Result<Option<FormerMac>, MacTableFull> {
+        let key = (vlan, address);
+        if !self.entries.contains_key(&key) && self.entries.len() >= self.capacity {
+            return Err(MacTableFull);
+        }
+        let entry = Learned { port, listed_ms: 0, seen: Arc::default(), is_fixed: true };
+        let former = self.entries.insert(key, entry);
+        if let Some(former) = &former {
+            self.by_age.remove(&(former.listed_ms, vlan, address));
+        }
+        Ok(former.map(|former| FormerMac { port: former.port, is_fixed: former.is_fixed }))
+    }
+
+    /// Removes an entry that was added; false if there is none.
+    pub fn remove_added(&mut self, vlan: u16, address: [u8; 6]) -> bool {
+        let is_there = self.entries.get(&(vlan, address)).is_some_and(|entry| entry.is_fixed);
+        if is_there {
+            self.entries.remove(&(vlan, address));
+        }
+        is_there
     }
 
     /// Removes the addresses that were not seen for the aging time. `true` if there were any.
@@ -127,15 +176,18 @@ impl MacTable {
 
     #[must_use]
     pub fn counts(&self) -> MacCounts {
-        MacCounts { entries: self.entries.len(), capacity: self.capacity, ..self.counts }
+        let fixed = self.entries.len() - self.by_age.len();
+        let (entries, capacity) = (self.entries.len(), self.capacity);
+        MacCounts { entries, capacity, fixed, ..self.counts }
     }
 
     pub fn clear_counts(&mut self) {
         self.counts = MacCounts::default();
     }
 
+    /// Forgets what was learned.
     pub fn clear(&mut self) {
-        self.entries.clear();
+        self.entries.retain(|_, entry| entry.is_fixed);
         self.by_age.clear();
     }
 
@@ -153,7 +205,7 @@ impl MacTable {
             port: entry.port,
             vlan: key.0,
             address: key.1,
-            age_seconds: now_ms.saturating_sub(entry.used_ms()) / 1000,
+            age_seconds: (!entry.is_fixed).then(|| now_ms.saturating_sub(entry.used_ms()) / 1000),
         };
         let mut entries: Vec<_> = self.entries.iter().map(entry).collect();
         entries.sort_by_key(|entry| (std::cmp::Reverse(entry.age_seconds), entry.address));
@@ -185,6 +237,10 @@ impl MacTable {
         true
     }
 }
+
+/// The table has no space for another entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MacTableFull;
 
 impl Default for MacTable {
     fn default() -> Self {
@@ -224,6 +280,26 @@ mod tests {
         let listed: Vec<_> = table.entries(4).iter().map(|entry| entry.address).collect();
         assert_eq!(listed.len(), 2);
         assert!(listed.contains(&A) && listed.contains(&C));
+    }
+
+    #[test]
+    fn an_added_address_stays_where_it_was_put() {
+        let mut table = MacTable::new(300, 2);
+        table.learn(0, A, PortNumber(1), 0);
+        let former = FormerMac { port: PortNumber(1), is_fixed: false };
+        assert_eq!(table.add(0, A, PortNumber(2)), Ok(Some(former)));
+        assert!(!table.learn(0, A, PortNumber(3), 1000));
+        assert!(!table.expire(10_000_000));
+        table.clear();
+        assert_eq!(table.port(0, A, 10_000_000), Some(PortNumber(2)));
+        assert_eq!((table.counts().fixed, table.counts().not_moved), (1, 1));
+        // Learned addresses give way to each other, not to it.
+        table.learn(0, B, PortNumber(1), 0);
+        table.learn(0, C, PortNumber(1), 1);
+        assert_eq!(table.entries(1).len(), 2);
+        assert_eq!(table.add(0, B, PortNumber(2)), Err(MacTableFull));
+        assert!(!table.remove_added(0, C) && table.remove_added(0, A));
+        assert_eq!(table.port(0, A, 1), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::classifier::Classifier;
 use super::event::RuleEvent;
 use super::expiry::{Removal, RemovalReason, Timers};
 use super::group::{Group, Groups};
-use super::mac::{MacCounts, MacEntry, MacTable};
+use super::mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 use super::meter::Meter;
 use super::ports::{BridgePort, Ports};
 use super::recirculation::Recirculations;
@@ -285,6 +285,25 @@ impl Tables {
     pub fn clear_macs(&mut self) {
         lock(&self.macs).clear();
         self.invalidate();
+    }
+
+    /// Says where an address is, as `fdb/add`. Returns the entry that this replaces.
+    pub fn add_mac(
+        &mut self,
+        vlan: u16,
+        address: [u8; 6],
+        port: PortNumber,
+    ) -> Result<Option<FormerMac>, MacTableFull> {
+        let former = lock(&self.macs).add(vlan, address, port);
+        self.invalidate();
+        former
+    }
+
+    /// Takes an address back that was added; false if there is none.
+    pub fn remove_mac(&mut self, vlan: u16, address: [u8; 6]) -> bool {
+        let is_removed = lock(&self.macs).remove_added(vlan, address);
+        self.invalidate();
+        is_removed
     }
 
     /// Whether packets that no rule takes go to the controllers.

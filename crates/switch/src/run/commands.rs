@@ -2,6 +2,7 @@
 
 mod bridge;
 mod conntrack;
+mod coverage;
 mod datapath;
 mod flows;
 mod logs;
@@ -75,6 +76,7 @@ fn all() -> Vec<Command> {
     let parts = [
         bridge::COMMANDS,
         conntrack::COMMANDS,
+        coverage::COMMANDS,
         datapath::COMMANDS,
         flows::COMMANDS,
         logs::COMMANDS,

@@ -57,6 +57,9 @@ pub fn run(
             if rounds.is_multiple_of(ROUNDS_PER_CARE) {
                 switch.look_after_ports();
             }
+            if rounds.is_multiple_of(ROUNDS_PER_COUNT) {
+                switch.count_events();
+            }
         }
         waker.wake();
         let _ = thread.join();
@@ -98,3 +101,5 @@ fn create(rundir: &Path) -> Result<(), SwitchError> {
 
 const ROUND: Duration = Duration::from_millis(20);
 const ROUNDS_PER_CARE: u32 = 10;
+/// Five seconds.
+const ROUNDS_PER_COUNT: u32 = 250;

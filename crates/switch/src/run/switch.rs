@@ -3,7 +3,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -17,6 +17,7 @@ use super::bridge::BridgeState;
 use super::bridge_thread::{BridgeThread, Doors};
 use super::clock::Clock;
 use super::config::{BridgeConfig, Config, FailMode, PortConfig};
+use super::coverage::Coverage;
 use super::device::Change;
 use super::error::SwitchError;
 use super::flow_file;
@@ -26,6 +27,7 @@ use super::ports::SwitchPort;
 use super::start::Process;
 use super::worker::{Worker, WorkerStatistics};
 use crate::action::Action;
+use crate::datapath::MAX_MEGAFLOWS;
 use crate::datapath::conntrack::{self, Conntrack};
 use crate::pipeline::Removal;
 use crate::port_number::PortNumber;
@@ -43,6 +45,8 @@ pub struct Switch {
     /// Processes the packets of commands and controllers.
     main: Mutex<Worker>,
     busy_poll: AtomicBool,
+    megaflow_limit: AtomicUsize,
+    coverage: Mutex<Coverage>,
     /// The settings as they are in force, for reloads.
     pub(super) settings: Mutex<Config>,
     stop: Arc<AtomicBool>,
@@ -81,6 +85,8 @@ impl Switch {
             ports,
             pmds: RwLock::default(),
             busy_poll: AtomicBool::new(false),
+            megaflow_limit: AtomicUsize::new(MAX_MEGAFLOWS),
+            coverage: Mutex::default(),
             settings: Mutex::default(),
             stop,
             process,
@@ -344,7 +350,12 @@ impl Switch {
                     tracing::warn!("port {}: {error}; the other ports go on", port.name);
                     bridge.port_changed(port);
                 });
-            let worker = move || Worker::new(clock, ports, conntrack);
+            let limit = self.megaflow_limit();
+            let worker = move || {
+                let mut worker = Worker::new(clock, ports, conntrack);
+                worker.limit_megaflows(limit);
+                worker
+            };
             pmds.push(Pmd::start(*cpu, worker, is_busy, on_failure)?);
         }
         *self.pmds.write().unwrap_or_else(PoisonError::into_inner) = pmds;
@@ -449,6 +460,19 @@ impl Switch {
         }
     }
 
+    /// Limits the megaflows that each packet thread has of a bridge.
+    pub(super) fn limit_megaflows(&self, limit: usize) {
+        self.megaflow_limit.store(limit, Ordering::Relaxed);
+        self.main().limit_megaflows(limit);
+        for pmd in self.pmds() {
+            pmd.ask(move |thread| thread.worker.limit_megaflows(limit));
+        }
+    }
+
+    pub(super) fn megaflow_limit(&self) -> usize {
+        self.megaflow_limit.load(Ordering::Relaxed)
+    }
+
     /// Lets every thread do what is due, as after a jump of the clock.
     pub(super) fn maintain(&self) {
         self.main().maintain();
@@ -490,6 +514,15 @@ impl Switch {
     pub(super) fn restart_measurement(&self) {
         let mut began = self.measured_since.lock().unwrap_or_else(PoisonError::into_inner);
         *began = Instant::now();
+    }
+
+    pub(super) fn coverage_mut(&self) -> MutexGuard<'_, Coverage> {
+        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The seconds since the start.
+    pub(super) fn seconds(&self) -> u64 {
+        self.started.0.elapsed().as_secs()
     }
 
     /// The seconds since the measurement began, and the cycles of a second.

@@ -9,7 +9,9 @@ use super::port_table::{PortList, PortTable};
 use super::ports::SwitchPort;
 use crate::datapath::conntrack::{Conntrack, ThreadTracker};
 use crate::datapath::step::{PortIndex, Translate, Translation};
-use crate::datapath::{Around, Datapath, Megaflow, Settings, Sink, Statistics, extract};
+use crate::datapath::{
+    Around, Datapath, MAX_MEGAFLOWS, Megaflow, Settings, Sink, Statistics, extract,
+};
 use crate::flow::Key;
 use crate::pipeline::Translator;
 use crate::request::{PacketIn, PacketOut};
@@ -23,6 +25,8 @@ pub(super) struct Worker {
     outlets: Outlets,
     /// By the bridges' indices.
     bridges: Vec<Option<BridgeWorker>>,
+    /// The most megaflows of a bridge.
+    limit: usize,
     /// Calls of [`Sink::transmit`], and the frames in them.
     cleared: Transmissions,
 }
@@ -77,6 +81,7 @@ impl Worker {
             conntrack,
             outlets,
             bridges: Vec::new(),
+            limit: MAX_MEGAFLOWS,
             cleared: Transmissions::default(),
         }
     }
@@ -90,7 +95,7 @@ impl Worker {
     ) {
         let now = self.now();
         self.outlets.refresh(now);
-        let datapath = datapath(&mut self.bridges, bridge);
+        let datapath = datapath(&mut self.bridges, bridge, self.limit);
         let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
         let mut around =
             Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
@@ -106,7 +111,7 @@ impl Worker {
             Translator::new(&tables).packet_out(packet, &key, now.nanos() / NANOS_PER_MS)
         };
         self.outlets.refresh(now);
-        let datapath = datapath(&mut self.bridges, bridge);
+        let datapath = datapath(&mut self.bridges, bridge, self.limit);
         let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
         let mut around =
             Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
@@ -166,6 +171,13 @@ impl Worker {
         self.bridges.iter_mut().flatten().for_each(|worker| worker.datapath.clear());
     }
 
+    /// Limits the megaflows of each bridge.
+    pub(super) fn limit_megaflows(&mut self, limit: usize) {
+        self.limit = limit;
+        let workers = self.bridges.iter_mut().flatten();
+        workers.for_each(|worker| worker.datapath.limit_megaflows(limit));
+    }
+
     pub(super) fn forget_bridge(&mut self, bridge: usize) {
         if let Some(worker) = self.bridges.get_mut(bridge) {
             *worker = None;
@@ -208,13 +220,16 @@ impl Worker {
 fn datapath<'a>(
     bridges: &'a mut Vec<Option<BridgeWorker>>,
     bridge: &Arc<BridgeState>,
+    limit: usize,
 ) -> &'a mut Datapath {
     if bridges.len() <= bridge.index {
         bridges.resize_with(bridge.index + 1, || None);
     }
-    let new = || BridgeWorker {
-        bridge: bridge.clone(),
-        datapath: Datapath::new(Settings { meters: bridge.meters.clone(), ticks: host::cycles }),
+    let new = || {
+        let settings = Settings { meters: bridge.meters.clone(), ticks: host::cycles };
+        let mut datapath = Datapath::new(settings);
+        datapath.limit_megaflows(limit);
+        BridgeWorker { bridge: bridge.clone(), datapath }
     };
     &mut bridges[bridge.index].get_or_insert_with(new).datapath
 }

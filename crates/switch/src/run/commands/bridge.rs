@@ -12,6 +12,8 @@ use crate::text::{print_actions_with, print_match_with};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command { name: "bridge/dump-flows", usage: "bridge", fewest: 1, most: 2, run: dump_flows },
+    Command { name: "fdb/add", usage: "bridge port vlan mac", fewest: 4, most: 4, run: add },
+    Command { name: "fdb/del", usage: "bridge vlan mac", fewest: 3, most: 3, run: remove },
     Command { name: "fdb/flush", usage: "[bridge]", fewest: 0, most: 1, run: flush },
     Command { name: "fdb/show", usage: "bridge", fewest: 1, most: 1, run: show },
     Command { name: "fdb/stats-clear", usage: "[bridge]", fewest: 0, most: 1, run: clear },
@@ -29,9 +31,48 @@ fn show(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
             PortNumber(number) => number.to_string(),
         };
         let address = entry.address.map(|byte| format!("{byte:02x}")).join(":");
-        let _ = writeln!(text, "{port:>5}  {:>4}  {address}  {:>3}", entry.vlan, entry.age_seconds);
+        let age = entry.age_seconds.map_or("static".to_owned(), |age| format!("{age:>3}"));
+        let _ = writeln!(text, "{port:>5}  {:>4}  {address}  {age}", entry.vlan);
     }
     Ok(text)
+}
+
+fn add(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    let [name, port, vlan, address] = arguments else { return Err("four arguments".to_owned()) };
+    let bridge = bridge(switch, name)?;
+    let port = bridge.port_named(port).ok_or_else(|| format!("port {port} does not exist"))?;
+    let vlan = parse_vlan(vlan)?;
+    let address = parse_address(address)?;
+    let former = bridge.tables_mut().add_mac(vlan, address, port.number);
+    let former = former.map_err(|_| "could not add static mac entry".to_owned())?;
+    let Some(former) = former else { return Ok(String::new()) };
+    let kind = if former.is_fixed { "static" } else { "dynamic" };
+    Ok(format!("Overriding already existing {kind} entry on {}\n", former.port.0))
+}
+
+fn remove(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    let [name, vlan, address] = arguments else { return Err("three arguments".to_owned()) };
+    let bridge = bridge(switch, name)?;
+    let (vlan, address) = (parse_vlan(vlan)?, parse_address(address)?);
+    match bridge.tables_mut().remove_mac(vlan, address) {
+        true => Ok(String::new()),
+        false => Err("could not find static mac entry".to_owned()),
+    }
+}
+
+fn parse_vlan(text: &str) -> Result<u16, String> {
+    let vlan = text.parse().ok().filter(|vlan| *vlan < 4096);
+    vlan.ok_or_else(|| format!("{text}: a VLAN is a number from 0 to 4095"))
+}
+
+fn parse_address(text: &str) -> Result<[u8; 6], String> {
+    let mut address = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut address {
+        let part = parts.next().and_then(|part| u8::from_str_radix(part, 16).ok());
+        *byte = part.ok_or("bad MAC address")?;
+    }
+    parts.next().is_none().then_some(address).ok_or_else(|| "bad MAC address".to_owned())
 }
 
 fn flush(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
@@ -49,7 +90,7 @@ fn statistics(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(format!(
         "Statistics for bridge \"{}\":\n  \
          Current/maximum MAC entries in the table: {}/{}\n  \
-         Current static MAC entries in the table : 0\n  \
+         Current static MAC entries in the table : {}\n  \
          Total number of learned MAC entries     : {}\n  \
          Total number of expired MAC entries     : {}\n  \
          Total number of evicted MAC entries     : {}\n  \
@@ -57,6 +98,7 @@ fn statistics(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         bridge.name,
         counts.entries,
         counts.capacity,
+        counts.fixed,
         counts.learned,
         counts.expired,
         counts.evicted,
@@ -69,6 +111,7 @@ fn clear(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         Some(name) => vec![bridge(switch, name)?],
         None => switch.bridges(),
     };
+    switch.count_events();
     bridges.iter().for_each(|bridge| bridge.tables().clear_mac_counts());
     Ok("statistics successfully cleared".to_owned())
 }

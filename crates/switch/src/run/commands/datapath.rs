@@ -33,6 +33,14 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command { name: "dpif/show", usage: "", fewest: 0, most: 0, run: show_bridges },
     Command { name: "memory/show", usage: "", fewest: 0, most: 0, run: memory },
+    Command { name: "dpif/show-dp-features", usage: "bridge", fewest: 1, most: 1, run: features },
+    Command {
+        name: "upcall/set-flow-limit",
+        usage: "flow-limit-number",
+        fewest: 1,
+        most: 1,
+        run: set_limit,
+    },
     Command { name: "upcall/show", usage: "", fewest: 0, most: 0, run: upcalls },
 ];
 
@@ -182,12 +190,55 @@ fn memory(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("megaflows:{megaflows} pmds:{threads} ports:{ports} rules:{rules}\n"))
 }
 
+/// Open vSwitch's list, in its words. The datapath has what its pipeline uses.
+fn features(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    bridge(switch, &arguments[0])?;
+    Ok(FEATURES.iter().map(|(name, value)| format!("{name}: {value}\n")).collect())
+}
+
+const FEATURES: &[(&str, &str)] = &[
+    ("Masked set action", "Yes"),
+    ("Tunnel push pop", "No"),
+    ("Ufid", "No"),
+    ("Truncate action", "Yes"),
+    ("Clone action", "Yes"),
+    ("Sample nesting", "0"),
+    ("Conntrack eventmask", "No"),
+    ("Conntrack clear", "Yes"),
+    ("Max dp_hash algorithm", "0"),
+    ("Check pkt length action", "No"),
+    ("Conntrack timeout policy", "No"),
+    ("Explicit Drop action", "No"),
+    ("Optimized Balance TCP mode", "No"),
+    ("Conntrack all-zero IP SNAT", "No"),
+    ("MPLS Label add", "No"),
+    ("Max VLAN headers", "1"),
+    ("Max MPLS depth", "1"),
+    ("Recirc", "Yes"),
+    ("CT state", "Yes"),
+    ("CT zone", "Yes"),
+    ("CT mark", "Yes"),
+    ("CT label", "Yes"),
+    ("CT state NAT", "Yes"),
+    ("CT orig tuple", "Yes"),
+    ("CT orig tuple for IPv6", "Yes"),
+    ("IPv6 ND Extension", "No"),
+];
+
+fn set_limit(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    let limit = arguments[0].parse::<usize>();
+    let limit = limit.map_err(|_| format!("{}: a limit is a number", arguments[0]))?;
+    switch.limit_megaflows(limit);
+    Ok(format!("set flow_limit to {limit}\n"))
+}
+
 fn upcalls(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let total = switch.total_statistics();
     Ok(format!(
-        "{DATAPATH}:\n  flows         : (current {}) (no limit)\n  upcalls       : {}\n  \
+        "{DATAPATH}:\n  flows         : (current {}) (limit {})\n  upcalls       : {}\n  \
          revalidated   : {}\n  expired       : {}\n",
         switch.megaflow_count(),
+        switch.megaflow_limit(),
         total.datapath.upcalls,
         total.datapath.revalidated,
         total.datapath.expired

@@ -6,6 +6,21 @@ use super::{Command, Outcome};
 use crate::run::switch::Switch;
 
 pub(super) const COMMANDS: &[Command] = &[
+    Command { name: "vlog/close", usage: "", fewest: 0, most: 0, run: |_, _| Ok(String::new()) },
+    Command {
+        name: "vlog/disable-rate-limit",
+        usage: "[module]...",
+        fewest: 0,
+        most: usize::MAX,
+        run: |_, _| Ok(String::new()),
+    },
+    Command {
+        name: "vlog/enable-rate-limit",
+        usage: "[module]...",
+        fewest: 0,
+        most: usize::MAX,
+        run: |_, _| Ok(String::new()),
+    },
     Command { name: "vlog/list", usage: "", fewest: 0, most: 0, run: list },
     Command { name: "vlog/reopen", usage: "", fewest: 0, most: 0, run: |_, _| Ok(String::new()) },
     Command {
@@ -16,6 +31,9 @@ pub(super) const COMMANDS: &[Command] = &[
         run: set,
     },
 ];
+
+// There is no log file and no limit on the rate of messages, so that `vlog/close` and the commands
+// of the limit have nothing to do.
 
 /// The log goes to standard error alone, which Open vSwitch calls the console.
 fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {

@@ -171,6 +171,8 @@ fn statistics(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 
 fn clear(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let core = core(arguments)?;
+    // The counters of `coverage/show` go on.
+    switch.count_events();
     for pmd in switch.pmds() {
         if core.is_none_or(|core| core == pmd.core) {
             pmd.ask(PmdThread::clear_statistics);

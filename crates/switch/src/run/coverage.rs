@@ -1,0 +1,152 @@
+//! Events since the start, with their rates.
+
+use std::collections::VecDeque;
+
+use super::switch::Switch;
+
+/// Open vSwitch's coverage counters, as far as the switch counts the same events.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    /// The counters of threads and bridges when they were last read. Commands clear those.
+    read: [u64; EVENTS.len()],
+    totals: [u64; EVENTS.len()],
+    /// The totals every few seconds of the last hour, the newest first.
+    history: VecDeque<Sample>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    seconds: u64,
+    totals: [u64; EVENTS.len()],
+}
+
+/// A counter with its rates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Event {
+    pub(super) name: &'static str,
+    pub(super) total: u64,
+    /// Events a second over the last five seconds, the last minute and the last hour.
+    pub(super) rates: [f64; 3],
+}
+
+impl Coverage {
+    /// Adds what was counted since the last time. `read` has the counters of threads and bridges.
+    fn count(&mut self, read: [u64; EVENTS.len()], seconds: u64) {
+        for ((total, former), now) in self.totals.iter_mut().zip(&self.read).zip(read) {
+            // A counter that is smaller than before was cleared.
+            *total += if now >= *former { now - former } else { now };
+        }
+        self.read = read;
+        let newest = self.history.front().map(|sample| sample.seconds);
+        if newest.is_none_or(|newest| seconds >= newest + INTERVAL) {
+            self.history.push_front(Sample { seconds, totals: self.totals });
+            self.history.truncate(SAMPLES);
+        }
+    }
+
+    /// The counters in the order of their names.
+    pub(super) fn events(&self, seconds: u64) -> Vec<Event> {
+        let mut events: Vec<_> = EVENTS
+            .iter()
+            .enumerate()
+            .map(|(index, name)| Event {
+                name,
+                total: self.totals[index],
+                rates: WINDOWS.map(|window| self.rate(index, window, seconds)),
+            })
+            .collect();
+        events.sort_by_key(|event| event.name);
+        events
+    }
+
+    /// The rate since the last sample before a window. As in Open vSwitch, a window that began
+    /// before the switch is as long as another one.
+    fn rate(&self, index: usize, window: u64, seconds: u64) -> f64 {
+        let start = seconds.checked_sub(window);
+        let before = start.and_then(|start| self.history.iter().find(|s| s.seconds <= start));
+        let (count, span) =
+            before.map_or((0, window), |sample| (sample.totals[index], seconds - sample.seconds));
+        (self.totals[index] - count) as f64 / span as f64
+    }
+}
+
+impl Switch {
+    /// Reads the counters of all threads and bridges for `coverage/show`.
+    pub(super) fn count_events(&self) {
+        let total = self.total_statistics();
+        let packets = &total.datapath;
+        let tracked = self.conntrack().statistics();
+        let mut macs = [0; 5];
+        for bridge in self.bridges() {
+            let counts = bridge.tables().mac_counts();
+            let of =
+                [counts.evicted, counts.expired, counts.learned, counts.moved, counts.not_moved];
+            macs.iter_mut().zip(of).for_each(|(sum, count)| *sum += count);
+        }
+        let read = [
+            tracked.full,
+            tracked.zone_full,
+            packets.dropped_by_meter,
+            packets.dropped_by_depth,
+            packets.dropped,
+            macs[0],
+            macs[1],
+            macs[2],
+            macs[3],
+            macs[4],
+            packets.batches,
+            total.sent_batches,
+            packets.upcalls,
+        ];
+        let seconds = self.seconds();
+        self.coverage_mut().count(read, seconds);
+    }
+}
+
+/// In the order of [`Switch::count_events`].
+const EVENTS: [&str; 13] = [
+    "conntrack_full",
+    "conntrack_zone_full",
+    "datapath_drop_meter",
+    "datapath_drop_recirc_error",
+    "drop_action_of_pipeline",
+    "mac_learning_evicted",
+    "mac_learning_expired",
+    "mac_learning_learned",
+    "mac_learning_moved",
+    "mac_learning_static_none_move",
+    "netdev_received",
+    "netdev_sent",
+    "xlate_actions",
+];
+/// Seconds between samples, and the samples of an hour.
+const INTERVAL: u64 = 5;
+const SAMPLES: usize = 721;
+const WINDOWS: [u64; 3] = [INTERVAL, 60, 3600];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_go_on_when_those_of_threads_are_cleared() {
+        let mut coverage = Coverage::default();
+        let read = |count| [count; EVENTS.len()];
+        coverage.count(read(100), 0);
+        coverage.count(read(160), 3);
+        coverage.count(read(20), 6);
+        coverage.count(read(30), 8);
+        let event = coverage.events(8)[0];
+        assert_eq!((event.name, event.total), ("conntrack_full", 190));
+        // The last sample before the last five seconds was at the start.
+        assert_eq!(event.rates, [90.0 / 8.0, 190.0 / 60.0, 190.0 / 3600.0]);
+    }
+
+    #[test]
+    fn the_history_is_bounded() {
+        let mut coverage = Coverage::default();
+        (0..10_000).for_each(|seconds| coverage.count([seconds; EVENTS.len()], seconds));
+        assert_eq!(coverage.history.len(), SAMPLES);
+        assert_eq!(coverage.events(9_999)[0].rates, [1.0; 3]);
+    }
+}
