@@ -67,6 +67,11 @@ impl Tree {
         Ok(names)
     }
 
+    /// The number of names in a directory.
+    pub fn count(&self, path: &str) -> Option<usize> {
+        Some(std::fs::read_dir(self.path(path)).ok()?.take(MOST_NAMES).count())
+    }
+
     /// The target of a symbolic link, as it is written there.
     pub fn link(&self, path: &str) -> Option<PathBuf> {
         std::fs::read_link(self.path(path)).ok()
@@ -112,6 +117,7 @@ mod tests {
         assert!(here.names("/proc").unwrap().contains(&"self".to_owned()));
         assert!(here.number("/proc/sys/kernel/pid_max").unwrap() > 0);
         assert!(here.link("/proc/self").is_some());
+        assert!(here.count("/proc/self/fd").is_some_and(|count| count > 0));
         let nowhere = Tree::at("/nowhere");
         let reason = nowhere.text("/proc/stat").unwrap_err().reason();
         assert_eq!(reason, "there is no /nowhere/proc/stat");

@@ -22,14 +22,19 @@ pub fn parse(text: &str) -> Vec<UdpSocket> {
 
 fn socket(line: &str) -> Option<UdpSocket> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
-    let (address, port) = words.get(1)?.split_once(':')?;
     let (_, receive) = words.get(4)?.split_once(':')?;
     Some(UdpSocket {
-        local: SocketAddr::new(ip(address)?, u16::from_str_radix(port, 16).ok()?),
+        local: end(words.get(1)?)?,
         inode: words.get(9)?.parse().ok()?,
         receive_queue: Bytes::new(u64::from_str_radix(receive, 16).ok()?),
         drops: words.get(12).and_then(|word| word.parse().ok()).unwrap_or(0),
     })
+}
+
+/// An address and a port as these tables write them.
+pub(crate) fn end(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    Some(SocketAddr::new(ip(address)?, u16::from_str_radix(port, 16).ok()?))
 }
 
 /// Words of 32 bits in the host's byte order.

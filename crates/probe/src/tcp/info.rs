@@ -136,6 +136,12 @@ tcp_info! {
 }
 
 impl TcpInfo {
+    /// Acknowledged and received bytes, without the other fields of the kernel's structure.
+    pub fn moved(bytes: &[u8]) -> Option<Bytes> {
+        let count = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        Some(Bytes::new(count(120)?.saturating_add(count(128)?)))
+    }
+
     /// The congestion window in bytes.
     pub fn cwnd(&self) -> Option<Bytes> {
         let mss = self.snd_mss?.count();
@@ -371,7 +377,12 @@ mod tests {
         raw[112..120].copy_from_slice(&u64::MAX.to_ne_bytes());
         raw[148..152].copy_from_slice(&u32::MAX.to_ne_bytes());
         raw[160..168].copy_from_slice(&1_000_000u64.to_ne_bytes());
+        raw[120..128].copy_from_slice(&7u64.to_ne_bytes());
+        raw[128..136].copy_from_slice(&5u64.to_ne_bytes());
         let info = TcpInfo::from_bytes(&raw);
+        let both = info.bytes_acked.zip(info.bytes_received).map(|(sent, came)| sent + came);
+        assert_eq!((TcpInfo::moved(&raw), both), (Some(Bytes::new(12)), Some(Bytes::new(12))));
+        assert_eq!(TcpInfo::moved(&raw[..130]), None);
         assert_eq!(info.state, Some(TcpState::Established));
         assert_eq!(
             (info.timestamps, info.sack, info.window_scaling),

@@ -1,11 +1,14 @@
 //! TCP as the kernel sees it: `tcp_info`, all sockets of a namespace, congestion control.
 
 mod congestion;
+mod diag;
 mod info;
 mod of_socket;
 mod sockets;
+pub mod table;
 
 pub use congestion::{CongestionInfo, Refused, congestion_control_of, set_congestion_control};
+pub use diag::{Diag, Ends, RawSocket};
 pub(crate) use info::rate_over;
 pub use info::{CongestionState, TcpInfo, TcpState, TcpUse};
 pub use of_socket::of_socket;

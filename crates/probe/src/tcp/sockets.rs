@@ -1,65 +1,34 @@
 use std::net::{IpAddr, SocketAddr};
 
-use netlink_packet_core::Nla as _;
-use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
-use netlink_packet_sock_diag::inet::nlas::Nla;
-use netlink_packet_sock_diag::inet::{
-    self, ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
-};
-use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use units::{Bytes, Span};
 
+use super::diag::{self, Diag, Ends, RawSocket};
 use super::{CongestionInfo, TcpInfo, TcpState};
-use crate::{ProbeError, netlink};
+use crate::ProbeError;
 
 /// All TCP sockets of the calling thread's network namespace that match `filter`, over IPv4 and
 /// IPv6.
 pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
     let mut found = Vec::new();
-    for family in [AF_INET, AF_INET6] {
-        let request = SockDiagMessage::InetRequest(filter.request(family));
-        let answered = netlink::dump(NETLINK_SOCK_DIAG, ASKED, request, |answer| {
-            if let SockDiagMessage::InetResponse(answer) = answer {
-                found.extend(TcpSocket::of(*answer).filter(|socket| filter.passes(socket)));
-            }
-        });
-        match answered {
-            // IPv6 may be compiled out or disabled.
-            Err(error) if family == AF_INET6 && error.is_not_supported() => {}
-            answered => answered?,
-        }
-    }
+    Diag::new().each(filter, |socket| found.extend(TcpSocket::of(socket)))?;
     Ok(found)
 }
 
 /// One connection by its ends. This is far cheaper than [`sockets`], for which the kernel walks its
 /// whole table of connections. `None` if there is no such connection.
 pub fn connection(local: SocketAddr, remote: SocketAddr) -> Result<Option<TcpSocket>, ProbeError> {
-    let (local, remote) = (canonical(local), canonical(remote));
-    let filter = Filter::all().local(local).remote(remote);
-    let family = if local.is_ipv4() { AF_INET } else { AF_INET6 };
-    let mut request = filter.request(family);
-    request.socket_id.source_address = local.ip();
-    request.socket_id.destination_address = remote.ip();
-    request.socket_id.cookie = ANY_COOKIE;
-    let request = SockDiagMessage::InetRequest(request);
-    let answer = netlink::ask(NETLINK_SOCK_DIAG, "a TCP connection (inet_diag)", request)?;
-    Ok(match answer {
-        // Without a connection the kernel returns a listening socket that would accept it.
-        Some(SockDiagMessage::InetResponse(answer)) => {
-            TcpSocket::of(*answer).filter(|socket| filter.passes(socket))
-        }
-        _ => None,
-    })
+    let mut found = None;
+    let ends = Ends { local, remote, interface: 0, cookie: 0 };
+    Diag::new().one(ends, |socket| found = TcpSocket::of(socket))?;
+    Ok(found)
 }
 
 /// The sockets to return. The default is all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     states: Vec<TcpState>,
-    local_port: Option<u16>,
-    remote_port: Option<u16>,
+    pub(super) local_port: Option<u16>,
+    pub(super) remote_port: Option<u16>,
     local: Option<IpAddr>,
     remote: Option<IpAddr>,
 }
@@ -111,40 +80,31 @@ impl Filter {
         self.remote_address(address.ip()).remote_port(address.port())
     }
 
-    fn request(&self, family: u8) -> InetRequest {
-        // The kernel compares states and ports (net/ipv4/inet_diag.c, inet_diag_dump_icsk);
-        // addresses are compared here.
-        let socket_id = SocketId {
-            source_port: self.local_port.unwrap_or(0),
-            destination_port: self.remote_port.unwrap_or(0),
-            ..if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() }
-        };
-        let states = match self.states.as_slice() {
-            [] => StateFlags::all().bits(),
+    /// The states as bits; without any, all of RFC 9293.
+    pub(super) fn state_bits(&self) -> u32 {
+        match self.states.as_slice() {
+            [] => ALL_STATES,
             states => states.iter().fold(0, |bits, state| bits | 1 << *state as u32),
-        };
-        InetRequest {
-            family,
-            protocol: IPPROTO_TCP,
-            // VEGASINFO requests the data of any algorithm.
-            extensions: ExtensionFlags::INFO
-                | ExtensionFlags::CONG
-                | ExtensionFlags::SKMEMINFO
-                | ExtensionFlags::VEGASINFO,
-            states: StateFlags::from_bits_retain(states),
-            socket_id,
         }
     }
 
-    fn passes(&self, socket: &TcpSocket) -> bool {
+    pub(super) fn passes(&self, socket: &RawSocket<'_>) -> bool {
         let is = |wanted: Option<IpAddr>, found: IpAddr| {
             wanted.is_none_or(|wanted| wanted.to_canonical() == found)
         };
-        is(self.local, socket.local.ip())
-            && is(self.remote, socket.remote.ip())
-            && self.local_port.is_none_or(|port| port == socket.local.port())
-            && self.remote_port.is_none_or(|port| port == socket.remote.port())
-            && (self.states.is_empty() || self.states.contains(&socket.state))
+        let passes = |state: TcpState| self.states.is_empty() || self.states.contains(&state);
+        if !socket.state().is_some_and(passes) {
+            return false;
+        }
+        let ports = self.local_port.is_none() && self.remote_port.is_none();
+        if ports && self.local.is_none() && self.remote.is_none() {
+            return true;
+        }
+        let (local, remote) = (socket.local(), socket.remote());
+        is(self.local, local.ip())
+            && is(self.remote, remote.ip())
+            && self.local_port.is_none_or(|port| port == local.port())
+            && self.remote_port.is_none_or(|port| port == remote.port())
     }
 }
 
@@ -206,98 +166,33 @@ impl TcpSocket {
     /// The sockets in one datagram of the kernel's answer.
     pub fn parse(datagram: &[u8]) -> Result<Vec<Self>, ProbeError> {
         let mut found = Vec::new();
-        netlink::parse(datagram, ASKED, |answer| {
-            if let SockDiagMessage::InetResponse(answer) = answer {
-                found.extend(Self::of(*answer));
-            }
+        diag::read(datagram, diag::SOCKETS, &mut |socket: RawSocket<'_>| {
+            found.extend(Self::of(socket));
         })?;
         Ok(found)
     }
 
-    fn of(answer: InetResponse) -> Option<Self> {
-        let header = answer.header;
-        let state = TcpState::from_number(header.state)?;
-        let address = |ip, port| canonical(SocketAddr::new(ip, port));
-        let id = &header.socket_id;
-        let mut socket = Self {
-            local: address(id.source_address, id.source_port),
-            remote: address(id.destination_address, id.destination_port),
-            state,
-            cookie: cookie(id.cookie),
-            inode: header.inode,
-            uid: header.uid,
-            queues: match state {
-                TcpState::Listen => {
-                    Queues::Accept { waiting: header.recv_queue, limit: header.send_queue }
-                }
-                _ => Queues::Data {
-                    receive: Bytes::new(header.recv_queue.into()),
-                    send: Bytes::new(header.send_queue.into()),
-                },
-            },
-            timer: header.timer.map(Timer::of),
-            congestion_control: None,
-            congestion: None,
-            memory: None,
-            info: None,
-        };
-        for attribute in answer.nlas {
-            match attribute {
-                Nla::TcpInfo(bytes) => socket.info = Some(TcpInfo::from_bytes(&bytes)),
-                Nla::Congestion(name) => socket.congestion_control = Some(name),
-                Nla::MemInfo(memory) => socket.memory = Some(Memory::of(&memory)),
-                Nla::Other(other) => {
-                    let mut bytes = vec![0; other.value_len()];
-                    other.emit_value(&mut bytes);
-                    let info = CongestionInfo::parse(other.kind(), &bytes);
-                    socket.congestion = info.or(socket.congestion);
-                }
-                _ => {}
-            }
-        }
-        Some(socket)
+    /// `None` is a state that this program does not know.
+    pub fn of(raw: RawSocket<'_>) -> Option<Self> {
+        Some(Self {
+            local: raw.local(),
+            remote: raw.remote(),
+            state: raw.state()?,
+            cookie: raw.cookie(),
+            inode: raw.inode(),
+            uid: raw.uid(),
+            queues: raw.queues(),
+            timer: raw.timer(),
+            congestion_control: raw.congestion_control().map(str::to_owned),
+            congestion: raw
+                .attributes()
+                .filter_map(|(kind, value)| CongestionInfo::parse(kind, value))
+                .last(),
+            memory: raw.memory(),
+            info: raw.info().map(TcpInfo::from_bytes),
+        })
     }
 }
 
-impl Timer {
-    fn of(timer: inet::Timer) -> Self {
-        match timer {
-            inet::Timer::Retransmit(expires, retransmits) => {
-                Self::Retransmit { expires: expires.into(), retransmits }
-            }
-            inet::Timer::KeepAlive(expires) => Self::KeepAlive { expires: expires.into() },
-            inet::Timer::TimeWait => Self::TimeWait,
-            inet::Timer::Probe(expires) => Self::Probe { expires: expires.into() },
-        }
-    }
-}
-
-impl Memory {
-    fn of(memory: &inet::nlas::MemInfo) -> Self {
-        let bytes = |count: u32| Bytes::new(count.into());
-        Self {
-            receive: bytes(memory.receive_queue),
-            receive_limit: bytes(memory.receive_queue_max),
-            transmit: bytes(memory.bottom_send_queues),
-            send_limit: bytes(memory.send_queue_max),
-            send: bytes(memory.send_queue),
-            backlog: bytes(memory.backlog_queue_length),
-            drops: memory.drops,
-        }
-    }
-}
-
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-/// The kernel returns it as two words, the lower first (net/core/sock_diag.c).
-fn cookie([a, b, c, d, e, f, g, h]: [u8; 8]) -> u64 {
-    let low = u32::from_ne_bytes([a, b, c, d]);
-    let high = u32::from_ne_bytes([e, f, g, h]);
-    u64::from(high) << 32 | u64::from(low)
-}
-
-/// INET_DIAG_NOCOOKIE, include/uapi/linux/inet_diag.h.
-const ANY_COOKIE: [u8; 8] = [0xff; 8];
-const ASKED: &str = "TCP sockets (inet_diag)";
+/// The states from ESTABLISHED to CLOSING.
+const ALL_STATES: u32 = 0xffe;
