@@ -57,6 +57,11 @@ pub enum Confidence {
 pub struct PeriodReport {
     pub label: String,
     pub observed: Span,
+    /// The mean time between two samples. The observation takes fewer if they are expensive.
+    pub sampled_every: Span,
+    /// The share of a core that the observation itself took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer_cpu: Option<f64>,
     /// The busiest first.
     pub flows: Vec<FlowReport>,
     /// Connections that transferred less than a verdict needs.
@@ -140,6 +145,10 @@ fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
     Some(PeriodReport {
         label: period.label.clone(),
         observed: view.elapsed(),
+        sampled_every: view.elapsed() / (view.samples().len() as u64 - 1).max(1),
+        observer_cpu: period
+            .own_cpu
+            .map(|cpu| cpu.secs_f64() / view.elapsed().secs_f64().max(1e-9)),
         quiet: view.flows.len() - busy.len(),
         flows: busy.iter().take(MOST_FLOWS).map(|flow| of_flow(flow, &view)).collect(),
         machine: machine.causes,
@@ -314,9 +323,13 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
             ),
             None => nothing(
                 VerdictKind::NothingWrong,
-                "Nothing is wrong: no connection transfers data now, and interfaces, queues and \
-                 limits are in order."
-                    .to_owned(),
+                match has_short_lived(recording) {
+                    false => "Nothing is wrong: no connection transfers data now, and interfaces, queues and \
+                        limits are in order.",
+                    true => "Nothing is wrong: connections are short, and interfaces, queues and limits are in \
+                        order.",
+                }
+                .to_owned(),
                 Confidence::High,
             ),
         },
@@ -352,6 +365,11 @@ fn of_cells(recording: &Recording, periods: &[PeriodReport], question: Question)
         confidence: each.iter().map(|one| one.confidence).min().unwrap_or(Confidence::Low),
         causes,
     }
+}
+
+fn has_short_lived(recording: &Recording) -> bool {
+    let short = recording.periods.iter().filter_map(|period| period.short_lived);
+    short.map(|short| short.connections).any(|count| count > 0)
 }
 
 /// No conclusion can be drawn from connections or faults that are missing.
@@ -413,7 +431,8 @@ fn capital(text: &str) -> String {
 /// Limits of the application, which are verdicts if somebody asks about its connection.
 const OF_APPLICATION: [&str; 2] = ["application", "request-response"];
 /// Causes whose signals a result of `weir perf` or a lab has.
-const SAVED: [&str; 11] = [
+const SAVED: [&str; 12] = [
+    "link",
     "cpu",
     "request-response",
     "application",

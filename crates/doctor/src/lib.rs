@@ -23,7 +23,7 @@ mod watch;
 mod words;
 
 pub use diagnosis::{
-    Diagnosis, FlowReport, Found, Question, RuledOut, Verdict, VerdictKind, diagnose,
+    Diagnosis, FlowReport, Found, PeriodReport, Question, RuledOut, Verdict, VerdictKind, diagnose,
 };
 pub use error::DoctorError;
 pub use recording::Recording;

@@ -20,6 +20,8 @@ pub use sample::{
 };
 
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use units::{Bytes, Span};
 
 /// The version of the format that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
@@ -72,9 +74,39 @@ pub struct Period {
     /// The machine did nothing but serve the flows of this period.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub nothing_else_ran: bool,
+    /// The process that observed, which is no part of the machine's own work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer: Option<u32>,
+    /// The CPU time that the observation took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_cpu: Option<Span>,
+    /// The far ends of connections that end in another network namespace of this machine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub far_ends: Vec<InnerEnd>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short_lived: Option<ShortLived>,
     /// The test that was made, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
+}
+
+/// Connections that were seen at one time only: they opened and ended between two others. There may
+/// be more, which no sample saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ShortLived {
+    pub connections: u64,
+    /// Sent and received by them until they were seen.
+    pub bytes: Bytes,
+}
+
+/// The processes behind an end of a connection on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InnerEnd {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    #[serde(default)]
+    pub holders: Vec<Holder>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

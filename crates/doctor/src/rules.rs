@@ -15,6 +15,7 @@ mod congestion_window;
 mod conntrack;
 mod contention;
 mod cpu;
+mod delayed_ack;
 mod descriptors;
 mod disk;
 mod duplex;
@@ -32,6 +33,7 @@ mod offloads;
 mod pacing;
 mod path;
 mod pinning;
+mod queue_drops;
 mod quota;
 mod receiver_window;
 mod refused;
@@ -41,6 +43,7 @@ mod reverse_path;
 mod route_limits;
 mod send_buffer;
 mod shaper;
+mod short_connections;
 mod slow_reader;
 mod socket_memory;
 mod softirq_core;
@@ -88,12 +91,15 @@ pub const RULES: &[Rule] = &[
     offloads::RULE,
     cpu::RULE,
     disk::RULE,
+    delayed_ack::RULE,
     request_response::RULE,
     application::RULE,
+    short_connections::RULE,
     window_scaling::RULE,
     slow_reader::RULE,
     receiver_window::RULE,
     send_buffer::RULE,
+    queue_drops::RULE,
     loss::RULE,
     reordering::RULE,
     ecn::RULE,

@@ -16,29 +16,37 @@ use units::foreign_json;
 /// bounded, and its texts are escaped.
 pub fn open(path: &Path) -> Result<Recording, DoctorError> {
     let text = recording::bounded(path)?;
-    let malformed = |reason: String| DoctorError::Malformed {
+    let journal = path.with_file_name(JOURNAL);
+    let parsed = match path == journal {
+        true => parse("null", Some(&text)),
+        false if text.contains(CELLS) && journal.is_file() => {
+            parse(&text, Some(&recording::bounded(&journal)?))
+        }
+        false => parse(&text, None),
+    };
+    parsed.map_err(|reason| DoctorError::Malformed {
         path: path.to_owned(),
         reason: units::foreign(reason).to_string(),
-    };
-    let mut document: Value =
-        serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
+    })
+}
+
+/// The same of the text of such a file, and of the journal beside the results of a lab. The results
+/// are `null` if the run was stopped before it wrote any.
+pub fn parse(text: &str, journal: Option<&str>) -> Result<Recording, String> {
+    let mut document: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if document.get("weir_recording").is_some() {
-        return Recording::parse(&text).map_err(malformed);
+        return Recording::parse(text);
     }
     foreign_json(&mut document, LONGEST_TEXT);
-    if document.get("cells").is_some_and(Value::is_array) {
-        let journal = path.with_file_name(JOURNAL);
-        let turns = journal.is_file().then(|| recording::bounded(&journal)).transpose()?;
-        return lab_run::read(&document, turns.as_deref()).map_err(malformed);
+    if document.get("cells").is_some_and(Value::is_array) || document.is_null() {
+        return lab_run::read(&document, journal);
     }
     if document.get("start").is_some() && document.get("end").is_some() {
-        return perf_test::read(&document).map_err(malformed);
+        return perf_test::read(&document);
     }
-    Err(malformed(
-        "it is no recording of `weir doctor`, no result of `weir perf` or iperf3 -J, and no result \
+    Err("it is no recording of `weir doctor`, no result of `weir perf` or iperf3 -J, and no result \
          of a lab"
-            .to_owned(),
-    ))
+        .to_owned())
 }
 
 /// The cores' time before the first interval is zero.
@@ -52,5 +60,8 @@ fn unseen(what: &str, reason: &str) -> Unseen {
     Unseen { what: what.to_owned(), reason: reason.to_owned() }
 }
 
-const JOURNAL: &str = "journal.jsonl";
+/// The journal of a run of a lab.
+pub const JOURNAL: &str = "journal.jsonl";
+/// A key that only the results of a lab have.
+const CELLS: &str = "\"cells\"";
 const LONGEST_TEXT: usize = 4096;

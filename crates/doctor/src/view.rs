@@ -5,6 +5,7 @@ mod counter;
 mod end;
 mod flow;
 mod interface;
+mod occupancy;
 mod task;
 
 pub use cores::CoreUse;
@@ -12,6 +13,7 @@ pub use counter::counted;
 pub use end::End;
 pub use flow::Flow;
 pub use interface::InterfaceUse;
+pub use occupancy::Occupancy;
 pub use task::{GroupUse, TaskUse};
 
 use crate::recording::{Machine, Period, Recording, Sample};

@@ -157,9 +157,73 @@ fn each_cell_of_a_lab_is_judged() {
     let sentence = &diagnosis.verdict.sentence;
     assert!(sentence.starts_with("The limits of the 2 cells"), "{sentence}");
     let text = doctor::output::text(&diagnosis, 100, true);
-    for part in ["tcp, rtt 20ms", "sender → receiver", "1 cells", "first valid turn"] {
+    for part in [
+        "tcp, rtt 20ms",
+        "sender → receiver",
+        "1 cell: no valid turn",
+        "tcp, rtt 7ms",
+        "median rate",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// The rate of the emulated link is an axis. The system `tunnel` carries the connection, and the
+/// sender's kernel sees only the way to its client.
+#[test]
+fn a_full_link_a_full_thread_and_a_tunnel() {
+    let folder = tempfile::tempdir().unwrap();
+    let cell = |system: &str, rate: &str| json!({"system": system, "axes": {"rate": rate}});
+    let turn = |system: &str, rate: &str, mbit: f64, metrics: Value| {
+        let line = |name: &str, value: f64| json!({"name": name, "values": [null, value, value]});
+        let mut all = json!({"goodput_mbit_s": {"value": mbit}, "idle_percent": {"value": 40.0}});
+        merge(&mut all, &metrics);
+        json!({"system": system, "axes": {"rate": rate}, "measured": {"metrics": all, "invalid": [],
+            "series": [{"name": "throughput", "time_s": [0.0, 1.0, 2.0],
+                "lines": [line("acknowledged", mbit)]},
+                {"name": "limited_by", "lines": [line("receiver's window", 100.0),
+                    line("congestion control", 0.0), line("send buffer", 0.0)]}]}})
+    };
+    let thread = |side: &str| {
+        json!({format!("threads_at_work.{side}"): {"value": 1.0},
+               format!("cpu_percent.{side}"): {"value": 98.0}})
+    };
+    let turns = [
+        turn("tcp", "100mbit", 94.1, json!({})),
+        turn("tunnel", "600mbit", 240.0, json!({})),
+        turn("tunnel", "10gbit", 900.0, thread("client")),
+        turn("tunnel", "20gbit", 900.0, thread("server")),
+        turn("tunnel", "600mbit", 561.0, json!({})),
+        turn("tunnel", "600mbit", 563.0, json!({})),
+    ];
+    let journal = turns.map(|turn| turn.to_string()).join("\n");
+    let cells =
+        [("tcp", "100mbit"), ("tunnel", "10gbit"), ("tunnel", "20gbit"), ("tunnel", "600mbit")];
+    let results = json!({"lab": "example", "method": {},
+        "environment": {"workload_cpus": [0, 1], "cores_online": [0, 1],
+            "systems": {"tunnel": {"connect": "127.0.0.1:6500"}}},
+        "cells": cells.map(|(system, rate)| cell(system, rate))});
+    std::fs::write(folder.path().join(saved::JOURNAL), &journal).unwrap();
+    let diagnosis = judged(folder.path(), "results.json", &results);
+    let first = |diagnosis: &Diagnosis| -> Vec<(String, Option<&'static str>)> {
+        let of = |period: &doctor::PeriodReport| {
+            let cause = period.flows[0].causes.iter().find(|one| one.finding.explains.is_some());
+            (period.label.clone(), cause.map(|one| one.cause))
+        };
+        diagnosis.periods.iter().map(of).collect()
+    };
+    let causes: Vec<_> = first(&diagnosis).into_iter().map(|(_, cause)| cause).collect();
+    let expected = [Some("link"), Some("cpu"), Some("cpu"), Some("link")];
+    assert_eq!(causes, expected, "{:?}", diagnosis.periods);
+    assert!(diagnosis.not_seen.iter().any(|one| one.what == "connections between tunnels"));
+    let text = doctor::output::text(&diagnosis, 200, false);
+    assert!(text.contains("  - tunnel, rate 600mbit, 561 Mbit/s: the link is full"), "{text}");
+
+    // A run that was stopped has only its journal.
+    let alone = saved::open(&folder.path().join(saved::JOURNAL)).unwrap();
+    let stopped = diagnose(&alone, Question::of(&alone));
+    assert_eq!(stopped.periods.len(), 4);
+    assert!(first(&stopped).contains(&("tcp, rate 100mbit".to_owned(), Some("link"))));
 }
 
 #[test]

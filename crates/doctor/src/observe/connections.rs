@@ -1,107 +1,19 @@
-use super::focus::Focus;
-use super::processes::Watched;
-use crate::recording::{
-    Connection, ConnectionState, Listener, RemotePorts, TCP_CONNECTIONS, Tcp, Unseen,
-};
+//! Sockets of the kernel as a recording has them.
+
+use crate::recording::{Connection, ConnectionState, Tcp, Unseen};
 use probe::ProbeError;
-use probe::tcp::{Filter, Queues, TcpInfo, TcpSocket, TcpState, Timer};
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use probe::tcp::{Queues, TcpInfo, TcpSocket, TcpState, Timer};
+use std::collections::BTreeSet;
 use units::Rate;
 
-pub(super) type Key = (SocketAddr, SocketAddr, u64);
-
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) connections: Vec<Connection>,
-    pub(super) inodes: BTreeMap<Key, u32>,
-    pub(super) listeners: Vec<Listener>,
-    pub(super) states: BTreeMap<String, u64>,
-    pub(super) busiest_remote: Option<RemotePorts>,
-    pub(super) listener_inodes: BTreeMap<SocketAddr, u32>,
-}
-
-pub(super) fn key(connection: &Connection) -> Key {
-    (connection.local, connection.remote, connection.cookie)
-}
-
-/// The TCP sockets of the calling thread's namespace.
-pub(super) fn read(focus: &Focus, watched: &Watched, unseen: &mut BTreeSet<Unseen>) -> Found {
-    let sockets = match probe::tcp::sockets(&Filter::all()) {
-        Ok(sockets) => sockets,
-        Err(error) => {
-            add(unseen, TCP_CONNECTIONS, &error);
-            return Found::default();
-        }
-    };
-    let mut found = Found { busiest_remote: busiest_remote(&sockets), ..Found::default() };
-    // The other end of a connection within this machine belongs to it.
-    let chosen: BTreeSet<_> = sockets
-        .iter()
-        .filter(|socket| matches(focus, watched, socket))
-        .flat_map(|socket| [(socket.local, socket.remote), (socket.remote, socket.local)])
-        .collect();
-    for socket in sockets {
-        *found.states.entry(state_name(socket.state).to_owned()).or_default() += 1;
-        if let (TcpState::Listen, Queues::Accept { waiting, limit }) = (socket.state, socket.queues)
-        {
-            let local = socket.local;
-            found.listener_inodes.insert(local, socket.inode);
-            found.listeners.push(Listener { local, holders: Vec::new(), waiting, limit });
-            continue;
-        }
-        if !chosen.contains(&(socket.local, socket.remote)) {
-            continue;
-        }
-        let inode = socket.inode;
-        let Some(connection) = connection(socket) else { continue };
-        found.inodes.insert(key(&connection), inode);
-        found.connections.push(connection);
-    }
-    // Only full queues are of interest.
-    found.listeners.sort_by_key(|listener| std::cmp::Reverse(listener.waiting));
-    found.listeners.truncate(MOST_LISTENERS);
-    found
-}
-
-/// The destination with the most local ports that this machine chose for its connections. Those
-/// that others opened to a listener share its port.
-fn busiest_remote(sockets: &[TcpSocket]) -> Option<RemotePorts> {
-    let is_listener = |socket: &&TcpSocket| socket.state == TcpState::Listen;
-    let listeners: BTreeSet<u16> =
-        sockets.iter().filter(is_listener).map(|socket| socket.local.port()).collect();
-    let mut used: BTreeMap<SocketAddr, (u64, u64)> = BTreeMap::new();
-    for socket in sockets.iter().filter(|socket| !listeners.contains(&socket.local.port())) {
-        let (ports, time_wait) = used.entry(socket.remote).or_default();
-        *ports += 1;
-        *time_wait += u64::from(socket.state == TcpState::TimeWait);
-    }
-    let (remote, (ports, time_wait)) = used.into_iter().max_by_key(|(_, (ports, _))| *ports)?;
-    Some(RemotePorts { remote, ports, time_wait })
-}
-
-fn matches(focus: &Focus, watched: &Watched, socket: &TcpSocket) -> bool {
-    match focus {
-        Focus::All => true,
-        Focus::Process(_) => watched.has_socket(socket.inode),
-        Focus::Port(port) => socket.local.port() == *port || socket.remote.port() == *port,
-        Focus::Address(address) => {
-            let address = address.to_canonical();
-            socket.remote.ip() == address || socket.local.ip() == address
-        }
-        Focus::Socket(end) => socket.local == *end || socket.remote == *end,
-    }
-}
-
-fn connection(socket: TcpSocket) -> Option<Connection> {
+/// `None` for a socket without data: one that listens, or has ended.
+pub(super) fn connection(socket: TcpSocket) -> Option<Connection> {
     let Queues::Data { receive, send } = socket.queues else { return None };
     let state = match socket.state {
         TcpState::Established => ConnectionState::Established,
         TcpState::SynSent => ConnectionState::SynSent,
         TcpState::SynReceived | TcpState::NewSynReceived => ConnectionState::SynReceived,
-        TcpState::TimeWait | TcpState::Close | TcpState::BoundInactive | TcpState::Listen => {
-            return None;
-        }
+        state if !has_data(state) => return None,
         _ => ConnectionState::Closing,
     };
     Some(Connection {
@@ -123,6 +35,12 @@ fn connection(socket: TcpSocket) -> Option<Connection> {
         congestion: socket.congestion_control,
         tcp: socket.info.as_ref().map(tcp).unwrap_or_default(),
     })
+}
+
+/// Whether a socket in this state may hold data of a connection.
+pub(super) fn has_data(state: TcpState) -> bool {
+    use TcpState::{BoundInactive, Close, Listen, TimeWait};
+    !matches!(state, TimeWait | Close | BoundInactive | Listen)
 }
 
 /// The fields that rules use.
@@ -182,7 +100,7 @@ pub(super) fn add(unseen: &mut BTreeSet<Unseen>, what: &str, error: &ProbeError)
     unseen.insert(Unseen { what: what.to_owned(), reason: error.reason() });
 }
 
-fn state_name(state: TcpState) -> &'static str {
+pub(super) fn state_name(state: TcpState) -> &'static str {
     match state {
         TcpState::Established => "established",
         TcpState::SynSent => "syn-sent",
@@ -194,5 +112,3 @@ fn state_name(state: TcpState) -> &'static str {
         _ => "closing",
     }
 }
-
-const MOST_LISTENERS: usize = 64;

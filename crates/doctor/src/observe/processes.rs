@@ -1,10 +1,11 @@
 use super::connections::add;
 use super::focus::Focus;
-use crate::recording::{Group, Holder, Sample, Task, Unseen};
+use crate::recording::{Group, Holder, InnerEnd, Sample, Task, Unseen};
 use probe::cgroup::{CgroupPaths, CgroupSnapshot};
 use probe::process::{Holders, Process};
 use probe::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 /// The processes that hold the connections of interest, and the busiest others.
 #[derive(Debug, Default)]
@@ -13,8 +14,10 @@ pub(super) struct Watched {
     /// Sockets of the process in focus.
     sockets: BTreeSet<u32>,
     places: BTreeMap<u32, CgroupPaths>,
-    /// The processes behind sockets that may be closed at the end.
-    known: BTreeMap<u32, Vec<Holder>>,
+    /// The processes behind sockets, which may be closed at the end.
+    known: BTreeMap<u32, BTreeSet<u32>>,
+    /// Their names and limits as they were last read.
+    holders: BTreeMap<u32, Holder>,
     /// All processes at the first sample, to find the busiest.
     first: Option<Vec<Task>>,
 }
@@ -35,13 +38,22 @@ impl Watched {
     pub(super) fn find<'a>(&mut self, tree: &Tree, inodes: impl Iterator<Item = &'a u32>) {
         let inodes = inodes.copied().filter(|inode| *inode != 0).collect();
         let found = Holders::find(tree, &inodes).unwrap_or_default();
-        for (inode, pids) in &found.of {
-            let holders = pids.iter().take(4).filter_map(|pid| holder(tree, *pid));
-            self.known.insert(*inode, holders.collect());
-        }
+        self.keep(tree, &found);
         let pids: BTreeSet<_> = found.of.into_values().flatten().take(MOST_PROCESSES).collect();
         for pid in pids {
             self.watch(tree, pid);
+        }
+    }
+
+    fn keep(&mut self, tree: &Tree, found: &Holders) {
+        for (inode, pids) in &found.of {
+            let pids: BTreeSet<u32> = pids.iter().copied().take(MOST_HOLDERS).collect();
+            for pid in &pids {
+                if !self.holders.contains_key(pid) {
+                    self.holders.extend(holder(tree, *pid).map(|holder| (*pid, holder)));
+                }
+            }
+            self.known.insert(*inode, pids);
         }
     }
 
@@ -90,20 +102,21 @@ impl Watched {
 
     /// The processes behind each socket.
     pub(super) fn holders(
-        &self,
+        &mut self,
         tree: &Tree,
         inodes: &BTreeSet<u32>,
         unseen: &mut BTreeSet<Unseen>,
     ) -> BTreeMap<u32, Vec<Holder>> {
-        let inodes: BTreeSet<_> = inodes.iter().copied().filter(|inode| *inode != 0).collect();
-        let found = match Holders::find(tree, &inodes) {
+        let is_new = |inode: &u32| *inode != 0 && !self.known.contains_key(inode);
+        let new: BTreeSet<u32> = inodes.iter().copied().filter(is_new).collect();
+        let found = match Holders::find(tree, &new) {
             Ok(found) => found,
             Err(error) => {
                 add(unseen, "processes", &error);
                 return BTreeMap::new();
             }
         };
-        if found.refused > 0 && found.of.len() < inodes.len() {
+        if found.refused > 0 && found.of.len() < new.len() {
             unseen.insert(Unseen {
                 what: "the processes behind some connections".to_owned(),
                 reason: format!(
@@ -112,13 +125,54 @@ impl Watched {
                 ),
             });
         }
-        let named = found.of.into_iter().map(|(inode, pids)| {
-            let holders = pids.into_iter().take(4).filter_map(|pid| holder(tree, pid));
-            (inode, holders.collect::<Vec<Holder>>())
+        self.keep(tree, &found);
+        // The number of descriptors is that of the end, if the process is still there.
+        for (pid, known) in &mut self.holders {
+            if let Some(now) = holder(tree, *pid) {
+                *known = now;
+            }
+        }
+        let of = |pids: &BTreeSet<u32>| {
+            pids.iter().filter_map(|pid| self.holders.get(pid)).cloned().collect()
+        };
+        self.known.iter().map(|(inode, pids)| (*inode, of(pids))).collect()
+    }
+
+    /// The far ends of these connections, if one of the busy processes in another network namespace
+    /// of this machine holds them.
+    pub(super) fn far_ends(
+        &self,
+        tree: &Tree,
+        ends: &BTreeSet<(SocketAddr, SocketAddr)>,
+        busy: &[Task],
+    ) -> Vec<InnerEnd> {
+        let Some(own) = tree.link("/proc/thread-self/ns/net").filter(|_| tree.is_here()) else {
+            return Vec::new();
+        };
+        let mut read = BTreeSet::from([own]);
+        let mut found = BTreeMap::new();
+        for process in busy.iter().filter(|_| !ends.is_empty()) {
+            let directory = format!("/proc/{}", process.pid);
+            let space = tree.link(&format!("{directory}/ns/net"));
+            if !space.is_some_and(|space| read.insert(space)) {
+                continue;
+            }
+            for table in ["tcp", "tcp6"] {
+                let text = tree.text(&format!("{directory}/net/{table}")).unwrap_or_default();
+                let is_other = |local, remote| ends.contains(&(remote, local));
+                let sockets = probe::tcp::table::sockets(&text, is_other);
+                found.extend(
+                    sockets.into_iter().map(|(local, remote, inode)| (inode, (local, remote))),
+                );
+            }
+        }
+        let holders = Holders::find(tree, &found.keys().copied().collect()).unwrap_or_default();
+        let far = found.into_iter().map(|(inode, (local, remote))| {
+            let pids = holders.of.get(&inode).into_iter().flatten().take(MOST_HOLDERS);
+            let holders = pids.filter_map(|pid| holder(tree, *pid)).collect();
+            InnerEnd { local, remote, holders }
         });
-        let mut holders = self.known.clone();
-        holders.extend(named);
-        holders
+        far.collect()
     }
 
     /// The busiest processes, as they were at the first sample and as they are now.
@@ -139,10 +193,14 @@ impl Watched {
         ranked.into_iter().map(|(_, earlier, later)| (earlier, later)).unzip()
     }
 
-    /// Adds the cores that the threads may run on.
+    /// Adds the cores that the threads, and the busiest processes, may run on.
     pub(super) fn add_cores(&self, tree: &Tree, sample: &mut Sample) {
+        let cores = probe::process::Task::cores_allowed;
         for task in sample.tasks.iter_mut().take(MOST_THREADS) {
-            task.allowed = probe::process::Task::cores_allowed(tree, task.pid, task.tid);
+            task.allowed = cores(tree, task.pid, task.tid);
+        }
+        for process in &mut sample.processes {
+            process.allowed = cores(tree, process.pid, process.pid);
         }
     }
 
@@ -152,7 +210,7 @@ impl Watched {
             sample.udp.iter().filter(|udp| udp.drops > 0).map(|udp| udp.inode).collect();
         let found = Holders::find(tree, &inodes).unwrap_or_default();
         for udp in &mut sample.udp {
-            let pids = found.of.get(&udp.inode).into_iter().flatten().take(4);
+            let pids = found.of.get(&udp.inode).into_iter().flatten().take(MOST_HOLDERS);
             udp.holders = pids.filter_map(|pid| holder(tree, *pid)).collect();
         }
     }
@@ -167,7 +225,7 @@ fn holder(tree: &Tree, pid: u32) -> Option<Holder> {
     Some(Holder {
         pid,
         name: units::foreign(tree.line(&format!("/proc/{pid}/comm"))?).to_string(),
-        descriptors: tree.names(&format!("/proc/{pid}/fd")).ok().map(|names| names.len() as u64),
+        descriptors: tree.count(&format!("/proc/{pid}/fd")).map(|count| count as u64),
         descriptors_most: most,
     })
 }
@@ -218,6 +276,8 @@ fn task(task: probe::process::Task) -> Task {
 }
 
 const MOST_PROCESSES: usize = 32;
+/// Behind one socket.
+const MOST_HOLDERS: usize = 4;
 const MOST_THREADS: usize = 128;
 const MOST_BUSY: usize = 16;
 const MOST_LISTED: usize = 50_000;

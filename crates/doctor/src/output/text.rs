@@ -1,6 +1,7 @@
 use crate::diagnosis::{
     Confidence, Diagnosis, FlowReport, Found, PeriodReport, RuledOut, VerdictKind,
 };
+use crate::recording::Origin;
 use crate::rules::Advice;
 use crate::words;
 use std::collections::BTreeSet;
@@ -20,12 +21,19 @@ pub fn text(diagnosis: &Diagnosis, wide: usize, all: bool) -> String {
         page.wrapped("", &format!("Recording: {}", foreign(note)));
     }
     let mut advised = BTreeSet::new();
-    for period in &diagnosis.periods {
-        page.period(period, diagnosis.periods.len() > 1);
+    let are_cells = diagnosis.origin == Origin::Saved && diagnosis.periods.len() > 1;
+    match are_cells && !all {
+        true => page.cells(diagnosis),
+        false => {
+            for period in &diagnosis.periods {
+                page.period(period, diagnosis.periods.len() > 1);
+            }
+        }
     }
     page.advice(diagnosis, &mut advised);
     page.ruled_out(diagnosis, all);
     page.not_seen(diagnosis, all);
+    page.observation(diagnosis);
     page.text
 }
 
@@ -71,7 +79,7 @@ impl Page {
         for (at, flow) in period.flows.iter().enumerate() {
             self.flow(flow, at == 0);
         }
-        if period.flows.is_empty() && !several {
+        if period.flows.is_empty() && !several && period.observer_cpu.is_none() {
             self.heading(&format!("Observed for {}.", words::span(period.observed)));
         }
         if !period.machine.is_empty() {
@@ -79,6 +87,21 @@ impl Page {
             for found in &period.machine {
                 self.found(found, "  - ");
             }
+        }
+    }
+
+    /// A line for each cell of a lab.
+    fn cells(&mut self, diagnosis: &Diagnosis) {
+        self.heading("Cells (--verbose shows their evidence)");
+        for period in &diagnosis.periods {
+            let Some(flow) = period.flows.first() else { continue };
+            let cause = flow.causes.iter().find(|found| found.finding.explains.is_some());
+            let cause = match cause {
+                Some(found) => found.finding.sentence.clone(),
+                None => "no cause that was saved".to_owned(),
+            };
+            let rate = words::rate(flow.rate);
+            self.wrapped("  - ", &format!("{}, {rate}: {cause}", foreign(&period.label)));
         }
     }
 
@@ -192,6 +215,22 @@ impl Page {
         self.list(&flows, if all { usize::MAX } else { SHOWN / 2 });
     }
 
+    fn observation(&mut self, diagnosis: &Diagnosis) {
+        for period in &diagnosis.periods {
+            let Some(cpu) = period.observer_cpu else { continue };
+            self.line("");
+            self.wrapped(
+                "",
+                &format!(
+                    "Observed for {}, a sample each {}, with {} of a core.",
+                    words::span(period.observed),
+                    words::span(period.sampled_every),
+                    words::percent(cpu)
+                ),
+            );
+        }
+    }
+
     fn list(&mut self, causes: &[&RuledOut], most: usize) {
         for one in causes.iter().take(most) {
             match one.words == one.by {
@@ -238,6 +277,19 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
+    }
+
+    #[test]
+    fn the_price_of_the_observation() {
+        let mut recording = Sketch::idle().recording().clone();
+        let page = |recording: &crate::Recording| {
+            text(&diagnose(recording, Question::Machine), 100, false)
+        };
+        assert!(page(&recording).contains("Observed for 3 s.\n"));
+        recording.periods[0].own_cpu = Some(Span::from_millis(24));
+        let page = page(&recording);
+        let line = "\nObserved for 3 s, a sample each 1 s, with 0.80 % of a core.\n";
+        assert!(page.ends_with(line), "{page}");
     }
 
     #[test]

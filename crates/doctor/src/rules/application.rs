@@ -1,5 +1,6 @@
 //! The sending application has no more to send.
 
+use super::delayed_ack::held_back;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::{percent, rate};
@@ -7,6 +8,9 @@ use crate::words::{percent, rate};
 pub(super) const RULE: Rule = Rule::new("application", "the application").flow(judge);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    if held_back(flow).is_some() {
+        return Outcome::Irrelevant;
+    }
     let Some(sender) = &flow.sender else {
         let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
         // The far sender's kernel says nothing here. An empty queue and pauses point to it.

@@ -19,12 +19,12 @@ fn judge(view: &View<'_>) -> Outcome {
             "no packet of {processed} was dropped; {squeezed} rounds ended by their budget"
         ));
     }
-    let share = dropped as f64 / (processed + dropped) as f64;
+    let share = dropped as f64 / processed.saturating_add(dropped) as f64;
     let worst = cores.iter().max_by_key(|(_, counts)| counts[1]).map_or(0, |(core, _)| *core);
     let backlog = view.sysctl("net.core.netdev_max_backlog").map(str::to_owned);
     let finding =
         Finding::new(format!("core {worst} drops received packets: its input queue is full"))
-            .seen("packets dropped", format!("{dropped} of {}", processed + dropped))
+            .seen("packets dropped", format!("{dropped} of {}", processed.saturating_add(dropped)))
             .seen("rounds ended by their budget", squeezed.to_string())
             .seen_if("net.core.netdev_max_backlog", backlog)
             .advise(

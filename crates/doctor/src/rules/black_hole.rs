@@ -1,7 +1,7 @@
 //! Full packets vanish, small ones arrive: a hop has a smaller MTU, and its message is filtered.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, View};
+use crate::view::{End, Flow, View};
 use crate::words::bytes;
 use units::Bytes;
 
@@ -22,6 +22,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let full = sender.last().send_queue >= mss;
     let answered = tcp.bytes_acked.unwrap_or_default() > Bytes::ZERO
         || tcp.bytes_received.unwrap_or_default() > Bytes::ZERO;
+    // Full segments passed before: now nothing passes.
+    if has_passed_full(sender) {
+        return Outcome::ruled_out("full segments passed before the connection stalled");
+    }
     if repeats < REPEATS || !open || !full || !answered || mss < Bytes::new(600) {
         return Outcome::ruled_out(format!("the oldest segment was sent again {repeats} times"));
     }
@@ -45,7 +49,17 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// Many bytes arrived, in segments that were full on average.
+pub(super) fn has_passed_full(sender: &End<'_>) -> bool {
+    let tcp = sender.tcp();
+    let (Some(mss), Some(acked)) = (tcp.mss, tcp.bytes_acked) else { return false };
+    let segments = tcp.data_segments_out.unwrap_or(0);
+    let full = u64::from(segments).saturating_mul(mss.count());
+    acked.count() >= mss.count().saturating_mul(PASSED) && acked.count() >= full / 2
+}
+
 const REPEATS: u8 = 2;
+const PASSED: u64 = 20;
 
 #[cfg(test)]
 mod tests {
@@ -71,5 +85,20 @@ mod tests {
         stalled(3, 0).holds_not(RULE);
         stalled(1, 65_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);
+    }
+
+    #[test]
+    fn full_segments_that_passed_before_have_another_reason() {
+        let moved = |segments: u32| {
+            stalled(3, 65_000).tcp(move |_, tcp| {
+                tcp.bytes_acked = Some(Bytes::new(9_000_000));
+                tcp.data_segments_out = Some(segments);
+            })
+        };
+        moved(6_500).holds_not(RULE);
+        assert!(moved(6_500).holds(super::super::no_answer::RULE) > 0.9);
+        // Many small messages.
+        assert!(moved(90_000).holds(RULE) > 0.9);
+        moved(90_000).holds_not(super::super::no_answer::RULE);
     }
 }

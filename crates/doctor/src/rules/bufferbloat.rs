@@ -1,6 +1,7 @@
 //! A queue on the path is much longer than the path itself. The rate does not suffer; everything
 //! else on the path waits.
 
+use super::delayed_ack::held_back;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::span;
@@ -9,6 +10,9 @@ use units::Span;
 pub(super) const RULE: Rule = Rule::new("bufferbloat", "a long queue on the path").flow(judge);
 
 fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+    if held_back(flow).is_some() {
+        return Outcome::Irrelevant;
+    }
     let Some(sender) = &flow.sender else {
         return Outcome::not_seen("the far sender's round trips");
     };
@@ -29,7 +33,8 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     if varies * 2 > queue && queue >= SHORTEST {
         return Outcome::ruled_out(format!("the round trips differ by {}", span(varies)));
     }
-    let long = queue >= LONG || rtt.nanos() > least.nanos() * TIMES && queue >= SHORTEST;
+    let long =
+        queue >= LONG || rtt.nanos() > least.nanos().saturating_mul(TIMES) && queue >= SHORTEST;
     if !long || flow.is_inside() {
         return Outcome::ruled_out(format!(
             "the round trip is {}, at least {}",

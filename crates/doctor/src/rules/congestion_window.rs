@@ -28,13 +28,16 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         ));
     }
     let full = sender.often(|c| {
-        c.tcp.unacked.zip(c.tcp.cwnd).is_some_and(|(sent, window)| sent * 10 >= window * 9)
+        c.tcp
+            .unacked
+            .zip(c.tcp.cwnd)
+            .is_some_and(|(sent, window)| u64::from(sent) * 10 >= u64::from(window) * 9)
     });
-    let window = Bytes::new(u64::from(cwnd) * mss.count());
+    let window = Bytes::new(u64::from(cwnd).saturating_mul(mss.count()));
     let allows = bound::window(window, rtt);
     let least = sender.tcp().min_rtt.unwrap_or(rtt);
     let queue = rtt - least;
-    let no_queue = queue.nanos() * 4 < least.nanos().max(1);
+    let no_queue = queue.nanos() < least.nanos().max(4) / 4;
     let loss = sender.loss().unwrap_or(0.0);
     let long = least >= LONG;
     // A queue that marks keeps the window small, as losses do.

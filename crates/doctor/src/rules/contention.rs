@@ -2,7 +2,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
-use crate::view::{Flow, View};
+use crate::view::{Flow, Occupancy, View};
 use crate::words::percent;
 
 pub(super) const RULE: Rule =
@@ -27,19 +27,21 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(waited)
         ));
     }
-    let of_flow: Vec<u32> = [&flow.sender, &flow.receiver]
-        .into_iter()
-        .flatten()
-        .flat_map(|end| end.last().holders.iter().map(|holder| holder.pid))
-        .collect();
-    let hogs: Vec<_> = view
-        .processes
-        .iter()
-        .filter(|one| one.cpu >= HOG && !of_flow.contains(&one.pid))
-        .take(3)
-        .collect();
-    // Threads of the same process, or the two ends, may also wait for one another.
-    let own = hogs.is_empty();
+    // A thread also waits for the connection's other work on its core: the far end, if that is on
+    // this machine, the threads of the kernel that process its packets, other threads of its own.
+    let found = Occupancy::of(flow, view, task.place());
+    let theirs = found.wait_for_others(waited, task.cpu);
+    if theirs < WAITS {
+        return Outcome::ruled_out(format!(
+            "threads of {} waited for a core {} of the time, and other programs took {} of a core there: the rest is the connection's own work",
+            task.name,
+            percent(waited),
+            percent(found.others)
+        ));
+    }
+    let hogs: Vec<_> = found.named.iter().filter(|one| one.cpu >= HOG).take(3).collect();
+    // Many small programs.
+    let unnamed = hogs.is_empty();
     let named = hogs
         .iter()
         .map(|one| format!("{} (process {}, {} of a core)", one.name, one.pid, percent(one.cpu)))
@@ -53,23 +55,17 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if throttled {
         return Outcome::Irrelevant;
     }
-    let finding = Finding::new(match own {
-        true => format!(
-            "too few cores are the limit: a thread of {}, the {side}, waits for a core {} of the time",
-            task.name,
-            percent(waited)
-        ),
-        false => format!(
-            "other processes are the limit: {}, the {side}, is ready to run and waits for a core {} of the time",
-            task.name,
-            percent(waited)
-        ),
-    })
-    .explains(share_of(waited, task.cpu))
-    .allows(bound::of_resource(flow.rate(), 1.0 - waited))
-    .seen_from(format!("thread {} waits for a core", task.tid), percent(waited), percent(WAITS))
+    let finding = Finding::new(format!(
+        "other processes are the limit: {}, the {side}, is ready to run and waits for a core {} of the time",
+        task.name,
+        percent(waited)
+    ))
+    .explains(share_of(theirs, waited + task.cpu))
+    .allows(bound::of_resource(flow.rate(), 1.0 - theirs))
+    .seen_from(format!("thread {} waits for other processes", task.tid), percent(theirs), percent(WAITS))
     .seen("CPU time that it had", percent(task.cpu))
-    .seen_if("busiest other processes", (!own).then_some(named));
+    .seen("CPU time of other processes there", format!("{} of a core", percent(found.others)))
+    .seen_if("the busiest of them", (!unnamed).then_some(named));
     let pressure = view.pressure("cpu").map(|(some, _)| percent(some));
     finding
         .seen_if("time in which some task waited for a core (PSI)", pressure)
@@ -82,14 +78,14 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The share of the time that the thread wanted and did not get. If that is more than it got, the
-/// others are the main cause, whatever else its connection shows meanwhile.
-fn share_of(waited: f64, ran: f64) -> f64 {
-    let share = waited / (waited + ran).max(1e-9);
-    match waited + ran >= WANTS_ALL {
+/// The share of the time that the thread wanted and that others took. If that is more than half,
+/// they are the main cause, whatever else its connection shows meanwhile.
+fn share_of(theirs: f64, wanted: f64) -> f64 {
+    let share = theirs / wanted.max(1e-9);
+    match wanted >= WANTS_ALL {
         true if share >= 0.5 => 0.5 + share / 2.0,
         true => share,
-        false => waited,
+        false => theirs,
     }
 }
 
@@ -106,7 +102,7 @@ mod tests {
     use units::Span;
 
     fn waiting(percent: u64) -> Sketch {
-        Sketch::new().each(move |at, sample| {
+        Sketch::new().core(0, [70, 25, 5, 0]).each(move |at, sample| {
             sample.tasks[0].waited = Some(Span::from_millis(10 * percent * at));
             sample.processes.push(Task {
                 pid: 99,
@@ -140,5 +136,30 @@ mod tests {
             sample.tasks[0].ran = Some(Span::from_millis(780 * at));
         });
         assert!((busy.holds(RULE) - 20.0 / 98.0).abs() < 0.01);
+    }
+
+    /// The only core of a board: 40 % are programs, and 60 % softirqs, most of them in a thread of
+    /// the kernel, for which the program waits.
+    #[test]
+    fn softirqs_of_its_own_packets_are_no_other_processes() {
+        let board = |name: &'static str, user: u64| {
+            let waits = Sketch::new().core(0, [10 + user, 30, 60 - user, 0]).task(7, 45);
+            waits.each(move |at, sample| {
+                sample.cores.remove(&1);
+                sample.tasks[0].waited = Some(Span::from_millis(500 * at));
+                sample.tasks[0].allowed = Some(vec![0]);
+                sample.processes.push(Task {
+                    pid: 99,
+                    name: name.to_owned(),
+                    user: Span::from_millis(10 * user * at),
+                    system: Span::from_millis(10 * (45 - user) * at),
+                    allowed: Some(vec![0]),
+                    ..Task::default()
+                });
+            })
+        };
+        board("ksoftirqd/0", 0).holds_not(RULE);
+        assert!(board("ksoftirqd/0", 0).holds(super::super::cpu::RULE) > 0.8);
+        assert!(board("compiler", 45).holds(RULE) > 0.4);
     }
 }

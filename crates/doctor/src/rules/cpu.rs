@@ -2,7 +2,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
-use crate::view::{CoreUse, End, Flow, View};
+use crate::view::{CoreUse, End, Flow, Occupancy, TaskUse, View};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("cpu", "the CPU").flow(judge);
@@ -22,14 +22,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let (core, shares) = view.busiest_core().filter(|_| view.cores.len() == 1)?;
-    let own = [&flow.sender, &flow.receiver].into_iter().flatten();
-    let own: f64 = own.flat_map(|end| end.tasks(view)).map(|task| task.cpu).sum();
-    let others = view.processes.iter().map(|process| process.cpu).sum::<f64>() - own;
     if !is_full(shares) || throttled(flow, view) {
         return None;
     }
     // Another program that takes the core is contention.
-    if !view.processes.is_empty() && others > own.max(0.2) && shares.interrupts() < 0.5 {
+    let others = Occupancy::of(flow, view, Some(core)).strangers();
+    if others > MOST_OF_CORE {
         return None;
     }
     let finding = Finding::new(format!(
@@ -40,10 +38,11 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         rate(flow.rate()),
         of_link(flow, view),
     ))
-    .explains(shares.busy())
+    .explains(shares.busy() - others)
     .allows(bound::of_resource(flow.rate(), shares.busy()))
     .seen_from(format!("core {core} busy"), percent(shares.busy()), percent(FULL))
     .seen("user, system, interrupt, softirq", four(shares))
+    .seen("other programs", percent(others))
     .advise(
         Advice::new("Give the machine a faster core, or a second one")
             .not("RPS, RFS, XPS and more queues do not help: there is no other core to spread to"),
@@ -58,12 +57,18 @@ fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         let task = end.as_ref()?.busiest(view)?;
         let core = task.confined_to?;
         let shares = *view.cores.get(&core)?;
-        let own = task.cpu + shares.interrupts();
-        let waits = task.waited.unwrap_or(0.0);
-        (is_full(shares) && own >= MOST_OF_CORE && waits < CONFINED_WAITS)
-            .then_some((side, task, core, shares))
+        let found = Occupancy::of(flow, view, Some(core));
+        let own = found.own + shares.interrupts();
+        let theirs = found.wait_for_others(task.waited.unwrap_or(0.0), task.cpu);
+        (is_full(shares) && own >= MOST_OF_CORE && theirs < CONFINED_WAITS).then_some((
+            side,
+            task,
+            core,
+            shares,
+            found.strangers(),
+        ))
     });
-    let (side, task, core, shares) = full.max_by(|a, b| a.1.cpu.total_cmp(&b.1.cpu))?;
+    let (side, task, core, shares, others) = full.max_by(|a, b| a.1.cpu.total_cmp(&b.1.cpu))?;
     if throttled(flow, view) {
         return None;
     }
@@ -76,11 +81,12 @@ fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         rate(flow.rate()),
         of_link(flow, view),
     ))
-    .explains(shares.busy())
+    .explains(shares.busy() - others)
     .allows(bound::of_resource(flow.rate(), shares.busy()))
     .seen_from(format!("core {core} busy"), percent(shares.busy()), percent(FULL))
     .seen("user, system, interrupt, softirq", four(shares))
-    .seen(format!("thread {} of {} (process {})", task.tid, task.name, task.pid), percent(task.cpu))
+    .seen("other programs on it", percent(others))
+    .seen(thread_of(task), percent(task.cpu))
     .advise(
         Advice::new("Give it a second core, or a faster one")
             .run(format!("taskset -pc 0-{} {}", view.cores.len().saturating_sub(1), task.pid))
@@ -100,14 +106,17 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     // A thread shares its core with the softirqs of its own packets.
     let with_interrupts = task.cpu + shares.map_or(0.0, |shares| shares.interrupts());
     let waits = task.waited.unwrap_or(0.0);
-    // A thread that runs for most of the time that it wants is limited by the core more than by
-    // those who share it: without them it would gain the time that it waited.
+    // It also waits for the connection's other work on its core. A thread that wants all of its
+    // time, and loses less to others than it has, is limited by the core more than by them:
+    // without them it would gain the time that it waited for them.
+    let theirs = Occupancy::of(flow, view, task.place()).wait_for_others(waits, task.cpu);
+    let own = task.cpu + waits - theirs;
     let wanted = with_interrupts + waits;
-    let full = task.cpu >= FULL || task.cpu >= MOST_OF_CORE && wanted >= FULL;
-    if !full || throttled(flow, view) || waits >= task.cpu / 2.0 {
+    let full = task.cpu >= FULL || own >= MOST_OF_CORE && wanted >= FULL;
+    if !full || throttled(flow, view) || theirs >= own / 2.0 {
         return None;
     }
-    let share = with_interrupts.min(1.0);
+    let share = (with_interrupts + waits - theirs).min(1.0);
     let mut finding = Finding::new(format!(
         "one CPU core is the limit: a thread of {}, the {side}, uses {} of a core at {}{}",
         task.name,
@@ -118,13 +127,17 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     .explains(share)
     .allows(bound::of_resource(flow.rate(), share))
     .seen_from(
-        format!("thread {} of {} (process {})", task.tid, task.name, task.pid),
+        thread_of(task),
         format!("{} of a core", percent(task.cpu.min(1.0))),
         percent(FULL),
     );
     if let Some((core, shares)) = task.core.zip(shares) {
         finding =
             finding.seen(format!("core {core}: user, system, interrupt, softirq"), four(shares));
+    }
+    if waits >= WAITS {
+        finding =
+            finding.seen("it waits for other work of the connection", percent(waits - theirs));
     }
     finding = finding.advise(
         Advice::new("Use several connections from several threads")
@@ -140,8 +153,8 @@ fn all_cores(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let sum = |of: fn(&CoreUse) -> f64| view.cores.values().map(of).sum::<f64>();
     let busy = sum(CoreUse::busy) / count.max(1.0);
     let steal = view.steal().unwrap_or(0.0);
-    let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
-    let threads: f64 = ends.flat_map(|end| end.tasks(view)).map(|task| task.cpu).sum();
+    // A far end on this machine needs the same cores.
+    let threads = Occupancy::of(flow, view, None).own;
     let interrupts = sum(CoreUse::interrupts);
     let own = match view.period.nothing_else_ran {
         true => 1.0,
@@ -222,6 +235,14 @@ fn is_full(shares: CoreUse) -> bool {
     shares.busy() + shares.steal >= FULL && shares.busy() >= MOST_OF_CORE
 }
 
+/// A saved result has no numbers of threads.
+fn thread_of(task: &TaskUse<'_>) -> String {
+    match task.pid {
+        0 => format!("thread of {}", task.name),
+        pid => format!("thread {} of {} (process {pid})", task.tid, task.name),
+    }
+}
+
 fn throttled(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     ends.filter_map(|end: &End<'_>| end.throttled(view)).any(|group| group.throttled_share() > 0.1)
@@ -256,8 +277,9 @@ fn four(shares: CoreUse) -> String {
 const FULL: f64 = 0.9;
 const ALL_FULL: f64 = 0.9;
 const MOST_OF_CORE: f64 = 0.6;
-/// A thread waits for the softirqs of its own packets.
-const CONFINED_WAITS: f64 = 0.5;
+/// The part of its time for which it waits for other programs.
+const CONFINED_WAITS: f64 = 0.4;
+const WAITS: f64 = 0.15;
 
 #[cfg(test)]
 mod tests {

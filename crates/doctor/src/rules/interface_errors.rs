@@ -16,7 +16,7 @@ fn judge(view: &View<'_>) -> Outcome {
         .iter()
         .map(|one| (bad(one), one))
         .filter(|(bad, one)| {
-            let packets = one.received_packets + one.sent_packets;
+            let packets = one.received_packets.saturating_add(one.sent_packets);
             *bad > 0 && *bad as f64 >= packets as f64 * SHARE || flaps(one) > 0
         })
         .max_by_key(|(bad, one)| (flaps(one), *bad))
@@ -38,7 +38,7 @@ fn judge(view: &View<'_>) -> Outcome {
     for (name, count) in worst.driver_named(&DRIVER).take(4) {
         finding = finding.seen(format!("driver's {name}"), count.to_string());
     }
-    let packets = worst.received_packets + worst.sent_packets;
+    let packets = worst.received_packets.saturating_add(worst.sent_packets);
     let share = bad as f64 / packets.saturating_add(bad).max(1) as f64;
     if flaps > 0 {
         finding = finding.explains(0.9);

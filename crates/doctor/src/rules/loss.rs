@@ -96,10 +96,13 @@ fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
     let (threshold, window) = (tcp.ssthresh?, tcp.cwnd?);
     let recovers = threshold < UNSET && window <= threshold.saturating_mul(3);
     let full = sender.often(|c| {
-        c.tcp.unacked.zip(c.tcp.cwnd).is_some_and(|(sent, window)| sent * 10 >= window * 8)
+        c.tcp
+            .unacked
+            .zip(c.tcp.cwnd)
+            .is_some_and(|(sent, window)| u64::from(sent) * 10 >= u64::from(window) * 8)
     });
     let (rtt, least) = (sender.rtt()?, tcp.min_rtt?);
-    let no_queue = (rtt - least).nanos() * 4 < least.nanos().max(1);
+    let no_queue = (rtt - least).nanos() < least.nanos().max(4) / 4;
     let long = least >= Span::from_millis(2);
     let slows = sender.last().congestion.as_deref().is_none_or(|name| !name.starts_with("bbr"));
     if lost == 0 || loss < LEAST || !recovers || full < 0.6 || !no_queue || !long || !slows {
@@ -140,7 +143,7 @@ fn allowed(sender: &End<'_>, congestion: &str, loss: f64) -> (Option<Rate>, &'st
         "cubic" => {
             // A kernel's CUBIC shrinks to 0.7 of the window, where Reno shrinks to a half.
             let reno = bound::mathis(mss, rtt, loss)
-                .map(|rate| Rate::from_bits_per_second(rate.bits_per_second() * 3 / 2));
+                .map(|rate| Rate::from_bits_per_second(rate.bits_per_second() / 2 * 3));
             (larger(reno, bound::cubic(mss, rtt, loss)), "Mathis / RFC 9438")
         }
         _ if loss >= 0.02 => (larger(bound::pftk(mss, rtt, rto, loss), None), "PFTK"),
@@ -160,7 +163,7 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
         let rtt = flow.far.and_then(|far| far.mean_rtt).or(flow.rtt());
         let allows = rtt.and_then(|rtt| bound::mathis(units::Bytes::new(mss), rtt, loss));
         let near = allows
-            .is_some_and(|allows| flow.rate().bits_per_second() * 3 >= allows.bits_per_second());
+            .is_some_and(|allows| flow.rate().bits_per_second() >= allows.bits_per_second() / 3);
         let slows = flow
             .far
             .and_then(|far| far.congestion.as_deref())

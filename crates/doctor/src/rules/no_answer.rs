@@ -1,17 +1,19 @@
-//! A connection is being opened, and nothing comes back.
+//! A connection is being opened, and nothing comes back; or nothing comes back any more.
 
+use super::black_hole::has_passed_full;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Listener, Refusal};
-use crate::view::{Flow, View};
-use crate::words::counted;
+use crate::view::{End, Flow, View};
+use crate::words::{bytes, counted};
 
 pub(super) const RULE: Rule =
     Rule::new("no-answer", "a connection that nobody answers").flow(judge).machine(of_test);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    let Some(sender) = flow.sender.as_ref().filter(|_| flow.is_opening()) else {
-        return Outcome::Irrelevant;
-    };
+    let Some(sender) = flow.sender.as_ref() else { return Outcome::Irrelevant };
+    if !flow.is_opening() {
+        return established(flow, sender, view);
+    }
     let repeats = sender.last().retransmits;
     let (_, to) = flow.addresses();
     if flow.path.is_some_and(|path| path.refused.is_some()) {
@@ -58,7 +60,41 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// Data arrived, and now nothing comes back for any segment.
+fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
+    let tcp = sender.tcp();
+    let repeats = u32::from(tcp.backoff.unwrap_or(0)).max(sender.last().retransmits);
+    let open = tcp.peer_window.zip(tcp.mss).is_none_or(|(window, mss)| window >= mss)
+        && !sender.last().probing;
+    let flaps = flow.interface().and_then(|name| view.interface(name)?.carrier_changes);
+    if !flow.is_stalled() || !open || !has_passed_full(sender) || flaps.unwrap_or(0) > 0 {
+        return Outcome::Irrelevant;
+    }
+    if repeats < REPEATS {
+        return Outcome::ruled_out(format!("the oldest segment was sent again {repeats} times"));
+    }
+    let (_, to) = flow.addresses();
+    Finding::new(format!(
+        "nothing comes back from {to} any more: the oldest segment was sent {} again, after {} had arrived",
+        counted(repeats.into(), "time", "times"),
+        bytes(tcp.bytes_acked.unwrap_or_default())
+    ))
+    .explains(0.97)
+    .seen_from("retransmissions of the oldest segment", repeats.to_string(), REPEATS.to_string())
+    .seen("waiting in the send queue", bytes(sender.last().send_queue))
+    .seen_if("interface", flow.interface().map(str::to_owned))
+    .advise(
+        Advice::new("Look whether the other end is still there, and for a link, a route or a filter that changed")
+            .run(format!("ping -c 3 {}", to.ip()))
+            .run(format!("ip route get {}", to.ip()))
+            .run(format!("tcpdump -ni any 'tcp port {}'   (on both ends)", to.port()))
+            .not("Buffers and congestion control change nothing while no segment arrives"),
+    )
+    .holds()
+}
+
 const MOSTLY: f64 = 0.6;
+const REPEATS: u32 = 2;
 
 /// A test whose SYN was not seen in any sample.
 fn of_test(view: &View<'_>) -> Outcome {

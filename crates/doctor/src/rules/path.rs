@@ -21,7 +21,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     let busy = sender.busy().unwrap_or(1.0);
     let queue = rtt - least;
-    let stands = queue >= SHORTEST && queue.nanos() * 4 >= least.nanos();
+    let stands = queue >= SHORTEST && queue.nanos() >= least.nanos() / 4;
     let rates: Vec<_> =
         sender.values(|c| c.tcp.delivery_rate).into_iter().map(Rate::bits_per_second).collect();
     if rates.is_empty() {

@@ -44,9 +44,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         );
     }
     let most = view.sysctl_number("net.ipv4.tcp_rmem", 2);
-    let needed =
-        sender.tcp().delivery_rate.zip(rtt).map(|(rate, rtt)| rate.bytes_in(rtt).count() * 2);
-    let value = needed.unwrap_or(0).max(6 << 20).next_power_of_two();
+    let needed = sender
+        .tcp()
+        .delivery_rate
+        .zip(rtt)
+        .map(|(rate, rtt)| rate.bytes_in(rtt).count().saturating_mul(2));
+    let value = needed.unwrap_or(0).clamp(6 << 20, MOST_BUFFER).next_power_of_two();
     finding = finding.advise(
         Advice::new(match (flow.receiver.is_some(), most) {
             (true, Some(most)) => format!(
@@ -66,7 +69,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     if let Some(receiver) = &flow.receiver {
         let full = |c: &crate::recording::Connection| {
-            c.receive_limit.is_some_and(|limit| c.receive_queue.count() * 4 >= limit.count())
+            c.receive_limit.is_some_and(|limit| c.receive_queue.count() >= limit.count() / 4)
         };
         return receiver.often(full) >= 0.5;
     }
@@ -75,7 +78,7 @@ pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     let most = windows.iter().max().copied().unwrap_or_default().count();
     // A receiver whose buffer has room offers at least a segment (RFC 1122 section 4.2.3.3).
     let least = sender.tcp().mss.map_or(0, |mss| mss.count());
-    let is_closed = |window: &&Bytes| window.count() < least || window.count() * 4 < most;
+    let is_closed = |window: &&Bytes| window.count() < least || window.count() < most / 4;
     let small = windows.iter().filter(is_closed).count();
     sender.often(|c| c.probing) > 0.1 || small * 4 >= windows.len().max(1)
 }
@@ -84,6 +87,8 @@ pub(super) fn lacks_scaling(sender: &End<'_>) -> bool {
     sender.tcp().window_scaling == Some(false)
 }
 
+/// The largest value of the setting.
+const MOST_BUFFER: u64 = 1 << 30;
 /// Measured.
 const LIMITED: f64 = 0.2;
 

@@ -19,7 +19,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let resets = failed.saturating_sub(repeated);
     let opening = view.flows.iter().any(Flow::is_opening);
     // Routers limit the rate of these messages, so that some SYNs get none.
-    let by_icmp = rejected > 0 && (opening || rejected * 2 >= resets.max(1));
+    let by_icmp = rejected > 0 && (opening || rejected.saturating_mul(2) >= resets.max(1));
     if resets < LEAST && !(by_icmp && opening) {
         return Outcome::ruled_out(format!("{failed} attempts to connect failed"));
     }

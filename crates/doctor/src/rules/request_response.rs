@@ -1,6 +1,7 @@
 //! The application sends a little, waits for the answer, and sends the next: each message costs a
 //! round trip.
 
+use super::delayed_ack::held_back;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::{percent, span};
@@ -9,6 +10,9 @@ use units::Bytes;
 pub(super) const RULE: Rule = Rule::new("request-response", "waiting for answers").flow(judge);
 
 fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+    if held_back(flow).is_some() {
+        return Outcome::Irrelevant;
+    }
     let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
     let Some((sent, received)) =
         sender.bytes(|tcp| tcp.bytes_acked).zip(sender.bytes(|tcp| tcp.bytes_received))

@@ -12,7 +12,8 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let Some(path) = flow.path else { return Outcome::not_seen("the route of the connection") };
     let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
     let mss = sender.tcp().mss.unwrap_or(Bytes::new(1448));
-    let by_cwnd = path.congestion_window.map(|n| Bytes::new(u64::from(n) * mss.count()));
+    let by_cwnd =
+        path.congestion_window.map(|n| Bytes::new(u64::from(n).saturating_mul(mss.count())));
     let by_window = path.window.map(|n| Bytes::new(n.into()));
     let Some(window) = by_cwnd.into_iter().chain(by_window).min() else {
         return Outcome::ruled_out("the route fixes no window");

@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule::new("send-buffer", "the send buffer").flow(j
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else {
         return match flow.far.and_then(|far| Some((far.buffer_limited?, far.busy?))) {
-            Some((limited, busy)) if limited.nanos() * 5 > busy.nanos() => {
+            Some((limited, busy)) if limited.nanos() > busy.nanos() / 5 => {
                 Finding::new("the far end's send buffer is the limit")
                     .explains(limited.secs_f64() / busy.secs_f64())
                     .seen(
@@ -55,7 +55,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     let most = view.sysctl_number("net.ipv4.tcp_wmem", 2);
-    let value = most.unwrap_or(4 << 20).max(8 << 20).next_power_of_two();
+    let value = most.unwrap_or(4 << 20).clamp(8 << 20, MOST_BUFFER).next_power_of_two();
     let mut finding = Finding::new(format!(
         "the send buffer is the limit: {} for a round trip of {}",
         limit.map_or_else(|| "too little".to_owned(), bytes),
@@ -98,6 +98,8 @@ pub(super) fn waits_for_reader(flow: &Flow<'_>) -> bool {
     sender.buffer_limited().unwrap_or(0.0) >= LIMITED && lossless && !is_the_buffer(flow, allows)
 }
 
+/// The largest value of the setting.
+const MOST_BUFFER: u64 = 1 << 30;
 /// Half of the limit is data; a smaller buffer that is full most of the time still passes this.
 const NEAR: f64 = 0.3;
 /// Measured.

@@ -16,7 +16,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     if let Some(receiver) = &flow.receiver {
         let full = receiver.often(|c| {
-            c.receive_limit.is_some_and(|limit| c.receive_queue.count() * 4 >= limit.count())
+            c.receive_limit.is_some_and(|limit| c.receive_queue.count() >= limit.count() / 4)
         });
         let reader = receiver.busiest(view);
         let queue = receiver.median(|c| Some(c.receive_queue)).unwrap_or_default();
@@ -108,7 +108,7 @@ fn pauses(flow: &Flow<'_>) -> bool {
     let goodput = flow.rate().bits_per_second() as f64;
     let fast = fastest(sender).is_some_and(|most| most.bits_per_second() as f64 >= BURST * goodput);
     let steady = sender.loss().unwrap_or(0.0) < 1e-3 && sender.busy().unwrap_or(0.0) >= BUSY;
-    fast && steady && varies * 2 >= rtt && rtt.nanos() >= least.nanos() * 4 && sender.has_data()
+    fast && steady && varies * 2 >= rtt && rtt.nanos() / 4 >= least.nanos() && sender.has_data()
 }
 
 fn fastest(sender: &End<'_>) -> Option<Rate> {

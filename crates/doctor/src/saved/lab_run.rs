@@ -1,64 +1,184 @@
-//! The directory of `weir lab run`: a period for each cell, made of its first valid turn.
+//! The directory of `weir lab run`: a period for each cell, made of its valid turn with the median
+//! rate.
 
 use super::figures::{at, list, number, span, text};
 use super::{begin_cores, unseen};
 use crate::recording::{
-    Connection, CoreTimes, Holder, Machine, Origin, Period, Recording, Sample, Tcp,
+    Attempt, Connection, CoreTimes, FarEnd, Holder, Interface, InterfaceCounters, Machine, Origin,
+    Path, Period, Recording, Sample, Task, Tcp,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use units::{Bytes, Rate, Span};
+use units::{Bytes, Rate, Share, Span};
 
+/// `results` is null if the run was stopped before it wrote any.
 pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, String> {
     let lab = text(results, &["lab"]).unwrap_or("a lab").to_owned();
     let Some(journal) = journal else {
         return Err(format!("the run of {lab} has no journal.jsonl beside it: name its directory"));
     };
     let turns: Vec<Value> =
-        journal.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        journal.lines().filter_map(|line| serde_json::from_str(line).ok()).map(shown).collect();
     let mut recording = Recording::new(Machine::default());
     recording.origin = Origin::Saved;
     recording.focus = Some(format!("the cells of {lab}"));
-    recording.note = Some(format!(
-        "made of the figures that a run of {lab} saved, the first valid turn of each cell"
-    ));
+    recording.note = Some(match results.is_null() {
+        false => format!(
+            "made of the figures that a run of {lab} saved, of each cell the valid turn with the median rate"
+        ),
+        true => "made of the turns of a run that was stopped, of each cell the valid one with the median rate".to_owned(),
+    });
     let machine = &mut recording.machine;
     machine.kernel = text(results, &["environment", "kernel_release"]).unwrap_or("").to_owned();
     machine.cores = cores(results);
-    for (address, name) in [(FROM, "sender"), (TO, "receiver")] {
-        machine.names.insert(address, name.to_owned());
-    }
-    let mut failed = 0;
-    for cell in list(results, &["cells"]).iter().take(MOST_CELLS) {
-        match turns.iter().find(|turn| is_of(turn, cell)).and_then(|turn| period(turn, results)) {
+    let mut links = Links::default();
+    let (mut failed, mut have_tunnels) = (Vec::new(), false);
+    for cell in cells(results, &turns) {
+        let of_cell = || turns.iter().filter(|turn| is_of(turn, &cell));
+        let turn = median(of_cell().filter(|turn| is_valid(turn)).collect());
+        match turn.and_then(|turn| period(turn, results, links.of(&cell))) {
             Some(period) => recording.periods.push(period),
-            None => failed += 1,
+            None => failed.push((label(&cell), of_cell().find_map(flaw))),
         }
+        have_tunnels |= is_tunnel(results, &cell);
     }
     if recording.periods.is_empty() {
-        return Err(format!("no cell of {lab} has a valid turn with a rate"));
+        let why = failed.iter().find_map(|(_, flaw)| flaw.clone());
+        let why = why.map_or_else(String::new, |flaw| format!(": {flaw}"));
+        return Err(format!("no cell of {lab} has a valid turn with a rate{why}"));
     }
-    if failed > 0 {
-        let what = format!("{failed} cells");
-        recording.unseen.push(unseen(&what, "they have no valid turn with a rate"));
+    links.add_to(&mut recording.machine);
+    if !failed.is_empty() {
+        let told = failed.iter().take(MOST_TOLD).map(|(label, flaw)| match flaw {
+            Some(flaw) => format!("{label} ({flaw})"),
+            None => label.clone(),
+        });
+        let told: Vec<String> = told.collect();
+        let more = if failed.len() > MOST_TOLD { ", and others" } else { "" };
+        let reason = format!("no valid turn with a rate: {}{more}", told.join(", "));
+        let what = crate::words::counted(failed.len() as u64, "cell", "cells");
+        recording.unseen.push(unseen(&what, &reason));
+    }
+    if have_tunnels {
+        let reason = "a run saves the connections that end at the tunnel's own client";
+        recording.unseen.push(unseen("connections between tunnels", reason));
     }
     recording.unseen.extend(NEVER.iter().map(|what| unseen(what, "a run does not save it")));
     recording.unseen.sort();
     Ok(recording)
 }
 
-/// A valid turn of the cell.
-fn is_of(turn: &Value, cell: &Value) -> bool {
-    let same = |key: &str| turn.get(key) == cell.get(key);
-    same("system")
-        && same("axes")
-        && turn.get("measured").is_some()
-        && list(turn, &["measured", "invalid"]).is_empty()
+fn shown(mut turn: Value) -> Value {
+    units::foreign_json(&mut turn, super::LONGEST_TEXT);
+    turn
 }
 
-fn period(turn: &Value, results: &Value) -> Option<Period> {
+/// The cells of the results. A run that was stopped has those of its turns.
+fn cells(results: &Value, turns: &[Value]) -> Vec<Value> {
+    let known = list(results, &["cells"]);
+    let mut cells: Vec<Value> = known.iter().take(MOST_CELLS).cloned().collect();
+    if results.is_null() {
+        for turn in turns {
+            if cells.len() < MOST_CELLS && !cells.iter().any(|cell| is_of(turn, cell)) {
+                cells.push(json!({"system": turn.get("system"), "axes": turn.get("axes")}));
+            }
+        }
+    }
+    cells
+}
+
+fn is_of(turn: &Value, cell: &Value) -> bool {
+    let same =
+        |key: &str| turn.get(key).unwrap_or(&Value::Null) == cell.get(key).unwrap_or(&Value::Null);
+    same("system") && same("axes")
+}
+
+fn is_valid(turn: &Value) -> bool {
+    turn.get("measured").is_some() && list(turn, &["measured", "invalid"]).is_empty()
+}
+
+/// The reason why a turn does not count.
+fn flaw(turn: &Value) -> Option<String> {
+    let what = |flaw: &Value| text(flaw, &["what"]).map(str::to_owned);
+    list(turn, &["measured", "invalid"])
+        .iter()
+        .find_map(what)
+        .or_else(|| text(turn, &["failed"]).map(str::to_owned))
+}
+
+fn goodput(turn: &Value) -> Option<f64> {
+    number(turn, &["measured", "metrics", "goodput_mbit_s", "value"])
+}
+
+/// The turn whose rate is the median.
+fn median(turns: Vec<&Value>) -> Option<&Value> {
+    let mut ranked: Vec<_> =
+        turns.into_iter().filter_map(|turn| Some((goodput(turn)?, turn))).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    ranked.get(ranked.len().saturating_sub(1) / 2).map(|(_, turn)| *turn)
+}
+
+/// The system carries the workload's connection. The sender's kernel sees only the part to the
+/// system's own client.
+fn is_tunnel(results: &Value, cell: &Value) -> bool {
+    let system = text(cell, &["system"]).unwrap_or_default();
+    at(results, &["environment", "systems", system, "connect"]).is_some()
+}
+
+/// The emulated links by their rates, each with an address behind it.
+#[derive(Default)]
+struct Links {
+    rates: Vec<Rate>,
+}
+
+impl Links {
+    /// The rate of a cell's link, and the address behind it.
+    fn of(&mut self, cell: &Value) -> (Option<Rate>, IpAddr) {
+        let rate = at(cell, &["axes", "rate"]).and_then(Value::as_str);
+        let rate = rate.and_then(|text| text.parse::<Rate>().ok());
+        let Some(rate) = rate.filter(|rate| rate.bits_per_second() > 0) else {
+            return (None, TO);
+        };
+        let known = self.rates.iter().position(|one| *one == rate);
+        let place = known.unwrap_or(self.rates.len());
+        if known.is_none() {
+            self.rates.push(rate);
+        }
+        (Some(rate), Self::address(place))
+    }
+
+    fn address(place: usize) -> IpAddr {
+        let [.., a, b] = (place as u32).to_be_bytes();
+        IpAddr::V4(Ipv4Addr::new(0, 1, a, b))
+    }
+
+    fn add_to(&self, machine: &mut Machine) {
+        machine.names.insert(FROM, "sender".to_owned());
+        machine.names.insert(TO, "receiver".to_owned());
+        for (place, rate) in self.rates.iter().enumerate() {
+            let name = link_name(*rate);
+            let facts = Interface {
+                enabled: true,
+                state: "up".to_owned(),
+                device: true,
+                speed: Some(*rate),
+                ..Interface::default()
+            };
+            machine.interfaces.insert(name.clone(), facts);
+            let path = Path { interface: Some(name), ..Path::default() };
+            machine.paths.insert(Self::address(place), path);
+            machine.names.insert(Self::address(place), "receiver".to_owned());
+        }
+    }
+}
+
+fn link_name(rate: Rate) -> String {
+    format!("the lab's link of {}", crate::words::rate(rate))
+}
+
+fn period(turn: &Value, results: &Value, link: (Option<Rate>, IpAddr)) -> Option<Period> {
     let measured = turn.get("measured")?;
-    let goodput = number(measured, &["metrics", "goodput_mbit_s", "value"])?;
+    let goodput = goodput(turn)?;
     let omitted = method_time(results, "left out at the start").unwrap_or(0.0);
     let length = method_time(results, "measured for").unwrap_or(1.0).max(1e-3);
     let series = Series::of(measured, omitted);
@@ -66,13 +186,19 @@ fn period(turn: &Value, results: &Value) -> Option<Period> {
         0 | 1 => vec![0.0, length],
         _ => series.times.clone(),
     };
-    let mut samples =
-        vec![Sample { connections: vec![connection(turn, measured)], ..Sample::default() }];
-    if series.value("limited_by", "send buffer", 1).is_some() {
+    let is_tunnel = is_tunnel(results, turn);
+    let mut first = connection(turn, measured);
+    first.remote = SocketAddr::new(link.1, 0);
+    let mut samples = vec![Sample { connections: vec![first], ..Sample::default() }];
+    if !is_tunnel && series.value("limited_by", "send buffer", 1).is_some() {
         let tcp = &mut samples[0].connections[0].tcp;
         (tcp.busy, tcp.window_limited, tcp.buffer_limited) =
             (Some(Span::ZERO), Some(Span::ZERO), Some(Span::ZERO));
     }
+    samples[0].tasks.extend(only_thread(turn, "client").map(|_| Task {
+        name: text(turn, &["system"]).unwrap_or("the sender").to_owned() + " (sending side)",
+        ..Task::default()
+    }));
     for (place, pair) in times.windows(2).enumerate().take(MOST_SAMPLES) {
         let seconds = pair[1] - pair[0];
         let Some(passed) = span(seconds).filter(|passed| *passed > Span::ZERO) else { continue };
@@ -80,20 +206,68 @@ fn period(turn: &Value, results: &Value) -> Option<Period> {
         sample.at = sample.at + passed;
         let tcp = &mut sample.connections[0].tcp;
         let mbit = series.value("throughput", "acknowledged", place + 1).unwrap_or(goodput);
-        advance(tcp, &series, place + 1, seconds, mbit, measured);
+        match is_tunnel {
+            true => {
+                tcp.bytes_acked =
+                    Some(tcp.bytes_acked.unwrap_or_default() + carried(goodput, seconds))
+            }
+            false => advance(tcp, &series, place + 1, seconds, mbit, measured),
+        }
         for core in cores(results) {
             add_core(sample.cores.entry(core).or_default(), measured, results, passed);
+        }
+        for task in &mut sample.tasks {
+            let percent = only_thread(turn, "client").unwrap_or(0.0);
+            task.system = task.system + span(seconds * percent / 100.0).unwrap_or_default();
         }
         samples.push(sample);
     }
     begin_cores(&mut samples);
+    if let Some(rate) = link.0 {
+        // Other connections of the workload share the link.
+        for sample in &mut samples {
+            let payload = carried(goodput, sample.at.secs_f64()).count();
+            let frames = payload / USUAL_MSS;
+            let sent = Bytes::new(payload + frames * HEADERS);
+            let counters = InterfaceCounters { sent, sent_packets: frames, ..Default::default() };
+            sample.interfaces.insert(link_name(rate), counters);
+        }
+    }
+    let ends = &samples[0].connections[0];
+    let connections = vec![(ends.local, ends.remote)];
+    let attempt = far(turn).map(|far| Attempt {
+        connections,
+        sends: true,
+        far: Some(far),
+        ..Attempt::default()
+    });
     let nothing_else_ran = true;
     (samples.len() > 1).then(|| Period {
         label: label(turn),
         samples,
         nothing_else_ran,
+        attempt,
         ..Period::default()
     })
+}
+
+/// The share of a core, in percent, that the only thread at work of a side used.
+fn only_thread(turn: &Value, side: &str) -> Option<f64> {
+    let metric =
+        |name: &str| number(turn, &["measured", "metrics", &format!("{name}.{side}"), "value"]);
+    let threads = metric("threads_at_work")?;
+    (threads > 0.0 && threads < TWO_THREADS).then(|| metric("cpu_percent")).flatten()
+}
+
+/// The core of the receiving side's only thread is at least as busy as that.
+fn far(turn: &Value) -> Option<FarEnd> {
+    let busy = Share::from_percent(only_thread(turn, "server")?.min(100.0))?;
+    let (user, system) = (Some(Share::ZERO), Some(busy));
+    Some(FarEnd { user, system, busiest: Some((busy, Share::ZERO)), ..FarEnd::default() })
+}
+
+fn carried(mbit: f64, seconds: f64) -> Bytes {
+    Bytes::new((mbit * 1e6 / 8.0 * seconds).clamp(0.0, 1e15) as u64)
 }
 
 fn connection(turn: &Value, measured: &Value) -> Connection {
@@ -132,8 +306,7 @@ fn advance(
     mbit: f64,
     measured: &Value,
 ) {
-    let moved = (mbit * 1e6 / 8.0 * seconds).clamp(0.0, 1e15) as u64;
-    let total = tcp.bytes_acked.unwrap_or_default() + Bytes::new(moved);
+    let total = tcp.bytes_acked.unwrap_or_default() + carried(mbit, seconds);
     tcp.bytes_acked = Some(total);
     tcp.delivery_rate = Some(Rate::from_bits_per_second((mbit * 1e6).clamp(0.0, 1e18) as u64));
     let again = number(measured, &["metrics", "retransmit_percent", "value"]);
@@ -240,6 +413,10 @@ fn method_time(results: &Value, name: &str) -> Option<f64> {
 const FROM: IpAddr = IpAddr::V4(Ipv4Addr::new(0, 0, 0, 1));
 const TO: IpAddr = IpAddr::V4(Ipv4Addr::new(0, 0, 0, 2));
 const USUAL_MSS: u64 = 1448;
+/// Ethernet, IP and TCP with timestamps.
+const HEADERS: u64 = 66;
+const TWO_THREADS: f64 = 1.5;
+const MOST_TOLD: usize = 4;
 const MOST_CELLS: usize = 1000;
 const MOST_SAMPLES: usize = 4000;
 const MOST_CORES: usize = 4096;

@@ -199,7 +199,7 @@ fn advance(one: &mut Connection, sends: bool, entry: &Value, extra: &Value, whol
     tcp.window_limited = micros(extra, &info("receive_window_limited_us"));
     tcp.buffer_limited = micros(extra, &info("send_buffer_limited_us"));
     let waits = tcp.unsent.unwrap_or_default().count();
-    let flying = u64::from(tcp.unacked.unwrap_or(0)) * mss;
+    let flying = u64::from(tcp.unacked.unwrap_or(0)).saturating_mul(mss);
     one.send_queue = Bytes::new(waits + flying);
     one.congestion = text(whole, &["end", "sender_tcp_congestion"]).map(str::to_owned);
 }

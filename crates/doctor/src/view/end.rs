@@ -122,6 +122,10 @@ impl<'a> End<'a> {
         view.tasks.iter().filter(|task| is_holder(task.pid)).collect()
     }
 
+    pub fn pids(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.last().holders.iter().map(|holder| holder.pid)
+    }
+
     pub fn busiest<'v>(&self, view: &'v View<'a>) -> Option<&'v TaskUse<'a>> {
         self.tasks(view).into_iter().next()
     }

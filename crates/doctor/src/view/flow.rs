@@ -62,7 +62,7 @@ impl<'a> Flow<'a> {
         let waits = match (&self.sender, &self.receiver) {
             (Some(sender), _) => sender.often(|c| c.send_queue > Bytes::ZERO),
             (None, Some(receiver)) => receiver.often(|c| {
-                let full = |limit: Bytes| c.receive_queue.count() * 4 >= limit.count();
+                let full = |limit: Bytes| c.receive_queue.count() >= limit.count() / 4;
                 c.receive_queue > Bytes::ZERO && c.receive_limit.is_some_and(full)
             }),
             (None, None) => 0.0,

@@ -16,8 +16,12 @@ pub struct TaskUse<'a> {
     /// Waited for block I/O, by the kernel's accounting or else by its state in the samples.
     pub blocked: Option<f64>,
     pub core: Option<usize>,
+    /// The core that it ran on in most of the samples.
+    pub home: Option<usize>,
     /// The only core that it may run on.
     pub confined_to: Option<usize>,
+    /// It has never run a program's own code.
+    pub in_kernel: bool,
     pub elapsed: Span,
 }
 
@@ -28,7 +32,22 @@ impl TaskUse<'_> {
         let sleeps = 1.0 - self.cpu - self.waited.unwrap_or(0.0) - blocked;
         blocked >= BLOCKED && blocked >= sleeps
     }
+
+    /// The core that it may run on, or usually runs on.
+    pub fn place(&self) -> Option<usize> {
+        self.confined_to.or(self.home)
+    }
+
+    /// A thread of the kernel that processes packets: `ksoftirqd/0`, `napi/eth0-8193`,
+    /// `irq/24-eth0`. A program may have such a name, and then has user time.
+    pub fn serves_network(&self) -> bool {
+        self.in_kernel && NETWORK.iter().any(|prefix| self.name.starts_with(prefix))
+    }
 }
+
+const NETWORK: [&str; 3] = ["ksoftirqd/", "napi/", "irq/"];
+/// The share of the samples.
+const USUALLY: f64 = 0.66;
 
 /// Less is the reading of a program's own files.
 const BLOCKED: f64 = 0.2;
@@ -63,6 +82,7 @@ pub(super) fn between<'a>(
         last: (Span, &'a Task),
         times: u32,
         blocked: u32,
+        cores: BTreeMap<usize, u32>,
     }
     let mut seen: BTreeMap<(u32, u32, u64), Seen<'a>> = BTreeMap::new();
     for sample in samples {
@@ -73,10 +93,14 @@ pub(super) fn between<'a>(
                 last: now,
                 times: 0,
                 blocked: 0,
+                cores: BTreeMap::new(),
             });
             entry.last = now;
             entry.times += 1;
             entry.blocked += u32::from(task.state == "D");
+            if let Some(core) = task.core {
+                *entry.cores.entry(core).or_default() += 1;
+            }
         }
     }
     let mut uses: Vec<_> = seen
@@ -101,6 +125,13 @@ pub(super) fn between<'a>(
                     io.into_iter().chain(by_state).reduce(f64::max).map(|share| share.min(1.0))
                 },
                 core: later.core,
+                home: seen
+                    .cores
+                    .iter()
+                    .max_by_key(|(_, times)| **times)
+                    .filter(|(_, times)| f64::from(**times) >= USUALLY * f64::from(seen.times))
+                    .map(|(core, _)| *core),
+                in_kernel: later.user == Span::ZERO,
                 confined_to: match later.allowed.as_deref() {
                     Some([core]) => Some(*core),
                     _ => None,

@@ -15,7 +15,7 @@ impl Subject {
         let Some(text) = argument else { return Self::Machine };
         let path = Path::new(text);
         if path.is_dir() {
-            let saved = [RECORDING, RESULTS].map(|name| path.join(name));
+            let saved = [RECORDING, RESULTS, doctor::saved::JOURNAL].map(|name| path.join(name));
             if let Some(file) = saved.into_iter().find(|file| file.is_file()) {
                 return Self::Recording(file);
             }

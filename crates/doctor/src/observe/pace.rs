@@ -1,0 +1,120 @@
+//! How often a sample is taken, and how much of it is read: the observation bounds its own CPU time.
+
+use units::Span;
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Samples are not taken more often.
+    interval: Span,
+    /// An observation of its length still has some samples.
+    longest: Span,
+    samples: u32,
+    /// CPU time of the samples after the first one.
+    counted: Span,
+    /// CPU time of the last sample with all sockets, and of the last with the chosen ones.
+    listing: Span,
+    looking: Option<Span>,
+}
+
+impl Pace {
+    pub(super) fn new(interval: Span, time: Span) -> Self {
+        Self {
+            interval,
+            longest: interval.max(time / FEWEST),
+            samples: 0,
+            counted: Span::ZERO,
+            listing: Span::ZERO,
+            looking: None,
+        }
+    }
+
+    /// Whether the sample at this time walks through all sockets. The first two do: the busiest
+    /// are known only then.
+    pub(super) fn lists(&self, at: Span) -> bool {
+        let is_little = self.listing.secs_f64() <= self.interval.secs_f64() * SHARE;
+        // The price of a look is not known before the first one.
+        let is_known = is_little || self.looking.is_some();
+        self.samples < 2 || self.is_cheap() || is_known && self.fits(at)
+    }
+
+    /// A machine with few connections lists them almost at the price of a look.
+    fn is_cheap(&self) -> bool {
+        self.looking.is_some_and(|looking| self.listing <= looking + looking / 2)
+    }
+
+    fn fits(&self, at: Span) -> bool {
+        (self.counted + self.listing).secs_f64() <= at.secs_f64() * SHARE
+    }
+
+    pub(super) fn note(&mut self, listed: bool, cost: Span) {
+        if self.samples > 0 {
+            self.counted = self.counted + cost;
+        }
+        self.samples += 1;
+        match listed {
+            true => self.listing = cost,
+            false => self.looking = Some(cost),
+        }
+    }
+
+    /// The time until the next sample.
+    pub(super) fn period(&self) -> Span {
+        let least = match self.looking {
+            Some(looking) if !self.is_cheap() => looking,
+            _ => self.listing,
+        };
+        Span::from_secs_f64(least.secs_f64() / SHARE).clamp(self.interval, self.longest)
+    }
+}
+
+/// The share of a core that samples may take. Finding processes and judging add a little.
+const SHARE: f64 = 0.015;
+const FEWEST: u64 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Span = Span::from_millis(250);
+
+    /// The share of a core and the numbers of samples and listings of an observation.
+    fn observed(seconds: u64, listing: Span, looking: Span) -> (f64, u32, u32) {
+        let time = Span::from_secs(seconds);
+        let mut pace = Pace::new(INTERVAL, time);
+        let (mut at, mut spent, mut listings) = (Span::ZERO, Span::ZERO, 0);
+        while at <= time {
+            let lists = pace.lists(at);
+            listings += u32::from(lists);
+            let cost = if lists { listing } else { looking };
+            pace.note(lists, cost);
+            spent = spent + cost;
+            at = at + pace.period();
+        }
+        (spent.secs_f64() / time.secs_f64(), pace.samples, listings)
+    }
+
+    #[test]
+    fn few_connections_are_listed_each_time() {
+        let (share, samples, listings) =
+            observed(3, Span::from_micros(1_100), Span::from_micros(1_000));
+        assert_eq!((samples, listings), (13, 13));
+        assert!(share < 0.006, "{share}");
+    }
+
+    #[test]
+    fn many_connections_are_listed_as_often_as_the_share_allows() {
+        let (share, samples, listings) =
+            observed(10, Span::from_millis(9), Span::from_micros(1_500));
+        assert!(share < 0.017 && samples > 35, "{share} {samples}");
+        assert!((5..20).contains(&listings), "{listings}");
+    }
+
+    #[test]
+    fn samples_that_are_expensive_are_seldom() {
+        let (share, samples, _) = observed(10, Span::from_millis(20), Span::from_millis(12));
+        assert!(share < 0.02 && samples < 14, "{share} {samples}");
+        // Some samples are taken at any price.
+        let (_, samples, listings) = observed(3, Span::from_secs(1), Span::from_millis(300));
+        assert!(samples >= 3 && listings == 2, "{samples} {listings}");
+    }
+}

@@ -1,0 +1,392 @@
+//! The TCP sockets of this namespace over several samples. A listing walks through all of them and
+//! reads only the bytes that each moved. The busiest are recorded, and looked up one by one in the
+//! samples between two listings.
+
+use super::connections::{add, connection, has_data, state_name};
+use super::focus::Focus;
+use super::processes::Watched;
+use crate::recording::{Listener, RemotePorts, Sample, ShortLived, TCP_CONNECTIONS, Unseen};
+use probe::tcp::{Diag, Ends, Filter, Queues, RawSocket, TcpInfo, TcpSocket, TcpState, Timer};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::SocketAddr;
+use units::Bytes;
+
+#[derive(Debug)]
+pub(super) struct Sockets {
+    diag: Diag,
+    /// By the socket's cookie.
+    tracks: HashMap<u64, Track>,
+    /// The cookies of the connections that are recorded in each sample.
+    chosen: HashSet<u64>,
+    /// Connections that are kept in the end.
+    most: usize,
+    /// Every connection of the first and of the latest listing: those that are kept in the end may
+    /// not have been chosen by then.
+    first: Messages,
+    latest: Messages,
+    listings: u32,
+    states: BTreeMap<String, u64>,
+    busiest_remote: Option<RemotePorts>,
+    listener_inodes: BTreeMap<SocketAddr, u32>,
+}
+
+/// The bytes of a connection until now.
+#[derive(Debug)]
+struct Track {
+    ends: Ends,
+    inode: u32,
+    first: u64,
+    last: u64,
+    waits: bool,
+    /// The listings in which it was seen first and last.
+    opened: u32,
+    listing: u32,
+}
+
+/// The kernel's messages of one listing.
+#[derive(Debug, Default)]
+struct Messages {
+    /// The sample's place among all.
+    place: usize,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Sockets {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            diag: Diag::without_algorithm(),
+            tracks: HashMap::new(),
+            chosen: HashSet::new(),
+            most,
+            first: Messages::default(),
+            latest: Messages::default(),
+            listings: 0,
+            states: BTreeMap::new(),
+            busiest_remote: None,
+            listener_inodes: BTreeMap::new(),
+        }
+    }
+
+    /// Walks through all sockets. `place` is that of the sample among all.
+    pub(super) fn list(
+        &mut self,
+        focus: &Focus,
+        watched: &Watched,
+        place: usize,
+        sample: &mut Sample,
+        unseen: &mut BTreeSet<Unseen>,
+    ) {
+        self.listings += 1;
+        let mut messages = std::mem::take(&mut self.latest);
+        messages.begin(place);
+        let mut rest = Messages::default();
+        let mut states = [0u64; STATES];
+        let mut ports = Ports::default();
+        let mut listeners = Vec::new();
+        let is_of_process = matches!(focus, Focus::Process(_));
+        let read = self.diag.each(&Filter::all(), |socket| {
+            let Some(state) = socket.state() else { return };
+            if let Some(count) = states.get_mut(state as usize) {
+                *count += 1;
+            }
+            ports.add(&socket, state);
+            if state == TcpState::Listen {
+                listeners.extend(listener(&socket));
+            } else if has_data(state) {
+                match matches(focus, watched, &socket) {
+                    true => messages.push(&socket),
+                    false if is_of_process => rest.push(&socket),
+                    false => {}
+                }
+            }
+        });
+        if let Err(error) = read {
+            add(unseen, TCP_CONNECTIONS, &error);
+            return;
+        }
+        // The other end of a connection within this machine belongs to it.
+        if is_of_process {
+            let ends: HashSet<_> =
+                messages.sockets().map(|socket| (socket.local(), socket.remote())).collect();
+            for socket in rest.sockets() {
+                if ends.contains(&(socket.remote(), socket.local())) {
+                    messages.push(&socket);
+                }
+            }
+        }
+        for socket in messages.sockets() {
+            self.track(&socket);
+        }
+        if self.tracks.len() > MOST_TRACKS {
+            let now = self.listings;
+            self.tracks.retain(|_, track| track.listing == now);
+        }
+        let now = self.listings;
+        self.chosen = self.ranked(self.most * 2, |track| track.listing == now).collect();
+        for socket in messages.sockets().filter(|one| self.chosen.contains(&one.cookie())) {
+            sample.connections.extend(TcpSocket::of(socket).and_then(connection));
+        }
+        self.states.clear();
+        for (number, count) in states.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let Some(state) = u8::try_from(number).ok().and_then(TcpState::from_number) else {
+                continue;
+            };
+            *self.states.entry(state_name(state).to_owned()).or_default() += count;
+        }
+        self.busiest_remote = ports.busiest();
+        self.finish_sample(listeners, sample);
+        match self.listings {
+            1 => self.first = messages,
+            _ => self.latest = messages,
+        }
+    }
+
+    /// Looks up the chosen connections, and reads the sockets that listen.
+    pub(super) fn look(&mut self, sample: &mut Sample, unseen: &mut BTreeSet<Unseen>) {
+        for cookie in &self.chosen {
+            let Some(track) = self.tracks.get_mut(cookie) else { continue };
+            let looked = self.diag.one(track.ends, |socket| {
+                track.note(&socket);
+                sample.connections.extend(TcpSocket::of(socket).and_then(connection));
+            });
+            if let Err(error) = looked {
+                add(unseen, TCP_CONNECTIONS, &error);
+                return;
+            }
+        }
+        let mut listeners = Vec::new();
+        let read = self.diag.each(&Filter::listening(), |socket| {
+            listeners.extend(listener(&socket));
+        });
+        if let Err(error) = read {
+            add(unseen, TCP_CONNECTIONS, &error);
+        }
+        self.finish_sample(listeners, sample);
+    }
+
+    fn finish_sample(&mut self, mut listeners: Vec<(Listener, u32)>, sample: &mut Sample) {
+        self.listener_inodes =
+            listeners.iter().map(|(listener, inode)| (listener.local, *inode)).collect();
+        // Only full queues are of interest.
+        listeners.sort_by_key(|(listener, _)| Reverse(listener.waiting));
+        listeners.truncate(MOST_LISTENERS);
+        sample.listeners = listeners.into_iter().map(|(listener, _)| listener).collect();
+        sample.states = self.states.clone();
+        sample.busiest_remote = self.busiest_remote.clone();
+    }
+
+    fn track(&mut self, socket: &RawSocket<'_>) {
+        let is_first = self.listings == 1;
+        let track = self.tracks.entry(socket.cookie()).or_insert_with(|| Track {
+            ends: socket.ends(),
+            inode: socket.inode(),
+            // A later one opened during the observation, and all of its bytes count.
+            first: if is_first { moved(socket) } else { 0 },
+            last: 0,
+            waits: false,
+            opened: self.listings,
+            listing: 0,
+        });
+        track.listing = self.listings;
+        track.inode = socket.inode();
+        track.note(socket);
+    }
+
+    /// The cookies of the connections that moved most since the first listing, those that wait, and
+    /// those that try to open.
+    fn ranked(
+        &self,
+        most: usize,
+        is_of_interest: impl Fn(&Track) -> bool,
+    ) -> impl Iterator<Item = u64> {
+        let tracks = self.tracks.iter().filter(|(_, track)| is_of_interest(track));
+        let mut ranked: Vec<_> = tracks
+            .map(|(cookie, track)| (track.last.saturating_sub(track.first), track.waits, *cookie))
+            .collect();
+        ranked.sort_unstable_by_key(|(bytes, _, cookie)| (Reverse(*bytes), *cookie));
+        // Half of the places are for the busiest, the rest for those that wait.
+        let rest = ranked.split_off(ranked.len().min(most / 2));
+        let (waiting, quiet): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, waits, _)| *waits);
+        let others = most - ranked.len();
+        ranked
+            .into_iter()
+            .chain(waiting.into_iter().chain(quiet).take(others))
+            .map(|(_, _, cookie)| cookie)
+    }
+
+    /// The cookies of the connections to keep.
+    pub(super) fn kept(&self) -> HashSet<u64> {
+        self.ranked(self.most, |_| true).collect()
+    }
+
+    /// Connections that opened and ended between two listings around one.
+    pub(super) fn short_lived(&self) -> ShortLived {
+        let is_short = |track: &&Track| {
+            track.opened == track.listing && track.opened > 1 && track.listing < self.listings
+        };
+        let short = self.tracks.values().filter(is_short);
+        short.fold(ShortLived::default(), |sum, track| ShortLived {
+            connections: sum.connections + 1,
+            bytes: sum.bytes + Bytes::new(track.last),
+        })
+    }
+
+    pub(super) fn inode(&self, cookie: u64) -> Option<u32> {
+        self.tracks.get(&cookie).map(|track| track.inode)
+    }
+
+    pub(super) fn listener_inode(&self, local: &SocketAddr) -> Option<u32> {
+        self.listener_inodes.get(local).copied()
+    }
+
+    /// Drops all but the connections to keep, and adds those to the samples of the first and of
+    /// the latest listing.
+    pub(super) fn finish(&self, kept: &HashSet<u64>, samples: &mut [Sample]) {
+        for sample in samples.iter_mut() {
+            sample.connections.retain(|connection| kept.contains(&connection.cookie));
+        }
+        for messages in [&self.first, &self.latest] {
+            let Some(sample) = samples.get_mut(messages.place) else { continue };
+            let has: HashSet<u64> = sample.connections.iter().map(|one| one.cookie).collect();
+            let is_missing = |cookie: u64| kept.contains(&cookie) && !has.contains(&cookie);
+            for socket in messages.sockets().filter(|one| is_missing(one.cookie())) {
+                sample.connections.extend(TcpSocket::of(socket).and_then(connection));
+            }
+        }
+    }
+}
+
+impl Track {
+    fn note(&mut self, socket: &RawSocket<'_>) {
+        self.last = moved(socket);
+        let has_queue = matches!(socket.queues(), Queues::Data { send, .. } if send > Bytes::ZERO);
+        let again = matches!(socket.timer(), Some(Timer::Retransmit { retransmits: 1.., .. }));
+        self.waits = has_queue || again;
+    }
+}
+
+impl Messages {
+    fn begin(&mut self, place: usize) {
+        self.place = place;
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, socket: &RawSocket<'_>) {
+        self.bytes.extend_from_slice(socket.message());
+        self.ends.push(self.bytes.len());
+    }
+
+    fn sockets(&self) -> impl Iterator<Item = RawSocket<'_>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).filter_map(|(start, end)| RawSocket::new(&self.bytes[start..*end]))
+    }
+}
+
+/// Local ports by destination. Those that others opened to a listener share its port, and do not
+/// count: the kernel lists the sockets that listen before the connections.
+#[derive(Debug, Default)]
+struct Ports {
+    listening: HashSet<u16>,
+    used: HashMap<SocketAddr, (u64, u64)>,
+}
+
+impl Ports {
+    fn add(&mut self, socket: &RawSocket<'_>, state: TcpState) {
+        let port = socket.local().port();
+        if state == TcpState::Listen {
+            self.listening.insert(port);
+        } else if !self.listening.contains(&port) {
+            let (ports, time_wait) = self.used.entry(socket.remote()).or_default();
+            *ports += 1;
+            *time_wait += u64::from(state == TcpState::TimeWait);
+        }
+    }
+
+    fn busiest(self) -> Option<RemotePorts> {
+        let most = self.used.into_iter().max_by_key(|(remote, (ports, _))| (*ports, *remote))?;
+        let (remote, (ports, time_wait)) = most;
+        Some(RemotePorts { remote, ports, time_wait })
+    }
+}
+
+fn moved(socket: &RawSocket<'_>) -> u64 {
+    socket.info().and_then(TcpInfo::moved).map_or(0, Bytes::count)
+}
+
+fn listener(socket: &RawSocket<'_>) -> Option<(Listener, u32)> {
+    let Queues::Accept { waiting, limit } = socket.queues() else { return None };
+    let local = socket.local();
+    Some((Listener { local, holders: Vec::new(), waiting, limit }, socket.inode()))
+}
+
+fn matches(focus: &Focus, watched: &Watched, socket: &RawSocket<'_>) -> bool {
+    match focus {
+        Focus::All => true,
+        Focus::Process(_) => watched.has_socket(socket.inode()),
+        Focus::Port(port) => socket.local().port() == *port || socket.remote().port() == *port,
+        Focus::Address(address) => {
+            let address = address.to_canonical();
+            socket.remote().ip() == address || socket.local().ip() == address
+        }
+        Focus::Socket(end) => socket.local() == *end || socket.remote() == *end,
+    }
+}
+
+const MOST_LISTENERS: usize = 64;
+const MOST_TRACKS: usize = 400_000;
+/// More than the largest number of a state.
+const STATES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    /// A listing, then a transfer on one of many connections, another listing, and a look.
+    #[test]
+    fn the_connection_that_moves_is_kept_from_its_first_sample_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let focus = Focus::Port(address.port());
+        let pair = |_| (TcpStream::connect(address).unwrap(), listener.accept().unwrap().0);
+        let mut ends: Vec<_> = (0..20).map(pair).collect();
+        let (watched, mut unseen) = (Watched::default(), BTreeSet::new());
+        let mut sockets = Sockets::new(4);
+        let mut samples = vec![Sample::default(), Sample::default(), Sample::default()];
+        sockets.list(&focus, &watched, 0, &mut samples[0], &mut unseen);
+        assert_eq!(samples[0].connections.len(), 8);
+        ends[19].0.write_all(&[1; 1000]).unwrap();
+        sockets.list(&focus, &watched, 1, &mut samples[1], &mut unseen);
+        sockets.look(&mut samples[2], &mut unseen);
+        let local = ends[19].0.local_addr().unwrap();
+        let kept = sockets.kept();
+        assert_eq!(kept.len(), 4);
+        sockets.finish(&kept, &mut samples);
+        for sample in &samples {
+            assert!(sample.connections.iter().any(|one| one.local == local), "{samples:?}");
+            assert!(sample.listeners.iter().any(|one| one.local == address));
+        }
+        assert!(unseen.is_empty(), "{unseen:?}");
+    }
+
+    #[test]
+    fn a_connection_that_has_ended_is_looked_up_in_vain() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let pair = (TcpStream::connect(address).unwrap(), listener.accept().unwrap().0);
+        let (watched, mut unseen) = (Watched::default(), BTreeSet::new());
+        let mut sockets = Sockets::new(4);
+        let [mut first, mut last] = [Sample::default(), Sample::default()];
+        let focus = Focus::Port(address.port());
+        sockets.list(&focus, &watched, 0, &mut first, &mut unseen);
+        assert_eq!(first.connections.len(), 2);
+        drop((pair, listener));
+        sockets.look(&mut last, &mut unseen);
+        assert!(last.listeners.iter().all(|one| one.local != address));
+        assert!(unseen.is_empty(), "{unseen:?}");
+    }
+}

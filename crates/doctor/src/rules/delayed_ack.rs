@@ -1,0 +1,113 @@
+//! The application writes a message in parts. Nagle's algorithm (RFC 9293 section 3.7.4) holds the
+//! last part back until the first is acknowledged, and the peer, which waits for the rest before it
+//! answers, delays that acknowledgement.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::Connection;
+use crate::view::{End, Flow, View};
+use crate::words::{percent, span};
+use units::{Bytes, Span};
+
+pub(super) const RULE: Rule =
+    Rule::new("delayed-ack", "Nagle's algorithm and delayed acknowledgements").flow(judge);
+
+fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+    let ends = || [&flow.sender, &flow.receiver].into_iter().flatten();
+    let Some((end, held)) = held_back(flow) else {
+        let known = ends().any(|end| end.tcp().unsent.is_some());
+        return match known {
+            true => Outcome::ruled_out("no part of a message waits for an acknowledgement"),
+            false => Outcome::not_seen("the unsent data of the connection"),
+        };
+    };
+    let (rtt, least) = (end.rtt().unwrap_or_default(), end.tcp().min_rtt.unwrap_or_default());
+    let messages = end.count(|tcp| tcp.data_segments_in).unwrap_or(0) as f64;
+    Finding::new(format!(
+        "delayed acknowledgements are the limit: {} writes a message in parts, and Nagle's algorithm holds the last one back until the peer acknowledges the first, {} later",
+        end.name(),
+        span(rtt)
+    ))
+    .explains(held + 0.5)
+    .seen_from(
+        "samples with less than a segment held back by one in flight",
+        percent(held),
+        percent(HELD),
+    )
+    .seen_from(
+        "acknowledgements above the least round trip",
+        span(rtt - least),
+        span(DELAYED),
+    )
+    .seen("answers", format!("{:.0} a second", messages / end.elapsed().secs_f64().max(1e-9)))
+    .advise(
+        Advice::new("Let the application write each message at once (writev, MSG_MORE), or set TCP_NODELAY")
+            .run("ip route change … quickack 1   (on the peer, until the application is mended)")
+            .not("A faster link and larger buffers change nothing"),
+    )
+    .holds()
+}
+
+/// The end that Nagle's algorithm holds back, and how often.
+pub(super) fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
+    let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
+    ends.filter(|end| end.alternates())
+        .filter(|end| {
+            let least = end.tcp().min_rtt.unwrap_or_default();
+            end.rtt().is_some_and(|rtt| rtt - least >= DELAYED)
+        })
+        .map(|end| (end, end.often(is_held)))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .filter(|(_, held)| *held >= HELD)
+}
+
+/// Less than a segment waits, and neither window is full.
+fn is_held(connection: &Connection) -> bool {
+    let tcp = &connection.tcp;
+    let (Some(unsent), Some(mss), Some(flying)) = (tcp.unsent, tcp.mss, tcp.unacked) else {
+        return false;
+    };
+    let open = tcp.peer_window.is_none_or(|window| window.count() / 2 >= mss.count())
+        && tcp.cwnd.is_none_or(|cwnd| cwnd > flying);
+    unsent > Bytes::ZERO && unsent < mss && flying > 0 && open
+}
+
+/// An acknowledgement is delayed by at least 40 ms (TCP_DELACK_MIN), which the mean of the round
+/// trips has in part.
+const DELAYED: Span = Span::from_millis(10);
+const HELD: f64 = 0.3;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+
+    /// A message of 1.2 kB in two writes, 23 times a second, over a cable.
+    fn parts(unsent: u64, rtt: u64) -> Sketch {
+        Sketch::new().tcp(move |at, tcp| {
+            let messages = at as u32 * 23;
+            (tcp.rtt, tcp.rttvar) = (Some(Span::from_millis(rtt)), Some(Span::from_millis(18)));
+            tcp.min_rtt = Some(Span::from_micros(60));
+            (tcp.unsent, tcp.unacked, tcp.cwnd) = (Some(Bytes::new(unsent)), Some(1), Some(10));
+            tcp.data_segments_out = Some(messages * 2);
+            tcp.data_segments_in = Some(messages);
+            tcp.bytes_acked = Some(Bytes::new(u64::from(messages) * 1200));
+            tcp.bytes_received = Some(Bytes::new(u64::from(messages)));
+        })
+    }
+
+    #[test]
+    fn a_message_in_two_writes() {
+        assert!(parts(1000, 22).holds(RULE) > 0.95);
+        parts(1000, 22).holds_not(super::super::request_response::RULE);
+        parts(1000, 22).holds_not(super::super::application::RULE);
+    }
+
+    #[test]
+    fn messages_that_are_written_at_once_or_acknowledged_soon() {
+        parts(0, 22).holds_not(RULE);
+        parts(1000, 1).holds_not(RULE);
+        Sketch::new().holds_not(RULE);
+        // A transfer in one direction loses nothing by the rest of a segment.
+        parts(1000, 22).tcp(|_, tcp| tcp.data_segments_in = Some(0)).holds_not(RULE);
+    }
+}

@@ -1,0 +1,68 @@
+//! The application opens a connection for a little data and closes it: the handshake and the slow
+//! start (RFC 5681) are most of its time. It is a verdict only if somebody asks about it.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{Flow, View};
+use crate::words::bytes;
+use units::Bytes;
+
+pub(super) const RULE: Rule = Rule::new("short-connections", "short connections").machine(judge);
+
+fn judge(view: &View<'_>) -> Outcome {
+    let Some(short) = view.period.short_lived else { return Outcome::Irrelevant };
+    if view.recording.focus.is_none() || view.flows.iter().any(Flow::is_busy) {
+        return Outcome::Irrelevant;
+    }
+    let per_second = short.connections as f64 / view.elapsed().secs_f64();
+    if per_second < FROM {
+        return Outcome::ruled_out(format!(
+            "{} connections opened and ended during the observation",
+            short.connections
+        ));
+    }
+    let each = Bytes::new(short.bytes.count() / short.connections.max(1));
+    let started = view.sysctl("net.ipv4.tcp_slow_start_after_idle").map(str::to_owned);
+    Finding::new(format!(
+        "short connections are the limit: at least {per_second:.0} a second open and end, and each begins with a handshake and a small window"
+    ))
+    .explains(0.7)
+    .healthy()
+    .seen_from("connections seen once", format!("{per_second:.1} a second"), format!("{FROM} a second"))
+    .seen("bytes of one, when it was seen", bytes(each))
+    .seen_if("net.ipv4.tcp_slow_start_after_idle", started)
+    .advise(
+        Advice::new("Keep connections open and use them again (keep-alive, a pool of connections)")
+            .not("Larger buffers and a faster link change little: the window has no time to grow"),
+    )
+    .advise(
+        Advice::new("If they must be short, let them begin with a larger window")
+            .run("ip route change ROUTE initcwnd 32")
+            .not("It saves a few round trips, and not the handshake"),
+    )
+    .holds()
+}
+
+const FROM: f64 = 1.0;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::ShortLived;
+    use crate::{Question, diagnose};
+
+    fn verdict(connections: u64, asked: bool) -> Option<&'static str> {
+        let mut recording = Sketch::idle().recording().clone();
+        recording.focus = asked.then(|| "port 80".to_owned());
+        let bytes = Bytes::new(connections * 90_000);
+        recording.periods[0].short_lived = Some(ShortLived { connections, bytes });
+        diagnose(&recording, Question::of(&recording)).verdict.cause
+    }
+
+    #[test]
+    fn short_connections_that_somebody_asks_about() {
+        assert_eq!(verdict(8, true), Some("short-connections"));
+        assert_eq!(verdict(1, true), None);
+        assert_eq!(verdict(8, false), None);
+    }
+}
