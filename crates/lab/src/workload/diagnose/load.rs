@@ -22,7 +22,9 @@ pub struct Sender {
     pub congestion: Option<String>,
     /// SO_SNDBUF.
     pub buffer: Option<Bytes>,
-    /// Waits for one byte after each write.
+    /// The number of writes that each chunk is divided into.
+    pub parts: u32,
+    /// Waits for one byte after each chunk.
     pub asks: bool,
     pub udp: bool,
     /// The number of connections that are opened. Only the last one carries data.
@@ -87,7 +89,8 @@ impl Sender {
                 if let Some(disk) = &mut disk {
                     disk.read()?;
                 }
-                if stream.write_all(&block).is_err() {
+                let part = block.len().div_ceil(self.parts.max(1) as usize).max(1);
+                if block.chunks(part).any(|part| stream.write_all(part).is_err()) {
                     break;
                 }
                 if self.asks && stream.read_exact(&mut [0]).is_err() {

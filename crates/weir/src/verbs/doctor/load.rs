@@ -32,7 +32,10 @@ pub(crate) struct Send {
     /// SO_SNDBUF
     #[arg(long)]
     buffer: Option<Bytes>,
-    /// Wait for one byte after each write
+    /// Divide each chunk into so many writes
+    #[arg(long, default_value_t = 1)]
+    parts: u32,
+    /// Wait for one byte after each chunk
     #[arg(long)]
     asks: bool,
     #[arg(long)]
@@ -93,6 +96,7 @@ pub(crate) fn run(load: Load) -> anyhow::Result<Ending> {
             rate: it.rate,
             congestion: Some(it.congestion),
             buffer: it.buffer,
+            parts: it.parts,
             asks: it.asks,
             udp: it.udp,
             connections: it.connections,
