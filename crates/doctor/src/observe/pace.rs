@@ -1,4 +1,5 @@
-//! How often a sample is taken, and how much of it is read: the observation bounds its own CPU time.
+//! How often a sample is taken, and how much of it is read: the observation bounds its own CPU
+//! time.
 
 use units::Span;
 

@@ -2,6 +2,7 @@
 //! else on the path waits.
 
 use super::delayed_ack::held_back;
+use super::send_buffer;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::span;
@@ -21,7 +22,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     };
     let queue = rtt - least;
     // A slow receiver delays its acknowledgements too.
-    let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
+    let held = sender.window_limited().unwrap_or(0.0) + send_buffer::held(flow);
     if held >= HELD {
         return Outcome::ruled_out(format!(
             "a buffer of an end held the sender for {} of the time",

@@ -2,7 +2,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
-use crate::view::{Flow, View};
+use crate::view::{End, Flow, View};
 use crate::words::{bytes, percent, rate, span};
 use units::{Bytes, Rate, Span};
 
@@ -44,8 +44,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if rtt < SHORT && waits.is_some_and(|waits| waits >= Bytes::new(1_000_000)) {
         return Outcome::Irrelevant;
     }
-    // The kernel counts the buffer's overhead; about half of it is data.
-    let allows = limit.and_then(|limit| bound::window(Bytes::new(limit.count() / 2), rtt));
+    let allows = allowed(sender);
     // A buffer that limits is sent once in each round trip.
     if let Some(allows) = allows.filter(|_| !is_the_buffer(flow, allows)) {
         return Outcome::ruled_out(format!(
@@ -88,14 +87,34 @@ fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
     })
 }
 
-/// The receiver takes the data in bursts: the buffer is full, and would allow much more.
+/// The rate of a buffer that is sent once in each round trip. The kernel counts the buffer's
+/// overhead; about half of it is data. A round trip that is longer than the least is no property of
+/// the path: a queue stands there, or the receiver answers late.
+fn allowed(sender: &End<'_>) -> Option<Rate> {
+    let half = Bytes::new(sender.median(|c| c.send_limit)?.count() / 2);
+    let rtt = sender.rtt()?;
+    bound::window(half, sender.tcp().min_rtt.map_or(rtt, |least| least.min(rtt)))
+}
+
+/// The share of the time in which the buffer itself held the sender back.
+pub(super) fn held(flow: &Flow<'_>) -> f64 {
+    let Some(sender) = &flow.sender else { return 0.0 };
+    let limited = sender.buffer_limited().unwrap_or(0.0);
+    if is_the_buffer(flow, allowed(sender)) { limited } else { 0.0 }
+}
+
+/// The receiver takes the data in bursts: the buffer is full, and would allow much more. A queue on
+/// the path fills the buffer too, and keeps the round trips alike (RFC 6298).
 pub(super) fn waits_for_reader(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
-    let limit = sender.median(|c| c.send_limit).unwrap_or_default();
-    let half = Bytes::new(limit.count() / 2);
-    let allows = sender.rtt().and_then(|rtt| bound::window(half, rtt));
+    let queue = sender.rtt().unwrap_or_default() - sender.tcp().min_rtt.unwrap_or_default();
+    let varies = sender.median(|c| c.tcp.rttvar).unwrap_or_default();
+    let stands = queue >= SHORT && varies * 2 < queue;
     let lossless = sender.loss().unwrap_or(0.0) < 1e-3;
-    sender.buffer_limited().unwrap_or(0.0) >= LIMITED && lossless && !is_the_buffer(flow, allows)
+    sender.buffer_limited().unwrap_or(0.0) >= LIMITED
+        && lossless
+        && !stands
+        && !is_the_buffer(flow, allowed(sender))
 }
 
 /// The largest value of the setting.
@@ -131,5 +150,24 @@ mod tests {
         reader.holds_not(RULE);
         let unknown = limited(90, 200).judge(RULE);
         assert!(!unknown.finding().unwrap().against.is_empty());
+    }
+
+    /// The buffer is full because of a long queue, or because the receiver answers late: a round
+    /// trip of the path itself would let 10 times as much pass.
+    #[test]
+    fn a_buffer_that_is_full_of_somebody_elses_queue() {
+        let queue = |varies: u64| {
+            limited(90, 200_000).sender(move |at, sender| {
+                sender.send_limit = Some(Bytes::new(4_000_000));
+                sender.tcp.bytes_acked = Some(Bytes::new(at * 9_000_000));
+                sender.tcp.rttvar = Some(Span::from_millis(varies));
+                sender.tcp.delivery_rate = Some(Rate::from_mbit(72));
+            })
+        };
+        queue(5).holds_not(RULE);
+        queue(150).holds_not(RULE);
+        assert!(queue(5).holds(super::super::bufferbloat::RULE) > 0.8);
+        queue(5).holds_not(super::super::slow_reader::RULE);
+        assert!(queue(150).holds(super::super::slow_reader::RULE) > 0.8);
     }
 }

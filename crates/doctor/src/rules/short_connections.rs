@@ -6,11 +6,22 @@ use crate::view::{Flow, View};
 use crate::words::bytes;
 use units::Bytes;
 
-pub(super) const RULE: Rule = Rule::new("short-connections", "short connections").machine(judge);
+pub(super) const RULE: Rule =
+    Rule::new("short-connections", "short connections").flow(of_flow).machine(of_machine);
+
+/// One of them may be seen for longer than the others.
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let is_short = flow.end().elapsed() * 3 < view.elapsed();
+    if is_short { judge(view) } else { Outcome::Irrelevant }
+}
+
+fn of_machine(view: &View<'_>) -> Outcome {
+    if view.flows.iter().any(Flow::is_busy) { Outcome::Irrelevant } else { judge(view) }
+}
 
 fn judge(view: &View<'_>) -> Outcome {
     let Some(short) = view.period.short_lived else { return Outcome::Irrelevant };
-    if view.recording.focus.is_none() || view.flows.iter().any(Flow::is_busy) {
+    if view.recording.focus.is_none() {
         return Outcome::Irrelevant;
     }
     let per_second = short.connections as f64 / view.elapsed().secs_f64();
@@ -25,7 +36,7 @@ fn judge(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "short connections are the limit: at least {per_second:.0} a second open and end, and each begins with a handshake and a small window"
     ))
-    .explains(0.7)
+    .explains(1.0)
     .healthy()
     .seen_from("connections seen once", format!("{per_second:.1} a second"), format!("{FROM} a second"))
     .seen("bytes of one, when it was seen", bytes(each))

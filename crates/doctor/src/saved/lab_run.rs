@@ -272,6 +272,7 @@ fn carried(mbit: f64, seconds: f64) -> Bytes {
 
 fn connection(turn: &Value, measured: &Value) -> Connection {
     let name = text(turn, &["system"]).unwrap_or("the sender").to_owned();
+    let counts = number(measured, &["metrics", "retransmit_percent", "value"]).map(|_| 0);
     let trips = at(turn, &["axes", "rtt"]).and_then(Value::as_str);
     Connection {
         local: SocketAddr::new(FROM, 0),
@@ -286,10 +287,15 @@ fn connection(turn: &Value, measured: &Value) -> Connection {
         retransmits: 0,
         probing: false,
         drops: 0,
-        congestion: text(measured, &["congestion_control"]).map(str::to_owned),
+        // Some turns do not tell it, and their system has its name.
+        congestion: text(measured, &["congestion_control"])
+            .or(text(turn, &["system"]).filter(|name| ALGORITHMS.contains(name)))
+            .map(str::to_owned),
         tcp: Tcp {
             bytes_acked: Some(Bytes::ZERO),
             bytes_received: Some(Bytes::ZERO),
+            data_segments_out: counts,
+            retransmitted: counts,
             mss: Some(Bytes::new(USUAL_MSS)),
             // The path's own round trip, without any queue.
             min_rtt: trips.and_then(|text| text.parse().ok()).filter(|rtt| *rtt > Span::ZERO),
@@ -415,6 +421,7 @@ const TO: IpAddr = IpAddr::V4(Ipv4Addr::new(0, 0, 0, 2));
 const USUAL_MSS: u64 = 1448;
 /// Ethernet, IP and TCP with timestamps.
 const HEADERS: u64 = 66;
+const ALGORITHMS: [&str; 4] = ["cubic", "reno", "bbr", "tcpa"];
 const TWO_THREADS: f64 = 1.5;
 const MOST_TOLD: usize = 4;
 const MOST_CELLS: usize = 1000;
