@@ -1,6 +1,7 @@
 //! A checked lab file.
 
-use crate::file::{Document, FileError};
+use crate::executor::machine::problem_of;
+use crate::file::{Document, Draft, FileError, SystemSpec};
 use crate::workload::{self, Workload};
 use std::ops::Deref;
 use std::path::Path;
@@ -39,6 +40,25 @@ impl LabFile {
         self.document.populate()
     }
 
+    /// The programs and algorithms that this machine lacks, at the systems that need them. Systems
+    /// that may be left out are omitted.
+    pub fn lacking(&self) -> Vec<FileError> {
+        if self.kind.refused_by_machine().is_some() {
+            return Vec::new();
+        }
+        let at = |place, message: String| self.source.error(place, message);
+        if let Some(reason) = self.kind.missing_program() {
+            return vec![at(self.workload.span(), reason.to_owned())];
+        }
+        let needed = self.document.systems().filter(|system| !system.optional);
+        let lacks = |system: &SystemSpec| {
+            let problem = problem_of(system, self.kind.programs(system))?;
+            let name = system.name();
+            Some(at(system.name.span(), format!("system `{name}` cannot run here: {problem}")))
+        };
+        needed.filter_map(lacks).collect()
+    }
+
     /// The file's kind of workload.
     pub(crate) fn kind(&self) -> &'static dyn Workload {
         self.kind
@@ -47,8 +67,34 @@ impl LabFile {
 
 /// All mistakes of a file. Checks that build on others are left out where those fail.
 fn mistakes(file: &str, text: &str) -> Vec<FileError> {
-    let (document, mut found) = Document::parse_on(file, text);
-    let Some(mut document) = document.filter(|_| found.is_empty()) else { return found };
+    let mut draft = Draft::of(file, text);
+    let mut found = Vec::new();
+    for _ in 0..MOST_ROUNDS {
+        let document = draft.document();
+        found.extend(draft.found());
+        let Some(document) = document else { return found };
+        let checked = mistakes_of(document);
+        let new: Vec<FileError> = checked
+            .into_iter()
+            .filter_map(|error| draft.translated(error))
+            .filter(|error| !found.iter().any(|known| known.to_string() == error.to_string()))
+            .collect();
+        // Each round finds one more mistake of each link.
+        let mended: Vec<usize> = new
+            .iter()
+            .filter_map(FileError::line)
+            .filter(|line| draft.mend_setting(*line))
+            .collect();
+        found.extend(new);
+        if mended.is_empty() {
+            break;
+        }
+    }
+    found
+}
+
+/// The mistakes of a file whose grammar is sound.
+fn mistakes_of(mut document: Document) -> Vec<FileError> {
     if let Err(error) = document.populate() {
         return vec![error];
     }
@@ -57,10 +103,12 @@ fn mistakes(file: &str, text: &str) -> Vec<FileError> {
         Ok(kind) => workload::check(&document, kind),
         Err(error) => Err(error),
     };
-    found.extend(document.source.mistakes());
+    let mut found = document.source.mistakes();
     found.extend(checked.err());
     found
 }
+
+const MOST_ROUNDS: usize = 10;
 
 impl Deref for LabFile {
     type Target = Document;
@@ -98,6 +146,18 @@ duration = "10s"
 repeats = 6
 "#;
 
+    fn lines(text: &str) -> Vec<String> {
+        let error = LabFile::parse("lab.toml", text).unwrap_err();
+        error.each().iter().map(ToString::to_string).collect()
+    }
+
+    #[track_caller]
+    fn starts(found: &[String], expected: &[&str]) {
+        let same = found.len() == expected.len();
+        let all = found.iter().zip(expected).all(|(one, start)| one.starts_with(start));
+        assert!(same && all, "{found:#?}");
+    }
+
     #[test]
     fn all_mistakes_of_a_file_are_reported_at_once() {
         let text = LAB
@@ -105,21 +165,72 @@ repeats = 6
             .replace("from = \"client\"", "from = \"clent\"")
             .replace("repeats = 6", "repeats = 0")
             .replace("kind = \"tcp\"", "kind = \"tpc\"");
-        let error = LabFile::parse("lab.toml", &text).unwrap_err().to_string();
-        let lines: Vec<&str> = error.lines().collect();
-        assert_eq!(lines.len(), 2, "{error}");
-        assert!(lines[0].starts_with("lab.toml:7: unknown key `rat`"), "{error}");
-        assert!(lines[1].starts_with("lab.toml:17: unknown value `tpc`"), "{error}");
-        // Mistakes of the grammar come first, because everything else builds on it.
+        let expected = [
+            "lab.toml:7: unknown key `rat`",
+            "lab.toml:12: no host `clent`",
+            "lab.toml:17: unknown value `tpc`",
+            "lab.toml:21: `repeats` is from",
+        ];
+        starts(&lines(&text), &expected);
         let text = LAB
             .replace("repeats = 6", "repeats = 0")
             .replace("loss = [\"0%\", \"1%\"]", "loss = [\"0%\", \"0%\"]");
-        let error = LabFile::parse("lab.toml", &text).unwrap_err();
-        let found: Vec<String> = error.each().iter().map(ToString::to_string).collect();
-        assert_eq!(found.len(), 2, "{found:#?}");
-        for (one, place) in found.iter().zip(["lab.toml:4: ", "lab.toml:21: "]) {
-            assert!(one.starts_with(place), "{found:#?}");
+        starts(&lines(&text), &["lab.toml:4: ", "lab.toml:21: "]);
+    }
+
+    #[test]
+    fn mistakes_of_all_kinds_are_reported_together() {
+        let text = LAB
+            .replace("hosts =", "hosts")
+            .replace("rtt = \"20ms\"", "rtt = \"20 parsecs\"\nqueue = \"droptali:64KiB\"")
+            .replace("omit = \"1s\"", "omit = 1")
+            .replace("congestion", "congestoin")
+            .replace("repeats = 6", "repeats = 0\nsystems = [\"reno\"]");
+        let found = lines(&text);
+        for start in [
+            "lab.toml:2: ",
+            "lab.toml:9: ",
+            "lab.toml:10: ",
+            "lab.toml:15: ",
+            "lab.toml:19: unknown key `congestoin`",
+            "lab.toml:22: `repeats` is from",
+            "lab.toml:23: no system `reno`",
+        ] {
+            assert!(found.iter().any(|one| one.starts_with(start)), "{start}: {found:#?}");
         }
+    }
+
+    /// Each mistake alone is reported as itself, and nothing beside it.
+    #[test]
+    fn a_mended_mistake_has_no_consequences() {
+        for (right, wrong) in [
+            ("rate = \"10mbit\"", "rate = 10"),
+            ("rate = \"10mbit\"", "rate = \"10"),
+            ("kind = \"bulk\"", "kind = \"bluk\""),
+            ("kind = \"tcp\"", "kind = \"zebra\""),
+            ("to = \"server\"", "too = \"server\""),
+            ("duration = \"10s\"", ""),
+            ("duration = \"10s\"", "duration = \"10 fortnights\""),
+            ("repeats = 6", "repeats = \"six\""),
+            ("rtt = \"20ms\"", "rtt = \"20mss\""),
+            ("between = [\"client\", \"server\"]", "between = [\"client\", \"sever\"]"),
+        ] {
+            let found = lines(&LAB.replace(right, wrong));
+            assert_eq!(found.len(), 1, "{wrong}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn what_the_machine_lacks_is_told_with_its_line() {
+        let external =
+            "kind = \"external\"\nserver = \"/nowhere/peer -s\"\nclient = \"/nowhere/peer -c\"";
+        let text = LAB.replace("kind = \"tcp\"\ncongestion = \"cubic\"", external);
+        let lacking = LabFile::parse("lab.toml", &text).unwrap().lacking();
+        let lacking: Vec<String> = lacking.iter().map(ToString::to_string).collect();
+        let expected =
+            "lab.toml:16: system `cubic` cannot run here: `/nowhere/peer` is not installed";
+        assert_eq!(lacking, [expected]);
+        assert_eq!(LabFile::parse("lab.toml", LAB).unwrap().lacking().len(), 0);
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Document {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
             if !name.get_ref().chars().all(plain) {
                 let message = "a name is made of letters, digits and `-`, `_`, `.`, `+`";
-                return self.refuse(name.span(), message);
+                self.refuse(name.span(), message)?;
             }
         }
         let links = || self.link.iter().filter_map(|link| link.get_ref().name.as_ref());
@@ -66,6 +66,7 @@ impl Document {
     }
 
     pub(crate) fn check_hosts(&self) -> Result<(), FileError> {
+        let before = self.source.count();
         let mut joined = HashSet::new();
         for link in &self.link {
             let [a, b] = link.get_ref().between.get_ref();
@@ -82,6 +83,10 @@ impl Document {
                 return self.refuse(link.get_ref().between.span(), message);
             }
             self.check_direct(link.get_ref())?;
+        }
+        // A host that a link misspells would be missed here again.
+        if self.source.count() > before {
+            return Ok(());
         }
         let table = self.workload.get_ref();
         for host in &self.hosts {
@@ -150,13 +155,13 @@ impl Document {
     pub(crate) fn check_axes(&self) -> Result<(), FileError> {
         for (axis, values) in &self.axes {
             if values.get_ref().is_empty() {
-                return self.refuse(values.span(), format!("axis `{axis}` has no values"));
+                self.refuse(values.span(), format!("axis `{axis}` has no values"))?;
             }
             let mut seen = HashSet::new();
             if let Some(twice) = values.get_ref().iter().find(|value| !seen.insert(value.get_ref()))
             {
                 let message = format!("axis `{axis}` has the value `{}` twice", twice.get_ref());
-                return self.refuse(twice.span(), message);
+                self.refuse(twice.span(), message)?;
             }
         }
         Ok(())
@@ -198,7 +203,7 @@ impl Document {
                 let known = values().map(|value| value.get_ref().as_str());
                 let hint = nearest(word.get_ref(), known);
                 let message = format!("no axis has the value `{}`{hint}", word.get_ref());
-                return self.refuse(word.span(), message);
+                self.refuse(word.span(), message)?;
             }
         }
         let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
@@ -336,13 +341,13 @@ impl Document {
         for (name, form) in &self.form {
             self.known("form", name, &FORMS)?;
             if !(1..=10_000).contains(form.repeats.get_ref()) {
-                return self.refuse(form.repeats.span(), "`repeats` is from 1 to 10000");
+                self.refuse(form.repeats.span(), "`repeats` is from 1 to 10000")?;
             }
             if form.duration.get_ref().nanos() < 100_000_000 {
-                return self.refuse(form.duration.span(), "`duration` is at least 100ms");
+                self.refuse(form.duration.span(), "`duration` is at least 100ms")?;
             }
             if *form.duration.get_ref() > LONGEST_TURN {
-                return self.refuse(form.duration.span(), "`duration` is at most a day: 86400s");
+                self.refuse(form.duration.span(), "`duration` is at most a day: 86400s")?;
             }
             self.check_omit(form.omit.as_ref())?;
             form.cells.iter().try_for_each(|filter| self.check_filter(filter))?;
@@ -519,12 +524,14 @@ impl Document {
         of_links.into_iter().find(|(key, _)| VIRTUAL_KEYS.contains(&last(key).as_str()))
     }
 
+    /// The mistake at this place. While all mistakes are being collected it is kept, and the check
+    /// goes on.
     pub(crate) fn refuse(
         &self,
         place: Range<usize>,
         message: impl Into<String>,
     ) -> Result<(), FileError> {
-        Err(self.source.error(place, message))
+        self.go_on(Err(self.source.error(place, message)))
     }
 
     /// Keeps the mistake of a check while all mistakes are being collected.

@@ -88,6 +88,7 @@ impl Document {
         };
         match link.other_end(from) {
             Some(to) => Ok(to.to_owned()),
+            None if !self.is_host(from) => Ok(from.to_owned()),
             None => wrong(format!("link `{via}` does not begin at `{from}`")),
         }
     }
@@ -111,6 +112,10 @@ impl Document {
         }
     }
 
+    fn is_host(&self, name: &str) -> bool {
+        self.hosts.iter().any(|host| host.get_ref() == name)
+    }
+
     fn no_way(&self) -> FileError {
         let message = "`to` is missing here, or `via`: where does the data go?";
         self.source.error(self.workload.span(), message)
@@ -120,6 +125,10 @@ impl Document {
     fn neighbour(&self, from: &str, to: &str) -> Result<String, FileError> {
         let place: Range<usize> = self.place_of_workload(&[TO]);
         self.known_host(to, place.clone())?;
+        // Both were reported, if they are unknown.
+        if !self.is_host(from) || !self.is_host(to) {
+            return Ok(to.to_owned());
+        }
         let wrong = |message| Err(self.source.error(place.clone(), message));
         if from == to {
             return wrong(format!(

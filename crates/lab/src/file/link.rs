@@ -55,6 +55,13 @@ impl Document {
         self.link.iter().map(|link| self.link_at(link.get_ref(), axes)).collect()
     }
 
+    /// Checks each link by itself.
+    pub(crate) fn check_links_at(&self, axes: &Axes) -> Result<(), FileError> {
+        let each = self.link.iter();
+        each.map(|link| self.link_at(link.get_ref(), axes).map(drop))
+            .try_for_each(|checked| self.go_on(checked))
+    }
+
     fn link_at(&self, spec: &LinkSpec, axes: &Axes) -> Result<LinkSettings, FileError> {
         let [a, b] = spec.between.get_ref();
         let cell = Cell { lab: self, axes };

@@ -24,6 +24,14 @@ impl FileError {
         }
     }
 
+    /// The line in the file, if it is about one.
+    pub(crate) fn line(&self) -> Option<usize> {
+        match self {
+            Self::At { line, .. } => Some(*line),
+            _ => None,
+        }
+    }
+
     /// One error for all mistakes, in the order of their lines.
     pub(crate) fn joined(mut all: Vec<Self>) -> Option<Self> {
         let line = |error: &Self| match error {
@@ -80,8 +88,13 @@ impl Source {
     }
 
     pub(crate) fn has_mistakes(&self) -> bool {
+        self.count() > 0
+    }
+
+    /// The number of mistakes that were kept.
+    pub(crate) fn count(&self) -> usize {
         let found = self.found.as_ref();
-        found.is_some_and(|found| !found.lock().unwrap_or_else(PoisonError::into_inner).is_empty())
+        found.map_or(0, |found| found.lock().unwrap_or_else(PoisonError::into_inner).len())
     }
 
     pub(crate) fn mistakes(&self) -> Vec<FileError> {
@@ -108,6 +121,15 @@ impl Source {
 /// ` (did you mean `x`?)` for the nearest candidate, or an empty string if none is near. A
 /// candidate is near if few letters differ or if the word is its prefix.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    let near = nearest_of(word, candidates);
+    near.map(|candidate| format!(" (did you mean `{candidate}`?)")).unwrap_or_default()
+}
+
+/// The nearest candidate, if one is near.
+pub(super) fn nearest_of<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     candidates
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
@@ -116,8 +138,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
             begins || *distance <= 1 + candidate.len().max(word.len()) / 3
         })
         .min()
-        .map(|(_, candidate)| format!(" (did you mean `{candidate}`?)"))
-        .unwrap_or_default()
+        .map(|(_, candidate)| candidate)
 }
 
 /// serde lists all allowed words. The user wants only the likely one.

@@ -364,40 +364,6 @@ impl Document {
         Ok(document)
     }
 
-    /// Reads on behind a mistake of the grammar, to find the next one: its line is left out.
-    pub(crate) fn parse_on(file: &str, text: &str) -> (Option<Self>, Vec<FileError>) {
-        let source = Source::new(file, text);
-        let (mut rest, mut found) = (text.to_owned(), Vec::new());
-        while found.len() < MOST_MISTAKES {
-            let error = match toml::from_str::<Self>(&rest) {
-                Ok(mut document) => {
-                    document.source = source;
-                    return (Some(document), found);
-                }
-                Err(error) => error,
-            };
-            let place = error.span().unwrap_or(0..0);
-            let start = rest[..place.start.min(rest.len())].rfind('\n').map_or(0, |end| end + 1);
-            let end = rest[start..].find('\n').map_or(rest.len(), |length| start + length);
-            let line = &rest[start..end];
-            // A key may be missing because its line was left out, and a table without its head
-            // belongs to another one.
-            let is_followed =
-                error.message().starts_with("unknown ") || error.message().starts_with("invalid ");
-            let is_whole = line.contains('=') && toml::from_str::<toml::Table>(line).is_ok();
-            if is_followed || found.is_empty() {
-                found.push(source.malformed(&error));
-            }
-            if !is_followed || !is_whole {
-                return (None, found);
-            }
-            // Spaces keep the places of everything behind it.
-            let blank = " ".repeat(line.len());
-            rest.replace_range(start..end, &blank);
-        }
-        (None, found)
-    }
-
     /// Adds the forms that a file leaves out, made from its full one, as far as they fit the
     /// workload.
     pub(crate) fn add_short_forms(&mut self, fits: impl Fn(&Self, &FormSpec) -> bool) {
@@ -601,8 +567,6 @@ where
 }
 
 const LONGEST: u64 = 1 << 20;
-/// A file with more mistakes than this is shown the first of them.
-const MOST_MISTAKES: usize = 50;
 /// The longest transfers of forms that a file leaves out.
 const SHORT_QUICK: Span = Span::from_millis(3000);
 const SHORT_SMOKE: Span = Span::from_millis(1000);

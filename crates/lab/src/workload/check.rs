@@ -24,10 +24,11 @@ pub(crate) fn bind(document: &mut Document) -> Result<&'static dyn Workload, Fil
                 .chain(known.iter().map(|key| key.name))
                 .collect();
             let message = unknown("key", name, &names);
-            return Err(document.source.error(setting.name.clone(), message));
+            document.refuse(setting.name.clone(), message)?;
+            continue;
         };
         if let Some(message) = key.type_error(setting.value.get_ref()) {
-            return Err(document.source.error(setting.value.span(), message));
+            document.refuse(setting.value.span(), message)?;
         }
     }
     if let Some((axis, values)) = workload.own_axis() {
@@ -54,12 +55,17 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
         let Some(values) = document.axes.get(*axis) else { return Ok(()) };
         values.get_ref().iter().try_for_each(|value| document.known(axis, value, known))
     };
+    // A key of the workload that is misspelt would be missing in these checks.
+    let keys_are_known = !document.source.has_mistakes();
     document.go_on(document.check_names())?;
     document.go_on(hosts())?;
+    let ends_are_sound = !document.source.has_mistakes();
     document.go_on(own_values())?;
     document.go_on(document.check_axes())?;
-    document.go_on(check_keys(document, workload))?;
-    document.go_on(workload.check(document))?;
+    if keys_are_known {
+        document.go_on(check_keys(document, workload))?;
+        document.go_on(workload.check(document))?;
+    }
     document.go_on(check_tables(document, workload))?;
     document.go_on(document.check_words())?;
     document.go_on(document.check_omit(document.workload.get_ref().omit.as_ref()))?;
@@ -71,10 +77,17 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     document.go_on(check_bounds(document))?;
     document.go_on(document.check_settings())?;
     // A cell is made of all of these, and a mistake in one would be reported again.
-    if document.source.has_mistakes() {
+    let before = document.source.count();
+    document.check_count()?;
+    if document.source.count() > before {
         return Ok(());
     }
-    document.check_count()?;
+    if before > 0 {
+        if ends_are_sound && let Some(axes) = axes::all_places(document).first() {
+            document.go_on(workload.ends(document, axes).map(drop))?;
+        }
+        return check_links(document);
+    }
     document.go_on(document.check_primary())?;
     document.go_on(check_cells(document, workload))?;
     match document.source.has_mistakes() {
@@ -90,6 +103,16 @@ pub(crate) fn add_short_forms(document: &mut Document, workload: &dyn Workload) 
             workload.at(document, axes).is_ok() && workload.check_form(document, form, axes).is_ok()
         })
     });
+}
+
+/// Checks the settings of links alone, which depend on nothing but the axes.
+fn check_links(document: &Document) -> Result<(), FileError> {
+    let places = axes::all_places(document);
+    let others = axes::of_other_values(document, &places);
+    for axes in places.iter().chain(&others) {
+        document.check_links_at(axes)?;
+    }
+    Ok(())
 }
 
 /// Checks every cell of every form, so that a bad value fails now and not in the tenth minute.
@@ -116,7 +139,7 @@ fn check_cells(document: &Document, workload: &dyn Workload) -> Result<(), FileE
 fn check_bounds(document: &Document) -> Result<(), FileError> {
     for bound in &document.bounds {
         if let Err(message) = Bound::read(bound.get_ref()) {
-            return document.refuse(bound.span(), format!("`{}`: {message}", bound.get_ref()));
+            document.refuse(bound.span(), format!("`{}`: {message}", bound.get_ref()))?;
         }
     }
     Ok(())
@@ -128,7 +151,7 @@ fn check_keys(document: &Document, workload: &dyn Workload) -> Result<(), FileEr
         let has = |workload: &dyn Workload| workload.keys().iter().any(|key| key.name == name);
         if !has(workload) && !SHARED_KEYS.iter().any(|key| key.name == name) {
             let message = format!("`{name}` is for workloads of {}", kinds_that(has));
-            return document.refuse(setting.value.span(), message);
+            document.refuse(setting.value.span(), message)?;
         }
     }
     Ok(())

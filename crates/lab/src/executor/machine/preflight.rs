@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 /// The reason why no step of this system could be measured.
 ///
 /// `own` are the programs that its workload starts.
-pub(super) fn problem_of(system: &SystemSpec, own: &[&str]) -> Option<String> {
+pub(crate) fn problem_of(system: &SystemSpec, own: &[&str]) -> Option<String> {
     missing_program(system, own).or_else(|| missing_algorithm(system))
 }
 
