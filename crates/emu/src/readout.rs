@@ -3,6 +3,7 @@
 use crate::{DirectionReport, DirectionStatistics, LinkReport};
 use link::{Capacity, LinkConfig};
 use std::fmt::Write;
+use units::shown;
 
 /// One block for a terminal, or for a file without `colour`. The rates are those since `before`, or
 /// since the start.
@@ -14,7 +15,7 @@ pub fn live(now: &LinkReport, before: Option<&LinkReport>, colour: bool) -> Stri
         text,
         "{}  up {}  late p50 {} p99 {} max {}  {:.1} % of a core on frames",
         now.name,
-        clock(now.running.secs_f64()),
+        shown::seconds(now.running.secs_f64()),
         micros(now.lateness.p50_us),
         micros(now.lateness.p99_us),
         micros(now.lateness.max_us),
@@ -27,13 +28,14 @@ pub fn live(now: &LinkReport, before: Option<&LinkReport>, colour: bool) -> Stri
     for (from, to, way, before) in ways {
         let seen = &way.statistics;
         let delivered = before.map_or(0, |before| before.statistics.delivered.bytes);
-        let rate = (seen.delivered.bytes.saturating_sub(delivered)) as f64 * 8.0 / 1e6 / seconds;
+        let bits = seen.delivered.bytes.saturating_sub(delivered) as f64 * 8.0;
         let _ = writeln!(
             text,
-            "{from} → {to}  {rate:.1} Mbit/s  {} frames  queue {} p95 {}  lost {} full {} early {}{}",
+            "{from} → {to}  {}  {} frames  queue {} p95 {}  lost {} full {} early {}{}",
+            shown::rate(bits / seconds),
             seen.delivered.frames,
-            kilobytes(seen.queued.bytes as f64),
-            kilobytes(seen.queue_bytes.p95),
+            shown::bytes(seen.queued.bytes as f64),
+            shown::bytes(seen.queue_bytes.p95),
             seen.dropped_loss.frames,
             seen.dropped_overflow.frames,
             seen.dropped_early.frames,
@@ -52,7 +54,7 @@ pub fn table(report: &LinkReport) -> String {
     let mut text = String::new();
     let heads = [format!("{} → {}", report.a, report.b), format!("{} → {}", report.b, report.a)];
     let ways = [&report.ab, &report.ba];
-    let _ = writeln!(text, "link {}, {}", report.name, clock(report.running.secs_f64()));
+    let _ = writeln!(text, "link {}, {}", report.name, shown::seconds(report.running.secs_f64()));
     let mut row = |what: &str, [ab, ba]: [String; 2]| {
         // Padding counts characters, and an arrow is one.
         let _ = writeln!(text, "{what:<18}  {ab:<w$}  {ba}", w = heads[0].chars().count().max(24));
@@ -72,10 +74,10 @@ pub fn table(report: &LinkReport) -> String {
         each(&|way| frames(way.statistics.delivered.frames, way.statistics.delivered.bytes)),
     );
     row(
-        "mean Mbit/s",
+        "mean rate",
         each(&|way| {
             let seconds = report.running.secs_f64().max(1e-9);
-            format!("{:.2}", way.statistics.delivered.bytes as f64 * 8.0 / 1e6 / seconds)
+            shown::rate(way.statistics.delivered.bytes as f64 * 8.0 / seconds)
         }),
     );
     row("dropped", each(&|way| way.statistics.dropped().to_string()));
@@ -98,10 +100,10 @@ pub fn table(report: &LinkReport) -> String {
         "still inside",
         each(&|way| (way.statistics.queued.frames + way.statistics.in_flight).to_string()),
     );
-    row("queue p50", each(&|way| kilobytes(way.statistics.queue_bytes.p50)));
-    row("      p95", each(&|way| kilobytes(way.statistics.queue_bytes.p95)));
-    row("      p99", each(&|way| kilobytes(way.statistics.queue_bytes.p99)));
-    row("      max", each(&|way| kilobytes(way.statistics.queue_bytes.max)));
+    row("queue p50", each(&|way| shown::bytes(way.statistics.queue_bytes.p50)));
+    row("      p95", each(&|way| shown::bytes(way.statistics.queue_bytes.p95)));
+    row("      p99", each(&|way| shown::bytes(way.statistics.queue_bytes.p99)));
+    row("      max", each(&|way| shown::bytes(way.statistics.queue_bytes.max)));
     row("waited p99", each(&|way| micros(way.statistics.sojourn_us.p99)));
     row("lost outside model", each(&|way| way.statistics.lost_outside_model.to_string()));
     let late = &report.lateness;
@@ -124,7 +126,7 @@ pub fn table(report: &LinkReport) -> String {
 fn capacity(config: &LinkConfig) -> String {
     match (&config.rate, config.rate.mean_rate()) {
         (Capacity::Trace(trace), Some(mean)) => {
-            format!("trace of {} (mean {:.2} Mbit/s)", trace.length(), mean.mbit_per_second())
+            format!("trace of {} (mean {})", trace.length(), mean.shown())
         }
         (rate, _) => rate.to_string(),
     }
@@ -138,23 +140,11 @@ fn marked(seen: &DirectionStatistics) -> String {
 }
 
 fn frames(frames: u64, bytes: u64) -> String {
-    format!("{frames} ({:.1} MB)", bytes as f64 / 1e6)
-}
-
-fn kilobytes(bytes: f64) -> String {
-    format!("{:.1} kB", bytes / 1e3)
+    format!("{frames} ({})", shown::bytes(bytes as f64))
 }
 
 fn micros(micros: f64) -> String {
-    if micros < 1e4 { format!("{micros:.0} us") } else { format!("{:.1} ms", micros / 1e3) }
-}
-
-fn clock(seconds: f64) -> String {
-    if seconds < 60.0 {
-        return format!("{seconds:.1} s");
-    }
-    let whole = seconds as u64;
-    format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+    shown::seconds(micros * 1e-6)
 }
 
 const RED: &str = "\x1b[31m";

@@ -47,13 +47,7 @@ pub fn ratio(value: f64) -> String {
 
 /// `4 min 10 s`
 pub fn duration(seconds: f64) -> String {
-    let whole = seconds.max(0.0).round() as u64;
-    match (whole / 3600, whole / 60 % 60, whole % 60) {
-        (0, 0, _) if seconds < 10.0 => format!("{} s", format(seconds)),
-        (0, 0, seconds) => format!("{seconds} s"),
-        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
-        (hours, minutes, _) => format!("{hours} h {minutes} min"),
-    }
+    units::shown::seconds(seconds.max(0.0))
 }
 
 fn decimals(value: f64) -> usize {

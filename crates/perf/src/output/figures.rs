@@ -1,6 +1,6 @@
 //! Formats figures for tables: three digits and a familiar unit.
 
-use units::{Bytes, Span};
+use units::{Bytes, Span, shown};
 
 /// The unit of rates, iperf3's `-f`; by default the one that fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,10 +26,7 @@ impl RateUnit {
 
     pub(super) fn show(self, bits_per_second: f64) -> String {
         match self {
-            Self::Fitting => {
-                let (value, prefix) = fitting(bits_per_second);
-                format!("{} {prefix}bit/s", digits(value))
-            }
+            Self::Fitting => shown::rate(bits_per_second),
             Self::Bits(power) => {
                 let value = bits_per_second / 1000_f64.powi(power as i32);
                 format!("{} {}bit/s", digits(value), prefix(power))
@@ -40,14 +37,6 @@ impl RateUnit {
             }
         }
     }
-}
-
-pub(super) fn size(bytes: Bytes) -> String {
-    let (value, prefix) = fitting(bytes.count() as f64);
-    if prefix.is_empty() {
-        return format!("{} B", bytes.count());
-    }
-    format!("{} {prefix}B", digits(value))
 }
 
 /// In milliseconds, so that a column can be compared at a glance.
@@ -94,18 +83,6 @@ fn digits(value: f64) -> String {
     }
 }
 
-fn fitting(value: f64) -> (f64, &'static str) {
-    let mut scaled = value;
-    for prefix in ["", "k", "M", "G"] {
-        // 999.7 would print as 1000.
-        if scaled < 999.5 {
-            return (scaled, prefix);
-        }
-        scaled /= 1000.0;
-    }
-    (scaled, "T")
-}
-
 fn prefix(power: u32) -> char {
     PREFIXES.get(power as usize).copied().unwrap_or(' ')
 }
@@ -124,9 +101,9 @@ mod tests {
         assert_eq!(shown(999_700.0), "1.00 Mbit/s");
         assert_eq!(shown(12_139_808_569.0), "12.1 Gbit/s");
         assert_eq!(shown(0.0), "0 bit/s");
-        assert_eq!(size(Bytes::new(25_034_752)), "25.0 MB");
-        assert_eq!(size(Bytes::new(720_313)), "720 kB");
-        assert_eq!(size(Bytes::new(12)), "12 B");
+        assert_eq!(Bytes::new(25_034_752).shown(), "25.0 MB");
+        assert_eq!(Bytes::new(720_313).shown(), "720 kB");
+        assert_eq!(Bytes::new(12).shown(), "12 B");
         assert_eq!(millis(Span::from_micros(37)), "0.037 ms");
         assert_eq!(millis(Span::from_micros(123_456)), "123 ms");
     }

@@ -105,7 +105,7 @@ impl Table {
         let mut line = Line::default();
         line.put(Column::Who, labelled(who, started, direction.sends, format), other);
         line.put(Column::Time, period(interval, &self.columns), other);
-        line.put(Column::Transfer, figures::size(progress.bytes), other);
+        line.put(Column::Transfer, progress.bytes.shown(), other);
         line.put(Column::Rate, format.unit.show(rate), main);
         if let (Some(room), Some(scale)) = (self.columns.bar(), self.scale) {
             let style = if interval.omitted { Style::Dim } else { Style::Bar };
@@ -115,7 +115,7 @@ impl Table {
             line.put(Column::Retransmits, count.to_string(), attention(count > 0));
         }
         if let Some(cwnd) = progress.cwnd.filter(|_| direction.sends) {
-            line.put(Column::Window, figures::size(cwnd), other);
+            line.put(Column::Window, cwnd.shown(), other);
         }
         if let Some(rtt) = progress.rtt.filter(|_| direction.sends) {
             line.put(Column::RoundTrip, millis(rtt), other);

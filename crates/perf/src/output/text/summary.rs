@@ -4,7 +4,7 @@ use super::format::{Style, TextFormat};
 use super::progress::{labelled, shows_each};
 use crate::event::{CpuUse, Ended, Latency, ServerOutput, Started, StreamTotal};
 use crate::options::{Direction, Protocol};
-use crate::output::figures::{millis, percent, rate_of, share_percent, size};
+use crate::output::figures::{millis, percent, rate_of, share_percent};
 use crate::output::limits;
 use crate::output::outcome::{DirectionStreams, Outcome, directions};
 use units::foreign;
@@ -21,7 +21,7 @@ pub(super) fn lines(started: &Started, ended: &Ended, format: &TextFormat) -> St
     if format.quiet {
         return outcomes + &looking + &far;
     }
-    let title = format!("{:.2} s", ended.duration.secs_f64());
+    let title = ended.duration.shown();
     let mut out = format!("\n{}{outcomes}", format.labelled("summary", Style::Bold, &title));
     for direction in &directions {
         out += &path(started, direction, format);
@@ -102,7 +102,7 @@ fn both_ends(
                 "" => format!("{what:<12}"),
                 _ => format!("{who:<7}{what:<10}"),
             };
-            let figures = format!("{:>8}  {rate:>11}", size(end.bytes));
+            let figures = format!("{:>8}  {rate:>11}", end.bytes.shown());
             row(&head, &figures, &detail, style, format)
         })
         .collect()
@@ -181,7 +181,7 @@ fn path_words(stream: &StreamTotal) -> Vec<String> {
     words.extend(
         sizes
             .into_iter()
-            .filter_map(|(name, bytes)| Some(format!("{name} up to {}", size(bytes?)))),
+            .filter_map(|(name, bytes)| Some(format!("{name} up to {}", bytes?.shown()))),
     );
     words.extend(path.reorder_seen.map(|count| format!("{count} times out of order")));
     words
