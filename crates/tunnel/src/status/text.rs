@@ -69,11 +69,15 @@ impl Display for ConnectionStatus {
         }
         let (peer, remote) = (foreign(&self.peer), foreign(&self.remote));
         writeln!(f, "  - {peer} at {remote}, {} tunnels", self.tunnels)?;
+        // Congestion control has measured no round trip before data was acknowledged.
+        let least = match self.min_rtt_seconds {
+            seconds if seconds > 0.0 => format!("least {}", shown::seconds(seconds)),
+            _ => "unused".to_owned(),
+        };
         writeln!(
             f,
-            "      rtt {} (least {}), window {}, in flight {}, mtu {}",
+            "      rtt {} ({least}), window {}, in flight {}, mtu {}",
             shown::seconds(self.rtt_seconds),
-            shown::seconds(self.min_rtt_seconds),
             Bytes::new(self.cwnd).shown(),
             Bytes::new(self.inflight).shown(),
             self.mtu,
@@ -108,6 +112,14 @@ const LONGEST: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::super::tests::status;
+
+    #[test]
+    fn a_connection_that_carried_nothing_is_unused() {
+        let mut status = status();
+        assert!(status.to_string().contains("rtt 20.0 ms (unused), "), "{status}");
+        status.connections[0].min_rtt_seconds = 0.0181;
+        assert!(status.to_string().contains("rtt 20.0 ms (least 18.1 ms), "), "{status}");
+    }
 
     #[test]
     fn texts_of_other_processes_are_escaped_for_the_terminal() {
