@@ -42,7 +42,9 @@ async function save(figure: HTMLElement): Promise<void> {
 }
 
 async function pictureOf(figure: HTMLElement): Promise<Picture | undefined> {
-  const svg = figure.querySelector<SVGSVGElement>("svg.chart");
+  // A chart may have a drawing for a wide page and one for a phone.
+  const drawings = [...figure.querySelectorAll<SVGSVGElement>("svg.chart")];
+  const svg = drawings.find((drawing) => drawing.getClientRects().length > 0);
   if (svg) return rendered(svg);
   const canvas = figure.querySelector("canvas");
   const { width, height } = canvas?.getBoundingClientRect() ?? { width: 0, height: 0 };

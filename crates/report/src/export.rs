@@ -1,5 +1,6 @@
 //! A run's figures as CSV and its charts as SVG, for other programs.
 
+use crate::charts::svg::NARROW_ID;
 use crate::html;
 use results::{Axes, Results, Samples};
 
@@ -100,6 +101,10 @@ fn drawings(page: &str) -> Vec<(String, String)> {
             .split_once("aria-labelledby=\"")
             .and_then(|(_, rest)| rest.split_once("-title"));
         let Some((id, _)) = id else { continue };
+        // The same chart for a phone.
+        if id.ends_with(NARROW_ID) {
+            continue;
+        }
         let Some((head, inside)) = drawing.split_once('>') else { continue };
         let style = STYLE.replace('\n', " ");
         let text = format!("<svg {head}><style>{style}</style>{inside}</svg>\n");
@@ -137,7 +142,8 @@ mod tests {
     #[test]
     fn a_drawing_stands_alone() {
         let page = "<p><svg class=\"chart\" aria-labelledby=\"lines-0-title lines-0-desc\"><path/></svg></p>";
-        let found = drawings(page);
+        let for_phones = page.replace("lines-0-", "lines-0-narrow-");
+        let found = drawings(&format!("{page}{for_phones}"));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].0, "lines-0.svg");
         assert!(found[0].1.contains("<style>svg{background"), "{}", found[0].1);

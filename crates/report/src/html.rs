@@ -16,7 +16,7 @@ pub(crate) use page::render as render_page;
 
 use maud::{Markup, html};
 
-use crate::{answer, axis, method, number, pivot};
+use crate::{answer, axis, doubtful, method, number, pivot};
 use results::{Axes, Form, Results, Samples, Series};
 
 /// The whole page.
@@ -94,6 +94,9 @@ fn masthead(results: &Results) -> Markup {
                 ul class="failed" {
                     @for reason in &results.invalid_reasons { li { (reason) } }
                 }
+                @if !doubtful::invalid(results).is_empty() {
+                    p class="note" { a href="#invalid" { "Each cell with its reason" } }
+                }
             }
         }
     }
@@ -115,7 +118,17 @@ fn validity(results: &Results) -> Markup {
 fn failures_and_warnings(results: &Results) -> Markup {
     let failed: Vec<_> = results.cells.iter().filter(|cell| cell.failed.is_some()).collect();
     let warnings = method::warnings(results);
+    let invalid = doubtful::invalid(results);
     html! {
+        @if !invalid.is_empty() {
+            h2 id="invalid" { "Not valid" }
+            ul {
+                @for (place, reasons) in &invalid {
+                    li { b { (place) } ": " span class="failed" { (reasons) } }
+                }
+            }
+            @for mend in doubtful::mends(results) { p class="note" { (mend) } }
+        }
         @if !failed.is_empty() {
             h2 id="failed" { "Failed" }
             ul {
@@ -142,7 +155,7 @@ fn how_measured(results: &Results) -> Markup {
     html! {
         h2 id="method" { "How it was measured" }
         @if !results.method.is_empty() {
-            div class="scroll" { table class="wrap" { tbody {
+            div class="scroll" { table class="wrap pairs" { tbody {
                 @for (name, text) in &results.method { tr { th scope="row" { (name) } td { (text) } } }
             } } }
         }
@@ -155,7 +168,7 @@ fn environment(results: &Results) -> Markup {
     html! {
         @if !rows.is_empty() {
             h2 id="environment" { "Environment" }
-            div class="scroll" { table class="wrap" { tbody {
+            div class="scroll" { table class="wrap pairs" { tbody {
                 @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } }
             } } }
         }

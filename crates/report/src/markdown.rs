@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use crate::interval::{self, Around};
 use crate::{
-    Column, Entry, Pivot, answer, axis, columns, comparison, confusion, goals, method, number,
-    overall, pivot, spread,
+    Column, Entry, Pivot, answer, axis, columns, comparison, confusion, doubtful, goals, method,
+    number, overall, pivot, spread,
 };
 use results::{Cell, LONGEST_TEXT, Results, metrics};
 use units::{foreign, visible};
@@ -234,6 +234,15 @@ pub(crate) fn failures_and_warnings(out: &mut String, results: &Results) {
     if !failed.is_empty() {
         line(out, "## Failed\n");
         bullets(out, failed.iter());
+    }
+    let invalid = doubtful::invalid(results);
+    if !invalid.is_empty() {
+        line(out, "## Not valid\n");
+        let each = invalid.iter().map(|(place, reasons)| format!("{place}: {reasons}"));
+        bullets(out, each.collect::<Vec<_>>().iter());
+        for mend in doubtful::mends(results) {
+            line(out, &format!("{}\n", escape(&mend)));
+        }
     }
     let warnings = method::warnings(results);
     if !warnings.is_empty() {

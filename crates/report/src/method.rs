@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::doubtful;
 use results::{Cell, Form, Results};
 
 /// Explains the statistics in plain words.
@@ -62,6 +63,7 @@ pub(crate) fn marks(results: &Results) -> Vec<String> {
         marks.push(
             "* CPU-limited: next to no CPU was idle, so the number is the machine's.".to_owned(),
         );
+        marks.extend(doubtful::cpu_users(results));
     }
     marks
 }

@@ -7,7 +7,8 @@ use table::{Style, Table, Text, paint, plain};
 use crate::interval::{self, Around};
 use crate::overall::{Figure, OverallTable};
 use crate::{
-    Column, Pivot, answer, axis, confusion, goals, headline, method, number, overall, pivot, spread,
+    Column, Pivot, answer, axis, confusion, doubtful, goals, headline, method, number, overall,
+    pivot, spread,
 };
 use results::{Cell, Results, metrics};
 
@@ -288,6 +289,7 @@ fn closing(results: &Results, width: usize, colour: bool) -> String {
         let text = format!("This run is NOT VALID: {reasons}.");
         out += &paint(&wrapped(&text, width), Style::Bad, colour);
         out.push('\n');
+        out += &invalid_cells(results, width);
     }
     paragraphs.extend(legend(results));
     let warnings = method::warnings(results);
@@ -301,6 +303,25 @@ fn closing(results: &Results, width: usize, colour: bool) -> String {
         out.push('\n');
     }
     out
+}
+
+/// A line for each invalid cell, then advice.
+fn invalid_cells(results: &Results, width: usize) -> String {
+    let cells = doubtful::invalid(results);
+    let mut lines: Vec<String> = cells
+        .iter()
+        .take(MOST_LINES)
+        .map(|(place, reasons)| format!("{place}: {reasons}"))
+        .collect();
+    if let Some(more @ 1..) = cells.len().checked_sub(MOST_LINES) {
+        lines.push(format!("{} in the report.", answer::counted(more, "more cell")));
+    }
+    lines.extend(doubtful::mends(results));
+    let indented = |line: &String| {
+        let text = wrapped(line, width.saturating_sub(2));
+        text.lines().map(|line| format!("  {line}\n")).collect::<String>()
+    };
+    lines.iter().map(indented).collect()
 }
 
 fn legend(results: &Results) -> Vec<String> {

@@ -194,10 +194,16 @@ pub struct Cell {
     pub failed: Option<String>,
     #[serde(default = "yes")]
     pub valid: bool,
+    /// The reasons why it is not valid. Older writers stated none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub invalid_reasons: Vec<Reason>,
     /// The machine had almost no idle time left. The number then says more about the machine than
     /// about the system.
     #[serde(default)]
     pub cpu_limited: bool,
+    /// The largest user of the CPUs that the cell was short of. Older writers stated none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_limit: Option<CpuLimit>,
     /// Metric name to value. Nested names are flattened with dots (`cpu_percent.ksoftirqd`).
     #[serde(default)]
     pub metrics: IndexMap<String, Metric>,
@@ -206,6 +212,32 @@ pub struct Cell {
     pub rounds: Vec<IndexMap<String, f64>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// A reason why a cell is not valid.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Reason {
+    /// The kind of flaw, in the same words each time.
+    pub what: String,
+    /// Its extent in one of the repeats.
+    #[serde(default)]
+    pub detail: String,
+    /// Advice. Empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mend: String,
+}
+
+/// The largest user of CPUs that had no time left.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CpuLimit {
+    /// A process and its side, as in `weir (client)`, or `softirqs`, or `other programs`.
+    pub by: String,
+    /// The CPUs that it may run on.
+    #[serde(default)]
+    pub cpus: Vec<usize>,
+    /// Its use of them, in percent of one CPU: 180 fills almost two.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub percent: f64,
 }
 
 /// A median over repeats. A value that could not be computed is `NaN` here and `null` in the file.
@@ -431,11 +463,40 @@ impl Cell {
             axes,
             failed: None,
             valid: true,
+            invalid_reasons: Vec::new(),
             cpu_limited: false,
+            cpu_limit: None,
             metrics: IndexMap::new(),
             rounds: Vec::new(),
             warnings: Vec::new(),
         }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.detail.is_empty() {
+            true => f.write_str(&self.what),
+            false => write!(f, "{}: {}", self.what, self.detail),
+        }
+    }
+}
+
+impl CpuLimit {
+    /// `CPU 0`, or `CPUs 0 and 1`.
+    pub fn place(&self) -> String {
+        let numbers: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
+        match numbers.as_slice() {
+            [] => "a CPU".to_owned(),
+            [one] => format!("CPU {one}"),
+            [all @ .., last] => format!("CPUs {} and {last}", all.join(", ")),
+        }
+    }
+}
+
+impl std::fmt::Display for CpuLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} used {:.0} % of {}", self.by, self.percent, self.place())
     }
 }
 

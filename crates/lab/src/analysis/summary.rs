@@ -9,12 +9,14 @@ mod members;
 use super::check::Bound;
 use super::{overall, spread};
 use crate::LabFile;
+use crate::executor::machine::validity;
 use crate::file::{HeatSpec, ViewSpec, axes};
 use crate::run::plan::{Plan, PlannedCell};
 use crate::run::{Flaw, Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
 use results::{
-    Axes, Cell, Heat, Metric, Ratio, Reference, Results, Sample, Samples, Series, View, metrics,
+    Axes, Cell, CpuLimit, Heat, Metric, Ratio, Reason, Reference, Results, Sample, Samples, Series,
+    View, metrics,
 };
 use stats::Direction;
 use toml::Spanned;
@@ -227,6 +229,10 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>)
     }
     let used = if believable.is_empty() { &measured } else { &believable };
     cell.cpu_limited = used.iter().any(|measured| measured.cpu_limited);
+    cell.cpu_limit = usual_limit(used);
+    if !cell.valid {
+        cell.invalid_reasons = reasons(measured.iter().flat_map(|measured| &measured.invalid));
+    }
     cell.warnings.extend(
         counted(used.iter().flat_map(|measured| &measured.warnings))
             .map(|(_, warning)| warning.clone()),
@@ -252,6 +258,26 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>)
         }
     }
     (cell, flaw)
+}
+
+/// Each kind of flaw once, with the extent of its first occurrence.
+fn reasons<'a>(flaws: impl Iterator<Item = &'a Flaw>) -> Vec<Reason> {
+    let mut reasons: Vec<Reason> = Vec::new();
+    for Flaw { what, detail } in flaws {
+        if !reasons.iter().any(|known| known.what == *what) {
+            let mend = validity::mend(what).to_owned();
+            reasons.push(Reason { what: what.clone(), detail: detail.clone(), mend });
+        }
+    }
+    reasons
+}
+
+/// The largest user of the CPU in the repeat whose share lies in the middle.
+fn usual_limit(used: &[&Measurement]) -> Option<CpuLimit> {
+    let mut limits: Vec<&CpuLimit> =
+        used.iter().filter_map(|measured| measured.cpu_limit.as_ref()).collect();
+    limits.sort_by(|a, b| a.percent.total_cmp(&b.percent));
+    limits.get(limits.len() / 2).map(|limit| (*limit).clone())
 }
 
 /// The figures of the first repeats, each by itself, in the columns of the view.

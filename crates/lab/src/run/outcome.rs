@@ -1,5 +1,5 @@
 use indexmap::IndexMap;
-use results::{Axes, Series, metrics};
+use results::{Axes, CpuLimit, Series, metrics};
 use serde::{Deserialize, Serialize};
 use units::Share;
 
@@ -38,6 +38,9 @@ pub struct Measurement {
     /// The workload had no CPU to spare. The figures may show the machine rather than the system.
     #[serde(default)]
     pub cpu_limited: bool,
+    /// The largest user of the workload's CPUs, if they had no time left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_limit: Option<CpuLimit>,
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Flaws of earlier attempts at this step. Each attempt was measured again.

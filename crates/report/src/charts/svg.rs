@@ -16,6 +16,7 @@ mod strip;
 
 pub use bars::{BarRow, Bars};
 pub use cdf::{Cdf, Distribution};
+pub(crate) use forest::NARROW_ID;
 pub use forest::{Forest, ForestRow};
 pub use heat::{HeatField, HeatMap};
 pub use lines::{ChartLine, LineChart, Point};

@@ -27,6 +27,11 @@ pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
                 (summary(results, cell, headline))
                 div class="inside" {
                     @if let Some(reason) = &cell.failed { p class="failed" { "Failed: " (reason) } }
+                    @for reason in &cell.invalid_reasons {
+                        p class="failed" { "Not valid: " (reason) }
+                        @if !reason.mend.is_empty() { p class="note" { "To mend it: " (reason.mend) "." } }
+                    }
+                    @if let Some(limit) = &cell.cpu_limit { p class="note" { "CPU-limited: " (limit) "." } }
                     @for warning in &cell.warnings { p class="note" { "Warning: " (warning) } }
                     (over_time(index, by_cell.at(cell)))
                     (numbers(results, cell))

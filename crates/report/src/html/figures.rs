@@ -132,7 +132,8 @@ fn forest(results: &Results, metric: &str, index: usize) -> Markup {
     html! {
         figure class="wide" {
             figcaption { (label) }
-            div class="scroll" { (chart.render()) }
+            div class="scroll broad" { (chart.render()) }
+            div class="narrow" { (chart.render_narrow()) }
         }
     }
 }

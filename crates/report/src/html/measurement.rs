@@ -115,7 +115,7 @@ fn named(id: &str, heading: &str, rows: Vec<(String, String)>) -> Markup {
     html! {
         @if !rows.is_empty() {
             h2 id=(id) { (heading) }
-            div class="scroll" { table class="wrap" { tbody {
+            div class="scroll" { table class="wrap pairs" { tbody {
                 @for (name, text) in rows { tr { th scope="row" { (name) } td { (text) } } }
             } } }
         }

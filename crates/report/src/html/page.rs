@@ -59,7 +59,7 @@ fn section(section: &Section) -> Markup {
         h2 { (section.heading) }
         @if !section.rows.is_empty() {
             div class="scroll" tabindex="0" role="group" aria-label=(section.heading) {
-                table class="wrap" {
+                table class=(if section.heads.is_empty() { "wrap pairs" } else { "wrap" }) {
                     @if !section.heads.is_empty() {
                         thead { tr { @for head in &section.heads { th scope="col" { (head) } } } }
                     }

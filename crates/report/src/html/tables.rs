@@ -221,7 +221,7 @@ fn entry(entry: &Entry<'_>) -> Markup {
                 span class="failed" title=(reason) { "failed" }
             } @else if let Some(metric) = entry.metric {
                 b { (number::format(metric.median)) }
-                span class="mark" { (method::mark(cell)) }
+                span class="mark" title=[cell.cpu_limit.as_ref()] { (method::mark(cell)) }
                 @if let Some(around) = Around::metric(metric) {
                     small title=(around.label) { (around.ends) }
                 }

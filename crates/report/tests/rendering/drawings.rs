@@ -55,6 +55,7 @@ fn forest() {
         ],
     };
     snapshot("forest", &chart.render().into_string());
+    snapshot("forest_narrow", &chart.render_narrow().into_string());
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
             let mut measurement = member.measurement.clone();
             measurement.invalid.clone_from(&whole.invalid);
             measurement.cpu_limited = whole.cpu_limited;
+            measurement.cpu_limit.clone_from(&whole.cpu_limit);
             measurement.fingerprint.clone_from(&whole.fingerprint);
             measurement.congestion_control.clone_from(&whole.congestion_control);
             Outcome {

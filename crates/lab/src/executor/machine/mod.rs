@@ -4,6 +4,7 @@ mod algorithm;
 mod bench;
 mod caller;
 mod carried_by;
+mod cpu_limit;
 mod kept;
 pub(crate) mod links;
 mod listener;

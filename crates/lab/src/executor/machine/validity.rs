@@ -121,10 +121,26 @@ pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     })
 }
 
+/// Advice on a kind of flaw. Empty if none is known.
+pub(crate) fn mend(what: &str) -> &'static str {
+    let known = [
+        (LATE, "end other programs, leave the emulator a CPU of its own, or choose a lower `rate`"),
+        (STALLED, "end other programs, or give the virtual machine CPUs of its own"),
+        (LOST, "choose a lower `rate` or fewer links in one lab"),
+        (STOLEN, "give the virtual machine CPUs of its own, or measure when its host is idle"),
+    ];
+    known.iter().find(|(start, _)| what.starts_with(start)).map_or("", |(_, advice)| *advice)
+}
+
 fn standstill(running: Span) -> Span {
     Span::from_secs_f64(running.secs_f64() * LONGEST_STALL_PERCENT / 100.0)
 }
 
+/// The beginnings of the kinds of flaws.
+const LATE: &str = "the emulated link was late";
+const STALLED: &str = "the emulated link stalled";
+const LOST: &str = "the emulator's ports lost frames";
+const STOLEN: &str = "the hypervisor took CPU time";
 const MEAN_PERCENT: f64 = 0.5;
 const MEAN_FLOOR: Span = Span::from_micros(10);
 const LATEST_PERCENT: f64 = 5.0;
@@ -178,6 +194,18 @@ mod tests {
         assert_eq!(bound(20).judge(late, late, worst, Span::from_secs(10)), None);
         let flaw = bound(20).judge(late, late, worst, Span::from_secs(3)).unwrap();
         assert!(flaw.what.contains("stalled"), "{flaw}");
+    }
+
+    #[test]
+    fn every_flaw_has_advice() {
+        let ms = Span::from_millis;
+        let late = judged(1, ms(1), ms(1)).unwrap();
+        let stalled = bound(20).judge(Span::ZERO, Span::ZERO, ms(50), ms(100)).unwrap();
+        for flaw in [late, stalled, stolen(50.0).unwrap()] {
+            assert!(!mend(&flaw.what).is_empty(), "{flaw}");
+        }
+        assert!(!mend("the emulator's ports lost frames that the model did not drop").is_empty());
+        assert_eq!(mend("a flaw of another program"), "");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! CPU time and other activity of the machine during a cell's measurement.
 
-use super::{CpuPlan, validity};
+use super::{CpuPlan, cpu_limit, validity};
 use crate::run::Measurement;
 use probe::ProbeError;
 use probe::cpu::CpuSnapshot;
@@ -121,6 +121,15 @@ impl Watch {
         into.record("idle_percent", Some(idle));
         if idle < LEAST_IDLE_PERCENT {
             into.cpu_limited = true;
+            into.cpu_limit = cpu_limit::largest(&cpu_limit::Spent {
+                elapsed: used.elapsed,
+                cpus: &cpus.workload,
+                cores: &used,
+                sides: &[
+                    ("client", &self.client.since(&earlier.client)),
+                    ("server", &self.server.since(&earlier.server)),
+                ],
+            });
         }
         let steal = part(workload.steal);
         into.record("steal_percent", Some(steal));

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, fitted, n};
+use super::frame::{Frame, WIDTH, fitted, n, text_width};
 use super::scale::Scale;
 use crate::interval::Around;
 use crate::number;
@@ -30,46 +30,57 @@ pub struct ForestRow {
 }
 
 impl Forest {
+    /// The drawing for a wide page: label, bar, ratio and verdict of a row beside one another.
     pub fn render(&self) -> Markup {
+        self.draw(&self.caption, &WIDE, draw_row)
+    }
+
+    /// The drawing for a phone: the bar of a row is below its label.
+    pub fn render_narrow(&self) -> Markup {
+        let caption =
+            Caption { id: format!("{}{NARROW_ID}", self.caption.id), ..self.caption.clone() };
+        self.draw(&caption, &NARROW, draw_narrow_row)
+    }
+
+    fn draw(&self, caption: &Caption, layout: &Layout, row: DrawRow) -> Markup {
         let headings = self.headings();
-        let lines = self.rows.len() + headings.iter().filter(|heading| **heading).count();
+        let heights = self.rows.len() as f64 * layout.row
+            + headings.iter().filter(|heading| **heading).count() as f64 * HEADING;
         let frame = Frame {
-            width: 810.0,
-            height: TOP + lines as f64 * ROW + 52.0,
-            left: 210.0,
-            right: 305.0,
+            width: layout.width,
+            height: TOP + heights + BOTTOM,
+            left: layout.left,
+            right: layout.right,
             top: TOP,
-            bottom: 52.0,
+            bottom: BOTTOM,
         };
-        let values = self.rows.iter().flat_map(|row| {
-            [row.ratio.median].into_iter().chain(ends_of(&row.ratio).into_iter().flatten())
-        });
-        let values = values.filter(|value| value.is_finite() && *value > 0.0);
-        let (low, high) = values
-            .fold((0.8, 1.25), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
-        let scale = Scale::log(low, high);
+        let scale = self.scale();
         let ticks: Vec<(f64, String)> = scale
             .ticks()
             .into_iter()
             .map(|(value, label)| (scale.place(value), format!("{label}×")))
             .collect();
         let (top, base) = (frame.top - 4.0, frame.y(0.0));
-        let mut line = 0;
+        let mut y = TOP;
         let rows: Vec<Markup> = self
             .rows
             .iter()
             .zip(&headings)
-            .map(|(row, heading)| {
-                let heading_y = *heading && !row.group.is_empty();
-                let group_at = heading_y.then(|| middle(line));
-                line += usize::from(heading_y);
-                let at = middle(line);
-                line += 1;
-                draw_row(row, group_at, at, &frame, &scale)
+            .map(|(one, heading)| {
+                let group_at = heading.then_some(y + HEADING / 2.0);
+                y += group_at.map_or(0.0, |_| HEADING);
+                let drawn = row(one, y, &frame, &scale);
+                y += layout.row;
+                html! {
+                    @if let Some(at) = group_at {
+                        text class="group" x="0" y=(n(at + 4.0)) { (fitted(&one.group, frame.width - 20.0)) }
+                    }
+                    (drawn)
+                }
             })
             .collect();
         frame.draw(
-            &self.caption,
+            caption,
             &html! {
                 @if let Some(threshold) = self.threshold {
                     @let from = frame.x(scale.place(1.0 / (1.0 + threshold)));
@@ -81,10 +92,20 @@ impl Forest {
                 }
                 @let one = frame.x(scale.place(1.0));
                 path class="one" d={"M" (n(one)) " " (n(top)) "V" (n(base))} {}
-                (frame.x_axis(&ticks, &self.x_label))
+                (frame.x_axis(&ticks, layout.x_label.unwrap_or(&self.x_label)))
                 @for row in rows { (row) }
             },
         )
+    }
+
+    fn scale(&self) -> Scale {
+        let values = self.rows.iter().flat_map(|row| {
+            [row.ratio.median].into_iter().chain(ends_of(&row.ratio).into_iter().flatten())
+        });
+        let values = values.filter(|value| value.is_finite() && *value > 0.0);
+        let (low, high) = values
+            .fold((0.8, 1.25), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
+        Scale::log(low, high)
     }
 
     fn headings(&self) -> Vec<bool> {
@@ -100,21 +121,32 @@ impl Forest {
     }
 }
 
-fn draw_row(
-    row: &ForestRow,
-    group_at: Option<f64>,
-    at: f64,
-    frame: &Frame,
-    scale: &Scale,
-) -> Markup {
+fn draw_row(row: &ForestRow, top: f64, frame: &Frame, scale: &Scale) -> Markup {
+    let at = top + WIDE.row / 2.0;
+    let value_x = frame.width - frame.right + 16.0;
+    html! {
+        text x="12" y=(n(at + 4.0)) { (fitted(&row.label, frame.left - 24.0)) }
+        (bar(row, at, frame, scale))
+        text class="name" x=(n(value_x)) y=(n(at + 4.0)) { (figures(row)) }
+        text x=(n(frame.width)) y=(n(at + 4.0)) text-anchor="end" { (row.words) }
+    }
+}
+
+fn draw_narrow_row(row: &ForestRow, top: f64, frame: &Frame, scale: &Scale) -> Markup {
+    let (first, second) = (top + NARROW.row / 4.0, top + NARROW.row * 3.0 / 4.0 - 3.0);
+    let words = text_width(&row.words) + 12.0;
+    html! {
+        text class="over" x="0" y=(n(first + 4.0)) { (fitted(&row.label, frame.width - words)) }
+        text x=(n(frame.width)) y=(n(first + 4.0)) text-anchor="end" { (row.words) }
+        (bar(row, second, frame, scale))
+        text class="name" x=(n(frame.width)) y=(n(second + 4.0)) text-anchor="end" { (figures(row)) }
+    }
+}
+
+fn bar(row: &ForestRow, at: f64, frame: &Frame, scale: &Scale) -> Markup {
     let x = |value: f64| frame.x(scale.place(value));
     let class = row.verdict.word();
-    let around = Around::ratio(&row.ratio);
     html! {
-        @if let Some(y) = group_at {
-            text class="group" x="0" y=(n(y + 4.0)) { (fitted(&row.group, frame.width - 20.0)) }
-        }
-        text x="12" y=(n(at + 4.0)) { (fitted(&row.label, frame.left - 24.0)) }
         @if !row.ratio.median.is_nan() {
             @if let Some([low, high]) = ends_of(&row.ratio) {
                 path class={"bar " (class)} d={"M" (n(x(low))) " " (n(at)) "H" (n(x(high)))} {}
@@ -122,12 +154,15 @@ fn draw_row(
             rect class={"bar " (class)} x=(n(x(row.ratio.median) - 4.0)) y=(n(at - 4.0))
                 width="8" height="8" {}
         }
-        @let value_x = frame.width - frame.right + 16.0;
-        text class="name" x=(n(value_x)) y=(n(at + 4.0)) {
-            (number::ratio(row.ratio.median))
-            @if let Some(around) = &around { " " (around.ends) title { (around.label) } }
-        }
-        text x=(n(frame.width)) y=(n(at + 4.0)) text-anchor="end" { (row.words) }
+    }
+}
+
+/// The ratio with its interval.
+fn figures(row: &ForestRow) -> Markup {
+    let around = Around::ratio(&row.ratio);
+    html! {
+        (number::ratio(row.ratio.median))
+        @if let Some(around) = &around { " " (around.ends) title { (around.label) } }
     }
 }
 
@@ -135,9 +170,30 @@ fn ends_of(ratio: &Ratio) -> Option<[f64; 2]> {
     ratio.ci95.or(ratio.range)
 }
 
-fn middle(line: usize) -> f64 {
-    TOP + line as f64 * ROW + ROW / 2.0
+/// The places of a row's parts.
+#[derive(Debug)]
+struct Layout {
+    width: f64,
+    /// The widths beside the plot.
+    left: f64,
+    right: f64,
+    row: f64,
+    /// Instead of a label that would be too long.
+    x_label: Option<&'static str>,
 }
 
+type DrawRow = fn(&ForestRow, f64, &Frame, &Scale) -> Markup;
+
+/// Behind the id of the drawing for a phone.
+pub(crate) const NARROW_ID: &str = "-narrow";
+const WIDE: Layout = Layout { width: 810.0, left: 210.0, right: 305.0, row: 23.0, x_label: None };
+const NARROW: Layout = Layout {
+    width: WIDTH,
+    left: 20.0,
+    right: 165.0,
+    row: 42.0,
+    x_label: Some("ratio (log scale)"),
+};
 const TOP: f64 = 8.0;
-const ROW: f64 = 23.0;
+const HEADING: f64 = 23.0;
+const BOTTOM: f64 = 52.0;

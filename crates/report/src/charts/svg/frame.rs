@@ -129,7 +129,7 @@ impl<'a> Legend<'a> {
 }
 
 /// A drawing of this width keeps readable letters on a phone of 390 px.
-const WIDTH: f64 = 430.0;
+pub(super) const WIDTH: f64 = 430.0;
 const LEGEND_LEFT: f64 = 10.0;
 const ROW: f64 = 19.0;
 

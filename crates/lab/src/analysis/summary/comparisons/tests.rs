@@ -6,7 +6,7 @@ use crate::run::{Flaw, Measurement, Outcome, Verdict};
 use crate::{FileError, LabFile};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use results::{Comparison, Form, Results};
+use results::{Comparison, CpuLimit, Form, Results};
 
 /// Two systems at `places` places.
 fn lab(places: usize, repeats: u32, more: &str) -> LabFile {
@@ -212,6 +212,26 @@ fn an_invalid_repeat_is_left_out_with_its_pair() {
     let one = only(&all);
     assert_eq!((one.ratio.median, one.verdict), (2.0, results::Verdict::Inconclusive));
     assert!(!all.cells[1].valid);
+    let reasons: Vec<String> =
+        all.cells[1].invalid_reasons.iter().map(ToString::to_string).collect();
+    assert_eq!(reasons, ["late: 3 ms"]);
+    assert!(two.cells.iter().all(|cell| cell.invalid_reasons.is_empty()));
+}
+
+#[test]
+fn a_cell_short_of_cpu_names_the_user_of_the_repeat_in_the_middle() {
+    let lab = lab(1, 3, "");
+    let run = results(&lab, |_, block| {
+        let Verdict::Measured(mut measurement) = measured(1.0) else { unreachable!() };
+        let percent = [70.0, 95.0, 80.0][block as usize % 3];
+        measurement.cpu_limited = true;
+        measurement.cpu_limit =
+            Some(CpuLimit { by: "softirqs".to_owned(), cpus: vec![1], percent });
+        Verdict::Measured(measurement)
+    });
+    let told: Vec<String> =
+        run.cells.iter().flat_map(|cell| &cell.cpu_limit).map(ToString::to_string).collect();
+    assert_eq!(told, ["softirqs used 80 % of CPU 1"; 2]);
 }
 
 #[test]

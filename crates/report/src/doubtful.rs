@@ -1,0 +1,145 @@
+//! The reasons for the marks of cells: flaws that made them invalid, and the users of the CPU that
+//! they were short of.
+
+use crate::answer::counted;
+use crate::axis;
+use results::{Cell, CpuLimit, Results};
+
+/// Each invalid cell with its reasons.
+pub(crate) fn invalid(results: &Results) -> Vec<(String, String)> {
+    let cells = results.cells.iter().filter(|cell| !cell.valid && cell.failed.is_none());
+    cells.map(|cell| (place(cell), reasons(cell))).collect()
+}
+
+fn reasons(cell: &Cell) -> String {
+    let reasons: Vec<String> = cell.invalid_reasons.iter().map(ToString::to_string).collect();
+    if reasons.is_empty() { "no reason is recorded".to_owned() } else { reasons.join("; ") }
+}
+
+/// Advice on each kind of flaw of the run.
+pub(crate) fn mends(results: &Results) -> Vec<String> {
+    let mut mends: Vec<String> = Vec::new();
+    for reason in results.cells.iter().flat_map(|cell| &cell.invalid_reasons) {
+        // A question in brackets is for the one who reads the reason.
+        let what = reason.what.split(" (").next().unwrap_or_default();
+        let mend = format!("If {what}: {}.", reason.mend);
+        if !reason.mend.is_empty() && !mends.contains(&mend) {
+            mends.push(mend);
+        }
+    }
+    mends
+}
+
+/// The users of the CPU that cells were short of, those of most cells first.
+pub(crate) fn cpu_users(results: &Results) -> Option<String> {
+    let mut users: Vec<(&CpuLimit, Vec<&Cell>)> = Vec::new();
+    for cell in results.cells.iter().filter(|cell| cell.cpu_limited && cell.failed.is_none()) {
+        let Some(limit) = &cell.cpu_limit else { continue };
+        let same = |known: &CpuLimit| known.by == limit.by && known.cpus == limit.cpus;
+        match users.iter_mut().find(|(known, _)| same(known)) {
+            Some((_, cells)) => cells.push(cell),
+            None => users.push((limit, vec![cell])),
+        }
+    }
+    // Stable: equal counts keep the order of the cells.
+    users.sort_by_key(|(_, cells)| std::cmp::Reverse(cells.len()));
+    let more = users.len().saturating_sub(MOST_USERS);
+    let mut said: Vec<String> =
+        users.iter().take(MOST_USERS).map(|(limit, cells)| sentence(limit, cells)).collect();
+    if more > 0 {
+        said.push(format!("{} in results.json", counted(more, "more user")));
+    }
+    (!said.is_empty()).then(|| format!("{}.", said.join("; ")))
+}
+
+fn sentence(limit: &CpuLimit, cells: &[&Cell]) -> String {
+    if let [one] = cells {
+        return format!("{limit} in {}", place(one));
+    }
+    let shares = cells.iter().filter_map(|cell| Some(cell.cpu_limit.as_ref()?.percent));
+    let (low, high) = shares
+        .fold((f64::INFINITY, 0.0_f64), |(low, high), share| (low.min(share), high.max(share)));
+    let mut systems: Vec<&str> = cells.iter().map(|cell| cell.system.as_str()).collect();
+    systems.sort_unstable();
+    systems.dedup();
+    let share = match format!("{low:.0}") == format!("{high:.0}") {
+        true => format!("{high:.0}"),
+        false => format!("{low:.0} to {high:.0}"),
+    };
+    format!(
+        "{} used {share} % of {} in {} of {}",
+        limit.by,
+        limit.place(),
+        counted(cells.len(), "cell"),
+        systems.join(", ")
+    )
+}
+
+/// `tcp-cubic at loss 1%`.
+fn place(cell: &Cell) -> String {
+    match axis::describe(&cell.axes) {
+        place if place.is_empty() => cell.system.clone(),
+        place => format!("{} at {place}", cell.system),
+    }
+}
+
+const MOST_USERS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::{Axes, Form, Reason};
+
+    fn cell(system: &str, loss: &str) -> Cell {
+        Cell::new(system, Axes::from([("loss".to_owned(), loss.to_owned())]))
+    }
+
+    #[test]
+    fn every_invalid_cell_has_its_reason_and_advice_stands_once() {
+        let mut results = Results::new("x", Form::Quick);
+        for (loss, detail) in [("0%", "300 µs"), ("1%", "200 µs")] {
+            let mut one = cell("bbr", loss);
+            one.valid = false;
+            let mend = "end other programs".to_owned();
+            one.invalid_reasons =
+                vec![Reason { what: "it was late".to_owned(), detail: detail.to_owned(), mend }];
+            results.cells.push(one);
+        }
+        let mut old = cell("cubic", "0%");
+        old.valid = false;
+        results.cells.push(old);
+        results.cells.push(cell("cubic", "1%"));
+        let pair = |place: &str, reason: &str| (place.to_owned(), reason.to_owned());
+        assert_eq!(
+            invalid(&results),
+            [
+                pair("bbr at loss 0%", "it was late: 300 µs"),
+                pair("bbr at loss 1%", "it was late: 200 µs"),
+                pair("cubic at loss 0%", "no reason is recorded"),
+            ]
+        );
+        assert_eq!(mends(&results), ["If it was late: end other programs."]);
+    }
+
+    #[test]
+    fn the_users_of_the_cpu_are_named() {
+        let mut results = Results::new("x", Form::Quick);
+        assert_eq!(cpu_users(&results), None);
+        let users = [
+            ("bbr", "weir (client)", 60.0),
+            ("bbr", "softirqs", 70.0),
+            ("cubic", "weir (client)", 91.4),
+        ];
+        for (system, by, percent) in users {
+            let mut one = cell(system, "1%");
+            one.cpu_limited = true;
+            one.cpu_limit = Some(CpuLimit { by: by.to_owned(), cpus: vec![0], percent });
+            results.cells.push(one);
+        }
+        assert_eq!(
+            cpu_users(&results).unwrap(),
+            "weir (client) used 60 to 91 % of CPU 0 in 2 cells of bbr, cubic; softirqs used 70 % of CPU 0 in bbr at \
+             loss 1%."
+        );
+    }
+}
