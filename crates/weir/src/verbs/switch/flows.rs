@@ -1,6 +1,6 @@
-use super::client::Running;
+use super::client::{Answer, Running};
 use crate::exit::Ending;
-use crate::output::{note, print};
+use crate::output::print;
 use anyhow::Context;
 use clap::Args;
 use std::io::Read;
@@ -8,24 +8,31 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(crate) struct OneFlow {
+    /// The bridge
     bridge: String,
     /// The rule, in ovs-ofctl's language; or - for rules from standard input
     flow: String,
+    #[command(flatten)]
+    answer: Answer,
     #[command(flatten)]
     running: Running,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct FlowFile {
+    /// The bridge
     bridge: String,
     /// A file with a rule in each line, or - for standard input
     file: PathBuf,
+    #[command(flatten)]
+    answer: Answer,
     #[command(flatten)]
     running: Running,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StrictFlow {
+    /// The bridge
     bridge: String,
     /// The rule, in ovs-ofctl's language
     flow: String,
@@ -33,11 +40,14 @@ pub(crate) struct StrictFlow {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
+    answer: Answer,
+    #[command(flatten)]
     running: Running,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Deletion {
+    /// The bridge
     bridge: String,
     /// The rules to delete [default: all]
     flow: Option<String>,
@@ -45,11 +55,14 @@ pub(crate) struct Deletion {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
+    answer: Answer,
+    #[command(flatten)]
     running: Running,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpFlows {
+    /// The bridge
     bridge: String,
     /// The rules to print [default: all]
     flow: Option<String>,
@@ -62,6 +75,7 @@ pub(crate) struct DumpFlows {
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpPorts {
+    /// The bridge
     bridge: String,
     /// The port, by number or name [default: all]
     port: Option<String>,
@@ -73,39 +87,38 @@ pub(crate) struct DumpPorts {
 }
 
 pub(super) fn add(arguments: &OneFlow) -> anyhow::Result<Ending> {
-    let OneFlow { bridge, flow, running } = arguments;
+    let OneFlow { bridge, flow, answer, running } = arguments;
     if flow == "-" {
         let text = read(Path::new("-"))?;
         running.call("switch/add-flows", &[bridge, &text])?;
     } else {
         running.call("switch/change-flow", &["add", bridge, flow])?;
     }
-    Ok(Ending::Fine)
+    answer.give("")
 }
 
 pub(super) fn add_file(arguments: &FlowFile, command: &str) -> anyhow::Result<Ending> {
-    let FlowFile { bridge, file, running } = arguments;
+    let FlowFile { bridge, file, answer, running } = arguments;
     let text = read(file)?;
     let count = running
         .call(command, &[bridge, &text])
         .with_context(|| format!("the rules of {} were not added", file.display()))?;
-    note(format_args!("{} rules", count.trim()));
-    Ok(Ending::Fine)
+    answer.give(&format!("{} rules", count.trim()))
 }
 
 pub(super) fn modify(arguments: &StrictFlow) -> anyhow::Result<Ending> {
-    let StrictFlow { bridge, flow, strict, running } = arguments;
+    let StrictFlow { bridge, flow, strict, answer, running } = arguments;
     let command = if *strict { "modify_strict" } else { "modify" };
     running.call("switch/change-flow", &[command, bridge, flow])?;
-    Ok(Ending::Fine)
+    answer.give("")
 }
 
 pub(super) fn delete(arguments: &Deletion) -> anyhow::Result<Ending> {
-    let Deletion { bridge, flow, strict, running } = arguments;
+    let Deletion { bridge, flow, strict, answer, running } = arguments;
     let command = if *strict { "delete_strict" } else { "delete" };
     let flow = flow.as_deref().unwrap_or_default();
     running.call("switch/change-flow", &[command, bridge, flow])?;
-    Ok(Ending::Fine)
+    answer.give("")
 }
 
 pub(super) fn dump(arguments: &DumpFlows) -> anyhow::Result<Ending> {

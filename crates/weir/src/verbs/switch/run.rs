@@ -76,8 +76,8 @@ impl Run {
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir switch run --config /etc/weir/switch.toml
-  weir switch run --rundir /tmp/sw --bridge br0 --port br0:p0=pcap:in.pcap,loop --port br0:p1=null \\
-      --pmd-cpus 1
+  weir switch run --rundir /tmp/sw --bridge br0 --pmd-cpus 1 \\
+      --port br0:p0=pcap:in.pcap,loop --port br0:p1=null
   ovs-ofctl add-flow unix:/tmp/sw/br0.mgmt in_port=1,actions=output:2
   ovs-appctl -t /tmp/sw/weir-switch.ctl dpif-netdev/pmd-stats-show
 

@@ -1,35 +1,47 @@
-use super::client::Running;
+use super::client::{Answer, Running};
 use crate::exit::Ending;
-use crate::output::{note, print};
+use crate::output::print;
 use clap::{Args, Subcommand};
 use switch::run::parse_cpu_mask;
-use units::visible;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Port {
     /// Add a port: weir switch port add br0 p2 packet:eth2
     Add {
+        /// The bridge
         bridge: String,
+        /// The port
         port: String,
         /// As behind --port of `weir switch run`: pcap:FILE,loop or packet:INTERFACE
         kind: String,
+        #[command(flatten)]
+        answer: Answer,
         #[command(flatten)]
         running: Running,
     },
     /// Delete a port
     Del {
+        /// The bridge
         bridge: String,
+        /// The port
         port: String,
+        #[command(flatten)]
+        answer: Answer,
         #[command(flatten)]
         running: Running,
     },
     /// Change a port: weir switch port set br0 p0 --rxq-affinity 0:1,1:2
     Set {
+        /// The bridge
         bridge: String,
+        /// The port
         port: String,
-        /// Queues and the CPUs whose packet threads poll them; empty lets the switch choose
-        #[arg(long, value_name = "QUEUE:CPU,…")]
+        /// Queues and the CPUs whose packet threads poll them, separated by commas; empty lets the
+        /// switch choose
+        #[arg(long, value_name = "QUEUE:CPU")]
         rxq_affinity: String,
+        #[command(flatten)]
+        answer: Answer,
         #[command(flatten)]
         running: Running,
     },
@@ -39,13 +51,19 @@ pub(crate) enum Port {
 pub(crate) enum Bridge {
     /// Add a bridge: weir switch bridge add br1
     Add {
+        /// The bridge
         bridge: String,
+        #[command(flatten)]
+        answer: Answer,
         #[command(flatten)]
         running: Running,
     },
     /// Delete a bridge with its ports and rules
     Del {
+        /// The bridge
         bridge: String,
+        #[command(flatten)]
+        answer: Answer,
         #[command(flatten)]
         running: Running,
     },
@@ -58,11 +76,16 @@ pub(crate) enum Set {
         /// Hexadecimal: 6 is CPUs 1 and 2
         mask: String,
         #[command(flatten)]
+        answer: Answer,
+        #[command(flatten)]
         running: Running,
     },
     /// CPUs of the packet threads: weir switch set pmd-cpus 1,2
     PmdCpus {
+        /// The CPUs: 1,2 or 1-3
         cpus: String,
+        #[command(flatten)]
+        answer: Answer,
         #[command(flatten)]
         running: Running,
     },
@@ -70,6 +93,8 @@ pub(crate) enum Set {
 
 #[derive(Debug, Args)]
 pub(crate) struct Reload {
+    #[command(flatten)]
+    answer: Answer,
     #[command(flatten)]
     running: Running,
 }
@@ -81,58 +106,67 @@ pub(crate) struct Call {
     /// Its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
+    /// Print one JSON document: the command and its text
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     running: Running,
 }
 
 pub(super) fn port(verb: &Port) -> anyhow::Result<Ending> {
     match verb {
-        Port::Add { bridge, port, kind, running } => {
-            notes(&running.call("switch/add-port", &[bridge, port, kind])?)
+        Port::Add { bridge, port, kind, answer, running } => {
+            answer.give(&running.call("switch/add-port", &[bridge, port, kind])?)
         }
-        Port::Del { bridge, port, running } => {
-            notes(&running.call("switch/delete-port", &[bridge, port])?)
+        Port::Del { bridge, port, answer, running } => {
+            answer.give(&running.call("switch/delete-port", &[bridge, port])?)
         }
-        Port::Set { bridge, port, rxq_affinity, running } => {
-            notes(&running.call("switch/rxq-affinity", &[bridge, port, rxq_affinity])?)
+        Port::Set { bridge, port, rxq_affinity, answer, running } => {
+            answer.give(&running.call("switch/rxq-affinity", &[bridge, port, rxq_affinity])?)
         }
     }
 }
 
 pub(super) fn bridge(verb: &Bridge) -> anyhow::Result<Ending> {
     match verb {
-        Bridge::Add { bridge, running } => notes(&running.call("switch/add-bridge", &[bridge])?),
-        Bridge::Del { bridge, running } => notes(&running.call("switch/delete-bridge", &[bridge])?),
+        Bridge::Add { bridge, answer, running } => {
+            answer.give(&running.call("switch/add-bridge", &[bridge])?)
+        }
+        Bridge::Del { bridge, answer, running } => {
+            answer.give(&running.call("switch/delete-bridge", &[bridge])?)
+        }
     }
 }
 
 pub(super) fn set(verb: &Set) -> anyhow::Result<Ending> {
     match verb {
-        Set::PmdCpuMask { mask, running } => {
+        Set::PmdCpuMask { mask, answer, running } => {
             let cpus = parse_cpu_mask(mask).map_err(switch::run::ConfigError::Value)?;
             let cpus: Vec<_> = cpus.iter().map(usize::to_string).collect();
-            notes(&running.call("switch/pmd-cpus", &[&cpus.join(",")])?)
+            answer.give(&running.call("switch/pmd-cpus", &[&cpus.join(",")])?)
         }
-        Set::PmdCpus { cpus, running } => notes(&running.call("switch/pmd-cpus", &[cpus])?),
+        Set::PmdCpus { cpus, answer, running } => {
+            answer.give(&running.call("switch/pmd-cpus", &[cpus])?)
+        }
     }
 }
 
 pub(super) fn reload(arguments: &Reload) -> anyhow::Result<Ending> {
-    notes(&arguments.running.call("switch/reload", &[])?)
+    arguments.answer.give(&arguments.running.call("switch/reload", &[])?)
 }
 
 pub(super) fn call(arguments: &Call) -> anyhow::Result<Ending> {
     let words: Vec<_> = arguments.arguments.iter().map(String::as_str).collect();
     let text = arguments.running.call(&arguments.command, &words)?;
+    if arguments.json {
+        let document = serde_json::json!({ "command": arguments.command, "text": text });
+        print(format_args!("{document:#}\n"))?;
+        return Ok(Ending::Fine);
+    }
     print(&text)?;
     if !text.is_empty() && !text.ends_with('\n') {
         print("\n")?;
     }
-    Ok(Ending::Fine)
-}
-
-fn notes(text: &str) -> anyhow::Result<Ending> {
-    text.lines().for_each(|line| note(visible(line)));
     Ok(Ending::Fine)
 }
 

@@ -21,4 +21,4 @@ pub(crate) fn run(arguments: &Show) -> anyhow::Result<Ending> {
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir switch show
-  weir switch show --rundir /tmp/sw --json | jq '.bridges[].ports[] | {name, state}'";
+  weir switch show --json | jq '.bridges[].ports[] | {name, state}'";
