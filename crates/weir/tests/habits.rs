@@ -77,6 +77,18 @@ fn a_command_runs_behind_a_link() {
     assert!(output.stderr.contains("starting no-such-program"), "{output:?}");
     let output = sandbox.weir(&[&link[..], &["--far", "sleep 1000", "--", "true"]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // The far side's output does not mix with the command's, and shows if something failed.
+    let far = ["--far", "echo listening; echo said >&2; sleep 1000"];
+    let output = sandbox.weir(&[&link[..], &far, &["--", "echo", "hello"]].concat());
+    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("hello\n", ""));
+    let output = sandbox.weir(&[&link[..], &far, &["--", "false"]].concat());
+    assert!(output.stderr.contains("far: listening\nfar: said\n"), "{output:?}");
+    let log = ["--far-log", "far.log", "--", "false"];
+    let output = sandbox.weir(&[&link[..], &far, &log].concat());
+    assert!(!output.stderr.contains("far:"), "{output:?}");
+    assert_eq!(sandbox.read("far.log"), "listening\nsaid\n");
+    let output = sandbox.weir(&[&link[..], &["--far", "no-such-server", "--", "true"]].concat());
+    assert!(output.stderr.contains("--far ended before the other one"), "{output:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 

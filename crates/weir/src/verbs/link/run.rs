@@ -1,5 +1,7 @@
 //! `weir link run`: two namespaces, a link between them, and a command in one of them.
 
+mod far_output;
+
 use super::Both;
 use crate::exit::Ending;
 use crate::output::note;
@@ -7,11 +9,16 @@ use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::Args;
 use emu::{EmuError, LinkOptions, RunningLink};
+use far_output::{FarOutput, Writers};
 use host::Namespace;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use units::visible;
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -23,10 +30,13 @@ pub(crate) struct Run {
     /// A setting from the far side to the command's only
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
-    /// A command line for the shell on the far side, 10.0.0.2; its output goes to standard error,
-    /// and it is ended with the command
+    /// A command line for the shell on the far side, 10.0.0.2. It is ended with the command. Its
+    /// output is printed only if one of the two fails, after the command's own, on standard error
     #[arg(long, value_name = "COMMAND")]
     far: Option<String>,
+    /// Write all output of --far to this file
+    #[arg(long, value_name = "FILE", requires = "far")]
+    far_log: Option<PathBuf>,
     /// The command, which runs at 10.0.0.1
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -40,7 +50,8 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         note(format_args!("note: {sentence}"));
     }
     let cancel = cancel_on_signals()?;
-    let (near, far) = (Side::new("near", false)?, Side::new("far", true)?);
+    let (heard, output) = FarOutput::new(arguments.far_log.as_deref())?;
+    let (near, far) = (Side::new("near", None)?, Side::new("far", Some(output))?);
     let mut options = LinkOptions::default();
     for (key, value) in [
         ("a", near.interface()),
@@ -61,7 +72,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
     let served = arguments
         .far
         .as_ref()
-        .map(|line| far.start(vec!["sh".to_owned(), "-c".to_owned(), format!("exec {line}")]));
+        .map(|line| far.start(["sh", "-c", line].map(str::to_owned).to_vec()));
     if let Some(served) = &served {
         served.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
         // A server takes a moment to listen.
@@ -74,13 +85,20 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) if link.is_running() => {
                 // The terminal has sent the signal to the command too.
                 if cancel.is_cancelled() {
-                    near.stop();
+                    near.terminate();
                 }
             }
             Err(_) => anyhow::bail!("the emulated link ended before the command"),
         }
     };
-    far.stop();
+    let far_status = arguments.far.as_ref().and_then(|_| far.stop());
+    let far_failed = far_status.filter(|status| !status.success());
+    if arguments.far.is_some() && (!status.success() || far_failed.is_some()) {
+        heard.text().lines().for_each(|line| note(format_args!("far: {}", visible(line))));
+    }
+    if let Some(status) = far_failed {
+        note(format_args!("note: the command of --far ended before the other one: {status}"));
+    }
     let report = link.finish()?;
     if !report.valid {
         note("note: the link was late, so that figures of this run do not hold");
@@ -95,15 +113,17 @@ struct Side {
     begin: Sender<Vec<String>>,
     begun: Receiver<std::io::Result<u32>>,
     ended: Receiver<std::io::Result<ExitStatus>>,
+    /// Its program and that one's children are a process group, which the terminal does not signal.
+    is_group: bool,
     program: std::cell::Cell<Option<u32>>,
     _keeper: JoinHandle<()>,
 }
 
 impl Side {
-    /// `aside`: its program's output goes to standard error, so that standard output has that of
-    /// the command alone.
-    fn new(name: &str, aside: bool) -> anyhow::Result<Self> {
+    /// `output` takes what its program prints. Otherwise it prints where this command does.
+    fn new(name: &str, output: Option<Writers>) -> anyhow::Result<Self> {
         let namespace = Namespace::create(name)?;
+        let is_group = output.is_some();
         let (begin, beginning) = channel::<Vec<String>>();
         let (tell_thread, thread) = channel();
         let (tell_begun, begun) = channel();
@@ -117,10 +137,13 @@ impl Side {
             let Some((program, rest)) = words.split_first() else { return };
             let mut command = Command::new(program);
             command.args(rest);
-            if aside {
-                command.stdin(Stdio::null()).stdout(std::io::stderr());
+            if let Some([out, err]) = output {
+                command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
             }
-            match command.spawn() {
+            let spawned = command.spawn();
+            // It holds the writing ends of the output, whose reader waits for the last one.
+            drop(command);
+            match spawned {
                 Err(error) => drop(tell_begun.send(Err(error))),
                 Ok(mut child) => {
                     let _ = tell_begun.send(Ok(child.id()));
@@ -130,7 +153,7 @@ impl Side {
         });
         let keeper = keeper.context("starting a thread")?;
         let thread = thread.recv().context("starting a thread")??;
-        Ok(Self { thread, begin, begun, ended, program: None.into(), _keeper: keeper })
+        Ok(Self { thread, begin, begun, ended, is_group, program: None.into(), _keeper: keeper })
     }
 
     fn interface(&self) -> String {
@@ -145,23 +168,41 @@ impl Side {
         Ok(())
     }
 
-    /// Ends the program, unless it has ended.
-    fn stop(&self) {
-        let Some(pid) = self.program.take() else { return };
-        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-        if let (Some(pid), Err(_)) = (pid, self.ended.try_recv()) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
+    /// Asks the program to end.
+    fn terminate(&self) {
+        let Some(pid) = self.program.take().and_then(process) else { return };
+        let _ = match self.is_group {
+            true => kill_process_group(pid, Signal::TERM),
+            false => kill_process(pid, Signal::TERM),
+        };
     }
+
+    /// Ends the program and those that it has left in the background. Its status, if it has ended
+    /// by itself.
+    fn stop(&self) -> Option<ExitStatus> {
+        let ended = self.ended.try_recv().ok();
+        self.terminate();
+        if ended.is_none() {
+            // Its last words are read too, unless it ignores the signal.
+            let _ = self.ended.recv_timeout(LAST_WORDS);
+        }
+        ended?.ok()
+    }
+}
+
+fn process(pid: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(pid).ok()?)
 }
 
 const NEAR: &str = "10.0.0.1";
 const FAR: &str = "10.0.0.2";
 const HEAD_START: Duration = Duration::from_millis(300);
+const LAST_WORDS: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  weir link run --rate 100mbit --loss 1% --far 'weir perf server' -- weir perf client 10.0.0.2
+  weir link run --rate 100mbit --loss 1% \\
+    --far 'weir perf server' -- weir perf client 10.0.0.2
   weir link run --rtt 80ms --ab rate=5mbit --ba rate=50mbit \\
     --far 'python3 -m http.server 80' -- curl http://10.0.0.2/
   weir link run --delay 10ms -- bash              # a shell behind the link
