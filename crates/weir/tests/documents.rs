@@ -130,6 +130,39 @@ fn every_file_is_accepted() {
     assert!(labs > 0 && policies > 0, "{labs} labs, {policies} policies");
 }
 
+/// A link to a folder, or out of the folder, leads nowhere on the site.
+#[test]
+fn every_link_of_the_documents_leads_to_a_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let summary = std::fs::read_to_string(root.join("docs/SUMMARY.md")).unwrap();
+    let (mut count, mut wrong) = (0, Vec::new());
+    for (path, text) in documents() {
+        let path = path.canonicalize().unwrap();
+        let is_page = path.starts_with(root.join("docs"));
+        let name = path.strip_prefix(root.join("docs")).unwrap_or(&path);
+        if is_page && !name.ends_with("SUMMARY.md") && !summary.contains(&*name.to_string_lossy()) {
+            wrong.push(format!("{} is not in SUMMARY.md", path.display()));
+        }
+        // Text between fences is no Markdown.
+        let prose: String = text.split("\n```").step_by(2).collect();
+        for part in prose.split("](").skip(1) {
+            let target = part.split([')', '#', ' ']).next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            count += 1;
+            let file = path.parent().unwrap().join(target);
+            let inside =
+                !is_page || file.canonicalize().is_ok_and(|f| f.starts_with(root.join("docs")));
+            if !file.is_file() || !inside {
+                wrong.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(count > 20, "only {count} links were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_variable_of_the_environment_is_documented() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

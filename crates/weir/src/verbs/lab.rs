@@ -1,3 +1,5 @@
+mod validate;
+
 use crate::exit::Ending;
 use crate::output;
 use crate::progress::Bar;
@@ -14,7 +16,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use units::visible;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -27,18 +28,26 @@ pub(crate) enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Check a lab file without measuring anything: all mistakes at once
-    #[command(after_help = VALIDATE_EXAMPLES)]
+    /// Check a lab file without measuring anything, or a run: all mistakes at once
+    #[command(after_help = validate::EXAMPLES)]
     Validate {
-        /// A lab file, or a built-in lab's name; several are checked one after the other
+        /// A lab file, a built-in lab's name, or a run's directory; several are checked one after
+        /// the other
         #[arg(required = true, value_name = "FILE")]
         labs: Vec<String>,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
-    /// Print a lab's file, to read or to start a new lab from
-    Show { lab: String },
+    /// Print a lab's file, to read or to start a new lab from, or the table of a run
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show {
+        /// A built-in lab's name, the path of a lab file, or a run's directory
+        lab: String,
+        /// Print one JSON document: the lab's name, question and file, or the run's results.json
+        #[arg(long)]
+        json: bool,
+    },
     /// Compare runs of a lab before and after a change
     #[command(after_help = lab::compare::EXAMPLES)]
     Compare(Compare),
@@ -108,6 +117,7 @@ pub(crate) struct Run {
 pub(crate) struct Compare {
     /// The run to compare with: its directory or its results.json
     before: PathBuf,
+    /// The run after the change, likewise
     after: PathBuf,
     /// One more run of the first kind; may be given several times
     #[arg(long = "before", value_name = "RUN")]
@@ -121,6 +131,7 @@ pub(crate) struct Compare {
     /// Only these metrics, separated by commas [default: the lab's main one]
     #[arg(long, value_delimiter = ',', value_name = "METRIC")]
     metrics: Vec<String>,
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -135,6 +146,7 @@ pub(crate) struct Check {
     /// Accept a run that is marked invalid
     #[arg(long)]
     allow_invalid: bool,
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -146,6 +158,7 @@ pub(crate) struct Record {
     /// Folder of the page
     #[arg(long, value_name = "DIR", default_value = "docs/results")]
     folder: PathBuf,
+    /// Print the page's path as one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -154,11 +167,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Run(arguments) => run_lab(&arguments),
         Verb::List { json } => list(json),
-        Verb::Validate { labs, json } => validate(&labs, json),
-        Verb::Show { lab } => {
-            output::print(builtin::open(&lab)?.text())?;
-            Ok(Ending::Fine)
-        }
+        Verb::Validate { labs, json } => validate::run(&labs, json),
+        Verb::Show { lab, json } => show(&lab, json),
         Verb::Compare(arguments) => compare(&arguments),
         Verb::Check(arguments) => check(&arguments),
         Verb::Record(arguments) => record(&arguments),
@@ -383,33 +393,26 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn validate(labs: &[String], json: bool) -> anyhow::Result<Ending> {
-    let mut mistakes = Vec::new();
-    for lab in labs {
-        match builtin::open(lab) {
-            Ok(_) if json => {}
-            Ok(opened) => {
-                output::print(format_args!("{lab}: no mistakes found in `{}`\n", opened.name()))?;
-            }
-            Err(LabError::File(error)) => {
-                mistakes.extend(error.each().iter().map(|one| (lab, one.to_string())));
-            }
-            Err(error) => return Err(error.into()),
-        }
+fn show(lab: &str, json: bool) -> anyhow::Result<Ending> {
+    if let Some(run) = validate::run_at(lab) {
+        let results = run?;
+        let text = match json {
+            true => results.to_json()?,
+            false => report::terminal::render(&results, width(), std::io::stdout().is_terminal()),
+        };
+        output::print(text)?;
+        return Ok(Ending::Fine);
     }
+    let opened = builtin::open(lab)?;
     if json {
-        let entries = mistakes
-            .iter()
-            .map(|(file, mistake)| serde_json::json!({ "file": file, "mistake": mistake }));
         let document = serde_json::json!({
-            "valid": mistakes.is_empty(),
-            "mistakes": entries.collect::<Vec<_>>(),
+            "name": opened.name(), "question": opened.question, "file": &*opened.text(),
         });
-        output::print(serde_json::to_string_pretty(&document)? + "\n")?;
+        output::print(format_args!("{document:#}\n"))?;
     } else {
-        mistakes.iter().for_each(|(_, mistake)| output::note(visible(mistake)));
+        output::print(opened.text())?;
     }
-    Ok(if mistakes.is_empty() { Ending::Fine } else { Ending::Failed })
+    Ok(Ending::Fine)
 }
 
 fn export(run: &Path, out: &Path, json: bool) -> anyhow::Result<Ending> {
@@ -535,11 +538,10 @@ const SEED: &str = "--seed";
 const FRESH: &str = "fresh";
 const LARGEST_SEED: u64 = 1 << 53;
 const WITHOUT_TERMINAL: usize = 100;
-const VALIDATE_EXAMPLES: &str = "\
+const SHOW_EXAMPLES: &str = "\
 Examples:
-  weir lab validate ./my-lab.toml
-  weir lab validate --json labs/*.toml
-`weir lab run` does this first. Exit status 1 if a file has a mistake.";
+  weir lab show quic-tun > my-lab.toml
+  weir lab show runs/quic-tun-20261121-030000";
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   weir lab export runs/quic-tun-quick-20261121-030000 --out charts

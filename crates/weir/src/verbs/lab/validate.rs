@@ -1,0 +1,146 @@
+//! `weir lab validate`: the mistakes of a lab file, or the flaws of a run.
+
+use crate::exit::Ending;
+use crate::output;
+use lab::{FileError, LabError, builtin, runs};
+use results::Results;
+use serde_json::json;
+use std::path::Path;
+use units::visible;
+
+pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
+    let mut found = Found::default();
+    for lab in labs {
+        match run_at(lab) {
+            Some(run) => found.add_run(lab, &run?, json)?,
+            None => found.add_file(lab, json)?,
+        }
+    }
+    let Found { mistakes, lacking } = found;
+    if json {
+        let each = |key: &str, all: &[(String, String)]| -> Vec<_> {
+            all.iter().map(|(file, text)| json!({ "file": file, key: text })).collect()
+        };
+        let document = json!({
+            "valid": mistakes.is_empty(),
+            "mistakes": each("mistake", &mistakes),
+            "lacking": each("lacks", &lacking),
+        });
+        output::print(format_args!("{document:#}\n"))?;
+    } else {
+        mistakes.iter().chain(&lacking).for_each(|(_, text)| output::note(visible(text)));
+    }
+    Ok(if mistakes.is_empty() { Ending::Fine } else { Ending::Failed })
+}
+
+/// Texts with the names of their files.
+#[derive(Debug, Default)]
+struct Found {
+    mistakes: Vec<(String, String)>,
+    /// What this machine lacks to run a lab. Such a file is valid.
+    lacking: Vec<(String, String)>,
+}
+
+impl Found {
+    fn add_run(&mut self, path: &str, results: &Results, json: bool) -> anyhow::Result<()> {
+        let flaws = flaws_of(results);
+        if flaws.is_empty() && !json {
+            output::print(format_args!("{path}: a valid run of `{}`\n", results.lab))?;
+        }
+        let flaws = flaws.into_iter().map(|flaw| (path.to_owned(), format!("{path}: {flaw}")));
+        self.mistakes.extend(flaws);
+        Ok(())
+    }
+
+    fn add_file(&mut self, lab: &str, json: bool) -> anyhow::Result<()> {
+        let texts = |errors: &[FileError]| -> Vec<_> {
+            errors.iter().map(|error| (lab.to_owned(), error.to_string())).collect()
+        };
+        match builtin::open(lab) {
+            Ok(opened) => {
+                if !json {
+                    let name = opened.name();
+                    output::print(format_args!("{lab}: no mistakes found in `{name}`\n"))?;
+                }
+                self.lacking.extend(texts(&opened.lacking()));
+            }
+            Err(LabError::File(error)) => self.mistakes.extend(texts(error.each())),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+/// The results of the run, if the path is one's directory or results.json.
+pub(super) fn run_at(path: &str) -> Option<anyhow::Result<Results>> {
+    let path = Path::new(path);
+    let is_file = path.file_name().is_some_and(|name| name == RESULTS);
+    (is_file || path.join(RESULTS).is_file()).then(|| Ok(runs::read(path)?.results))
+}
+
+/// A line for each failed or invalid cell, with advice.
+fn flaws_of(results: &Results) -> Vec<String> {
+    let mut flaws = Vec::new();
+    for cell in &results.cells {
+        let axes = cell.axes.iter().map(|(name, value)| format!(" {name}={value}"));
+        let place = format!("{}{}", cell.system, axes.collect::<String>());
+        flaws.extend(cell.failed.as_ref().map(|reason| format!("{place}: failed: {reason}")));
+        for reason in &cell.invalid_reasons {
+            let mend = match reason.mend.as_str() {
+                "" => String::new(),
+                mend => format!("; to mend it: {mend}"),
+            };
+            flaws.push(format!("{place}: {reason}{mend}"));
+        }
+    }
+    if flaws.is_empty() && !results.valid {
+        // Older runs recorded no reasons of single cells.
+        flaws.extend(results.invalid_reasons.iter().cloned());
+    }
+    flaws
+}
+
+const RESULTS: &str = "results.json";
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir lab validate ./my-lab.toml
+  weir lab validate --json labs/*.toml
+  weir lab validate runs/quic-tun-20261121-030000
+
+`weir lab run` does this first. Programs that a lab needs and this machine lacks are named, too. Of
+a run, each failed or invalid cell is printed with its reason and how to mend it. Exit status 1 if
+a file has a mistake, or a run a cell that failed or is not valid.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::{Axes, Cell, Form, Reason};
+
+    #[test]
+    fn each_invalid_cell_is_named_with_advice() {
+        let mut results = Results::new("x", Form::Quick);
+        let axes = Axes::from([("loss".to_owned(), "1%".to_owned())]);
+        let mut late = Cell::new("bbr", axes.clone());
+        late.valid = false;
+        late.invalid_reasons = vec![Reason {
+            what: "the link was late".to_owned(),
+            detail: "310 µs".to_owned(),
+            mend: "end other programs".to_owned(),
+        }];
+        let mut failed = Cell::new("cubic", axes);
+        failed.failed = Some("no route".to_owned());
+        results.cells = vec![late, failed];
+        assert_eq!(
+            flaws_of(&results),
+            [
+                "bbr loss=1%: the link was late: 310 µs; to mend it: end other programs",
+                "cubic loss=1%: failed: no route",
+            ]
+        );
+        results.cells.clear();
+        assert_eq!(flaws_of(&results), [""; 0]);
+        results.valid = false;
+        results.invalid_reasons = vec!["late in 1 cell".to_owned()];
+        assert_eq!(flaws_of(&results), ["late in 1 cell"]);
+    }
+}
