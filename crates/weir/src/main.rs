@@ -4,6 +4,7 @@ mod background;
 mod completions;
 mod config_file;
 mod exit;
+mod help;
 mod log;
 mod output;
 mod progress;
@@ -12,7 +13,7 @@ mod terminal;
 mod verbs;
 mod watch;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use log::Logger;
 use std::process::ExitCode;
 
@@ -31,7 +32,10 @@ enum Verb {
     Accel(verbs::accel::Verb),
     /// Print the completions of a shell
     #[command(after_help = completions::EXAMPLES)]
-    Completions { shell: completions::Shell },
+    Completions {
+        /// The shell
+        shell: completions::Shell,
+    },
     /// Find out why this machine's connections are not faster
     Doctor(Box<verbs::doctor::Doctor>),
     /// Ends of connections with a known behaviour, for the faults of `weir lab run faults`
@@ -67,7 +71,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let words = verbs::perf::as_iperf3(std::env::args_os().collect());
-    let arguments = match Arguments::try_parse_from(words) {
+    let arguments = match parse(words) {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
@@ -81,13 +85,13 @@ fn main() -> ExitCode {
     log::start(logger, format);
     let outcome = match arguments.verb {
         Verb::Accel(verb) => verbs::accel::run(verb),
-        Verb::Completions { shell } => completions::print(shell, &Arguments::command()),
+        Verb::Completions { shell } => completions::print(shell, &command()),
         Verb::Doctor(arguments) => verbs::doctor::run(&arguments),
         Verb::DoctorLoad(load) => verbs::doctor::load::run(load),
         Verb::Gen(arguments) => verbs::r#gen::run(*arguments),
         Verb::Lab(verb) => verbs::lab::run(verb),
         Verb::Link(verb) => verbs::link::run(verb),
-        Verb::Man { directory } => completions::man(&directory, &Arguments::command()),
+        Verb::Man { directory } => completions::man(&directory, &command()),
         Verb::Perf(verb) => verbs::perf::run(verb),
         Verb::Sim(verb) => verbs::sim::run(verb),
         Verb::Switch(verb) => verbs::switch::run(verb),
@@ -96,29 +100,17 @@ fn main() -> ExitCode {
     exit::code(outcome)
 }
 
+fn parse(words: Vec<std::ffi::OsString>) -> Result<Arguments, clap::Error> {
+    let mut matches = command().try_get_matches_from(words)?;
+    Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
+}
+
+fn command() -> Command {
+    help::with_flowing_paragraphs(Arguments::command()).max_term_width(help::WIDEST)
+}
+
 /// The version and the commit that build.rs recorded.
 const VERSION: &str = match option_env!("WEIR_VERSION") {
     Some(version) => version,
     None => env!("CARGO_PKG_VERSION"),
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// clap breaks a longer line of an example in its middle.
-    #[test]
-    fn no_line_of_examples_is_longer_than_a_hundred_columns() {
-        fn long_lines(command: &clap::Command, found: &mut Vec<String>) {
-            for text in [command.get_after_help(), command.get_after_long_help()].iter().flatten() {
-                let text = text.to_string();
-                let long = text.lines().filter(|line| line.chars().count() > 100);
-                found.extend(long.map(|line| format!("{}: {line}", command.get_name())));
-            }
-            command.get_subcommands().for_each(|command| long_lines(command, found));
-        }
-        let mut found = Vec::new();
-        long_lines(&Arguments::command(), &mut found);
-        assert_eq!(found, Vec::<String>::new());
-    }
-}

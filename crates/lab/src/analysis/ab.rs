@@ -19,8 +19,10 @@ use units::Span;
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab ab quic-tun --base tcp-cubic --change tcp-bbr --at loss=1%,rtt=1ms
-  weir lab ab perf-overhead --base weir-perf-bare --change weir-perf --at path=veth
-  weir lab ab --base-command './bench old' --change-command './bench new' --lower-is-better
+  weir lab ab perf-overhead --base weir-perf-bare --change weir-perf \\
+      --at path=veth
+  weir lab ab --base-command './bench old' --change-command './bench new' \\
+      --lower-is-better
 
 With a lab, each turn is one short transfer over the cell's link. Its value is the goodput, or the
 metric that --metric names. The lab sends the data itself, unless the two systems differ in their

@@ -9,9 +9,11 @@ use units::foreign;
 /// Printed in the command's help.
 pub const EXAMPLES: &str = "\
 Examples:
-  weir lab check runs/today --bound 'goodput_mbit_s[tcp-bbr, loss=1%, rtt=1ms] >= 400'
-  weir lab check runs/today --bound 'rate_error_percent <= 0.5' --bound 'loss_in_interval == 1'
-  weir lab check runs/today --bound 'goodput_mbit_s[tcp-bbr/tcp-cubic, loss=5%] >= 2'
+  weir lab check runs/today --bound 'goodput_mbit_s[tcp-bbr, loss=1%] >= 400'
+  weir lab check runs/today --bound 'rate_error_percent <= 0.5' \\
+      --bound 'loss_in_interval == 1'
+  weir lab check runs/today \\
+      --bound 'goodput_mbit_s[tcp-bbr/tcp-cubic, loss=5%] >= 2'
 
 A bound applies to every cell it names, and without brackets to all cells. SYSTEM/SYSTEM is a ratio.
 A bound does not hold in a cell that failed or has no such figure.";

@@ -15,7 +15,7 @@ use units::{Share, foreign};
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab compare runs/before runs/after
-  weir lab compare runs/b1 runs/a1 --before runs/b2 --before runs/b3 --after runs/a2 --after runs/a3
+  weir lab compare runs/b1 runs/a1 --before runs/b2 --after runs/a2
 
 Runs differ by more than their repeats do. A run therefore counts as one sample, its median, and a
 verdict needs at least two runs of each side; three or four show smaller differences. With one run

@@ -57,6 +57,7 @@ pub(crate) struct Ab {
     /// Exit with status 1 unless the answer is this one
     #[arg(long, value_name = "ANSWER")]
     expect: Option<Expectation>,
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -228,7 +229,7 @@ impl Expectation {
 pub(super) const COMMANDS_EXAMPLES: &str = "\
 Examples:
   weir lab commands 'gzip -1 < data' 'zstd -1 < data'
-  weir lab commands './old --bench' './new --bench' --expect not-worse --threshold 3%
+  weir lab commands ./old ./new --expect not-worse --threshold 3%
 
 The shell runs both commands in alternation, in an order drawn from --seed, and the time of each
 is measured, with everything that it does. The answer is better (the second command is faster),

@@ -22,7 +22,7 @@ pub(crate) enum Verb {
     /// Replace all rules by those of a file, atomically
     #[command(after_help = POLICY_EXAMPLE)]
     Policy {
-        /// [default: $XDG_CONFIG_HOME/weir/accel.toml or /etc/weir/accel.toml]
+        /// The policy's file [default: $XDG_CONFIG_HOME/weir/accel.toml or /etc/weir/accel.toml]
         file: Option<PathBuf>,
         /// Only check the file, and whether this machine has what it needs
         #[arg(long)]
@@ -85,6 +85,7 @@ pub(crate) enum Verb {
     /// Print a systemd unit that applies a policy at boot
     #[command(after_help = UNIT_EXAMPLE)]
     Unit {
+        /// The policy's file
         #[arg(default_value = "/etc/weir/accel.toml")]
         file: PathBuf,
     },
@@ -93,11 +94,11 @@ pub(crate) enum Verb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Enable {
     /// Faster sending than CUBIC and BBR over lossy and long paths; works with any receiver
-    #[command(after_help = ENABLE_EXAMPLES)]
+    #[command(after_help = ENABLE_EXAMPLES, override_usage = TCPA_USAGE)]
     Tcpa(EnableTcpa),
     /// For networks whose ports support CAQM: both ends request every increase of their window in a
     /// tag
-    #[command(after_help = caqm::EXAMPLES)]
+    #[command(after_help = caqm::EXAMPLES, override_usage = caqm::USAGE)]
     Caqm(Box<caqm::EnableCaqm>),
 }
 
@@ -123,7 +124,7 @@ pub(crate) struct EnableTcpa {
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OpenConnections {
     /// Also apply all rules in force to open connections, as if they began now
-    #[arg(long)]
+    #[arg(long, help_heading = None::<&str>)]
     open: bool,
 }
 
@@ -131,7 +132,7 @@ pub(crate) struct OpenConnections {
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct StatusAfterwards {
     /// Then print what `weir accel status --json` prints
-    #[arg(long)]
+    #[arg(long, help_heading = None::<&str>)]
     json: bool,
 }
 
@@ -450,11 +451,13 @@ impl Values {
     }
 }
 
+const TCPA_USAGE: &str =
+    "weir accel enable tcpa [OPTIONS] <--cgroup PATH|--to CIDR|--port N|--all>";
 const ENABLE_EXAMPLES: &str = "\
 Examples:
   weir accel enable tcpa --all
   weir accel enable tcpa --port 443 --init-cwnd 90
-  weir accel enable tcpa --cgroup /system.slice/nginx.service --to 203.0.113.0/24
+  weir accel enable tcpa --cgroup /system.slice/nginx.service --port 443
   weir accel status
   weir accel disable";
 const POLICY_EXAMPLE: &str = "\
@@ -462,7 +465,7 @@ Example of a file; the first rule that matches decides:
   [defaults]
   init_cwnd = 48
 
-  [[rule]]                      # keep the kernel's choice for these
+  [[rule]]               # keep the kernel's choice for these
   port = 22
   algorithm = \"none\"
 
@@ -472,17 +475,18 @@ Example of a file; the first rule that matches decides:
   init_cwnd = 90
   rto_min = \"50ms\"
 
-  [[rule]]                      # if the other end offers it too; otherwise the next rule
+  [[rule]]               # if the other end offers it too, or else the next rule
   to = \"10.0.0.0/8\"
   algorithm = \"caqm\"
 
-  [[rule]]                      # all others; named_too = true: also where a program named one
+  [[rule]]               # all others; `named_too = true`: also those whose
+                         # program named an algorithm
 
-  [caqm]                        # for rules with caqm; `weir accel enable caqm --help` lists keys
+  [caqm]                 # keys: see `weir accel enable caqm --help`
   interface = [\"eth0\"]
   rtt_standard = \"1ms\"
 
-  [system]                      # put back by `weir accel disable`
+  [system]               # put back by `weir accel disable`
   wmem = [4096, 16384, 16777216]";
 const SET_EXAMPLES: &str = "\
 Examples:

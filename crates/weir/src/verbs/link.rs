@@ -32,6 +32,7 @@ pub(crate) enum Verb {
     },
     /// End a running link and remove the interfaces made for it
     Down {
+        /// The link's name
         name: String,
         /// Print one JSON document: the name, and that the link has ended
         #[arg(long)]
@@ -141,6 +142,7 @@ struct Both {
 
 #[derive(Debug, Args)]
 pub(crate) struct Set {
+    /// The link's name
     name: String,
     /// For both directions, for example loss=1%
     #[arg(value_name = "KEY=VALUE")]
@@ -158,6 +160,7 @@ pub(crate) struct Set {
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
+    /// The link's name [default: all links of this user]
     name: Option<String>,
     /// Print one JSON document; with --watch one per second, each on its own line
     #[arg(long)]
@@ -442,7 +445,8 @@ const UP_EXAMPLES: &str = "\
 Examples:
   Two namespaces, 600 Mbit/s, 20 ms round trip, 1 % loss:
     ip netns add left; ip netns add right
-    weir link up --a left:eth0 --address-a 10.0.0.1/24 --b right:eth0 --address-b 10.0.0.2/24 \\
+    weir link up --a left:eth0 --address-a 10.0.0.1/24 \\
+      --b right:eth0 --address-b 10.0.0.2/24 \\
       --rate 600mbit --delay 10ms --loss 1% --queue droptail:256KiB --seed 7
     ip netns exec left ping 10.0.0.2          # from another terminal
 

@@ -11,7 +11,7 @@ pub(crate) struct EnableCaqm {
     selector: Selector,
     /// Interface where tags are added and removed: eth0, or NAMESPACE:eth0; may be repeated
     /// [default: all Ethernet interfaces of this network namespace]
-    #[arg(long, value_name = "IF")]
+    #[arg(long, value_name = "IF", help_heading = None::<&str>)]
     interface: Vec<String>,
     #[command(flatten)]
     network: Values,
@@ -107,6 +107,8 @@ impl Values {
     }
 }
 
+pub(super) const USAGE: &str =
+    "weir accel enable caqm [OPTIONS] <--cgroup PATH|--to CIDR|--port N|--all>";
 pub(super) const EXAMPLES: &str = "\
 Enable it at both ends. A connection to an end without it uses Reno and carries no tags.
 

@@ -489,13 +489,13 @@ fn unit(text: &str) -> Result<RateUnit, String> {
 const UDP_SIZES: std::ops::RangeInclusive<Bytes> = Bytes::new(16)..=Bytes::new(65_507);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  weir perf client 10.0.0.2                      # ten seconds of TCP, and latency under that load
-  weir perf client 10.0.0.2 -R -P 4 -t 30        # the server sends, over four streams
-  weir perf client 10.0.0.2 -u -b 600mbit        # UDP: loss, order and jitter at a rate
-  weir perf client 10.0.0.2 --bidir -C bbr -J    # both directions at once, as JSON
-  weir perf client host -n 1GiB -Z -A 0,1        # one GiB without copying, both ends pinned
-  weir perf client host -t 120 --probe-cost      # measure the cost of the probes
-  weir perf client host --username ann --rsa-public-key public.pem    # asks for the password
+  weir perf client 10.0.0.2                    # TCP, and latency under its load
+  weir perf client 10.0.0.2 -R -P 4 -t 30      # four streams, the server sends
+  weir perf client 10.0.0.2 -u -b 600mbit      # UDP: loss, order and jitter
+  weir perf client 10.0.0.2 --bidir -C bbr -J  # both directions, as JSON
+  weir perf client host -n 1GiB -Z -A 0,1      # no copy, both ends pinned
+  weir perf client host -t 120 --probe-cost    # measure the cost of the probes
+  weir perf client host --username ann --rsa-public-key public.pem
 
 The far end is `weir perf server`, or `iperf3 -s` of version 3.12 or later; options are iperf3's.";
 

@@ -18,6 +18,7 @@ pub(crate) struct Server {
     /// Listen at this address only
     #[arg(short = 'B', long, value_name = "ADDRESS", default_value_t = Ipv4Addr::UNSPECIFIED.into())]
     bind: IpAddr,
+    /// The port
     #[arg(short, long, default_value_t = perf::options::PORT)]
     port: u16,
 }
@@ -29,7 +30,9 @@ pub(crate) struct Server {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Client {
+    /// The server: a name or an address
     host: String,
+    /// The server's port
     #[arg(short, long, default_value_t = perf::options::PORT)]
     port: u16,
     /// How long to write: 10, 500ms, 2min

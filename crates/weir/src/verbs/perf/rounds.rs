@@ -81,10 +81,11 @@ pub(crate) struct Stream {
     #[command(flatten)]
     connection: ConnectionOptions,
     /// Use UDP instead of TCP
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Test")]
     udp: bool,
     /// Sizes of the messages [default: 1,64,1024,16384,65536; UDP: 65507 for the last]
     #[arg(short, long, value_name = "SIZE,…", value_delimiter = ',', value_parser = values::size)]
+    #[arg(help_heading = "Test")]
     size: Vec<Bytes>,
     #[command(flatten)]
     data_ports: DataPorts,
@@ -119,6 +120,7 @@ struct ConnectionOptions {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Test")]
 struct Requests {
     /// Sizes of request and response, for example 1 or 128/8K; several are measured in turn
     #[arg(short, long, value_name = "SIZE[/SIZE],…", value_delimiter = ',', default_value = "1")]
@@ -126,6 +128,7 @@ struct Requests {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Test")]
 struct DataPorts {
     /// The first of the ports that the server opens for this test, for firewalls to admit [default:
     /// any free ones]
@@ -134,6 +137,7 @@ struct DataPorts {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Test")]
 struct Series {
     /// Connections at once, one thread each
     #[arg(short = 'P', long, default_value_t = 1, value_name = "N")]
@@ -158,7 +162,7 @@ struct Series {
     #[arg(short = 'A', long, value_name = "CPU[,CPU]", value_parser = values::affinity)]
     affinity: Option<Affinity>,
     /// Print one JSON document
-    #[arg(short = 'J', long)]
+    #[arg(short = 'J', long, help_heading = None::<&str>)]
     json: bool,
 }
 
@@ -321,27 +325,27 @@ const QUIET: Span = Span::from_secs(2);
 const SWEEP: [u64; 5] = [1, 64, 1024, 16_384, 65_536];
 const RR_EXAMPLES: &str = "\
 Examples:
-  weir perf rr 10.0.0.2                            # one byte each way
+  weir perf rr 10.0.0.2                         # one byte each way
   weir perf rr 10.0.0.2 --size 1,128/8K,64K --confidence 99,5
-  weir perf rr 10.0.0.2 -P 4 --depth 16 -A 0,1     # four connections, 16 requests on each
+  weir perf rr 10.0.0.2 -P 4 --depth 16         # 16 requests on each connection
 
 The far end is `weir perf server`.";
 const CRR_EXAMPLES: &str = "\
 Examples:
-  weir perf crr 10.0.0.2                                 # connections a second
+  weir perf crr 10.0.0.2                        # connections a second
   weir perf crr 10.0.0.2 --size 128/8K --server-port 5300
 
 The far end is `weir perf server`, which opens a separate port for it. The server closes first.";
 const UDP_RR_EXAMPLES: &str = "\
 Examples:
   weir perf udp-rr 10.0.0.2 --size 1,1024
-  weir perf udp-rr 10.0.0.2 -P 4 --server-port 5300      # the server opens UDP 5300 to 5303
+  weir perf udp-rr 10.0.0.2 -P 4 --server-port 5300    # and 5301 to 5303
 
 The far end is `weir perf server`, which opens separate ports for it.";
 const STREAM_EXAMPLES: &str = "\
 Examples:
-  weir perf stream 10.0.0.2                              # messages from one byte to 64 KiB
+  weir perf stream 10.0.0.2                     # messages of one byte to 64 KiB
   weir perf stream 10.0.0.2 -u --size 64,1024 -t 5
-  weir perf stream 10.0.0.2 --confidence 95,10 --strict  # status 1 if that is not reached
+  weir perf stream 10.0.0.2 --confidence 95,10 --strict
 
 The far end is `weir perf server`. `weir perf client` can send at a given rate and reports more.";

@@ -329,18 +329,19 @@ fn unit(text: &str) -> Result<RateUnit, String> {
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  weir perf server                                # for iperf3 and weir, until Ctrl-C
-  weir perf server -1 -p 5202 -J > test.json      # one test, as JSON
+  weir perf server                              # for weir and iperf3
+  weir perf server -1 -p 5202 -J > test.json    # one test, as JSON
   weir perf server -B 10.0.0.1 --max-rate 100mbit --max-time 60 --max-sessions 4
-  weir perf server --users users.csv --rsa-private-key private.pem --data-ports 20000-20100
+  weir perf server --users users.csv --rsa-private-key private.pem
   weir perf server -B %eth1 -A 1 --idle-timeout 10min
 
 Clients are `weir perf client HOST` and `iperf3 -c HOST`; many may measure at once.
 
 Accounts are iperf3's. To make a key and a user:
   openssl genrsa -out private.pem 2048
-  openssl rsa -in private.pem -pubout -out public.pem     # for clients
-  printf 'ann,%s\\n' $(printf '{ann}PASSWORD' | sha256sum | cut -d' ' -f1) >> users.csv
+  openssl rsa -in private.pem -pubout -out public.pem    # for clients
+  hash=$(printf '{ann}PASSWORD' | sha256sum | cut -d' ' -f1)
+  echo \"ann,$hash\" >> users.csv
 Only the password is encrypted, not the test. An attacker who reads it on the way can replay it
 within --time-skew-threshold: not at this server, which refuses it a second time, but at a stock
 iperf3, at another server with the same key, and at this one after a restart. PKCS#1 v1.5 padding

@@ -73,7 +73,8 @@ Examples:
   weir tunnel client --server tokyo.example:7500 --pin sha256/… \\
       --forward tcp:127.0.0.1:2222=tcp:10.0.0.5:22
   weir tunnel client --server tokyo.example:7500 --pin sha256/… \\
-      --forward udp:127.0.0.1:5353=udp:10.0.0.1:53 --forward unix:/run/db.sock=tcp:db.internal:5432
+      --forward udp:127.0.0.1:5353=udp:10.0.0.1:53 \\
+      --forward unix:/run/db.sock=tcp:db.internal:5432
   weir tunnel client --config /etc/weir/tunnel.toml
 
 A file:

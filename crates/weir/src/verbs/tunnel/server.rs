@@ -82,7 +82,8 @@ impl FromStr for NamedPin {
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir tunnel server --peer laptop=sha256/… --allow tcp:10.0.0.5:22
-  weir tunnel server --peer laptop=sha256/… --allow 'tcp:10.0.0.0/8:80,443' --allow udp:10.0.0.1:53
+  weir tunnel server --peer laptop=sha256/… --allow udp:10.0.0.1:53 \\
+      --allow 'tcp:10.0.0.0/8:80,443'
   weir tunnel server --config /etc/weir/tunnel.toml
 
 A target that is not listed is refused, and so are this machine itself (127.0.0.0/8, 0.0.0.0, its

@@ -45,7 +45,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   weir tunnel status
   weir tunnel status --watch
-  weir tunnel status --json | jq '.[].connections[] | {peer, rtt_seconds, limited_by}'
+  weir tunnel status --json | jq '.[].connections[] | {peer, limited_by}'
 Each end describes the data that it sends: ask the side that sends the data. `limited by
 application` means that the application supplies less than the path could carry, `pacing` that
 congestion control has found the path's rate, `window` that as much is in flight as path and queue

@@ -112,7 +112,8 @@ SystemCallErrorNumber=EPERM
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  weir tunnel unit server /etc/weir/tunnel.toml > /etc/systemd/system/weir-tunnel-server.service
+  weir tunnel unit server /etc/weir/tunnel.toml \\
+      > /etc/systemd/system/weir-tunnel-server.service
   systemctl daemon-reload && systemctl enable --now weir-tunnel-server
   systemctl reload weir-tunnel-server
   weir tunnel status --status-socket /run/weir-tunnel-server/status.sock";

@@ -1,0 +1,132 @@
+//! Paragraphs of `--help` that clap wraps at the width of the terminal.
+//!
+//! A text in the source has lines of its own width. clap wraps each of them by itself, which leaves
+//! a short line after every long one.
+
+use clap::Command;
+
+/// The command and all below it with each paragraph of their last texts as one line.
+pub(crate) fn with_flowing_paragraphs(command: Command) -> Command {
+    let text = command.get_after_help().map(|text| flowing(&text.to_string()));
+    let command = match text {
+        Some(text) => command.after_help(text),
+        None => command,
+    };
+    command.mut_subcommands(with_flowing_paragraphs)
+}
+
+/// Joins lines of a paragraph. Indented lines are examples, and stay.
+fn flowing(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    let mut is_open = false;
+    for line in text.lines() {
+        let flows = !line.is_empty() && !line.starts_with(' ');
+        if !joined.is_empty() {
+            joined.push(if flows && is_open { ' ' } else { '\n' });
+        }
+        joined += line;
+        is_open = flows;
+    }
+    joined
+}
+
+/// Longer lines are hard to read on any terminal.
+pub(crate) const WIDEST: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NARROW: usize = 80;
+
+    #[test]
+    fn paragraphs_flow_and_examples_stay() {
+        let text =
+            "Examples:\n  weir a \\\n    --b\n\nOne\nparagraph.\n\nA file:\n  [a]\nAfter\nit.";
+        let expected =
+            "Examples:\n  weir a \\\n    --b\n\nOne paragraph.\n\nA file:\n  [a]\nAfter it.";
+        assert_eq!(flowing(text), expected);
+    }
+
+    #[test]
+    fn no_help_is_wider_than_eighty_columns_or_ragged() {
+        let mut found = Vec::new();
+        each(&mut |name, command| {
+            let text = command.clone().render_long_help().to_string();
+            let lines: Vec<&str> = text.lines().collect();
+            for (line, next) in lines.iter().zip(lines.iter().skip(1).chain([&""])) {
+                let width = line.chars().count();
+                if width > NARROW {
+                    found.push(format!("{name}: {width} columns: {line}"));
+                }
+                let flows = |line: &str| !line.is_empty() && !line.starts_with(' ');
+                let word = next.split(' ').next().unwrap_or_default().chars().count();
+                if flows(line) && flows(next) && width + 1 + word <= NARROW {
+                    found.push(format!("{name}: ragged: {line}"));
+                }
+            }
+        });
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    /// clap breaks a longer line in its middle, and what was one command is two.
+    #[test]
+    fn no_line_of_examples_is_broken() {
+        let mut found = Vec::new();
+        each(&mut |name, command| {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let long = |line: &&str| line.starts_with(' ') && line.chars().count() > NARROW;
+            found.extend(text.lines().filter(long).map(|line| format!("{name}: {line}")));
+        });
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_argument_is_explained() {
+        let mut found = Vec::new();
+        each(&mut |name, command| {
+            let bare = command.get_arguments().filter(|one| !one.is_hide_set());
+            let bare = bare.filter(|one| one.get_help().is_none());
+            found.extend(bare.map(|one| format!("{name}: {}", one.get_id())));
+        });
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    /// These print a file, or run until they are stopped or until their command ends.
+    #[test]
+    fn every_other_verb_has_json() {
+        let without = [
+            "weir completions",
+            "weir accel unit",
+            "weir tunnel unit",
+            "weir tunnel server",
+            "weir tunnel client",
+            "weir switch run",
+            "weir link run",
+            "weir perf plain-client",
+            "weir perf plain-server",
+        ];
+        let mut found = Vec::new();
+        each(&mut |name, command| {
+            let has = command.get_arguments().any(|one| one.get_long() == Some("json"));
+            if !has && !command.has_subcommands() && !without.contains(&name) {
+                found.push(name.to_owned());
+            }
+        });
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    /// Calls `f` with every visible command.
+    fn each(f: &mut dyn FnMut(&str, &Command)) {
+        fn visit(name: &str, command: &Command, f: &mut dyn FnMut(&str, &Command)) {
+            f(name, command);
+            let shown = |inner: &&Command| !inner.is_hide_set() && inner.get_name() != "help";
+            for inner in command.get_subcommands().filter(shown) {
+                visit(&format!("{name} {}", inner.get_name()), inner, f);
+            }
+        }
+        let mut root = crate::command().term_width(NARROW);
+        root.build();
+        visit("weir", &root, f);
+    }
+}
