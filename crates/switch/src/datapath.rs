@@ -225,9 +225,10 @@ impl Datapath {
         self.lane.transmit(around.sink);
     }
 
-    /// Does a bounded part of what has to be done without packets: adds the counts of megaflows to
-    /// those of their rules, and removes megaflows that no packet used for ten seconds. Called at
-    /// least every 100 ms, it comes to each megaflow once a second, or to 65,536 of them.
+    /// Does a bounded part of what has to be done without packets: removes megaflows that no packet
+    /// used for ten seconds, and every half minute adds the counts of megaflows to those of their
+    /// rules. Called at least every 100 ms, it comes to each megaflow once a second, or to 65,536
+    /// of them.
     pub fn maintain<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
     where
         T: Translate + ?Sized,

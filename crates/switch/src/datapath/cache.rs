@@ -55,6 +55,9 @@ struct Sweep {
     last_ms: u64,
     /// Buckets that are due, in thousandths.
     due: u64,
+    /// This round credits counts, and the last one that did began at that time.
+    is_crediting: bool,
+    credited_ms: u64,
 }
 
 /// A lookup of a batch, with its intermediate results.
@@ -374,9 +377,9 @@ impl Cache {
         )
     }
 
-    /// Goes through a part of the megaflows: credits their counts, and removes those that are idle
-    /// or outdated. The part is that of a second which passed since the last call. Returns the
-    /// number of those removed.
+    /// Goes through a part of the megaflows, and removes those that are idle or outdated. The part
+    /// is that of a second which passed since the last call. Some rounds also credit counts.
+    /// Returns the number of those removed.
     pub(super) fn sweep(&mut self, generation: u64, now_ms: u64) -> u64 {
         let passed = now_ms.saturating_sub(self.sweep.last_ms).min(SWEEP_MS);
         self.sweep.last_ms = now_ms;
@@ -395,7 +398,7 @@ impl Cache {
         while buckets > 0 {
             let Some(number) = self.order.get(self.sweep.position).copied() else {
                 self.sweep.position = 0;
-                self.end_round();
+                self.end_round(now_ms);
                 if self.order.is_empty() {
                     break;
                 }
@@ -407,10 +410,13 @@ impl Cache {
             for first in (start..end).step_by(SWEPT_TOGETHER) {
                 let group = first..end.min(first + SWEPT_TOGETHER);
                 let mut found = [(0, 0, 0); SWEPT_TOGETHER * SLOTS];
-                let found = tuple.prefetch_group(group, &mut found);
+                let is_crediting = self.sweep.is_crediting;
+                let found = tuple.prefetch_group(group, &mut found, is_crediting);
                 // The last slot of a bucket first, because removal moves it.
                 for (bucket, position, index) in found.iter().rev().copied() {
-                    tuple.store.credit(index, now_ms);
+                    if is_crediting {
+                        tuple.store.credit(index, now_ms);
+                    }
                     let head = tuple.store.head(index);
                     let idle = now_ms - widen(head.used_ms, now_ms);
                     let is_outdated = head.generation != generation as u32 && idle > SWEEP_MS;
@@ -435,7 +441,11 @@ impl Cache {
     }
 
     /// Drops masks without megaflows, and sorts the others by their hits.
-    fn end_round(&mut self) {
+    fn end_round(&mut self, now_ms: u64) {
+        self.sweep.is_crediting = now_ms.saturating_sub(self.sweep.credited_ms) >= CREDIT_MS;
+        if self.sweep.is_crediting {
+            self.sweep.credited_ms = now_ms;
+        }
         let tuples = &mut self.tuples;
         let by_mask = &mut self.by_mask;
         self.order.retain(|number| {
@@ -518,5 +528,8 @@ const SWEEP_MS: u64 = 1000;
 const SWEPT_EACH_SECOND: usize = 16_384;
 /// Buckets whose megaflows the sweep loads at the same time.
 const SWEPT_TOGETHER: usize = 4;
+/// Rules get counts that nobody has asked for at this interval: a credit takes more memory accesses
+/// than the rest of the sweep. Only the ages of addresses that NORMAL learned need them.
+const CREDIT_MS: u64 = 30_000;
 /// A megaflow that no packet used for this time goes, as in Open vSwitch.
 const IDLE_MS: u64 = 10_000;

@@ -116,9 +116,12 @@ impl Store {
         }
     }
 
-    /// Starts to load what a credit needs.
-    pub(super) fn prefetch_all(&self, index: u32) {
+    /// Starts to load what a sweep needs.
+    pub(super) fn prefetch_all(&self, index: u32, is_crediting: bool) {
         prefetch(self.head(index));
+        if !is_crediting {
+            return;
+        }
         prefetch(&self.colds[(index >> CHUNK_BITS) as usize][(index & CHUNK_MASK) as usize]);
     }
 

@@ -146,6 +146,7 @@ impl Tuple {
         &self,
         group: std::ops::Range<usize>,
         found: &'a mut [(usize, usize, u32)],
+        is_crediting: bool,
     ) -> &'a [(usize, usize, u32)] {
         let next = group.end..group.end + group.len();
         next.for_each(|bucket| self.table.prefetch_bucket(bucket));
@@ -156,10 +157,12 @@ impl Tuple {
         for (place, slot) in found.iter_mut().zip(slots) {
             *place = slot;
             count += 1;
-            self.store.prefetch_all(slot.2);
+            self.store.prefetch_all(slot.2, is_crediting);
         }
         let found = &found[..count];
-        found.iter().for_each(|(_, _, index)| self.store.prefetch_counters(*index));
+        if is_crediting {
+            found.iter().for_each(|(_, _, index)| self.store.prefetch_counters(*index));
+        }
         found
     }
 
