@@ -49,7 +49,7 @@ impl Guard {
         Some(Self { place })
     }
 
-    /// Whether the owner has cut the memory off. What was read since is not the owner's.
+    /// Whether the owner has cut the memory off. Bytes that were read since may be zeros.
     #[inline]
     pub(crate) fn is_cut(&self) -> bool {
         self.place.is_cut.load(Ordering::Acquire)
