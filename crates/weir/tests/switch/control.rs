@@ -86,6 +86,47 @@ fn normal_learns_addresses_and_forgets_them_in_time() {
 }
 
 #[test]
+fn added_addresses_stay_and_events_are_counted() {
+    let Some(switch) = start() else { return };
+    switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
+    switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
+    assert_eq!(switch.appctl(&["coverage/read-counter", "mac_learning_learned"]), "1\n");
+    let said = switch.appctl(&["fdb/add", "br0", "p3", "0", "50:54:00:00:00:09"]);
+    assert_eq!(said, "Overriding already existing dynamic entry on 1\n");
+    switch.appctl(&["fdb/add", "br0", "p2", "0", "50:54:00:00:00:0a"]);
+    // The destination is known now, and the source is not behind the port that it has.
+    switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
+    let text = switch.ofctl(&["dump-ports", "br0", "p2"]);
+    assert!(text.contains("tx pkts=2"), "{text}");
+    let text = switch.ofctl(&["dump-ports", "br0", "p3"]);
+    assert!(text.contains("tx pkts=1"), "{text}");
+    switch.appctl(&["fdb/flush"]);
+    let text = switch.appctl(&["fdb/show", "br0"]);
+    assert!(text.contains("    3     0  50:54:00:00:00:09  static\n"), "{text}");
+    let text = switch.appctl(&["fdb/stats-show", "br0"]);
+    assert!(text.contains("Current static MAC entries in the table : 2"), "{text}");
+    switch.appctl(&["fdb/del", "br0", "0", "50:54:00:00:00:09"]);
+    for (words, said) in [
+        (&["fdb/del", "br0", "0", "50:54:00:00:00:09"][..], "could not find static mac entry"),
+        (&["fdb/add", "br0", "p9", "0", "50:54:00:00:00:09"][..], "p9"),
+        (&["fdb/add", "br0", "p1", "0", "50:54:00"][..], "bad MAC address"),
+        (&["coverage/read-counter", "foo"][..], "No such counter"),
+        (&["upcall/set-flow-limit", "x"][..], "a limit is a number"),
+    ] {
+        let refused = switch.try_appctl(words);
+        assert_eq!(refused.status.code(), Some(2), "{words:?}: {refused:?}");
+        assert!(refused.stderr.contains(said), "{words:?}: {refused:?}");
+    }
+    switch.appctl(&["dpif-netdev/pmd-stats-clear"]);
+    let text = switch.appctl(&["coverage/show"]);
+    assert!(text.starts_with("Event coverage, avg rate over last: 5 seconds, "), "{text}");
+    let upcalls = text.lines().find(|line| line.starts_with("xlate_actions ")).unwrap();
+    assert!(upcalls.ends_with("   total: 2") && text.contains(" events never hit\n"), "{text}");
+    assert!(text.contains("mac_learning_static_none_move"), "{text}");
+    switch.end();
+}
+
+#[test]
 fn rules_expire_and_monitors_hear_of_it() {
     let Some(switch) = start() else { return };
     switch.appctl(&["time/stop"]);

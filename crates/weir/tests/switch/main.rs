@@ -11,6 +11,7 @@ mod control;
 mod controllers;
 mod endings;
 mod interfaces;
+mod loads;
 mod metrics;
 mod peers;
 mod report;

@@ -1,0 +1,167 @@
+//! Several queues, full tables, and ports that vanish while packets arrive as fast as they can.
+
+use super::captures::{self, udp};
+use super::interfaces::Host;
+use super::test_switch::{TestSwitch, sandbox};
+use crate::support::{Sandbox, await_some};
+use std::net::Ipv4Addr;
+
+/// A capture that `port` plays again and again, once the rules are there.
+fn play(switch: &TestSwitch, port: &str, frames: &[Vec<u8>], options: &str) {
+    let file = format!("{port}.pcap");
+    captures::write(&switch.sandbox, &file, frames);
+    let source = format!("pcap:{}{options}", switch.path(&file));
+    switch.weir(&["port", "add", "br0", port, &source]);
+}
+
+fn start(sandbox: Sandbox, ports: &[&str], cpus: &str) -> TestSwitch {
+    let ports: Vec<_> = ports.iter().map(|port| format!("br0:{port}")).collect();
+    let mut words = vec!["--bridge", "br0", "--pmd-cpus", cpus];
+    ports.iter().for_each(|port| words.extend(["--port", port]));
+    TestSwitch::start(sandbox, &words)
+}
+
+/// What `dump-ports` has behind `name`: `rx pkts` or `tx pkts`.
+fn counted(switch: &TestSwitch, port: &str, name: &str) -> u64 {
+    let text = switch.ofctl(&["dump-ports", "br0", port]);
+    let (_, rest) = text.split_once(&format!("{name}=")).unwrap();
+    rest.split(',').next().unwrap().trim().parse().unwrap()
+}
+
+fn event(switch: &TestSwitch, name: &str) -> u64 {
+    switch.appctl(&["coverage/read-counter", name]).trim().parse().unwrap()
+}
+
+#[test]
+fn four_queues_on_two_threads_keep_the_order_of_each_flow() {
+    let Some(sandbox) = sandbox() else { return };
+    let switch = start(sandbox, &["p1=pcap,write=out.pcap"], "0,1");
+    switch.ofctl(&["add-flow", "br0", "in_port=2 actions=output:1"]);
+    let frames: Vec<_> = (0..TURNS * FLOWS)
+        .map(|number| {
+            let mut frame = udp(number % FLOWS);
+            frame[59] = (number / FLOWS) as u8;
+            frame
+        })
+        .collect();
+    play(&switch, "p2", &frames, ",queues=4");
+    await_some("all frames", || {
+        (counted(&switch, "p1", "tx pkts") == u64::from(TURNS * FLOWS)).then_some(())
+    });
+    let text = switch.appctl(&["dpif-netdev/pmd-rxq-show"]);
+    assert_eq!(text.matches("port: p2").count(), 4, "{text}");
+    assert_eq!(text.matches("queue-id:  3").count(), 1, "{text}");
+    let sent = await_some("the capture", || {
+        let sent = captures::read(&switch.sandbox, "out.pcap");
+        (sent.len() == frames.len()).then_some(sent)
+    });
+    for flow in 0..FLOWS {
+        let of_flow = |frame: &&Vec<u8>| frame[..59] == udp(flow)[..59];
+        let turns = sent.iter().filter(of_flow).map(|frame| u32::from(frame[59]));
+        assert!(turns.eq(0..TURNS), "flow {flow}");
+    }
+    switch.end();
+}
+
+#[test]
+fn more_flows_than_megaflows_are_all_forwarded() {
+    let Some(sandbox) = sandbox() else { return };
+    let switch = start(sandbox, &["p1=null", "p2=null"], "0");
+    let rules: String = (0..FLOWS)
+        .map(|flow| format!("ip,nw_dst=48.0.0.{} actions=output:{}\n", flow + 1, flow % 2 + 1))
+        .collect();
+    switch.sandbox.write("rules", rules);
+    switch.ofctl(&["add-flows", "br0", &switch.path("rules")]);
+    let said = switch.appctl(&["upcall/set-flow-limit", "10"]);
+    assert_eq!(said, "set flow_limit to 10\n");
+    play(&switch, "p3", &(0..FLOWS).map(udp).collect::<Vec<_>>(), ",loop");
+    await_some("packets", || (counted(&switch, "p1", "tx pkts") > 50_000).then_some(()));
+    let megaflows = || switch.appctl(&["dpctl/dump-flows"]).matches("recirc_id(0)").count();
+    assert!((1..=10).contains(&megaflows()), "{}", megaflows());
+    switch.appctl(&["upcall/set-flow-limit", "1000"]);
+    await_some("all megaflows", || (megaflows() == FLOWS as usize).then_some(()));
+    let upcalls = switch.counted("miss with success upcall");
+    assert!(upcalls > 10_000, "{upcalls}");
+    let before = counted(&switch, "p1", "tx pkts");
+    await_some("more packets", || {
+        (counted(&switch, "p1", "tx pkts") > before + 9999).then_some(())
+    });
+    assert_eq!(switch.counted("miss with success upcall"), upcalls);
+    switch.weir(&["port", "del", "br0", "p3"]);
+    let sent = ["p1", "p2"].map(|port| counted(&switch, port, "tx pkts"));
+    assert_eq!(sent[0] + sent[1], switch.counted("packets received"));
+    assert!(sent[0].abs_diff(sent[1]) <= u64::from(FLOWS), "{sent:?}");
+    switch.end();
+}
+
+#[test]
+fn a_full_table_of_connections_leaves_other_traffic_alone() {
+    let Some(sandbox) = sandbox() else { return };
+    let switch = start(sandbox, &["p1=null", "p2=null"], "0");
+    if !switch.tracks_connections() {
+        return drop(switch.end());
+    }
+    for rule in [
+        "in_port=3,ip actions=ct(commit,table=1,nat(src=10.0.0.1))",
+        "table=1,ip,nw_src=10.0.0.1 actions=output:1",
+        "in_port=4,ip actions=output:2",
+    ] {
+        switch.ofctl(&["add-flow", "br0", rule]);
+    }
+    let maximum = u64::from(FLOWS) / 4;
+    switch.appctl(&["dpctl/ct-set-maxconns", &maximum.to_string()]);
+    let frames: Vec<_> = (0..FLOWS).map(udp).collect();
+    play(&switch, "p3", &frames, ",loop");
+    await_some("refused connections", || (event(&switch, "conntrack_full") > 10_000).then_some(()));
+    play(&switch, "p4", &frames, ",loop");
+    await_some("other traffic", || (counted(&switch, "p2", "tx pkts") > 50_000).then_some(()));
+    switch.weir(&["port", "del", "br0", "p4"]);
+    switch.weir(&["port", "del", "br0", "p3"]);
+    assert_eq!(switch.appctl(&["dpctl/ct-get-nconns"]).trim(), maximum.to_string());
+    // Connections that were there go on, the others' packets are dropped: none is untranslated.
+    let full = event(&switch, "conntrack_full");
+    let (tracked, other) = (counted(&switch, "p1", "tx pkts"), counted(&switch, "p2", "tx pkts"));
+    assert_eq!(tracked + other + full, switch.counted("packets received"));
+    assert!(tracked.abs_diff(full / 3) <= u64::from(FLOWS), "{tracked} {full}");
+    switch.end();
+}
+
+#[test]
+fn a_port_that_vanishes_under_load_takes_nothing_along() {
+    let Some(sandbox) = sandbox() else { return };
+    let host = Host::cabled(&sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1));
+    let switch = start(sandbox, &["p1=packet", "p2=null"], "0");
+    switch.ofctl(&["add-flow", "br0", "in_port=3 actions=output:1,output:2"]);
+    play(&switch, "p3", &(0..FLOWS).map(udp).collect::<Vec<_>>(), ",loop");
+    let grows = |port: &str| {
+        let before = counted(&switch, port, "tx pkts");
+        await_some(port, || (counted(&switch, port, "tx pkts") > before + 1000).then_some(()));
+    };
+    let is_down = || {
+        let text = switch.ofctl(&["show", "br0"]);
+        let (_, rest) = text.split_once("1(p1)").unwrap();
+        rest.split_once("2(p2)").unwrap().0.contains("LINK_DOWN")
+    };
+    let outer = switch.sandbox.inside(|| host::Namespace::current().unwrap());
+    let mut hosts = vec![host];
+    for _ in 0..2 {
+        grows("p1");
+        host::remove_interface(&outer, "p1").unwrap();
+        hosts.clear();
+        await_some("its end", || is_down().then_some(()));
+        grows("p2");
+        hosts.push(Host::cabled(&switch.sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1)));
+        await_some("its return", || (!is_down()).then_some(()));
+        grows("p2");
+    }
+    grows("p1");
+    switch.weir(&["port", "del", "br0", "p3"]);
+    // The hosts' kernels also send: router solicitations and the like.
+    let received = switch.counted("packets received") - counted(&switch, "p1", "rx pkts");
+    assert_eq!(counted(&switch, "p2", "tx pkts"), received);
+    drop(hosts);
+    switch.end();
+}
+
+const FLOWS: u32 = 64;
+const TURNS: u32 = 100;
