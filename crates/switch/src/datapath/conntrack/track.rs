@@ -7,7 +7,7 @@ use units::Time;
 
 use super::entry::{Entry, NONE, Translation, Verdict};
 use super::extract::{Extracted, extract, quick_tuple};
-use super::index::Reference;
+use super::index::{MAX_SHARDS, Reference};
 use super::nat::Choice;
 use super::settings::Phase;
 use super::shard::{Candidates, Found, Remainder, Shard};
@@ -88,19 +88,15 @@ impl Conntrack {
     /// Calls `visit` for each shard of these hashes, with a bit for each of its hashes.
     #[inline]
     fn each_shard(&self, hashes: &[u64], mut visit: impl FnMut(u8, u64)) {
-        let mut homes = [0; MOST_WARM];
-        for (home, hash) in homes.iter_mut().zip(hashes) {
-            *home = self.home(place(*hash));
+        let mut groups = [0_u64; MAX_SHARDS];
+        let mut shards = 0_u64;
+        for (at, hash) in hashes.iter().enumerate() {
+            let home = usize::from(self.home(place(*hash))) & (MAX_SHARDS - 1);
+            groups[home] |= 1 << (at & (MOST_WARM - 1));
+            shards |= 1 << home;
         }
-        let mut left = u64::MAX >> (MOST_WARM - hashes.len().clamp(1, MOST_WARM));
-        while left != 0 {
-            let number = homes[left.trailing_zeros() as usize];
-            let mut group = 0;
-            for (at, home) in homes.iter().enumerate() {
-                group |= u64::from(*home == number) << at;
-            }
-            visit(number, group & left);
-            left &= !group;
+        for number in ones(shards) {
+            visit(number as u8, groups[number & (MAX_SHARDS - 1)]);
         }
     }
 
@@ -690,6 +686,7 @@ fn place(hash: u64) -> Place {
 /// a number that it would matter.
 pub(super) const FAR: u64 = 1 << 63;
 const MOST_WARM: usize = 64;
+const _: () = assert!(MAX_SHARDS <= 64);
 /// Steps of the wheel at each new connection: more than one, so that collection keeps up.
 const COMMIT_BUDGET: u32 = 4;
 const RECLAIM_BUDGET: u32 = 32;
