@@ -21,7 +21,7 @@ fn start(sandbox: Sandbox, ports: &[&str], cpus: &str) -> TestSwitch {
     TestSwitch::start(sandbox, &words)
 }
 
-/// What `dump-ports` has behind `name`: `rx pkts` or `tx pkts`.
+/// The number that `dump-ports` has behind `name`: `rx pkts` or `tx pkts`.
 fn counted(switch: &TestSwitch, port: &str, name: &str) -> u64 {
     let text = switch.ofctl(&["dump-ports", "br0", port]);
     let (_, rest) = text.split_once(&format!("{name}=")).unwrap();
