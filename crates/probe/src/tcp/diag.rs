@@ -23,7 +23,7 @@ pub struct Diag {
 
 impl Diag {
     /// With every attribute that [`super::TcpSocket`] has.
-    pub fn new() -> Self {
+    pub fn with_algorithm() -> Self {
         // That of Vegas requests the data of any algorithm.
         Self::with([INFO, VEGAS, CONGESTION, MEMORY])
     }

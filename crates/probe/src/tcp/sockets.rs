@@ -10,7 +10,7 @@ use crate::ProbeError;
 /// IPv6.
 pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
     let mut found = Vec::new();
-    Diag::new().each(filter, |socket| found.extend(TcpSocket::of(socket)))?;
+    Diag::with_algorithm().each(filter, |socket| found.extend(TcpSocket::of(socket)))?;
     Ok(found)
 }
 
@@ -19,7 +19,7 @@ pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
 pub fn connection(local: SocketAddr, remote: SocketAddr) -> Result<Option<TcpSocket>, ProbeError> {
     let mut found = None;
     let ends = Ends { local, remote, interface: 0, cookie: 0 };
-    Diag::new().one(ends, |socket| found = TcpSocket::of(socket))?;
+    Diag::with_algorithm().one(ends, |socket| found = TcpSocket::of(socket))?;
     Ok(found)
 }
 
