@@ -60,8 +60,8 @@ impl Diag {
         Ok(())
     }
 
-    /// Passes this connection to `each`, if it exists. The kernel looks it up, and does not walk its
-    /// table of connections.
+    /// Passes this connection to `each`, if it exists. The kernel looks it up, and does not walk
+    /// its table of connections.
     pub fn one(
         &mut self,
         connection: Ends,

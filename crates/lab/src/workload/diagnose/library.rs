@@ -30,7 +30,6 @@ pub(crate) const FAULTS: &[(&str, &str)] = faults![
     "shaper-class",
     "deep-buffer",
     "tiny-queue",
-    "queue-drops",
     "loss",
     "loss-reno",
     "loss-bbr",
