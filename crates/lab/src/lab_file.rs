@@ -69,7 +69,7 @@ impl LabFile {
 fn mistakes(file: &str, text: &str) -> Vec<FileError> {
     let mut draft = Draft::of(file, text);
     let mut found = Vec::new();
-    for _ in 0..MOST_ROUNDS {
+    for round in 0..MOST_ROUNDS {
         let document = draft.document();
         found.extend(draft.found());
         let Some(document) = document else { return found };
@@ -78,6 +78,8 @@ fn mistakes(file: &str, text: &str) -> Vec<FileError> {
             .into_iter()
             .filter_map(|error| draft.translated(error))
             .filter(|error| !found.iter().any(|known| known.to_string() == error.to_string()))
+            // A setting that was mended may have been the only one that named the axis.
+            .filter(|error| round == 0 || !error.to_string().contains("nothing depends on axis"))
             .collect();
         // Each round finds one more mistake of each link.
         let mended: Vec<usize> = new
@@ -181,23 +183,24 @@ repeats = 6
     #[test]
     fn mistakes_of_all_kinds_are_reported_together() {
         let text = LAB
-            .replace("hosts =", "hosts")
+            .replace("name = \"lab\"", "name = \"lab\"\ntitle 5")
             .replace("rtt = \"20ms\"", "rtt = \"20 parsecs\"\nqueue = \"droptali:64KiB\"")
             .replace("omit = \"1s\"", "omit = 1")
+            .replace("from = \"client\"", "from = \"clent\"")
             .replace("congestion", "congestoin")
             .replace("repeats = 6", "repeats = 0\nsystems = [\"reno\"]");
         let found = lines(&text);
-        for start in [
+        let expected = [
             "lab.toml:2: ",
-            "lab.toml:9: ",
             "lab.toml:10: ",
-            "lab.toml:15: ",
-            "lab.toml:19: unknown key `congestoin`",
-            "lab.toml:22: `repeats` is from",
-            "lab.toml:23: no system `reno`",
-        ] {
-            assert!(found.iter().any(|one| one.starts_with(start)), "{start}: {found:#?}");
-        }
+            "lab.toml:11: ",
+            "lab.toml:14: no host `clent`",
+            "lab.toml:16: ",
+            "lab.toml:20: unknown key `congestoin`",
+            "lab.toml:23: `repeats` is from",
+            "lab.toml:24: no system `reno`",
+        ];
+        starts(&found, &expected);
     }
 
     /// Each mistake alone is reported as itself, and nothing beside it.
@@ -214,6 +217,9 @@ repeats = 6
             ("repeats = 6", "repeats = \"six\""),
             ("rtt = \"20ms\"", "rtt = \"20mss\""),
             ("between = [\"client\", \"server\"]", "between = [\"client\", \"sever\"]"),
+            ("hosts = [\"client\", \"server\"]", "hosts [\"client\", \"server\"]"),
+            ("from = \"client\"", "from = 1"),
+            ("congestion = \"cubic\"", "congestion = 2"),
         ] {
             let found = lines(&LAB.replace(right, wrong));
             assert_eq!(found.len(), 1, "{wrong}: {found:#?}");

@@ -354,7 +354,8 @@ impl Document {
             let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
             form.systems.iter().try_for_each(|name| self.known("system", name, &systems))?;
         }
-        if !self.form.contains_key("full") {
+        let is_misspelt = self.form.keys().any(|name| !FORMS.contains(&name.get_ref().as_str()));
+        if !self.form.contains_key("full") && !is_misspelt {
             let message = "no `[form.full]`: it says how long and how often a cell is measured";
             return self.refuse(self.name.span(), message);
         }
@@ -375,6 +376,10 @@ impl Document {
     }
 
     pub(super) fn known_value(&self, axis: &str, value: &Spanned<String>) -> Result<(), FileError> {
+        // An unknown axis was reported.
+        if !self.axes.contains_key(axis) {
+            return Ok(());
+        }
         let values: Vec<&str> = self
             .axes
             .get(axis)

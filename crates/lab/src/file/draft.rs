@@ -9,9 +9,11 @@ use super::schema::Document;
 pub(crate) struct Draft {
     file: String,
     lines: Vec<Line>,
-    /// The lines of the heads of tables whose content is a guess: what is found in them may be a
+    /// The lines of the heads of tables whose kind is a guess: what is found in them may be a
     /// consequence of the guess.
     guessed: Vec<usize>,
+    /// The lines of the heads of tables that lack a line: something may be missing in them.
+    shortened: Vec<usize>,
     found: Vec<FileError>,
 }
 
@@ -21,6 +23,8 @@ struct Line {
     /// Its number in the file, from 1 on.
     number: usize,
     is_mended: bool,
+    /// It was added.
+    is_guess: bool,
 }
 
 impl Draft {
@@ -29,11 +33,13 @@ impl Draft {
             text: text.to_owned(),
             number: index + 1,
             is_mended: false,
+            is_guess: false,
         });
         Self {
             file: file.to_owned(),
             lines: lines.collect(),
             guessed: Vec::new(),
+            shortened: Vec::new(),
             found: Vec::new(),
         }
     }
@@ -66,10 +72,23 @@ impl Draft {
         let FileError::At { file, line, message } = error else { return Some(error) };
         let index = line.saturating_sub(1);
         let number = self.lines.get(index).map_or(line, |line| line.number);
-        let head = self.head(index).map_or(0, |head| self.lines[head].number);
-        // Without the line of `hosts` there is none.
-        let is_guess = self.guessed.contains(&head)
-            || self.guessed.contains(&0) && message.starts_with("no host ");
+        let head = self.head_number(index);
+        let is_added = self.lines.get(index).is_some_and(|line| line.is_guess);
+        // A missing key is told at the head, or at the name of the lab.
+        let of_axes = |line: &Line| self.shortened.contains(&line.number) && line.text == "[axes]";
+        let is_missing = match head {
+            _ if AXES_MISSING.iter().any(|part| message.contains(part)) => {
+                self.lines.iter().any(of_axes)
+            }
+            // The line of `hosts` may have been left out.
+            _ if message.ends_with(": the file names none") => self.shortened.contains(&0),
+            0 => self.shortened.contains(&0) && message.ends_with(" is missing here"),
+            head => {
+                let is_about_table = number == head || message.starts_with("system `");
+                self.shortened.contains(&head) && is_about_table
+            }
+        };
+        let is_guess = self.guessed.contains(&head) || is_added || is_missing;
         (!is_guess).then_some(FileError::At { file, line: number, message })
     }
 
@@ -86,13 +105,7 @@ impl Draft {
         if !of_link || self.lines[index].is_mended || key == "between" || !self.is_whole(index) {
             return false;
         }
-        let plain = match key.as_str() {
-            "rate" => "rate = \"1mbit\"",
-            "rtt" => "rtt = \"1ms\"",
-            "delay" => "delay = \"1ms\"",
-            _ => "",
-        };
-        self.replace(index, plain.to_owned());
+        self.replace(index, plain(&key).to_owned());
         true
     }
 
@@ -130,7 +143,7 @@ impl Draft {
         if is_toml || !self.follows_a_mistake(index) {
             self.found.push(told);
         }
-        self.guess_table(index);
+        self.shortened.push(self.head_number(index));
         self.drop_line(index)
     }
 
@@ -154,7 +167,7 @@ impl Draft {
         let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
         let meant = nearest_of(word, known.iter().copied());
         if meant.is_none() {
-            self.guess_table(index);
+            self.guessed.push(self.head_number(index));
         }
         let line = &self.lines[index].text;
         let Some(chosen) = meant.or_else(|| known.first().copied()) else { return false };
@@ -172,7 +185,8 @@ impl Draft {
         let head = &self.lines[index];
         let (number, is_head) = (head.number, head.text.trim_start().starts_with('['));
         // The key's line may have been left out before.
-        if !self.guessed.contains(&number) {
+        let table = if is_head { number } else { self.head_number(index) };
+        if !self.shortened.contains(&table) {
             self.found.push(told);
         }
         let values: &[&str] = match key {
@@ -185,8 +199,11 @@ impl Draft {
             _ => &[],
         };
         let (true, Some(value)) = (is_head, values.first()) else { return false };
-        self.guessed.push(number);
-        let line = Line { text: format!("{key} = {value}"), number, is_mended: true };
+        if ["kind", "name", "system"].contains(&key) {
+            self.guessed.push(number);
+        }
+        let text = format!("{key} = {value}");
+        let line = Line { text, number, is_mended: true, is_guess: true };
         self.lines.insert(index + 1, line);
         true
     }
@@ -197,7 +214,9 @@ impl Draft {
         if is_head || self.lines[index].text.trim().is_empty() {
             return false;
         }
-        self.replace(index, String::new());
+        let key = self.lines[index].text.split('=').next().unwrap_or_default().trim().to_owned();
+        let is_first = !self.lines[index].is_mended;
+        self.replace(index, if is_first { plain(&key).to_owned() } else { String::new() });
         true
     }
 
@@ -212,9 +231,10 @@ impl Draft {
         above.is_some_and(|line| line.is_mended && line.text.is_empty())
     }
 
-    fn guess_table(&mut self, index: usize) {
-        let head = self.head(index).map_or(0, |head| self.lines[head].number);
-        self.guessed.push(head);
+    /// The number of the line with the head of the table that holds this line, or 0 above the
+    /// first one.
+    fn head_number(&self, index: usize) -> usize {
+        self.head(index).map_or(0, |head| self.lines[head].number)
     }
 
     /// The line with the head of the table that holds this line. `None` above the first one.
@@ -235,11 +255,23 @@ impl Draft {
     }
 }
 
+/// A value of a link without which its other settings mean nothing, or nothing.
+fn plain(key: &str) -> &'static str {
+    match key {
+        "rate" | "trace" => "rate = \"1mbit\"",
+        "rtt" => "rtt = \"1ms\"",
+        "delay" => "delay = \"1ms\"",
+        _ => "",
+    }
+}
+
 fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
     let rest = text.strip_prefix(start)?;
     rest.find(end).map(|at| &rest[..at])
 }
 
+/// Parts of messages about a name that only a line of `[axes]` could explain.
+const AXES_MISSING: [&str; 3] = ["unknown placeholder", "no axis", "nothing depends on axis"];
 /// A file with more mistakes than this is shown the first of them.
 const MOST_ROUNDS: usize = 50;
 
