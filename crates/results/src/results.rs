@@ -230,7 +230,8 @@ pub struct Reason {
 /// The largest user of CPUs that had no time left.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuLimit {
-    /// A process and its side, as in `weir (client)`, or `softirqs`, or `other programs`.
+    /// A process and its side, as in `weir (client)`, all processes of one name beside the sides,
+    /// `softirqs`, or `other programs`.
     pub by: String,
     /// The CPUs that it may run on.
     #[serde(default)]

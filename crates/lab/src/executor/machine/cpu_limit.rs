@@ -13,10 +13,13 @@ pub(super) struct Spent<'a> {
     pub(super) cores: &'a CpuUse,
     /// The processes of each side.
     pub(super) sides: &'a [(&'a str, &'a ProcessesUse)],
+    /// All processes of the machine, those of the sides too.
+    pub(super) everyone: &'a ProcessesUse,
 }
 
 pub(super) fn largest(spent: &Spent<'_>) -> Option<CpuLimit> {
     let users = processes(spent).into_iter().chain(softirqs(spent)).chain(others(spent));
+    let users = users.chain(rest(spent));
     users.max_by(|a, b| a.percent.total_cmp(&b.percent)).filter(|user| user.percent > 0.0)
 }
 
@@ -25,12 +28,9 @@ fn processes(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let mut found = Vec::new();
     for (side, processes) in spent.sides {
         for (pid, process) in &processes.each {
-            let allowed = probe::cpu::affinity_of(*pid).unwrap_or_default();
-            let mut cpus = spent.cpus.to_vec();
-            cpus.retain(|cpu| allowed.contains(cpu));
             found.push(CpuLimit {
                 by: format!("{} ({side})", process.name),
-                cpus: if cpus.is_empty() { spent.cpus.to_vec() } else { cpus },
+                cpus: allowed(*pid, spent.cpus).unwrap_or_else(|| spent.cpus.to_vec()),
                 percent: percent(process.cpu.total(), spent.elapsed),
             });
         }
@@ -48,19 +48,47 @@ fn softirqs(spent: &Spent<'_>) -> Vec<CpuLimit> {
     spent.cpus.iter().filter_map(of_core).collect()
 }
 
-/// All that is neither a softirq nor a process of either side.
-fn others(spent: &Spent<'_>) -> Option<CpuLimit> {
+/// Processes of neither side by their names, on the workload's CPUs alone.
+fn others(spent: &Spent<'_>) -> Vec<CpuLimit> {
+    let mut found: Vec<CpuLimit> = Vec::new();
+    for (pid, process) in &spent.everyone.each {
+        let is_of_side = spent.sides.iter().any(|(_, side)| side.each.contains_key(pid));
+        // A thread of this process is the emulator, which has a CPU of its own.
+        let is_own = *pid == std::process::id();
+        if is_of_side || is_own || process.name.starts_with("ksoftirqd/") {
+            continue;
+        }
+        let Some(cpus) = allowed(*pid, spent.cpus) else { continue };
+        let share = percent(process.cpu.total(), spent.elapsed);
+        match found.iter_mut().find(|known| known.by == process.name && known.cpus == cpus) {
+            Some(known) => known.percent += share,
+            None => found.push(CpuLimit { by: process.name.clone(), cpus, percent: share }),
+        }
+    }
+    found
+}
+
+/// Tasks that are no longer there, such as programs that came and went.
+fn rest(spent: &Spent<'_>) -> Option<CpuLimit> {
     let all = spent.cores.over(spent.cpus.iter().copied());
-    let known: f64 =
-        spent.sides.iter().map(|(_, each)| percent(each.sum().total(), spent.elapsed)).sum();
     let tasks = percent(all.user + all.nice + all.system, spent.elapsed);
+    let sides: f64 =
+        spent.sides.iter().map(|(_, each)| percent(each.sum().total(), spent.elapsed)).sum();
+    let others: f64 = others(spent).iter().map(|other| other.percent).sum();
     // Ticks and the exact clocks of processes differ by a little.
-    let rest = tasks - known;
+    let rest = tasks - sides - others;
     (rest > LEAST_REST_PERCENT).then(|| CpuLimit {
         by: "other programs".to_owned(),
         cpus: spent.cpus.to_vec(),
         percent: rest,
     })
+}
+
+/// The CPUs among these that a process may run on. `None` if there is none, or it has ended.
+fn allowed(pid: u32, cpus: &[usize]) -> Option<Vec<usize>> {
+    let allowed = probe::cpu::affinity_of(pid).ok()?;
+    let cpus: Vec<usize> = cpus.iter().copied().filter(|cpu| allowed.contains(cpu)).collect();
+    (!cpus.is_empty()).then_some(cpus)
 }
 
 fn percent(time: Span, elapsed: Span) -> f64 {
@@ -96,7 +124,9 @@ mod tests {
     fn told(cores: &CpuUse, client: u64, server: u64) -> String {
         let (client, server) = (side("weir", client), side("nginx", server));
         let sides = [("client", &client), ("server", &server)];
-        let spent = Spent { elapsed: SECOND, cpus: &[1], cores, sides: &sides };
+        let everyone = side("nobody", 0);
+        let spent =
+            Spent { elapsed: SECOND, cpus: &[1], cores, sides: &sides, everyone: &everyone };
         largest(&spent).unwrap().to_string()
     }
 
@@ -106,5 +136,19 @@ mod tests {
         assert_eq!(told(&cores(800, 150), 100, 700), "nginx (server) used 70 % of CPU 1");
         assert_eq!(told(&cores(400, 580), 200, 200), "softirqs used 58 % of CPU 1");
         assert_eq!(told(&cores(900, 80), 100, 200), "other programs used 60 % of CPU 1");
+    }
+
+    #[test]
+    fn a_process_of_neither_side_is_named() {
+        let cores = cores(900, 80);
+        let cpu = CpuTime { precise: Some(Span::from_millis(700)), ..CpuTime::default() };
+        let own = ProcessUse { name: "builder".to_owned(), cpu };
+        let each = [(1, own)].into();
+        let everyone = ProcessesUse { elapsed: SECOND, each, ..ProcessesUse::default() };
+        let cpus = probe::cpu::affinity_of(1).unwrap();
+        let spent =
+            Spent { elapsed: SECOND, cpus: &cpus, cores: &cores, sides: &[], everyone: &everyone };
+        let limit = largest(&spent).unwrap();
+        assert_eq!((limit.by.as_str(), limit.percent, limit.cpus), ("builder", 70.0, cpus));
     }
 }

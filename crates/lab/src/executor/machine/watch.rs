@@ -5,6 +5,7 @@ use crate::run::Measurement;
 use probe::ProbeError;
 use probe::cpu::CpuSnapshot;
 use probe::process::{KsoftirqdSnapshot, Processes, Thread};
+use std::sync::OnceLock;
 use units::{Span, Time};
 
 /// Assigns processes, and thereby their CPU time, to the two sides and the emulator.
@@ -30,6 +31,8 @@ pub(crate) struct Watch {
     client_threads: Vec<Thread>,
     server_threads: Vec<Thread>,
     emulator: Option<Thread>,
+    /// All processes of the machine.
+    everyone: Processes,
 }
 
 impl Watch {
@@ -37,12 +40,13 @@ impl Watch {
         let (client, server) = (trees(&roles.client)?, trees(&roles.server)?);
         Ok(Self {
             cpu: CpuSnapshot::read()?,
-            ksoftirqd: KsoftirqdSnapshot::read()?,
+            ksoftirqd: ksoftirqd()?,
             client_threads: threads(&client),
             server_threads: threads(&server),
             client,
             server,
             emulator: roles.emulator_tid.map(Thread::read).transpose()?,
+            everyone: Processes::matching(|_| true)?,
         })
     }
 
@@ -129,11 +133,24 @@ impl Watch {
                     ("client", &self.client.since(&earlier.client)),
                     ("server", &self.server.since(&earlier.server)),
                 ],
+                everyone: &self.everyone.since(&earlier.everyone),
             });
         }
         let steal = part(workload.steal);
         into.record("steal_percent", Some(steal));
         into.invalid.extend(validity::stolen(steal));
+    }
+}
+
+/// Only the first reading looks for the threads among all processes.
+fn ksoftirqd() -> Result<KsoftirqdSnapshot, ProbeError> {
+    static FIRST: OnceLock<KsoftirqdSnapshot> = OnceLock::new();
+    match FIRST.get() {
+        Some(first) => first.again(),
+        None => {
+            let first = KsoftirqdSnapshot::read()?;
+            Ok(FIRST.get_or_init(|| first).clone())
+        }
     }
 }
 
