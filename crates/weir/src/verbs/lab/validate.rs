@@ -37,7 +37,7 @@ pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
 #[derive(Debug, Default)]
 struct Found {
     mistakes: Vec<(String, String)>,
-    /// What this machine lacks to run a lab. Such a file is valid.
+    /// Programs and settings that this machine lacks to run a lab. Such a file is valid.
     lacking: Vec<(String, String)>,
 }
 
