@@ -1,6 +1,6 @@
 //! The labs about packet switches, in their smoke forms and with small cells.
 
-use crate::support::{Sandbox, is_installed};
+use crate::support::{CommandOutput, Sandbox, is_installed};
 use serde_json::Value;
 
 fn cell<'a>(results: &'a Value, system: &str, rules: &str) -> &'a Value {
@@ -16,12 +16,25 @@ fn figure(cell: &Value, metric: &str) -> f64 {
     figure.as_f64().unwrap_or_else(|| panic!("no {metric}: {cell}"))
 }
 
+/// Whether the run is valid. On a busy machine others may take CPU time from a packet thread, which
+/// the run must say, and nothing else may be wrong with it.
+fn is_valid(output: &CommandOutput, results: &Value) -> bool {
+    let reasons = results["invalid_reasons"].as_array().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!reasons.is_empty())), "{output:?}");
+    for reason in reasons {
+        let reason = reason.as_str().unwrap();
+        assert!(reason.contains("took CPU time from a packet thread"), "{output:?}");
+        eprintln!("the machine is busy: {reason}");
+    }
+    reasons.is_empty()
+}
+
 #[test]
 fn flow_rules_in_its_smoke_form() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let output = sandbox.weir(&["lab", "run", "flow-rules", "--smoke", "--out", "run"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
     let results = sandbox.results("run");
+    is_valid(&output, &results);
     let cell = cell(&results, "weir-switch", "256");
     assert!(figure(cell, "capacity_pps") > 1e5, "{cell}");
     assert_eq!(figure(cell, "connections"), 256.0, "{cell}");
@@ -53,8 +66,8 @@ fn both_switches_forward_the_report_s_rules() {
         cells = [{ set = [\"base\", \"nat\", \"raw\"] }, { set = [\"mac\"], rules = [\"300\"] }]\n";
     sandbox.write("lab.toml", lab);
     let output = sandbox.weir(&["lab", "run", "./lab.toml", "--quick", "--out", "run"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
     let results = sandbox.results("run");
+    let is_valid = is_valid(&output, &results);
     for system in &systems {
         let cell = cell(&results, system, "300");
         assert!(figure(cell, "capacity_pps") > 1e4, "{cell}");
@@ -62,10 +75,9 @@ fn both_switches_forward_the_report_s_rules() {
     let journal = sandbox.journal("run");
     assert_eq!(journal.len(), 7 * 2 * systems.len(), "{journal:?}");
     let answer = results["answer"].as_array().unwrap();
-    assert!(
-        answer.iter().any(|sentence| sentence.as_str().unwrap().contains("from the five-tuples")),
-        "{answer:?}"
-    );
+    let answers =
+        answer.iter().any(|sentence| sentence.as_str().unwrap().contains("from the five-tuples"));
+    assert!(answers || !is_valid, "{answer:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
