@@ -23,6 +23,7 @@ pub enum Unfit {
 /// does not contain.
 pub fn page(results: &Results, lab_file: Option<&str>) -> Result<String, Unfit> {
     check(results)?;
+    let results = &without_folders(results);
     let mut out = String::new();
     let title = if results.title.is_empty() { &results.lab } else { &results.title };
     line(&mut out, &format!("# {}\n", escape(title)));
@@ -41,6 +42,20 @@ pub fn page(results: &Results, lab_file: Option<&str>) -> Result<String, Unfit> 
         line(&mut out, &format!("{}\n", fenced(lab_file.trim_end(), "toml")));
     }
     Ok(visible(&out))
+}
+
+/// A page is for others, to whom the folders of this machine say nothing.
+fn without_folders(results: &Results) -> Results {
+    let mut results = results.clone();
+    if let Some(Value::Object(programs)) = results.environment.get_mut("programs") {
+        for program in programs.values_mut() {
+            let Some(Value::String(file)) = program.get_mut("file") else { continue };
+            if let Some(name) = Path::new(file.as_str()).file_name() {
+                *file = name.to_string_lossy().into_owned();
+            }
+        }
+    }
+    results
 }
 
 /// Writes the page of a lab into `folder`, atomically.
@@ -108,7 +123,9 @@ fn configurations(out: &mut String, results: &Results) {
         let Some(Value::Object(files)) = settings.get("files") else { continue };
         for (file, content) in files {
             line(out, &format!("`{}`:\n", file.replace('`', "'")));
-            let content = content.as_str().unwrap_or_default().trim_end();
+            // Results that were read have escaped line breaks.
+            let content = content.as_str().unwrap_or_default().replace("\\n", "\n");
+            let content = content.trim_end();
             line(out, &format!("{}\n", fenced(content, "yaml")));
         }
     }
@@ -161,10 +178,21 @@ mod tests {
                 "absent": {"server": "absent --listen"},
             }),
         );
+        let programs = json!({"peer": {"file": "/opt/some where/peer", "sha256": "12ab"}});
+        results.environment.insert("programs".to_owned(), programs);
         let mut cell = Cell::new("peer", Axes::new());
         cell.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(505.0, "Mbit/s"));
         results.cells.push(cell);
         results
+    }
+
+    #[test]
+    fn a_page_has_files_line_by_line_and_no_folder_of_this_machine() {
+        let mut run = run();
+        run.environment["systems"]["peer"]["files"]["a.yaml"] = json!("a: 1\\nb: 2");
+        let page = page(&run, None).unwrap();
+        assert!(page.contains("\na: 1\nb: 2\n"), "{page}");
+        assert!(page.contains("| programs.peer.file | peer |") && !page.contains("/opt"), "{page}");
     }
 
     #[test]
