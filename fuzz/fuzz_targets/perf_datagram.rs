@@ -36,7 +36,7 @@ fn count(bytes: &[u8], wide: bool) {
         arrivals.take(&[Arrival { header, bytes: length, nanos }]);
         came += 1;
         if length == 77 {
-            arrivals.forget();
+            arrivals.reset();
         }
     }
     let (now, omitted) = (arrivals.datagrams(), arrivals.omitted());
