@@ -71,8 +71,8 @@ fn is_held(connection: &Connection) -> bool {
     unsent > Bytes::ZERO && unsent < mss && flying > 0 && open
 }
 
-/// An acknowledgement is delayed by at least 40 ms (TCP_DELACK_MIN), which the mean of the round
-/// trips has in part.
+/// A delayed acknowledgement comes at least 40 ms late (TCP_DELACK_MIN). The smoothed round trip
+/// contains a part of that.
 const DELAYED: Span = Span::from_millis(10);
 const HELD: f64 = 0.3;
 

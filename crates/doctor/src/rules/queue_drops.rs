@@ -68,8 +68,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// Packets a second.
 const DROPS: f64 = 3.0;
+/// Packets dropped by segments sent.
 const SHARE: f64 = 1e-5;
+/// A queue with packets in this share of the samples is not too short.
 const STANDS: f64 = 0.5;
 
 #[cfg(test)]
