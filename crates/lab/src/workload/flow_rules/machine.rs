@@ -1,9 +1,9 @@
 //! One window of one switch.
 
 use super::case::Case;
+use super::contention::Threads;
 use super::place::{Loaded, Place, pause};
 use super::pushed;
-use super::rivals::Threads;
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Roles, Watch};
 use crate::run::Measurement;
@@ -47,7 +47,7 @@ fn pulled(step: &MachineStep<'_>, loaded: &Loaded) -> Result<(Measurement, Range
     let (begun, first) = (Instant::now(), switch.counts()?);
     pause(step, step.duration.as_duration())?;
     let (last, elapsed) = (switch.counts()?, begun.elapsed());
-    result.invalid.extend(threads.robbed(&Threads::of(switch.pid()), elapsed));
+    result.invalid.extend(threads.contended(&Threads::of(switch.pid()), elapsed));
     let after = Watch::read(&roles)?;
     after.account(&before, step.cpus, None, &mut result);
     // Packet threads fill their CPUs by design.

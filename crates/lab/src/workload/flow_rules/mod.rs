@@ -3,10 +3,10 @@
 
 mod answer;
 mod case;
+mod contention;
 mod machine;
 mod place;
 mod pushed;
-mod rivals;
 mod rule_set;
 mod traffic;
 

@@ -18,7 +18,7 @@ impl Threads {
     }
 
     /// The reason why a window that began with `self` is invalid.
-    pub(super) fn robbed(&self, later: &Self, window: Duration) -> Option<Flaw> {
+    pub(super) fn contended(&self, later: &Self, window: Duration) -> Option<Flaw> {
         let window = window.as_secs_f64();
         let waited = later.0.iter().filter_map(|task| {
             let same = |before: &&Task| (before.tid, before.started) == (task.tid, task.started);
@@ -54,7 +54,7 @@ mod tests {
 
     fn percent(ran: u64, waited: u64) -> Option<String> {
         let (before, after) = (Threads(vec![at(50, 9)]), Threads(vec![at(50 + ran, 9 + waited)]));
-        before.robbed(&after, Duration::from_secs(1)).map(|flaw| flaw.detail)
+        before.contended(&after, Duration::from_secs(1)).map(|flaw| flaw.detail)
     }
 
     #[test]
@@ -63,6 +63,6 @@ mod tests {
         assert_eq!(percent(800, 200).as_deref(), Some("20.0 % of the window; the bound is 3 %"));
         assert_eq!(percent(100, 200), None, "a thread that sleeps");
         let strange = Threads(vec![Task::default()]);
-        assert_eq!(strange.robbed(&Threads::of(None), Duration::from_secs(1)), None);
+        assert_eq!(strange.contended(&Threads::of(None), Duration::from_secs(1)), None);
     }
 }
