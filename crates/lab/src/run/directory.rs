@@ -6,6 +6,7 @@ mod own;
 use crate::LabError;
 use crate::run::Outcome;
 use own::Owner;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -182,7 +183,16 @@ fn finished(journal: &mut File) -> Result<Vec<Outcome>, String> {
         good += text.len() as u64;
     }
     journal.set_len(good).map_err(|e| format!("cannot write {JOURNAL}: {e}"))?;
-    Ok(outcomes)
+    Ok(newest(outcomes))
+}
+
+/// The newest outcome of a step counts.
+fn newest(outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    let mut seen = BTreeSet::new();
+    let mut kept: Vec<Outcome> =
+        outcomes.into_iter().rev().filter(|one| seen.insert(one.step_name())).collect();
+    kept.reverse();
+    kept
 }
 
 fn line(outcome: &Outcome) -> Result<String, LabError> {

@@ -1,3 +1,4 @@
+use super::plan::name_of;
 use indexmap::IndexMap;
 use results::{Axes, CpuLimit, Series, metrics};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,18 @@ pub struct Outcome {
 pub enum Verdict {
     Measured(Box<Measurement>),
     Failed(String),
+}
+
+impl Outcome {
+    /// A text that identifies the step.
+    pub(crate) fn step_name(&self) -> String {
+        name_of(&self.system, &self.axes, self.block)
+    }
+
+    /// Neither failed nor invalid.
+    pub(crate) fn stands(&self) -> bool {
+        matches!(&self.verdict, Verdict::Measured(measured) if measured.invalid.is_empty())
+    }
 }
 
 /// The figures of one step.

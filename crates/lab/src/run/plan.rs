@@ -85,15 +85,12 @@ impl Plan {
                 (name_of(&cell.system, &cell.axes, step.block), place)
             })
             .collect();
-        outcomes.sort_by_cached_key(|outcome| {
-            places.get(&name_of(&outcome.system, &outcome.axes, outcome.block)).copied()
-        });
+        outcomes.sort_by_cached_key(|outcome| places.get(&outcome.step_name()).copied());
     }
 
     /// The steps that have no outcome in `outcomes`.
     pub(crate) fn left(&self, outcomes: &[Outcome]) -> Vec<&Step> {
-        let done: BTreeSet<String> =
-            outcomes.iter().map(|done| name_of(&done.system, &done.axes, done.block)).collect();
+        let done: BTreeSet<String> = outcomes.iter().map(Outcome::step_name).collect();
         let left = |step: &&Step| {
             let cell = &self.cells[step.cell];
             !done.contains(&name_of(&cell.system, &cell.axes, step.block))
@@ -111,7 +108,7 @@ impl Plan {
                 name_of(&cell.system, &cell.axes, step.block)
             })
             .collect();
-        outcomes.retain(|one| own.contains(&name_of(&one.system, &one.axes, one.block)));
+        outcomes.retain(|one| own.contains(&one.step_name()));
     }
 }
 
@@ -136,7 +133,7 @@ fn place_by_place(cells: usize, systems: usize, repeats: u32, seed: u64) -> Vec<
 }
 
 /// A text that identifies a step.
-fn name_of(system: &str, axes: &Axes, block: u32) -> String {
+pub(super) fn name_of(system: &str, axes: &Axes, block: u32) -> String {
     let axes: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
     format!("{system};{block};{}", axes.join(";"))
 }

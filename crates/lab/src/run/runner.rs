@@ -39,8 +39,9 @@ pub enum Location {
     Inside(PathBuf),
     /// This directory, which must be new or empty.
     At(PathBuf),
-    /// The directory of the unfinished run. Another user's run needs `trust`.
-    Resume { run: PathBuf, trust: bool },
+    /// The directory of an earlier run, to measure what is left: turns without a result and, with
+    /// `again`, turns that failed or were invalid. Another user's run needs `trust`.
+    Resume { run: PathBuf, trust: bool, again: bool },
 }
 
 /// A run that has ended.
@@ -64,7 +65,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<Finished, LabError> {
     let began = match &request.location {
-        Location::Resume { run, trust } => RunDirectory::description(run, *trust)?,
+        Location::Resume { run, trust, .. } => RunDirectory::description(run, *trust)?,
         Location::Inside(_) | Location::At(_) => toml::Table::new(),
     };
     if let Some(seed) = seed(&request, &began)? {
@@ -89,7 +90,7 @@ pub fn run(
         |facts: &_| environment::as_run_toml(lab, &plan, &request.command, &started, facts);
     let description = describe(&facts);
     let (mut directory, mut outcomes) = match &request.location {
-        Location::Resume { run, trust } => RunDirectory::resume(run, &text, form, *trust)?,
+        Location::Resume { run, trust, .. } => RunDirectory::resume(run, &text, form, *trust)?,
         Location::At(path) => (RunDirectory::create(path, &text, &description)?, Vec::new()),
         Location::Inside(folder) => {
             let name = || runs::fresh(folder, lab.name(), request.form);
@@ -97,6 +98,8 @@ pub fn run(
         }
     };
     plan.keep_own(&mut outcomes);
+    let again = set_aside(&request.location, &mut outcomes);
+    again.iter().for_each(|note| progress.note(note));
     let left: Vec<&Step> = plan.left(&outcomes);
     progress.plan(&plan, outcomes.len(), bench.estimate(&plan, &left));
     let programs = directory.programs().to_owned();
@@ -139,6 +142,7 @@ pub fn run(
     results.started = Some(started);
     results.duration_s = Some(begun.elapsed().as_secs_f64());
     results.notes.extend(notes);
+    results.notes.extend(again);
     results.warnings.extend(changes);
     results.warnings.extend(bench.degradation());
     let (samples, series) = summary::samples(lab, &outcomes);
@@ -157,6 +161,20 @@ impl Request {
         }
         let repeats = began.get("repeats").and_then(toml::Value::as_integer);
         self.repeats = self.repeats.or(repeats.and_then(|repeats| repeats.try_into().ok()));
+    }
+}
+
+/// Takes out the turns that are measured again, and returns a note about them.
+fn set_aside(location: &Location, outcomes: &mut Vec<Outcome>) -> Option<String> {
+    if !matches!(location, Location::Resume { again: true, .. }) {
+        return None;
+    }
+    let before = outcomes.len();
+    outcomes.retain(Outcome::stands);
+    match before - outcomes.len() {
+        0 => None,
+        1 => Some("one turn that failed or was invalid is measured again".to_owned()),
+        count => Some(format!("{count} turns that failed or were invalid are measured again")),
     }
 }
 

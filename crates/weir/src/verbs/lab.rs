@@ -104,6 +104,10 @@ pub(crate) struct Run {
     /// form
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with = "out")]
     resume: Option<Option<PathBuf>>,
+    /// With --resume: also measure the turns again that failed or were invalid, for example because
+    /// the machine was busy
+    #[arg(long, requires = "resume")]
+    again: bool,
     /// Run the commands of a lab file without asking, and continue a run in another user's
     /// directory
     #[arg(long)]
@@ -285,7 +289,8 @@ impl Run {
 }
 
 fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabError> {
-    let resume = |run| Location::Resume { run, trust: arguments.trust };
+    let (trust, again) = (arguments.trust, arguments.again);
+    let resume = |run| Location::Resume { run, trust, again };
     Ok(match (&arguments.out, &arguments.resume) {
         (Some(out), _) => Location::At(out.clone()),
         (None, Some(Some(run))) => resume(run.clone()),
@@ -554,6 +559,7 @@ Examples:
   weir lab run quic-tun --seed fresh
   weir lab run ./my-lab.toml
   weir lab run quic-tun --resume
+  weir lab run quic-tun --resume runs/quic-tun-20261121-030000 --again
 
 A lab file runs commands. Those of its external systems (server, client) run with your rights,
 which is root as a rule: a host of a lab has a network and processes of its own, and the files of

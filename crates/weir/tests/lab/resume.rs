@@ -85,6 +85,38 @@ fn a_killed_run_resumes_where_it_stopped() {
 }
 
 #[test]
+fn invalid_turns_are_measured_again_on_request_and_count_once() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    // The emulator is late on purpose, so every turn is invalid.
+    let disturbed = "[disturbance]\nstalls = \"10ms every 50ms\"\n[workload]\n";
+    let lab = LAB.replace("[workload]\n", disturbed).replace("link-accuracy", "bulk");
+    let lab = lab.replace("kind = \"link\"", "kind = \"tcp\"\ncongestion = \"cubic\"");
+    sandbox.write("late.toml", lab);
+    let output = sandbox.weir(&["lab", "run", "late.toml", "--smoke", "--out", "late"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let before = sandbox.journal("late");
+    let resume = ["lab", "run", "late.toml", "--smoke", "--resume", "late"];
+    sandbox.weir(&resume);
+    assert_eq!(sandbox.journal("late"), before, "an invalid turn was measured again unasked");
+    let output = sandbox.weir(&[&resume[..], &["--again"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = format!("{} turns that failed or were invalid are measured again", before.len());
+    assert!(output.stderr.contains(&said), "{output:?}");
+    let after = sandbox.journal("late");
+    assert_eq!(after[..before.len()], before, "finished turns were changed");
+    assert_eq!(after.len(), 2 * before.len());
+    // The newest result of each turn counts.
+    let cell = &sandbox.results("late")["cells"][0];
+    let again = after[before.len()..].iter().map(|line| serde_json::from_str(line).unwrap());
+    let newest = again.into_iter().find(|turn: &serde_json::Value| turn["axes"] == cell["axes"]);
+    let newest = &newest.unwrap()["measured"]["metrics"]["lateness_us.max"]["value"];
+    assert_eq!(&cell["metrics"]["lateness_us.max"]["median"], newest, "{cell}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+    let output = sandbox.weir(&["lab", "run", "late.toml", "--again"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
 fn another_lab_file_or_form_is_refused() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("steps.toml", LAB);
