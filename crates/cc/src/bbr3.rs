@@ -198,6 +198,7 @@ impl Bbr3 {
             Feedback::ProbeStarting if round => self.feedback = Feedback::Probe,
             Feedback::ProbeStopping if round => {
                 self.feedback = Feedback::Nothing;
+                self.bounds.probing = false;
                 if self.probes_bandwidth() && !ack.app_limited {
                     self.cycles += 1;
                 }

@@ -95,3 +95,17 @@ fn too_much_loss_bounds_the_flight() {
     let rate = (little.delivered() - before) as f64 * 8.0 / 10.0 / 1e6;
     assert!(rate > 75.0, "{rate} Mbit/s");
 }
+
+/// A single loss is more than 2 % of the small flight in ProbeRTT. It says nothing about the probe
+/// before.
+#[test]
+fn losses_between_probes_set_no_bound() {
+    let mut pipe = bbr3();
+    pipe.run(Span::from_secs(2), |_| {});
+    pipe.lose_every = Some(100);
+    pipe.run(Span::from_secs(10), |_| {});
+    let before = pipe.delivered();
+    pipe.run(Span::from_secs(10), |_| {});
+    let rate = (pipe.delivered() - before) as f64 * 8.0 / 10.0 / 1e6;
+    assert!(rate > 60.0, "{rate} Mbit/s");
+}

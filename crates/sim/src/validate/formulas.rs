@@ -164,7 +164,8 @@ pub(super) fn cases() -> Vec<Case> {
             name,
             layer: Layer::Formula,
             unit: "of the link",
-            note: "draft-ietf-ccwg-bbr, BBRLossThresh: losses below 2 % in each round do not lower the rate; one in 1/p lost",
+            note: "draft-ietf-ccwg-bbr, time scale for probing: between probes each round lowers the \
+                   rate by the share lost, p; one in 1/p lost",
             variant: None,
             tolerance: 0.10,
             measure: Box::new(move |effort| {
@@ -172,11 +173,21 @@ pub(super) fn cases() -> Vec<Case> {
                 path.loses_every = Some(every);
                 let run = path.run(Algorithm::Bbr3, Window::seconds(5, 20), effort)?;
                 let share = run.goodput() / (path.rate.mbit_per_second() * EFFICIENCY);
-                Some(Measured::of(1.0 - 1.0 / every as f64, share))
+                let expected = between_probes(1.0 / every as f64, path.rtt);
+                Some(Measured::of(expected, share))
             }),
         });
     }
     cases
+}
+
+/// The mean rate of BBRv3, as a share of the link, if a share `p` is lost in every round. A probe
+/// finds the whole rate, and `n` rounds later (1 - p)^n of it is left. The next probe comes after
+/// 2 to 3 s, or after 62 or 63 rounds if these are shorter.
+fn between_probes(p: f64, rtt: Span) -> f64 {
+    let mean = |rounds: f64| (1.0 - (1.0 - p).powf(rounds)) / (rounds * p);
+    let waits = (0..100).map(|i| (2.0 + (f64::from(i) + 0.5) / 100.0) / rtt.secs_f64());
+    waits.map(|rounds| mean(rounds.min(62.5))).sum::<f64>() / 100.0
 }
 
 /// The median of the path's content and its queue, in BDP.
