@@ -13,13 +13,13 @@ pub fn live(now: &LinkReport, before: Option<&LinkReport>, colour: bool) -> Stri
     let seconds = (now.running.secs_f64() - since).max(1e-9);
     let _ = writeln!(
         text,
-        "{}  up {}  late p50 {} p99 {} max {}  {:.1} % of a core on frames",
+        "{}  up {}  late p50 {} p99 {} max {}  {} of a core on frames",
         now.name,
         shown::seconds(now.running.secs_f64()),
         micros(now.lateness.p50_us),
         micros(now.lateness.p99_us),
         micros(now.lateness.max_us),
-        now.busy_percent,
+        shown::percent(now.busy_percent),
     );
     let ways = [
         (&now.a, &now.b, &now.ab, before.map(|before| &before.ab)),
@@ -89,7 +89,7 @@ pub fn table(report: &LinkReport) -> String {
             let seen = &way.statistics;
             let departed = seen.dropped_loss.frames + seen.delivered.frames + seen.in_flight;
             let share = seen.dropped_loss.frames as f64 / (departed as f64).max(1.0) * 100.0;
-            format!("{} ({share:.3} %)", seen.dropped_loss.frames)
+            format!("{} ({})", seen.dropped_loss.frames, shown::percent(share))
         }),
     );
     row("marked", each(&|way| way.statistics.marked.frames.to_string()));
@@ -109,13 +109,13 @@ pub fn table(report: &LinkReport) -> String {
     let late = &report.lateness;
     let _ = writeln!(
         text,
-        "lateness of the emulation: p50 {}, p99 {}, max {} over {} frames{}; {:.1} % of a core on frames",
+        "lateness of the emulation: p50 {}, p99 {}, max {} over {} frames{}; {} of a core on frames",
         micros(late.p50_us),
         micros(late.p99_us),
         micros(late.max_us),
         late.frames,
         if report.real_time { "" } else { ", without real-time scheduling" },
-        report.busy_percent,
+        shown::percent(report.busy_percent),
     );
     for problem in &report.problems {
         let _ = writeln!(text, "NOT VALID: {problem}");

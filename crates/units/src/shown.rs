@@ -27,7 +27,7 @@ impl Span {
 impl Share {
     /// As in `0.47 %`.
     pub fn shown(self) -> String {
-        format!("{} %", significant(self.percent()))
+        percent(self.percent())
     }
 }
 
@@ -60,6 +60,18 @@ pub fn seconds(seconds: f64) -> String {
     match units.iter().find(|(scale, _)| fits(*scale)) {
         Some((scale, unit)) => format!("{} {unit}", significant(seconds / scale)),
         None => "0 s".to_owned(),
+    }
+}
+
+/// A part in percent, as in `0.47 %`, `9.84 %`, `63.2 %` and `100 %`. It is not rounded to nothing:
+/// `<0.01 %`.
+pub fn percent(percent: f64) -> String {
+    match percent.abs() {
+        0.0 => "0 %".to_owned(),
+        part if part < 0.01 => "<0.01 %".to_owned(),
+        part if part < 9.995 => format!("{percent:.2} %"),
+        part if part < 99.95 => format!("{percent:.1} %"),
+        _ => format!("{percent:.0} %"),
     }
 }
 
@@ -128,6 +140,16 @@ mod tests {
         ] {
             assert_eq!(Span::from_nanos(nanos).shown(), text);
         }
-        assert_eq!(Share::new(0.0047).unwrap().shown(), "0.470 %");
+        for (share, text) in [
+            (0.0, "0 %"),
+            (0.00001, "<0.01 %"),
+            (0.0047, "0.47 %"),
+            (0.098449, "9.84 %"),
+            (0.09996, "10.0 %"),
+            (0.6321, "63.2 %"),
+            (1.0, "100 %"),
+        ] {
+            assert_eq!(Share::new(share).unwrap().shown(), text);
+        }
     }
 }

@@ -45,13 +45,7 @@ pub(super) fn millis(span: Span) -> String {
 }
 
 pub(super) fn percent(value: f64) -> String {
-    match value {
-        0.0 => "0 %".to_owned(),
-        v if v < 0.01 => "<0.01 %".to_owned(),
-        v if v < 10.0 => format!("{v:.2} %"),
-        v if v < 99.95 => format!("{v:.1} %"),
-        v => format!("{v:.0} %"),
-    }
+    shown::percent(value)
 }
 
 /// Bits a second.

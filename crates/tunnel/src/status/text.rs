@@ -89,14 +89,14 @@ impl Display for ConnectionStatus {
         let paced = if self.pacing_rate == 0 { "none".to_owned() } else { rate(self.pacing_rate) };
         let by_itself = match self.path_loss {
             0.0 => String::new(),
-            share => format!(" ({:.2} % by the path itself)", share * 100.0),
+            share => format!(" ({} by the path itself)", shown::percent(share * 100.0)),
         };
         write!(
             f,
-            "      sent {}, received {}, lost {:.2} % of packets{by_itself}\n      pacing {paced}, delivered {}",
+            "      sent {}, received {}, lost {} of packets{by_itself}\n      pacing {paced}, delivered {}",
             Bytes::new(self.sent).shown(),
             Bytes::new(self.received).shown(),
-            self.loss_percent(),
+            shown::percent(self.loss_percent()),
             rate(self.delivery_rate),
         )?;
         match self.limited_by.as_str() {

@@ -4,6 +4,7 @@ use super::figures;
 use crate::run::{Measurement, Outcome};
 use indexmap::IndexMap;
 use results::{Confusion, ConfusionRow, Results};
+use units::shown;
 
 /// Counts the valid turns with a verdict. `None` if no turn has one.
 pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
@@ -44,7 +45,7 @@ pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> 
     let part = |what: &str, rows: Vec<&ConfusionRow>| {
         let (right, turns) = sum(&rows);
         let percent = right as f64 * 100.0 / turns.max(1) as f64;
-        (turns > 0).then(|| format!("{what}: {right} of {turns} ({percent:.1} %)"))
+        (turns > 0).then(|| format!("{what}: {right} of {turns} ({})", shown::percent(percent)))
     };
     let is_healthy = |row: &&ConfusionRow| row.expected == "nothing";
     let is_pair = |row: &&ConfusionRow| row.expected.contains('+');
@@ -68,8 +69,9 @@ pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> 
         let count = both.iter().filter(|both| **both).count();
         let percent = count as f64 * 100.0 / both.len() as f64;
         answer += &format!(
-            "; both causes of a pair among the first two: {count} of {} ({percent:.1} %)",
-            both.len()
+            "; both causes of a pair among the first two: {count} of {} ({})",
+            both.len(),
+            shown::percent(percent)
         );
     }
     let least = rows().filter(|row| !is_pair(row)).min_by(|a, b| {
@@ -141,8 +143,8 @@ mod tests {
         assert_eq!(
             answer(&results, &outcomes).unwrap(),
             "First verdicts right about single faults: 1 of 2 (50.0 %); about healthy cases: 1 of 1 \
-             (100.0 %); about pairs: 1 of 1 (100.0 %); both causes of a pair among the first two: 1 \
-             of 1 (100.0 %). The least of a single case: 1 of 2 for loss."
+             (100 %); about pairs: 1 of 1 (100 %); both causes of a pair among the first two: 1 \
+             of 1 (100 %). The least of a single case: 1 of 2 for loss."
         );
         assert!(confusion(&[]).is_none());
     }

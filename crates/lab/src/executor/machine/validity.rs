@@ -23,7 +23,7 @@
 use crate::run::Flaw;
 use emu::EmulatorStatistics;
 use results::Results;
-use units::Span;
+use units::{Span, shown};
 
 /// The bounds of one cell's emulated links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,11 @@ impl LatenessBound {
         if let Some((late, bound, of)) = beyond.into_iter().find(|(late, bound, _)| late > bound) {
             let what = "the emulated link was late (was the machine busy with something else?)";
             let of_trip = self.percent(late).map(|percent| {
-                format!(", which is {percent:.1} % of the round trip of {}", self.round_trip)
+                format!(
+                    ", which is {} of the round trip of {}",
+                    shown::percent(percent),
+                    self.round_trip
+                )
             });
             let of_trip = of_trip.unwrap_or_default();
             let (late, bound) = (late.micros_f64(), bound.micros_f64());
@@ -117,7 +121,7 @@ pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
 pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     (percent > MOST_STOLEN_PERCENT).then(|| Flaw {
         what: "the hypervisor took CPU time away from the workload".to_owned(),
-        detail: format!("{percent:.1} %; the bound is {MOST_STOLEN_PERCENT} %"),
+        detail: format!("{}; the bound is {MOST_STOLEN_PERCENT} %", shown::percent(percent)),
     })
 }
 

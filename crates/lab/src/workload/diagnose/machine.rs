@@ -40,7 +40,7 @@ pub(super) fn measure(
     if stolen > MOST_STOLEN_PERCENT {
         result.invalid.push(Flaw {
             what: "the hypervisor took CPU time".to_owned(),
-            detail: format!("{stolen:.1} %"),
+            detail: units::shown::percent(stolen),
         });
     }
     let told = Told::read(&document)

@@ -5,7 +5,7 @@ use crate::run::Flaw;
 use probe::process::Task;
 use probe::tree::Tree;
 use std::time::Duration;
-use units::Span;
+use units::{Span, shown};
 
 /// The threads of a switch at one moment.
 #[derive(Debug, Default)]
@@ -34,7 +34,10 @@ impl Threads {
         let most = waited.max_by(f64::total_cmp)?;
         (most > MOST_WAITED_PERCENT).then(|| Flaw {
             what: "other programs took CPU time from a packet thread".to_owned(),
-            detail: format!("{most:.1} % of the window; the bound is {MOST_WAITED_PERCENT} %"),
+            detail: format!(
+                "{} of the window; the bound is {MOST_WAITED_PERCENT} %",
+                shown::percent(most)
+            ),
         })
     }
 }

@@ -5,6 +5,7 @@ use clap::Args;
 use perf::PerfError;
 use perf::download::{Download, Downloaded};
 use serde_json::json;
+use units::shown;
 
 /// Fetch a file over http and measure its rate
 ///
@@ -75,8 +76,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         && tried > 1
     {
         output::print(format_args!(
-            "mean of {}: {rate:.0} KB/s, without connect time {transfer:.0} KB/s; availability {available:.2} %\n",
-            came.len()
+            "mean of {}: {rate:.0} KB/s, without connect time {transfer:.0} KB/s; availability {}\n",
+            came.len(),
+            shown::percent(available)
         ))?;
     }
     Ok(if tried > 0 && failed.is_empty() { Ending::Fine } else { Ending::Failed })
