@@ -8,8 +8,6 @@ use units::foreign;
 use super::commands::ThreadStatistics;
 use super::switch::Switch;
 
-pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// All figures of a switch.
 pub(super) fn exposition(switch: &Switch) -> String {
     let mut text = String::new();

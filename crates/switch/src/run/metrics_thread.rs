@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use host::{BoundFile, MetricsAddress, SocketFile};
+use host::{
+    BoundFile, HttpResponse, LONGEST_HTTP_REQUEST, MetricsAddress, SocketFile, http_response,
+    is_whole_http_request,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 
@@ -135,11 +138,11 @@ impl MetricsThread {
                 Err(error) if is_transient(&error) => return Ok(true),
                 Err(error) => return Err(error),
             }
-            if !client.request.windows(4).any(|end| end == b"\r\n\r\n") {
-                return Ok(client.request.len() <= LONGEST_REQUEST);
+            if !is_whole_http_request(&client.request) {
+                return Ok(client.request.len() <= LONGEST_HTTP_REQUEST);
             }
             let response = response(&client.request, || metrics::exposition(&self.switch));
-            client.out.buffer().extend(response.into_bytes());
+            client.out.buffer().extend(response.to_string().into_bytes());
             client.is_answered = true;
         }
         client.out.write(&mut client.stream)?;
@@ -147,27 +150,14 @@ impl MetricsThread {
     }
 }
 
-fn response(request: &[u8], exposition: impl FnOnce() -> String) -> String {
-    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line);
-    let mut words = line.split(' ');
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let path = path.split('?').next().unwrap_or_default();
-    let (status, kind, body) = match (method, path) {
-        ("GET", "/metrics") => ("200 OK", metrics::KIND, exposition()),
-        ("GET", "/healthz") => ("200 OK", PLAIN, "ok\n".to_owned()),
-        ("GET", _) => ("404 Not Found", PLAIN, "/metrics, /healthz\n".to_owned()),
-        _ => ("405 Method Not Allowed", PLAIN, "GET only\n".to_owned()),
-    };
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n{body}",
-        body.len()
-    )
+fn response(request: &[u8], exposition: impl FnOnce() -> String) -> HttpResponse {
+    http_response(request, "/metrics, /healthz", |path| match path {
+        "/metrics" => Some(HttpResponse::metrics(exposition())),
+        "/healthz" => Some(HttpResponse::ok()),
+        _ => None,
+    })
 }
 
-const PLAIN: &str = "text/plain; charset=utf-8";
-const LONGEST_REQUEST: usize = 8 * 1024;
 const MOST_CLIENTS: usize = 16;
 const PAUSE: Duration = Duration::from_millis(500);
 /// The time of one exchange.
@@ -181,7 +171,7 @@ mod tests {
     fn only_known_paths_are_answered() {
         let status = |request: &str| {
             let answer = response(request.as_bytes(), || "figures\n".to_owned());
-            answer[..12].to_owned()
+            answer.to_string()[..12].to_owned()
         };
         assert_eq!(status("GET /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
         assert_eq!(status("GET /metrics?name=x HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");

@@ -5,6 +5,7 @@ use super::directory::StatusSource;
 use super::{PATIENCE, prometheus};
 use crate::config::MetricsAddress;
 use crate::local::UnixPathListener;
+use host::{HttpResponse, LONGEST_HTTP_REQUEST, http_response, is_whole_http_request};
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -59,50 +60,30 @@ pub async fn serve_metrics(listener: MetricsListener, tell: StatusSource) {
 async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, tell: &StatusSource) {
     let exchange = async {
         let mut request = Vec::with_capacity(1024);
-        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-            if request.len() > LONGEST_REQUEST || stream.read_buf(&mut request).await? == 0 {
+        while !is_whole_http_request(&request) {
+            if request.len() > LONGEST_HTTP_REQUEST || stream.read_buf(&mut request).await? == 0 {
                 return Ok(());
             }
         }
-        stream.write_all(response(&request, tell).as_bytes()).await?;
+        stream.write_all(response(&request, tell).to_string().as_bytes()).await?;
         stream.shutdown().await
     };
     let _: Result<io::Result<()>, _> = tokio::time::timeout(PATIENCE, exchange).await;
 }
 
-fn response(request: &[u8], tell: &StatusSource) -> String {
-    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line);
-    let mut words = line.split(' ');
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let path = path.split('?').next().unwrap_or_default();
-    let (status, kind, body) = match (method, path, tell()) {
-        ("GET", "/metrics", Some(status)) => {
-            ("200 OK", prometheus::KIND, prometheus::exposition(&status))
-        }
-        ("GET", "/healthz", Some(status)) if status.has_stalled => {
-            ("503 Service Unavailable", PLAIN, "a thread has stalled\n".to_owned())
-        }
-        ("GET", "/healthz", Some(_)) => ("200 OK", PLAIN, "ok\n".to_owned()),
-        ("GET", "/readyz", Some(status)) if status.is_ready() => {
-            ("200 OK", PLAIN, "ok\n".to_owned())
-        }
-        ("GET", "/readyz", Some(_)) => {
-            ("503 Service Unavailable", PLAIN, "no connection\n".to_owned())
-        }
-        (_, _, None) => ("503 Service Unavailable", PLAIN, "ending\n".to_owned()),
-        ("GET", _, _) => ("404 Not Found", PLAIN, "/metrics, /healthz, /readyz\n".to_owned()),
-        _ => ("405 Method Not Allowed", PLAIN, "GET only\n".to_owned()),
-    };
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n{body}",
-        body.len()
-    )
+fn response(request: &[u8], tell: &StatusSource) -> HttpResponse {
+    http_response(request, "/metrics, /healthz, /readyz", |path| {
+        let Some(status) = tell() else { return Some(HttpResponse::unavailable("ending")) };
+        Some(match path {
+            "/metrics" => HttpResponse::metrics(prometheus::exposition(&status)),
+            "/healthz" if status.has_stalled => HttpResponse::unavailable("a thread has stalled"),
+            "/readyz" if !status.is_ready() => HttpResponse::unavailable("no connection"),
+            "/healthz" | "/readyz" => HttpResponse::ok(),
+            _ => return None,
+        })
+    })
 }
 
-const PLAIN: &str = "text/plain; charset=utf-8";
-const LONGEST_REQUEST: usize = 8 * 1024;
 const MOST_AT_ONCE: usize = 16;
 
 #[cfg(test)]
@@ -129,7 +110,7 @@ mod tests {
     #[test]
     fn the_server_answers_known_paths_only() {
         let ready: StatusSource = Arc::new(|| Some(status()));
-        let reported = |request: &str| response(request.as_bytes(), &ready);
+        let reported = |request: &str| response(request.as_bytes(), &ready).to_string();
         assert!(reported("GET /metrics HTTP/1.1\r\n\r\n").contains("weir_tunnel_up_seconds"));
         assert!(reported("GET /readyz?x=1 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
         assert!(reported("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
@@ -139,11 +120,13 @@ mod tests {
         stalled.has_stalled = true;
         let stalled: StatusSource = Arc::new(move || Some(stalled.clone()));
         assert!(reported("GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
-        assert!(response(b"GET /healthz HTTP/1.1\r\n\r\n", &stalled).starts_with("HTTP/1.1 503 "));
+        let of_stalled = response(b"GET /healthz HTTP/1.1\r\n\r\n", &stalled);
+        assert_eq!(of_stalled, HttpResponse::unavailable("a thread has stalled"));
         let mut lonely = status();
         lonely.role = "client".to_owned();
         lonely.connections.clear();
         let lonely: StatusSource = Arc::new(move || Some(lonely.clone()));
-        assert!(response(b"GET /readyz HTTP/1.1\r\n\r\n", &lonely).starts_with("HTTP/1.1 503 "));
+        let of_lonely = response(b"GET /readyz HTTP/1.1\r\n\r\n", &lonely);
+        assert_eq!(of_lonely, HttpResponse::unavailable("no connection"));
     }
 }

@@ -4,8 +4,6 @@ use super::{ConnectionStatus, Status};
 use std::fmt::Write;
 use units::foreign;
 
-pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 pub(super) fn exposition(status: &Status) -> String {
     let mut text = String::new();
     let role = &status.role;

@@ -8,6 +8,7 @@ use super::tunnel_keys::{self, TunnelKeys};
 use crate::Failure;
 use crate::file::{SystemSpec, words};
 use host::Namespace;
+pub(crate) use host::is_installed;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -34,19 +35,6 @@ pub(crate) fn missing_programs(system: &SystemSpec) -> Vec<String> {
         .filter_map(|command| words(command.get_ref()).into_iter().next())
         .filter(|program| program != WEIR && !is_installed(program))
         .collect()
-}
-
-/// Whether `program` is a path to, or a name in PATH of, something executable.
-pub(crate) fn is_installed(program: &str) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    let executable = |path: &Path| {
-        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
-    if program.contains('/') {
-        return executable(Path::new(program));
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| executable(&folder.join(program)))
 }
 
 impl Pair {

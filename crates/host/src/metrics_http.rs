@@ -1,0 +1,106 @@
+//! The part of HTTP that Prometheus and health checks use: GET, and one response for each connection.
+
+use std::fmt::{Display, Formatter};
+
+/// The longest request that is read.
+pub const LONGEST_HTTP_REQUEST: usize = 8 * 1024;
+
+/// A response without the header fields that each of them has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpResponse {
+    status: &'static str,
+    kind: &'static str,
+    body: String,
+}
+
+impl HttpResponse {
+    /// Metrics in the text format of Prometheus.
+    pub fn metrics(text: String) -> Self {
+        Self { status: OK, kind: PROMETHEUS, body: text }
+    }
+
+    pub fn ok() -> Self {
+        Self::plain(OK, "ok")
+    }
+
+    pub fn unavailable(reason: &str) -> Self {
+        Self::plain("503 Service Unavailable", reason)
+    }
+
+    fn plain(status: &'static str, line: &str) -> Self {
+        Self { status, kind: PLAIN, body: format!("{line}\n") }
+    }
+}
+
+impl Display for HttpResponse {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { status, kind, body } = self;
+        let length = body.len();
+        write!(
+            f,
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+        )
+    }
+}
+
+/// Whether the header of the request has arrived.
+pub fn is_whole_http_request(request: &[u8]) -> bool {
+    request.windows(4).any(|end| end == b"\r\n\r\n")
+}
+
+/// The response to a request. `find` returns that to a GET of a path, which has no query any more;
+/// `known` names the paths that have one.
+pub fn http_response(
+    request: &[u8],
+    known: &str,
+    find: impl FnOnce(&str) -> Option<HttpResponse>,
+) -> HttpResponse {
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if method != "GET" {
+        return HttpResponse::plain("405 Method Not Allowed", "GET only");
+    }
+    let path = path.split('?').next().unwrap_or_default();
+    find(path).unwrap_or_else(|| HttpResponse::plain("404 Not Found", known))
+}
+
+const OK: &str = "200 OK";
+const PLAIN: &str = "text/plain; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_get_of_a_known_path_is_answered() {
+        let response = |request: &str| {
+            http_response(request.as_bytes(), "/metrics", |path| match path {
+                "/metrics" => Some(HttpResponse::metrics("up 1\n".to_owned())),
+                "/healthz" => Some(HttpResponse::unavailable("stalled")),
+                _ => None,
+            })
+            .to_string()
+        };
+        assert_eq!(
+            response("GET /metrics?x=1 HTTP/1.1\r\n\r\n"),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+             Content-Length: 5\r\nConnection: close\r\n\r\nup 1\n"
+        );
+        for (request, begins, ends) in [
+            ("GET /healthz HTTP/1.1\r\n\r\n", "HTTP/1.1 503 ", "\r\n\r\nstalled\n"),
+            ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 ", "\r\n\r\n/metrics\n"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 ", "\r\n\r\nGET only\n"),
+            ("\0\u{ff}", "HTTP/1.1 405 ", "\r\n\r\nGET only\n"),
+            ("\r\n\r\n", "HTTP/1.1 405 ", "\r\n\r\nGET only\n"),
+        ] {
+            let response = response(request);
+            assert!(response.starts_with(begins) && response.ends_with(ends), "{response}");
+        }
+        assert!(is_whole_http_request(b"GET / HTTP/1.1\r\n\r\n"));
+        assert!(!is_whole_http_request(b"GET / HTTP/1.1\r\n"));
+    }
+}

@@ -1,0 +1,29 @@
+//! Programs in PATH.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Whether `program` is a path to, or a name in PATH of, something executable.
+pub fn is_installed(program: &str) -> bool {
+    let executable = |path: &Path| {
+        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return executable(Path::new(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| executable(&folder.join(program)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_paths_of_programs_are_found() {
+        assert!(is_installed("sh") && is_installed("/bin/sh"));
+        for absent in ["", "no-such-program", "/bin", "/etc/passwd", "./sh"] {
+            assert!(!is_installed(absent), "{absent}");
+        }
+    }
+}
