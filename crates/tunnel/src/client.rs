@@ -1,6 +1,7 @@
 //! The client: listens for applications locally and carries their data to a server.
 
 mod backoff;
+mod failures;
 mod link;
 mod listener;
 mod listeners;
@@ -16,6 +17,7 @@ use crate::memory::Budget;
 use crate::target::{HostPort, Target};
 use crate::transport::quic::{QuicClient, QuicError};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
+use failures::Failures;
 use link::{Link, Links};
 use listeners::{Listeners, Reverses};
 use std::fmt;
@@ -146,6 +148,7 @@ struct Remote {
     address: HostPort,
     trust: watch::Sender<ServerTrust>,
     quic: QuicClient,
+    failures: Failures,
 }
 
 impl Client {
@@ -163,6 +166,7 @@ impl Client {
             servers.push(Arc::new(Remote {
                 trust: watch::Sender::new(server.trust),
                 quic: QuicClient::new(server.tls, parts.tuning.clone(), budget.meter())?,
+                failures: Failures::default(),
                 address: server.address,
             }));
         }

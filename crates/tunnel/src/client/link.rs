@@ -163,12 +163,17 @@ impl Link {
         for (index, remote) in shared.servers.iter().enumerate().take(count) {
             match connect(shared, remote, self.slot).await {
                 Ok(session) => {
+                    remote.failures.forget();
                     shared.counters.connections_made.increment();
                     return Ok((index, session));
                 }
                 Err(error) => {
                     shared.counters.connections_failed.increment();
-                    tracing::warn!(server = %remote.address, %error, "no connection");
+                    if let Some(omitted) = remote.failures.line(Instant::now(), &error.to_string())
+                    {
+                        let server = &remote.address;
+                        tracing::warn!(%server, %error, omitted, "no connection; trying again");
+                    }
                     last = error;
                 }
             }

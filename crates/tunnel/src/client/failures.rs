@@ -1,0 +1,59 @@
+//! The log's lines about a server that cannot be reached. Several connections try it again and
+//! again, and each of them fails for the same reason.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The failures of one server.
+#[derive(Debug, Default)]
+pub(super) struct Failures(Mutex<Option<Told>>);
+
+#[derive(Debug)]
+struct Told {
+    reason: String,
+    at: Instant,
+    omitted: u64,
+}
+
+impl Failures {
+    /// The number of failures without a line since the last one, if this one gets a line: it has
+    /// another reason, or a minute has passed.
+    pub(super) fn line(&self, now: Instant, reason: &str) -> Option<u64> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = told.as_mut()
+            && told.reason == reason
+            && now.saturating_duration_since(told.at) < AGAIN
+        {
+            told.omitted += 1;
+            return None;
+        }
+        let omitted = told.as_ref().map_or(0, |told| told.omitted);
+        *told = Some(Told { reason: reason.to_owned(), at: now, omitted: 0 });
+        Some(omitted)
+    }
+
+    /// A connection was made, so that the next failure is news.
+    pub(super) fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+const AGAIN: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_once_a_minute_and_after_a_connection() {
+        let (failures, begin) = (Failures::default(), Instant::now());
+        let line = |seconds, reason| failures.line(begin + Duration::from_secs(seconds), reason);
+        assert_eq!(line(0, "silent"), Some(0));
+        assert_eq!((line(1, "silent"), line(59, "silent")), (None, None));
+        assert_eq!(line(60, "silent"), Some(2));
+        assert_eq!(line(61, "refused"), Some(0));
+        assert_eq!(line(62, "refused"), None);
+        failures.forget();
+        assert_eq!(line(63, "refused"), Some(0));
+    }
+}
