@@ -67,6 +67,8 @@ pub enum AccelError {
          policy install this version; open connections are not disturbed"
     )]
     OtherVersion,
+    #[error("cannot read {}: {source}; name another file", path.display())]
+    NoPolicy { path: PathBuf, source: io::Error },
     #[error("{}:{line}: {problem}", path.display())]
     Policy { path: PathBuf, line: usize, problem: String },
     #[error(
@@ -122,6 +124,7 @@ impl AccelError {
         matches!(
             self,
             Self::Usage(_)
+                | Self::NoPolicy { .. }
                 | Self::Policy { .. }
                 | Self::NoSuchCgroup { .. }
                 | Self::NoSuchInterface { .. }

@@ -7,7 +7,7 @@ use crate::open::{Open, Reach, SwitchedConnections};
 use crate::pins::{self, Pins, Presence};
 use crate::policy::Policy;
 use crate::rules::{AFTER_CAQM, FLAGS_AT, MOST_RULES, RULE_BYTES, Rule, Tunables};
-use crate::system::Journal;
+use crate::system::{Journal, System};
 use crate::{AccelError, kernel, memory};
 use libbpf_rs::{MapCore, MapFlags};
 use std::fs::File;
@@ -117,6 +117,7 @@ pub type SetChanges = Vec<String>;
 
 /// Sets tunables and settings of the system from `NAME=VALUE`.
 pub fn set(values: &[String], scope: Scope) -> Result<SetChanges, AccelError> {
+    check_values(values)?;
     if Pins::open()?.presence() != Presence::Whole {
         return Err(AccelError::NotRegistered { name: NAME });
     }
@@ -128,6 +129,19 @@ pub fn set(values: &[String], scope: Scope) -> Result<SetChanges, AccelError> {
         Ok(())
     })?;
     Ok(changes)
+}
+
+/// A wrong name or value is one on any machine, and is reported before the machine's own problems.
+fn check_values(values: &[String]) -> Result<(), AccelError> {
+    let (mut tunables, mut system) = (Tunables::default(), System::default());
+    for text in values {
+        let pair = text.split_once('=');
+        let is_of_system = pair.map_or(Ok(false), |(name, value)| system.set(name, value))?;
+        if !is_of_system {
+            tunables.set(text)?;
+        }
+    }
+    tunables.check()
 }
 
 fn set_one(policy: &mut Policy, text: &str, scope: Scope) -> Result<String, AccelError> {

@@ -35,8 +35,8 @@ pub struct CaqmPart {
 
 impl PolicyFile {
     pub fn read(path: &Path) -> Result<Self, AccelError> {
-        let text =
-            fs::read_to_string(path).map_err(|source| AccelError::file("reading", path, source))?;
+        let text = fs::read_to_string(path)
+            .map_err(|source| AccelError::NoPolicy { path: path.to_owned(), source })?;
         Self::parse(path, &text)
     }
 

@@ -47,6 +47,7 @@ pub(crate) enum Verb {
         after: StatusAfterwards,
     },
     /// Replace the installed algorithms by this build's; open connections continue undisturbed
+    #[command(after_help = UPDATE_EXAMPLES)]
     Update {
         #[command(flatten)]
         reach: OpenConnections,
@@ -54,6 +55,7 @@ pub(crate) enum Verb {
         after: StatusAfterwards,
     },
     /// Return new connections to the kernel's default; open ones continue undisturbed
+    #[command(after_help = DISABLE_EXAMPLES)]
     Disable {
         /// Disable only this algorithm
         algorithm: Option<Algorithm>,
@@ -74,6 +76,7 @@ pub(crate) enum Verb {
         watch: bool,
     },
     /// Show the path records of ended connections, from which new ones start
+    #[command(after_help = MEMORY_EXAMPLES)]
     Memory {
         /// Delete the records instead
         #[arg(long, conflicts_with = "json")]
@@ -441,13 +444,15 @@ impl Values {
             let read = text.as_deref().map(str::parse::<Span>).transpose();
             read.map_err(|error| AccelError::Usage(error.to_string()))
         };
-        Ok(Tunables {
+        let tunables = Tunables {
             init_cwnd: self.init_cwnd.unwrap_or(usual.init_cwnd),
             loss_init_cwnd: self.loss_init_cwnd.unwrap_or(usual.loss_init_cwnd),
             memory_age: span(&self.memory_age)?.unwrap_or(usual.memory_age),
             rto_min: span(&self.rto_min)?,
             rto_max: span(&self.rto_max)?,
-        })
+        };
+        tunables.check()?;
+        Ok(tunables)
     }
 }
 
@@ -495,6 +500,19 @@ Examples:
   weir accel set loss_init_cwnd=4
   weir accel set wmem=\"4096 16384 33554432\" timestamps=1
   weir accel set rtt_standard=1ms alpha=4";
+const UPDATE_EXAMPLES: &str = "\
+Examples:
+  weir accel update
+  weir accel update --open";
+const DISABLE_EXAMPLES: &str = "\
+Examples:
+  weir accel disable              # tcpa and caqm
+  weir accel disable caqm
+  weir accel disable --open       # open connections use their former algorithm again";
+const MEMORY_EXAMPLES: &str = "\
+Examples:
+  weir accel memory
+  weir accel memory --clear";
 const STATUS_EXAMPLES: &str = "\
 Examples:
   weir accel status
