@@ -62,7 +62,7 @@ impl Ends {
             }
             return Namespace::current().map_err(failed);
         };
-        if self.privilege == Privilege::UserNamespace {
+        if self.privilege == Privilege::UserNamespace && !is_of_this_process(name) {
             return self.own_namespace(end, name);
         }
         Namespace::named(name).map_err(|error| match error {
@@ -200,6 +200,14 @@ fn at(end: &Endpoint, error: EmuError) -> EmuError {
         EmuError::Host { source, .. } => EmuError::Host { end: end.to_string(), source },
         other => other,
     }
+}
+
+/// Whether the path is that of a thread of this process, which may enter its own namespaces without
+/// root.
+fn is_of_this_process(name: &str) -> bool {
+    name.strip_prefix("/proc/")
+        .and_then(|rest| rest.split_once('/'))
+        .is_some_and(|(pid, _)| pid.parse() == Ok(std::process::id()))
 }
 
 fn known_namespaces() -> Vec<String> {
