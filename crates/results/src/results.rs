@@ -231,7 +231,7 @@ pub struct Reason {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuLimit {
     /// A process and its side, as in `weir (client)`, all processes of one name beside the sides,
-    /// `softirqs`, or `other programs`.
+    /// `softirqs`, `weir's emulator`, `weir's lab` (what reads the kernel), or `other programs`.
     pub by: String,
     /// The CPUs that it may run on.
     #[serde(default)]

@@ -15,12 +15,28 @@ pub(super) struct Spent<'a> {
     pub(super) sides: &'a [(&'a str, &'a ProcessesUse)],
     /// All processes of the machine, those of the sides too.
     pub(super) everyone: &'a ProcessesUse,
+    pub(super) emulator: Option<Emulating>,
+}
+
+/// The emulator's thread, which is one of this process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Emulating {
+    pub(super) time: Span,
+    /// It has no CPU of its own.
+    pub(super) is_among_workload: bool,
 }
 
 pub(super) fn largest(spent: &Spent<'_>) -> Option<CpuLimit> {
     let users = processes(spent).into_iter().chain(softirqs(spent)).chain(others(spent));
-    let users = users.chain(rest(spent));
+    let users = users.chain(own(spent)).chain(rest(spent)).map(|user| within(spent, user));
     users.max_by(|a, b| a.percent.total_cmp(&b.percent)).filter(|user| user.percent > 0.0)
+}
+
+/// A process that may run elsewhere, too, used no more of these CPUs than they were busy.
+fn within(spent: &Spent<'_>, mut user: CpuLimit) -> CpuLimit {
+    let busy = spent.cores.over(user.cpus.iter().copied()).busy();
+    user.percent = user.percent.min(percent(busy, spent.elapsed));
+    user
 }
 
 /// A process is on the workload's CPUs that it may run on.
@@ -53,9 +69,7 @@ fn others(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let mut found: Vec<CpuLimit> = Vec::new();
     for (pid, process) in &spent.everyone.each {
         let is_of_side = spent.sides.iter().any(|(_, side)| side.each.contains_key(pid));
-        // A thread of this process is the emulator, which has a CPU of its own.
-        let is_own = *pid == std::process::id();
-        if is_of_side || is_own || process.name.starts_with("ksoftirqd/") {
+        if is_of_side || *pid == std::process::id() || process.name.starts_with("ksoftirqd/") {
             continue;
         }
         let Some(cpus) = allowed(*pid, spent.cpus) else { continue };
@@ -68,13 +82,31 @@ fn others(spent: &Spent<'_>) -> Vec<CpuLimit> {
     found
 }
 
+/// This process: the emulator, and the threads that read the kernel beside the workload.
+fn own(spent: &Spent<'_>) -> Vec<CpuLimit> {
+    let own = spent.everyone.each.get(&std::process::id());
+    let all = own.map_or(Span::ZERO, |own| own.cpu.total());
+    let emulating = spent.emulator.map_or(Span::ZERO, |emulator| emulator.time);
+    let emulator = spent.emulator.filter(|emulator| emulator.is_among_workload);
+    let users = [
+        ("weir's emulator", emulator.map_or(Span::ZERO, |emulator| emulator.time)),
+        ("weir's lab", all.saturating_sub(emulating)),
+    ];
+    let users = users.map(|(by, time)| CpuLimit {
+        by: by.to_owned(),
+        cpus: spent.cpus.to_vec(),
+        percent: percent(time, spent.elapsed),
+    });
+    users.into()
+}
+
 /// Tasks that are no longer there, such as programs that came and went.
 fn rest(spent: &Spent<'_>) -> Option<CpuLimit> {
     let all = spent.cores.over(spent.cpus.iter().copied());
     let tasks = percent(all.user + all.nice + all.system, spent.elapsed);
     let sides: f64 =
         spent.sides.iter().map(|(_, each)| percent(each.sum().total(), spent.elapsed)).sum();
-    let others: f64 = others(spent).iter().map(|other| other.percent).sum();
+    let others: f64 = others(spent).iter().chain(&own(spent)).map(|other| other.percent).sum();
     // Ticks and the exact clocks of processes differ by a little.
     let rest = tasks - sides - others;
     (rest > LEAST_REST_PERCENT).then(|| CpuLimit {
@@ -125,8 +157,14 @@ mod tests {
         let (client, server) = (side("weir", client), side("nginx", server));
         let sides = [("client", &client), ("server", &server)];
         let everyone = side("nobody", 0);
-        let spent =
-            Spent { elapsed: SECOND, cpus: &[1], cores, sides: &sides, everyone: &everyone };
+        let spent = Spent {
+            elapsed: SECOND,
+            cpus: &[1],
+            cores,
+            sides: &sides,
+            everyone: &everyone,
+            emulator: None,
+        };
         largest(&spent).unwrap().to_string()
     }
 
@@ -135,7 +173,34 @@ mod tests {
         assert_eq!(told(&cores(800, 150), 600, 200), "weir (client) used 60 % of CPU 1");
         assert_eq!(told(&cores(800, 150), 100, 700), "nginx (server) used 70 % of CPU 1");
         assert_eq!(told(&cores(400, 580), 200, 200), "softirqs used 58 % of CPU 1");
+        // It ran on another CPU, too.
+        assert_eq!(told(&cores(900, 80), 100, 1600), "nginx (server) used 98 % of CPU 1");
         assert_eq!(told(&cores(900, 80), 100, 200), "other programs used 60 % of CPU 1");
+    }
+
+    #[test]
+    fn the_labs_own_threads_are_told_from_other_programs() {
+        let cores = cores(900, 50);
+        let told = |own: u64, emulator: u64, is_among_workload: bool| {
+            let cpu = CpuTime { precise: Some(Span::from_millis(own)), ..CpuTime::default() };
+            let own = ProcessUse { name: "weir".to_owned(), cpu };
+            let each = [(std::process::id(), own)].into();
+            let everyone = ProcessesUse { elapsed: SECOND, each, ..ProcessesUse::default() };
+            let time = Span::from_millis(emulator);
+            let spent = Spent {
+                elapsed: SECOND,
+                cpus: &[1],
+                cores: &cores,
+                sides: &[],
+                everyone: &everyone,
+                emulator: Some(Emulating { time, is_among_workload }),
+            };
+            largest(&spent).unwrap().to_string()
+        };
+        assert_eq!(told(800, 700, true), "weir's emulator used 70 % of CPU 1");
+        assert_eq!(told(800, 100, true), "weir's lab used 70 % of CPU 1");
+        // On a CPU of its own.
+        assert_eq!(told(800, 700, false), "other programs used 80 % of CPU 1");
     }
 
     #[test]
@@ -146,8 +211,14 @@ mod tests {
         let each = [(1, own)].into();
         let everyone = ProcessesUse { elapsed: SECOND, each, ..ProcessesUse::default() };
         let cpus = probe::cpu::affinity_of(1).unwrap();
-        let spent =
-            Spent { elapsed: SECOND, cpus: &cpus, cores: &cores, sides: &[], everyone: &everyone };
+        let spent = Spent {
+            elapsed: SECOND,
+            cpus: &cpus,
+            cores: &cores,
+            sides: &[],
+            everyone: &everyone,
+            emulator: None,
+        };
         let limit = largest(&spent).unwrap();
         assert_eq!((limit.by.as_str(), limit.percent, limit.cpus), ("builder", 70.0, cpus));
     }

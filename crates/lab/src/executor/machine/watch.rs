@@ -125,6 +125,8 @@ impl Watch {
         into.record("idle_percent", Some(idle));
         if idle < LEAST_IDLE_PERCENT {
             into.cpu_limited = true;
+            let emulator = self.emulator.as_ref().zip(earlier.emulator.as_ref());
+            let emulator = emulator.and_then(|(now, then)| now.since(then));
             into.cpu_limit = cpu_limit::largest(&cpu_limit::Spent {
                 elapsed: used.elapsed,
                 cpus: &cpus.workload,
@@ -134,6 +136,10 @@ impl Watch {
                     ("server", &self.server.since(&earlier.server)),
                 ],
                 everyone: &self.everyone.since(&earlier.everyone),
+                emulator: emulator.map(|used| cpu_limit::Emulating {
+                    time: used.cpu.total(),
+                    is_among_workload: cpus.emulator.is_none(),
+                }),
             });
         }
         let steal = part(workload.steal);
