@@ -24,8 +24,14 @@ pub enum LabError {
          with --systems\n{}", .problems.join("\n")
     )]
     CannotMeasure { problems: Vec<String> },
+    /// A directory that the user named, or the working directory, and that cannot be used.
     #[error("{}: {reason}", path.display())]
     RunDirectory { path: PathBuf, reason: String },
+    /// The disk failed, or filled up, while the run went on.
+    #[error("{}: {reason}", path.display())]
+    Unwritten { path: PathBuf, reason: String },
+    #[error("{}: {reason}", path.display())]
+    NotOnRecord { path: PathBuf, reason: String },
     #[error("--resume {}: it holds a run of another lab file, form or seed: {difference}", path.display())]
     ResumesAnother { path: PathBuf, difference: String },
     #[error(transparent)]
@@ -41,6 +47,22 @@ pub enum LabError {
         /// The directory that keeps the finished turns.
         directory: Option<PathBuf>,
     },
+}
+
+impl LabError {
+    /// Whether a different command line would have helped.
+    pub fn is_misuse(&self) -> bool {
+        matches!(
+            self,
+            Self::File(_)
+                | Self::NoSuchLab { .. }
+                | Self::NothingToRun { .. }
+                | Self::Usage(_)
+                | Self::CannotMeasure { .. }
+                | Self::RunDirectory { .. }
+                | Self::ResumesAnother { .. }
+        )
+    }
 }
 
 /// A reason why one cell has no figures. It becomes the cell's `failed`.

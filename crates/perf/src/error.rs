@@ -54,7 +54,12 @@ impl PerfError {
 
     /// Wrong use rather than a failed measurement.
     pub fn is_misuse(&self) -> bool {
-        matches!(self, Self::Usage(_))
+        match self {
+            Self::Usage(_) => true,
+            // An address of --bind that this machine does not have.
+            Self::System { source, .. } => source.kind() == io::ErrorKind::AddrNotAvailable,
+            _ => false,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `--logfile`, `--daemon` and `--pidfile`.
 
-use crate::exit::Ending;
+use crate::exit::{Ending, Unusable};
 use crate::output;
 use anyhow::Context;
 use std::fs::{File, OpenOptions};
@@ -42,8 +42,11 @@ pub(crate) fn detach() -> anyhow::Result<Option<Ending>> {
     // It has ended by now if it could not begin.
     std::thread::sleep(std::time::Duration::from_millis(20));
     let ended = child.try_wait().context("looking after the program in the background")?;
-    let failed = ended.is_some_and(|status| !status.success());
-    Ok(Some(if failed { Ending::Failed } else { Ending::Fine }))
+    Ok(Some(match ended {
+        Some(status) if status.code() == Some(2) => Ending::Misused,
+        Some(status) if !status.success() => Ending::Failed,
+        _ => Ending::Fine,
+    }))
 }
 
 /// Lets the program that started this one in the background go. Its later errors go to `log`.
@@ -65,8 +68,9 @@ pub(crate) struct PidFile(PathBuf);
 impl PidFile {
     pub(crate) fn write(path: &Path) -> anyhow::Result<Self> {
         let text = format!("{}\n", std::process::id());
-        let mut file = File::create(path).with_context(|| format!("writing {}", path.display()))?;
-        file.write_all(text.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
+        File::create(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|cause| Unusable::path("write", path, &cause, "--pidfile"))?;
         Ok(Self(path.to_owned()))
     }
 }
@@ -80,7 +84,7 @@ impl Drop for PidFile {
 fn opened(path: &Path) -> anyhow::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true);
-    options.open(path).with_context(|| format!("opening {}", path.display()))
+    options.open(path).map_err(|cause| Unusable::path("write", path, &cause, "--logfile").into())
 }
 
 /// In the environment of the program in the background.

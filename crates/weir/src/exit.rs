@@ -5,7 +5,9 @@ use emu::{EmuError, UsageError};
 use generator::GenError;
 use lab::LabError;
 use perf::PerfError;
+use std::path::Path;
 use std::process::ExitCode;
+use std::{fmt, io};
 use switch::run::SwitchError;
 use tunnel::config::ConfigError;
 use units::visible;
@@ -16,6 +18,8 @@ pub(crate) enum Ending {
     Fine,
     /// The thing measured failed: a failed or invalid cell, a bound that does not hold.
     Failed,
+    /// Wrong use, which another process has reported already.
+    Misused,
 }
 
 /// 0: success. 1: the thing measured failed. 2: wrong use. The error goes to stderr.
@@ -23,10 +27,34 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
     match outcome {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),
+        Ok(Ending::Misused) => ExitCode::from(2),
         Err(error) => {
             output::note(format_args!("weir: {}", visible(&error_text(&error))));
             ExitCode::from(if is_misuse(&error) { 2 } else { 1 })
         }
+    }
+}
+
+/// A file, directory or program that the user named and that cannot be used: another name helps.
+#[derive(Debug)]
+pub(crate) struct Unusable(String);
+
+impl Unusable {
+    /// `doing` is a verb, as in `write`, and `flag` the place where the user named the path.
+    pub(crate) fn path(doing: &str, path: &Path, cause: &io::Error, flag: &str) -> Self {
+        Self(format!("cannot {doing} {}: {cause}; name another with {flag}", path.display()))
+    }
+
+    pub(crate) fn program(name: &str) -> Self {
+        Self(format!("{name} is not installed: install it, or name the program by its path"))
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -40,7 +68,8 @@ fn error_text(error: &anyhow::Error) -> String {
 }
 
 fn is_misuse(error: &anyhow::Error) -> bool {
-    if error.is::<UsageError>()
+    error.is::<UsageError>()
+        || error.is::<Unusable>()
         || error.is::<ConfigError>()
         || error.is::<switch::run::ConfigError>()
         || error.downcast_ref().is_some_and(SwitchError::is_misuse)
@@ -48,18 +77,6 @@ fn is_misuse(error: &anyhow::Error) -> bool {
         || error.downcast_ref().is_some_and(DoctorError::is_misuse)
         || error.downcast_ref().is_some_and(EmuError::is_misuse)
         || error.downcast_ref().is_some_and(GenError::is_misuse)
+        || error.downcast_ref().is_some_and(LabError::is_misuse)
         || error.downcast_ref().is_some_and(PerfError::is_misuse)
-    {
-        return true;
-    }
-    matches!(
-        error.downcast_ref::<LabError>(),
-        Some(
-            LabError::File(_)
-                | LabError::NoSuchLab { .. }
-                | LabError::Usage(_)
-                | LabError::CannotMeasure { .. }
-                | LabError::ResumesAnother { .. }
-        )
-    )
 }

@@ -92,6 +92,20 @@ mod tests {
         assert_eq!(found, Vec::<String>::new());
     }
 
+    #[test]
+    fn every_verb_shows_an_example() {
+        let mut found = Vec::new();
+        each(&mut |name, command| {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let has_example = text.contains("Example") || about.contains(name);
+            if !command.has_subcommands() && !has_example {
+                found.push(name.to_owned());
+            }
+        });
+        assert_eq!(found, Vec::<String>::new());
+    }
+
     /// These print a file, or run until they are stopped or until their command ends.
     #[test]
     fn every_other_verb_has_json() {

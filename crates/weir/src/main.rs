@@ -13,6 +13,7 @@ mod terminal;
 mod verbs;
 mod watch;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use log::Logger;
 use std::process::ExitCode;
@@ -101,8 +102,17 @@ fn main() -> ExitCode {
 }
 
 fn parse(words: Vec<std::ffi::OsString>) -> Result<Arguments, clap::Error> {
-    let mut matches = command().try_get_matches_from(words)?;
+    let mut matches = command().try_get_matches_from(words).map_err(without_dashes_advice)?;
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
+}
+
+/// clap advises to write `--` in front of every option that it does not know, where a misspelt
+/// option is far more likely.
+fn without_dashes_advice(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument {
+        error.remove(ContextKind::Suggested);
+    }
+    error
 }
 
 fn command() -> Command {

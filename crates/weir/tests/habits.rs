@@ -74,7 +74,8 @@ fn a_command_runs_behind_a_link() {
     let output = sandbox.weir(&[&link[..], &["--", "false"]].concat());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let output = sandbox.weir(&[&link[..], &["--", "no-such-program"]].concat());
-    assert!(output.stderr.contains("starting no-such-program"), "{output:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.contains("no-such-program is not installed"), "{output:?}");
     let output = sandbox.weir(&[&link[..], &["--far", "sleep 1000", "--", "true"]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     // The far side's output does not mix with the command's, and shows if something failed.
@@ -88,8 +89,60 @@ fn a_command_runs_behind_a_link() {
     assert!(!output.stderr.contains("far:"), "{output:?}");
     assert_eq!(sandbox.read("far.log"), "listening\nsaid\n");
     let output = sandbox.weir(&[&link[..], &["--far", "no-such-server", "--", "true"]].concat());
-    assert!(output.stderr.contains("--far ended before the other one"), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stderr.contains("--far failed before the other one ended"), "{output:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn a_path_that_cannot_be_used_is_wrong_use_and_the_flag_is_named() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("file", "");
+    std::fs::create_dir(sandbox.path("folder")).unwrap();
+    let client = ["perf", "client", "127.0.0.1"];
+    let run = ["link", "run", "--far", "true"];
+    for (words, says) in [
+        ([&client[..], &["--report", "file/report"]].concat(), "name another with --report"),
+        ([&client[..], &["--logfile", "none/log"]].concat(), "name another with --logfile"),
+        ([&client[..], &["--bind", "203.0.113.7"]].concat(), "of --bind is no address"),
+        (vec!["perf", "server", "--bind", "203.0.113.7"], "leave --bind out"),
+        (vec!["perf", "server", "-I", "none/pid"], "name another with --pidfile"),
+        (vec!["perf", "server", "-D", "-I", "none/pid"], "name another with --pidfile"),
+        ([&run[..], &["--far-log", "none/log", "--", "true"]].concat(), "with --far-log"),
+        (vec!["tunnel", "keys", "server", "--directory", "file/keys"], "with --directory"),
+        (vec!["accel", "policy", "none.toml"], "cannot read none.toml"),
+        (vec!["accel", "enable", "tcpa", "--all", "--init-cwnd", "0"], "1 to 10000 segments"),
+        (vec!["accel", "set", "init_cwn=60"], "no tunable is called `init_cwn`"),
+        (vec!["lab", "run", "perf-overhead", "--out", "file/run"], "name another with --out"),
+        (vec!["sim", "run", "tcpa-hard", "--resume", "none"], "not a run that can be resumed"),
+        (vec!["lab", "validate", "none.toml"], "weir: cannot read none.toml"),
+        (vec!["lab", "validate", "folder"], "folder has no results.json"),
+        (vec!["lab", "show", "folder"], "folder has no results.json"),
+        (vec!["lab", "export", "none"], "cannot read none"),
+        (vec!["link", "show-tags", "file"], "file: the capture is no pcap"),
+        (
+            vec!["lab", "ab", "--base-command", "no-such-program", "--change-command", "true"],
+            "no-such-program is not installed",
+        ),
+        (vec!["perf", "-c"], "<HOST>"),
+    ] {
+        let output = sandbox.weir(&words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
+        assert!(output.stderr.contains(says), "{words:?}: {output:?}");
+        assert_eq!(output.stdout, "", "{words:?}");
+    }
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+/// clap's own advice is to write `--` in front of a misspelt option.
+#[test]
+fn a_misspelt_option_is_corrected_and_not_escaped() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let said = |words: &[&str]| sandbox.weir(words).stderr;
+    let near = said(&["perf", "client", "host", "--revers"]);
+    assert!(near.contains("'--reverse'"), "{near}");
+    let far = said(&["perf", "client", "host", "--nonsense"]);
+    assert!(far.contains("'--nonsense'") && !far.contains("tip"), "{far}");
 }
 
 #[test]
@@ -103,7 +156,7 @@ fn a_link_goes_into_the_background() {
     let output = sandbox.weir(&["link", "show", &name, "--json"]);
     let shown: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(shown["name"], name.as_str());
-    assert_eq!(sandbox.weir(&words).status.code(), Some(1), "a second link of that name");
+    assert_eq!(sandbox.weir(&words).status.code(), Some(2), "a second link of that name");
     assert_eq!(sandbox.weir(&["link", "down", &name]).status.code(), Some(0));
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }

@@ -246,6 +246,12 @@ fn without_root_a_link_makes_its_own_namespaces() {
     assert!(output.stderr.contains("running without root"), "{}", output.stderr);
     assert_eq!(output.stderr.matches("real-time").count(), 1, "{}", output.stderr);
 
+    let run =
+        ["./weir", "link", "run", "--rtt", "2ms", "--", "ip", "address", "show", "dev", "eth0"];
+    let behind = sandbox.start_command(nobody(&run)).end();
+    assert_eq!(behind.status.code(), Some(0), "{behind:?}");
+    assert!(behind.stdout.contains("10.0.0.1/24"), "{behind:?}");
+
     let refused = sandbox.start_command(nobody(&words("pid:1:eth0"))).end();
     assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("without root no other namespace"), "{}", refused.stderr);

@@ -70,6 +70,12 @@ pub fn runs(
         [] => vec![main_metric(first)],
         named => named.to_vec(),
     };
+    let known =
+        || all.iter().flat_map(|run| &run.results.cells).flat_map(|cell| cell.metrics.keys());
+    if let Some(foreign) = metrics.iter().find(|metric| known().all(|name| name != *metric)) {
+        let hint = crate::nearest(foreign, known().map(String::as_str));
+        return Err(LabError::Usage(format!("--metrics: no run has a metric `{foreign}`{hint}")));
+    }
     let mut notes = differences(&all);
     if before.len() < 2 || after.len() < 2 {
         notes.push(

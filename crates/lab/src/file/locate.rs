@@ -24,6 +24,11 @@ impl FileError {
         }
     }
 
+    /// Whether the file could not be read at all.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
+    }
+
     /// The line in the file, if it is about one.
     pub(crate) fn line(&self) -> Option<usize> {
         match self {

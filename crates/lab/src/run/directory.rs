@@ -39,7 +39,7 @@ impl RunDirectory {
                 Ok(()) => return Self::create(&path, lab, run),
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(e) => {
-                    let reason = format!("cannot be created: {e}");
+                    let reason = format!("cannot be created: {e}; name another with --out");
                     return Err(LabError::RunDirectory { path, reason });
                 }
             }
@@ -49,7 +49,8 @@ impl RunDirectory {
     /// Creates a new directory. Refuses a directory that is not empty.
     pub(crate) fn create(path: &Path, lab: &str, run: &str) -> Result<Self, LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
-        fs::create_dir_all(path).map_err(|e| wrong(format!("cannot be created: {e}")))?;
+        fs::create_dir_all(path)
+            .map_err(|e| wrong(format!("cannot be created: {e}; name another with --out")))?;
         let lock = lock(path)?;
         let entries = fs::read_dir(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
         let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -137,7 +138,7 @@ impl RunDirectory {
     pub(crate) fn keep(&mut self, outcome: &Outcome) -> Result<(), LabError> {
         let text = line(outcome)?;
         self.journal.write_all(text.as_bytes()).and_then(|()| self.journal.sync_data()).map_err(
-            |e| LabError::RunDirectory {
+            |e| LabError::Unwritten {
                 path: self.path.clone(),
                 reason: format!("cannot write {JOURNAL}: {e}"),
             },

@@ -221,9 +221,9 @@ fn runnable(
             Some(reason) => notes.push(format!("{name} is left out: {reason}")),
         }
     }
-    notes.extend(bench.notes());
     if systems.is_empty() {
         return Err(LabError::NothingToRun { reasons: notes.join("; ") });
     }
+    notes.extend(bench.notes());
     Ok((systems, notes))
 }

@@ -1,4 +1,4 @@
-use crate::exit::Ending;
+use crate::exit::{Ending, Unusable};
 use crate::output;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
@@ -167,6 +167,10 @@ fn ending(answer: &Answer, expected: Option<Expectation>) -> Ending {
 fn contest(arguments: &Ab) -> anyhow::Result<Contest> {
     if let (Some(base), Some(change)) = (&arguments.base_command, &arguments.change_command) {
         let patience = read("--patience", &arguments.patience)?;
+        let mut programs = [base, change].into_iter().filter_map(|line| line.split(' ').next());
+        if let Some(absent) = programs.find(|program| !host::is_installed(program)) {
+            return Err(Unusable::program(absent).into());
+        }
         return Ok(Contest::Commands { base: base.clone(), change: change.clone(), patience });
     }
     let (Some(lab), Some(base), Some(change)) =

@@ -506,9 +506,9 @@ Examples:
   weir accel update --open";
 const DISABLE_EXAMPLES: &str = "\
 Examples:
-  weir accel disable              # tcpa and caqm
+  weir accel disable           # tcpa and caqm
   weir accel disable caqm
-  weir accel disable --open       # open connections use their former algorithm again";
+  weir accel disable --open    # open connections return to their former algorithm";
 const MEMORY_EXAMPLES: &str = "\
 Examples:
   weir accel memory

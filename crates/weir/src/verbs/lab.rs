@@ -1,6 +1,6 @@
 mod validate;
 
-use crate::exit::Ending;
+use crate::exit::{Ending, Unusable};
 use crate::output;
 use crate::progress::Bar;
 use crate::signals::cancel_on_signals;
@@ -23,6 +23,7 @@ pub(crate) enum Verb {
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
     /// List the built-in labs, with the time that they take and what they need
+    #[command(after_help = LIST_EXAMPLES)]
     List {
         /// Print one JSON document
         #[arg(long)]
@@ -423,11 +424,12 @@ fn show(lab: &str, json: bool) -> anyhow::Result<Ending> {
 fn export(run: &Path, out: &Path, json: bool) -> anyhow::Result<Ending> {
     let runs::Run { results, samples, .. } = runs::read(run)?;
     let files = report::export(&results, &samples);
-    std::fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    std::fs::create_dir_all(out).map_err(|cause| Unusable::path("create", out, &cause, "--out"))?;
     let mut written = Vec::new();
     for (name, text) in files {
         let path = out.join(name);
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(&path, text)
+            .map_err(|cause| Unusable::path("write", &path, &cause, "--out"))?;
         if !json {
             output::print(format_args!("{}\n", path.display()))?;
         }
@@ -543,6 +545,10 @@ const SEED: &str = "--seed";
 const FRESH: &str = "fresh";
 const LARGEST_SEED: u64 = 1 << 53;
 const WITHOUT_TERMINAL: usize = 100;
+const LIST_EXAMPLES: &str = "\
+Examples:
+  weir lab list
+  weir lab list --json | jq -r '.[] | select(.quick_seconds < 60) | .name'";
 const SHOW_EXAMPLES: &str = "\
 Examples:
   weir lab show quic-tun > my-lab.toml

@@ -23,14 +23,17 @@ pub(crate) enum Verb {
     #[command(after_help = SET_EXAMPLES)]
     Set(Set),
     /// Show a running link's settings and figures; without a name, all links
+    #[command(after_help = SHOW_EXAMPLES)]
     Show(Show),
     /// List the links that are up
+    #[command(after_help = LIST_EXAMPLES)]
     List {
         /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
     /// End a running link and remove the interfaces made for it
+    #[command(after_help = DOWN_EXAMPLES)]
     Down {
         /// The link's name
         name: String,
@@ -460,3 +463,15 @@ const SET_EXAMPLES: &str = "\
 Examples:
   weir link set link0 loss=1% delay=20ms
   weir link set link0 --ab rate=20mbit --ba queue=codel:ecn";
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  weir link show link0
+  weir link show link0 --watch
+  weir link show link0 --json | jq .ab.statistics";
+const LIST_EXAMPLES: &str = "\
+Examples:
+  weir link list
+  weir link list --json | jq -r '.[].name'";
+const DOWN_EXAMPLES: &str = "\
+Example:
+  weir link down link0";

@@ -43,10 +43,12 @@ pub(crate) fn as_iperf3(words: Vec<OsString>) -> Vec<OsString> {
         let Some(word) = text(at) else { continue };
         let (verb, host, taken) = match word {
             "-s" | "--server" => ("server", None, 1),
-            "-c" | "--client" => match words.get(at + 1) {
-                Some(host) => ("client", Some(host.clone()), 2),
-                None => return words,
-            },
+            // Without a host `perf client` says that it is missing.
+            "-c" | "--client" => {
+                let host = words.get(at + 1).cloned();
+                let taken = 1 + usize::from(host.is_some());
+                ("client", host, taken)
+            }
             _ => match word.strip_prefix("--client=").or_else(|| word.strip_prefix("-c")) {
                 Some(host) if !word.starts_with("--c") || word.starts_with("--client=") => {
                     ("client", Some(OsString::from(host)), 1)
@@ -91,6 +93,7 @@ mod tests {
             ("weir perf -s -p 6000", "weir perf server -p 6000"),
             ("weir perf -p 6000 --server", "weir perf server -p 6000"),
             ("weir perf client far -C cubic", "weir perf client far -C cubic"),
+            ("weir perf -c", "weir perf client"),
             ("weir perf --help", "weir perf --help"),
             ("weir perf --connect-timeout 5 -c far", "weir perf client far --connect-timeout 5"),
             ("weir lab list -c x", "weir lab list -c x"),

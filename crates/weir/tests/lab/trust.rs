@@ -142,7 +142,7 @@ fn a_run_of_another_user_is_continued_only_with_trust() {
     for foreign in ["run", "run/lab.toml", "run/run.toml", "run/journal.jsonl"] {
         give_away(&sandbox.path(foreign));
         let output = resume(&sandbox, &[]);
-        assert_eq!(output.status.code(), Some(1), "{foreign}: {output:?}");
+        assert_eq!(output.status.code(), Some(2), "{foreign}: {output:?}");
         assert!(output.stderr.contains("belongs to user 4242"), "{foreign}: {output:?}");
         assert!(output.stderr.contains("--trust"), "{foreign}: {output:?}");
         chown(sandbox.path(foreign), Some(0), None).unwrap();
@@ -163,7 +163,7 @@ fn no_link_leads_out_of_a_run() {
         std::fs::rename(&file, &kept).unwrap();
         symlink(if name == "journal.jsonl" { "../outside" } else { "../kept" }, &file).unwrap();
         let output = resume(&sandbox, &["--trust"]);
-        assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
+        assert_eq!(output.status.code(), Some(2), "{name}: {output:?}");
         assert!(output.stderr.contains("is a symbolic link"), "{name}: {output:?}");
         std::fs::rename(&kept, &file).unwrap();
     }

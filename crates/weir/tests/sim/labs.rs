@@ -135,6 +135,8 @@ fn each_executor_names_the_other_for_what_it_cannot_do() {
     );
     sandbox.write("stranger.toml", GRID.replace("\"cubic\"\nstagger", "\"cubik\"\nstagger"));
     sandbox.write("streams.toml", GRID.replace("flows = 2", "streams = 2"));
+    let setting = "kind = \"tcp\"\nsysctl = { \"net.ipv4.tcp_wmem\" = \"4096 16384 262144\" }";
+    sandbox.write("settings.toml", GRID.replace("kind = \"tcp\"", setting));
     sandbox.write("bulk.toml", GRID.replace("\"flows\"", "\"bulk\""));
     let output = |words: &[&str]| {
         let output = sandbox.weir(words);
@@ -159,6 +161,7 @@ fn each_executor_names_the_other_for_what_it_cannot_do() {
             ["sim", "run", "bulk.toml"],
             "bulk.toml:16: `flows` is for workloads of `kind = \"flows\"`",
         ),
+        (["sim", "run", "settings.toml"], "its `sysctl` does not exist in virtual time"),
         (["sim", "run", "cc-gird"], "did you mean `cc-grid`?"),
     ] {
         let message = output(&words);

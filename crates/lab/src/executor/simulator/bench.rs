@@ -64,6 +64,9 @@ impl Bench for Simulator<'_> {
     }
 
     fn missing(&self, system: &SystemSpec, _asked: bool) -> Option<String> {
+        if !system.sysctl.is_empty() {
+            return Some("its `sysctl` does not exist in virtual time: weir lab run".to_owned());
+        }
         match system.kind {
             SystemKind::Tcp | SystemKind::Tunnel => Carrier::of(system).err(),
             SystemKind::External => Some("programs do not run in virtual time".to_owned()),

@@ -64,18 +64,27 @@ impl Found {
                 }
                 self.lacking.extend(texts(&opened.lacking()));
             }
-            Err(LabError::File(error)) => self.mistakes.extend(texts(error.each())),
+            Err(LabError::File(error)) if !error.is_unreadable() => {
+                self.mistakes.extend(texts(error.each()))
+            }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 }
 
-/// The results of the run, if the path is one's directory or results.json.
+/// The results of the run, if the path is a directory or a results.json.
 pub(super) fn run_at(path: &str) -> Option<anyhow::Result<Results>> {
     let path = Path::new(path);
     let is_file = path.file_name().is_some_and(|name| name == RESULTS);
-    (is_file || path.join(RESULTS).is_file()).then(|| Ok(runs::read(path)?.results))
+    if path.is_dir() && !path.join(RESULTS).exists() {
+        let text = format!(
+            "{} has no {RESULTS}: name a lab file, or the directory of a finished run",
+            path.display()
+        );
+        return Some(Err(LabError::Usage(text).into()));
+    }
+    (is_file || path.is_dir()).then(|| Ok(runs::read(path)?.results))
 }
 
 /// A line for each failed or invalid cell, with advice.

@@ -3,14 +3,14 @@
 mod far_output;
 
 use super::Both;
-use crate::exit::Ending;
+use crate::exit::{Ending, Unusable};
 use crate::output::note;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::Args;
 use emu::{EmuError, LinkOptions, RunningLink};
 use far_output::{FarOutput, Writers};
-use host::Namespace;
+use host::{Namespace, is_installed};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -22,8 +22,6 @@ use units::visible;
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    #[command(flatten)]
-    both: Both,
     /// A setting from the command's side to the far one only, for example --ab loss=1%
     #[arg(long, value_name = "KEY=VALUE")]
     ab: Vec<String>,
@@ -40,9 +38,15 @@ pub(crate) struct Run {
     /// The command, which runs at 10.0.0.1
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<String>,
+    // Last, because its heading holds for all arguments after it.
+    #[command(flatten)]
+    both: Both,
 }
 
 pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
+    if let Some(program) = arguments.command.first().filter(|program| !is_installed(program)) {
+        return Err(Unusable::program(program).into());
+    }
     // Must precede the first thread: becoming root of a user namespace needs a single-threaded
     // process.
     let privilege = host::acquire()?;
@@ -97,13 +101,15 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         heard.text().lines().for_each(|line| note(format_args!("far: {}", visible(line))));
     }
     if let Some(status) = far_failed {
-        note(format_args!("note: the command of --far ended before the other one: {status}"));
+        note(format_args!(
+            "weir: the command of --far failed before the other one ended: {status}"
+        ));
     }
     let report = link.finish()?;
     if !report.valid {
         note("note: the link was late, so that figures of this run do not hold");
     }
-    Ok(if status.success() { Ending::Fine } else { Ending::Failed })
+    Ok(if status.success() && far_failed.is_none() { Ending::Fine } else { Ending::Failed })
 }
 
 /// A namespace, and a thread in it that starts its program.
@@ -208,4 +214,5 @@ Examples:
   weir link run --delay 10ms -- bash              # a shell behind the link
 
 The command runs in a new network namespace at 10.0.0.1, and the far side is 10.0.0.2. Nothing
-else of the machine changes, and nothing is left behind. Exit status 1 if the command fails.";
+else of the machine changes, and nothing is left behind. Exit status 1 if the command fails, or
+that of --far before it ends.";

@@ -1,9 +1,11 @@
 use super::{LOOK_EVERY, print};
 use crate::exit::Ending;
 use crate::signals::cancel_on_signals;
+use anyhow::Context;
 use clap::Args;
 use emu::tags::{self, TagCapture};
 use emu::{EmuError, Endpoint};
+use host::HostError;
 use std::path::Path;
 use std::time::Instant;
 use units::{Span, Time};
@@ -54,7 +56,11 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
     let mut seen = Seen::default();
     let file = Path::new(&arguments.what);
     if file.is_file() {
-        for (when, frame) in tags::of_capture(&std::fs::read(file)?)? {
+        let bytes = std::fs::read(file).map_err(|cause| {
+            EmuError::Refused(format!("cannot read {}: {cause}", file.display()))
+        })?;
+        let packets = tags::of_capture(&bytes).with_context(|| file.display().to_string())?;
+        for (when, frame) in packets {
             if seen.enough(arguments) {
                 break;
             }
@@ -70,7 +76,14 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         return Err(EmuError::Refused(text).into());
     }
     let end: Endpoint = arguments.what.parse().map_err(EmuError::from)?;
-    let mut capture = TagCapture::open(&end)?;
+    let mut capture = TagCapture::open(&end).map_err(|error| match error {
+        EmuError::Host { source: HostError::NotPermitted { .. }, .. } => {
+            anyhow::anyhow!(
+                "reading the packets of {end} needs root: run as root, or name a capture"
+            )
+        }
+        error => error.into(),
+    })?;
     let cancel = cancel_on_signals()?;
     let over = duration.map(|duration| Instant::now() + duration.as_duration());
     while !cancel.is_cancelled() && over.is_none_or(|over| Instant::now() < over) {

@@ -1,5 +1,6 @@
 //! `--report DIR`: records a test's events and writes a page from them.
 
+use crate::exit::Unusable;
 use crate::output;
 use anyhow::Context;
 use perf::PerfError;
@@ -31,7 +32,7 @@ pub(crate) fn check_directory(directory: &Path) -> anyhow::Result<()> {
     let absent = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
     let absent: Vec<&Path> = absent.take_while(|path| !path.exists()).collect();
     std::fs::create_dir_all(directory)
-        .with_context(|| format!("--report {shown}: the directory cannot be created"))?;
+        .map_err(|cause| Unusable::path("create", directory, &cause, "--report"))?;
     let held =
         || std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.file_name()).next();
     if let Some(name) = held() {
@@ -44,7 +45,7 @@ pub(crate) fn check_directory(directory: &Path) -> anyhow::Result<()> {
     let trial = directory.join(".weir");
     std::fs::write(&trial, "")
         .and_then(|()| std::fs::remove_file(&trial))
-        .with_context(|| format!("--report {shown}: nothing can be written there"))?;
+        .map_err(|cause| Unusable::path("write to", directory, &cause, "--report"))?;
     // A test that never begins leaves nothing behind.
     absent.iter().try_for_each(std::fs::remove_dir).context("removing an empty directory")
 }

@@ -17,8 +17,10 @@ pub(crate) struct Check {
 #[derive(Debug, Subcommand)]
 enum Role {
     /// Check a server, with the flags of `weir tunnel server`
+    #[command(after_help = EXAMPLES)]
     Server(Box<Server>),
     /// Check a client, with the flags of `weir tunnel client`; it connects to every server
+    #[command(after_help = EXAMPLES)]
     Client(Box<Client>),
 }
 

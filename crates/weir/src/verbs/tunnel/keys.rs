@@ -1,6 +1,5 @@
-use crate::exit::Ending;
+use crate::exit::{Ending, Unusable};
 use crate::output::{note, print};
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -54,11 +53,9 @@ pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
     } else {
         let name = arguments.name.clone().unwrap_or_else(|| machine_name(role));
         let (identity, made) = Identity::generate(name.as_str(), arguments.days)?;
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&arguments.directory)
-            .with_context(|| format!("making {}", arguments.directory.display()))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&arguments.directory).map_err(
+            |cause| Unusable::path("create", &arguments.directory, &cause, "--directory"),
+        )?;
         made.write(&certificate, &key, arguments.force)?;
         note(format_args!(
             "{} and {} are valid until {}",

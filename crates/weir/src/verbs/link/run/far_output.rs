@@ -1,5 +1,6 @@
 //! The output of the far side's command, held back so that it does not mix with the other one's.
 
+use crate::exit::Unusable;
 use anyhow::Context;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -28,7 +29,8 @@ impl FarOutput {
         let output = Self { kept: Arc::clone(&kept), open };
         if let Some(path) = file {
             let create = || File::create(path).and_then(|file| Ok([file.try_clone()?, file]));
-            let files = create().with_context(|| format!("creating {}", path.display()))?;
+            let files =
+                create().map_err(|cause| Unusable::path("write", path, &cause, "--far-log"))?;
             return Ok((output, files.map(Stdio::from)));
         }
         let (reader, writer) = pipe().context("opening a pipe")?;
