@@ -3,7 +3,7 @@
 use crate::markdown::{self, escape, fenced, line, table};
 use crate::run::replace;
 use crate::{ReportError, method};
-use results::{Form, Results};
+use results::{Cell, Form, Results};
 use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,30 @@ pub enum Unfit {
 }
 
 /// The page in Markdown, for `docs/results/LAB.md`. `lab_file` is the text of a lab that the commit
-/// does not contain.
-pub fn page(results: &Results, lab_file: Option<&str>) -> Result<String, Unfit> {
-    check(results)?;
-    let results = &without_folders(results);
+/// does not contain. `is_disturbed` tells the cells that the lab itself makes invalid, to show by
+/// how much that moves their figures.
+pub fn page(
+    results: &Results,
+    lab_file: Option<&str>,
+    is_disturbed: &dyn Fn(&Cell) -> bool,
+) -> Result<String, Unfit> {
+    check(results, is_disturbed)?;
+    let mut results = without_folders(results);
+    let invalid = results.cells.iter().filter(|cell| !cell.valid).count();
+    // The others are valid, so that the run is.
+    results.valid = true;
+    let results = &results;
     let mut out = String::new();
     let title = if results.title.is_empty() { &results.lab } else { &results.title };
     line(&mut out, &format!("# {}\n", escape(title)));
     line(&mut out, &format!("`weir lab record` wrote this page. {}\n", escape(&origin(results))));
+    if invalid > 0 {
+        let cells = crate::answer::counted(invalid, "cell");
+        let text = format!(
+            "The lab disturbs its own link or CPUs. That made {cells} not valid, as it should, and they are marked."
+        );
+        line(&mut out, &format!("{text}\n"));
+    }
     markdown::question_and_answer(&mut out, results);
     markdown::figures(&mut out, results);
     markdown::failures_and_warnings(&mut out, results);
@@ -71,7 +87,7 @@ pub fn write(folder: &Path, lab: &str, page: &str) -> Result<PathBuf, ReportErro
 }
 
 /// Only a valid run of a known program is a record.
-fn check(results: &Results) -> Result<(), Unfit> {
+fn check(results: &Results, is_disturbed: &dyn Fn(&Cell) -> bool) -> Result<(), Unfit> {
     if results.form == Form::Smoke {
         return Err(Unfit::Smoke);
     }
@@ -81,7 +97,8 @@ fn check(results: &Results) -> Result<(), Unfit> {
     if text(results, "tree") != Some("clean") {
         return Err(Unfit::Modified);
     }
-    if !results.valid {
+    let mut invalid = results.cells.iter().filter(|cell| !cell.valid).peekable();
+    if !results.valid && (invalid.peek().is_none() || !invalid.all(is_disturbed)) {
         return Err(Unfit::Invalid(results.invalid_reasons.clone()));
     }
     match results.cells.iter().find_map(|cell| cell.failed.as_ref().map(|why| (cell, why))) {
@@ -163,8 +180,12 @@ impl std::error::Error for Unfit {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::{Axes, Cell, Metric};
+    use results::{Axes, Metric};
     use serde_json::json;
+
+    fn page(results: &Results, lab_file: Option<&str>) -> Result<String, Unfit> {
+        super::page(results, lab_file, &|_| false)
+    }
 
     fn run() -> Results {
         let mut results = Results::new("quic-tun", Form::Quick);
@@ -210,6 +231,24 @@ mod tests {
             assert!(page.contains(text), "{text}\n{page}");
         }
         assert!(!page.contains("absent"), "{page}");
+    }
+
+    #[test]
+    fn cells_that_the_lab_disturbs_itself_need_not_be_valid() {
+        let mut run = run();
+        run.valid = false;
+        run.invalid_reasons = vec!["late in 1 cell".to_owned()];
+        let mut late = run.cells[0].clone();
+        late.axes.insert("stalls".to_owned(), "8ms".to_owned());
+        late.valid = false;
+        run.cells.push(late);
+        let is_disturbed = |cell: &Cell| cell.axes.contains_key("stalls");
+        let page = super::page(&run, None, &is_disturbed).unwrap();
+        assert!(page.contains("made 1 cell not valid, as it should"), "{page}");
+        assert!(!page.contains("run is not valid"), "{page}");
+        run.cells[0].valid = false;
+        let unfit = super::page(&run, None, &is_disturbed).unwrap_err();
+        assert_eq!(unfit, Unfit::Invalid(vec!["late in 1 cell".to_owned()]));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Puts a run on record: a page that names everything that its figures came from.
 
 use super::{programs, runs};
-use crate::LabError;
 use crate::builtin::BUILTIN;
+use crate::file::Disturbance;
+use crate::{LabError, LabFile};
+use results::Cell;
 use std::path::{Path, PathBuf};
 
 /// Printed in the command's help.
@@ -12,21 +14,30 @@ Examples:
   weir lab record runs/quic-tun-20261124-070000 --folder /srv/results
 
 The page is docs/results/LAB.md. It is written only of a valid run without failed cells, by a weir
-that was built from a clean commit, so that the figures on it can be repeated.";
+that was built from a clean commit, so that the figures on it can be repeated. Cells that the lab
+makes late on purpose ([disturbance]) need not be valid, and are marked.";
 
 /// Writes the page of a run into `folder`. Returns its path.
 pub fn record(run: &Path, folder: &Path) -> Result<PathBuf, LabError> {
     let runs::Run { results, lab_file, .. } = runs::read(run)?;
-    let refuse = |reason: String| LabError::RunDirectory { path: run.to_owned(), reason };
+    let refuse = |reason: String| LabError::NotOnRecord { path: run.to_owned(), reason };
     let named = results.environment.get("lab_sha256").and_then(serde_json::Value::as_str);
     let lab_file = lab_file.ok_or_else(|| refuse("it has no lab.toml".to_owned()))?;
     if named != Some(programs::sha256(&lab_file).as_str()) {
         let reason = "its lab.toml is not the file that was run: run the lab again";
         return Err(refuse(reason.to_owned()));
     }
+    // An older weir may have accepted a file that this one does not.
+    let lab = LabFile::parse(LAB, &lab_file).ok();
+    let is_disturbed = |cell: &Cell| {
+        let disturbance = lab.as_ref().and_then(|lab| lab.disturbance_at(&cell.axes).ok());
+        disturbance.is_some_and(|found| found != Disturbance::default())
+    };
     let builtin = BUILTIN.iter().any(|builtin| builtin.text == lab_file);
     let lab_file = (!builtin).then_some(lab_file.as_str());
-    let page = report::record::page(&results, lab_file);
+    let page = report::record::page(&results, lab_file, &is_disturbed);
     let page = page.map_err(|unfit| refuse(unfit.to_string()))?;
     Ok(report::record::write(folder, &results.lab, &page)?)
 }
+
+const LAB: &str = "lab.toml";
