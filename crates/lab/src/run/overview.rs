@@ -1,6 +1,6 @@
 //! The needs of a lab and its duration, for a list of labs.
 
-use crate::run::plan::{Plan, Step};
+use crate::run::plan::{self, Plan, Step};
 use crate::{Executor, LabFile};
 use host::Privilege;
 use results::Form;
@@ -14,7 +14,7 @@ pub struct Overview {
     pub on_machine: bool,
     /// It runs in virtual time, which needs neither.
     pub in_simulator: bool,
-    /// Estimates for all of its systems, on the machine if it runs there.
+    /// Estimates for the systems of each form, on the machine if it runs there.
     pub quick: Duration,
     pub full: Duration,
 }
@@ -26,7 +26,9 @@ impl Overview {
         let simulator = Executor::Simulator { threads };
         let time = |form| {
             let bench = machine.bench(lab).or_else(|_| simulator.bench(lab)).ok()?;
-            let systems: Vec<String> = lab.systems().map(|s| s.name().to_owned()).collect();
+            let names = lab.systems().map(|system| system.name().to_owned());
+            let measured = plan::form_of(lab, form);
+            let systems: Vec<String> = names.filter(|name| measured.measures(name)).collect();
             let plan = Plan::new(lab, form, &systems, None);
             let steps: Vec<&Step> = plan.steps.iter().collect();
             Some(bench.estimate(&plan, &steps))
