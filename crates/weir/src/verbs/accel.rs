@@ -508,7 +508,7 @@ const DISABLE_EXAMPLES: &str = "\
 Examples:
   weir accel disable           # tcpa and caqm
   weir accel disable caqm
-  weir accel disable --open    # open connections return to their former algorithm";
+  weir accel disable --open    # change open connections back, too";
 const MEMORY_EXAMPLES: &str = "\
 Examples:
   weir accel memory
