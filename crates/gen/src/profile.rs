@@ -108,6 +108,21 @@ pub struct Template {
     pub client_pool: usize,
     pub server_pool: usize,
     pub edits: Vec<PayloadEdit>,
+    pub plugin: Option<Plugin>,
+    /// True for each connection of the capture that the server begins; empty if the first packet of
+    /// all comes from the client.
+    pub directions: Vec<bool>,
+}
+
+/// Code of TRex that changes the packets of a protocol (`plugin_id`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plugin {
+    /// The media connections have ports of their own.
+    Rtsp,
+    Sip,
+    Http,
+    /// All ports stay as captured.
+    Dhcp,
 }
 
 /// A change of a packet's payload for each flow (`dyn_pyload`).

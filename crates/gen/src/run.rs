@@ -111,6 +111,16 @@ impl Outcome {
         }
     }
 
+    /// Packets that were offered to devices with full rings.
+    pub fn ring_full(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.ring_full).sum()
+    }
+
+    /// Times at which a receiving port was full.
+    pub fn sink_full(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.sink_full).sum()
+    }
+
     /// Packets that the receiving side lost itself.
     pub fn sink_drops(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.sink_drops).sum()

@@ -25,11 +25,20 @@ pub fn load(path: &Path) -> Result<(Profile, Vec<Capture>), GenError> {
     let bytes = std::fs::read(path)
         .map_err(|reason| GenError::Unreadable { file: file.clone(), reason })?;
     let profile = Profile::parse(&file, &String::from_utf8_lossy(&bytes))?;
-    let captures = profile
-        .templates
-        .iter()
-        .map(|template| Capture::find(&template.name, Some(path)))
-        .collect::<Result<_, _>>()?;
+    let mut captures = Vec::with_capacity(profile.templates.len());
+    let mut bytes = 0;
+    for template in &profile.templates {
+        let capture = Capture::find(&template.name, Some(path))?;
+        bytes += capture.packets.iter().map(|packet| packet.bytes.len()).sum::<usize>();
+        if bytes > MOST_BYTES {
+            return Err(GenError::Usage(format!(
+                "{file}: the captures of all templates have more than {} MiB: name fewer or shorter \
+                 ones",
+                MOST_BYTES >> 20
+            )));
+        }
+        captures.push(capture);
+    }
     Ok((profile, captures))
 }
 
@@ -137,6 +146,8 @@ fn template(name: &str, flows: f64, limit: u32) -> Template {
         client_pool: 0,
         server_pool: 0,
         edits: Vec::new(),
+        plugin: None,
+        directions: Vec::new(),
     }
 }
 
@@ -165,3 +176,6 @@ fn profile(clients: Pool, servers: Pool, templates: Vec<Template>, duration: Spa
         notes: Vec::new(),
     }
 }
+
+/// Each template keeps the packets of its capture.
+const MOST_BYTES: usize = 1 << 30;

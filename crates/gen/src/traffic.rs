@@ -1,6 +1,8 @@
 //! The packets of a profile and their times: logical time in, packets out.
 
 mod addressing;
+mod connections;
+mod draws;
 mod packet;
 mod plan;
 mod stamp;
@@ -10,6 +12,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 pub use addressing::Addressing;
+use addressing::Tuple;
 pub use plan::{LaneAddresses, Plan, PlanOptions};
 pub use stamp::Stamp;
 use units::{Span, Time};
@@ -45,9 +48,9 @@ pub struct Departure {
 struct FlowClock {
     flow: u64,
     at: u64,
-    /// Nanoseconds between two flows of the whole template, and the first one's time in it.
+    /// The time of the whole template's first flow, and the time between two, in nanoseconds.
+    first: f64,
     interval: f64,
-    phase: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +59,7 @@ struct Pending {
     flow: u64,
     template: u32,
     packet: u32,
+    tuple: Tuple,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -70,13 +74,13 @@ impl Traffic {
     pub fn new(plan: Arc<Plan>, multiplier: f64, part: usize, parts: usize) -> Self {
         let parts = parts.max(1) as u64;
         let part = part as u64 % parts;
-        let count = plan.templates().len() as f64;
+        let whole = plan.flow_rate(multiplier).events();
         let clocks = plan.templates().iter().enumerate().map(|(number, template)| {
             let frequency = template.flows.events() * multiplier;
             let interval = if frequency > 0.0 { 1e9 / frequency } else { f64::INFINITY };
-            // Templates of equal rates take turns.
-            let phase = number as f64 / count;
-            FlowClock { flow: part, at: 0, interval, phase }.timed()
+            // Templates begin one after another, as in TRex, and take turns if their rates are equal.
+            let first = if frequency > 0.0 { number as f64 * 1e9 / whole } else { 0.0 };
+            FlowClock { flow: part, at: 0, first, interval }.timed()
         });
         let clocks = clocks.collect();
         let sequences = vec![0; plan.lanes().len()];
@@ -119,15 +123,15 @@ impl Traffic {
     /// [`Plan::longest`] bytes; a shorter one gets no packet.
     #[inline]
     pub fn take(&mut self, now: Time, buffer: &mut [u8]) -> Option<Departure> {
-        let (at, template, packet, flow) = match self.next? {
+        let (at, template, packet, flow, tuple) = match self.next? {
             Next::Start { template, at } => {
                 let flow = self.clocks[template].advance(self.parts);
                 self.opened += 1;
-                (at, template, 0, flow)
+                (at, template, 0, flow, self.plan.tuple(template, flow))
             }
             Next::Pending { at } => {
                 let Reverse(next) = self.pending.pop()?;
-                (at, next.template as usize, next.packet as usize, next.flow)
+                (at, next.template as usize, next.packet as usize, next.flow, next.tuple)
             }
         };
         let packets = &self.plan.templates()[template].packets;
@@ -137,10 +141,11 @@ impl Traffic {
                 flow,
                 template: template as u32,
                 packet: packet as u32 + 1,
+                tuple,
             }));
         }
         self.next = self.find_next();
-        let (lane, len) = self.plan.write(template, packet, flow, buffer)?;
+        let (lane, len) = self.plan.write(template, packet, (flow, &tuple), buffer)?;
         if let Some(place) = packets[packet].stamp {
             let number = self.part as usize * self.sequences.len() + lane;
             let stream = self.first_stream.wrapping_add(number as u16);
@@ -184,7 +189,7 @@ impl Traffic {
 
 impl FlowClock {
     fn timed(mut self) -> Self {
-        let nanos = (self.flow as f64 + self.phase) * self.interval;
+        let nanos = self.first + self.flow as f64 * self.interval;
         self.at = if nanos < FOREVER { nanos as u64 } else { u64::MAX };
         self
     }

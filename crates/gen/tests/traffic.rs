@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use generator::capture::CapturedPacket;
 use generator::traffic::Stamp;
 use generator::{Addressing, Capture, LaneAddresses, Plan, PlanOptions, Profile, Traffic};
 use proptest::prelude::*;
@@ -270,7 +271,8 @@ fn vlans_alternate_and_swap_the_sides() {
         assert_eq!((departure.len, &buffer[12..14]), (64, &[0x81, 0x00][..]));
         seen.push((departure.lane, u16::from_be_bytes([buffer[14], buffer[15]])));
     }
-    assert_eq!(seen, [(0, 100), (1, 200), (0, 100), (1, 200)]);
+    // The first client is 16.0.0.1, and odd clients have the second tag.
+    assert_eq!(seen, [(1, 200), (0, 100), (1, 200), (0, 100)]);
 }
 
 #[test]
@@ -280,7 +282,7 @@ fn ipv6_keeps_the_low_bits_and_the_checksum() {
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("dns.pcap", 100.0, ""));
     let options = PlanOptions { ipv6: true, ..PlanOptions::default() };
     let mut traffic = Traffic::new(plan(&profile, 2, options), 1.0, 0, 1);
-    let mut buffer = [0; 256];
+    let (mut buffer, mut lanes) = ([0; 256], Vec::new());
     for _ in 0..6 {
         let departure = traffic.take(Time::ZERO, &mut buffer).unwrap();
         let headers =
@@ -289,10 +291,13 @@ fn ipv6_keeps_the_low_bits_and_the_checksum() {
         let Some(etherparse::TransportHeader::Udp(udp)) = &headers.transport else { panic!() };
         let right = udp.calc_checksum_ipv6(ip, headers.payload.slice()).unwrap();
         assert_eq!(udp.checksum, right);
-        let client = if departure.lane == 0 { ip.source } else { ip.destination };
+        let is_query = departure.lane == 0;
+        let client = if is_query { ip.source } else { ip.destination };
         assert_eq!(client[..2], [0x20, 0x01]);
         assert_eq!(client[12], 16);
+        lanes.push(departure.lane);
     }
+    assert_eq!(lanes, [0, 1, 0, 1, 0, 1]);
 }
 
 #[test]
@@ -320,6 +325,123 @@ fn templates_share_pools_and_never_a_five_tuple() {
     let tuples: HashSet<_> =
         seen.iter().map(|packet| (packet.source, packet.destination, packet.ports)).collect();
     assert_eq!(tuples.len(), 3000);
+}
+
+/// Three templates draw from the same pools, in the order of their flows' times.
+#[test]
+fn templates_draw_from_shared_pools_in_turn() {
+    let templates = [("udp_64B", 28.0, 7), ("udp_594B", 20.0, 5), ("udp_1518B", 4.0, 1)];
+    let templates: String = templates
+        .iter()
+        .map(|(name, cps, limit)| template(name, *cps, &format!("     limit : {limit}\n")))
+        .collect();
+    let profile =
+        profile(&pools("16.0.0.255", "48.0.255.255"), "", &templates.replace("w : 1", "w : 4"));
+    let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
+    let drawn = packets(&mut traffic, Span::from_millis(230));
+    let drawn: Vec<_> =
+        drawn.iter().map(|packet| (packet.len, packet.source[3], packet.ports.0)).collect();
+    let of = |len| drawn.iter().filter(move |one| one.0 == len).map(|one| (one.1, one.2));
+    let first: Vec<_> = of(60).collect();
+    let expected = [(1, 1024), (1, 1025), (1, 1026), (1, 1027), (4, 1024), (4, 1025), (4, 1026)];
+    assert_eq!(first, expected);
+    assert_eq!(
+        of(590).collect::<Vec<_>>(),
+        [(2, 1024), (2, 1025), (2, 1026), (2, 1027), (5, 1024)]
+    );
+    assert_eq!(of(1514).collect::<Vec<_>>(), [(3, 1024)]);
+}
+
+fn udp(source: ([u8; 4], u16), destination: ([u8; 4], u16)) -> CapturedPacket {
+    let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6])
+        .ipv4(source.0, destination.0, 64)
+        .udp(source.1, destination.1);
+    let mut bytes = Vec::new();
+    builder.write(&mut bytes, b"media").unwrap();
+    CapturedPacket { at: Span::ZERO, bytes }
+}
+
+fn replay(capture: &Capture, more: &str, count: usize) -> Result<Vec<Seen>, String> {
+    let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &template("x", 1.0, more));
+    let lanes = [LaneAddresses::default(); 2];
+    let captures = std::slice::from_ref(capture);
+    let plan = Plan::new(&profile, captures, &lanes, PlanOptions::default());
+    let plan = plan.map_err(|error| error.to_string())?;
+    let mut seen = packets(&mut Traffic::new(Arc::new(plan), 1.0, 0, 1), Span::from_secs(10));
+    seen.truncate(count);
+    Ok(seen)
+}
+
+#[test]
+fn plugins_give_media_connections_ports_of_their_own() {
+    let (client, server) = ([21, 0, 0, 1], [22, 0, 0, 1]);
+    // The caller's media come from another host than its signals.
+    let phone = [21, 0, 0, 5];
+    let capture = Capture {
+        packets: vec![
+            udp((client, 1350), (server, 5060)),
+            udp((server, 5060), (client, 1350)),
+            udp((phone, 10110), (server, 10110)),
+            udp((server, 10110), (phone, 10110)),
+            udp((server, 10112), (phone, 10112)),
+        ],
+    };
+    let seen = replay(&capture, "     plugin_id : 2\n", 7).unwrap();
+    let short: Vec<_> = seen.iter().map(|packet| (packet.lane, packet.ports)).collect();
+    let expected = [
+        (0, (1024, 5060)),
+        (1, (5060, 1024)),
+        (0, (1025, 1025)),
+        (1, (1025, 1025)),
+        (1, (1026, 1026)),
+        (0, (1024, 5060)),
+        (1, (5060, 1024)),
+    ];
+    assert_eq!(short, expected);
+    assert!(
+        seen[..5].iter().all(|packet| [packet.source, packet.destination].contains(&[16, 0, 0, 1]))
+    );
+    let plain = replay(&capture, "", 5).unwrap();
+    assert_eq!(plain[2].ports, (10110, 10110), "without the plug-in they stay");
+}
+
+#[test]
+fn directions_name_the_connections_that_servers_begin() {
+    let (client, server) = ([21, 0, 0, 1], [22, 0, 0, 1]);
+    let capture = Capture {
+        packets: vec![
+            udp((client, 1000), (server, 5060)),
+            udp((client, 2000), (server, 5061)),
+            udp((server, 5061), (client, 2000)),
+        ],
+    };
+    let more = "     multi_flow_enabled : true\n     flows_dirs : ";
+    let lanes = |directions: &str| {
+        let seen = replay(&capture, &format!("{more}{directions}\n"), 3);
+        seen.map(|seen| seen.iter().map(|packet| packet.lane).collect::<Vec<_>>())
+    };
+    assert_eq!(lanes("[0, 0]").unwrap(), [0, 0, 1]);
+    assert_eq!(lanes("[1, 0]").unwrap(), [1, 0, 1]);
+    assert_eq!(lanes("[0, 1]").unwrap(), [0, 1, 0]);
+    assert!(lanes("[0]").unwrap_err().contains("more connections"));
+}
+
+#[test]
+fn frames_have_the_length_of_their_packets_and_ethernet_s_shortest_at_least() {
+    let mut capture = Capture { packets: vec![udp(([1; 4], 1), ([2; 4], 2)); 2] };
+    assert_eq!(capture.packets[0].bytes.len(), 47);
+    capture.packets[1].bytes.extend([0; 90]);
+    let seen = replay(&capture, "", 2).unwrap();
+    assert!(seen.iter().all(|packet| packet.len == 60), "{seen:?}");
+}
+
+#[test]
+fn a_capture_without_ip_says_what_it_has() {
+    let mut pppoe = udp(([1; 4], 1), ([2; 4], 2));
+    pppoe.bytes[12..14].copy_from_slice(&[0x88, 0x64]);
+    let capture = Capture { packets: vec![pppoe] };
+    let error = replay(&capture, "", 1).unwrap_err();
+    assert!(error.contains("no IP packet; the first one is PPPoE"), "{error}");
 }
 
 #[test]

@@ -133,7 +133,9 @@ impl Bench {
             let limit = match &reason {
                 // Far below: the generator is not fast enough. Close to it, something interrupted
                 // the generator, and the trial is worth repeating.
-                Invalid::Generator { reached, .. } if reached.events() < load.events() * SAFE => {
+                Invalid::Generator { reached, .. } | Invalid::SinkFull { reached, .. }
+                    if reached.events() < load.events() * SAFE =>
+                {
                     Some(reached.times(SAFE)).filter(|limit| *limit > search.lowest())
                 }
                 _ => None,
@@ -298,3 +300,6 @@ const MOST_INVALID_IN_ALL: u32 = 80;
 const LONGEST_BURST: Span = Span::from_secs(2);
 const REPEATS: u32 = 3;
 const MOST_HALVINGS: u32 = 20;
+
+#[cfg(test)]
+mod tests;

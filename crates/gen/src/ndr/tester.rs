@@ -35,6 +35,8 @@ pub enum Invalid {
     Generator { planned: u64, sent: u64, reached: Frequency },
     /// The receiving side lost packets itself.
     Sink { drops: u64 },
+    /// Packets are missing, and the receiving port was full for a time.
+    SinkFull { times: u64, reached: Frequency },
     /// The ports refused packets.
     Port { refused: u64 },
 }
@@ -125,6 +127,11 @@ impl std::fmt::Display for Invalid {
             Self::Sink { drops } => {
                 write!(f, "this machine dropped {drops} packets before they were counted")
             }
+            Self::SinkFull { times, reached } => write!(
+                f,
+                "this machine took {reached}, and its receiving port was full {times} times: the \
+                 device may have lost packets because of it"
+            ),
             Self::Port { refused } => write!(f, "the port refused {refused} packets"),
         }
     }
@@ -133,11 +140,15 @@ impl std::fmt::Display for Invalid {
 fn trial(load: Frequency, duration: Span, outcome: &Outcome) -> Trial {
     let sum = |of: fn(&StreamCounts) -> u64| outcome.streams.iter().map(of).sum::<u64>();
     let (sent, planned) = (outcome.sent(), outcome.packets_planned);
+    let received = sum(StreamCounts::unique);
     let refused: u64 = outcome.lanes.iter().map(|lane| lane.send_errors).sum();
     let missed = (planned as f64 - sent as f64).abs() > (planned as f64 * run::TOLERANCE).max(1.0);
     let reached = Frequency::per_second(sent as f64 / duration.secs_f64().max(1e-9));
     let invalid = if let drops @ 1.. = outcome.sink_drops() {
         Some(Invalid::Sink { drops })
+    } else if let (times @ 1.., true) = (outcome.sink_full(), received < sent) {
+        let reached = Frequency::per_second(received as f64 / duration.secs_f64().max(1e-9));
+        Some(Invalid::SinkFull { times, reached })
     } else if missed || !outcome.missed().is_empty() {
         Some(Invalid::Generator { planned, sent, reached })
     } else if refused > 0 {
@@ -161,7 +172,7 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome) -> Trial {
         duration,
         planned,
         sent,
-        received: sum(StreamCounts::unique),
+        received,
         late: sum(|stream| stream.late),
         duplicates: sum(|stream| stream.duplicates),
         reordered: sum(|stream| stream.reordered),

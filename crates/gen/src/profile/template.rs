@@ -2,7 +2,7 @@ use super::fields::{Fields, address, list, micros, number, scalar, whole};
 use super::generator::{self, Pools};
 use super::mistakes::Mistakes;
 use super::tree::Node;
-use super::{EditContent, PayloadEdit, Template};
+use super::{EditContent, PayloadEdit, Plugin, Template};
 use crate::Frequency;
 
 /// A template before the profile's defaults are applied.
@@ -61,7 +61,7 @@ pub(super) fn read(
         .and_then(|node| whole(node, "w", u64::from(u32::MAX), mistakes));
     let own_capture_times = fields.truth("cap_ipg", mistakes);
     let limit = limit(&mut fields, mistakes);
-    let plugin = fields.whole("plugin_id", u64::from(u8::MAX), mistakes).unwrap_or(0);
+    let plugin = plugin(&mut fields, mistakes);
     let several = fields.truth("multi_flow_enabled", mistakes).unwrap_or(false);
     let keep_source_port = fields.truth("keep_src_port", mistakes).unwrap_or(false);
     tunnels(&mut fields, mistakes);
@@ -71,22 +71,20 @@ pub(super) fn read(
     let server_address = server_address.and_then(|node| address(node, "server_addr", mistakes));
     let edits = edits(&mut fields, mistakes, notes);
 
-    if plugin != 0 {
+    if let Some(plugin) = plugin {
         let conflicts = [
             (several, "multi_flow_enabled"),
             (keep_source_port, "keep_src_port"),
-            (directions, "flows_dirs"),
+            (!directions.is_empty(), "flows_dirs"),
             (limit.is_some_and(|limit| limit > 0), "limit"),
             (!edits.is_empty(), "dyn_pyload"),
         ];
         for (_, key) in conflicts.iter().filter(|(given, _)| *given) {
             mistakes.add(line, format!("`plugin_id` and `{key}` exclude each other"));
         }
-        notes.push(format!(
-            "line {line}: plugin {plugin} does not run; the capture's packets are sent as they are"
-        ));
+        notes.push(format!("line {line}: {}", not_done(plugin)));
     }
-    if several && !directions {
+    if several && directions.is_empty() {
         mistakes.add(line, "`multi_flow_enabled` needs `flows_dirs`, a direction for each flow");
     }
     fields.finish(mistakes, notes);
@@ -104,6 +102,8 @@ pub(super) fn read(
         client_pool,
         server_pool,
         edits,
+        plugin,
+        directions,
     };
     Some(ReadTemplate { template, own_capture_times, capture_times: false })
 }
@@ -122,17 +122,51 @@ fn tunnels(fields: &mut Fields<'_>, mistakes: &mut Mistakes) {
     fields.whole("ip_header_offset", u64::from(u16::MAX), mistakes);
 }
 
-/// True if the template gives directions of flows.
-fn directions(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> bool {
-    let Some(node) = fields.find("flows_dirs") else { return false };
-    let Some(nodes) = list(node, "flows_dirs", mistakes) else { return true };
+fn plugin(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<Plugin> {
+    let node = fields.find("plugin_id")?;
+    Some(match whole(node, "plugin_id", u64::from(u8::MAX), mistakes)? {
+        0 => return None,
+        1 => Plugin::Rtsp,
+        2 => Plugin::Sip,
+        4 => Plugin::Http,
+        5 => Plugin::Dhcp,
+        number => {
+            mistakes.add(
+                node.line,
+                format!("`plugin_id` is 1 (RTSP), 2 (SIP), 4 (HTTP) or 5 (DHCP), not {number}"),
+            );
+            return None;
+        }
+    })
+}
+
+/// The part of a plug-in that TRex has and this generator has not.
+fn not_done(plugin: Plugin) -> &'static str {
+    match plugin {
+        Plugin::Rtsp => {
+            "plugin 1 (RTSP): the media connections get ports of their own; addresses and ports in \
+             the text stay as captured"
+        }
+        Plugin::Sip => {
+            "plugin 2 (SIP): the media connections get ports of their own; addresses and ports in \
+             the text stay as captured"
+        }
+        Plugin::Http => "plugin 4 (HTTP): the host's name in the request stays as captured",
+        Plugin::Dhcp => {
+            "plugin 5 (DHCP): the payload's addresses stay as captured, and requests have a unicast \
+             MAC address"
+        }
+    }
+}
+
+/// The directions of a capture's connections: true if the server begins.
+fn directions(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Vec<bool> {
+    let Some(node) = fields.find("flows_dirs") else { return Vec::new() };
+    let Some(nodes) = list(node, "flows_dirs", mistakes) else { return Vec::new() };
     if nodes.is_empty() {
         mistakes.add(node.line, "`flows_dirs` has a 0 or a 1 for each flow of the capture");
     }
-    for node in nodes {
-        whole(node, "flows_dirs", 1, mistakes);
-    }
-    true
+    nodes.iter().map(|node| whole(node, "flows_dirs", 1, mistakes) == Some(1)).collect()
 }
 
 fn edits(

@@ -117,6 +117,12 @@ pub fn summary(outcome: &Outcome) -> String {
              not the device's alone"
         );
     }
+    if let times @ 1.. = outcome.sink_full() {
+        let _ = writeln!(
+            out,
+            " WARNING: the receiving port was full {times} times; the loss is not the device's alone"
+        );
+    }
     if let Some(text) = missed(outcome) {
         let _ = writeln!(out, " WARNING: {text}");
     }

@@ -33,7 +33,12 @@ enum Kind {
     /// Used by all threads in turn.
     Shared(SharedPort),
     /// Used by all threads at once.
-    Duplex(Arc<dyn DuplexPort>),
+    Duplex {
+        port: Arc<dyn DuplexPort>,
+        /// The frames that the port holds for a device that owns its other end. `None` if the other
+        /// end is the kernel's.
+        room: Option<usize>,
+    },
     Capture(Arc<Mutex<CaptureWriter>>),
     Null,
 }
@@ -45,7 +50,11 @@ pub(super) type SharedPort = Arc<Mutex<Box<dyn Port>>>;
 pub(super) enum LaneSender {
     Packet(PacketSender),
     Shared(SharedPort),
-    Duplex(Arc<dyn DuplexPort>),
+    Duplex {
+        port: Arc<dyn DuplexPort>,
+        /// A full port is then a device that does not keep up, and not this machine.
+        is_device: bool,
+    },
     Capture(Arc<Mutex<CaptureWriter>>),
     Null,
 }
@@ -86,7 +95,7 @@ impl Lane {
 
     /// True if frames can arrive.
     pub fn receives(&self) -> bool {
-        matches!(self.kind, Kind::Interface { .. } | Kind::Shared(_) | Kind::Duplex(_))
+        matches!(self.kind, Kind::Interface { .. } | Kind::Shared(_) | Kind::Duplex { .. })
     }
 
     fn open(spec: &PortSpec, number: usize) -> Result<Self, GenError> {
@@ -115,20 +124,20 @@ impl Lane {
                     true => RingPort::create(place)?,
                     false => RingPort::attach(place)?,
                 };
-                (Kind::Duplex(with_peer(port)?), made_up)
+                (Kind::Duplex { port: with_peer(port)?, room: Some(RING_ROOM) }, made_up)
             }
             PortKind::Vhost { path, listens } => {
                 let port = match listens {
                     true => VhostDriver::listen(path)?,
                     false => VhostDriver::connect(path)?,
                 };
-                (Kind::Duplex(with_peer(port)?), made_up)
+                (Kind::Duplex { port: with_peer(port)?, room: Some(VHOST_ROOM) }, made_up)
             }
             PortKind::Xdp { namespace, name, options } => {
                 let namespace = namespace.as_deref().map(Namespace::named).transpose()?;
                 let port = inside(namespace.as_ref(), || XdpPort::open(name, *options))?;
                 let source = port.interface().address;
-                (Kind::Duplex(Arc::new(port)), source)
+                (Kind::Duplex { port: Arc::new(port), room: None }, source)
             }
             PortKind::Capture(file) => {
                 let writer = CaptureWriter::create(file)?;
@@ -150,7 +159,9 @@ impl Lane {
                 LaneSender::Packet(inside(namespace.as_ref(), || PacketSender::open(name))?)
             }
             Kind::Shared(port) => LaneSender::Shared(Arc::clone(port)),
-            Kind::Duplex(port) => LaneSender::Duplex(Arc::clone(port)),
+            Kind::Duplex { port, room } => {
+                LaneSender::Duplex { port: Arc::clone(port), is_device: room.is_some() }
+            }
             Kind::Capture(writer) => LaneSender::Capture(Arc::clone(writer)),
             Kind::Null => LaneSender::Null,
         })
@@ -165,7 +176,7 @@ impl Lane {
         match &mut self.kind {
             Kind::Interface { receiver, .. } => receiver.receive(batch, limit),
             Kind::Shared(port) => locked(port).receive(batch, limit),
-            Kind::Duplex(port) => port.receive(0, batch, limit),
+            Kind::Duplex { port, .. } => port.receive(0, batch, limit),
             Kind::Capture(_) | Kind::Null => Ok(0),
         }
     }
@@ -181,7 +192,7 @@ impl Lane {
                 Kind::Interface { receiver, .. } => {
                     fds.extend(receiver.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
                 }
-                Kind::Shared(_) | Kind::Duplex(_) => others = true,
+                Kind::Shared(_) | Kind::Duplex { .. } => others = true,
                 Kind::Capture(_) | Kind::Null => {}
             }
         }
@@ -202,11 +213,20 @@ impl Lane {
                 counters.kernel_drops + counters.backlog_drops + counters.truncated
             }
             Kind::Shared(port) => locked(port).counters().kernel_drops,
-            Kind::Duplex(port) => {
+            Kind::Duplex { port, .. } => {
                 let counters = port.counters();
                 counters.kernel_drops + counters.truncated
             }
             Kind::Capture(_) | Kind::Null => 0,
+        }
+    }
+
+    /// The frames that may wait here, after which a device loses those that it sends. `None` if the
+    /// port counts such losses itself.
+    pub(super) fn room(&self) -> Option<usize> {
+        match &self.kind {
+            Kind::Duplex { room, .. } => *room,
+            _ => None,
         }
     }
 
@@ -238,7 +258,7 @@ impl Lane {
         match &mut self.kind {
             Kind::Interface { receiver, .. } => receiver.send(&[frame]).map(drop),
             Kind::Shared(port) => locked(port).send(&[frame]).map(drop),
-            Kind::Duplex(port) => port.send(&[frame.bytes()]).map(drop),
+            Kind::Duplex { port, .. } => port.send(&[frame.bytes()]).map(drop),
             Kind::Capture(_) | Kind::Null => Ok(()),
         }
     }
@@ -273,7 +293,7 @@ impl LaneSender {
     pub(super) fn longest(&self) -> usize {
         match self {
             Self::Packet(sender) => sender.longest(),
-            Self::Duplex(port) => port.longest(),
+            Self::Duplex { port, .. } => port.longest(),
             Self::Shared(_) | Self::Capture(_) | Self::Null => usize::MAX,
         }
     }
@@ -305,6 +325,9 @@ fn inside<T: Send>(
     }
 }
 
+/// The sizes of the ports' rings, in frames of 64 bytes.
+const RING_ROOM: usize = 4096;
+const VHOST_ROOM: usize = 1024;
 const ATTEMPTS: u32 = 4;
 const PATIENCE: Span = Span::from_millis(400);
 const PEER_PATIENCE: Span = Span::from_secs(5);

@@ -12,6 +12,8 @@ pub struct LaneCounts {
     pub sent_bytes: u64,
     /// Frames that the port refused, or for which it had no room until the end.
     pub send_errors: u64,
+    /// Sent frames for which the device had no room in its ring: it lost them.
+    pub ring_full: u64,
     /// Frames that arrived, ARP and the like excluded.
     pub received: u64,
     pub received_bytes: u64,
@@ -19,6 +21,9 @@ pub struct LaneCounts {
     pub receive_errors: u64,
     /// Frames that this machine dropped before the port could fetch them.
     pub sink_drops: u64,
+    /// Times at which as many frames waited as the port holds: the device may have lost further
+    /// ones because of this machine.
+    pub sink_full: u64,
     pub arp_sent: u64,
     pub arp_received: u64,
     /// ARP, neighbour discovery and multicast of other hosts.
@@ -51,10 +56,12 @@ pub(super) struct LiveLane {
     pub(super) sent: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
     pub(super) send_errors: AtomicU64,
+    pub(super) ring_full: AtomicU64,
     pub(super) received: AtomicU64,
     pub(super) received_bytes: AtomicU64,
     pub(super) receive_errors: AtomicU64,
     pub(super) sink_drops: AtomicU64,
+    pub(super) sink_full: AtomicU64,
     pub(super) arp_sent: AtomicU64,
     pub(super) arp_received: AtomicU64,
     pub(super) housekeeping: AtomicU64,
@@ -78,10 +85,12 @@ impl Live {
             sent: of(&lane.sent),
             sent_bytes: of(&lane.sent_bytes),
             send_errors: of(&lane.send_errors),
+            ring_full: of(&lane.ring_full),
             received: of(&lane.received),
             received_bytes: of(&lane.received_bytes),
             receive_errors: of(&lane.receive_errors),
             sink_drops: of(&lane.sink_drops),
+            sink_full: of(&lane.sink_full),
             arp_sent: of(&lane.arp_sent),
             arp_received: of(&lane.arp_received),
             housekeeping: of(&lane.housekeeping),

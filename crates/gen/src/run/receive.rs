@@ -42,6 +42,11 @@ impl<'a> Receiver<'a> {
         let mut breaks = Breaks::begin(real_time);
         let before: Vec<u64> = self.lanes.iter_mut().map(Lane::sink_drops).collect();
         let mut failed: Vec<bool> = vec![false; self.lanes.len()];
+        let rooms: Vec<Option<usize>> = self.lanes.iter().map(Lane::room).collect();
+        // Frames taken in full batches, one after another.
+        let mut waiting: Vec<usize> = vec![0; self.lanes.len()];
+        // The sending threads have no other CPU.
+        let every = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY };
         let mut error = None;
         let mut batch: Vec<Frame> = Vec::with_capacity(BATCH);
         // At the end what waits is still taken, and a flood ends nevertheless.
@@ -60,7 +65,15 @@ impl<'a> Receiver<'a> {
                     Ok(count)
                 });
                 match taken {
-                    Ok(count) => any |= count > 0,
+                    Ok(count) => {
+                        any |= count > 0;
+                        let waiting = &mut waiting[number];
+                        *waiting = if count == BATCH { *waiting + count } else { 0 };
+                        if rooms[number].is_some_and(|room| *waiting >= room) {
+                            add(&live.lanes[number].sink_full, 1);
+                            *waiting = 0;
+                        }
+                    }
                     Err(problem) => {
                         *failed = true;
                         error.get_or_insert(problem.to_string());
@@ -72,7 +85,7 @@ impl<'a> Receiver<'a> {
                 break;
             }
             if any {
-                breaks.take(EVERY, &mut monotonic());
+                breaks.take(every, &mut monotonic());
             } else {
                 Lane::wait(self.lanes, PATIENCE);
                 breaks.slept();
@@ -131,4 +144,5 @@ const BATCH: usize = 256;
 const MOST_STREAMS: usize = 4096;
 /// The receive ring holds more than arrives in a break.
 const EVERY: Span = Span::from_millis(2);
+const EVERY_SHARED: Span = Span::from_micros(150);
 const PATIENCE: Duration = Duration::from_millis(2);

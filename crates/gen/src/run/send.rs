@@ -34,11 +34,14 @@ pub(super) struct Sender {
     sources: Vec<Source>,
     lanes: Vec<Outlet>,
     expected: f64,
+    every_busy: Span,
 }
 
 /// The packets that wait for one port.
 struct Outlet {
     sender: LaneSender,
+    /// Packets for which a device has no room are lost, as those are that a card has no room for.
+    drops: bool,
     slots: Vec<u8>,
     slot: usize,
     lens: Vec<usize>,
@@ -74,8 +77,10 @@ impl Sender {
                     lane.name()
                 )));
             }
+            let is_device = matches!(sender, LaneSender::Duplex { is_device: true, .. });
             outlets.push(Outlet {
                 sender,
+                drops: is_device && matches!(job.pace, Pace::OnTime { .. }),
                 slots: vec![0; slot * BATCH],
                 slot,
                 lens: Vec::with_capacity(BATCH),
@@ -83,7 +88,9 @@ impl Sender {
             });
         }
         let expected = job.plan.packet_rate(job.multiplier).events() / job.threads.max(1) as f64;
-        Ok(Self { sources, lanes: outlets, expected })
+        // The receiving thread has no other CPU.
+        let every_busy = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY_BUSY };
+        Ok(Self { sources, lanes: outlets, expected, every_busy })
     }
 
     pub(super) fn run(
@@ -127,7 +134,7 @@ impl Sender {
                 }
                 continue;
             }
-            breaks.take(EVERY_BUSY, &mut now);
+            breaks.take(self.every_busy, &mut now);
             account.longest_lag = account.longest_lag.max(lag);
             if lag > burst {
                 moved = moved + (lag - burst);
@@ -212,6 +219,7 @@ impl Sender {
             add(&counts.sent, sent as u64);
             add(&counts.sent_bytes, bytes);
             add(&counts.send_errors, (total - sent) as u64);
+            add(&counts.ring_full, std::mem::take(&mut account.ring_full));
             let uncounted = total - outlet.counted;
             account.accepted += sent.saturating_sub(uncounted) as u64;
             outlet.lens.clear();
@@ -283,7 +291,7 @@ impl Outlet {
             LaneSender::Packet(sender) => {
                 self.send_all(account, give_up, |from| sender.send(frames(from)))
             }
-            LaneSender::Duplex(port) => {
+            LaneSender::Duplex { port, .. } => {
                 let mut packets: [&[u8]; BATCH] = [&[]; BATCH];
                 for (packet, frame) in packets.iter_mut().zip(frames(0)) {
                     *packet = frame;
@@ -310,6 +318,13 @@ impl Outlet {
             sent += accepted.sent;
             match accepted.refusal {
                 None => {}
+                Some(Refusal::Full) if self.drops => {
+                    let lost = &self.lens[done..];
+                    account.ring_full += lost.len() as u64;
+                    bytes += lost.iter().map(|len| *len as u64).sum::<u64>();
+                    sent += lost.len();
+                    done = self.lens.len();
+                }
                 Some(Refusal::Full) => {
                     account.retries += 1;
                     if give_up() {
@@ -338,6 +353,8 @@ struct Account {
     longest_lag: Span,
     busy: Span,
     retries: u64,
+    /// Packets lost because a device had no room, and not yet attributed to a port.
+    ring_full: u64,
     error: Option<String>,
 }
 
@@ -353,6 +370,7 @@ impl Account {
             longest_lag: Span::ZERO,
             busy: Span::ZERO,
             retries: 0,
+            ring_full: 0,
             error: None,
         }
     }
@@ -444,6 +462,7 @@ const LATE: Span = Span::from_millis(5);
 /// A thread that waits for its next packet can afford more breaks than one that is behind.
 const EVERY: Span = Span::from_micros(400);
 const EVERY_BUSY: Span = Span::from_micros(1500);
+const EVERY_SHARED: Span = Span::from_micros(250);
 /// A sleep on a busy machine ends this much late at times.
 const SPIN: Span = Span::from_micros(80);
 const LONGEST_SLEEP: Span = Span::from_millis(50);

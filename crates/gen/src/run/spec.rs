@@ -48,6 +48,13 @@ impl FromStr for PortSpec {
         let place = parts.next().unwrap_or_default().trim();
         let kind = match place.split_once(':') {
             _ if place.is_empty() => return Err(wrong("name an interface".to_owned())),
+            _ if is_pci(place) => {
+                return Err(wrong(
+                    "this is the address of a PCI device, as in TRex's platform file: name the \
+                     kernel's interface instead, such as eth0 (`ip link` lists them)"
+                        .to_owned(),
+                ));
+            }
             None if place == "null" => PortKind::Null,
             None => PortKind::Interface { namespace: None, name: place.to_owned() },
             Some(("tap", name)) => PortKind::Tap(name.to_owned()),
@@ -173,6 +180,19 @@ impl fmt::Display for PortSpec {
     }
 }
 
+/// `03:00.0` or `0000:03:00.0`, perhaps with the number of a port behind a slash.
+fn is_pci(place: &str) -> bool {
+    let place = place.split('/').next().unwrap_or_default();
+    let Some((device, function)) = place.rsplit_once('.') else { return false };
+    let mut parts = device.rsplit(':');
+    let hex = |text: Option<&str>, len: usize| {
+        text.is_some_and(|text| text.len() == len && text.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    let is_short = hex(parts.next(), 2) && hex(parts.next(), 2);
+    let domain = parts.next();
+    is_short && (domain.is_none() || hex(domain, 4)) && hex(Some(function), 1)
+}
+
 fn mac(text: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
     let mut parts = text.split([':', '-']);
@@ -215,6 +235,8 @@ mod tests {
             ("eth0,ip=10.0.0.2,gatway=10.0.0.1", "did you mean `gateway`?"),
             ("eth0,mac=02:00", "not a MAC address"),
             ("ring:", "name a socket"),
+            ("03:00.0", "address of a PCI device"),
+            ("0000:03:00.1", "address of a PCI device"),
             ("xdp:eth0,queue=x", "not a queue's number"),
             ("tap:t0,copy", "no KEY=VALUE"),
         ] {

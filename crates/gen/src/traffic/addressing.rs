@@ -2,7 +2,9 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 use crate::GenError;
-use crate::profile::{Distribution, Pool, Template};
+use crate::profile::{Distribution, Pool, Profile, Template};
+
+use super::draws::Draw;
 
 /// The order in which consecutive flows use the addresses of their pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,11 +43,7 @@ pub(super) struct Addresses {
     window: u64,
     limit: Option<u64>,
     pairs: u64,
-    /// Every template has its own remainder of ports, so that flows of two templates never share a
-    /// five-tuple.
-    templates: u64,
-    template: u64,
-    ports: u64,
+    ports: PortRange,
     keeps_port: bool,
 }
 
@@ -56,23 +54,37 @@ struct Range {
     mask: u32,
 }
 
-/// The addresses of one flow.
+/// The division of a client's ports among the flows that it may have at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PortRange {
+    /// The ports that a flow takes: more than one if its capture has further connections.
+    each: u64,
+    /// The flows that have ports of their own, of one client.
+    slots: u64,
+    /// The most flows that one draw of a client may have.
+    window: u64,
+    /// Pools with addresses in common use remainders of their own, so that their flows never share
+    /// a five-tuple.
+    remainders: u64,
+    remainder: u64,
+}
+
+/// The addresses of one flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tuple {
     pub(super) client: u32,
     pub(super) server: u32,
+    /// The first port of the client, if the flow has several.
     pub(super) client_port: u16,
     /// The pair of ports that carries the flow.
-    pub(super) pair: u32,
-    /// The flow's number within its pair.
-    pub(super) number: u64,
+    pub(super) pair: u16,
 }
 
 impl Addresses {
     pub(super) fn new(
         template: &Template,
-        (number, count): (usize, usize),
         (clients, servers): (&Pool, &Pool),
+        ports: PortRange,
         addressing: Addressing,
         pairs: usize,
     ) -> Self {
@@ -80,7 +92,6 @@ impl Addresses {
         if let Some(only) = template.only_server {
             servers = Range { first: only.into(), size: 1, mask: servers.mask };
         }
-        let templates = count.max(1) as u64;
         Self {
             clients: Range::of(clients),
             servers,
@@ -89,15 +100,14 @@ impl Addresses {
             window: u64::from(template.window.max(1)),
             limit: template.limit.map(u64::from),
             pairs: pairs.max(1) as u64,
-            templates,
-            template: number as u64,
-            ports: (PORTS / templates).max(1),
+            ports,
             keeps_port: template.keep_source_port,
         }
     }
 
+    /// The addresses of a flow. `draw` tells the draw of a window of a pair of ports.
     #[inline]
-    pub(super) fn of(&self, flow: u64) -> Tuple {
+    pub(super) fn of(&self, flow: u64, draw: impl FnOnce(u64, u64) -> Draw) -> Tuple {
         let flow = match self.limit {
             Some(limit) => flow % limit,
             None => flow,
@@ -106,55 +116,49 @@ impl Addresses {
             1 => (flow, 0),
             pairs => (flow / pairs, flow % pairs),
         };
-        let (group, within) = match self.window {
+        let (window, within) = match self.window {
             1 => (number, 0),
             window => (number / window, number % window),
         };
+        let draw = draw(window, pair);
         let (clients, servers) = (self.clients.size, self.servers.size);
         let (client, server, round) = match (self.distribution, self.addressing) {
             (Distribution::Sequential, Addressing::Lockstep) => {
-                // Templates that share pools begin with different addresses, as in TRex.
-                let place = group + self.template;
-                (place % clients, place % servers, group / clients)
+                (draw.client % clients, draw.server % servers, draw.client / clients)
             }
             (Distribution::Sequential, Addressing::Destination) => {
-                let above = group / servers;
-                (above % clients, group % servers, above / clients)
+                let above = draw.server / servers;
+                (above % clients, draw.server % servers, above / clients)
             }
             (Distribution::Random, _) => {
-                let random = mix(group ^ (self.template << 48));
-                (random % clients, mix(random) % servers, group)
+                let random = mix(draw.client);
+                (random % clients, mix(mix(draw.server)) % servers, draw.client)
             }
             (Distribution::Normal, _) => {
-                let random = mix(group ^ (self.template << 48));
-                (normal(random, clients), normal(mix(random), servers), group)
+                let random = mix(draw.client);
+                (normal(random, clients), normal(mix(mix(draw.server)), servers), draw.client)
             }
         };
-        let index = (round * self.window + within) % self.ports;
-        let client_port = FIRST_PORT + index * self.templates + self.template;
         let pair = pair as u32;
         Tuple {
             client: self.clients.address(client, pair),
             server: self.servers.address(server, pair),
-            client_port: client_port as u16,
-            pair,
-            number,
+            client_port: self.ports.first(round, within),
+            pair: pair as u16,
         }
     }
 
     /// The number of flows of one pair after which addresses and ports repeat, if addresses are
-    /// sequential.
+    /// sequential and no other template draws from the same pools.
     pub(super) fn period(&self) -> u64 {
         let (clients, servers) = (self.clients.size, self.servers.size);
-        let ports = if self.keeps_port { 1 } else { self.ports };
-        match self.addressing {
-            Addressing::Lockstep => {
-                // The port moves on each time all clients were used; a window uses several ports.
-                let rounds = (ports / self.window.min(ports)).max(1);
-                lcm(clients.saturating_mul(rounds), servers).saturating_mul(self.window.min(ports))
-            }
-            Addressing::Destination => clients.saturating_mul(servers).saturating_mul(ports),
-        }
+        // The port moves on each time all clients were used.
+        let rounds = if self.keeps_port { 1 } else { self.ports.rounds() };
+        let draws = match self.addressing {
+            Addressing::Lockstep => lcm(clients.saturating_mul(rounds), servers),
+            Addressing::Destination => clients.saturating_mul(servers).saturating_mul(rounds),
+        };
+        draws.saturating_mul(self.window.min(self.ports.slots))
     }
 
     pub(super) fn clients(&self) -> u64 {
@@ -167,6 +171,48 @@ impl Addresses {
 
     pub(super) fn first_pair(&self) -> (Ipv4Addr, Ipv4Addr) {
         (self.clients.first.into(), self.servers.first.into())
+    }
+}
+
+impl PortRange {
+    /// For the templates of a profile; `each` counts the ports that a flow takes.
+    pub(super) fn of(profile: &Profile, template: &Template, each: usize) -> Self {
+        let same = profile.templates.iter().filter(|one| one.client_pool == template.client_pool);
+        let window = same.map(|one| u64::from(one.window)).max().unwrap_or(1).max(1);
+        let mut used: Vec<usize> = profile.templates.iter().map(|one| one.client_pool).collect();
+        used.sort_unstable();
+        used.dedup();
+        let overlap = |a: &Pool, b: &Pool| a.first <= b.last && b.first <= a.last;
+        let pool = |number: usize| &profile.client_pools[number];
+        let is_apart = |one: &usize| {
+            used.iter().all(|other| one == other || !overlap(pool(*one), pool(*other)))
+        };
+        let (remainders, remainder) = match used.iter().all(is_apart) {
+            true => (1, 0),
+            false => {
+                let place = used.iter().position(|one| *one == template.client_pool);
+                (used.len(), place.unwrap_or(0))
+            }
+        };
+        let each = each.max(1) as u64;
+        Self {
+            each,
+            slots: (PORTS / (each * remainders as u64)).max(1),
+            window,
+            remainders: remainders as u64,
+            remainder: remainder as u64,
+        }
+    }
+
+    /// The first port of the flow with this number in its window, in a round of all clients.
+    #[inline]
+    fn first(&self, round: u64, within: u64) -> u16 {
+        let slot = (round.wrapping_mul(self.window).wrapping_add(within)) % self.slots;
+        (FIRST_PORT + (slot * self.remainders + self.remainder) * self.each) as u16
+    }
+
+    fn rounds(&self) -> u64 {
+        self.slots / self.window.min(self.slots)
     }
 }
 

@@ -4,9 +4,10 @@ use wire::headers::{IPV4, IPV6, MAC_HEADER, TAG};
 use wire::{Layout, Network, Transport};
 
 use super::addressing::{Tuple, mix};
+use super::connections::Connections;
 use super::stamp::{Stamp, StampPlace};
 use crate::capture::Capture;
-use crate::profile::{EditContent, Ipv6Prefixes, PayloadEdit, Template};
+use crate::profile::{EditContent, Ipv6Prefixes, PayloadEdit, Plugin, Template};
 
 /// One packet of a template, with zeroes in place of all that differs between flows.
 #[derive(Debug, Clone)]
@@ -27,11 +28,27 @@ pub(super) struct PacketTemplate {
 
 #[derive(Debug, Clone, Copy)]
 struct TransportFields {
-    /// The position of the client's port; `None` if it stays as captured.
-    client_port_at: Option<usize>,
+    ports: PortPlaces,
     /// The checksum's position, and the sum of everything else; `None` if the packet has none.
     checksum: Option<(usize, Sum)>,
     is_udp: bool,
+}
+
+/// The ports of a packet that differ between flows.
+#[derive(Debug, Clone, Copy)]
+enum Ports {
+    Kept,
+    Client,
+    /// Client and server use the flow's further port of this number.
+    Both(u16),
+}
+
+/// The same with positions in the packet.
+#[derive(Debug, Clone, Copy)]
+enum PortPlaces {
+    None,
+    One(usize),
+    Two(usize, u16),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +68,15 @@ pub(super) struct Shape {
     pub(super) stamped: bool,
 }
 
+/// The number of ports of the client that a flow of a template takes. The plug-ins for RTSP and SIP
+/// give ports to two further connections.
+pub(super) fn ports_of(template: &Template) -> usize {
+    match template.plugin {
+        Some(Plugin::Rtsp | Plugin::Sip) => 1 + MEDIA_CONNECTIONS,
+        _ => 1,
+    }
+}
+
 /// Makes the packets of a template, or says why the capture does not serve.
 pub(super) fn compile(
     capture: &Capture,
@@ -59,42 +85,35 @@ pub(super) fn compile(
     shape: Shape,
 ) -> Result<(Vec<PacketTemplate>, Vec<String>), String> {
     let mut packets: Vec<PacketTemplate> = Vec::new();
-    let mut client: Option<Vec<u8>> = None;
-    let mut client_port = None;
+    let mut connections = Connections::of(template);
+    let keeps_ports = template.keep_source_port || template.plugin == Some(Plugin::Dhcp);
+    let mut first_port = None;
     let (mut before, mut was_client) = (Span::ZERO, true);
-    let mut skipped = 0usize;
-    let mut other_flows = 0usize;
+    let mut skipped: Option<(usize, String)> = None;
+    let mut kept = 0usize;
     for packet in &capture.packets {
-        let Some(plain) = untagged(&packet.bytes) else {
-            skipped += 1;
-            continue;
-        };
-        let plain = match shape.ipv6 {
-            Some(_) => as_ipv6(&plain).unwrap_or(plain),
-            None => plain,
-        };
-        let Some(layout) = Layout::parse(&plain) else {
-            skipped += 1;
-            continue;
-        };
-        let addresses = match layout.network {
-            Network::Ipv4 => 12..16,
-            Network::Ipv6 => 8..24,
-            Network::Other(_) => {
-                skipped += 1;
+        let (plain, layout) = match ip_packet(&packet.bytes) {
+            Ok(packet) => packet,
+            Err(kind) => {
+                skipped.get_or_insert((0, kind)).0 += 1;
                 continue;
             }
         };
-        let at = layout.network_offset;
-        let source = plain[at + addresses.start..at + addresses.end].to_vec();
-        let from_client = *client.get_or_insert_with(|| source.clone()) == source;
+        let seen = connections.see(&plain, &layout)?;
+        let from_client = seen.from_client;
         let has_ports = matches!(layout.transport, Transport::Udp | Transport::Tcp { .. });
-        let port_at = layout.transport_offset + if from_client { 0 } else { 2 };
-        let port = has_ports.then(|| wire::headers::word(&plain, port_at)).flatten();
-        let first_port = *client_port.get_or_insert(port);
-        let own_port = port == first_port;
-        other_flows += usize::from(!own_port);
-
+        let first_port = *first_port.get_or_insert(seen.client_port);
+        let ports = match (template.plugin, seen.connection) {
+            _ if !has_ports || keeps_ports => Ports::Kept,
+            (Some(Plugin::Rtsp | Plugin::Sip), number @ 1..=MEDIA_CONNECTIONS) => {
+                Ports::Both(number as u16)
+            }
+            _ if seen.client_port == first_port => Ports::Client,
+            _ => {
+                kept += 1;
+                Ports::Kept
+            }
+        };
         let gap = match (packets.is_empty(), template.capture_times) {
             (true, _) => Span::ZERO,
             (false, true) => {
@@ -109,33 +128,67 @@ pub(super) fn compile(
             (false, false) => template.turn_gap,
         };
         (before, was_client) = (packet.at, from_client);
-        let keep_port = template.keep_source_port || !own_port || !has_ports;
+        let plain = match shape.ipv6 {
+            Some(_) => as_ipv6(&plain).unwrap_or(plain),
+            None => plain,
+        };
         let number = packets.len();
         let edits: Vec<PayloadEdit> =
             template.edits.iter().filter(|edit| edit.packet == number).copied().collect();
-        packets.push(packet_template(plain, from_client, gap, keep_port, &edits, shape)?);
+        packets.push(packet_template(plain, from_client, gap, ports, &edits, shape)?);
     }
-    if packets.is_empty() {
-        return Err("the capture has no IP packet".to_owned());
-    }
+    let name = units::foreign(&template.name);
     let mut notes = Vec::new();
-    if skipped > 0 {
-        notes.push(format!("{}: {skipped} packets that are not IP are left out", template.name));
+    match skipped {
+        Some((_, kind)) if packets.is_empty() => {
+            return Err(format!("the capture has no IP packet; the first one is {kind}"));
+        }
+        Some((count, kind)) => notes.push(format!(
+            "{name}: {count} packets that are not IP are left out; the first of them is {kind}"
+        )),
+        None if packets.is_empty() => return Err("the capture has no packets".to_owned()),
+        None => {}
     }
-    if other_flows > 0 {
+    if kept > 0 {
         notes.push(format!(
-            "{}: {other_flows} packets of further connections keep the client's port of the capture",
-            template.name
+            "{name}: {kept} packets of further connections keep the client's port of the capture"
+        ));
+    }
+    if let Some(edit) = template.edits.iter().find(|edit| edit.packet >= packets.len()) {
+        notes.push(format!(
+            "{name}: `dyn_pyload` changes packet {}, and the capture has {} packets, counted from 0",
+            edit.packet,
+            packets.len()
         ));
     }
     Ok((packets, notes))
+}
+
+/// A captured frame without tags and padding, which has at least the shortest length of Ethernet.
+/// The kind of the frame if it is not IP.
+fn ip_packet(frame: &[u8]) -> Result<(Vec<u8>, Layout), String> {
+    let short = || "shorter than a MAC header".to_owned();
+    let mut plain = untagged(frame).ok_or_else(short)?;
+    let layout = Layout::parse(&plain).ok_or_else(short)?;
+    match layout.network {
+        Network::Ipv4 | Network::Ipv6 => {
+            plain.truncate(layout.end);
+            plain.resize(plain.len().max(SHORTEST), 0);
+            Ok((plain, layout))
+        }
+        Network::Other(IPV4 | IPV6) => Err("IP with an invalid header".to_owned()),
+        Network::Other(0x8863 | 0x8864) => Err("PPPoE, which is not supported".to_owned()),
+        Network::Other(0x8847 | 0x8848) => Err("MPLS, which is not supported".to_owned()),
+        Network::Other(0x0806) => Err("ARP".to_owned()),
+        Network::Other(kind) => Err(format!("a frame of EtherType {kind:#06x}")),
+    }
 }
 
 fn packet_template(
     mut bytes: Vec<u8>,
     from_client: bool,
     gap: Span,
-    keep_port: bool,
+    ports: Ports,
     edits: &[PayloadEdit],
     shape: Shape,
 ) -> Result<PacketTemplate, String> {
@@ -167,8 +220,11 @@ fn packet_template(
         Transport::Tcp { .. } => (wire::headers::TCP, Some(start + 16), false),
         _ => (0, None, false),
     };
-    let client_port_at =
-        (!keep_port && checksum_at.is_some()).then(|| start + if from_client { 0 } else { 2 });
+    let ports = match (ports, checksum_at) {
+        (Ports::Kept, _) | (_, None) => PortPlaces::None,
+        (Ports::Client, _) => PortPlaces::One(start + if from_client { 0 } else { 2 }),
+        (Ports::Both(number), _) => PortPlaces::Two(start, number),
+    };
     let stamp = if shape.stamped {
         let room = layout.end.saturating_sub(payload_at);
         if !is_udp || room < Stamp::LEN {
@@ -183,8 +239,10 @@ fn packet_template(
     } else {
         None
     };
-    if let Some(port_at) = client_port_at {
-        bytes[port_at..port_at + 2].fill(0);
+    match ports {
+        PortPlaces::None => {}
+        PortPlaces::One(at) => bytes[at..at + 2].fill(0),
+        PortPlaces::Two(at, _) => bytes[at..at + 4].fill(0),
     }
     let none = is_udp && ipv6.is_none() && bytes[start + 6..start + 8] == [0, 0];
     let checksum = checksum_at.filter(|_| !none).map(|checksum_at| {
@@ -217,7 +275,7 @@ fn packet_template(
         network_at: at,
         ipv6,
         header_sum,
-        transport: checksum_at.map(|_| TransportFields { client_port_at, checksum, is_udp }),
+        transport: checksum_at.map(|_| TransportFields { ports, checksum, is_udp }),
         edits: places.into_boxed_slice(),
         stamp,
     })
@@ -266,10 +324,20 @@ impl PacketTemplate {
         }
         let Some(transport) = &self.transport else { return Some(self.bytes.len()) };
         let mut sum = addresses;
-        if let Some(port_at) = transport.client_port_at {
-            let place = frame[port_at..].first_chunk_mut::<2>()?;
-            *place = tuple.client_port.to_be_bytes();
-            sum = sum.plus_word(tuple.client_port);
+        match transport.ports {
+            PortPlaces::None => {}
+            PortPlaces::One(port_at) => {
+                let place = frame[port_at..].first_chunk_mut::<2>()?;
+                *place = tuple.client_port.to_be_bytes();
+                sum = sum.plus_word(tuple.client_port);
+            }
+            PortPlaces::Two(port_at, number) => {
+                let place = frame[port_at..].first_chunk_mut::<4>()?;
+                let port = tuple.client_port.wrapping_add(number);
+                place[..2].copy_from_slice(&port.to_be_bytes());
+                place[2..].copy_from_slice(&port.to_be_bytes());
+                sum = sum.plus_word(port).plus_word(port);
+            }
         }
         for edit in &self.edits {
             sum = sum.plus(edit.apply(tuple, flow, frame));
@@ -339,3 +407,8 @@ fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
     bytes.extend(transport);
     Some(bytes)
 }
+
+/// The further connections to which a plug-in gives ports.
+const MEDIA_CONNECTIONS: usize = 2;
+/// A frame of 64 bytes without its check sequence.
+const SHORTEST: usize = 60;

@@ -1,7 +1,8 @@
-use units::{Bytes, Rate};
+use units::{Bytes, Rate, Span};
 
-use super::addressing::{Addresses, Addressing};
-use super::packet::{PacketTemplate, Shape, compile};
+use super::addressing::{Addresses, Addressing, PortRange, Tuple};
+use super::draws::Draws;
+use super::packet::{PacketTemplate, Shape, compile, ports_of};
 use crate::profile::{AddressesInMac, Ipv6Prefixes, Profile};
 use crate::{Capture, Frequency, GenError};
 
@@ -9,6 +10,7 @@ use crate::{Capture, Frequency, GenError};
 #[derive(Debug)]
 pub struct Plan {
     templates: Vec<PlannedTemplate>,
+    draws: Draws,
     lanes: Vec<LaneAddresses>,
     vlans: Option<[u16; 2]>,
     addresses_in_mac: AddressesInMac,
@@ -72,10 +74,11 @@ impl Plan {
             stamped: options.stamped,
         };
         let pairs = lanes.len().div_ceil(2);
-        let count = profile.templates.len();
+        // Templates may share clients, so all of them reserve as many ports for a flow.
+        let each = profile.templates.iter().map(ports_of).max().unwrap_or(1);
         let mut notes = profile.notes.clone();
-        let mut templates = Vec::with_capacity(count);
-        for (number, (template, capture)) in profile.templates.iter().zip(captures).enumerate() {
+        let mut templates = Vec::with_capacity(profile.templates.len());
+        for (template, capture) in profile.templates.iter().zip(captures) {
             let compiled = compile(capture, template, profile.shortest_gap, shape);
             let (packets, remarks) = compiled.map_err(|problem| GenError::Capture {
                 file: units::foreign(&template.name).to_string(),
@@ -86,8 +89,8 @@ impl Plan {
                 &profile.client_pools[template.client_pool],
                 &profile.server_pools[template.server_pool],
             );
-            let addresses =
-                Addresses::new(template, (number, count), pools, options.addressing, pairs);
+            let ports = PortRange::of(profile, template, each);
+            let addresses = Addresses::new(template, pools, ports, options.addressing, pairs);
             if let Some(limit) = template.limit {
                 let different = addresses.period().saturating_mul(pairs as u64);
                 if u64::from(limit) > different {
@@ -102,6 +105,7 @@ impl Plan {
         }
         Ok(Self {
             templates,
+            draws: Draws::of(profile, pairs as u64),
             lanes: lanes.to_vec(),
             vlans: profile.vlans,
             addresses_in_mac: profile.addresses_in_mac,
@@ -134,6 +138,31 @@ impl Plan {
     pub fn flow_rate(&self, multiplier: f64) -> Frequency {
         let flows = self.templates.iter().map(|template| template.flows.events());
         Frequency::per_second(flows.sum::<f64>() * multiplier)
+    }
+
+    /// Refuses a rate at which nothing would be sent, or for which no memory would suffice.
+    pub fn check(&self, multiplier: f64, duration: Span) -> Result<(), GenError> {
+        let rate = self.packet_rate(1.0).events() * multiplier;
+        if rate <= 0.0 {
+            return Err(GenError::Usage("nothing would be sent: every `cps` is 0".to_owned()));
+        }
+        if rate > HIGHEST_RATE {
+            return Err(GenError::Usage(format!(
+                "{rate:.3e} packets a second are more than {HIGHEST_RATE:.0e}: lower -m or `cps`"
+            )));
+        }
+        let active = |template: &PlannedTemplate| {
+            let lasts: f64 = template.packets.iter().map(|packet| packet.gap.secs_f64()).sum();
+            template.flows.events() * multiplier * lasts.min(duration.secs_f64())
+        };
+        let active: f64 = self.templates.iter().map(active).sum();
+        if active > MOST_ACTIVE {
+            return Err(GenError::Usage(format!(
+                "{active:.0} flows would be open at once, more than {MOST_ACTIVE:.0}: lower -m or \
+                 `cps`, or shorten the gaps"
+            )));
+        }
+        Ok(())
     }
 
     /// Counted from the MAC addresses on.
@@ -180,25 +209,30 @@ impl Plan {
         self.templates.iter().flat_map(|template| &template.packets)
     }
 
+    #[inline]
+    pub(super) fn tuple(&self, template: usize, flow: u64) -> Tuple {
+        let draw = |window, pair| self.draws.of_window(template, window, pair);
+        self.templates[template].addresses.of(flow, draw)
+    }
+
     /// Writes a packet of a flow with the addresses of its lane; returns lane and length.
     #[inline]
     pub(super) fn write(
         &self,
         template: usize,
         packet: usize,
-        flow: u64,
+        (flow, tuple): (u64, &Tuple),
         buffer: &mut [u8],
     ) -> Option<(usize, usize)> {
-        let template = &self.templates[template];
-        let packet = &template.packets[packet];
-        let tuple = template.addresses.of(flow);
-        let swapped = self.vlans.is_some() && tuple.number % 2 == 1;
+        let packet = &self.templates[template].packets[packet];
+        // As in TRex, the client's address decides, and a second tag of 0 is none.
+        let swapped = self.vlans.is_some_and(|[_, second]| second > 0 && tuple.client % 2 == 1);
         let side = usize::from(packet.from_client == swapped);
         let lane = match self.lanes.len() {
             1 => 0,
-            _ => tuple.pair as usize * 2 + side,
+            _ => usize::from(tuple.pair) * 2 + side,
         };
-        let len = packet.write(&tuple, flow, buffer)?;
+        let len = packet.write(tuple, flow, buffer)?;
         let addresses = &self.lanes[lane];
         let (macs, rest) = buffer.split_first_chunk_mut::<12>()?;
         macs[..6].copy_from_slice(&addresses.destination);
@@ -227,3 +261,8 @@ impl Plan {
         Some((lane, len))
     }
 }
+
+/// Packets a second.
+const HIGHEST_RATE: f64 = 1e12;
+/// Each takes 48 bytes.
+const MOST_ACTIVE: f64 = 16e6;

@@ -106,12 +106,14 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
     if arguments.check {
         let lanes = vec![generator::LaneAddresses::default(); specs.len().max(1)];
         let plan = Plan::new(&profile, &captures, &lanes, options)?;
+        plan.check(arguments.multiplier, duration)?;
         return checked(&arguments, &plan, duration);
     }
     let cancel = cancel_on_signals()?;
     let mut lanes = Lane::open_all(&specs)?;
     let addresses: Vec<_> = lanes.iter().map(Lane::addresses).collect();
     let plan = Arc::new(Plan::new(&profile, &captures, &addresses, options)?);
+    plan.check(arguments.multiplier, duration)?;
     for note in plan.notes() {
         output::note(format_args!("note: {note}"));
     }

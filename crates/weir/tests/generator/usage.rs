@@ -6,6 +6,8 @@ fn wrong_use_is_refused_with_advice() {
     let Some(sandbox) = Sandbox::new() else { return };
     write_profile(&sandbox, "right.yaml", "cap2/udp_64B.pcap", 100.0, 4);
     sandbox.write("wrong.yaml", "- duraton : 1\n  cap_info : []\n  generator : 7\n");
+    write_profile(&sandbox, "idle.yaml", "cap2/udp_64B.pcap", 0.0, 4);
+    write_profile(&sandbox, "long.yaml", "cap2/udp_10_pkts.pcap", 1e9, 4);
     write_profile(&sandbox, "missing.yaml", "cap2/udp_46B.pcap", 100.0, 4);
     for (words, message) in [
         (&["-d", "1"][..], "name one with -f"),
@@ -19,6 +21,9 @@ fn wrong_use_is_refused_with_advice() {
         (&["-f", "right.yaml", "--port", "null,vlam=3"], "did you mean `vlan`?"),
         (&["-f", "right.yaml", "--port", "null", "-m", "0"], "above 0"),
         (&["-f", "right.yaml", "--port", "null", "-d", "0"], "more than 0"),
+        (&["-f", "right.yaml", "--port", "null", "-m", "1e300"], "lower -m"),
+        (&["-f", "idle.yaml", "--port", "null"], "every `cps` is 0"),
+        (&["-f", "long.yaml", "--port", "null", "-d", "60"], "flows would be open at once"),
         (
             &["-f", "right.yaml", "--port", "null", "--addressing", "lockstp"],
             "did you mean `lockstep`?",

@@ -15,13 +15,24 @@ pub(crate) struct Case {
     /// Packet threads.
     pub(super) pmds: usize,
     pub(super) order: Addressing,
+    /// The ports of the highest rate without loss and of the fixed load, in the full form.
+    pub(super) ports: PushedPorts,
     /// The time that a search measures at one load, in the full form.
     pub(super) search: Span,
     /// The planned time of a fixed load, in the full form.
     pub(super) load: Span,
 }
 
-pub(super) const KEYS: &[Key] = &[SET, RULES, PMDS, ORDER, SEARCH, LOAD];
+/// Ports into which a generator sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum PushedPorts {
+    #[default]
+    VhostUser,
+    /// veth pairs and packet sockets.
+    Veth,
+}
+
+pub(super) const KEYS: &[Key] = &[SET, RULES, PMDS, ORDER, PORTS, SEARCH, LOAD];
 
 impl Case {
     pub(super) fn parse(document: &Document, axes: &Axes) -> Result<Self, FileError> {
@@ -35,6 +46,14 @@ impl Case {
         })?;
         let order = document.workload_key(axes, ORDER, |text| {
             text.parse::<Addressing>().map_err(|error| error.to_string())
+        })?;
+        let ports = document.workload_key(axes, PORTS, |text| match text {
+            "vhost-user" => Ok(PushedPorts::VhostUser),
+            "veth" => Ok(PushedPorts::Veth),
+            _ => {
+                let hint = nearest(text, ["vhost-user", "veth"]);
+                Err(format!("`{text}` is no kind of port{hint}; there are vhost-user and veth"))
+            }
         })?;
         let span = |key: Key| {
             document.workload_key(axes, key, |text| {
@@ -56,6 +75,7 @@ impl Case {
                 .ok_or_else(|| missing(RULES))?,
             pmds: document.workload_count(axes, PMDS, 1..=64)?.unwrap_or(1) as usize,
             order: order.unwrap_or_default(),
+            ports: ports.unwrap_or_default(),
             search: span(SEARCH)?.unwrap_or(Span::from_secs(5)),
             load: span(LOAD)?.unwrap_or(Span::from_secs(10)),
         })
@@ -66,6 +86,7 @@ const SET: Key = Key::text("set");
 const RULES: Key = Key::count("rules");
 const PMDS: Key = Key::count("pmds");
 const ORDER: Key = Key::text("order");
+const PORTS: Key = Key::text("ports");
 const SEARCH: Key = Key::text("search");
 const LOAD: Key = Key::text("load");
 /// The addresses behind 48.128.0.0 that lie in 48.0.0.0/8.

@@ -29,10 +29,20 @@ pub(super) fn measure(case: &Case, step: &MachineStep<'_>) -> Result<Measured, F
 
 fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Measured, Failure> {
     let (mut result, taken) = pulled(step, place.switch(step)?)?;
-    if step.form == Form::Full {
+    // Once in a cell, because a search measures for a minute. A window that is invalid may be
+    // repeated, and what else it measured is then discarded.
+    if step.form == Form::Full && !place.is_pushed && result.invalid.is_empty() {
         // It polls its port for ever, on the CPUs of the next one.
         place.end_switch();
-        pushed::measure(case, step, place, &mut result)?;
+        place.is_pushed = true;
+        match pushed::measure(case, step, place, &mut result) {
+            Ok(()) => {}
+            Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+            // The capacity stands.
+            Err(failure) => result
+                .warnings
+                .push(format!("highest rate without loss and fixed load: not measured: {failure}")),
+        }
     }
     Ok(Measured::between_ends(step, taken, result))
 }

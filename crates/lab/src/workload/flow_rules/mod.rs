@@ -132,9 +132,11 @@ const METHOD: &[(&str, &str)] = &[
     ),
     (
         "pushed ports",
-        "only in the full form: `weir gen ndr` and a fixed load 10 % above its result, over veth pairs and packet \
-         sockets. The sender of the fixed load waits while its port is full; `actual_s` ends when the last packet \
-         is accepted; `drops` are packets that the switch accepted and did not send",
+        "only in the full form, once in a cell: `weir gen ndr` and a fixed load 10 % above its result. With `ports = \
+         \"vhost-user\"` the generator is the driver of two virtio devices of the switch; with \"veth\" both use \
+         packet sockets. In the search a packet for which the switch has no room is lost. The sender of the fixed \
+         load waits while its port is full; `actual_s` ends when the last packet is accepted; `drops` are packets \
+         that the switch accepted and did not send",
     ),
     (
         "cycles",

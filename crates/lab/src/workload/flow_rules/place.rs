@@ -25,6 +25,8 @@ pub(super) struct Place {
     source: Source,
     inside: Namespace,
     pub(super) folder: TempDir,
+    /// Whether the cell's pushed ports were measured.
+    pub(super) is_pushed: bool,
 }
 
 /// A switch with its rules, which has seen every flow.
@@ -74,6 +76,7 @@ impl Place {
             source: Source::Captures { whole, parts, frames: packets.frames.len() },
             inside: Namespace::create("switch")?,
             folder,
+            is_pushed: false,
         })
     }
 

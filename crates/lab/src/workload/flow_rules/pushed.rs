@@ -1,7 +1,7 @@
 //! The highest rate without loss, and a fixed load, over ports into which a generator sends. Only
 //! the full form has the time for them.
 
-use super::case::Case;
+use super::case::{Case, PushedPorts};
 use super::place::Place;
 use super::traffic::profile_text;
 use crate::Failure;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// Measures both over veth pairs, with a switch of its own, which ends afterwards.
+/// Measures both with a switch of its own, which ends afterwards.
 pub(super) fn measure(
     case: &Case,
     step: &MachineStep<'_>,
@@ -37,22 +37,71 @@ pub(super) fn measure(
     let product = Product::of(step.system.name());
     let product = product.ok_or_else(|| Failure::Workload("no such switch".to_owned()))?;
     let (near, far) = (Namespace::create("generator")?, Namespace::create("switch")?);
-    for side in 0..2 {
-        host::connect((&near, &format!("gen{side}")), (&far, &format!("dev{side}")), MTU)?;
-    }
-    let source = Source::Interfaces { input: "dev0".to_owned(), output: "dev1".to_owned() };
-    let setup = Setup { rules: &place.rules, source: &source, cpus: &place.cpus };
+    let cables = Cables::lay(case.ports, product, (&near, &far), place)?;
+    let setup = Setup { rules: &place.rules, source: &cables.source, cpus: &place.cpus };
     let switch = RunningSwitch::start(product, &setup, &far, step)?;
-    let generator =
-        Generator { case, step, inside: &near, cpus: &free, folder: place.folder.path() };
+    if case.pmds > 1 {
+        let text = "a pushed port has one queue: one packet thread takes its packets";
+        result.warnings.push(text.to_owned());
+    }
+    let generator = Generator {
+        case,
+        step,
+        inside: &near,
+        ports: cables.ports,
+        cpus: &free,
+        folder: place.folder.path(),
+    };
     let Some(highest) = generator.search(result)? else { return Ok(()) };
     generator.fixed_load(highest * ABOVE, &switch, result)
+}
+
+/// The two ends of both ports.
+struct Cables {
+    source: Source,
+    ports: [String; 2],
+}
+
+impl Cables {
+    fn lay(
+        kind: PushedPorts,
+        product: Product,
+        (near, far): (&Namespace, &Namespace),
+        place: &Place,
+    ) -> Result<Self, Failure> {
+        match kind {
+            PushedPorts::Veth => {
+                for side in 0..2 {
+                    let (own, device) = (format!("gen{side}"), format!("dev{side}"));
+                    host::connect((near, &own), (far, &device), MTU)?;
+                }
+                Ok(Self {
+                    source: Source::Interfaces {
+                        input: "dev0".to_owned(),
+                        output: "dev1".to_owned(),
+                    },
+                    ports: [format!("gen0,dest-mac={GATEWAY}"), "gen1".to_owned()],
+                })
+            }
+            PushedPorts::VhostUser => {
+                let path = |name: &str| place.folder.path().join(name);
+                let (input, output) = (path("in.sock"), path("out.sock"));
+                let role = if product.connects() { "server" } else { "client" };
+                let port = |path: &Path| format!("vhost-user:{},{role}", path.display());
+                Ok(Self {
+                    ports: [format!("{},dest-mac={GATEWAY}", port(&input)), port(&output)],
+                    source: Source::VhostUser { input, output },
+                })
+            }
+        }
+    }
 }
 
 struct Generator<'a> {
     case: &'a Case,
     step: &'a MachineStep<'a>,
     inside: &'a Namespace,
+    ports: [String; 2],
     cpus: &'a [usize],
     folder: &'a Path,
 }
@@ -119,8 +168,8 @@ impl Generator<'_> {
             Addressing::Lockstep => "lockstep",
             Addressing::Destination => "destination",
         };
-        let gateway = "gen0,dest-mac=02:ac:10:ff:01:01";
-        let ports = ["--port", gateway, "--port", "gen1", "--addressing", order];
+        let [input, output] = &self.ports;
+        let ports = ["--port", input, "--port", output, "--addressing", order];
         let all = std::iter::once(weir.as_str()).chain(words.iter().copied()).chain(ports);
         let argv = all.map(str::to_owned).collect();
         let mut program = Started::new(self.inside, argv, self.cpus, self.step)?;
@@ -143,6 +192,7 @@ fn seconds(span: Span) -> String {
     format!("{}ms", span.nanos() / 1_000_000)
 }
 
+const GATEWAY: &str = "02:ac:10:ff:01:01";
 const MTU: u32 = 1500;
 /// The report's loads go beyond the highest rate without loss.
 const ABOVE: f64 = 1.1;

@@ -28,6 +28,8 @@ pub(super) enum Source {
     Captures { whole: PathBuf, parts: Vec<PathBuf>, frames: usize },
     /// The switch's ends of two cables.
     Interfaces { input: String, output: String },
+    /// Virtio devices of the switch. A generator is their driver.
+    VhostUser { input: PathBuf, output: PathBuf },
 }
 
 /// The rules, the frames and the CPUs of a switch.
@@ -42,6 +44,11 @@ pub(super) struct Setup<'a> {
 impl Product {
     pub(super) fn of(system: &str) -> Option<Self> {
         PRODUCTS.iter().find(|(name, _)| *name == system).map(|(_, product)| *product)
+    }
+
+    /// True if the generator listens at the sockets of virtio devices, and the switch connects.
+    pub(super) fn connects(self) -> bool {
+        self == Self::OvsDpdk
     }
 
     /// The programs that it is made of.

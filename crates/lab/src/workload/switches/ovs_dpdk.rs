@@ -117,7 +117,7 @@ impl Starter<'_> {
 
     fn add_port(&self, name: &str, options: &[String], number: u32) -> Result<(), Failure> {
         let number = format!("ofport_request={number}");
-        let mut words = vec!["add-port", BRIDGE, name, "--", "set", "Interface", name, "type=dpdk"];
+        let mut words = vec!["add-port", BRIDGE, name, "--", "set", "Interface", name];
         words.extend(options.iter().map(String::as_str));
         words.push(&number);
         self.vsctl(&words)?;
@@ -135,12 +135,21 @@ impl Starter<'_> {
 
 /// The options of the port that receives, and of the one that sends.
 fn ports(source: &Source) -> (Vec<String>, Vec<String>) {
-    let devargs = |text: String| format!("options:dpdk-devargs=\"{text}\"");
+    let devargs =
+        |text: String| vec!["type=dpdk".to_owned(), format!("options:dpdk-devargs=\"{text}\"")];
     match source {
         Source::Interfaces { input, output } => (
-            vec![devargs(format!("net_af_packet0,iface={input}"))],
-            vec![devargs(format!("net_af_packet1,iface={output}"))],
+            devargs(format!("net_af_packet0,iface={input}")),
+            devargs(format!("net_af_packet1,iface={output}")),
         ),
+        Source::VhostUser { input, output } => {
+            let port = |path: &Path| {
+                let path = path.display();
+                let path = format!("options:vhost-server-path=\"{path}\"");
+                vec!["type=dpdkvhostuserclient".to_owned(), path]
+            };
+            (port(input), port(output))
+        }
         Source::Captures { parts, frames, .. } => {
             let captures: Vec<String> =
                 parts.iter().map(|part| format!("rx_pcap={}", part.display())).collect();
@@ -150,8 +159,8 @@ fn ports(source: &Source) -> (Vec<String>, Vec<String>) {
             let queues = (frames / DESCRIPTORS + SPARE_QUEUES).max(parts.len());
             let room =
                 [format!("options:n_rxq={queues}"), format!("options:n_rxq_desc={DESCRIPTORS}")];
-            let input = std::iter::once(input).chain(room).collect();
-            (input, vec![devargs("net_null0,no-rx=1".to_owned())])
+            let input = input.into_iter().chain(room).collect();
+            (input, devargs("net_null0,no-rx=1".to_owned()))
         }
     }
 }
@@ -224,8 +233,8 @@ mod tests {
         };
         let (input, _) = ports(&source(262_144));
         let devargs = "net_pcap0,rx_pcap=/r/0.pcap,rx_pcap=/r/1.pcap,infinite_rx=1";
-        assert_eq!(input[0], format!("options:dpdk-devargs=\"{devargs}\""));
-        assert_eq!(input[1..], ["options:n_rxq=68", "options:n_rxq_desc=4096"]);
-        assert_eq!(ports(&source(256)).0[1], "options:n_rxq=4");
+        assert_eq!(input[1], format!("options:dpdk-devargs=\"{devargs}\""));
+        assert_eq!(input[2..], ["options:n_rxq=68", "options:n_rxq_desc=4096"]);
+        assert_eq!(ports(&source(256)).0[2], "options:n_rxq=4");
     }
 }

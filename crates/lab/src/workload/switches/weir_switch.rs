@@ -25,6 +25,10 @@ pub(super) fn start(
         Source::Interfaces { input, output } => {
             (format!("packet:{input},number={INPUT}"), format!("packet:{output},number={OUTPUT}"))
         }
+        Source::VhostUser { input, output } => (
+            format!("vhost-user:{},number={INPUT}", input.display()),
+            format!("vhost-user:{},number={OUTPUT}", output.display()),
+        ),
     };
     let cpus: Vec<String> = setup.cpus.iter().map(usize::to_string).collect();
     let words = |words: &[&str]| -> Vec<String> {
