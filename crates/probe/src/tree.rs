@@ -67,6 +67,11 @@ impl Tree {
         Ok(names)
     }
 
+    /// Opens a directory, to read links in it without their whole paths.
+    pub(crate) fn directory(&self, path: &str) -> std::io::Result<std::fs::File> {
+        std::fs::File::open(self.path(path))
+    }
+
     /// The number of names in a directory.
     pub fn count(&self, path: &str) -> Option<usize> {
         Some(std::fs::read_dir(self.path(path)).ok()?.take(MOST_NAMES).count())

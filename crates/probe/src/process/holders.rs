@@ -1,4 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::mem::MaybeUninit;
+
+use rustix::fs::{RawDir, readlinkat_raw};
 
 use crate::ProbeError;
 use crate::tree::Tree;
@@ -20,38 +24,56 @@ impl Holders {
             return Ok(found);
         }
         for pid in tree.names("/proc")?.iter().filter_map(|name| name.parse::<u32>().ok()) {
-            let directory = format!("/proc/{pid}/fd");
-            let Ok(descriptors) = tree.names(&directory) else {
-                // A process that has ended has no directory any more.
-                found.refused += usize::from(tree.has(&format!("/proc/{pid}")));
-                continue;
-            };
-            for descriptor in descriptors {
-                let inode = tree
-                    .link(&format!("{directory}/{descriptor}"))
-                    .and_then(|target| inode_of(target.to_str()?));
-                if let Some(inode) = inode.filter(|inode| inodes.contains(inode)) {
+            let read = each_socket(tree, pid, |inode| {
+                if inodes.contains(&inode) {
                     found.of.entry(inode).or_default().insert(pid);
                 }
-            }
+            });
+            // A process that has ended has no directory any more.
+            found.refused += usize::from(read.is_err() && tree.has(&format!("/proc/{pid}")));
         }
         Ok(found)
     }
 
     /// The sockets of one process.
     pub fn sockets_of(tree: &Tree, pid: u32) -> Result<BTreeSet<u32>, ProbeError> {
-        let directory = format!("/proc/{pid}/fd");
-        let descriptors = tree.names(&directory)?;
-        let targets =
-            descriptors.iter().filter_map(|name| tree.link(&format!("{directory}/{name}")));
-        Ok(targets.filter_map(|target| inode_of(target.to_str()?)).collect())
+        let mut sockets = BTreeSet::new();
+        each_socket(tree, pid, |inode| {
+            sockets.insert(inode);
+        })
+        .map_err(|source| ProbeError::Read { path: format!("/proc/{pid}/fd").into(), source })?;
+        Ok(sockets)
     }
 }
 
-/// `socket:[12345]`
-fn inode_of(target: &str) -> Option<u32> {
-    target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+/// Passes the inode of each socket of a process. A process may have many thousands, so that nothing
+/// is allocated for each.
+fn each_socket(tree: &Tree, pid: u32, mut each: impl FnMut(u32)) -> io::Result<()> {
+    let directory = tree.directory(&format!("/proc/{pid}/fd"))?;
+    let mut names = [MaybeUninit::uninit(); NAMES];
+    let mut target = [MaybeUninit::uninit(); TARGET];
+    let mut entries = RawDir::new(&directory, &mut names);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        // The name of another target is longer, and cut off.
+        let Ok((target, _)) = readlinkat_raw(&directory, entry.file_name(), &mut target) else {
+            continue;
+        };
+        if let Some(inode) = inode_of(target) {
+            each(inode);
+        }
+    }
+    Ok(())
 }
+
+/// `socket:[12345]`
+fn inode_of(target: &[u8]) -> Option<u32> {
+    std::str::from_utf8(target.strip_prefix(b"socket:[")?.strip_suffix(b"]")?).ok()?.parse().ok()
+}
+
+/// Bytes of names in one system call, and of a target.
+const NAMES: usize = 16 * 1024;
+const TARGET: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -67,7 +89,7 @@ mod tests {
         let found = Holders::find(&tree, &own).unwrap();
         assert!(found.of.values().all(|pids| pids.contains(&std::process::id())));
         drop(listener);
-        assert_eq!(inode_of("socket:[12]"), Some(12));
-        assert_eq!(inode_of("pipe:[12]"), None);
+        assert_eq!(inode_of(b"socket:[12]"), Some(12));
+        assert_eq!(inode_of(b"pipe:[12]"), None);
     }
 }
