@@ -12,6 +12,8 @@
 pub mod bound;
 mod diagnosis;
 mod error;
+#[cfg(test)]
+mod extremes;
 pub mod observe;
 pub mod output;
 pub mod recording;

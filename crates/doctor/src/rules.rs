@@ -24,6 +24,7 @@ mod finding;
 mod interface_errors;
 mod link;
 mod link_speed;
+mod local_drops;
 mod local_ports;
 mod loss;
 mod neighbour;
@@ -33,22 +34,27 @@ mod offloads;
 mod pacing;
 mod path;
 mod pinning;
+mod policer;
 mod queue_drops;
 mod quota;
 mod receiver_window;
 mod refused;
 mod reordering;
 mod request_response;
+mod resets;
 mod reverse_path;
 mod route_limits;
 mod send_buffer;
 mod shaper;
 mod short_connections;
 mod slow_reader;
+mod small_segments;
 mod socket_memory;
 mod softirq_core;
 mod steal;
+mod stopped;
 mod test_failed;
+mod time_exceeded;
 mod udp_buffer;
 mod window_scaling;
 
@@ -77,17 +83,21 @@ pub const RULES: &[Rule] = &[
     link_speed::RULE,
     bus::RULE,
     shaper::RULE,
+    policer::RULE,
     pacing::RULE,
     route_limits::RULE,
     neighbour::RULE,
+    local_drops::RULE,
     no_answer::RULE,
     black_hole::RULE,
+    stopped::RULE,
     steal::RULE,
     quota::RULE,
     clock::RULE,
     contention::RULE,
     pinning::RULE,
     softirq_core::RULE,
+    small_segments::RULE,
     offloads::RULE,
     cpu::RULE,
     disk::RULE,
@@ -114,6 +124,8 @@ pub const RULES: &[Rule] = &[
     reverse_path::RULE,
     no_route::RULE,
     refused::RULE,
+    resets::RULE,
+    time_exceeded::RULE,
     test_failed::RULE,
     accept_queue::RULE,
     conntrack::RULE,

@@ -10,7 +10,7 @@ mod task;
 
 pub use cores::CoreUse;
 pub use counter::counted;
-pub use end::End;
+pub use end::{BURST, End};
 pub use flow::Flow;
 pub use interface::InterfaceUse;
 pub use occupancy::Occupancy;

@@ -240,3 +240,46 @@ fn counters_that_fall_and_cores_that_leave_are_no_fault() {
         assert_no_fault(&judged(&files(fewer, 0), &files(*kernel, 1)), kernel.release);
     }
 }
+
+/// A container shows its own network, and hides or masks most of the machine.
+#[test]
+fn a_container_hides_most_of_the_machine() {
+    for kernel in KERNELS {
+        let inside = |at: u64| {
+            let mut files = files(*kernel, at);
+            files.retain(|name, _| {
+                let is_masked = name.starts_with("proc/pressure") || name.starts_with("sys/");
+                !is_masked && name != "proc/softirqs" && name != "proc/net/softnet_stat"
+            });
+            // Another user's process.
+            files.remove("proc/1/comm");
+            files
+        };
+        let diagnosis = judged(&inside(0), &inside(1));
+        assert_no_fault(&diagnosis, kernel.release);
+        let text = doctor::output::text(&diagnosis, 100, true);
+        for hidden in
+            ["the receive backlog of cores", "soft interrupts", "pressure stall information"]
+        {
+            assert!(text.contains(hidden), "{} {hidden}: {text}", kernel.release);
+        }
+    }
+}
+
+/// 32-bit counters of an old kernel begin anew while they grow, and all cores' clocks jump.
+#[test]
+fn counters_that_wrap_and_clocks_that_jump() {
+    for kernel in KERNELS {
+        let near_end = |at: u64| {
+            let mut files = files(*kernel, at);
+            let snmp = files.get_mut("proc/net/snmp").unwrap();
+            let value = (u64::from(u32::MAX) + at) & u64::from(u32::MAX);
+            *snmp = snmp.replace(" 10", &format!(" {value}"));
+            let stat = files.get_mut("proc/stat").unwrap();
+            *stat = stat
+                .replace(" 7 0 ", &format!(" 7 {} ", if at == 0 { "99999999999" } else { "3" }));
+            files
+        };
+        assert_no_fault(&judged(&near_end(0), &near_end(1)), kernel.release);
+    }
+}

@@ -226,6 +226,7 @@ const SETTINGS: &[&str] = &[
     "net.core.somaxconn",
     "net.core.wmem_default",
     "net.core.wmem_max",
+    "net.ipv4.ip_default_ttl",
     "net.ipv4.ip_local_port_range",
     "net.ipv4.tcp_congestion_control",
     "net.ipv4.tcp_max_syn_backlog",

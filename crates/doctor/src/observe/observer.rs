@@ -86,12 +86,14 @@ impl Observer {
                 false => self.sockets.look(&mut sample, &mut self.unseen),
             }
         }
-        // A search for processes is seldom, and no part of the price of a sample.
+        // A search for processes is seldom, and no part of the price of a sample. Later listings
+        // wait for it.
         let searching = clock::own_thread_cpu_time();
         self.find_processes(sample.at);
         let searched = clock::own_thread_cpu_time() - searching;
         self.watched.read(&self.tree, &mut sample, &mut self.unseen);
         self.pace.note(lists, clock::own_thread_cpu_time() - begun - searched);
+        self.pace.spend(searched);
         self.samples.push(sample);
     }
 

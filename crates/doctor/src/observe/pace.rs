@@ -10,7 +10,7 @@ pub(super) struct Pace {
     /// An observation of its length still has some samples.
     longest: Span,
     samples: u32,
-    /// CPU time of the samples after the first one.
+    /// CPU time of everything until now.
     counted: Span,
     /// CPU time of the last sample with all sockets, and of the last with the chosen ones.
     listing: Span,
@@ -47,10 +47,13 @@ impl Pace {
         (self.counted + self.listing).secs_f64() <= at.secs_f64() * SHARE
     }
 
+    /// CPU time of something that is no part of a sample.
+    pub(super) fn spend(&mut self, cost: Span) {
+        self.counted = self.counted + cost;
+    }
+
     pub(super) fn note(&mut self, listed: bool, cost: Span) {
-        if self.samples > 0 {
-            self.counted = self.counted + cost;
-        }
+        self.spend(cost);
         self.samples += 1;
         match listed {
             true => self.listing = cost,
@@ -68,7 +71,7 @@ impl Pace {
     }
 }
 
-/// The share of a core that samples may take. Finding processes and judging add a little.
+/// The share of a core that the observation may take. Its start, and judging, add a little.
 const SHARE: f64 = 0.015;
 const FEWEST: u64 = 3;
 

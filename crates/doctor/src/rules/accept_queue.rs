@@ -14,19 +14,26 @@ fn judge(view: &View<'_>) -> Outcome {
     let full = |one: &&Listener| one.limit > 0 && one.waiting >= one.limit;
     let listener = view.last().listeners.iter().find(full);
     let overflows = view.counter("TcpExtListenOverflows").unwrap_or(0);
-    if overflows == 0 && listener.is_none() {
+    // Without SYN cookies a full queue of handshakes drops the next SYN.
+    let handshakes = view.counter("TcpExtTCPReqQFullDrop").unwrap_or(0);
+    if overflows == 0 && handshakes == 0 && listener.is_none() {
         return Outcome::ruled_out("no accept queue overflowed");
     }
     let mut finding = Finding::new(match listener {
         Some(one) => format!("the accept queue of {} is full", one.local),
+        None if overflows == 0 => {
+            "a queue of handshakes is full: many SYNs wait for the last packet of their handshake"
+                .to_owned()
+        }
         None => "an accept queue overflowed".to_owned(),
     })
+    .seen("SYNs dropped by a full queue of handshakes", handshakes.to_string())
     .seen("connections refused or delayed by full queues", overflows.to_string());
     if let Some(one) = listener {
         let waiting = counted(one.waiting.into(), "connection", "connections");
         finding = finding.seen("waiting to be accepted", format!("{waiting}, limit {}", one.limit));
     }
-    if overflows > 0 {
+    if overflows > 0 || handshakes > 0 {
         finding = finding.explains(0.6);
     }
     finding
@@ -39,7 +46,8 @@ fn judge(view: &View<'_>) -> Outcome {
         )
         .advise(
             Advice::new("For bursts, raise the limit in the program's listen() and the system's")
-                .run("sysctl -w net.core.somaxconn=4096")
+                .run("sysctl -w net.core.somaxconn=4096 net.ipv4.tcp_max_syn_backlog=4096")
+                .run("sysctl -w net.ipv4.tcp_syncookies=1")
                 .not("A longer queue does not help a program that never accepts"),
         )
         .holds()
@@ -63,6 +71,8 @@ mod tests {
         assert_eq!(listening(4).on_machine(RULE).finding().unwrap().explains, None);
         let refused = listening(5).counter("TcpExtListenOverflows", 3);
         assert!(refused.holds_machine(RULE).is_some_and(|share| share > 0.5));
+        let handshakes = listening(0).counter("TcpExtTCPReqQFullDrop", 3);
+        assert!(handshakes.holds_machine(RULE).is_some_and(|share| share > 0.5));
     }
 
     #[test]

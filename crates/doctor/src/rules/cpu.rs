@@ -20,6 +20,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .unwrap_or_else(|| ruled_out(flow, view))
 }
 
+/// Whether it holds the flow back.
+pub(super) fn is_limit(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    judge(flow, view).finding().is_some_and(|finding| finding.explains.is_some())
+}
+
 fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let (core, shares) = view.busiest_core().filter(|_| view.cores.len() == 1)?;
     if !is_full(shares) || throttled(flow, view) {
@@ -116,6 +121,9 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     if !full || throttled(flow, view) || theirs >= own / 2.0 {
         return None;
     }
+    if let Some(polls) = polls(flow, shares) {
+        return Some(polls);
+    }
     let share = (with_interrupts + waits - theirs).min(1.0);
     let mut finding = Finding::new(format!(
         "one CPU core is the limit: a thread of {}, the {side}, uses {} of a core at {}{}",
@@ -145,6 +153,18 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
             .not("RPS, RFS and more queues do not help: they spread packets, not a thread"),
     );
     Some(cheaper(finding, shares.map_or(0.0, |shares| shares.softirq)).holds())
+}
+
+/// A thread that polls fills a core and holds nothing back: its data waits in the kernel for the
+/// window of a long path. Softirqs on its core would be work that the connection needs.
+fn polls(flow: &Flow<'_>, shares: Option<CoreUse>) -> Option<Outcome> {
+    let is_needed = shares.is_none_or(|shares| shares.interrupts() >= NEEDED);
+    let waits = flow.sender.as_ref().is_some_and(End::waits_for_window);
+    (waits && !is_needed).then(|| {
+        Outcome::ruled_out(
+            "a thread fills a core, and its data waits for a full congestion window meanwhile",
+        )
+    })
 }
 
 /// No thread fills a core alone, and there is no core left for any of them.
@@ -280,6 +300,8 @@ const MOST_OF_CORE: f64 = 0.6;
 /// The part of its time for which it waits for other programs.
 const CONFINED_WAITS: f64 = 0.4;
 const WAITS: f64 = 0.15;
+/// Interrupts and softirqs of a core.
+const NEEDED: f64 = 0.1;
 
 #[cfg(test)]
 mod tests {
@@ -316,10 +338,25 @@ mod tests {
         confined.core(0, [1, 42, 36, 0]).task(7, 42).holds_not(RULE);
     }
 
+    /// The path takes whatever it writes.
+    fn writing() -> Sketch {
+        Sketch::new().tcp(|_, tcp| tcp.unsent = Some(units::Bytes::ZERO))
+    }
+
     #[test]
     fn a_thread_fills_a_core() {
-        assert!(Sketch::new().task(7, 97).core(0, [10, 87, 2, 0]).holds(RULE) > 0.9);
+        assert!(writing().task(7, 97).core(0, [10, 87, 2, 0]).holds(RULE) > 0.9);
         assert!(Sketch::new().task(7, 65).core(0, [5, 60, 33, 0]).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_thread_that_polls_while_data_waits_for_the_window() {
+        Sketch::new().task(7, 97).core(0, [60, 37, 2, 0]).holds_not(RULE);
+        let short = Sketch::new().task(7, 97).core(0, [60, 37, 2, 0]).tcp(|_, tcp| {
+            (tcp.rtt, tcp.min_rtt) =
+                (Some(units::Span::from_micros(200)), Some(units::Span::from_micros(90)));
+        });
+        assert!(short.holds(RULE) > 0.9);
     }
 
     #[test]
@@ -340,10 +377,10 @@ mod tests {
 
     #[test]
     fn a_little_stolen_or_shared_time_leaves_the_core_the_limit() {
-        let stolen = Sketch::new().task(7, 85).core(0, [5, 80, 5, 8]).core(1, [0, 5, 0, 8]);
+        let stolen = writing().task(7, 85).core(0, [5, 80, 5, 8]).core(1, [0, 5, 0, 8]);
         assert!(stolen.holds(RULE) > 0.8);
         let shared = |ran: u64, waited: u64| {
-            Sketch::new().task(7, ran).core(0, [20, 75, 5, 0]).each(move |at, sample| {
+            writing().task(7, ran).core(0, [20, 75, 5, 0]).each(move |at, sample| {
                 sample.tasks[0].waited = Some(units::Span::from_millis(10 * waited * at));
             })
         };

@@ -16,12 +16,23 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some((side, task, blocked)) = worst else {
         return Outcome::not_seen("the threads of the flow's processes");
     };
-    let pressure = view.pressure("io").map_or(0.0, |(some, _)| some);
+    let known = view.pressure("io").map(|(some, _)| some);
+    let pressure = known.unwrap_or(0.0);
     if blocked < BLOCKED {
         return Outcome::ruled_out(format!(
             "threads of {} waited for block I/O {} of the time",
             task.name,
             percent(blocked)
+        ));
+    }
+    // A process that a control group freezes, or that waits for a remote file system, is in the
+    // same state.
+    if known.is_some_and(|pressure| pressure < blocked / 3.0) {
+        return Outcome::ruled_out(format!(
+            "{} was uninterruptible {} of the time, and tasks waited for block I/O {} of it",
+            task.name,
+            percent(blocked),
+            percent(pressure)
         ));
     }
     // A sender that reads ahead keeps its connection busy; then the disk costs nothing.
@@ -59,10 +70,19 @@ const BLOCKED: f64 = 0.2;
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
+    use crate::recording::Stall;
     use units::Span;
 
+    /// The share of the time in which some task of the machine waits for block I/O, in percent.
+    fn pressed(percent: u64) -> Sketch {
+        Sketch::new().each(move |at, sample| {
+            let stall = Stall { some: Span::from_millis(10 * percent * at), full: None };
+            sample.pressure.insert("io".to_owned(), stall);
+        })
+    }
+
     fn waiting(percent: u64, busy: u64) -> Sketch {
-        Sketch::new()
+        pressed(percent)
             .each(move |at, sample| {
                 sample.tasks[0].io_waited = Some(Span::from_millis(10 * percent * at));
             })
@@ -72,10 +92,14 @@ mod tests {
     #[test]
     fn a_process_that_waits_for_its_disk() {
         assert!(waiting(60, 30).holds(RULE) > 0.9);
-        let blocked = Sketch::new()
-            .each(|_, sample| sample.tasks[0].state = "D".to_owned())
-            .tcp(|at, tcp| tcp.busy = Some(Span::from_millis(100 * at)));
-        assert!(blocked.holds(RULE) > 0.9);
+        let blocked = |pressure: u64| {
+            pressed(pressure)
+                .each(|_, sample| sample.tasks[0].state = "D".to_owned())
+                .tcp(|at, tcp| tcp.busy = Some(Span::from_millis(100 * at)))
+        };
+        assert!(blocked(70).holds(RULE) > 0.9);
+        // A control group freezes it.
+        blocked(1).holds_not(RULE);
     }
 
     #[test]

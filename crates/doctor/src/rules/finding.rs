@@ -150,7 +150,7 @@ impl Outcome {
         Self::NotSeen(what.into())
     }
 
-    /// For tests: the finding, if the rule holds.
+    /// The finding, if the rule holds.
     pub fn finding(&self) -> Option<&Finding> {
         match self {
             Self::Holds(finding) => Some(finding),

@@ -3,9 +3,9 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
-use crate::view::{End, Flow, View};
+use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate, span};
-use units::{Rate, Span};
+use units::{Bytes, Rate, Span};
 
 pub(super) const RULE: Rule = Rule::new("loss", "lost packets").flow(judge);
 
@@ -26,8 +26,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let (allows, formula) = allowed(sender, congestion, loss);
     let goodput = flow.rate().bits_per_second() as f64;
     let ratio = allows.map(|allows| goodput / (allows.bits_per_second() as f64).max(1.0));
+    // A loss that allows much more than was reached explains nothing, and neither does one that
+    // leaves room in the window.
+    let near = ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && is_window_full(sender);
+    let waits = waits_for_timeouts(sender, loss);
     let explains =
-        ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && stands(flow) && !is_full(flow, view);
+        (near || waits >= TIMEOUTS && !flow.is_stalled()) && stands(flow) && !lacks_cpu(flow, view);
     let finding = Finding::new(format!(
         "lost packets {}: {} of the segments were lost, at a round trip of {}",
         if explains { "are the limit" } else { "are present and do not limit it" },
@@ -47,6 +51,14 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return finding.holds();
     }
     let queue = sender.tcp().min_rtt.zip(sender.rtt()).map(|(min, rtt)| (rtt - min, min));
+    let finding = match waits >= TIMEOUTS {
+        true => finding.seen_from(
+            "time spent waiting for these timeouts",
+            percent(waits),
+            percent(TIMEOUTS),
+        ),
+        false => finding,
+    };
     let finding = match queue {
         Some((queue, min)) if queue > min => finding.against(format!(
             "the round trip is {} above its minimum: a full queue may be the reason of the losses",
@@ -55,7 +67,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         _ => finding,
     };
     finding
-        .explains((0.55 + 0.4 * ratio.unwrap_or(0.0).min(1.0)).min(0.97))
+        .explains(match near {
+            true => 0.55 + 0.4 * ratio.unwrap_or(0.0).min(1.0),
+            false => (0.6 + 0.4 * waits).min(0.9),
+        })
         .advise(
             Advice::new("Find the lossy hop: error counters of each interface and switch port on the path")
                 .run("ethtool -S DEV | grep -iE 'err|drop|crc'")
@@ -70,6 +85,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
+/// Whether it holds the flow back.
+pub(super) fn is_limit(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    judge(flow, view).finding().is_some_and(|finding| finding.explains.is_some())
+}
+
 /// The window is what limits the sender: data waits, and no other limit holds it most of the time.
 /// An application that writes at its own pace keeps a connection busy without filling any window.
 fn stands(flow: &Flow<'_>) -> bool {
@@ -78,11 +98,31 @@ fn stands(flow: &Flow<'_>) -> bool {
     held < 0.5 && sender.busy().is_none_or(|busy| busy >= 0.5) && sender.has_data()
 }
 
-/// An end whose thread runs or waits for a core most of the time explains the rate before a few
-/// losses do.
-fn is_full(flow: &Flow<'_>, view: &View<'_>) -> bool {
+/// The window is full most of the time: without that, a smaller window costs nothing.
+fn is_window_full(sender: &End<'_>) -> bool {
+    sender.fills_window(BURST).is_none_or(|share| share >= 0.5)
+}
+
+/// The share of the time in which the sender did nothing but wait for its retransmission timer. A
+/// few timeouts may be those of a peer that stopped for a while.
+fn waits_for_timeouts(sender: &End<'_>, loss: f64) -> f64 {
+    let timeouts = sender.count(|tcp| tcp.timeouts.map(u32::from)).unwrap_or(0);
+    let Some(shortest) = sender.values(|c| c.tcp.rto).into_iter().min() else { return 0.0 };
+    if timeouts < FEW_TIMEOUTS || loss < TIMEOUTS_FROM {
+        return 0.0;
+    }
+    let waited = timeouts as f64 * shortest.secs_f64();
+    (waited / sender.elapsed().secs_f64().max(1e-9)).min(1.0)
+}
+
+/// The CPU explains the rate before a few losses do, unless the window of a long path is full.
+fn lacks_cpu(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    if flow.sender.as_ref().is_some_and(End::waits_for_window) {
+        return false;
+    }
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     ends.map(|end| end.wants_cpu(view)).fold(0.0, f64::max) >= FULL_CPU
+        || super::cpu::is_limit(flow, view)
 }
 
 /// No loss in the observation, but the window still recovers from the ones before.
@@ -92,20 +132,8 @@ fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
     let spurious = tcp.spurious.unwrap_or(0);
     let lost = again.saturating_sub(spurious);
     let loss = f64::from(lost) / f64::from(sent.max(1));
-    // The slow start ended by a loss: its threshold is known, and the window is near it.
-    let (threshold, window) = (tcp.ssthresh?, tcp.cwnd?);
-    let recovers = threshold < UNSET && window <= threshold.saturating_mul(3);
-    let full = sender.often(|c| {
-        c.tcp
-            .unacked
-            .zip(c.tcp.cwnd)
-            .is_some_and(|(sent, window)| u64::from(sent) * 10 >= u64::from(window) * 8)
-    });
-    let (rtt, least) = (sender.rtt()?, tcp.min_rtt?);
-    let no_queue = (rtt - least).nanos() < least.nanos().max(4) / 4;
-    let long = least >= Span::from_millis(2);
-    let slows = sender.last().congestion.as_deref().is_none_or(|name| !name.starts_with("bbr"));
-    if lost == 0 || loss < LEAST || !recovers || full < 0.6 || !no_queue || !long || !slows {
+    let (rtt, Recovery { threshold, window, full }) = (sender.rtt()?, recovery(sender)?);
+    if lost == 0 || loss < LEAST {
         return None;
     }
     stands(flow).then(|| {
@@ -129,10 +157,40 @@ fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
     })
 }
 
-fn allowed(sender: &End<'_>, congestion: &str, loss: f64) -> (Option<Rate>, &'static str) {
-    // The smallest round trip of the samples is that without the sender's own queue.
+/// A window that grows from the threshold at which an earlier slow start ended, in segments, and
+/// the share of the samples in which it was full.
+pub(super) struct Recovery {
+    pub(super) threshold: u32,
+    pub(super) window: u32,
+    pub(super) full: f64,
+}
+
+/// `None` unless the window is what limits a long path without a queue.
+pub(super) fn recovery(sender: &End<'_>) -> Option<Recovery> {
+    let tcp = sender.tcp();
+    let (threshold, window) = (tcp.ssthresh?, tcp.cwnd?);
+    let (rtt, least) = (sender.rtt()?, tcp.min_rtt?);
+    let recovers = threshold < UNSET && window <= threshold.saturating_mul(3);
+    let full = sender.fills_window(0.8)?;
+    let no_queue = (rtt - least).nanos() < least.nanos().max(4) / 4;
+    let long = least >= Span::from_millis(2);
+    let slows = sender.last().congestion.as_deref().is_none_or(|name| !name.starts_with("bbr"));
+    (recovers && full >= 0.6 && no_queue && long && slows).then_some(Recovery {
+        threshold,
+        window,
+        full,
+    })
+}
+
+/// The rate that a share of lost segments allows, and the name of the formula.
+pub(super) fn allowed(
+    sender: &End<'_>,
+    congestion: &str,
+    loss: f64,
+) -> (Option<Rate>, &'static str) {
     let Some((mss, rtt)) = sender.tcp().mss.zip(sender.rtt()) else { return (None, "Mathis") };
     let rto = sender.tcp().rto.unwrap_or(Span::from_millis(200));
+    let without_sack = sender.tcp().sack == Some(false);
     let larger = |a: Option<Rate>, b: Option<Rate>| a.max(b);
     match congestion {
         // BBR ignores losses up to a fifth of the packets.
@@ -140,6 +198,8 @@ fn allowed(sender: &End<'_>, congestion: &str, loss: f64) -> (Option<Rate>, &'st
             true => (bound::pftk(mss, rtt, rto, loss), "PFTK"),
             false => (None, "Mathis"),
         },
+        // Without selective acknowledgements most losses of a window end in a timeout.
+        _ if without_sack => (bound::pftk(mss, rtt, rto, loss), "PFTK"),
         "cubic" => {
             // A kernel's CUBIC shrinks to 0.7 of the window, where Reno shrinks to a half.
             let reno = bound::mathis(mss, rtt, loss)
@@ -161,7 +221,7 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
             return Outcome::ruled_out(format!("{again} retransmissions at the far end"));
         }
         let rtt = flow.far.and_then(|far| far.mean_rtt).or(flow.rtt());
-        let allows = rtt.and_then(|rtt| bound::mathis(units::Bytes::new(mss), rtt, loss));
+        let allows = rtt.and_then(|rtt| bound::mathis(Bytes::new(mss), rtt, loss));
         let near = allows
             .is_some_and(|allows| flow.rate().bits_per_second() >= allows.bits_per_second() / 3);
         let slows = flow
@@ -189,12 +249,16 @@ const FULL_CPU: f64 = 0.8;
 /// Measured: a formula is right within a factor of two.
 const TOLERANCE: f64 = 1.25;
 const BBR_FEELS: f64 = 0.2;
+/// The share of the time.
+const TIMEOUTS: f64 = 0.2;
+const FEW_TIMEOUTS: u64 = 2;
+/// Lost segments.
+const TIMEOUTS_FROM: f64 = 1e-3;
 
 #[cfg(test)]
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
-    use units::Bytes;
 
     /// Segments lost of 10,000 a second, rate, algorithm.
     fn losing(lost: u32, mbit: u64, congestion: &'static str) -> Sketch {
@@ -271,5 +335,55 @@ mod tests {
         let paced = losing(8, 20, "cubic").tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
         assert_eq!(paced.judge(RULE).finding().unwrap().explains, None);
         assert!(losing(8, 20, "cubic").holds(RULE) > 0.5);
+    }
+
+    /// 0.01 % at a round trip of 0.2 ms: the formula gives 11 Gbit/s, and 6 are reached.
+    fn on_a_cable(mbit: u64) -> Sketch {
+        losing(1, mbit, "cubic").tcp(|_, tcp| {
+            (tcp.rtt, tcp.min_rtt) = (Some(Span::from_micros(200)), Some(Span::from_micros(40)));
+        })
+    }
+
+    #[test]
+    fn a_few_losses_of_a_full_core_or_of_an_open_window_limit_nothing() {
+        assert!(on_a_cable(6_000).holds(RULE) > 0.7);
+        let busy = on_a_cable(6_000).task(7, 72).core(0, [5, 67, 27, 0]);
+        assert_eq!(busy.judge(RULE).finding().unwrap().explains, None);
+        let open = on_a_cable(6_000).tcp(|_, tcp| tcp.unacked = Some(300));
+        assert_eq!(open.judge(RULE).finding().unwrap().explains, None);
+        let slow = on_a_cable(3_000).judge(RULE);
+        assert_eq!(slow.finding().unwrap().explains, None, "the losses allow much more");
+    }
+
+    /// Its thread polls and fills a core, while the window of the path is full.
+    #[test]
+    fn losses_limit_a_sender_that_polls() {
+        let polls = losing(100, 9, "cubic").task(7, 99).core(0, [90, 9, 0, 0]);
+        assert!(polls.holds(RULE) > 0.8);
+        polls.holds_not(super::super::cpu::RULE);
+    }
+
+    /// Most of the time on a short path is spent in timeouts, which Mathis leaves out.
+    #[test]
+    fn timeouts_are_the_price_of_losses() {
+        let stops = |timeouts: u16| {
+            losing(100, 30, "cubic").tcp(move |at, tcp| {
+                (tcp.rtt, tcp.min_rtt) =
+                    (Some(Span::from_micros(200)), Some(Span::from_micros(150)));
+                tcp.rto = Some(Span::from_millis(201));
+                tcp.timeouts = Some(at as u16 * timeouts);
+            })
+        };
+        assert!(stops(4).holds(RULE) > 0.85);
+        assert_eq!(stops(0).judge(RULE).finding().unwrap().explains, None);
+    }
+
+    #[test]
+    fn without_selective_acknowledgements_a_loss_costs_more() {
+        let recovers = |sack: bool| {
+            losing(50, 5, "cubic").tcp(move |_, tcp| tcp.sack = Some(sack)).judge(RULE)
+        };
+        assert!(recovers(false).finding().unwrap().explains.is_some());
+        assert_eq!(recovers(true).finding().unwrap().explains, None);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::black_hole::has_passed_full;
 use super::{Advice, Finding, Outcome, Rule};
+use super::{conntrack, reverse_path, time_exceeded};
 use crate::recording::{Listener, Refusal};
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, counted};
@@ -26,6 +27,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_own = flow.path.is_some_and(|path| path.local) || to.ip().is_loopback();
     if is_own && view.last().listeners.iter().any(is_full)
         || view.counter("IcmpInDestUnreachs").unwrap_or(0) > 0
+        || has_other_reason(view)
     {
         return Outcome::Irrelevant;
     }
@@ -67,7 +69,8 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     let open = tcp.peer_window.zip(tcp.mss).is_none_or(|(window, mss)| window >= mss)
         && !sender.last().probing;
     let flaps = flow.interface().and_then(|name| view.interface(name)?.carrier_changes);
-    if !flow.is_stalled() || !open || !has_passed_full(sender) || flaps.unwrap_or(0) > 0 {
+    let flaps = flaps.unwrap_or(0) > 0;
+    if !flow.is_stalled() || !open || !has_passed_full(sender) || flaps || has_other_reason(view) {
         return Outcome::Irrelevant;
     }
     if repeats < REPEATS {
@@ -91,6 +94,14 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
             .not("Buffers and congestion control change nothing while no segment arrives"),
     )
     .holds()
+}
+
+/// This machine drops the answers itself, or a router reports why there are none.
+fn has_other_reason(view: &View<'_>) -> bool {
+    [reverse_path::RULE, conntrack::RULE, time_exceeded::RULE].iter().any(|rule| {
+        let found = rule.machine.map(|judge| judge(view));
+        found.is_some_and(|outcome| outcome.finding().is_some_and(|one| one.explains.is_some()))
+    })
 }
 
 const MOSTLY: f64 = 0.6;
@@ -139,5 +150,12 @@ mod tests {
     fn a_fresh_syn_and_an_open_connection() {
         opening(0).holds_not(RULE);
         Sketch::new().holds_not(RULE);
+    }
+
+    #[test]
+    fn answers_that_this_machine_drops() {
+        let filtered = opening(2).counter("TcpExtIPReversePathFilter", 2);
+        filtered.holds_not(RULE);
+        opening(2).counter("IcmpInTimeExcds", 1).holds_not(RULE);
     }
 }

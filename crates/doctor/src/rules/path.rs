@@ -2,8 +2,8 @@
 //! stays the same.
 
 use super::send_buffer;
-use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, View};
+use super::{Advice, Finding, Outcome, Rule, cpu};
+use crate::view::{End, Flow, View};
 use crate::words::{percent, rate, span};
 use units::{Rate, Span};
 
@@ -48,6 +48,20 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(sender.data_waits().unwrap_or(0.0))
         ));
     }
+    // A virtual cable within a machine is as fast as its CPU.
+    let is_path = least >= SHORTEST
+        || flow
+            .interface()
+            .and_then(|name| view.interface(name))
+            .is_some_and(|one| one.is_device());
+    let free = held < 0.5 && busy >= 0.8 && own < 0.5 && !cpu::is_limit(flow, view);
+    if is_path
+        && free
+        && !stands
+        && let Some(paced) = paced(sender, flow.rate())
+    {
+        return paced;
+    }
     if !stands || held >= 0.5 || busy < 0.8 || steady < STEADY || own >= 0.5 {
         return Outcome::ruled_out(format!(
             "the round trip is {} above its minimum, and the rate was steady in {} of the samples",
@@ -74,7 +88,39 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// BBR sends at the rate that it measured on the path, so that only a short queue stands there. The
+/// window is twice as large as that needs, and never full.
+fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
+    let name = sender.last().congestion.clone().filter(|name| name.starts_with("bbr"))?;
+    let mean = (mean.bits_per_second() as f64).max(1.0);
+    let near = |rate: Rate| PACED.contains(&(rate.bits_per_second() as f64 / mean));
+    let paces = sender.often(|c| c.tcp.pacing_rate.is_some_and(near));
+    let chooses = sender.often(|c| c.tcp.application_limited == Some(false));
+    let pace = sender.median(|c| c.tcp.pacing_rate)?;
+    (paces >= STEADY && chooses >= STEADY).then(|| {
+        Finding::new(format!(
+            "a bottleneck beyond this machine is the limit: {name} measured {} on the path, and sends at that pace",
+            rate(pace)
+        ))
+        .explains(PACE_EXPLAINS)
+        .allows(Some(pace))
+        .seen_from("samples whose pace is near the rate", percent(paces), percent(STEADY))
+        .seen_from("samples measured with data waiting", percent(chooses), percent(STEADY))
+        .seen("pace", rate(pace))
+        .advise(
+            Advice::new("Find the hop: measure to hosts along the path")
+                .run("tracepath HOST")
+                .run("weir doctor HOST-ON-THE-WAY")
+                .not("No setting of this machine makes that hop faster"),
+        )
+        .holds()
+    })
+}
+
 const SHORTEST: Span = Span::from_millis(1);
+/// BBR's pace against the rate that arrives: its gains are 0.75, 1 and 1.25.
+const PACED: std::ops::Range<f64> = 0.7..1.45;
+const PACE_EXPLAINS: f64 = 0.6;
 const STEADY: f64 = 0.6;
 
 #[cfg(test)]
@@ -107,5 +153,25 @@ mod tests {
         idle.holds_not(RULE);
         let unknown = Sketch::new().tcp(|_, tcp| tcp.delivery_rate = None);
         assert!(matches!(unknown.judge(RULE), Outcome::NotSeen(_)));
+    }
+
+    #[test]
+    fn bbr_keeps_the_queue_short() {
+        let paced = |pace: u64| {
+            Sketch::new().sender(move |_, sender| {
+                sender.congestion = Some("bbr".to_owned());
+                sender.tcp.unacked = Some(360);
+                sender.tcp.pacing_rate = Some(Rate::from_mbit(pace));
+            })
+        };
+        assert!(paced(400).holds(RULE) > 0.5);
+        paced(5_000).holds_not(RULE);
+        let full = [20, 50, 25, 0];
+        paced(400).task(7, 80).core(0, full).core(1, full).holds_not(RULE);
+        paced(400).tcp(|_, tcp| tcp.application_limited = Some(true)).holds_not(RULE);
+        let cable = paced(400).interface(|eth0| eth0.device = false).tcp(|_, tcp| {
+            (tcp.rtt, tcp.min_rtt) = (Some(Span::from_micros(90)), Some(Span::from_micros(80)));
+        });
+        cable.holds_not(RULE);
     }
 }

@@ -1,6 +1,7 @@
 //! A queueing discipline of this machine drops packets although it is mostly empty: it is too short
 //! for the bursts of a connection.
 
+use super::policer::is_hook;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
 use crate::view::{Flow, View, counted};
@@ -15,7 +16,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     };
     let samples = view.samples();
     let (first, last) = (&samples[0], view.last());
-    let dropped = last.qdiscs.iter().filter(|qdisc| qdisc.interface == name).filter_map(|later| {
+    let queues = last.qdiscs.iter().filter(|qdisc| qdisc.interface == name && !is_hook(qdisc));
+    let dropped = queues.filter_map(|later| {
         let same = |q: &&Qdisc| {
             (&q.interface, &q.handle, &q.kind) == (&later.interface, &later.handle, &later.kind)
         };

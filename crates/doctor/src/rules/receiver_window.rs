@@ -4,12 +4,12 @@ use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, percent, rate, span};
-use units::Bytes;
+use units::{Bytes, Span};
 
 pub(super) const RULE: Rule = Rule::new("receiver-window", "the receiver's window").flow(judge);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    let Some(sender) = &flow.sender else { return Outcome::not_seen("the far sender's window") };
+    let Some(sender) = &flow.sender else { return at_receiver(flow, view) };
     let Some(limited) = sender.window_limited() else {
         return Outcome::not_seen(
             "the time limited by the receiver's window (Linux 4.9 and later)",
@@ -65,6 +65,56 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding.holds()
 }
 
+/// A receiver alone knows its window, and how much arrives in a round trip. A window that the
+/// kernel may enlarge is at least twice that.
+fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
+    let (Some(window), Some(rtt)) = (receiver.median(|c| c.tcp.own_window), shortest(receiver))
+    else {
+        return Outcome::not_seen("the far sender's window");
+    };
+    let Some(allows) = bound::window(window, rtt).filter(|_| rtt >= SHORTEST) else {
+        return Outcome::not_seen("the round trips of a path that is so short");
+    };
+    let share = flow.rate().bits_per_second() as f64 / allows.bits_per_second().max(1) as f64;
+    let limit = |c: &crate::recording::Connection| c.receive_limit.unwrap_or_default().count();
+    let grows = limit(receiver.last()) / 21 > limit(receiver.first()) / 20;
+    if share < FULL || grows || is_reader_slow(flow) {
+        return Outcome::ruled_out(format!(
+            "{} of the own window of {} arrive in a round trip",
+            percent(share.min(1.0)),
+            bytes(window)
+        ));
+    }
+    let most = view.sysctl_number("net.ipv4.tcp_rmem", 2).map(Bytes::new);
+    Finding::new(format!(
+        "the window of this receiver is the limit: it offers {} for a round trip of {}",
+        bytes(window),
+        span(rtt)
+    ))
+    .explains(share.min(0.95))
+    .allows(Some(allows))
+    .seen_from("part of the window that arrives in a round trip", percent(share), percent(FULL))
+    .seen("window / round trip", rate(allows))
+    .seen_if("receive buffer", receiver.last().receive_limit.map(bytes))
+    .seen_if("tcp_rmem at most", most.map(bytes))
+    .advise(
+        Advice::new("Let this machine's kernel use larger buffers, and remove SO_RCVBUF from the application")
+            .run("sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'")
+            .run("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1")
+            .not("A program that sets SO_RCVBUF keeps its size, whatever tcp_rmem is"),
+    )
+    .holds()
+}
+
+/// The least round trip that the receiver knows: of its own handshake, or by the sender's
+/// timestamps. The latter contains the pauses of a sender.
+fn shortest(receiver: &End<'_>) -> Option<Span> {
+    let by_timestamps = receiver.values(|c| c.tcp.receive_rtt).into_iter().min();
+    let by_handshake = receiver.tcp().min_rtt;
+    by_timestamps.into_iter().chain(by_handshake).filter(|rtt| *rtt > Span::ZERO).min()
+}
+
 /// Data waits in the receiver, or its window closes: then the reader is slow, not the window small.
 pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     if let Some(receiver) = &flow.receiver {
@@ -80,7 +130,11 @@ pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     let least = sender.tcp().mss.map_or(0, |mss| mss.count());
     let is_closed = |window: &&Bytes| window.count() < least || window.count() < most / 4;
     let small = windows.iter().filter(is_closed).count();
-    sender.often(|c| c.probing) > 0.1 || small * 4 >= windows.len().max(1)
+    // The same timer runs if this machine refuses to send into an open window.
+    let probes = |c: &crate::recording::Connection| {
+        c.probing && c.tcp.peer_window.is_none_or(|window| window.count() < least.max(1))
+    };
+    sender.often(probes) > 0.1 || small * 4 >= windows.len().max(1)
 }
 
 pub(super) fn lacks_scaling(sender: &End<'_>) -> bool {
@@ -91,12 +145,15 @@ pub(super) fn lacks_scaling(sender: &End<'_>) -> bool {
 const MOST_BUFFER: u64 = 1 << 30;
 /// Measured.
 const LIMITED: f64 = 0.2;
+/// The part of the window that arrives in a round trip.
+const FULL: f64 = 0.65;
+/// The kernel's estimate at the receiver has a resolution of a millisecond.
+const SHORTEST: Span = Span::from_millis(2);
 
 #[cfg(test)]
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
-    use units::Span;
 
     fn limited(percent: u64, window: u64) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
@@ -121,5 +178,31 @@ mod tests {
             .with_receiver(|_, receiver| receiver.receive_queue = Bytes::new(3_000_000));
         reader.holds_not(RULE);
         limited(90, 65_535).tcp(|_, tcp| tcp.window_scaling = Some(false)).holds_not(RULE);
+    }
+
+    /// 400 Mbit/s at a round trip of 20 ms: 1 MB.
+    fn receiving(window: u64) -> Sketch {
+        Sketch::new().receiving(move |_, receiver| {
+            receiver.tcp.own_window = Some(Bytes::new(window));
+            receiver.receive_limit = Some(Bytes::new(2 * window));
+        })
+    }
+
+    #[test]
+    fn a_receiver_alone_sees_its_own_window() {
+        assert!(receiving(1_100_000).holds(RULE) > 0.85);
+        receiving(2_000_000).holds_not(RULE);
+        let pauses = receiving(1_100_000).each(|_, sample| {
+            sample.connections[0].tcp.min_rtt = Some(Span::from_millis(5));
+        });
+        pauses.holds_not(RULE);
+        let grows = receiving(1_100_000).each(|at, sample| {
+            sample.connections[0].receive_limit = Some(Bytes::new(2_000_000 + at * 500_000));
+        });
+        grows.holds_not(RULE);
+        let short = receiving(1_100_000).each(|_, sample| {
+            sample.connections[0].tcp.receive_rtt = Some(Span::from_micros(900));
+        });
+        assert!(matches!(short.judge(RULE), Outcome::NotSeen(_)));
     }
 }

@@ -1,12 +1,14 @@
-//! Packets overtake one another, and the sender takes some of them for lost.
+//! Packets overtake one another, and the sender takes some of them for lost: it retransmits in vain
+//! and shrinks its window. Reordering that it waits out (RFC 8985) costs nothing.
 
+use super::loss::{Recovery, allowed, recovery};
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, View};
-use crate::words::percent;
+use crate::view::{BURST, End, Flow, View};
+use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("reordering", "reordered packets").flow(judge);
 
-fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else {
         let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
         return match receiver.count(|tcp| tcp.out_of_order) {
@@ -17,57 +19,184 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let counted = sender.count(|tcp| tcp.reordered).zip(sender.count(|tcp| tcp.data_segments_out));
     let Some((seen, sent)) = counted else { return Outcome::not_seen("reordered segments") };
     let share = seen as f64 / sent.max(1) as f64;
-    let spurious = sender.count(|tcp| tcp.spurious).unwrap_or(0);
     if share < SHARE {
         return Outcome::ruled_out(format!("seen {seen} times in {sent} segments"));
     }
-    let useless = spurious as f64 / sent.max(1) as f64;
-    let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
-    let finding = Finding::new(format!(
-        "reordered packets are the limit: the sender saw reordering for {} of its segments, and retransmitted {spurious} segments that had arrived",
-        percent(share)
-    ))
+    let vain = Vain::of(sender, view);
+    let useless = vain.count as f64 / sent.max(1) as f64;
+    let congestion = sender.last().congestion.as_deref().unwrap_or("unknown");
+    // Those that were needed shrink the window too.
+    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0).max(vain.count);
+    let (allows, formula) = allowed(sender, congestion, again as f64 / sent.max(1) as f64);
+    let near = allows.is_some_and(|allows| {
+        flow.rate().bits_per_second() as f64 >= NEAR * allows.bits_per_second() as f64
+    });
+    let near = near && vain.count > 0 && vain.count.saturating_mul(PART) >= again;
+    let limits = near && is_held_by_window(sender);
+    let earlier = (vain.count == 0).then(|| before(sender)).flatten();
+    let finding = Finding::new(match (limits, &earlier) {
+        (true, _) => format!(
+            "reordered packets are the limit: the sender saw reordering for {} of its segments, and retransmitted {} that had arrived",
+            percent(share),
+            vain.count
+        ),
+        (false, Some(earlier)) => format!(
+            "reordered packets are the limit: segments that had arrived were retransmitted before this observation, and the window of {} segments recovers slowly",
+            earlier.window
+        ),
+        (false, None) => format!(
+            "packets are reordered and that does not limit it: the sender saw reordering for {} of its segments, and waits for them",
+            percent(share)
+        ),
+    })
+    .allows(allows)
     .seen_from("reordering seen, of the segments", percent(share), percent(SHARE))
-    .seen("retransmissions that were not needed", percent(useless))
+    .seen(
+        "retransmissions that were not needed",
+        format!("{} of {again} ({})", vain.count, vain.told_by),
+    )
+    .seen("rate now", rate(flow.rate()))
+    .seen_if(&format!("rate that {formula} gives for as many retransmissions"), allows.map(rate));
+    match (limits, earlier) {
+        (true, _) => finding.explains((0.6 + share * 5.0 + useless * 5.0).min(0.95)),
+        (false, Some(earlier)) => finding
+            .seen(
+                "slow-start threshold, window",
+                format!("{}, {} segments", earlier.threshold, earlier.window),
+            )
+            .seen("samples with a full congestion window", percent(earlier.full))
+            .explains(EARLIER),
+        (false, None) => finding,
+    }
     .advise(
         Advice::new("Find the hop that spreads packets of one connection over several ways (per-packet balancing, bonding in round-robin mode)")
             .run("cat /proc/net/bonding/*")
             .not("Larger buffers do not help"),
-    );
-    let slows =
-        !matches!(sender.last().congestion.as_deref(), Some(name) if name.starts_with("bbr"));
-    match slows && held < 0.5 && sender.busy().is_none_or(|busy| busy > 0.5) && sender.has_data() {
-        true => finding.explains((0.6 + share * 5.0 + useless * 5.0).min(0.95)),
-        false => finding,
-    }
+    )
     .holds()
+}
+
+/// Retransmissions of segments that had arrived.
+struct Vain {
+    count: u64,
+    told_by: &'static str,
+}
+
+impl Vain {
+    fn of(sender: &End<'_>, view: &View<'_>) -> Self {
+        let spurious = sender.count(|tcp| tcp.spurious).unwrap_or(0);
+        let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
+        // Timestamps tell it where the peer sends no duplicate SACK (RFC 3522), for the machine as
+        // a whole.
+        let undone =
+            UNDONE.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add);
+        match spurious {
+            0 if undone > 0 && again > 0 => {
+                Self { count: undone.min(again), told_by: "recoveries that the kernel undid" }
+            }
+            // Nothing can tell them from those that were needed.
+            0 if sender.tcp().sack == Some(false) => Self {
+                count: again,
+                told_by: "all, because the peer has no selective acknowledgements",
+            },
+            count => Self { count, told_by: "duplicate SACKs of the peer" },
+        }
+    }
+}
+
+/// A window that is full, of an algorithm that shrinks it for losses.
+fn is_held_by_window(sender: &End<'_>) -> bool {
+    let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
+    let shrinks = !sender.last().congestion.as_deref().is_some_and(|name| name.starts_with("bbr"));
+    shrinks
+        && held < 0.5
+        && sender.busy().is_none_or(|busy| busy > 0.5)
+        && sender.has_data()
+        && sender.fills_window(BURST).is_none_or(|share| share >= 0.5)
+}
+
+/// The window recovers from retransmissions in vain before the observation.
+fn before(sender: &End<'_>) -> Option<Recovery> {
+    let spurious = sender.tcp().spurious.unwrap_or(0);
+    recovery(sender).filter(|_| spurious > 0 && is_held_by_window(sender))
 }
 
 /// Measured.
 const SHARE: f64 = 0.01;
+/// A formula is right within a factor of two, and the kernel undoes a part of the harm.
+const NEAR: f64 = 0.4;
+/// One of so many retransmissions is worth naming.
+const PART: u64 = 10;
+const EARLIER: f64 = 0.78;
+const UNDONE: [&str; 4] =
+    ["TcpExtTCPDSACKUndo", "TcpExtTCPFullUndo", "TcpExtTCPLossUndo", "TcpExtTCPPartialUndo"];
 
 #[cfg(test)]
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
+    use units::Bytes;
 
-    fn seen(per_second: u32) -> Sketch {
+    /// Reordering seen, retransmissions and those in vain, of 10,000 segments a second.
+    fn seen(per_second: u32, again: u32, vain: u32) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             tcp.data_segments_out = Some(at as u32 * 10_000);
             tcp.reordered = Some(at as u32 * per_second);
-            tcp.spurious = Some(at as u32 * per_second);
+            tcp.retransmitted = Some(at as u32 * again);
+            tcp.spurious = Some(at as u32 * vain);
+            tcp.bytes_acked = Some(Bytes::new(at * 9_000_000 / 8));
         })
     }
 
     #[test]
     fn five_percent() {
-        assert!(seen(500).holds(RULE) > 0.9);
+        assert!(seen(500, 500, 500).holds(RULE) > 0.9);
     }
 
     #[test]
     fn seldom_or_without_effect() {
-        seen(50).holds_not(RULE);
-        let bbr = seen(500).sender(|_, sender| sender.congestion = Some("bbr".to_owned()));
-        assert_eq!(bbr.judge(RULE).finding().unwrap().explains, None);
+        seen(50, 50, 50).holds_not(RULE);
+        let present = |sketch: Sketch| {
+            assert_eq!(sketch.judge(RULE).finding().unwrap().explains, None);
+        };
+        present(seen(500, 500, 500).sender(|_, sender| sender.congestion = Some("bbr".to_owned())));
+        present(seen(500, 0, 0));
+        // Every retransmission was needed: these are losses.
+        present(seen(220, 100, 0));
+        assert!(seen(220, 100, 0).holds(super::super::loss::RULE) > 0.8);
+        // Room in the window.
+        present(seen(500, 500, 500).tcp(|_, tcp| tcp.unacked = Some(300)));
+        // The retransmissions allow far more than passes.
+        present(seen(150, 1, 1));
+    }
+
+    /// 1 % is lost, and 0.3 % retransmitted in vain: together they explain the rate.
+    #[test]
+    fn beside_losses() {
+        let both = seen(500, 130, 30).tcp(|at, tcp| {
+            tcp.bytes_acked = Some(Bytes::new(at * 5_000_000 / 8));
+        });
+        assert!(both.holds(RULE) > 0.8);
+        assert!(both.holds(super::super::loss::RULE) > 0.7);
+    }
+
+    #[test]
+    fn peers_without_duplicate_sacks() {
+        let undone = seen(500, 100, 0).counter("TcpExtTCPFullUndo", 90);
+        assert!(undone.holds(RULE) > 0.85);
+        let without = seen(500, 300, 0).tcp(|_, tcp| tcp.sack = Some(false));
+        assert!(without.holds(RULE) > 0.85);
+    }
+
+    #[test]
+    fn a_window_that_recovers_from_retransmissions_in_vain() {
+        let recovers = |threshold: u32| {
+            seen(300, 0, 0).tcp(move |_, tcp| {
+                tcp.spurious = Some(40);
+                tcp.ssthresh = Some(threshold);
+            })
+        };
+        assert!(recovers(500).holds(RULE) > 0.7);
+        assert_eq!(recovers(u32::MAX).judge(RULE).finding().unwrap().explains, None);
     }
 }

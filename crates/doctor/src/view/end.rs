@@ -80,6 +80,29 @@ impl<'a> End<'a> {
         (!known.is_empty()).then(|| waits as f64 / known.len() as f64)
     }
 
+    /// The share of the samples in which at least this part of the congestion window was in
+    /// flight; `None` if no sample tells. Lost packets count until they are acknowledged, and a
+    /// sender without pacing leaves a third of the window for its next burst (TSO deferral).
+    pub fn fills_window(&self, part: f64) -> Option<f64> {
+        let known = self.values(|c| c.tcp.unacked.zip(c.tcp.cwnd));
+        let is_full =
+            |(flying, window): &&(u32, u32)| f64::from(*flying) >= f64::from(*window) * part;
+        let full = known.iter().filter(is_full).count();
+        (!known.is_empty()).then(|| full as f64 / known.len() as f64)
+    }
+
+    /// The congestion window of a long path is full, and data waits behind it: the kernel would
+    /// send no earlier if an end had more CPU time. A full core delays acknowledgements, and so
+    /// lengthens the round trips.
+    pub fn waits_for_window(&self) -> bool {
+        let (Some(rtt), Some(least)) = (self.rtt(), self.tcp().min_rtt) else { return false };
+        let mostly = |share: Option<f64>| share.is_some_and(|share| share >= MOSTLY);
+        least >= LONG
+            && rtt.nanos() / 3 * 2 <= least.nanos()
+            && mostly(self.fills_window(BURST))
+            && mostly(self.data_waits())
+    }
+
     /// Something other than the application held the sender back in most of the samples. An end
     /// that does not tell is given the benefit of the doubt.
     pub fn has_data(&self) -> bool {
@@ -165,3 +188,8 @@ impl<'a> End<'a> {
 
 /// Half of the samples: between two of them the data may be sent and come again.
 const WAITS: f64 = 0.5;
+const MOSTLY: f64 = 0.8;
+/// More than a full core adds to the round trips of a short path.
+const LONG: Span = Span::from_millis(2);
+/// The part of the window that is in flight while the next burst is put off.
+pub const BURST: f64 = 0.6;

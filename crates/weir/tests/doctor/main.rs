@@ -5,6 +5,7 @@
 mod support;
 
 mod errors;
+mod far_end;
 mod faults;
 mod overhead;
 mod peer;

@@ -1,0 +1,125 @@
+//! This machine itself refuses the packets on their way out: a rule of its packet filter, or a program
+//! at a hook of the kernel. TCP is told at once, so that nothing is lost on a path: it keeps the data
+//! and tries again by its timer, while the windows are open.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::Connection;
+use crate::view::{Flow, View};
+use crate::words::percent;
+
+pub(super) const RULE: Rule =
+    Rule::new("local-drops", "packets that this machine drops itself").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
+    let Some(failed) = view.counter("TcpExtTCPRetransFail") else {
+        return Outcome::not_seen("retransmissions that this machine could not send");
+    };
+    // A route or a link that comes and goes refuses packets too.
+    let is_up = flow.interface().is_none_or(|name| {
+        let changes = view.interface(name).and_then(|one| one.carrier_changes);
+        changes.unwrap_or(0) == 0
+    });
+    if !is_up || flow.path.is_some_and(|path| path.refused.is_some()) {
+        return Outcome::Irrelevant;
+    }
+    let refused = sender.often(is_refused);
+    let stands = flow.is_opening() || flow.is_stalled();
+    let least = if stands { 1 } else { FAILED };
+    // The count is that of the machine. Those of a connection that moves are its own only if most
+    // of its retransmissions failed.
+    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
+    let is_own = stands || failed <= again && failed.saturating_mul(2) >= again;
+    if (failed < least || !is_own) && refused < REFUSED {
+        return Outcome::ruled_out(format!(
+            "{failed} retransmissions could not be sent, and the window was open to a waiting sender in {} of the samples",
+            percent(refused)
+        ));
+    }
+    let finding = Finding::new(
+        "this machine drops its own packets: a filter or a program at one of its hooks refuses what TCP sends",
+    )
+    .seen_from("retransmissions that could not be sent", failed.to_string(), least.to_string())
+    .seen_from(
+        "samples in which the sender waits for its timer while the window is open",
+        percent(refused),
+        percent(REFUSED),
+    )
+    .seen_if("interface", flow.interface().map(str::to_owned))
+    .advise(
+        Advice::new("Look for the rule on the way out of this machine")
+            .run("nft list ruleset   (hooks output and postrouting)")
+            .run("iptables-save")
+            .run("bpftool cgroup tree; bpftool net")
+            .not("The path and the far end have no part in it: the packets never left"),
+    );
+    match stands || sender.has_data() {
+        true => finding.explains(0.96),
+        false => finding,
+    }
+    .holds()
+}
+
+/// The timer that probes a closed window runs, and the window is open: nothing is in flight.
+fn is_refused(connection: &Connection) -> bool {
+    let window = connection.tcp.peer_window.zip(connection.tcp.mss);
+    connection.probing
+        && connection.tcp.unacked.is_none_or(|flying| flying == 0)
+        && window.is_some_and(|(window, mss)| window >= mss)
+}
+
+const FAILED: u64 = 3;
+/// Of the samples.
+const REFUSED: f64 = 0.25;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::ConnectionState;
+    use units::Bytes;
+
+    fn refused(window: u64) -> Sketch {
+        Sketch::new().counter("TcpExtTCPRetransFail", 0).sender(move |_, sender| {
+            sender.probing = true;
+            sender.tcp.unacked = Some(0);
+            sender.tcp.peer_window = Some(Bytes::new(window));
+            sender.tcp.bytes_acked = Some(Bytes::new(9_000_000));
+        })
+    }
+
+    #[test]
+    fn a_filter_on_the_way_out() {
+        assert!(refused(65_000).holds(RULE) > 0.95);
+        refused(65_000).holds_not(super::super::slow_reader::RULE);
+        let again = |own: u32| {
+            let fails = Sketch::new().counter("TcpExtTCPRetransFail", 2);
+            fails.tcp(move |at, tcp| tcp.retransmitted = Some(at as u32 * own))
+        };
+        assert!(again(3).holds(RULE) > 0.95);
+        again(0).holds_not(RULE);
+        again(90).holds_not(RULE);
+        let opening = Sketch::new().counter("TcpExtTCPRetransFail", 1).sender(|_, sender| {
+            sender.state = ConnectionState::SynSent;
+            sender.retransmits = 2;
+            sender.tcp = Default::default();
+        });
+        assert!(opening.holds(RULE) > opening.holds(super::super::no_answer::RULE));
+    }
+
+    #[test]
+    fn a_closed_window_or_a_link_that_flaps_is_something_else() {
+        refused(0).holds_not(RULE);
+        assert!(refused(0).holds(super::super::slow_reader::RULE) > 0.9);
+        Sketch::new().counter("TcpExtTCPRetransFail", 0).holds_not(RULE);
+        let flaps = refused(65_000).each(|at, sample| {
+            sample.interfaces.get_mut("eth0").unwrap().carrier_changes = Some(1 + at);
+        });
+        assert_eq!(flaps.judge(RULE), Outcome::Irrelevant);
+    }
+
+    #[test]
+    fn an_old_kernel_does_not_count_it() {
+        assert!(matches!(Sketch::new().judge(RULE), Outcome::NotSeen(_)));
+    }
+}

@@ -1,0 +1,93 @@
+//! A filter of this machine's traffic control drops packets above a rate (`police`), or all that it
+//! selects. The kernel counts them at the `ingress` or `clsact` hook, which has no queue.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::Qdisc;
+use crate::view::{Flow, View, counted};
+use crate::words::{percent, rate};
+
+pub(super) const RULE: Rule = Rule::new("policer", "a policer of this machine").flow(judge);
+
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let Some(name) = flow.interface() else { return Outcome::Irrelevant };
+    let hooks = view.last().qdiscs.iter().filter(|q| q.interface == name && is_hook(q));
+    let dropped = hooks.filter_map(|later| {
+        let is_same = |q: &&Qdisc| q.interface == name && q.kind == later.kind;
+        let earlier = view.samples()[0].qdiscs.iter().find(is_same)?;
+        Some((later, counted(later.drops, earlier.drops)?))
+    });
+    let Some((hook, drops)) = dropped.max_by_key(|(_, drops)| *drops) else {
+        return Outcome::Irrelevant;
+    };
+    let per_second = drops as f64 / view.elapsed().secs_f64();
+    let packets =
+        view.interface(name).map(|one| one.received_packets.saturating_add(one.sent_packets));
+    let share = drops as f64 / packets.unwrap_or(0).saturating_add(drops).max(1) as f64;
+    if per_second < DROPS || share < SHARE {
+        return Outcome::ruled_out(format!(
+            "filters at {} of {name} dropped {drops} packets",
+            hook.kind
+        ));
+    }
+    let finding = Finding::new(format!(
+        "a policer of this machine is the limit: a filter at {} of {name} dropped {drops} packets, and passes {} of this connection",
+        hook.kind,
+        rate(flow.rate())
+    ))
+    .seen_from("packets dropped there", format!("{per_second:.0} a second"), format!("{DROPS} a second"))
+    .seen_from("of the interface's packets", percent(share), percent(SHARE))
+    .advise(
+        Advice::new("Look for the rate of the filter and its burst, or replace it by a shaper, which queues what it delays")
+            .run(format!("tc -s filter show dev {name} ingress"))
+            .run(format!("tc -s filter show dev {name} egress"))
+            .not("Buffers, more CPU and the path beyond this machine have no part in these losses"),
+    );
+    let has_data = flow.sender.as_ref().is_none_or(|sender| sender.has_data());
+    match has_data {
+        true => finding.explains(0.98),
+        false => finding,
+    }
+    .holds()
+}
+
+/// A hook of filters: nothing is ever queued there.
+pub(super) fn is_hook(qdisc: &Qdisc) -> bool {
+    matches!(qdisc.kind.as_str(), "ingress" | "clsact")
+}
+
+const DROPS: f64 = 3.0;
+/// Of the interface's packets.
+const SHARE: f64 = 1e-4;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use units::Bytes;
+
+    fn hook(per_second: u64) -> Sketch {
+        Sketch::new().each(move |at, sample| {
+            sample.qdiscs.push(Qdisc {
+                interface: "eth0".to_owned(),
+                kind: "clsact".to_owned(),
+                handle: "ffff:".to_owned(),
+                drops: 7 + at * per_second,
+                ..Qdisc::default()
+            });
+        })
+    }
+
+    #[test]
+    fn drops_of_a_filter() {
+        assert!(hook(40).holds(RULE) > 0.95);
+        hook(40).holds_not(super::super::queue_drops::RULE);
+        let idle = hook(40).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
+        assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
+    }
+
+    #[test]
+    fn a_hook_without_drops_and_none() {
+        hook(0).holds_not(RULE);
+        assert_eq!(Sketch::new().judge(RULE), Outcome::Irrelevant);
+    }
+}
