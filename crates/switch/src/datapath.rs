@@ -85,6 +85,8 @@ pub struct Datapath {
     cache: Cache,
     lookup: Lookup,
     early: Early,
+    /// New megaflows, each with its whole first packet, if someone wants them.
+    installs: Option<Vec<Megaflow>>,
     ticks: fn() -> u64,
     /// The time of the last call.
     now: Time,
@@ -134,6 +136,21 @@ pub struct Megaflow {
     pub tcp_flags: u16,
 }
 
+impl Megaflow {
+    /// The megaflow of a packet and its translation, before it has counted anything.
+    fn new(key: &Key, translation: &Translation) -> Self {
+        Self {
+            key: key.clone(),
+            mask: translation.mask.clone(),
+            steps: translation.steps.clone(),
+            packets: 0,
+            bytes: 0,
+            used_ms: None,
+            tcp_flags: 0,
+        }
+    }
+}
+
 impl Datapath {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
@@ -142,6 +159,7 @@ impl Datapath {
             cache: Cache::new(MAX_MEGAFLOWS),
             lookup: Lookup::default(),
             early: Early::default(),
+            installs: None,
             ticks: settings.ticks,
             now: Time::ZERO,
         }
@@ -243,6 +261,18 @@ impl Datapath {
     /// Adds the counts of all megaflows to those of their rules, for `dump-flows`.
     pub fn credit(&mut self) {
         self.cache.credit_all(milliseconds(self.now));
+    }
+
+    /// Whether to keep new megaflows for [`Datapath::take_installs`], for logs.
+    pub fn report_installs(&mut self, are_wanted: bool) {
+        if are_wanted != self.installs.is_some() {
+            self.installs = are_wanted.then(Vec::new);
+        }
+    }
+
+    /// The megaflows that came since the last call. Their keys are whole packets.
+    pub fn take_installs(&mut self) -> Vec<Megaflow> {
+        self.installs.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Limits the number of megaflows, which otherwise is [`MAX_MEGAFLOWS`]. Packets beyond that

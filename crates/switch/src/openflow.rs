@@ -12,6 +12,7 @@ mod flow_mod;
 mod flow_statistics;
 mod group;
 mod hello;
+mod masked_match;
 mod match_entry;
 mod message;
 mod meter;
@@ -26,6 +27,7 @@ mod refusal_code;
 mod session;
 mod statistics;
 mod table_features;
+mod table_mod;
 mod version;
 
 pub use any::decode_any;

@@ -30,14 +30,15 @@ mod trace;
 mod translate;
 
 pub use classifier::Classifier;
+pub(crate) use classifier::mix;
 pub use event::RuleEvent;
 pub use expiry::{Removal, RemovalReason};
 pub use group::Group;
 pub use mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 pub use meter::Meter;
 pub use ports::{BridgePort, Ports, config};
-pub use recirculation::{Frozen, Recirculations};
+pub use recirculation::{Frozen, Recirculations, Rest};
 pub use rule::{Mask, Rule};
 pub use tables::{TABLES, Tables};
 pub use trace::{Print, Trace};
-pub use translate::{Observe, Translator};
+pub use translate::{Failure, Observe, Translator};

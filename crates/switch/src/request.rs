@@ -7,6 +7,7 @@ mod meter;
 mod packet;
 mod port;
 mod refusal;
+mod table;
 
 pub use bridge::Bridge;
 pub use flow::{
@@ -17,6 +18,7 @@ pub use group::{
     Selection,
 };
 pub use meter::{Band, BandKind, MeterCommand, MeterEntry, MeterMod, MeterStatistics};
-pub use packet::{PacketIn, PacketInReason, PacketOut};
+pub use packet::{PacketIn, PacketInReason, PacketOut, Resumption};
 pub use port::{PortDescription, PortMod, PortStatistics};
 pub use refusal::Refusal;
+pub use table::{TableConfig, TableMiss, TableMod};

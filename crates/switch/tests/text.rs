@@ -325,10 +325,6 @@ fn steps_print_as_open_vswitch_prints_them() {
         }
         Step::Rewrite(Box::new(Rewrite { value, mask }))
     };
-    let mut tcp = rewrite(&[(Field::TcpDst, 81)]);
-    if let Step::Rewrite(rewrite) = &mut tcp {
-        rewrite.value.write(Field::NwProto, 6);
-    }
     let track = Track {
         commit: true,
         zone: 5,
@@ -336,24 +332,57 @@ fn steps_print_as_open_vswitch_prints_them() {
         label: Some((9, u128::MAX)),
         ..Track::default()
     };
-    let steps = [
-        rewrite(&[(Field::EthSrc, 0x02ac_10ff_0101), (Field::EthDst, 0xde75_cce1_c685)]),
-        rewrite(&[(Field::IpDst, 0x0102_0304), (Field::NwTtl, 63)]),
-        rewrite(&[(Field::Ipv6Dst, 0xfd00 << 112 | 9)]),
-        tcp,
-        Step::Track(Box::new(track)),
-        Step::PushVlan { tpid: 0x8100, tci: 0x1000 },
-        Step::Output(PortIndex(2)),
-        Step::Track(Box::default()),
-        Step::Recirculate(2),
+    let tcp = "eth_type(0x0800),ipv4(src=1.1.1.1,dst=2.2.2.2,proto=6,tos=0,ttl=64,frag=no),\
+               tcp(src=1,dst=2)";
+    let solicitation = "eth_type(0x86dd),ipv6(src=::1,dst=::2,label=0,proto=58,tclass=0,\
+                        hlimit=255,frag=no),icmpv6(type=135,code=0)";
+    let mpls = "eth_type(0x8847),mpls(label=5,tc=1,ttl=9,bos=1)";
+    let cases: [(&str, Vec<Step>, &str); 6] = [
+        (
+            tcp,
+            vec![
+                rewrite(&[(Field::EthSrc, 0x02ac_10ff_0101), (Field::EthDst, 0xde75_cce1_c685)]),
+                rewrite(&[(Field::IpDst, 0x0102_0304), (Field::NwTtl, 63), (Field::TcpDst, 81)]),
+                Step::Output(PortIndex(2)),
+            ],
+            "set(eth(src=02:ac:10:ff:01:01,dst=de:75:cc:e1:c6:85)),\
+             set(ipv4(dst=1.2.3.4,ttl=63)),set(tcp(dst=81)),2",
+        ),
+        (
+            solicitation,
+            vec![
+                rewrite(&[(Field::Ipv6Dst, 0xfd00 << 112 | 9)]),
+                rewrite(&[(Field::NdTarget, 7), (Field::NdSll, 0x0200_0000_0001)]),
+                Step::Output(PortIndex(3)),
+            ],
+            "set(ipv6(dst=fd00::9)),set(nd(target=::7,sll=02:00:00:00:00:01)),3",
+        ),
+        (mpls, vec![rewrite(&[(Field::MplsLabel, 8)])], "set(mpls(label=8,tc=1,ttl=9,bos=1))"),
+        (
+            tcp,
+            vec![
+                Step::Track(Box::new(track)),
+                Step::PushVlan { tpid: 0x8100, tci: 0x1000 },
+                Step::Output(PortIndex(2)),
+                Step::Track(Box::default()),
+                Step::Recirculate(2),
+            ],
+            "ct(commit,zone=5,mark=0x7/0xffffffff,label=0x9),push_vlan(vid=0,pcp=0),2,ct,\
+             recirc(0x2)",
+        ),
+        (
+            tcp,
+            vec![Step::Clone([Step::Meter(1), Step::Output(PortIndex(1))].into()), Step::PopVlan],
+            "clone(meter(0),1),pop_vlan",
+        ),
+        (tcp, vec![], "drop"),
     ];
-    assert_eq!(
-        print_steps(&steps),
-        "set(eth(src=02:ac:10:ff:01:01,dst=de:75:cc:e1:c6:85)),set(ipv4(dst=1.2.3.4,ttl=63)),\
-         set(ipv6(dst=fd00::9)),set(tcp(dst=81)),\
-         ct(commit,zone=5,mark=0x7/0xffffffff,label=0x9),push_vlan(vid=0,pcp=0),2,ct,recirc(0x2)"
-    );
-    assert_eq!(print_steps(&[]), "drop");
+    for (packet, steps, expected) in cases {
+        let key = parse_datapath_key(packet).expect("a packet");
+        assert_eq!(print_steps(&steps, &key, &PortNames::none()), expected);
+    }
+    let names: PortNames = [(PortNumber(2), "p2")].into_iter().collect();
+    assert_eq!(print_steps(&[Step::Output(PortIndex(2))], &Key::ZERO, &names), "p2");
 }
 
 #[test]

@@ -344,6 +344,7 @@ fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
             3 => PacketInReason::ActionSet,
             4 => PacketInReason::Group,
             5 => PacketInReason::PacketOut,
+            6 => PacketInReason::ExplicitMiss,
             _ => PacketInReason::Action,
         },
         table: step.table,
@@ -351,6 +352,7 @@ fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
         controller: step.controller,
         metadata: step.metadata.clone(),
         userdata: step.userdata.clone(),
+        continuation: step.continuation,
     }
 }
 

@@ -8,7 +8,7 @@ use super::packet::Packet;
 use super::program::compile;
 use super::step::Translate;
 use super::tracker::{Awaited, Steps, Tracked, Tracker};
-use super::{Around, BATCH, Datapath, MAX_PASSES, Sink, Stages, credit, milliseconds};
+use super::{Around, BATCH, Datapath, MAX_PASSES, Megaflow, Sink, Stages, credit, milliseconds};
 
 impl Datapath {
     /// Lets the packets of the batch go through the switch until none recirculates.
@@ -216,6 +216,7 @@ impl Datapath {
         }
         if is_current(place) {
             self.lane.statistics.megaflow_hits += 1;
+            self.cache.count(place, &self.lane.packets[usize::from(index)], now);
         } else {
             watch.lap(&mut self.lane.statistics.stages.actions);
             self.lane.statistics.upcalls += 1;
@@ -233,10 +234,20 @@ impl Datapath {
                 runner.packet(index, &ops, 0, Steps::Own(&translation.steps), None);
                 return;
             }
+            let is_new = place == Place::NONE;
+            if is_new && let Some(installs) = &mut self.installs {
+                installs.push(Megaflow::new(&packet.key, &translation));
+            }
+            if is_new {
+                // As Open vSwitch: a megaflow counts the packets after the first.
+                credit(&translation, packet.frame.len() as u64, now);
+            }
             place = self.cache.install(&packet.key, translation, generation, place, now_ms);
             watch.lap(&mut self.lane.statistics.stages.classifier);
+            if !is_new {
+                self.cache.count(place, &self.lane.packets[usize::from(index)], now);
+            }
         }
-        self.cache.count(place, &self.lane.packets[usize::from(index)], now);
         let ops = &self.cache.program(place).ops;
         let mut runner = Runner::new(&mut self.lane, around, now);
         runner.packet(index, ops, 0, Steps::Cached(&self.cache, place), hash);

@@ -65,13 +65,16 @@ pub struct Track {
 pub struct ControllerStep {
     pub max_len: u16,
     pub controller: u16,
-    /// OpenFlow's reason of a packet-in: 0 no match, 1 action, 2 invalid TTL.
+    /// OpenFlow's reason of a packet-in: 0 no match, 1 action, 2 invalid TTL, 3 action set,
+    /// 4 group, 5 packet-out; and 6 for the action of a table-miss rule.
     pub reason: u8,
     pub table: u8,
     pub cookie: u64,
     pub userdata: Vec<u8>,
-    /// The metadata fields of the packet at this point.
+    /// The metadata fields of the packet at this point, and the Ethernet type if it is tracked.
     pub metadata: Key,
+    /// The state in which the packet waits until the controller lets it continue.
+    pub continuation: Option<u32>,
 }
 
 /// The counters of a rule, group or table, to which megaflows add.

@@ -69,7 +69,7 @@ pub(super) fn encode_flow_removed(
             out.put_u64(flow.packets);
             out.put_u64(flow.bytes);
         }
-        Version::V13 | Version::V14 => {
+        Version::V11 | Version::V12 | Version::V13 | Version::V14 => {
             out.put_u64(flow.cookie);
             out.put_u16(flow.priority);
             out.put_u8(reason as u8);

@@ -26,6 +26,12 @@ pub(super) struct Waiting {
 struct Bundle {
     flags: u16,
     is_closed: bool,
+    /// The start of the message that opened it, for an error about it, and that message's number.
+    opening: (u32, Vec<u8>),
+    /// A message has concerned it since the last look at the clock.
+    is_touched: bool,
+    /// The clock at the look that followed the last message.
+    used_ms: u64,
     waiting: Vec<Waiting>,
 }
 
@@ -62,18 +68,29 @@ pub(super) struct CommitFailure {
 }
 
 impl Bundles {
-    pub(super) fn open(&mut self, control: Control) -> Result<(), Refusal> {
+    pub(super) fn open(
+        &mut self,
+        control: Control,
+        opening: (u32, Vec<u8>),
+    ) -> Result<(), Refusal> {
         if self.bundles.contains_key(&control.id) {
             self.bundles.remove(&control.id);
             return Err(Refusal::BundleExists);
         }
         if control.flags & !(ATOMIC | ORDERED) != 0 {
-            return Err(Refusal::BadFlags);
+            return Err(Refusal::BadBundleFlags);
         }
         if self.bundles.len() >= MAX_BUNDLES {
             return Err(Refusal::NotPermitted);
         }
-        let bundle = Bundle { flags: control.flags, is_closed: false, waiting: Vec::new() };
+        let bundle = Bundle {
+            flags: control.flags,
+            is_closed: false,
+            opening,
+            is_touched: true,
+            used_ms: 0,
+            waiting: Vec::new(),
+        };
         self.bundles.insert(control.id, bundle);
         Ok(())
     }
@@ -83,7 +100,7 @@ impl Bundles {
         let bundle = match self.bundles.contains_key(&control.id) {
             true => self.bundles.get_mut(&control.id).ok_or(Refusal::BadBundle)?,
             false => {
-                self.open(control)?;
+                self.open(control, (waiting.xid, waiting.start.clone()))?;
                 self.bundles.get_mut(&control.id).ok_or(Refusal::BadBundle)?
             }
         };
@@ -93,8 +110,9 @@ impl Bundles {
         }
         if bundle.flags != control.flags {
             self.bundles.remove(&control.id);
-            return Err(Refusal::BadFlags);
+            return Err(Refusal::BadBundleFlags);
         }
+        bundle.is_touched = true;
         bundle.waiting.push(waiting);
         Ok(())
     }
@@ -105,8 +123,30 @@ impl Bundles {
             self.bundles.remove(&control.id);
             return Err(Refusal::BundleClosed);
         }
+        if bundle.flags != control.flags {
+            self.bundles.remove(&control.id);
+            return Err(Refusal::BadBundleFlags);
+        }
         bundle.is_closed = true;
+        bundle.is_touched = true;
         Ok(())
+    }
+
+    /// Removes the bundles that no message has concerned for ten seconds. Returns the messages that
+    /// opened them.
+    pub(super) fn expire(&mut self, now_ms: u64) -> Vec<(u32, Vec<u8>)> {
+        let mut expired = Vec::new();
+        self.bundles.retain(|_, bundle| {
+            if std::mem::take(&mut bundle.is_touched) {
+                bundle.used_ms = now_ms;
+            }
+            let is_kept = now_ms < bundle.used_ms.saturating_add(LONGEST_PAUSE_MS);
+            if !is_kept {
+                expired.push(std::mem::take(&mut bundle.opening));
+            }
+            is_kept
+        });
+        expired
     }
 
     pub(super) fn discard(&mut self, control: Control) -> Result<(), Refusal> {
@@ -120,6 +160,9 @@ impl Bundles {
         bridge: &mut dyn Bridge,
     ) -> Result<Result<(), CommitFailure>, Refusal> {
         let bundle = self.bundles.remove(&control.id).ok_or(Refusal::BadBundle)?;
+        if bundle.flags != control.flags {
+            return Err(Refusal::BadBundleFlags);
+        }
         let mut waiting = bundle.waiting.into_iter().peekable();
         while waiting.peek().is_some() {
             let mut flows = Vec::new();
@@ -167,3 +210,5 @@ fn apply(change: &Change, bridge: &mut dyn Bridge) -> Result<(), Refusal> {
 const ATOMIC: u16 = 1;
 const ORDERED: u16 = 2;
 const MAX_BUNDLES: usize = 64;
+/// Open vSwitch's limit.
+const LONGEST_PAUSE_MS: u64 = 10_000;

@@ -44,7 +44,7 @@ pub(super) fn decode_nicira(
     finish(change, actions, version)
 }
 
-/// Reads the flow_mod of OpenFlow 1.3 and later.
+/// Reads the flow_mod of OpenFlow 1.1 and later.
 pub(super) fn decode_later(mut body: Reader<'_>, version: Version) -> Result<FlowMod, Refusal> {
     let (cookie, mask) = (body.u64()?, body.u64()?);
     let table = body.u8()?;
@@ -68,6 +68,12 @@ pub(super) fn decode_later(mut body: Reader<'_>, version: Version) -> Result<Flo
     }
     if command == FlowCommand::Add {
         change.cookie = Some(cookie);
+        // As in OpenFlow 1.0; later versions say so.
+        change.flags.reset_counts |= version == Version::V11;
+    } else if version == Version::V11 && mask == 0 && !is_deletion {
+        // OpenFlow 1.1 adds the rule if there is none to modify.
+        change.cookie = Some(cookie);
+        change.keeps_cookie = true;
     } else {
         change.cookie_filter = CookieFilter { value: cookie & mask, mask };
     }
@@ -135,7 +141,11 @@ fn decode_command(command: u8) -> Result<FlowCommand, Refusal> {
 }
 
 fn decode_flags(flags: u16, version: Version) -> Result<FlowFlags, Refusal> {
-    let known = if version == Version::V10 { 0x03 } else { 0x1f };
+    let known = match version {
+        Version::V10 | Version::V11 => 0x03,
+        Version::V12 => 0x07,
+        _ => 0x1f,
+    };
     if flags & !known != 0 {
         return Err(Refusal::BadFlags);
     }

@@ -6,6 +6,8 @@ use super::flow_mod::{ALL_TABLES, state_flags};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
 use super::plain_match::{read_plain_match, write_plain_match};
+use crate::flow::{Field, OXM_BASIC};
+use crate::pipeline::TABLES;
 use crate::port_number::PortNumber;
 use crate::request::{
     Aggregate, CookieFilter, FlowEntry, FlowFilter, FlowMod, Refusal, TableEntry,
@@ -41,7 +43,7 @@ pub(super) fn decode_nicira_filter(mut body: Reader<'_>) -> Result<FlowFilter, R
     })
 }
 
-/// Reads the filter of OpenFlow 1.3 and later.
+/// Reads the filter of OpenFlow 1.1 and later.
 pub(super) fn decode_filter(mut body: Reader<'_>, version: Version) -> Result<FlowFilter, Refusal> {
     let table = body.u8()?;
     body.skip(3)?;
@@ -102,7 +104,7 @@ pub(super) fn encode_nicira_flow(flow: &FlowEntry, out: &mut Vec<u8>) {
     end_entry(start, out);
 }
 
-/// Writes a rule as the replies of OpenFlow 1.3 and later have it.
+/// Writes a rule as the replies of OpenFlow 1.1 and later have it.
 pub(super) fn encode_flow(flow: &FlowEntry, version: Version, out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -118,7 +120,7 @@ pub(super) fn encode_flow(flow: &FlowEntry, version: Version, out: &mut Vec<u8>)
     out.put_u16(flow.priority);
     out.put_u16(flow.idle_timeout);
     out.put_u16(flow.hard_timeout);
-    out.put_u16(state_flags(flow.flags));
+    out.put_u16(if version >= Version::V13 { state_flags(flow.flags) } else { 0 });
     out.put_u16(if version >= Version::V14 { flow.importance } else { 0 });
     if version == Version::V15 {
         out.put_u64(flow.cookie);
@@ -152,15 +154,56 @@ pub(super) fn encode_aggregate(aggregate: Aggregate, version: Version, out: &mut
 
 pub(super) fn encode_table(table: &TableEntry, version: Version, out: &mut Vec<u8>) {
     out.put_u8(table.table);
-    out.put_zeros(3);
-    if version == Version::V10 {
-        out.put_text(&table.name, 32);
-        out.put_u32(ALL_WILDCARDS);
-        out.put_u32(table.max_entries);
+    match version {
+        Version::V10 => {
+            out.put_zeros(3);
+            out.put_text(&table.name, 32);
+            out.put_u32(ALL_WILDCARDS);
+            out.put_u32(table.max_entries);
+        }
+        Version::V11 | Version::V12 => {
+            out.put_zeros(7);
+            out.put_text(&table.name, 32);
+            encode_table_abilities(table, version, out);
+            out.put_u32(table.config.miss.number());
+            out.put_u32(table.max_entries);
+        }
+        _ => out.put_zeros(3),
     }
     out.put_u32(table.active);
     out.put_u64(table.lookups);
     out.put_u64(table.matched);
+}
+
+/// Writes what OpenFlow 1.1 and 1.2 say of a table where later versions have table features.
+fn encode_table_abilities(table: &TableEntry, version: Version, out: &mut Vec<u8>) {
+    let is_last = table.table + 1 == TABLES;
+    let instructions = if is_last { ALL_INSTRUCTIONS & !GOTO_TABLE } else { ALL_INSTRUCTIONS };
+    if version == Version::V11 {
+        // Wildcards, and fields that a match may have.
+        out.put_u32(V11_FIELDS);
+        out.put_u32(V11_FIELDS);
+        out.put_u32(instructions);
+        out.put_u32(V11_ACTIONS);
+        out.put_u32(V11_ACTIONS);
+        return;
+    }
+    let fields = |test: fn(Field) -> bool| {
+        let chosen = Field::ALL.iter().filter(|field| test(**field));
+        let numbers = chosen.filter_map(|field| field.oxm()).map(|(wire, _)| wire);
+        let basic = numbers.filter(|wire| wire.class == OXM_BASIC && wire.number <= LAST_V12_FIELD);
+        basic.fold(0_u64, |bits, wire| bits | 1 << wire.number)
+    };
+    // A match may have, and leave out, each field.
+    out.put_u64(fields(|_| true));
+    out.put_u64(fields(|_| true));
+    out.put_u32(V12_ACTIONS);
+    out.put_u32(V12_ACTIONS);
+    out.put_u64(fields(Field::is_writable));
+    out.put_u64(fields(Field::is_writable));
+    out.put_u64(u64::MAX);
+    out.put_u64(u64::MAX);
+    out.put_u32(instructions);
 }
 
 pub(super) fn put_duration(duration: Duration, out: &mut Vec<u8>) {
@@ -210,6 +253,18 @@ fn end_entry(start: usize, out: &mut Vec<u8>) {
 }
 
 const ALL_WILDCARDS: u32 = (1 << 22) - 1;
+
+/// All wildcards of OpenFlow 1.1's match, and the fields whose masks say it.
+const V11_FIELDS: u32 = 0x3fff;
+/// The numbers of actions as bits: output and group, set_… and the MPLS actions, queues and TTLs.
+const V11_ACTIONS: u32 = 0x03ff_e7ff;
+/// Output, copies of none, MPLS, VLAN, queue, group, TTL, and set_field.
+const V12_ACTIONS: u32 = 0x03ff_8001;
+/// goto_table, write_metadata, write_actions, apply_actions, clear_actions.
+const ALL_INSTRUCTIONS: u32 = 0x3e;
+const GOTO_TABLE: u32 = 1 << 1;
+/// mpls_tc; later fields are of OpenFlow 1.3.
+const LAST_V12_FIELD: u8 = 35;
 
 const COUNTERS: u32 = 0x8002;
 const DURATION: u32 = 0;

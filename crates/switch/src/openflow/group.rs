@@ -117,7 +117,7 @@ pub(super) fn encode_group_statistics(
     out.put_zeros(4);
     out.put_u64(group.packets);
     out.put_u64(group.bytes);
-    if version != Version::V10 {
+    if version == Version::V10 || version >= Version::V13 {
         put_duration(group.duration, out);
     }
     for bucket in &group.buckets {
@@ -129,13 +129,17 @@ pub(super) fn encode_group_statistics(
 
 pub(super) fn encode_group_features(version: Version, out: &mut Vec<u8>) {
     out.put_u32(0xf);
-    // Weights, liveness, chaining and its checks.
-    out.put_u32(0xf);
+    // Weights, liveness and chaining.
+    out.put_u32(7);
     for _ in 0..4 {
         out.put_u32(MAX_GROUP);
     }
-    // The actions of OpenFlow 1.1 and later by their numbers.
-    let actions = if version == Version::V15 { 0x33ff_8001 } else { 0x03ff_8001_u32 };
+    // The actions of the version by their numbers.
+    let actions = match version {
+        Version::V10 => 0xfff,
+        Version::V15 => 0x33ff_8001,
+        _ => 0x03ff_8001_u32,
+    };
     for _ in 0..4 {
         out.put_u32(actions);
     }

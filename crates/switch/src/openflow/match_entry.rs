@@ -171,7 +171,11 @@ fn wire(field: Field, version: Version) -> WireField {
         field => field,
     };
     let (nxm, oxm) = (field.nxm(), field.oxm());
-    let chosen = if version == Version::V10 { nxm.or(oxm) } else { oxm.or(nxm) };
+    // OpenFlow 1.2 has no name of its own for some fields of later versions.
+    let is_later = version == Version::V12 && matches!(field, Field::TcpFlags | Field::TunId)
+        || version == Version::V11;
+    let prefers_nicira = version == Version::V10 || is_later;
+    let chosen = if prefers_nicira { nxm.or(oxm) } else { oxm.or(nxm) };
     chosen.map_or(WireField { class: 0xffff, number: 0, bytes: 0 }, |(wire, _)| wire)
 }
 

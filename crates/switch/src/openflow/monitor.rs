@@ -131,7 +131,7 @@ enum Event {
 
 fn part(version: Version) -> Part {
     match version {
-        Version::V10 => Part::Experimenter(super::message::NICIRA, 2),
+        Version::V10 | Version::V11 | Version::V12 => Part::Experimenter(super::message::NICIRA, 2),
         Version::V13 => Part::Experimenter(ONF, 1870),
         _ => Part::Standard(16),
     }
@@ -143,14 +143,14 @@ fn decode(body: &mut Reader<'_>, version: Version) -> Result<(u32, Option<Monito
     let mut out_group = FlowMod::ANY_GROUP;
     let (flags, out_port, table, matching);
     match version {
-        Version::V10 => {
+        Version::V10 | Version::V11 | Version::V12 => {
             flags = from_nicira(body.u16()?)?;
             out_port = PortNumber::from_16_bits(body.u16()?);
             let length = usize::from(body.u16()?);
             table = body.u8()?;
             body.skip(5)?;
             let entries = body.take(length.next_multiple_of(8))?;
-            matching = read_entries(&entries[..length], version)?.0;
+            matching = read_entries(&entries[..length], Version::V10)?.0;
         }
         Version::V13 => {
             flags = from_nicira(body.u16()?)?;
@@ -259,11 +259,11 @@ fn encode_update(
         out.put_u8(0);
         out.put_u64(flow.cookie);
         let entries = out.len();
-        if version == Version::V10 {
-            write_entries(&flow.matching, version, out);
+        if version <= Version::V12 {
+            write_entries(&flow.matching, Version::V10, out);
             out.set_u16(length, (out.len() - entries) as u16);
             out.pad_to_8(entries);
-            encode_actions(actions, version, &flow.matching, out);
+            encode_actions(actions, Version::V10, &flow.matching, out);
         } else {
             write_match(&flow.matching, version, out);
             out.set_u16(length, (out.len() - entries) as u16);

@@ -1,4 +1,5 @@
 use super::Version;
+use super::masked_match::{LENGTH, STANDARD, read_masked_match, write_masked_match};
 use super::match_entry::{Header, has_prerequisite, read_entry, write_entry};
 use super::octets::{Put, Reader};
 use crate::flow::{Field, Masking, Match};
@@ -40,10 +41,17 @@ pub(super) fn read_entries(
     Ok((matching, cookie))
 }
 
-/// Reads OpenFlow 1.2's match: type, length, entries, padding.
+/// Reads the match of OpenFlow 1.2 and later: type, length, entries, padding. OpenFlow 1.1 has
+/// another.
 pub(super) fn read_match(reader: &mut Reader<'_>, version: Version) -> Result<Match, Refusal> {
     let kind = reader.u16()?;
     let length = usize::from(reader.u16()?);
+    if version == Version::V11 && kind == STANDARD {
+        if length != usize::from(LENGTH) {
+            return Err(Refusal::BadMatchLength);
+        }
+        return read_masked_match(reader);
+    }
     if kind != OXM {
         return Err(Refusal::BadMatchField);
     }
@@ -73,6 +81,9 @@ pub(super) fn write_entries(matching: &Match, version: Version, out: &mut Vec<u8
 
 /// Writes OpenFlow 1.2's match with its padding.
 pub(super) fn write_match(matching: &Match, version: Version, out: &mut Vec<u8>) {
+    if version == Version::V11 {
+        return write_masked_match(matching, out);
+    }
     let start = out.len();
     out.put_u16(OXM);
     out.put_u16(0);

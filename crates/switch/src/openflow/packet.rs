@@ -2,10 +2,10 @@ use super::Version;
 use super::action::decode_actions;
 use super::message::{Header, begin_message, begin_nicira_message, end_message};
 use super::octets::{Put, Reader};
-use super::oxm_match::{read_match, write_entries, write_match};
+use super::oxm_match::{read_entries, read_match, write_entries, write_match};
 use crate::flow::{Field, Key, Match};
 use crate::port_number::PortNumber;
-use crate::request::{PacketIn, PacketInReason, PacketOut, Refusal};
+use crate::request::{PacketIn, PacketInReason, PacketOut, Refusal, Resumption};
 
 /// The form of packet-ins that a controller asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) fn decode_packet_out(
     let mut metadata = Key::ZERO;
     let (in_port, length) = match version {
         Version::V10 => (PortNumber::from_16_bits(body.u16()?), body.u16()?),
-        Version::V13 | Version::V14 => {
+        Version::V11 | Version::V12 | Version::V13 | Version::V14 => {
             let head = (PortNumber(body.u32()?), body.u16()?);
             body.skip(6)?;
             head
@@ -53,6 +53,31 @@ pub(super) fn decode_packet_out(
     metadata.write(Field::InPort, in_port.0.into());
     let actions = decode_actions(body.take(length.into())?, version)?;
     Ok(PacketOut { frame: body.rest().to_vec(), in_port, metadata, actions })
+}
+
+/// Reads Nicira's resume: the packet-in, perhaps changed, with its continuation.
+pub(super) fn decode_resume(mut body: Reader<'_>, version: Version) -> Result<Resumption, Refusal> {
+    let mut resumption = Resumption { frame: Vec::new(), metadata: Key::ZERO, state: 0 };
+    while !body.is_empty() {
+        let (kind, length) = (body.u16()?, usize::from(body.u16()?));
+        let value = body.take(length.checked_sub(4).ok_or(Refusal::BadLength)?)?;
+        let padding = length.next_multiple_of(8) - length;
+        body.skip(padding.min(body.len()))?;
+        match kind {
+            0 => resumption.frame = value.to_vec(),
+            6 => resumption.metadata = read_entries(value, version)?.0.value,
+            8 => {
+                let mut value = Reader::new(value, Refusal::BadLength);
+                value.skip(8)?;
+                resumption.state = value.u32()?;
+            }
+            _ => {}
+        }
+    }
+    if resumption.frame.len() < 14 {
+        return Err(Refusal::BadLength);
+    }
+    Ok(resumption)
 }
 
 /// Writes a packet-in of at most `max_len` bytes of the frame.
@@ -92,6 +117,19 @@ pub(super) fn encode_packet_in(
             out.extend_from_slice(frame);
             end_message(start, out);
         }
+        PacketInFormat::Standard if version == Version::V11 => {
+            let start = begin_message(Header { version, kind: PACKET_IN, xid: 0 }, out);
+            out.put_u32(u32::MAX);
+            let port = packet.metadata.read(Field::InPort) as u32;
+            // The port, and the physical port under it.
+            out.put_u32(port);
+            out.put_u32(port);
+            out.put_u16(packet.total_len);
+            out.put_u8(reason_number(packet.reason, version));
+            out.put_u8(packet.table);
+            out.extend_from_slice(frame);
+            end_message(start, out);
+        }
         PacketInFormat::Standard => {
             let start = begin_message(Header { version, kind: PACKET_IN, xid: 0 }, out);
             put_head_of(packet, version, out);
@@ -109,6 +147,9 @@ pub(super) fn reason_number(reason: PacketInReason, version: Version) -> u8 {
         PacketInReason::NoMatch => 0,
         PacketInReason::Action => 1,
         PacketInReason::InvalidTtl => 2,
+        // OpenFlow 1.3 was the first to have table-miss rules.
+        PacketInReason::ExplicitMiss if version < Version::V13 => 1,
+        PacketInReason::ExplicitMiss => 0,
         _ if version < Version::V14 => 1,
         PacketInReason::ActionSet => 3,
         PacketInReason::Group => 4,
@@ -125,7 +166,9 @@ fn put_head_of(packet: &PacketIn, version: Version, out: &mut Vec<u8>) {
     out.put_u16(packet.total_len);
     out.put_u8(reason_number(packet.reason, version));
     out.put_u8(packet.table);
-    out.put_u64(packet.cookie);
+    if version != Version::V12 {
+        out.put_u64(packet.cookie);
+    }
 }
 
 fn encode_nicira2(packet: &PacketIn, frame: &[u8], version: Version, out: &mut Vec<u8>) {
@@ -145,6 +188,15 @@ fn encode_nicira2(packet: &PacketIn, frame: &[u8], version: Version, out: &mut V
     property(6, out, |out| write_entries(&metadata(packet), version, out));
     if !packet.userdata.is_empty() {
         property(7, out, |out| out.extend_from_slice(&packet.userdata));
+    }
+    if let Some(state) = packet.continuation {
+        // Opaque for the controller, which sends it back.
+        property(8, out, |out| {
+            out.put_zeros(4);
+            out.put_u16(STATE);
+            out.put_u16(8);
+            out.put_u32(state);
+        });
     }
     end_message(start, out);
 }
@@ -167,9 +219,21 @@ fn metadata(packet: &PacketIn) -> Match {
             matching.set(*field, value);
         }
     }
+    if packet.metadata.read(Field::CtNwProto) != 0 {
+        let fields: &[Field] = match packet.metadata.read(Field::EthType) {
+            0x0800 => &[Field::CtNwSrc, Field::CtNwDst],
+            0x86dd => &[Field::CtIpv6Src, Field::CtIpv6Dst],
+            _ => return matching,
+        };
+        for field in [Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst].iter().chain(fields) {
+            matching.set(*field, packet.metadata.read(*field));
+        }
+    }
     matching
 }
 
+/// The property of a continuation that has the number of a packet's state.
+const STATE: u16 = 0x7000;
 const PACKET_IN: u8 = 10;
 const MAX_FRAME: usize = 0xf000;
 
@@ -178,6 +242,7 @@ const METADATA: &[Field] = &[
     Field::TunId,
     Field::Metadata,
     Field::PktMark,
+    Field::EthType,
     Field::CtState,
     Field::CtZone,
     Field::CtMark,

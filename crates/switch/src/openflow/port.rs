@@ -18,15 +18,15 @@ pub(super) fn encode_port(port: &PortDescription, version: Version, out: &mut Ve
         return;
     }
     out.put_u32(port.number.0);
-    let is_v13 = version == Version::V13;
-    out.put_u16(if is_v13 { 0 } else { 72 });
+    let is_short = version <= Version::V13;
+    out.put_u16(if is_short { 0 } else { 72 });
     out.put_zeros(2);
     out.extend_from_slice(&port.hardware_address);
     out.put_zeros(2);
     out.put_text(&port.name, 16);
     out.put_u32(port.config & CONFIG);
     out.put_u32(port.state);
-    if !is_v13 {
+    if !is_short {
         out.put_u16(0);
         out.put_u16(32);
         out.put_zeros(4);
@@ -44,7 +44,7 @@ pub(super) fn encode_port_statistics(port: &PortStatistics, version: Version, ou
             out.put_u16(PortNumber(port.number).to_16_bits().unwrap_or(0xffff));
             out.put_zeros(6);
         }
-        Version::V13 => {
+        Version::V11 | Version::V12 | Version::V13 => {
             out.put_u32(port.number);
             out.put_zeros(4);
         }

@@ -59,6 +59,9 @@ impl Code {
             Refusal::UnknownGroup => Nicira(6, 8),
             Refusal::BadGroup => Nicira(6, 1),
             Refusal::GroupLoop => Nicira(6, 7),
+            Refusal::UnknownBucket => Nicira(6, 15),
+            Refusal::BucketExists => Nicira(6, 16),
+            Refusal::BadRole => Nicira(1, 513),
             Refusal::BadPort if subject == Subject::Port => Standard(4, 0),
             Refusal::BadPort => Nicira(1, 514),
             Refusal::BadHardwareAddress => Standard(4, 1),
@@ -67,7 +70,22 @@ impl Code {
     }
 
     fn later(refusal: Refusal, subject: Subject, version: Version) -> Self {
-        use Code::Standard;
+        use Code::{Nicira, Standard};
+        if version == Version::V11 {
+            // Codes that OpenFlow 1.2 was the first to have.
+            match refusal {
+                Refusal::BadTable => return Nicira(1, 512),
+                Refusal::BadPort if subject != Subject::Port => return Nicira(1, 514),
+                Refusal::BadFlags if subject != Subject::Meter => return Nicira(3, 258),
+                Refusal::BadMatchMask => return Nicira(1, 259),
+                Refusal::BadPrerequisite => return Nicira(1, 260),
+                Refusal::DuplicateField => return Nicira(1, 261),
+                Refusal::BadSetField => return Nicira(1, 523),
+                Refusal::IsSlave => return Standard(1, 5),
+                Refusal::BadRole => return Nicira(1, 513),
+                _ => {}
+            }
+        }
         match refusal {
             Refusal::BadCommand => match subject {
                 Subject::Group => Standard(6, 11),
@@ -102,6 +120,10 @@ impl Code {
             Refusal::UnknownGroup => Standard(6, 8),
             Refusal::BadGroup => Standard(6, 1),
             Refusal::GroupLoop => Standard(6, 7),
+            Refusal::UnknownBucket => Standard(6, 15),
+            Refusal::BucketExists => Standard(6, 16),
+            Refusal::StaleRole => Standard(11, 0),
+            Refusal::BadRole => Standard(11, 2),
             Refusal::MeterExists => Standard(12, 1),
             Refusal::UnknownMeter => Standard(12, 3),
             Refusal::BadMeter => Standard(12, 2),
@@ -111,6 +133,10 @@ impl Code {
             Refusal::BadBundle => Self::bundle(2, version),
             Refusal::BundleExists => Self::bundle(3, version),
             Refusal::BundleClosed => Self::bundle(4, version),
+            Refusal::BadBundleType => Self::bundle(6, version),
+            Refusal::BadBundleFlags => Self::bundle(7, version),
+            Refusal::BadBundleNumber => Self::bundle(9, version),
+            Refusal::BadBundleMessage => Self::bundle(10, version),
             _ => Self::shared(refusal),
         }
     }

@@ -13,11 +13,14 @@ use super::message::{
 use super::meter::decode_meter_mod;
 use super::monitor::{FlowChange, Monitors};
 use super::octets::{Put, Reader};
-use super::packet::{PacketInFormat, decode_packet_out, encode_packet_in, reason_number};
+use super::packet::{
+    PacketInFormat, decode_packet_out, decode_resume, encode_packet_in, reason_number,
+};
 use super::port::{decode_port_mod, encode_port};
 use super::refusal_code::{Code, Subject, encode_error};
 use super::statistics;
-use crate::request::{Bridge, FlowEntry, PacketIn, PortDescription, Refusal};
+use super::table_mod::decode_table_mod;
+use crate::request::{Bridge, FlowEntry, PacketIn, PacketInReason, PortDescription, Refusal};
 
 /// A reason to close a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -54,7 +57,8 @@ pub struct Session {
     config_flags: u16,
     miss_send_len: u16,
     role: Role,
-    generation: Option<u64>,
+    /// The peer has become master, and others must hear of it.
+    has_claimed: bool,
     masks: Masks,
     bundles: Bundles,
     monitors: Monitors,
@@ -97,7 +101,7 @@ impl Session {
             config_flags: 0,
             miss_send_len: if kind == Kind::Controller { 128 } else { 0 },
             role: Role::Equal,
-            generation: None,
+            has_claimed: false,
             masks: Masks { packet_in: [0x3b, 0], port_status: [7, 7], flow_removed: [0x3f, 0] },
             bundles: Bundles::default(),
             monitors: Monitors::default(),
@@ -152,7 +156,7 @@ impl Session {
 
     /// Writes a packet-in, if the peer takes it.
     pub fn packet_in(&mut self, packet: &PacketIn, out: &mut Vec<u8>) {
-        let reason = reason_number(packet.reason, Version::V15);
+        let reason = reason_number(packet.reason, self.version.unwrap_or(Version::V10));
         let Some(version) = self.takes(self.masks.packet_in, reason) else { return };
         if packet.controller == self.controller {
             encode_packet_in(packet, version, self.packet_in_format, out);
@@ -184,6 +188,42 @@ impl Session {
     ) {
         if let Some(version) = self.version {
             self.monitors.changed(change, flow, own, version, out);
+        }
+    }
+
+    /// Whether the peer has become master since the last call: then no other is.
+    pub fn take_claim(&mut self) -> bool {
+        std::mem::take(&mut self.has_claimed)
+    }
+
+    /// Makes a master a slave, because another peer has become master, and writes that.
+    pub fn demote(&mut self, generation: Option<u64>, out: &mut Vec<u8>) {
+        if self.role != Role::Master {
+            return;
+        }
+        self.role = Role::Slave;
+        let start = match self.version {
+            Some(version) if version >= Version::V14 => {
+                begin_message(Header { version, kind: ROLE_STATUS, xid: 0 }, out)
+            }
+            Some(version @ Version::V13) => {
+                begin_experimenter(version, 0, ONF, ONF_ROLE_STATUS, out)
+            }
+            _ => return,
+        };
+        out.put_u32(SLAVE);
+        // The reason: another peer asked for it.
+        out.put_u8(0);
+        out.put_zeros(3);
+        out.put_u64(generation.unwrap_or(u64::MAX));
+        end_message(start, out);
+    }
+
+    /// Removes bundles that were left alone for too long, and writes that.
+    pub fn expire_bundles(&mut self, now_ms: u64, out: &mut Vec<u8>) {
+        let Some(version) = self.version else { return };
+        for (xid, message) in self.bundles.expire(now_ms) {
+            encode_error(version, xid, Code::bundle(TIMED_OUT, version), &message, out);
         }
     }
 
@@ -294,8 +334,16 @@ impl Session {
             }
             9 => {
                 let mut body = message.body();
-                self.config_flags = body.u16()? & 3;
+                let flags = body.u16()?;
                 self.miss_send_len = body.u16()?;
+                self.config_flags = flags & FRAGMENTS;
+                if version <= Version::V12 {
+                    // Later versions have masks of events for that.
+                    self.config_flags |= flags & INVALID_TTL;
+                    let bit = 1 << reason_number(PacketInReason::InvalidTtl, version);
+                    let mask = &mut self.masks.packet_in[0];
+                    *mask = if flags & INVALID_TTL != 0 { *mask | bit } else { *mask & !bit };
+                }
                 Ok(())
             }
             13..=16 if !(is_v10 && kind == 16) => {
@@ -320,9 +368,13 @@ impl Session {
             20 | 22 if is_v10 == (kind == 20) && version <= Version::V13 => {
                 queue_config(message, out)
             }
-            // Tables have one configuration; a request for it changes nothing.
-            17 if !is_v10 => Ok(()),
-            24 if !is_v10 => self.change_role(message, out),
+            17 if !is_v10 => {
+                if self.role == Role::Slave {
+                    return Err(Refusal::IsSlave);
+                }
+                bridge.table_mod(&decode_table_mod(message.body(), version)?)
+            }
+            24 if version >= Version::V12 => self.change_role(message, bridge, out),
             26 if version == Version::V13 => {
                 let start = begin_message(message.reply(27), out);
                 for mask in self.masks.words() {
@@ -343,7 +395,7 @@ impl Session {
             }
             28 if version == Version::V13 => self.masks.set(message.body()),
             28 if version >= Version::V14 => self.masks.set_properties(message.body()),
-            29 if !is_v10 => {
+            29 if version >= Version::V13 => {
                 if self.role == Role::Slave {
                     return Err(Refusal::IsSlave);
                 }
@@ -389,8 +441,18 @@ impl Session {
             }
         } else {
             // Statistics of flows, tables, ports, groups and queues; bundles and monitors.
-            out.put_u32(if version >= Version::V14 { 0x64f } else { 0x4f });
+            out.put_u32(match version {
+                // Matches of addresses in ARP.
+                Version::V11 => 0xcf,
+                Version::V12 | Version::V13 => 0x4f,
+                _ => 0x64f,
+            });
             out.put_u32(0);
+            if version <= Version::V12 {
+                for port in &bridge.ports() {
+                    encode_port(port, version, out);
+                }
+            }
         }
         end_message(start, out);
     }
@@ -432,8 +494,9 @@ impl Session {
                     0 => Role::Equal,
                     1 => Role::Master,
                     2 => Role::Slave,
-                    _ => return Err(Refusal::BadFlags),
+                    _ => return Err(Refusal::BadRole),
                 };
+                self.has_claimed |= self.role == Role::Master;
                 let start = begin_nicira_message(version, xid, 11, out);
                 out.put_u32(role);
                 end_message(start, out);
@@ -476,6 +539,7 @@ impl Session {
                 end_message(start, out);
             }
             27 => self.masks.set_properties(body)?,
+            28 => bridge.resume(decode_resume(body, version)?)?,
             31 if version == Version::V10 => {
                 if self.role == Role::Slave {
                     return Err(Refusal::IsSlave);
@@ -487,34 +551,39 @@ impl Session {
         Ok(())
     }
 
-    fn change_role(&mut self, message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn change_role(
+        &mut self,
+        message: &Message<'_>,
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
         let mut body = message.body();
         let role = body.u32()?;
         body.skip(4)?;
         let generation = body.u64()?;
         if matches!(role, 2 | 3) {
-            let is_stale =
-                self.generation.is_some_and(|former| (generation.wrapping_sub(former) as i64) < 0);
-            if is_stale {
-                return Err(Refusal::NotPermitted);
+            let last = bridge.generation();
+            if last.is_some_and(|last| (generation.wrapping_sub(last) as i64) < 0) {
+                return Err(Refusal::StaleRole);
             }
-            self.generation = Some(generation);
+            *last = Some(generation);
         }
         self.role = match role {
             0 => self.role,
             1 => Role::Equal,
             2 => Role::Master,
             3 => Role::Slave,
-            _ => return Err(Refusal::BadFlags),
+            _ => return Err(Refusal::BadRole),
         };
+        self.has_claimed |= role == MASTER;
         let start = begin_message(message.reply(25), out);
         out.put_u32(match self.role {
             Role::Equal => 1,
-            Role::Master => 2,
-            Role::Slave => 3,
+            Role::Master => MASTER,
+            Role::Slave => SLAVE,
         });
         out.put_zeros(4);
-        out.put_u64(self.generation.unwrap_or(u64::MAX));
+        out.put_u64(bridge.generation().unwrap_or(u64::MAX));
         end_message(start, out);
         Ok(())
     }
@@ -529,7 +598,10 @@ impl Session {
         let Header { version, xid, .. } = message.header;
         let mut control = Control::decode(&mut body)?;
         match control.kind {
-            0 => self.bundles.open(control)?,
+            0 => {
+                let start = message.bytes[..message.bytes.len().min(64)].to_vec();
+                self.bundles.open(control, (xid, start))?;
+            }
             2 => self.bundles.close(control)?,
             4 => {
                 if let Err(failure) = self.bundles.commit(control, bridge)? {
@@ -545,9 +617,10 @@ impl Session {
                 }
             }
             6 => self.bundles.discard(control)?,
-            _ => return Err(Refusal::BadBundle),
+            _ => return Err(Refusal::BadBundleType),
         }
         control.kind += 1;
+        control.flags = 0;
         let start = if version == Version::V13 {
             begin_experimenter(version, xid, ONF, ONF_BUNDLE_CONTROL, out)
         } else {
@@ -566,11 +639,14 @@ impl Session {
         let bytes = bytes.get(..length).ok_or(Refusal::BadLength)?;
         let xid = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         let header = Header { version, kind: bytes[1], xid };
-        if bytes[0] != version.number() || xid != message.header.xid {
-            return Err(Refusal::BadBundle);
+        if bytes[0] != version.number() {
+            return Err(Refusal::BadBundleMessage);
+        }
+        if xid != message.header.xid {
+            return Err(Refusal::BadBundleNumber);
         }
         if !is_allowed(header.kind, version) {
-            return Err(Refusal::BadType);
+            return Err(Refusal::BadBundleMessage);
         }
         let change = self.decode_change(&Message { header, bytes })?;
         let start = bytes[..bytes.len().min(64)].to_vec();
@@ -638,8 +714,9 @@ fn subject(kind: u8, bytes: &[u8], version: Version) -> Subject {
     let nicira = bytes.get(8..16).is_some_and(|head| head[..4] == NICIRA.to_be_bytes());
     match (kind, version) {
         (14, _) => Subject::Flow,
-        (15, Version::V10) | (16, Version::V13 | Version::V14 | Version::V15) => Subject::Port,
+        (15, Version::V10) => Subject::Port,
         (15, _) => Subject::Group,
+        (16, version) if version > Version::V10 => Subject::Port,
         (29, _) => Subject::Meter,
         (EXPERIMENTER, _) if nicira && bytes[15] == 13 => Subject::Flow,
         (EXPERIMENTER, _) if nicira && bytes[15] == 31 => Subject::Group,
@@ -665,17 +742,27 @@ fn queue_config(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refusal>
     Ok(())
 }
 
+/// Flags of a connection's configuration.
+const FRAGMENTS: u16 = 3;
+const INVALID_TTL: u16 = 1 << 2;
+
 const HELLO: u8 = 0;
 const ERROR: u8 = 1;
 const ECHO_REQUEST: u8 = 2;
 const ECHO_REPLY: u8 = 3;
 
+const ROLE_STATUS: u8 = 30;
+const MASTER: u32 = 2;
+const SLAVE: u32 = 3;
+
 const ONF_MONITOR_CANCEL: u32 = 1870;
+const ONF_ROLE_STATUS: u32 = 1911;
 const ONF_BUNDLE_CONTROL: u32 = 2300;
 const ONF_BUNDLE_ADD: u32 = 2301;
 
 /// One message of a bundle was refused.
 const MESSAGE_FAILED: u16 = 13;
+const TIMED_OUT: u16 = 14;
 
 #[cfg(test)]
 #[path = "session_tests.rs"]

@@ -2,16 +2,25 @@ use super::*;
 use crate::port_number::PortNumber;
 use crate::request::{
     Aggregate, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics, MeterEntry, MeterMod,
-    MeterStatistics, PacketOut, PortMod, PortStatistics, TableEntry,
+    MeterStatistics, PacketOut, PortMod, PortStatistics, Resumption, TableEntry, TableMod,
 };
 
 /// A bridge that takes all and holds nothing.
 #[derive(Debug, Default)]
 struct Empty {
     changes: Vec<FlowMod>,
+    generation: Option<u64>,
 }
 
 impl Bridge for Empty {
+    fn resume(&mut self, _: Resumption) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn generation(&mut self) -> &mut Option<u64> {
+        &mut self.generation
+    }
+
     fn datapath_id(&self) -> u64 {
         1
     }
@@ -34,6 +43,9 @@ impl Bridge for Empty {
     }
     fn tables(&self) -> Vec<TableEntry> {
         Vec::new()
+    }
+    fn table_mod(&mut self, _: &TableMod) -> Result<(), Refusal> {
+        Ok(())
     }
     fn ports(&self) -> Vec<PortDescription> {
         Vec::new()

@@ -11,6 +11,7 @@ use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
 use super::port::{decode_port_request, encode_port, encode_port_statistics};
 use super::table_features::encode_table_features;
+use super::table_mod::encode_table_description;
 use crate::port_number::PortNumber;
 use crate::request::{Bridge, GroupMod, Refusal};
 
@@ -42,7 +43,7 @@ pub(super) fn answer(
     }
     let is_monitor = match part {
         Part::Standard(16) => version >= Version::V14,
-        Part::Experimenter(NICIRA, 2) => version == Version::V10,
+        Part::Experimenter(NICIRA, 2) => version <= Version::V12,
         Part::Experimenter(ONF, 1870) => version == Version::V13,
         _ => false,
     };
@@ -120,12 +121,12 @@ fn answer_standard<'a>(
             let group = if version == Version::V15 { body.u32()? } else { GroupMod::ALL };
             describe_groups(group, version, bridge, reply(out));
         }
-        GROUP_FEATURES if !is_v10 => {
+        GROUP_FEATURES if version >= Version::V12 => {
             let mut reply = reply(out);
             reply.entry(|out| encode_group_features(version, out));
             reply.finish();
         }
-        METERS if !is_v10 => {
+        METERS if version >= Version::V13 => {
             let meters = bridge.meter_statistics(body.u32()?)?;
             let mut reply = reply(out);
             for meter in &meters {
@@ -133,7 +134,7 @@ fn answer_standard<'a>(
             }
             reply.finish();
         }
-        METER_DESCRIPTIONS if !is_v10 => {
+        METER_DESCRIPTIONS if version >= Version::V13 => {
             let meters = bridge.meters(body.u32()?)?;
             let mut reply = reply(out);
             for meter in &meters {
@@ -141,12 +142,12 @@ fn answer_standard<'a>(
             }
             reply.finish();
         }
-        METER_FEATURES if !is_v10 => {
+        METER_FEATURES if version >= Version::V13 => {
             let mut reply = reply(out);
             reply.entry(encode_meter_features);
             reply.finish();
         }
-        TABLE_FEATURES if !is_v10 => {
+        TABLE_FEATURES if version >= Version::V13 => {
             if !body.is_empty() {
                 // The features of tables are fixed.
                 return Err(Refusal::NotPermitted);
@@ -174,11 +175,7 @@ fn answer_standard<'a>(
         TABLE_DESCRIPTIONS if version >= Version::V14 => {
             let mut reply = reply(out);
             for table in &bridge.tables() {
-                reply.entry(|out| {
-                    out.put_u16(8);
-                    out.put_u8(table.table);
-                    out.put_zeros(5);
-                });
+                reply.entry(|out| encode_table_description(table, out));
             }
             reply.finish();
         }

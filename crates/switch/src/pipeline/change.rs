@@ -60,7 +60,8 @@ impl Tables {
                         self.replace(&rule, rule.modified(change, &actions, now_ms), log);
                     }
                 }
-                if !is_any && change.cookie_filter.mask == 0 {
+                // A modification of OpenFlow 1.2 and later has no cookie, and adds no rule.
+                if !is_any && change.cookie_filter.mask == 0 && change.cookie.is_some() {
                     return self.add(change, first, now_ms, log);
                 }
                 Ok(())

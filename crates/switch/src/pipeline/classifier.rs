@@ -1,17 +1,20 @@
 //! Tuple space search: the rules of one mask share a hash table. A lookup goes through the tables
 //! in the order of their highest priorities.
 
+mod prefixes;
 mod stages;
 mod tuple;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-pub(super) use self::stages::{SEED, mix};
+use self::prefixes::{Addresses, Searches};
+pub(super) use self::stages::SEED;
+pub(crate) use self::stages::mix;
 use self::tuple::Tuple;
 use super::rule::{Mask, Rule};
 use crate::action::Action;
-use crate::flow::{Field, Key, Match};
+use crate::flow::{Field, Key, Match, word};
 
 /// The rules of one table of the pipeline.
 #[derive(Debug, Default)]
@@ -20,6 +23,7 @@ pub struct Classifier {
     by_mask: HashMap<Key, usize>,
     /// Indexes of `tuples`, the highest priority first.
     order: Vec<usize>,
+    addresses: Addresses,
     last: usize,
     rules: usize,
     conjunctive: usize,
@@ -95,10 +99,14 @@ impl Classifier {
         self.last = index;
         self.conjunctive += usize::from(rule.is_conjunctive);
         let former_priority = self.tuples[index].highest_priority();
+        let addresses = self.tuples[index].addresses_of(&rule.values);
         let replaced = self.tuples[index].insert(rule);
         match &replaced {
             Some(replaced) => self.conjunctive -= usize::from(replaced.is_conjunctive),
-            None => self.rules += 1,
+            None => {
+                self.rules += 1;
+                self.addresses.add(addresses, self.tuples[index].lengths());
+            }
         }
         if self.tuples[index].highest_priority() != former_priority {
             self.sort();
@@ -115,6 +123,8 @@ impl Classifier {
         }
         self.rules -= 1;
         self.conjunctive -= usize::from(rule.is_conjunctive);
+        let tuple = &self.tuples[index];
+        self.addresses.remove(tuple.addresses_of(&rule.values), tuple.lengths());
         if self.tuples[index].is_empty() {
             self.by_mask.remove(&rule.mask.key);
             self.tuples.swap_remove(index);
@@ -164,18 +174,26 @@ impl Classifier {
         mut soft: Option<&mut Vec<&'a Arc<Rule>>>,
     ) -> Option<&'a Arc<Rule>> {
         let mut best: Option<&Arc<Rule>> = None;
+        let mut searches = Searches::new(&self.addresses);
         for index in &self.order {
             let tuple = &self.tuples[*index];
             if best.is_some_and(|best| best.priority >= tuple.highest_priority()) {
                 break;
             }
-            let Some(hash) = tuple.probe(key, mask) else { continue };
+            let former = mask.words[word::TP];
+            let Some(hash) = tuple.probe(key, mask, &mut searches) else { continue };
+            let mut is_any = false;
             for rule in tuple.at(hash).filter(|rule| rule.matches(key)) {
+                is_any = true;
                 if let (true, Some(soft)) = (rule.is_conjunctive, soft.as_deref_mut()) {
                     soft.push(rule);
                 } else if best.is_none_or(|best| best.priority < rule.priority) {
                     best = Some(rule);
                 }
+            }
+            if !is_any {
+                // Fewer bits of the ports than the rules have show that none of them takes it.
+                mask.words[word::TP] = former | tuple.ports_looked_at(key);
             }
         }
         best

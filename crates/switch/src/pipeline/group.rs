@@ -162,7 +162,7 @@ impl Groups {
 fn insert_buckets(buckets: &mut Vec<Bucket>, change: &GroupMod) -> Result<(), Refusal> {
     let is_known = |new: &Bucket| buckets.iter().any(|bucket| bucket.id == new.id);
     if change.buckets.iter().any(is_known) {
-        return Err(Refusal::BadGroup);
+        return Err(Refusal::BucketExists);
     }
     let at = match change.bucket {
         GroupMod::FIRST => 0,
@@ -185,7 +185,7 @@ fn remove_buckets(buckets: &mut Vec<Bucket>, bucket: u32) -> Result<(), Refusal>
 }
 
 fn position(buckets: &[Bucket], id: u32) -> Result<usize, Refusal> {
-    buckets.iter().position(|bucket| bucket.id == id).ok_or(Refusal::BadGroup)
+    buckets.iter().position(|bucket| bucket.id == id).ok_or(Refusal::UnknownBucket)
 }
 
 /// The first number that no group can have.

@@ -11,6 +11,8 @@ pub struct MacTable {
     entries: HashMap<(u16, [u8; 6]), Learned>,
     /// The learned entries by the time at which they were last looked at, the oldest first.
     by_age: BTreeSet<(u64, u16, [u8; 6])>,
+    /// The number of learned entries of each port.
+    by_port: HashMap<PortNumber, usize>,
     aging_ms: u64,
     capacity: usize,
     counts: MacCounts,
@@ -76,10 +78,17 @@ impl MacTable {
         Self {
             entries: HashMap::new(),
             by_age: BTreeSet::new(),
+            by_port: HashMap::new(),
             aging_ms: aging_seconds * 1000,
             capacity: capacity.max(1),
             counts: MacCounts::default(),
         }
+    }
+
+    /// Changes the limits. Addresses beyond them go later.
+    pub fn limit(&mut self, aging_seconds: u64, capacity: usize) {
+        self.aging_ms = aging_seconds * 1000;
+        self.capacity = capacity.max(1);
     }
 
     /// The port of an address.
@@ -121,9 +130,10 @@ impl MacTable {
         if let Some(former) = self.entries.insert((vlan, address), entry) {
             self.counts.learned -= 1;
             self.counts.moved += 1;
-            self.by_age.remove(&(former.listed_ms, vlan, address));
+            self.unlist((former.listed_ms, vlan, address), former.port);
         }
         self.by_age.insert((now_ms, vlan, address));
+        *self.by_port.entry(port).or_insert(0) += 1;
         if self.entries.len() > self.capacity {
             self.forget_oldest();
         }
@@ -143,8 +153,8 @@ impl MacTable {
         }
         let entry = Learned { port, listed_ms: 0, seen: Arc::default(), is_fixed: true };
         let former = self.entries.insert(key, entry);
-        if let Some(former) = &former {
-            self.by_age.remove(&(former.listed_ms, vlan, address));
+        if let Some(former) = former.as_ref().filter(|former| !former.is_fixed) {
+            self.unlist((former.listed_ms, vlan, address), former.port);
         }
         Ok(former.map(|former| FormerMac { port: former.port, is_fixed: former.is_fixed }))
     }
@@ -165,8 +175,7 @@ impl MacTable {
             && first.0 + self.aging_ms <= now_ms
         {
             if !self.list_again(first) {
-                self.by_age.remove(&first);
-                self.entries.remove(&(first.1, first.2));
+                self.remove_learned(first);
                 self.counts.expired += 1;
                 has_expired = true;
             }
@@ -189,6 +198,7 @@ impl MacTable {
     pub fn clear(&mut self) {
         self.entries.retain(|_, entry| entry.is_fixed);
         self.by_age.clear();
+        self.by_port.clear();
     }
 
     /// Forgets what is behind a port.
@@ -196,30 +206,52 @@ impl MacTable {
         self.entries.retain(|_, entry| entry.port != port);
         let entries = &self.entries;
         self.by_age.retain(|(_, vlan, address)| entries.contains_key(&(*vlan, *address)));
+        self.by_port.remove(&port);
     }
 
     /// All entries, the longest unseen first, as `fdb/show` lists them.
     #[must_use]
     pub fn entries(&self, now_ms: u64) -> Vec<MacEntry> {
+        let mut known: Vec<_> = self.entries.iter().collect();
+        known.sort_by_key(|(key, entry)| (entry.is_fixed, entry.used_ms(), **key));
         let entry = |(key, entry): (&(u16, [u8; 6]), &Learned)| MacEntry {
             port: entry.port,
             vlan: key.0,
             address: key.1,
             age_seconds: (!entry.is_fixed).then(|| now_ms.saturating_sub(entry.used_ms()) / 1000),
         };
-        let mut entries: Vec<_> = self.entries.iter().map(entry).collect();
-        entries.sort_by_key(|entry| (std::cmp::Reverse(entry.age_seconds), entry.address));
-        entries
+        known.into_iter().map(entry).collect()
     }
 
+    /// Forgets the oldest address of the port that has most, so that a port with few addresses
+    /// keeps them.
     fn forget_oldest(&mut self) {
-        while let Some(first) = self.by_age.first().copied() {
+        let most = self.by_port.iter().max_by_key(|(port, count)| (**count, port.0));
+        let Some(port) = most.map(|(port, _)| *port) else { return };
+        loop {
+            let entries = &self.entries;
+            let is_of_port = |listed: &&(u64, u16, [u8; 6])| {
+                entries.get(&(listed.1, listed.2)).is_some_and(|entry| entry.port == port)
+            };
+            let Some(first) = self.by_age.iter().find(is_of_port).copied() else { return };
             if !self.list_again(first) {
-                self.by_age.remove(&first);
-                self.entries.remove(&(first.1, first.2));
+                self.remove_learned(first);
                 self.counts.evicted += 1;
                 return;
             }
+        }
+    }
+
+    fn remove_learned(&mut self, listed: (u64, u16, [u8; 6])) {
+        if let Some(entry) = self.entries.remove(&(listed.1, listed.2)) {
+            self.unlist(listed, entry.port);
+        }
+    }
+
+    fn unlist(&mut self, listed: (u64, u16, [u8; 6]), port: PortNumber) {
+        self.by_age.remove(&listed);
+        if let Some(count) = self.by_port.get_mut(&port) {
+            *count = count.saturating_sub(1);
         }
     }
 

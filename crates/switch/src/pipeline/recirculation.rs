@@ -8,7 +8,7 @@ use crate::flow::Key;
 /// Where in the pipeline a packet continues when the datapath has looked at it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frozen {
-    /// The table to search; `None` continues with `actions` alone.
+    /// The table to search; `None` continues with `rest` alone.
     pub table: Option<u8>,
     /// In_port, registers, metadata and tunnel of the packet.
     pub metadata: Key,
@@ -17,9 +17,16 @@ pub struct Frozen {
     pub action_set: Vec<Action>,
     /// The zone of the connection tracking that precedes, for traces.
     pub zone: Option<u16>,
-    /// Actions that follow, with the table and cookie of their rule.
+    /// Actions that follow, those of the innermost rule first.
+    pub rest: Vec<Rest>,
+}
+
+/// The actions of a rule that follow, with its table and cookie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rest {
+    pub table: u8,
+    pub cookie: u64,
     pub actions: Vec<Action>,
-    pub rule: (u8, u64),
 }
 
 /// The frozen states by their numbers. A state lives as long as a megaflow uses it: translations
@@ -108,8 +115,8 @@ impl Frozen {
     fn hash(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
-        (self.table, &self.metadata, &self.stack, self.zone, self.rule).hash(&mut hasher);
-        (self.actions.len(), self.action_set.len()).hash(&mut hasher);
+        (self.table, &self.metadata, &self.stack, self.zone).hash(&mut hasher);
+        (self.rest.len(), self.action_set.len()).hash(&mut hasher);
         hasher.finish()
     }
 }
@@ -128,8 +135,7 @@ mod tests {
             stack: Vec::new(),
             action_set: Vec::new(),
             zone: None,
-            actions: Vec::new(),
-            rule: (0, 0),
+            rest: Vec::new(),
         }
     }
 

@@ -96,7 +96,7 @@ impl Rule {
             hard_timeout: AtomicU16::new(self.hard_timeout()),
             flags: self.flags,
             is_conjunctive: is_conjunctive(actions),
-            cookie: change.cookie.unwrap_or(self.cookie),
+            cookie: change.cookie.filter(|_| !change.keeps_cookie).unwrap_or(self.cookie),
             created_ms: self.created_ms,
             modified_ms: now_ms,
             actions: actions.clone(),
@@ -120,6 +120,12 @@ impl Rule {
         words
             .into_iter()
             .all(|((index, mask), word)| key.words[usize::from(*index)] & mask == *word)
+    }
+
+    /// Whether the rule takes what no other rule of its table takes.
+    #[must_use]
+    pub fn is_table_miss(&self) -> bool {
+        self.priority == 0 && self.mask.words.is_empty()
     }
 
     /// Seconds; 0 for none.

@@ -16,7 +16,8 @@ use crate::datapath::step::Counters;
 use crate::port_number::PortNumber;
 use crate::request::{
     Aggregate, FlowEntry, FlowFilter, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
-    MeterEntry, MeterMod, MeterStatistics, PortDescription, PortMod, Refusal, TableEntry,
+    MeterEntry, MeterMod, MeterStatistics, PortDescription, PortMod, Refusal, TableConfig,
+    TableEntry, TableMod,
 };
 
 /// The number of tables: 0 to 253.
@@ -49,6 +50,7 @@ pub(super) struct Table {
     pub(super) missed: Arc<Counters>,
     /// The packets of rules that are gone.
     pub(super) former_packets: u64,
+    pub(super) config: TableConfig,
 }
 
 impl Tables {
@@ -113,9 +115,29 @@ impl Tables {
                 lookups: matched + table.missed.packets.load(Ordering::Relaxed),
                 matched,
                 max_entries: MAX_ENTRIES,
+                config: table.config,
             }
         });
         entries.collect()
+    }
+
+    /// Changes the settings of a table, or of all.
+    pub fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal> {
+        if change.table.is_some_and(|table| table >= TABLES) {
+            return Err(Refusal::BadTable);
+        }
+        if change.vacancy.flatten().is_some_and(|(down, up)| down > up || up > 100) {
+            return Err(Refusal::BadFlags);
+        }
+        for number in change.table.map_or(0..TABLES, |table| table..table + 1) {
+            let mut table = self.table_mut(number);
+            let config = &mut table.config;
+            config.miss = change.miss.unwrap_or(config.miss);
+            config.is_evicting = change.is_evicting.unwrap_or(config.is_evicting);
+            config.vacancy = change.vacancy.unwrap_or(config.vacancy);
+        }
+        self.invalidate();
+        Ok(())
     }
 
     #[must_use]
@@ -281,6 +303,12 @@ impl Tables {
         lock(&self.macs).clear_counts();
     }
 
+    /// Changes how long, and how many, addresses NORMAL remembers.
+    pub fn limit_macs(&mut self, aging_seconds: u64, capacity: usize) {
+        lock(&self.macs).limit(aging_seconds, capacity);
+        self.invalidate();
+    }
+
     /// Forgets what NORMAL learned, as `fdb/flush`.
     pub fn clear_macs(&mut self) {
         lock(&self.macs).clear();
@@ -304,6 +332,12 @@ impl Tables {
         let is_removed = lock(&self.macs).remove_added(vlan, address);
         self.invalidate();
         is_removed
+    }
+
+    /// Whether a packet may continue in the state of this number.
+    #[must_use]
+    pub fn has_recirculation(&self, id: u32) -> bool {
+        lock(&self.recirculations).state(id).is_some()
     }
 
     /// Whether packets that no rule takes go to the controllers.

@@ -1,22 +1,26 @@
 //! A packet's way through the tables as the text of `ofproto/trace`.
 
-mod steps;
-
 use std::fmt::Write as _;
 
-use self::steps::print_steps;
 use super::recirculation::Recirculations;
 use super::rule::Rule;
 use super::tables::{Tables, lock};
-use super::translate::{Observe, Translator};
+use super::translate::{Failure, Observe, Translator};
 use crate::action::{Action, NatAddresses, NatDirection};
 use crate::datapath::step::{Step, Track, Translation};
 use crate::flow::{Field, Key, Match, Prerequisite};
+use crate::request::PacketOut;
 
-/// Prints matches and actions as ovs-ofctl does.
+/// Prints matches and actions as ovs-ofctl does, and steps as the actions of the datapath.
 pub trait Print {
     fn matching(&self, matching: &Match) -> String;
+    /// The packets of a megaflow.
+    fn megaflow(&self, matching: &Match) -> String;
     fn actions(&self, actions: &[Action]) -> String;
+    /// `key` is the packet that the steps are for.
+    fn steps(&self, steps: &[Step], key: &Key) -> String;
+    /// Flags of `ct_state`: `new|trk`.
+    fn connection_state(&self, state: u16) -> String;
 }
 
 /// Traces packets through the tables of a bridge.
@@ -25,12 +29,14 @@ pub struct Trace<'a, P> {
     tables: &'a Tables,
     bridge: &'a str,
     printer: P,
+    /// The states that tracked packets get, one after the other; then those of new connections.
+    pub states: Vec<u16>,
 }
 
 impl<'a, P: Print> Trace<'a, P> {
     #[must_use]
     pub fn new(tables: &'a Tables, bridge: &'a str, printer: P) -> Self {
-        Self { tables, bridge, printer }
+        Self { tables, bridge, printer, states: Vec::new() }
     }
 
     /// The text for a packet, and for the copies that continue after connection tracking, as new
@@ -38,21 +44,52 @@ impl<'a, P: Print> Trace<'a, P> {
     #[must_use]
     pub fn run(&self, key: &Key, frame: &[u8], now_ms: u64) -> String {
         let mut text = String::new();
-        let mut waiting = self.run_one(key, frame, now_ms, &mut text);
+        let waiting = self.run_one(key, frame, now_ms, &mut text);
+        self.run_waiting(waiting, frame, now_ms, text)
+    }
+
+    /// As [`Trace::run`], for a packet from a controller.
+    #[must_use]
+    pub fn run_packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> String {
+        let mut text = String::new();
+        let mut lines = Lines { printer: &self.printer, nodes: Vec::new() };
+        let translator = Translator::new(self.tables);
+        let end = translator.observe_packet_out(packet, key, now_ms, &mut lines);
+        let waiting = self.write(key, &lines, end, &mut text);
+        self.run_waiting(waiting, &packet.frame, now_ms, text)
+    }
+
+    fn run_waiting(
+        &self,
+        mut waiting: Vec<(u32, Key)>,
+        frame: &[u8],
+        now_ms: u64,
+        mut text: String,
+    ) -> String {
+        let mut states = self.states.iter();
         let mut seen = Vec::new();
-        while let Some((id, key)) = (!waiting.is_empty()).then(|| waiting.remove(0)) {
+        while let Some((id, mut key)) = (!waiting.is_empty()).then(|| waiting.remove(0)) {
             if seen.contains(&id) || seen.len() >= MAX_RECIRCULATIONS {
                 continue;
             }
             seen.push(id);
             let line = "=".repeat(79);
             let is_tracked = key.read(Field::CtState) != 0;
-            let resume = if is_tracked {
-                "resume conntrack with default ct_state=trk|new (use --ct-next to customize)"
-            } else {
-                "resume with"
+            let resume = match states.as_slice() {
+                _ if !is_tracked => String::new(),
+                [] => " - resume conntrack with default ct_state=trk|new (use --ct-next to \
+                       customize)"
+                    .to_owned(),
+                [state, ..] => {
+                    states.next();
+                    key.write(Field::CtState, (*state).into());
+                    format!(
+                        " - resume conntrack with ct_state={}",
+                        self.printer.connection_state(*state)
+                    )
+                }
             };
-            let _ = write!(text, "\n{line}\nrecirc({id:#x}) - {resume}\n{line}\n\n");
+            let _ = write!(text, "\n{line}\nrecirc({id:#x}){resume}\n{line}\n\n");
             waiting.extend(self.run_one(&key, frame, now_ms, &mut text));
         }
         text
@@ -61,17 +98,30 @@ impl<'a, P: Print> Trace<'a, P> {
     fn run_one(&self, key: &Key, frame: &[u8], now_ms: u64, text: &mut String) -> Vec<(u32, Key)> {
         let mut lines = Lines { printer: &self.printer, nodes: Vec::new() };
         let translator = Translator::new(self.tables);
-        let (translation, end) = translator.observe(key, frame, now_ms, &mut lines);
+        let end = translator.observe(key, frame, now_ms, &mut lines);
+        self.write(key, &lines, end, text)
+    }
+
+    fn write(
+        &self,
+        key: &Key,
+        lines: &Lines<'_, P>,
+        (translation, end, failure): (Translation, Key, Option<Failure>),
+        text: &mut String,
+    ) -> Vec<(u32, Key)> {
         let title = format!("bridge(\"{}\")", self.bridge);
         let underline = "-".repeat(title.len());
         let _ = writeln!(text, "Flow: {}\n\n{title}\n{underline}", self.flow(key));
         lines.print(0..lines.nodes.len(), 0, text);
         let end_text = self.flow(&end);
         let end_text = if end_text == self.flow(key) { "unchanged".to_owned() } else { end_text };
-        let steps = print_steps(&translation.steps, key);
+        let steps = self.printer.steps(&translation.steps, key);
         let _ = writeln!(text, "\nFinal flow: {end_text}");
         let _ = writeln!(text, "Megaflow: {}", self.megaflow(key, &translation));
         let _ = writeln!(text, "Datapath actions: {steps}");
+        if let Some(failure) = failure {
+            let _ = writeln!(text, "Translation failed ({failure}), packet is dropped.");
+        }
         self.continuations(&translation.steps, &end)
     }
 
@@ -82,15 +132,8 @@ impl<'a, P: Print> Trace<'a, P> {
 
     fn megaflow(&self, key: &Key, translation: &Translation) -> String {
         let mut mask = translation.mask.clone();
-        // OVS's datapath always looks at these.
-        for field in [Field::RecircId, Field::EthType, Field::InPort] {
-            mask.write(field, u128::MAX);
-        }
-        if is_ip(key) {
-            mask.write(Field::IpFrag, u128::MAX);
-        }
         mask.write(Field::RecircId, 0);
-        let text = self.printer.matching(&Match { value: key.masked(&mask), mask });
+        let text = self.printer.megaflow(&Match { value: key.masked(&mask), mask });
         match key.read(Field::RecircId) {
             0 => format!("recirc_id=0,eth,{text}"),
             id => format!("recirc_id={id:#x},eth,{text}"),

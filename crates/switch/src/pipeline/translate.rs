@@ -16,19 +16,32 @@ mod vlan;
 use std::sync::Arc;
 
 use self::vlan::Tags;
-use super::recirculation::Frozen;
+use super::recirculation::{Frozen, Rest};
 use super::rule::Rule;
 use super::tables::{Tables, lock};
-use crate::action::Action;
+use crate::action::{Action, Controller};
 use crate::datapath::step::{Counters, Step, Translate, Translation};
 use crate::flow::{Field, Key, word};
 use crate::port_number::PortNumber;
-use crate::request::PacketOut;
+use crate::request::{PacketOut, Resumption};
 
 /// Translates packets by the tables of a bridge.
 #[derive(Debug, Clone, Copy)]
 pub struct Translator<'a> {
     tables: &'a Tables,
+}
+
+/// A limit that a packet's way came to: the packet is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    #[error("Recursion too deep")]
+    TooDeep,
+    #[error("Too many resubmits")]
+    TooManyResubmits,
+    #[error("Stack too deep")]
+    StackTooDeep,
+    #[error("No recirculation context")]
+    NoRecirculation,
 }
 
 /// Sees a translation as it goes on, for traces. The number is how deep tables are nested.
@@ -58,18 +71,50 @@ impl<'a> Translator<'a> {
         Translation { is_cacheable: false, ..way.finish().0 }
     }
 
+    /// The steps of a packet that a controller lets continue, or `None` if its state is gone.
+    #[must_use]
+    pub fn resume(&self, resumption: &Resumption, key: &Key, now_ms: u64) -> Option<Translation> {
+        let state = lock(&self.tables.recirculations).state(resumption.state)?;
+        let mut state = Frozen::clone(&state);
+        let given = &resumption.metadata;
+        for index in FROZEN_WORDS {
+            state.metadata.words[index] = given.words[index];
+        }
+        let mut key = key.clone();
+        key.words[word::CT..word::ETH_SRC].copy_from_slice(&given.words[word::CT..word::ETH_SRC]);
+        let mut way = Way::new(self.tables, &key, &resumption.frame, now_ms);
+        way.has_recirculated = true;
+        way.resume(&state);
+        Some(Translation { is_cacheable: false, ..way.finish().0 })
+    }
+
     /// Translates without effects on the tables, and reports each part. Also returns the packet's
-    /// key as it was at the end.
+    /// key as it was at the end, and the limit at which it ended.
     pub fn observe(
         &self,
         key: &Key,
         frame: &[u8],
         now_ms: u64,
         observer: &mut dyn Observe,
-    ) -> (Translation, Key) {
+    ) -> (Translation, Key, Option<Failure>) {
         let mut way = Way::new(self.tables, key, frame, now_ms);
         way.observer = Some(observer);
         way.start();
+        way.finish()
+    }
+
+    /// As [`Translator::observe`], for a packet from a controller.
+    pub fn observe_packet_out(
+        &self,
+        packet: &PacketOut,
+        key: &Key,
+        now_ms: u64,
+        observer: &mut dyn Observe,
+    ) -> (Translation, Key, Option<Failure>) {
+        let mut way = Way::new(self.tables, key, &packet.frame, now_ms);
+        way.observer = Some(observer);
+        way.is_packet_out = true;
+        way.run(&packet.actions);
         way.finish()
     }
 }
@@ -120,10 +165,19 @@ struct Way<'a> {
     nesting: usize,
     resubmits: u32,
     has_exited: bool,
-    has_failed: bool,
+    failure: Option<Failure>,
+    /// The port that the next lookup takes the packet to come from: a resubmission's.
+    lookup_port: Option<PortNumber>,
     /// Actions that follow when the datapath has looked at the packet again.
-    freezing: Option<Vec<Action>>,
+    freezing: Option<Vec<Rest>>,
+    /// The controller that must let the packet continue; the datapath otherwise.
+    pausing: Option<Box<Controller>>,
     is_packet_out: bool,
+    /// The packet has been in the datapath before, which may have tracked it.
+    has_recirculated: bool,
+    /// The actions that run are those of the action set, or of a group's bucket.
+    is_in_set: bool,
+    is_in_bucket: bool,
     observer: Option<&'a mut dyn Observe>,
 }
 
@@ -146,13 +200,22 @@ impl<'a> Way<'a> {
     fn new(tables: &'a Tables, key: &Key, frame: &'a [u8], now_ms: u64) -> Self {
         let mut written = Key::ZERO;
         written.write(Field::ConjId, u128::MAX);
+        written.write(Field::ActsetOutput, u128::MAX);
+        let mut flow = key.clone();
+        flow.write(Field::ActsetOutput, PortNumber::UNSET.0.into());
         let mut mask = Key::ZERO;
-        mask.write(Field::RecircId, u128::MAX);
+        // As in Open vSwitch, a megaflow is for one port and one kind of packet.
+        for field in [Field::RecircId, Field::InPort, Field::EthType] {
+            mask.write(field, u128::MAX);
+        }
+        if matches!(key.read(Field::EthType) as u16, fields::IPV4 | fields::IPV6) {
+            mask.write(Field::IpFrag, u128::MAX);
+        }
         Self {
             tables,
             now_ms,
             frame,
-            flow: key.clone(),
+            flow,
             base: key.clone(),
             written,
             mask,
@@ -172,9 +235,14 @@ impl<'a> Way<'a> {
             nesting: 0,
             resubmits: 0,
             has_exited: false,
-            has_failed: false,
+            failure: None,
+            lookup_port: None,
             freezing: None,
+            pausing: None,
             is_packet_out: false,
+            has_recirculated: key.read(Field::RecircId) != 0,
+            is_in_set: false,
+            is_in_bucket: false,
             observer: None,
         }
     }
@@ -187,13 +255,13 @@ impl<'a> Way<'a> {
             if self.tables.port_set().port(port).is_some_and(|port| port.has(no_receive)) {
                 return;
             }
-            self.search(0, false);
+            self.search(0, false, true);
             return;
         }
         let state = lock(&self.tables.recirculations).state(id);
         match state {
             Some(state) => self.resume(&state),
-            None => self.fail("the state of this recirculation is gone"),
+            None => self.fail(Failure::NoRecirculation, "the state of this recirculation is gone"),
         }
     }
 
@@ -204,21 +272,21 @@ impl<'a> Way<'a> {
         }
         self.stack = state.stack.clone();
         self.action_set = state.action_set.clone();
-        (self.table, self.cookie) = state.rule;
+        self.update_actset_output();
         match state.table {
             Some(table) => {
                 self.note("thaw");
                 self.note(&format!("    Resuming from table {table}"));
-                self.search(table, false);
+                self.search(table, false, true);
             }
-            None => self.run(&state.actions),
+            None => self.run_rest(&state.rest),
         }
     }
 
     /// Ends the way. Also returns the packet as it is at the end.
-    fn finish(mut self) -> (Translation, Key) {
+    fn finish(mut self) -> (Translation, Key, Option<Failure>) {
         self.end_pipeline();
-        if self.has_failed {
+        if self.failure.is_some() {
             self.steps.clear();
         }
         self.flatten_last();
@@ -228,27 +296,61 @@ impl<'a> Way<'a> {
             counters: self.counters,
             is_cacheable: self.is_cacheable,
         };
-        (translation, self.flow)
+        // The datapath and texts know nothing of the action set's output.
+        self.flow.write(Field::ActsetOutput, 0);
+        (translation, self.flow, self.failure)
     }
 
     /// The action set, or the state in which the packet waits.
     fn end_pipeline(&mut self) {
-        if self.freezing.is_none() && !self.action_set.is_empty() && !self.has_failed {
+        if self.freezing.is_none() && !self.action_set.is_empty() && self.failure.is_none() {
             let set = std::mem::take(&mut self.action_set);
             self.note("--. Executing action set:");
+            self.is_in_set = true;
             self.run_set(&set);
+            self.is_in_set = false;
         }
-        if let Some(actions) = self.freezing.take() {
-            self.commit();
-            self.recirculate(None, actions, None);
+        self.freeze();
+    }
+
+    /// Ends a way that waits: for the datapath, or for a controller.
+    fn freeze(&mut self) {
+        let Some(rest) = self.freezing.take() else { return };
+        self.commit();
+        match self.pausing.take() {
+            None => self.recirculate(None, rest, None),
+            Some(controller) => {
+                if let Some(id) = self.intern(None, rest, None) {
+                    self.send_with(&controller, Some(id));
+                }
+            }
+        }
+    }
+
+    /// Runs the actions that followed when the way was frozen.
+    fn run_rest(&mut self, rest: &[Rest]) {
+        for (index, part) in rest.iter().enumerate() {
+            (self.table, self.cookie) = (part.table, part.cookie);
+            self.run(&part.actions);
+            if let Some(frozen) = &mut self.freezing {
+                frozen.extend_from_slice(&rest[index + 1..]);
+                return;
+            }
         }
     }
 
     /// Stores the state of the packet, and lets the datapath look at it again.
-    fn recirculate(&mut self, table: Option<u8>, actions: Vec<Action>, zone: Option<u16>) {
+    fn recirculate(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) {
+        if let Some(id) = self.intern(table, rest, zone) {
+            self.steps.push(Step::Recirculate(id));
+        }
+    }
+
+    /// The number of the packet's state. It lives as long as a megaflow uses it.
+    fn intern(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) -> Option<u32> {
         let mut metadata = Key::ZERO;
+        // They are those of every packet of this port, or they were written here.
         for index in FROZEN_WORDS {
-            self.depend(index, u64::MAX);
             metadata.words[index] = self.flow.words[index];
         }
         metadata.write(Field::RecircId, 0);
@@ -258,15 +360,17 @@ impl<'a> Way<'a> {
             stack: self.stack.clone(),
             action_set: self.action_set.clone(),
             zone,
-            actions,
-            rule: if table.is_some() { (0, 0) } else { (self.table, self.cookie) },
+            rest,
         };
         match lock(&self.tables.recirculations).intern(frozen, self.now_ms) {
             Some((id, users)) => {
                 self.counters.push(users);
-                self.steps.push(Step::Recirculate(id));
+                Some(id)
             }
-            None => self.has_failed = true,
+            None => {
+                self.failure = Some(Failure::NoRecirculation);
+                None
+            }
         }
     }
 
@@ -286,27 +390,39 @@ impl<'a> Way<'a> {
             steps: std::mem::take(&mut self.steps),
         };
         act(self);
-        if let Some(actions) = self.freezing.take() {
-            self.commit();
-            self.recirculate(None, actions, None);
-        }
+        self.freeze();
         self.flatten_last();
         let inner = std::mem::replace(&mut self.steps, saved.steps);
+        let base = std::mem::replace(&mut self.base, saved.base);
+        let is_reversible = |step: &Step| {
+            matches!(
+                step,
+                Step::Output(_) | Step::Truncate(_) | Step::Controller(_) | Step::Rewrite(_)
+            )
+        };
         let is_plain = |step: &Step| {
             matches!(
                 step,
                 Step::Output(_) | Step::Truncate(_) | Step::Controller(_) | Step::Clone(_)
             )
         };
+        self.pending = saved.pending;
         if inner.iter().all(is_plain) {
             self.steps.extend(inner);
+        } else if self.observer.is_some() && inner.iter().all(is_reversible) {
+            // A trace shows what Open vSwitch does: it brings the former values back later.
+            for step in &inner {
+                if let Step::Rewrite(rewrite) = step {
+                    self.pending.unite(&rewrite.mask);
+                }
+            }
+            self.steps.extend(inner);
+            self.base = base;
         } else {
             self.steps.push(Step::Clone(inner.into()));
         }
         self.flow = saved.flow;
         self.written = saved.written;
-        self.pending = saved.pending;
-        self.base = saved.base;
         self.tags = saved.tags;
         self.pushed_mpls = saved.pushed_mpls;
         self.was_mpls = saved.was_mpls;
@@ -324,9 +440,9 @@ impl<'a> Way<'a> {
         }
     }
 
-    fn fail(&mut self, reason: &str) {
+    fn fail(&mut self, failure: Failure, reason: &str) {
         self.note(&format!(">>>> {reason} <<<<"));
-        self.has_failed = true;
+        self.failure = Some(failure);
     }
 
     fn note(&mut self, note: &str) {

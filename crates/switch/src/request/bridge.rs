@@ -1,7 +1,7 @@
 use super::{
     Aggregate, FlowEntry, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics, MeterEntry,
     MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics, Refusal,
-    TableEntry,
+    Resumption, TableEntry, TableMod,
 };
 use crate::port_number::PortNumber;
 
@@ -22,6 +22,8 @@ pub trait Bridge {
     fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal>;
 
     fn tables(&self) -> Vec<TableEntry>;
+
+    fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal>;
 
     fn ports(&self) -> Vec<PortDescription>;
 
@@ -45,4 +47,10 @@ pub trait Bridge {
     fn meter_statistics(&self, meter: u32) -> Result<Vec<MeterStatistics>, Refusal>;
 
     fn packet_out(&mut self, packet: PacketOut) -> Result<(), Refusal>;
+
+    /// Lets a packet continue that waited for a controller.
+    fn resume(&mut self, resumption: Resumption) -> Result<(), Refusal>;
+
+    /// The generation of the last election among controllers.
+    fn generation(&mut self) -> &mut Option<u64>;
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use crate::action::Action;
 use crate::flow::Match;
 use crate::port_number::PortNumber;
+use crate::request::TableConfig;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowCommand {
@@ -31,6 +32,8 @@ pub struct FlowMod {
     pub matching: Match,
     /// The cookie of an added rule; `None` in a modification that leaves it.
     pub cookie: Option<u64>,
+    /// A modification leaves the cookies of rules; `cookie` is for the rule that it adds.
+    pub keeps_cookie: bool,
     /// The rules that a modification or deletion applies to: those whose cookie has these bits.
     pub cookie_filter: CookieFilter,
     pub idle_timeout: u16,
@@ -57,6 +60,7 @@ impl FlowMod {
             priority: Self::DEFAULT_PRIORITY,
             matching: Match::any(),
             cookie: None,
+            keeps_cookie: false,
             cookie_filter: CookieFilter::default(),
             idle_timeout: 0,
             hard_timeout: 0,
@@ -128,4 +132,5 @@ pub struct TableEntry {
     pub lookups: u64,
     pub matched: u64,
     pub max_entries: u32,
+    pub config: TableConfig,
 }

@@ -15,6 +15,17 @@ pub struct PacketIn {
     /// The packet's metadata: in_port, registers, metadata, tunnel, connection tracking.
     pub metadata: Key,
     pub userdata: Vec<u8>,
+    /// The state in which the packet waits until the controller lets it continue.
+    pub continuation: Option<u32>,
+}
+
+/// A packet that a controller lets continue, perhaps changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resumption {
+    pub frame: Vec<u8>,
+    /// In_port, registers and the like, and what tracking found.
+    pub metadata: Key,
+    pub state: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +36,8 @@ pub enum PacketInReason {
     ActionSet,
     Group,
     PacketOut,
+    /// The action of a table-miss rule: one of priority 0 without conditions.
+    ExplicitMiss,
 }
 
 /// A packet from a controller.

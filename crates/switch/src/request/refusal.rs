@@ -83,6 +83,22 @@ pub enum Refusal {
     BundleExists,
     #[error("the bundle is closed")]
     BundleClosed,
+    #[error("the flags of the bundle differ, or are unknown")]
+    BadBundleFlags,
+    #[error("unknown kind of a bundle's control message")]
+    BadBundleType,
+    #[error("a message in a bundle has another number than the bundle's message")]
+    BadBundleNumber,
+    #[error("a message of this type cannot be in a bundle")]
+    BadBundleMessage,
     #[error("the role does not allow changes")]
     IsSlave,
+    #[error("the generation of the role is older than the last one")]
+    StaleRole,
+    #[error("unknown role")]
+    BadRole,
+    #[error("the group has no such bucket")]
+    UnknownBucket,
+    #[error("the group has such a bucket already")]
+    BucketExists,
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::clock::Clock;
@@ -24,6 +24,8 @@ pub struct BridgeState {
     tables: RwLock<Tables>,
     generation: Arc<AtomicU64>,
     ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>>,
+    /// Megaflows match all fields of their first packet.
+    pub(super) is_exact: AtomicBool,
     /// The state of the meters that `tables` has.
     pub(super) meters: Arc<Meters>,
     events: Mutex<VecDeque<BridgeEvent>>,
@@ -56,6 +58,7 @@ impl BridgeState {
             generation: tables.generation_source(),
             tables: RwLock::new(tables),
             ports: RwLock::default(),
+            is_exact: AtomicBool::new(false),
             meters: Arc::default(),
             events: Mutex::default(),
             lost_packet_ins: AtomicU64::new(0),

@@ -9,7 +9,7 @@ use crate::port_number::PortNumber;
 use crate::request::{
     Aggregate, Bridge, FlowEntry, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics,
     MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics,
-    Refusal, TableEntry,
+    Refusal, Resumption, TableEntry, TableMod,
 };
 
 /// A bridge as the OpenFlow session of one connection changes it.
@@ -17,6 +17,7 @@ use crate::request::{
 pub(super) struct BridgeSession {
     pub(super) bridge: Arc<BridgeState>,
     pub(super) switch: Arc<Switch>,
+    pub(super) generation: Option<u64>,
 }
 
 impl BridgeSession {
@@ -26,6 +27,15 @@ impl BridgeSession {
 }
 
 impl Bridge for BridgeSession {
+    fn resume(&mut self, resumption: Resumption) -> Result<(), Refusal> {
+        self.switch.resume(&self.bridge, &resumption);
+        Ok(())
+    }
+
+    fn generation(&mut self) -> &mut Option<u64> {
+        &mut self.generation
+    }
+
     fn datapath_id(&self) -> u64 {
         self.bridge.datapath_id
     }
@@ -55,6 +65,10 @@ impl Bridge for BridgeSession {
     fn tables(&self) -> Vec<TableEntry> {
         self.switch.credit(&self.bridge);
         self.bridge.tables().tables()
+    }
+
+    fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal> {
+        self.bridge.tables_mut().table_mod(change)
     }
 
     fn ports(&self) -> Vec<PortDescription> {

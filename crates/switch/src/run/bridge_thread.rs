@@ -58,7 +58,7 @@ impl BridgeThread {
         let now = Instant::now();
         let controller = |address| Controller { address, next: Some(now), pause: FIRST_PAUSE };
         Self {
-            session: BridgeSession { bridge: bridge.clone(), switch },
+            session: BridgeSession { bridge: bridge.clone(), switch, generation: None },
             bridge,
             unix: doors.unix,
             _file: doors.file,
@@ -179,7 +179,14 @@ impl BridgeThread {
         let bridge = self.bridge.clone();
         let is_watched = this.is_monitoring()
             || before.iter().chain(behind.iter()).any(Connection::is_monitoring);
-        this.answer_some(REQUESTS, &mut self.session, |this, xid| {
+        this.answer_some(REQUESTS, &mut self.session, |this, bridge_session, xid| {
+            if this.take_claim() {
+                let generation = *bridge_session.generation();
+                before
+                    .iter_mut()
+                    .chain(behind.iter_mut())
+                    .for_each(|other| other.demote(generation));
+            }
             let removals = bridge.tables().take_removals();
             let events = if is_watched { bridge.tables().take_events() } else { Vec::new() };
             if removals.is_empty() && events.is_empty() {
@@ -239,6 +246,7 @@ impl BridgeThread {
 
     fn expire(&mut self) {
         let now_ms = self.bridge.clock.now_ms();
+        self.connections.iter_mut().for_each(|connection| connection.expire_bundles(now_ms));
         let is_due = self.bridge.tables().next_expiry_ms().is_some_and(|next| next <= now_ms);
         if !is_due && self.expires > Instant::now() {
             return;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use host::MetricsAddress;
@@ -22,6 +23,8 @@ const MOST_PORTS: usize = 1024;
 const LONGEST_NAME: usize = 64;
 const MOST_QUEUES: usize = 64;
 const MOST_CPUS: usize = 1024;
+const AGING_TIMES: RangeInclusive<u64> = 1..=86_400;
+const TABLE_SIZES: RangeInclusive<usize> = 1..=1_000_000;
 /// The kinds of ports.
 const KINDS: [&str; 8] = ["pcap", "null", "dummy", "packet", "tap", "ring", "xdp", "vhost-user"];
 
@@ -55,11 +58,17 @@ pub struct Config {
 pub struct BridgeConfig {
     /// 16 hexadecimal digits; made from the bridge's name otherwise.
     pub datapath_id: Option<String>,
+    /// The address of the bridge's own port; made from the bridge's name otherwise.
+    pub hardware_address: Option<HardwareAddress>,
     /// TCP addresses on which controllers and ovs-ofctl may connect.
     pub listen: Vec<SocketAddr>,
     /// Controllers to which the switch connects.
     pub controller: Vec<SocketAddr>,
     pub fail_mode: FailMode,
+    /// The seconds after which NORMAL forgets an address that it has not seen.
+    pub mac_aging_time: Option<u64>,
+    /// The most addresses that NORMAL remembers.
+    pub mac_table_size: Option<usize>,
     /// A file of rules in ovs-ofctl's language that is loaded at the start.
     pub flows: Option<PathBuf>,
     pub port: IndexMap<String, PortConfig>,
@@ -102,6 +111,8 @@ pub struct PortConfig {
     /// An xdp port runs the interface's driver in the packet thread.
     #[serde(default)]
     pub busy_poll: bool,
+    /// The address that OpenFlow shows; made from the port's name otherwise.
+    pub hardware_address: Option<HardwareAddress>,
     /// The OpenFlow number; the first free one otherwise.
     pub number: Option<u32>,
     /// Receive queues of a pcap or vhost-user port.
@@ -112,6 +123,26 @@ pub struct PortConfig {
     pub queue: Option<QueueConfig>,
     /// Queues and the CPUs of the packet threads that poll them: `0:1,1:2`.
     pub rxq_affinity: Option<RxqAffinity>,
+}
+
+/// The address of a port: `02:00:00:00:00:01`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct HardwareAddress(pub [u8; 6]);
+
+impl TryFrom<String> for HardwareAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let wrong =
+            || format!("hardware-address {text:?}: write six bytes, for example 02:00:00:00:00:01");
+        let bytes = text.split(':').map(|byte| match byte.len() {
+            2 => u8::from_str_radix(byte, 16).ok(),
+            _ => None,
+        });
+        let bytes: Vec<u8> = bytes.collect::<Option<_>>().ok_or_else(wrong)?;
+        bytes.try_into().map(Self).map_err(|_| wrong())
+    }
 }
 
 /// The end of a UNIX socket.
@@ -253,6 +284,12 @@ impl Config {
             if bridge.port.len() > MOST_PORTS {
                 return wrong(format!("bridge {name} has more than {MOST_PORTS} ports"));
             }
+            if bridge.mac_aging_time.is_some_and(|time| !AGING_TIMES.contains(&time)) {
+                return wrong(format!("bridge {name}: mac-aging-time: use 1 to 86400 seconds"));
+            }
+            if bridge.mac_table_size.is_some_and(|size| !TABLE_SIZES.contains(&size)) {
+                return wrong(format!("bridge {name}: mac-table-size: use 1 to 1000000"));
+            }
             let is_id = |id: &String| id.len() == 16 && u64::from_str_radix(id, 16).is_ok();
             if let Some(id) = bridge.datapath_id.as_ref().filter(|id| !is_id(id)) {
                 return wrong(format!(
@@ -312,6 +349,7 @@ impl PortConfig {
             receive_queue: None,
             copy_mode: None,
             busy_poll: false,
+            hardware_address: None,
             number: None,
             queues: None,
             rate: None,

@@ -122,7 +122,7 @@ impl Connection {
         &mut self,
         limit: usize,
         bridge: &mut dyn Bridge,
-        mut after: impl FnMut(&mut Self, u32),
+        mut after: impl FnMut(&mut Self, &mut dyn Bridge, u32),
     ) -> Result<(), Closed> {
         let mut at = 0;
         let input = std::mem::take(&mut self.input);
@@ -139,7 +139,7 @@ impl Connection {
                 result = Err(error.into());
                 break;
             }
-            after(self, xid);
+            after(self, bridge, xid);
         }
         self.input = input;
         self.input.drain(..at);
@@ -195,6 +195,21 @@ impl Connection {
             return;
         }
         self.session.packet_in(packet, self.out.buffer());
+    }
+
+    /// Removes bundles that were left alone for too long.
+    pub(super) fn expire_bundles(&mut self, now_ms: u64) {
+        self.session.expire_bundles(now_ms, self.out.buffer());
+    }
+
+    /// Whether the peer has become master since the last call.
+    pub(super) fn take_claim(&mut self) -> bool {
+        self.session.take_claim()
+    }
+
+    /// Makes a master a slave, because another peer has become master.
+    pub(super) fn demote(&mut self, generation: Option<u64>) {
+        self.session.demote(generation, self.out.buffer());
     }
 
     /// `own` is the number of the peer's own request that made the change.

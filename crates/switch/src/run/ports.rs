@@ -10,7 +10,7 @@ use port::{Frame, PortError};
 use thiserror::Error;
 use units::Time;
 
-use super::config::PortConfig;
+use super::config::{HardwareAddress, PortConfig};
 use super::device::{Change, Device, lock};
 use super::pcap::PcapError;
 use super::shaper::Shaper;
@@ -82,7 +82,9 @@ impl SwitchPort {
             bridge,
             number,
             index,
-            hardware_address: address_of(name, number),
+            hardware_address: settings
+                .hardware_address
+                .map_or_else(|| address_of(name, number), |address| address.0),
             config: AtomicU32::new(0),
             counts: Counts::default(),
             settings: settings.clone(),
@@ -95,14 +97,20 @@ impl SwitchPort {
     }
 
     /// The bridge's own port, which nothing is attached to.
-    pub(super) fn local(name: &str, bridge: usize, index: PortIndex) -> Self {
+    pub(super) fn local(
+        name: &str,
+        bridge: usize,
+        index: PortIndex,
+        address: Option<HardwareAddress>,
+    ) -> Self {
+        let made = || address_of(name, PortNumber::LOCAL);
         Self {
             name: name.to_owned(),
             bridge,
             number: PortNumber::LOCAL,
             index,
-            hardware_address: address_of(name, PortNumber::LOCAL),
-            config: AtomicU32::new(PORT_DOWN),
+            hardware_address: address.map_or_else(made, |address| address.0),
+            config: AtomicU32::new(0),
             counts: Counts::default(),
             settings: PortConfig::of_kind("internal"),
             is_disabled: AtomicBool::new(false),
@@ -216,13 +224,14 @@ impl SwitchPort {
 
     #[must_use]
     pub fn description(&self) -> PortDescription {
-        let is_local = self.number == PortNumber::LOCAL;
+        let config = self.config.load(Ordering::Relaxed);
+        let is_up = self.is_up() && config & PORT_DOWN == 0;
         PortDescription {
             number: self.number,
             hardware_address: self.hardware_address,
             name: self.name.clone(),
-            config: self.config.load(Ordering::Relaxed),
-            state: if is_local || !self.is_up() { LINK_DOWN } else { LIVE },
+            config,
+            state: if is_up { LIVE } else { LINK_DOWN },
             current_speed_kbit: 0,
             max_speed_kbit: 0,
         }

@@ -29,9 +29,10 @@ use super::worker::{Worker, WorkerStatistics};
 use crate::action::Action;
 use crate::datapath::MAX_MEGAFLOWS;
 use crate::datapath::conntrack::{self, Conntrack};
-use crate::pipeline::Removal;
+use crate::pipeline::{MacTable, Removal};
 use crate::port_number::PortNumber;
-use crate::request::{FlowCommand, FlowMod, PacketOut};
+use crate::request::{FlowCommand, FlowMod, PacketOut, Resumption};
+use crate::text::PortNames;
 
 /// A running switch.
 pub struct Switch {
@@ -123,6 +124,12 @@ impl Switch {
         self.bridges.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
+    /// The names of all bridges' ports by the datapath's numbers.
+    pub(super) fn datapath_names(&self) -> PortNames {
+        let ports = self.bridges().into_iter().flat_map(|bridge| bridge.ports());
+        ports.map(|port| (PortNumber(port.index.0.into()), port.name.clone())).collect()
+    }
+
     pub(super) fn pmds(&self) -> Vec<Arc<Pmd>> {
         self.pmds.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -152,16 +159,21 @@ impl Switch {
         for (name, settings) in &config.bridge {
             let former = self.settings().bridge.get(name).cloned();
             let is_other = former.as_ref().is_some_and(|former| {
-                (&former.datapath_id, &former.listen, &former.controller)
-                    != (&settings.datapath_id, &settings.listen, &settings.controller)
+                (&former.datapath_id, &former.hardware_address)
+                    != (&settings.datapath_id, &settings.hardware_address)
+                    || (&former.listen, &former.controller)
+                        != (&settings.listen, &settings.controller)
             });
             if is_other && let Some(bridge) = self.bridge(name) {
                 note(format!(
-                    "bridge {name}: changes of datapath-id, listen and controller take effect \
-                     after a restart"
+                    "bridge {name}: changes of datapath-id, hardware-address, listen and \
+                     controller take effect after a restart"
                 ));
                 self.apply_ports(&bridge, settings, note)?;
                 continue;
+            }
+            if let Some(bridge) = self.bridge(name) {
+                limit_macs(&bridge, settings);
             }
             match self.bridge(name) {
                 Some(bridge) => self.apply_ports(&bridge, settings, note)?,
@@ -215,10 +227,16 @@ impl Switch {
         let bridges = self.bridges();
         let index = (0..).find(|index| bridges.iter().all(|bridge| bridge.index != *index));
         let id = settings.datapath_id.as_deref().and_then(|id| u64::from_str_radix(id, 16).ok());
+        let of_address = settings
+            .hardware_address
+            .map(|address| address.0.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+        let id = id.or(of_address);
         let bridge = BridgeState::new(name, index.unwrap_or(0), id, self.clock.clone());
         let bridge = Arc::new(bridge.map_err(SwitchError::Thread)?);
+        limit_macs(&bridge, settings);
         if let Some(index) = self.ports.free_index(PortNumber::LOCAL) {
-            let local = Arc::new(SwitchPort::local(name, bridge.index, index));
+            let local =
+                Arc::new(SwitchPort::local(name, bridge.index, index, settings.hardware_address));
             self.ports.insert(local.clone());
             bridge.add_port(local);
         }
@@ -548,6 +566,11 @@ impl Switch {
         self.main().packet_out(bridge, packet);
     }
 
+    pub(super) fn resume(&self, bridge: &Arc<BridgeState>, resumption: &Resumption) {
+        self.main().resume(bridge, resumption);
+        bridge.ports().iter().for_each(|port| port.flush());
+    }
+
     fn doors(&self, name: &str, settings: &BridgeConfig) -> Result<Doors, SwitchError> {
         let (unix, file) = self.listen(&self.socket_of(name))?;
         let mut tcp = Vec::new();
@@ -599,6 +622,12 @@ impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Switch").field("rundir", &self.rundir).finish_non_exhaustive()
     }
+}
+
+fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
+    let aging = settings.mac_aging_time.unwrap_or(MacTable::AGING_SECONDS);
+    let capacity = settings.mac_table_size.unwrap_or(MacTable::CAPACITY);
+    bridge.tables_mut().limit_macs(aging, capacity);
 }
 
 /// The CPUs of the packet threads: the first one that this process may use, if none is named.

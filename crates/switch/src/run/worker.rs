@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use port::Frame;
 use units::{Span, Time};
@@ -12,9 +13,10 @@ use crate::datapath::step::{PortIndex, Translate, Translation};
 use crate::datapath::{
     Around, Datapath, MAX_MEGAFLOWS, Megaflow, Settings, Sink, Statistics, extract,
 };
-use crate::flow::Key;
+use crate::flow::{Field, Key};
 use crate::pipeline::Translator;
-use crate::request::{PacketIn, PacketOut};
+use crate::request::{PacketIn, PacketOut, Resumption};
+use crate::text::{PortNames, print_datapath_key, print_steps};
 
 /// The packets of all bridges on one thread.
 #[derive(Debug)]
@@ -96,10 +98,14 @@ impl Worker {
         let now = self.now();
         self.outlets.refresh(now);
         let datapath = datapath(&mut self.bridges, bridge, self.limit);
+        datapath.report_installs(tracing::enabled!(tracing::Level::DEBUG));
         let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
         let mut around =
             Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
         datapath.process(port.number.0, frames, now, &mut around);
+        for flow in datapath.take_installs() {
+            log_install(port, flow);
+        }
     }
 
     /// Sends a packet from a controller.
@@ -110,13 +116,45 @@ impl Worker {
             let tables = bridge.tables();
             Translator::new(&tables).packet_out(packet, &key, now.nanos() / NANOS_PER_MS)
         };
+        self.execute(bridge, packet.in_port.0, &packet.frame, &translation, now);
+    }
+
+    /// Runs steps that are for one frame alone.
+    fn execute(
+        &mut self,
+        bridge: &Arc<BridgeState>,
+        port: u32,
+        frame: &[u8],
+        translation: &Translation,
+        now: Time,
+    ) {
         self.outlets.refresh(now);
         let datapath = datapath(&mut self.bridges, bridge, self.limit);
         let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
         let mut around =
             Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
-        let frame = Frame::from_bytes(&packet.frame, Time::ZERO);
-        datapath.execute(packet.in_port.0, frame, &translation, now, &mut around);
+        let frame = Frame::from_bytes(frame, Time::ZERO);
+        datapath.execute(port, frame, translation, now, &mut around);
+    }
+
+    /// Continues with a packet that waited for a controller.
+    pub(super) fn resume(&mut self, bridge: &Arc<BridgeState>, resumption: &Resumption) {
+        let now = self.now();
+        let port = resumption.metadata.read(Field::InPort) as u32;
+        let key = extract(port, &resumption.frame);
+        let translation = {
+            let tables = bridge.tables();
+            Translator::new(&tables).resume(resumption, &key, now.nanos() / NANOS_PER_MS)
+        };
+        match translation {
+            Some(translation) => {
+                self.execute(bridge, port, &resumption.frame, &translation, now);
+            }
+            None => tracing::warn!(
+                "bridge {}: a controller lets a packet continue that waits no more",
+                bridge.name
+            ),
+        }
     }
 
     /// Does what has to be done without packets.
@@ -234,6 +272,14 @@ fn datapath<'a>(
     &mut bridges[bridge.index].get_or_insert_with(new).datapath
 }
 
+/// Logs a megaflow in the words of Open vSwitch, with the whole packet that it was made for.
+fn log_install(port: &SwitchPort, mut flow: Megaflow) {
+    flow.key.write(Field::InPort, port.index.0.into());
+    let key = print_datapath_key(&flow.key, &flow.mask);
+    let steps = print_steps(&flow.steps, &flow.key, &PortNames::none());
+    tracing::debug!("flow_add: {key}, actions:{steps}");
+}
+
 /// The bridge's tables, which are locked for the packets alone that need them.
 struct SlowPath<'a> {
     bridge: &'a BridgeState,
@@ -242,7 +288,11 @@ struct SlowPath<'a> {
 impl Translate for SlowPath<'_> {
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation {
         let tables = self.bridge.tables();
-        Translator::new(&tables).translate(key, frame, now_ms)
+        let mut translation = Translator::new(&tables).translate(key, frame, now_ms);
+        if self.bridge.is_exact.load(Ordering::Relaxed) {
+            translation.mask = Key { words: [u64::MAX; crate::flow::WORDS] };
+        }
+        translation
     }
 
     fn generation(&self) -> u64 {

@@ -5,46 +5,44 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::address::{print_ethernet, print_ipv6};
 use super::flags::{CT_STATE, TCP_FLAGS};
+use super::port::{PortNames, print_name};
 use super::steps::print_steps;
-use crate::datapath::step::Step;
+use crate::datapath::Megaflow;
 use crate::flow::{Field, Key};
+use crate::port_number::PortNumber;
 
-/// A megaflow with its counters. `used` is the time since its last packet in milliseconds, if it
-/// had one; `tcp_flags` are the flags of all its segments.
+/// A megaflow with its counters, whose `in_port` is the datapath's number. `used` is the time since
+/// its last packet in milliseconds, if it had one. `names` has the names of the datapath's ports.
 #[must_use]
-pub fn print_datapath_flow(
-    key: &Key,
-    mask: &Key,
-    packets: u64,
-    bytes: u64,
-    used: Option<u64>,
-    tcp_flags: u16,
-    steps: &[Step],
-) -> String {
-    let mut out = print_datapath_key(key, mask);
-    let _ = write!(out, ", packets:{packets}, bytes:{bytes}, used:");
+pub fn print_datapath_flow(flow: &Megaflow, used: Option<u64>, names: &PortNames) -> String {
+    let mut out = print_datapath_key_with(&flow.key, &flow.mask, names);
+    let _ = write!(out, ", packets:{}, bytes:{}, used:", flow.packets, flow.bytes);
     match used {
         Some(used) => {
             let _ = write!(out, "{}.{:03}s", used / 1000, used % 1000);
         }
         None => out.push_str("never"),
     }
-    if tcp_flags != 0 {
+    if flow.tcp_flags != 0 {
         out.push_str(", flags:");
         for (bit, letter) in "FSRP.UEC".chars().enumerate() {
-            if tcp_flags >> bit & 1 != 0 {
+            if flow.tcp_flags >> bit & 1 != 0 {
                 out.push(letter);
             }
         }
     }
-    let _ = write!(out, ", actions:{}", print_steps(steps));
+    let _ = write!(out, ", actions:{}", print_steps(&flow.steps, &flow.key, names));
     out
 }
 
 /// The fields of a megaflow that its mask covers: `recirc_id(0),in_port(3),…`.
 #[must_use]
 pub fn print_datapath_key(key: &Key, mask: &Key) -> String {
-    let mut printer = Printer { out: String::new(), key, mask };
+    print_datapath_key_with(key, mask, &PortNames::none())
+}
+
+fn print_datapath_key_with(key: &Key, mask: &Key, names: &PortNames) -> String {
+    let mut printer = Printer { out: String::new(), key, mask, names };
     printer.metadata();
     printer.link();
     let kind = key.read(Field::EthType) as u16;
@@ -67,6 +65,7 @@ struct Printer<'a> {
     out: String,
     key: &'a Key,
     mask: &'a Key,
+    names: &'a PortNames,
 }
 
 impl Printer<'_> {
@@ -172,7 +171,14 @@ impl Printer<'_> {
         self.alone("dp_hash", Field::DpHash);
         let (port, mask) = self.part(Field::InPort);
         if mask != 0 {
-            let _ = write!(self.out, "in_port({port}),");
+            self.open("in_port");
+            match self.names.name(PortNumber(port as u32)) {
+                Some(name) => print_name(&mut self.out, name),
+                None => {
+                    let _ = write!(self.out, "{port}");
+                }
+            }
+            self.close();
         }
         self.out.push_str("packet_type(ns=0,id=0),");
     }
@@ -337,14 +343,26 @@ impl Printer<'_> {
     }
 
     fn mpls(&mut self) {
+        let fields = [
+            ("label", Field::MplsLabel, "0x"),
+            ("tc", Field::MplsTc, ""),
+            ("ttl", Field::MplsTtl, "0x"),
+            ("bos", Field::MplsBos, ""),
+        ];
+        if fields.iter().all(|(_, field, _)| self.mask.read(*field) == 0) {
+            return;
+        }
+        let is_whole =
+            |(_, field, _): &(_, Field, _)| self.mask.read(*field) == field.place().all_ones();
+        let is_exact = fields.iter().all(is_whole);
         self.open("mpls");
-        for (name, field) in [
-            ("label", Field::MplsLabel),
-            ("tc", Field::MplsTc),
-            ("ttl", Field::MplsTtl),
-            ("bos", Field::MplsBos),
-        ] {
-            self.number(name, field);
+        for (name, field, prefix) in fields {
+            let (value, mask) = self.part(field);
+            let _ = write!(self.out, "{name}={value}");
+            if !is_exact {
+                let _ = write!(self.out, "/{prefix}{mask:x}");
+            }
+            self.out.push(',');
         }
         self.close();
     }

@@ -24,6 +24,29 @@ pub(crate) const CT_STATE: FlagNames = FlagNames {
     names: &["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"],
 };
 
+/// Flags of `ct_state` by their names, with spaces or commas between them: `trk,est`.
+pub fn parse_connection_state(text: &str) -> Result<u16, TextError> {
+    let mut state = 0;
+    for name in text.split([',', ' ', '|']).filter(|name| !name.is_empty()) {
+        let bit = CT_STATE.names.iter().position(|known| *known == name);
+        state |=
+            1 << bit.ok_or_else(|| refuse!("{name}: unknown connection tracking state flag"))?;
+    }
+    if state & TRACKED == 0 {
+        return Err(refuse!("{text}: a tracked packet has the flag trk"));
+    }
+    Ok(state)
+}
+
+#[must_use]
+pub fn print_connection_state(state: u16) -> String {
+    let mut out = String::new();
+    CT_STATE.print_list(&mut out, state.into());
+    out
+}
+
+const TRACKED: u16 = 1 << 5;
+
 impl FlagNames {
     pub(crate) fn all(self) -> u64 {
         (1 << self.names.len()) - 1

@@ -100,6 +100,12 @@ fn parse(
     if command == Some(FlowCommand::Add) && change.cookie.is_none() {
         change.cookie = Some(0);
     }
+    let modifies = matches!(command, Some(FlowCommand::Modify | FlowCommand::ModifyStrict));
+    if modifies && change.cookie.is_none() && change.cookie_filter.mask == 0 {
+        // The rule that it adds if there is none has this cookie; others keep theirs.
+        change.cookie = Some(0);
+        change.keeps_cookie = true;
+    }
     Ok(change)
 }
 

@@ -172,10 +172,23 @@ pub fn print_match_with(matching: &Match, names: &PortNames) -> String {
     out
 }
 
+/// The packets of a megaflow, as the traces of Open vSwitch print them: ICMP's types and codes lie
+/// in the low bits of ports, and are printed with masks.
+#[must_use]
+pub fn print_megaflow_match(matching: &Match, names: &PortNames) -> String {
+    let mut out = String::new();
+    write(&mut out, matching, names, true);
+    out
+}
+
 /// Writes a match in Open vSwitch's order, without a comma at its end.
 pub(crate) fn write_match(out: &mut String, matching: &Match, names: &PortNames) {
+    write(out, matching, names, false);
+}
+
+fn write(out: &mut String, matching: &Match, names: &PortNames, is_megaflow: bool) {
     let start = out.len();
-    let mut printer = Printer { out, matching, names };
+    let mut printer = Printer { out, matching, names, is_megaflow };
     printer.metadata();
     let kind = printer.kind();
     let has_protocol = printer.keyword(kind);
@@ -196,6 +209,7 @@ struct Printer<'a> {
     out: &'a mut String,
     matching: &'a Match,
     names: &'a PortNames,
+    is_megaflow: bool,
 }
 
 impl Printer<'_> {
@@ -397,7 +411,14 @@ impl Printer<'_> {
         let protocol = self.matching.value.read(Field::NwProto);
         let is_icmp = matches!((kind, protocol), (0x0800, 1) | (0x86dd, 58));
         let names = if is_icmp { ("icmp_type", "icmp_code") } else { ("tp_src", "tp_dst") };
-        if is_icmp {
+        if is_icmp && self.is_megaflow {
+            for (name, field) in [(names.0, Field::IcmpType), (names.1, Field::IcmpCode)] {
+                let (value, mask) = self.value(field);
+                if mask != 0 {
+                    let _ = write!(self.out, "{name}=0x{value:x}/0x{mask:x},");
+                }
+            }
+        } else if is_icmp {
             self.field_as(names.0, Field::IcmpType);
             self.field_as(names.1, Field::IcmpCode);
         } else if matches!(kind, 0x0800 | 0x86dd) {

@@ -25,8 +25,18 @@ pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
 
 /// The packet of `ovs-appctl netdev-dummy/receive p1 'in_port(1),eth(…),eth_type(0x0800),ipv4(…)'`.
 pub fn parse_datapath_key(text: &str) -> Result<Key, TextError> {
+    parse_datapath_key_with(text, &PortNames::none())
+}
+
+/// As [`parse_datapath_key`], for a text that may have a port's name and a megaflow's number, as
+/// `dpctl/dump-flows -m` prints them.
+pub fn parse_datapath_key_with(text: &str, names: &PortNames) -> Result<Key, TextError> {
     let mut key = Key::ZERO;
-    parse_groups(&mut key, text, 0)?;
+    let text = match text.trim_start().strip_prefix("ufid:") {
+        Some(rest) => rest.split_once(',').map_or("", |(_, rest)| rest),
+        None => text,
+    };
+    parse_groups(&mut key, text, names, 0)?;
     Ok(key)
 }
 
@@ -47,7 +57,7 @@ fn byte(digits: &str) -> Option<u8> {
 /// The nesting of `encap(…)`.
 const MAX_DEPTH: u8 = 4;
 
-fn parse_groups(key: &mut Key, text: &str, depth: u8) -> Result<(), TextError> {
+fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Result<(), TextError> {
     if depth >= MAX_DEPTH {
         return Err(refuse!("{text}: too many levels of encap"));
     }
@@ -63,14 +73,19 @@ fn parse_groups(key: &mut Key, text: &str, depth: u8) -> Result<(), TextError> {
             _ => None,
         };
         if let Some(field) = single {
-            key.write(field, number(value)?);
+            let named = names.number(value).filter(|_| field == Field::InPort);
+            let value = match named {
+                Some(port) => port.0.into(),
+                None => number(value)?,
+            };
+            key.write(field, value);
             continue;
         }
         match name {
             "packet_type" | "skb_priority" => {}
             "ct_state" => key.write(Field::CtState, CT_STATE.parse(value)?.0),
             "tcp_flags" => key.write(Field::TcpFlags, TCP_FLAGS.parse(value)?.0),
-            "encap" => parse_groups(key, value, depth + 1)?,
+            "encap" => parse_groups(key, value, names, depth + 1)?,
             "eth_type" => {
                 let kind = number(value)?;
                 // The type of a tag; the packet's own follows in encap(…).

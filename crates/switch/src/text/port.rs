@@ -94,7 +94,7 @@ pub(crate) fn print_port(out: &mut String, port: PortNumber, names: &PortNames) 
 }
 
 /// A name without quotes if it has letters, digits and a few signs only.
-fn print_name(out: &mut String, name: &str) {
+pub(crate) fn print_name(out: &mut String, name: &str) {
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     if first && name.bytes().all(rest) {

@@ -4,161 +4,199 @@ use std::fmt::Write;
 
 use super::action::write_nat;
 use super::datapath::print_datapath_key;
+use super::port::{PortNames, print_name};
 use super::value::print_hexadecimal;
-use crate::datapath::step::{Rewrite, Step, Track};
+use crate::datapath::step::{ControllerStep, Rewrite, Step, Track};
 use crate::flow::{Field, Key};
+use crate::port_number::PortNumber;
 
-/// The steps as the datapath's actions; none is `drop`.
+/// The steps as the datapath's actions; none is `drop`. The packet of `key` is one that they are
+/// for. `names` has the names of the datapath's ports.
 #[must_use]
-pub fn print_steps(steps: &[Step]) -> String {
-    let mut out = String::new();
-    if steps.is_empty() {
-        out.push_str("drop");
-    }
-    for (index, step) in steps.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
-        }
-        write_step(&mut out, step);
-    }
-    out
+pub fn print_steps(steps: &[Step], key: &Key, names: &PortNames) -> String {
+    let mut printer = Printer { out: String::new(), names, key: key.clone() };
+    printer.list(steps);
+    printer.out
 }
 
-fn write_step(out: &mut String, step: &Step) {
-    // A `String` takes every write.
-    let _ = match step {
-        Step::Output(port) => write!(out, "{}", port.0),
-        Step::Rewrite(rewrite) => {
-            write_rewrite(out, rewrite);
-            Ok(())
-        }
-        Step::PushVlan { tpid, tci } => {
-            out.push_str("push_vlan(");
-            if *tpid != 0x8100 {
-                let _ = write!(out, "tpid=0x{tpid:04x},");
-            }
-            let _ = write!(out, "vid={},pcp={}", tci & 0xfff, tci >> 13);
-            if tci & 0x1000 == 0 {
-                out.push_str(",cfi=0");
-            }
-            out.write_char(')')
-        }
-        Step::PopVlan => out.write_str("pop_vlan"),
-        Step::PushMpls { ethertype, entry } => write!(
-            out,
-            "push_mpls(label={},tc={},ttl={},bos={},eth_type=0x{ethertype:x})",
-            entry >> 12,
-            entry >> 9 & 7,
-            entry & 0xff,
-            entry >> 8 & 1
-        ),
-        Step::PopMpls { ethertype } => write!(out, "pop_mpls(eth_type=0x{ethertype:x})"),
-        Step::Track(track) => write_track(out, track),
-        Step::ClearTracking => out.write_str("ct_clear"),
-        Step::Recirculate(id) => write!(out, "recirc({id:#x})"),
-        Step::Meter(meter) => write!(out, "meter({meter})"),
-        Step::Truncate(length) => write!(out, "trunc({length})"),
-        Step::Clone(steps) => write!(out, "clone({})", print_steps(steps)),
-        Step::Controller(controller) => write!(
-            out,
-            "userspace(pid=0,controller(reason={},dont_send=0,continuation=0,recirc_id=0,\
-             rule_cookie={:#x},controller_id={},max_len={}))",
-            controller.reason, controller.cookie, controller.controller, controller.max_len
-        ),
-    };
+struct Printer<'a> {
+    out: String,
+    names: &'a PortNames,
+    /// The packet with the changes of its type so far.
+    key: Key,
 }
 
-/// A `set(…)` for each header with changed bits.
-fn write_rewrite(out: &mut String, rewrite: &Rewrite) {
+impl Printer<'_> {
+    fn list(&mut self, steps: &[Step]) {
+        if steps.is_empty() {
+            self.out.push_str("drop");
+        }
+        for (index, step) in steps.iter().enumerate() {
+            if index > 0 {
+                self.out.push(',');
+            }
+            self.step(step);
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let out = &mut self.out;
+        // A `String` takes every write.
+        let _ = match step {
+            Step::Output(port) => match self.names.name(PortNumber(port.0.into())) {
+                Some(name) => {
+                    print_name(out, name);
+                    Ok(())
+                }
+                None => write!(out, "{}", port.0),
+            },
+            Step::Rewrite(rewrite) => {
+                write_rewrite(out, rewrite, &self.key);
+                Ok(())
+            }
+            Step::PushVlan { tpid, tci } => {
+                out.push_str("push_vlan(");
+                if *tpid != 0x8100 {
+                    let _ = write!(out, "tpid=0x{tpid:04x},");
+                }
+                let _ = write!(out, "vid={},pcp={}", tci & 0xfff, tci >> 13);
+                if tci & 0x1000 == 0 {
+                    out.push_str(",cfi=0");
+                }
+                out.write_char(')')
+            }
+            Step::PopVlan => out.write_str("pop_vlan"),
+            Step::PushMpls { ethertype, entry } => {
+                self.key.write(Field::EthType, (*ethertype).into());
+                write!(
+                    out,
+                    "push_mpls(label={},tc={},ttl={},bos={},eth_type=0x{ethertype:x})",
+                    entry >> 12,
+                    entry >> 9 & 7,
+                    entry & 0xff,
+                    entry >> 8 & 1
+                )
+            }
+            Step::PopMpls { ethertype } => {
+                self.key.write(Field::EthType, (*ethertype).into());
+                write!(out, "pop_mpls(eth_type=0x{ethertype:x})")
+            }
+            Step::Track(track) => write_track(out, track),
+            Step::ClearTracking => out.write_str("ct_clear"),
+            Step::Recirculate(id) => write!(out, "recirc({id:#x})"),
+            // The datapath's meters start at 0, OpenFlow's at 1.
+            Step::Meter(meter) => write!(out, "meter({})", meter.saturating_sub(1)),
+            Step::Truncate(length) => write!(out, "trunc({length})"),
+            Step::Clone(steps) => {
+                let former = self.key.clone();
+                self.out.push_str("clone(");
+                self.list(steps);
+                self.key = former;
+                self.out.write_char(')')
+            }
+            Step::Controller(controller) => write_controller(out, controller),
+        };
+    }
+}
+
+fn write_controller(out: &mut String, step: &ControllerStep) -> std::fmt::Result {
+    write!(
+        out,
+        "userspace(pid=0,controller(reason={},dont_send=0,continuation={},recirc_id={},rule_cookie=",
+        step.reason,
+        u8::from(step.continuation.is_some()),
+        step.continuation.unwrap_or(0),
+    )?;
+    print_hexadecimal(out, step.cookie.into());
+    write!(out, ",controller_id={},max_len={}))", step.controller, step.max_len)
+}
+
+/// A `set(…)` for each header with changed bits, in Open vSwitch's order.
+fn write_rewrite(out: &mut String, rewrite: &Rewrite, packet: &Key) {
     let Rewrite { value, mask } = rewrite;
-    let ones = |field: Field| mask.read(field) != 0;
+    let has = |fields: &[Field]| fields.iter().any(|field| mask.read(*field) != 0);
     let mut parts: Vec<String> = Vec::new();
     for (name, field) in [("skb_mark", Field::PktMark), ("ct_mark", Field::CtMark)] {
-        if ones(field) {
+        if has(&[field]) {
             parts.push(format!("{name}({:#x})", value.read(field)));
         }
     }
-    if ones(Field::TunId) {
+    if has(&[Field::TunId]) {
         parts.push(format!("tunnel(tun_id={:#x})", value.read(Field::TunId)));
     }
-    if ones(Field::EthSrc) || ones(Field::EthDst) {
-        let fields = [Field::EthSrc, Field::EthDst];
-        parts.push(group(value, mask, &fields, 0, "eth"));
+    let mut headers = vec![("eth", ETHERNET)];
+    let protocol = packet.read(Field::NwProto);
+    match packet.read(Field::EthType) {
+        0x0806 | 0x8035 => headers.push(("arp", ARP)),
+        0x86dd => {
+            headers.push(("ipv6", IPV6));
+            if protocol == 58 {
+                headers.push(("nd", DISCOVERY));
+            }
+        }
+        0x8847 | 0x8848 => headers.push(("mpls", MPLS)),
+        _ => headers.push(("ipv4", IPV4)),
     }
-    let is_arp = matches!(value.read(Field::EthType), 0x0806 | 0x8035) || ones(Field::ArpSha);
-    if is_arp {
-        let fields = [Field::ArpSpa, Field::ArpTpa, Field::ArpOp, Field::ArpSha, Field::ArpTha];
-        parts.push(group(value, mask, &fields, 0x0806, "arp"));
-    } else {
-        let four = [Field::IpSrc, Field::IpDst, Field::NwTos, Field::NwEcn, Field::NwTtl];
-        let six = [
-            Field::Ipv6Src,
-            Field::Ipv6Dst,
-            Field::Ipv6Label,
-            Field::NwTos,
-            Field::NwEcn,
-            Field::NwTtl,
-        ];
-        let is_six = value.read(Field::EthType) == 0x86dd
-            || ones(Field::Ipv6Src)
-            || ones(Field::Ipv6Dst)
-            || ones(Field::Ipv6Label);
-        if is_six {
-            parts.push(group(value, mask, &six, 0x86dd, "ipv6"));
-        } else if four.into_iter().any(ones) {
-            parts.push(group(value, mask, &four, 0x0800, "ipv4"));
+    match protocol {
+        6 => headers.push(("tcp", PORTS)),
+        17 => headers.push(("udp", PORTS)),
+        132 => headers.push(("sctp", PORTS)),
+        1 => headers.push(("icmp", ICMP)),
+        58 => headers.push(("icmpv6", ICMP)),
+        _ => {}
+    }
+    for (name, fields) in headers {
+        if has(fields) {
+            parts.push(header(value, mask, fields, packet, name));
         }
     }
-    if ones(Field::TcpSrc) || ones(Field::TcpDst) {
-        let protocol = match value.read(Field::NwProto) {
-            0 => 17,
-            protocol => protocol,
-        };
-        let mut key = value.clone();
-        key.write(Field::NwProto, protocol);
-        let mut bits = mask.clone();
-        bits.write(Field::NwProto, u128::MAX);
-        let name = match protocol {
-            6 => "tcp",
-            132 => "sctp",
-            1 => "icmp",
-            58 => "icmpv6",
-            _ => "udp",
-        };
-        let fields = [Field::TcpSrc, Field::TcpDst, Field::NwProto];
-        parts.push(group(&key, &bits, &fields, 0x0800, name));
-    }
-    if ones(Field::MplsLabel) || ones(Field::MplsTc) || ones(Field::MplsTtl) {
-        let fields = [Field::MplsLabel, Field::MplsTc, Field::MplsTtl, Field::MplsBos];
-        parts.push(group(value, mask, &fields, 0x8847, "mpls"));
+    if has(&[Field::VlanTci]) {
+        let (vid, pcp) = (value.read(Field::DlVlan), value.read(Field::DlVlanPcp));
+        parts.push(format!("pop_vlan,push_vlan(vid={vid},pcp={pcp})"));
     }
     parts.retain(|part| !part.is_empty());
     for (index, part) in parts.iter().enumerate() {
         if index > 0 {
             out.push(',');
         }
-        let _ = write!(out, "set({part})");
+        if part.starts_with("pop_vlan") {
+            out.push_str(part);
+        } else {
+            let _ = write!(out, "set({part})");
+        }
     }
 }
 
-/// One header of a key, as a megaflow prints it.
-fn group(value: &Key, mask: &Key, fields: &[Field], kind: u128, name: &str) -> String {
+/// One header of a packet's changes, as a megaflow prints it.
+fn header(value: &Key, mask: &Key, fields: &[Field], packet: &Key, name: &str) -> String {
     let mut bits = Key::ZERO;
     for field in fields {
         bits.write(*field, mask.read(*field));
     }
-    let mut key = value.clone();
-    if kind != 0 {
-        key.write(Field::EthType, kind);
-        bits.write(Field::EthType, u128::MAX);
+    let mut key = value.masked(&bits);
+    if name == "mpls" {
+        // An entry is set as a whole.
+        for field in fields {
+            let ones = field.place().all_ones();
+            let bits_set = bits.read(*field);
+            key.write(*field, packet.read(*field) & !bits_set | key.read(*field));
+            bits.write(*field, ones);
+        }
     }
-    key.write(Field::IpFrag, 0);
+    // The parts of the packet that say which headers it has.
+    let is_arp = fields.contains(&Field::ArpOp);
+    for field in [Field::EthType, Field::NwProto].into_iter().take(2 - usize::from(is_arp)) {
+        key.write(field, packet.read(field));
+        bits.write(field, u128::MAX);
+    }
     let text = print_datapath_key(&key, &bits);
     let Some(start) = text.find(&format!(",{name}(")).map(|comma| comma + 1) else {
         return String::new();
     };
     let end = text[start..].find(')').map_or(text.len(), |end| start + end + 1);
-    text[start..end].replace(",frag=no", "").replace("frag=no", "")
+    let text = text[start..end].replace(",frag=no", "").replace("frag=no", "");
+    let protocol = format!(",proto={}", packet.read(Field::NwProto));
+    text.replace(&protocol, "").replace(&format!("({},", &protocol[1..]), "(")
 }
 
 fn write_track(out: &mut String, track: &Track) -> std::fmt::Result {
@@ -172,7 +210,9 @@ fn write_track(out: &mut String, track: &Track) -> std::fmt::Result {
         write!(out, "zone={},", track.zone)?;
     }
     if let Some((value, mask)) = track.mark {
-        write!(out, "mark={value:#x}/{mask:#x},")?;
+        out.push_str("mark=");
+        print_hexadecimal(out, value.into());
+        write!(out, "/{mask:#x},")?;
     }
     if let Some((value, mask)) = track.label {
         out.push_str("label=");
@@ -200,3 +240,13 @@ fn write_track(out: &mut String, track: &Track) -> std::fmt::Result {
     }
     Ok(())
 }
+
+const ETHERNET: &[Field] = &[Field::EthSrc, Field::EthDst];
+const ARP: &[Field] = &[Field::ArpSpa, Field::ArpTpa, Field::ArpOp, Field::ArpSha, Field::ArpTha];
+const IPV4: &[Field] = &[Field::IpSrc, Field::IpDst, Field::NwTos, Field::NwEcn, Field::NwTtl];
+const IPV6: &[Field] =
+    &[Field::Ipv6Src, Field::Ipv6Dst, Field::Ipv6Label, Field::NwTos, Field::NwEcn, Field::NwTtl];
+const DISCOVERY: &[Field] = &[Field::NdTarget, Field::NdSll, Field::NdTll];
+const PORTS: &[Field] = &[Field::TcpSrc, Field::TcpDst];
+const ICMP: &[Field] = &[Field::IcmpType, Field::IcmpCode];
+const MPLS: &[Field] = &[Field::MplsLabel, Field::MplsTc, Field::MplsTtl, Field::MplsBos];

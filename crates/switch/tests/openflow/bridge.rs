@@ -8,7 +8,8 @@ use switch::port_number::PortNumber;
 use switch::request::{
     Aggregate, BucketStatistics, FlowCommand, FlowEntry, FlowFilter, FlowMod, GroupCommand,
     GroupEntry, GroupMod, GroupStatistics, MeterCommand, MeterEntry, MeterMod, MeterStatistics,
-    PacketOut, PortDescription, PortMod, PortStatistics, Refusal, TableEntry,
+    PacketOut, PortDescription, PortMod, PortStatistics, Refusal, Resumption, TableConfig,
+    TableEntry, TableMod,
 };
 
 #[derive(Debug, Default, Clone)]
@@ -18,6 +19,7 @@ pub(crate) struct Bridge {
     pub(crate) meters: Vec<MeterEntry>,
     pub(crate) packets: Vec<PacketOut>,
     pub(crate) port_config: [u32; 3],
+    pub(crate) generation: Option<u64>,
     /// All changes of rules, for monitors.
     pub(crate) events: Vec<(FlowChange, FlowEntry)>,
 }
@@ -84,6 +86,14 @@ impl Bridge {
 }
 
 impl switch::request::Bridge for Bridge {
+    fn resume(&mut self, _: Resumption) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn generation(&mut self) -> &mut Option<u64> {
+        &mut self.generation
+    }
+
     fn datapath_id(&self) -> u64 {
         0x00aa_bbcc_ddee
     }
@@ -130,8 +140,13 @@ impl switch::request::Bridge for Bridge {
             lookups: 11,
             matched: 5,
             max_entries: 1_000_000,
+            config: TableConfig::default(),
         };
         (0..254).map(entry).collect()
+    }
+
+    fn table_mod(&mut self, _: &TableMod) -> Result<(), Refusal> {
+        Ok(())
     }
 
     fn ports(&self) -> Vec<PortDescription> {

@@ -352,6 +352,7 @@ fn monitors_see_rules_and_packets() {
             controller: 0,
             metadata,
             userdata: vec![1, 2, 3],
+            continuation: None,
         });
         monitor.wait_for("total_len=60");
         let text = monitor.stop();

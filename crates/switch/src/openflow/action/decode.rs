@@ -108,7 +108,7 @@ fn decode_action(
         22 => Action::Group(group(body.u32()?)?),
         23 => Action::SetIpTtl(body.u8()?),
         24 => Action::DecTtl(vec![0]),
-        25 => set_field(&mut body, version)?,
+        25 if version >= Version::V12 => set_field(&mut body, version)?,
         28 if version == Version::V15 => copy_field(&mut body)?,
         29 if version == Version::V15 => Action::Meter(body.u32()?),
         _ => return Err(Refusal::BadActionType),

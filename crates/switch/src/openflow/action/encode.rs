@@ -76,12 +76,15 @@ impl Encoder {
             Action::SetIpEcn(ecn) if self.is_v10() => {
                 encode_register_load(Field::NwEcn, (*ecn).into(), 3, out);
             }
+            Action::SetIpEcn(ecn) if !self.has_set_field() => {
+                standard(8, out, |out| out.put_u8(*ecn));
+            }
             Action::SetIpEcn(ecn) => self.set_whole(Field::NwEcn, (*ecn).into(), out),
             Action::SetTpSrc(port) => self.legacy(9, self.source_port(), (*port).into(), out),
             Action::SetTpDst(port) => {
                 self.legacy(10, self.destination_port(), (*port).into(), out);
             }
-            Action::SetTunnel(id) if !self.is_v10() => {
+            Action::SetTunnel(id) if self.has_set_field() => {
                 self.set_whole(Field::TunId, (*id).into(), out);
             }
             Action::SetField { field, value, mask } => {
@@ -114,6 +117,11 @@ impl Encoder {
                 if !self.is_v10() => {}
             _ => encode_nicira(action, self, out),
         }
+    }
+
+    /// Whether the version has set_field.
+    fn has_set_field(&self) -> bool {
+        self.version >= Version::V12
     }
 
     fn is_v10(&self) -> bool {
@@ -159,6 +167,9 @@ impl Encoder {
         if !self.has_vlan {
             self.push_vlan(0x8100, out);
         }
+        if !self.has_set_field() {
+            return standard(1, out, |out| out.put_u16(vid));
+        }
         self.set_whole(Field::VlanVid, u128::from(vid) | 0x1000, out);
     }
 
@@ -169,12 +180,22 @@ impl Encoder {
         if !self.has_vlan {
             self.push_vlan(0x8100, out);
         }
+        if !self.has_set_field() {
+            return standard(2, out, |out| out.put_u8(pcp));
+        }
         self.set_whole(Field::VlanPcp, pcp.into(), out);
     }
 
     fn mpls_field(&self, field: Field, value: u128, out: &mut Vec<u8>) {
-        if !self.is_v10() {
+        if self.has_set_field() {
             return self.set_whole(field, value, out);
+        }
+        if !self.is_v10() {
+            let is_class = field == Field::MplsTc;
+            return standard(if is_class { 14 } else { 13 }, out, |out| match is_class {
+                true => out.put_u8(value as u8),
+                false => out.put_u32(value as u32),
+            });
         }
         if field == Field::MplsTc {
             return self.byte_action(14, 31, value as u8, out);
@@ -186,11 +207,13 @@ impl Encoder {
     }
 
     /// An action of OpenFlow 1.0 on a whole field, for which later versions have set_field.
+    /// `kind` is its number there; OpenFlow 1.1 has most under a number that is one lower.
     fn legacy(&self, kind: u16, field: Field, value: u128, out: &mut Vec<u8>) {
-        if !self.is_v10() {
+        if self.has_set_field() {
             return self.set_whole(field, value, out);
         }
-        standard(kind, out, |out| match kind {
+        let number = if self.is_v10() || kind > 8 { kind } else { kind - 1 };
+        standard(number, out, |out| match kind {
             4 | 5 => out.put_number(value, 6),
             6 | 7 => out.put_number(value, 4),
             8 => out.put_u8((value as u8) << 2),
@@ -205,7 +228,7 @@ impl Encoder {
     }
 
     fn set_field(&mut self, field: Field, value: u128, mask: u128, out: &mut Vec<u8>) {
-        if !self.is_v10() {
+        if self.has_set_field() {
             let ones = field.place().all_ones();
             let tag = field == Field::DlVlan;
             let value = if tag { value | 0x1000 } else { value };

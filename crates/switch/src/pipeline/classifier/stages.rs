@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::prefixes::{Lengths, Searches};
 use crate::flow::{Key, word};
 use crate::pipeline::rule::Mask;
 
@@ -44,15 +45,32 @@ impl Stages {
         }
     }
 
-    pub(super) fn probe(&self, of: &Mask, key: &Key, mask: &mut Key) -> Option<u32> {
+    pub(super) fn probe(
+        &self,
+        of: &Mask,
+        lengths: Lengths,
+        key: &Key,
+        mask: &mut Key,
+        searches: &mut Searches<'_>,
+    ) -> Option<u32> {
+        let mut exclude = |words: &[(u8, u64)], mask: &mut Key| {
+            let has_addresses = words.iter().any(|(index, _)| usize::from(*index) == word::IPV4);
+            has_addresses && searches.exclude(lengths, key, mask)
+        };
         let mut hash = SEED;
         let mut from = 0;
         for (end, set) in &self.sets {
+            if exclude(&of.words[from..*end], mask) {
+                return None;
+            }
             hash = advance(hash, &of.words[from..*end], key, mask);
             from = *end;
             if !set.contains_key(&hash) {
                 return None;
             }
+        }
+        if exclude(&of.words[from..], mask) {
+            return None;
         }
         hash = advance(hash, &of.words[from..], key, mask);
         Some((hash >> 32) as u32)

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::prefixes::{Addresses, Lengths, Prefixes, Searches, ones};
 use super::stages::{Stages, hash_all};
-use crate::flow::Key;
+use crate::flow::{Key, word};
 use crate::pipeline::rule::{Mask, Rule};
 
 /// The rules of one mask, in a hash table with open addressing. Rules that differ in their
@@ -15,16 +16,36 @@ pub(super) struct Tuple {
     slots: Vec<Option<(u32, Arc<Rule>)>>,
     rules: usize,
     priorities: BTreeMap<u16, usize>,
+    lengths: Lengths,
+    /// The ports of the rules; `None` if their mask has none.
+    ports: Option<Ports>,
+}
+
+/// Both ports as one number, the source first.
+#[derive(Debug)]
+struct Ports {
+    mask: u32,
+    /// The bits from the highest to the last that the mask has.
+    length: u8,
+    values: Prefixes,
 }
 
 impl Tuple {
     pub(super) fn new(mask: Arc<Mask>) -> Self {
+        let lengths = Addresses::lengths(&mask.key);
+        let ports = ports_in(&mask.key);
         Self {
             stages: Stages::new(&mask),
             mask,
             slots: vec![None; 4],
             rules: 0,
             priorities: BTreeMap::new(),
+            lengths,
+            ports: (ports != 0).then(|| Ports {
+                mask: ports,
+                length: 32 - ports.trailing_zeros() as u8,
+                values: Prefixes::default(),
+            }),
         }
     }
 
@@ -50,8 +71,35 @@ impl Tuple {
 
     /// The packet's hash, unless its first words already show that no rule takes it. Adds to
     /// `mask` the bits that were looked at.
-    pub(super) fn probe(&self, key: &Key, mask: &mut Key) -> Option<u32> {
-        self.stages.probe(&self.mask, key, mask)
+    pub(super) fn probe(
+        &self,
+        key: &Key,
+        mask: &mut Key,
+        searches: &mut Searches<'_>,
+    ) -> Option<u32> {
+        self.stages.probe(&self.mask, self.lengths, key, mask, searches)
+    }
+
+    /// The lengths of the prefixes of addresses that the rules require.
+    pub(super) fn lengths(&self) -> Lengths {
+        self.lengths
+    }
+
+    /// The word of both addresses that a rule requires.
+    pub(super) fn addresses_of(&self, values: &[u64]) -> u64 {
+        self.value_of(word::IPV4, values)
+    }
+
+    /// The bits of a packet's ports that show that no rule takes it, in their word.
+    pub(super) fn ports_looked_at(&self, key: &Key) -> u64 {
+        let Some(ports) = &self.ports else { return 0 };
+        let found = ports.values.search(ports_in(key) & ports.mask);
+        u64::from(ports.mask & ones(found.depth)) << PORTS
+    }
+
+    fn value_of(&self, wanted: usize, values: &[u64]) -> u64 {
+        let place = self.mask.words.iter().position(|(index, _)| usize::from(*index) == wanted);
+        place.and_then(|place| values.get(place)).copied().unwrap_or(0)
     }
 
     /// The rules of a hash, and perhaps others.
@@ -81,6 +129,10 @@ impl Tuple {
         self.rules += 1;
         *self.priorities.entry(rule.priority).or_insert(0) += 1;
         self.stages.add(&rule.values);
+        let value = (self.value_of(word::TP, &rule.values) >> PORTS) as u32;
+        if let Some(ports) = &mut self.ports {
+            ports.values.add(value, ports.length);
+        }
         self.slots[index] = Some((hash, rule));
         if self.rules * 4 > self.slots.len() * 3 {
             self.resize(self.slots.len() * 2);
@@ -101,6 +153,10 @@ impl Tuple {
         self.close_gap(index);
         self.rules -= 1;
         self.stages.remove(&rule.values);
+        let value = (self.value_of(word::TP, &rule.values) >> PORTS) as u32;
+        if let Some(ports) = &mut self.ports {
+            ports.values.remove(value, ports.length);
+        }
         if let Some(count) = self.priorities.get_mut(&rule.priority) {
             *count -= 1;
             if *count == 0 {
@@ -143,3 +199,10 @@ impl Tuple {
         number & (self.slots.len() - 1)
     }
 }
+
+fn ports_in(key: &Key) -> u32 {
+    (key.words[word::TP] >> PORTS) as u32
+}
+
+/// The place of the ports in their word.
+const PORTS: u32 = 32;

@@ -65,8 +65,14 @@ fn a_modification_of_nothing_adds_unless_a_cookie_restricts_it() {
     tables.flow_mod(change.clone(), 0).expect("nothing to do");
     assert!(flows(&tables, 0).is_empty());
     change.cookie_filter = CookieFilter::default();
-    tables.flow_mod(change, 0).expect("added");
+    tables.flow_mod(change.clone(), 0).expect("OpenFlow 1.2 and later add nothing");
+    assert!(flows(&tables, 0).is_empty());
+    change.cookie = Some(3);
+    tables.flow_mod(change.clone(), 0).expect("added");
     assert_eq!(flows(&tables, 0).len(), 1);
+    (change.cookie, change.keeps_cookie) = (Some(4), true);
+    tables.flow_mod(change, 0).expect("modified");
+    assert_eq!(flows(&tables, 0)[0].cookie, 3);
     let mut wider = FlowMod::new(FlowCommand::Modify);
     wider.actions = vec![output(2)];
     tables.flow_mod(wider, 0).expect("modified");

@@ -2,9 +2,11 @@
 
 use super::packets::{add, bridge, matching, output, udp};
 use crate::action::{Action, Ct, Nat, NatAddresses, NatDirection};
-use crate::flow::{Field, Match};
+use crate::datapath::step::Step;
+use crate::flow::{Field, Key, Match};
 use crate::pipeline::{Print, Tables, Trace};
 use crate::port_number::PortNumber;
+use crate::text::{PortNames, print_connection_state, print_steps};
 
 /// Prints less than ovs-ofctl: which fields, and the kinds of actions.
 struct Names;
@@ -16,6 +18,18 @@ impl Print for Names {
         set.map(|field| format!("{}={}", field.name(), matching.value.read(*field)))
             .collect::<Vec<_>>()
             .join(",")
+    }
+
+    fn megaflow(&self, matching: &Match) -> String {
+        self.matching(matching)
+    }
+
+    fn steps(&self, steps: &[Step], key: &Key) -> String {
+        print_steps(steps, key, &PortNames::none())
+    }
+
+    fn connection_state(&self, state: u16) -> String {
+        print_connection_state(state)
     }
 
     fn actions(&self, actions: &[Action]) -> String {

@@ -1,11 +1,14 @@
 //! Single actions.
 
 use super::packets::{add, bridge, key, matching, output, outputs, translate, udp};
-use crate::action::{Action, Learn, LearnDestination, LearnSource, LearnSpec, Subfield};
+use crate::action::{
+    Action, Controller, Learn, LearnDestination, LearnSource, LearnSpec, Subfield,
+};
 use crate::datapath::step::{PortIndex, Step};
 use crate::flow::{Field, Match};
+use crate::pipeline::Translator;
 use crate::port_number::PortNumber;
-use crate::request::{Bucket, GroupCommand, GroupMod, GroupType};
+use crate::request::{Bucket, GroupCommand, GroupMod, GroupType, Resumption, TableMiss, TableMod};
 
 fn steps(actions: Vec<Action>, packet: &crate::flow::Key) -> Vec<Step> {
     let mut tables = bridge(4);
@@ -203,6 +206,108 @@ fn a_conjunction_needs_a_rule_of_each_clause() {
     assert_eq!(outputs(&translate(&tables, &udp(1, 2, 7))), [2]);
     assert_eq!(outputs(&translate(&tables, &udp(1, 3, 7))), [3]);
     assert_eq!(outputs(&translate(&tables, &udp(1, 2, 8))), [3]);
+}
+
+/// The tables to which a packet's way leads, by the ports of their rules, and whether controllers
+/// get it.
+fn way_of_a_miss(miss: TableMiss, action: Action) -> (Vec<u16>, bool) {
+    let mut tables = bridge(4);
+    tables.is_miss_sent = true;
+    tables.flow_mod(add(0, 1, Match::any(), vec![action]), 0).expect("added");
+    let other = matching(&[(Field::InPort, 4)]);
+    tables.flow_mod(add(1, 1, other, vec![output(1)]), 0).expect("added");
+    tables.flow_mod(add(2, 1, Match::any(), vec![output(3)]), 0).expect("added");
+    let change = TableMod { table: Some(1), miss: Some(miss), is_evicting: None, vacancy: None };
+    tables.table_mod(&change).expect("changed");
+    let translation = translate(&tables, &udp(1, 1, 2));
+    let is_sent = translation.steps.iter().any(|step| matches!(step, Step::Controller(_)));
+    (outputs(&translation), is_sent)
+}
+
+#[test]
+fn a_table_says_what_becomes_of_packets_that_no_rule_takes() {
+    let nowhere: Vec<u16> = Vec::new();
+    let goto = || Action::GotoTable(1);
+    assert_eq!(way_of_a_miss(TableMiss::Default, goto()), (nowhere.clone(), true));
+    assert_eq!(way_of_a_miss(TableMiss::Controller, goto()), (nowhere.clone(), true));
+    assert_eq!(way_of_a_miss(TableMiss::Drop, goto()), (nowhere.clone(), false));
+    assert_eq!(way_of_a_miss(TableMiss::Continue, goto()), (vec![3], false));
+    // A resubmission ends there, whatever the table says.
+    for miss in [TableMiss::Default, TableMiss::Controller, TableMiss::Continue] {
+        let resubmit = Action::Resubmit { port: None, table: Some(1), with_ct: false };
+        assert_eq!(way_of_a_miss(miss, resubmit), (nowhere.clone(), false));
+    }
+}
+
+#[test]
+fn a_resubmission_changes_the_port_for_the_lookup_alone() {
+    let mut tables = bridge(4);
+    let as_other = Action::Resubmit { port: Some(PortNumber(9)), table: None, with_ct: false };
+    let in_port = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
+    tables.flow_mod(add(0, 1, Match::any(), vec![as_other]), 0).expect("added");
+    let from_other = matching(&[(Field::InPort, 9)]);
+    tables.flow_mod(add(0, 2, from_other, vec![in_port, output(2)]), 0).expect("added");
+    assert_eq!(outputs(&translate(&tables, &udp(1, 1, 2))), [1, 2]);
+}
+
+#[test]
+fn the_output_of_the_action_set_can_be_matched() {
+    let mut tables = bridge(4);
+    let unset = (Field::ActsetOutput, u128::from(PortNumber::UNSET.0));
+    let write = vec![Action::WriteActions(vec![output(2)]), Action::GotoTable(1)];
+    tables.flow_mod(add(0, 1, matching(&[unset]), write), 0).expect("added");
+    let is_two = matching(&[(Field::ActsetOutput, 2)]);
+    let clear = vec![output(3), Action::ClearActions, Action::GotoTable(2)];
+    tables.flow_mod(add(1, 1, is_two, clear), 0).expect("added");
+    tables.flow_mod(add(2, 1, matching(&[unset]), vec![output(4)]), 0).expect("added");
+    assert_eq!(outputs(&translate(&tables, &udp(1, 1, 2))), [3, 4]);
+}
+
+#[test]
+fn a_packet_that_waits_for_a_controller_continues_where_it_was() {
+    let mut tables = bridge(4);
+    let pause = Action::Controller(Box::new(Controller {
+        max_len: u16::MAX,
+        id: 0,
+        reason: 1,
+        userdata: Vec::new(),
+        pause: true,
+        meter: None,
+    }));
+    let next = Action::Resubmit { port: None, table: Some(1), with_ct: false };
+    let set = |value| Action::SetField { field: Field::Reg0, value, mask: u128::MAX };
+    let first = vec![Action::WriteActions(vec![output(4)]), set(7), next, output(3)];
+    tables.flow_mod(add(0, 1, Match::any(), first), 0).expect("added");
+    tables.flow_mod(add(1, 1, Match::any(), vec![pause, output(2)]), 0).expect("added");
+    let packet = udp(1, 1, 2);
+    let translation = translate(&tables, &packet);
+    let [Step::Controller(step)] = &*translation.steps else { panic!("{:?}", translation.steps) };
+    assert_eq!(step.metadata.read(Field::Reg0), 7);
+    let state = step.continuation.expect("a state");
+    let resumption = Resumption { frame: vec![0; 60], metadata: step.metadata.clone(), state };
+    let translator = Translator::new(&tables);
+    let resumed = translator.resume(&resumption, &packet, 0).expect("a state");
+    assert_eq!(outputs(&resumed), [2, 3, 4]);
+    let unknown = Resumption { state: 999, ..resumption };
+    assert!(translator.resume(&unknown, &packet, 0).is_none());
+}
+
+#[test]
+fn packets_for_controllers_have_the_reason_of_their_output() {
+    let to_controller = || Action::Output { port: PortNumber::CONTROLLER, max_len: 0 };
+    let reason = |priority, matching: Match, actions| {
+        let mut tables = bridge(4);
+        tables.flow_mod(add(0, priority, matching, actions), 0).expect("added");
+        let translation = translate(&tables, &udp(1, 1, 2));
+        translation.steps.iter().find_map(|step| match step {
+            Step::Controller(step) => Some(step.reason),
+            _ => None,
+        })
+    };
+    let some = || matching(&[(Field::InPort, 1)]);
+    assert_eq!(reason(1, some(), vec![to_controller()]), Some(1));
+    assert_eq!(reason(0, Match::any(), vec![to_controller()]), Some(6));
+    assert_eq!(reason(1, some(), vec![Action::WriteActions(vec![to_controller()])]), Some(3));
 }
 
 #[test]

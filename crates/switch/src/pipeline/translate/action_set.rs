@@ -2,6 +2,8 @@
 
 use super::Way;
 use crate::action::Action;
+use crate::flow::Field;
+use crate::port_number::PortNumber;
 
 impl Way<'_> {
     /// Runs a set: of each kind of action the last one, in OpenFlow's order. A set without an
@@ -29,6 +31,19 @@ impl Way<'_> {
         actions.extend(is_final(|action| matches!(action, Action::SetQueue(_))).cloned());
         actions.push(last.clone());
         self.run(&actions);
+    }
+
+    /// Brings the field `actset_output` to what the set says: its last output, unless it has a
+    /// group.
+    pub(super) fn update_actset_output(&mut self) {
+        let has_group = self.action_set.iter().any(|action| matches!(action, Action::Group(_)));
+        let output = self.action_set.iter().rev().find_map(|action| match action {
+            Action::Output { port, .. } => Some(*port),
+            Action::Controller(_) => Some(PortNumber::CONTROLLER),
+            _ => None,
+        });
+        let output = output.filter(|_| !has_group).unwrap_or(PortNumber::UNSET);
+        self.flow.write(Field::ActsetOutput, output.0.into());
     }
 }
 

@@ -46,7 +46,7 @@ impl Way<'_> {
         self.commit();
         let is_mpls = matches!(self.eth_type(), 0x8847 | 0x8848);
         let entry = if is_mpls {
-            self.depend(word::MPLS, ENTRY & !BOTTOM);
+            self.depend(word::MPLS, ENTRY);
             self.flow.words[word::MPLS] & ENTRY & !BOTTOM
         } else {
             let is_ipv4 = self.eth_type() == super::fields::IPV4;

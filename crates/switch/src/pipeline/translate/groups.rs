@@ -1,6 +1,6 @@
 //! Groups, and the choice of their buckets.
 
-use super::Way;
+use super::{Failure, Way};
 use crate::flow::Field;
 use crate::pipeline::group::Group;
 use crate::port_number::PortNumber;
@@ -14,7 +14,7 @@ impl Way<'_> {
             return;
         };
         if self.nesting >= MAX_NESTING {
-            return self.fail("groups are nested too deeply");
+            return self.fail(Failure::TooDeep, "groups are nested too deeply");
         }
         self.counters.push(group.counters.clone());
         let buckets = &group.entry.buckets;
@@ -42,7 +42,9 @@ impl Way<'_> {
         self.counters.extend(group.bucket_counters.get(index).cloned());
         self.note(&format!("-> using bucket {}", group.entry.buckets[index].id));
         self.nesting += 1;
+        let was_in_bucket = std::mem::replace(&mut self.is_in_bucket, true);
         self.on_a_copy(|way| way.run_set(&group.entry.buckets[index].actions));
+        self.is_in_bucket = was_in_bucket;
         self.nesting -= 1;
     }
 

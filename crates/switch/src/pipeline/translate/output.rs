@@ -19,13 +19,13 @@ impl Way<'_> {
             PortNumber::ALL => self.flood(0),
             PortNumber::TABLE if self.is_packet_out => {
                 self.nesting += 1;
-                self.search(0, false);
+                self.search(0, false, true);
                 self.nesting -= 1;
             }
             PortNumber::CONTROLLER => self.send_to_controller(&Controller {
                 max_len,
                 id: 0,
-                reason: 1,
+                reason: self.reason(),
                 userdata: Vec::new(),
                 pause: false,
                 meter: None,
@@ -76,20 +76,58 @@ impl Way<'_> {
 
     pub(super) fn send_to_controller(&mut self, controller: &Controller) {
         self.commit();
+        self.send_with(controller, None);
+    }
+
+    /// Sends the packet as it is, with the number of the state in which it waits for a controller.
+    pub(super) fn send_with(&mut self, controller: &Controller, continuation: Option<u32>) {
         let mut metadata = Key::ZERO;
         for index in 0..word::ETH_SRC {
-            self.depend(index, u64::MAX);
+            if self.has_recirculated && index >= word::CT {
+                self.depend(index, u64::MAX);
+            }
             metadata.words[index] = self.flow.words[index];
         }
+        if metadata.read(Field::CtState) != 0 {
+            // The connection's addresses are of this kind.
+            metadata.write(Field::EthType, self.flow.read(Field::EthType));
+        }
+        metadata.write(Field::ActsetOutput, 0);
+        let is_miss_rule = self.rule.as_ref().is_some_and(|rule| rule.is_table_miss());
+        let reason = match controller.reason {
+            ACTION if is_miss_rule => EXPLICIT_MISS,
+            reason => reason,
+        };
         let step = ControllerStep {
             max_len: controller.max_len,
             controller: controller.id,
-            reason: controller.reason,
+            reason,
             table: self.table,
             cookie: self.cookie,
             userdata: controller.userdata.clone(),
             metadata,
+            continuation,
         };
         self.steps.push(Step::Controller(Box::new(step)));
     }
+
+    /// The reason for which an output sends the packet to a controller.
+    fn reason(&self) -> u8 {
+        if self.is_packet_out {
+            PACKET_OUT
+        } else if self.is_in_bucket {
+            GROUP
+        } else if self.is_in_set {
+            ACTION_SET
+        } else {
+            ACTION
+        }
+    }
 }
+
+/// Reasons of packet-ins, as [`ControllerStep::reason`] has them.
+const ACTION: u8 = 1;
+const ACTION_SET: u8 = 3;
+const GROUP: u8 = 4;
+const PACKET_OUT: u8 = 5;
+const EXPLICIT_MISS: u8 = 6;

@@ -2,35 +2,52 @@
 
 use std::sync::Arc;
 
-use super::Way;
 use super::fields::write_part;
+use super::{Failure, Way};
 use crate::action::{Action, Controller};
 use crate::datapath::step::Step;
 use crate::flow::{Field, Key, word};
+use crate::pipeline::recirculation::Rest;
 use crate::pipeline::rule::Rule;
 use crate::pipeline::tables::TABLES;
 use crate::port_number::PortNumber;
+use crate::request::TableMiss;
 
 impl Way<'_> {
-    /// Continues in a table.
-    pub(super) fn search(&mut self, table: u8, with_ct: bool) {
-        if table >= TABLES || self.has_failed {
+    /// Continues in a table. A resubmission (`is_plain` is false) does not heed what tables say
+    /// about packets that no rule takes: it drops them.
+    pub(super) fn search(&mut self, table: u8, with_ct: bool, is_plain: bool) {
+        if table >= TABLES || self.failure.is_some() {
             return;
         }
         let deepens = self.nesting > 0 && table <= self.table;
         if deepens && self.depth >= MAX_DEPTH {
-            return self.fail("over max translation depth 64");
+            return self.fail(Failure::TooDeep, "over max translation depth 64");
         }
         if self.resubmits >= MAX_RESUBMITS {
-            return self.fail("over 4096 resubmit actions");
+            return self.fail(Failure::TooManyResubmits, "over 4096 resubmit actions");
+        }
+        if self.stack_size() > MAX_STACK {
+            let reason = "resubmits yielded over 64 kB of stack";
+            return self.fail(Failure::StackTooDeep, reason);
         }
         if self.nesting >= MAX_NESTING {
-            return self.fail("over 512 nested tables");
+            return self.fail(Failure::TooDeep, "over 512 nested tables");
         }
         self.resubmits += 1;
         let former = (self.table, self.rule.take(), self.cookie);
+        let mut table = table;
+        let port = self.lookup_port.take();
+        let former_port = port.map(|port| self.enter_port(port));
+        let mut rule = self.lookup(table, with_ct);
+        while is_plain && rule.is_none() && table + 1 < TABLES && self.continues(table) {
+            table += 1;
+            rule = self.lookup(table, with_ct);
+        }
+        if let Some(former) = former_port {
+            (self.flow.words[word::IN_PORT], self.written.words[word::IN_PORT]) = former;
+        }
         self.table = table;
-        let rule = self.lookup(table, with_ct);
         let nesting = self.nesting;
         if let Some(observer) = self.observer.as_deref_mut() {
             observer.searched(nesting, table, rule.as_deref());
@@ -39,11 +56,14 @@ impl Way<'_> {
         self.depth += u32::from(deepens);
         match rule {
             Some(rule) => self.apply(rule),
-            None => self.miss(nesting),
+            None => self.miss(is_plain),
         }
         self.depth -= u32::from(deepens);
         self.nesting -= 1;
-        (self.table, self.rule, self.cookie) = former;
+        if nesting > 0 {
+            // The action set that follows the first table is of its rule.
+            (self.table, self.rule, self.cookie) = former;
+        }
     }
 
     fn apply(&mut self, rule: Arc<Rule>) {
@@ -51,16 +71,39 @@ impl Way<'_> {
         self.cookie = rule.cookie;
         let actions = rule.actions.clone();
         self.rule = Some(rule);
+        let was_in_bucket = std::mem::replace(&mut self.is_in_bucket, false);
         if actions.is_empty() {
             self.note("drop");
         }
         self.run(&actions);
+        self.is_in_bucket = was_in_bucket;
     }
 
-    fn miss(&mut self, nesting: usize) {
-        let missed = self.tables.table(self.table).missed.clone();
+    /// Whether a packet that no rule of the table takes continues in the next one.
+    fn continues(&mut self, table: u8) -> bool {
+        let tables = self.tables;
+        let table = tables.table(table);
+        let continues = table.config.miss == TableMiss::Continue;
+        if continues {
+            self.counters.push(table.missed.clone());
+        }
+        continues
+    }
+
+    fn miss(&mut self, is_plain: bool) {
+        let (missed, miss) = {
+            let table = self.tables.table(self.table);
+            (table.missed.clone(), table.config.miss)
+        };
         self.counters.push(missed);
-        if nesting == 0 && self.tables.is_miss_sent {
+        let is_sent = is_plain
+            && match miss {
+                TableMiss::Default => self.tables.is_miss_sent,
+                TableMiss::Controller | TableMiss::Continue => true,
+                TableMiss::Drop => false,
+            };
+        if is_sent {
+            self.cookie = 0;
             let controller = Controller {
                 max_len: u16::MAX,
                 id: 0,
@@ -93,11 +136,11 @@ impl Way<'_> {
 
     pub(super) fn run(&mut self, actions: &[Action]) {
         for (index, action) in actions.iter().enumerate() {
-            if self.has_exited || self.has_failed {
+            if self.has_exited || self.failure.is_some() {
                 return;
             }
             if self.was_mpls && needs_packet(action) {
-                self.freezing = Some(actions[index..].to_vec());
+                self.freezing = Some(vec![self.rest(&actions[index..])]);
                 return;
             }
             let depth = self.nesting;
@@ -107,11 +150,16 @@ impl Way<'_> {
             if !self.act(action) {
                 return;
             }
-            if let Some(frozen) = &mut self.freezing {
-                frozen.extend_from_slice(&actions[index + 1..]);
+            if self.freezing.is_some() {
+                let rest = self.rest(&actions[index + 1..]);
+                self.freezing.get_or_insert_default().push(rest);
                 return;
             }
         }
+    }
+
+    fn rest(&self, actions: &[Action]) -> Rest {
+        Rest { table: self.table, cookie: self.cookie, actions: actions.to_vec() }
     }
 
     /// `false` ends the actions of this rule.
@@ -130,6 +178,10 @@ impl Way<'_> {
             Action::OutputTruncated { port, max_len } => {
                 self.output(*port, u16::MAX, Some(*max_len));
             }
+            Action::Controller(controller) if controller.pause => {
+                self.freezing = Some(Vec::new());
+                self.pausing = Some(controller.clone());
+            }
             Action::Controller(controller) => self.send_to_controller(controller),
             Action::Enqueue { port, .. } => self.output(*port, u16::MAX, None),
             Action::Group(group) => self.group(*group),
@@ -143,8 +195,8 @@ impl Way<'_> {
             }
             Action::StackPush(source) => {
                 let value = self.read(*source);
-                if self.stack.len() >= MAX_STACK {
-                    self.fail("stack would exceed 64 kB");
+                if self.stack.len() >= MOST_PUSHED {
+                    self.fail(Failure::StackTooDeep, "the stack would exceed its limit");
                     return false;
                 }
                 self.stack.push((source.width, value));
@@ -194,12 +246,18 @@ impl Way<'_> {
             }
             Action::Clone(nested) => self.on_a_copy(|way| way.run(nested)),
             Action::Meter(meter) => self.steps.push(Step::Meter(*meter)),
-            Action::ClearActions => self.action_set.clear(),
-            Action::WriteActions(nested) => self.action_set.extend(nested.iter().cloned()),
+            Action::ClearActions => {
+                self.action_set.clear();
+                self.update_actset_output();
+            }
+            Action::WriteActions(nested) => {
+                self.action_set.extend(nested.iter().cloned());
+                self.update_actset_output();
+            }
             Action::WriteMetadata { value, mask } => {
                 self.write_masked(Field::Metadata, (*value).into(), (*mask).into());
             }
-            Action::GotoTable(table) => self.search(*table, false),
+            Action::GotoTable(table) => self.search(*table, false, true),
         }
         true
     }
@@ -217,15 +275,21 @@ impl Way<'_> {
     fn resubmit(&mut self, port: Option<PortNumber>, table: Option<u8>, with_ct: bool) {
         let table = table.unwrap_or(self.table);
         let port = port.filter(|port| *port != PortNumber::IN_PORT);
+        self.lookup_port = port;
+        self.search(table, with_ct, false);
+    }
+
+    /// Lets lookups see another port. Returns what to restore.
+    fn enter_port(&mut self, port: PortNumber) -> (u64, u64) {
         let former = (self.flow.words[word::IN_PORT], self.written.words[word::IN_PORT]);
-        if let Some(port) = port {
-            self.flow.write(Field::InPort, port.0.into());
-            self.written.write(Field::InPort, u128::MAX);
-        }
-        self.search(table, with_ct);
-        if port.is_some() {
-            (self.flow.words[word::IN_PORT], self.written.words[word::IN_PORT]) = former;
-        }
+        self.flow.write(Field::InPort, port.0.into());
+        self.written.write(Field::InPort, u128::MAX);
+        former
+    }
+
+    /// The bytes of the stack as Open vSwitch counts them: each value, and one for its length.
+    fn stack_size(&self) -> usize {
+        self.stack.iter().map(|(width, _)| usize::from(*width).div_ceil(8) + 1).sum()
     }
 
     fn dec_ttl(&mut self, controllers: &[u16]) -> bool {
@@ -330,4 +394,7 @@ const MAX_DEPTH: u32 = 64;
 const MAX_RESUBMITS: u32 = 4096;
 /// Ascending tables do not count as depth, but they take the thread's stack.
 const MAX_NESTING: usize = 512;
-const MAX_STACK: usize = 4096;
+/// A resubmission with more bytes on the stack fails.
+const MAX_STACK: usize = 65_535;
+/// Actions of one rule alone cannot push as many.
+const MOST_PUSHED: usize = 65_536;

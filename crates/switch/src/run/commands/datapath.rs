@@ -2,15 +2,17 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{Command, Outcome, bridge};
 use crate::datapath::Megaflow;
 use crate::flow::Field;
+use crate::pipeline::mix;
 use crate::port_number::PortNumber;
 use crate::run::bridge::BridgeState;
 use crate::run::ports::SwitchPort;
 use crate::run::switch::Switch;
-use crate::text::print_datapath_flow;
+use crate::text::{PortNames, print_datapath_flow};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command { name: "dpctl/del-flows", usage: "[dp]", fewest: 0, most: 1, run: delete },
@@ -23,6 +25,7 @@ pub(super) const COMMANDS: &[Command] = &[
         run: dump_flows,
     },
     Command { name: "dpctl/show", usage: "[-s] [dp...]", fewest: 0, most: usize::MAX, run: show },
+    Command { name: "dpctl/get-flow", usage: "[dp] ufid", fewest: 1, most: 4, run: get_flow },
     Command { name: "dpif/dump-dps", usage: "", fewest: 0, most: 0, run: datapaths },
     Command {
         name: "dpif/dump-flows",
@@ -35,6 +38,34 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "memory/show", usage: "", fewest: 0, most: 0, run: memory },
     Command { name: "dpif/show-dp-features", usage: "bridge", fewest: 1, most: 1, run: features },
     Command {
+        name: "upcall/disable-megaflows",
+        usage: "",
+        fewest: 0,
+        most: 0,
+        run: |switch, _| set_megaflows(switch, true),
+    },
+    Command {
+        name: "upcall/disable-ufid",
+        usage: "",
+        fewest: 0,
+        most: 0,
+        run: |_, _| set_numbers(false),
+    },
+    Command {
+        name: "upcall/enable-megaflows",
+        usage: "",
+        fewest: 0,
+        most: 0,
+        run: |switch, _| set_megaflows(switch, false),
+    },
+    Command {
+        name: "upcall/enable-ufid",
+        usage: "",
+        fewest: 0,
+        most: 0,
+        run: |_, _| set_numbers(true),
+    },
+    Command {
         name: "upcall/set-flow-limit",
         usage: "flow-limit-number",
         fewest: 1,
@@ -46,6 +77,13 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// The name of the only datapath, where Open vSwitch has one of it too.
 const DATAPATH: &str = "netdev@ovs-netdev";
+
+/// Whether a text names the datapath, by its type or without; that of dummy ports is called
+/// `ovs-dummy` in Open vSwitch.
+pub(super) fn is_datapath(name: &str) -> bool {
+    let name = name.split_once('@').map_or(name, |(_, name)| name);
+    matches!(name, "ovs-netdev" | "ovs-dummy")
+}
 
 fn datapaths(_: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("{DATAPATH}\n"))
@@ -100,84 +138,154 @@ fn show_bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(text)
 }
 
-fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
-    let pmd = arguments.iter().find_map(|argument| argument.strip_prefix("pmd="));
-    let filter = arguments.iter().find_map(|argument| argument.strip_prefix("filter="));
-    let mut text = String::new();
-    let bridges = switch.bridges();
-    if pmd.is_none_or(|pmd| pmd == "-1") {
-        let flows: Vec<_> =
-            bridges.iter().map(|bridge| switch.main().megaflows(bridge.index)).collect();
-        write_thread(&mut text, "flow-dump from the main thread:", &bridges, &flows, filter);
+/// The options of a dump.
+struct Options<'a> {
+    /// `-m`: each megaflow has its number.
+    is_verbose: bool,
+    names: PortNames,
+    /// The other arguments.
+    rest: Vec<&'a str>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(switch: &Switch, arguments: &'a [String]) -> Self {
+        let (mut is_verbose, mut has_names, mut rest) = (false, None, Vec::new());
+        for argument in arguments {
+            match argument.as_str() {
+                "-m" | "--more" => is_verbose = true,
+                "-names" | "--names" => has_names = Some(true),
+                "-no-names" | "--no-names" => has_names = Some(false),
+                other => rest.push(other),
+            }
+        }
+        let names = match has_names.unwrap_or(is_verbose) {
+            true => switch.datapath_names(),
+            false => PortNames::none(),
+        };
+        Self { is_verbose, names, rest }
     }
-    for thread in switch.pmds() {
-        if pmd.is_some_and(|pmd| pmd.parse() != Ok(thread.core)) {
+}
+
+fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    let options = Options::parse(switch, arguments);
+    let pmd = options.rest.iter().find_map(|argument| argument.strip_prefix("pmd="));
+    let filter = options.rest.iter().find_map(|argument| argument.strip_prefix("filter="));
+    let mut text = String::new();
+    for (core, bridges) in megaflows(switch) {
+        let is_chosen = match (pmd, core) {
+            (None, _) => true,
+            (Some(pmd), None) => pmd == "-1",
+            (Some(pmd), Some(core)) => pmd.parse() == Ok(core),
+        };
+        if !is_chosen {
             continue;
         }
-        let indices: Vec<_> = bridges.iter().map(|bridge| bridge.index).collect();
-        let flows = thread.ask(move |thread| {
-            indices.iter().map(|index| thread.worker.megaflows(*index)).collect::<Vec<_>>()
-        });
-        let title = format!("flow-dump from pmd on cpu core: {}", thread.core);
-        write_thread(&mut text, &title, &bridges, &flows.unwrap_or_default(), filter);
+        let mut lines = Vec::new();
+        for (bridge, flows) in &bridges {
+            lines.extend(flows.iter().map(|flow| line(bridge, flow, &options)));
+        }
+        if let Some(filter) = filter {
+            let parts: Vec<&str> = filter.split(',').collect();
+            lines.retain(|line| parts.iter().all(|part| line.contains(part)));
+        }
+        if lines.is_empty() {
+            continue;
+        }
+        let _ = match core {
+            None => writeln!(text, "flow-dump from the main thread:"),
+            Some(core) => writeln!(text, "flow-dump from pmd on cpu core: {core}"),
+        };
+        lines.iter().for_each(|line| text.push_str(line));
     }
     Ok(text)
 }
 
-/// The megaflows of a thread, under a title if there are any.
-fn write_thread(
-    text: &mut String,
-    title: &str,
-    bridges: &[Arc<BridgeState>],
-    flows: &[Vec<Megaflow>],
-    filter: Option<&str>,
-) {
-    let mut lines = Vec::new();
-    for (bridge, flows) in bridges.iter().zip(flows) {
-        lines.extend(flows.iter().map(|flow| line(bridge, flow)));
+/// The megaflows of a bridge on a thread.
+type BridgeFlows = (Arc<BridgeState>, Vec<Megaflow>);
+
+/// All megaflows by thread: the core of a packet thread, or `None` for the thread of commands.
+fn megaflows(switch: &Switch) -> Vec<(Option<usize>, Vec<BridgeFlows>)> {
+    let bridges = switch.bridges();
+    let of_main = bridges.iter().map(|bridge| switch.main().megaflows(bridge.index)).collect();
+    let mut all: Vec<(_, Vec<_>)> = vec![(None, of_main)];
+    for thread in switch.pmds() {
+        let indices: Vec<_> = bridges.iter().map(|bridge| bridge.index).collect();
+        let flows = thread.ask(move |thread| {
+            indices.iter().map(|index| thread.worker.megaflows(*index)).collect::<Vec<_>>()
+        });
+        all.push((Some(thread.core), flows.unwrap_or_default()));
     }
-    if let Some(filter) = filter {
-        let parts: Vec<&str> = filter.split(',').collect();
-        lines.retain(|line| parts.iter().all(|part| line.contains(part)));
-    }
-    if !lines.is_empty() {
-        let _ = writeln!(text, "{title}");
-        lines.iter().for_each(|line| text.push_str(line));
-    }
+    let with_bridges = |flows: Vec<Vec<Megaflow>>| bridges.iter().cloned().zip(flows).collect();
+    all.into_iter().map(|(core, flows)| (core, with_bridges(flows))).collect()
 }
 
 fn dump_bridge(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
-    let name = arguments.last().map_or("", String::as_str);
+    let options = Options::parse(switch, arguments);
+    let name = options.rest.last().copied().unwrap_or_default();
     let bridge = bridge(switch, name)?;
-    let mut flows = switch.main().megaflows(bridge.index);
-    for thread in switch.pmds() {
-        let index = bridge.index;
-        let more = thread.ask(move |thread| thread.worker.megaflows(index));
-        flows.extend(more.unwrap_or_default());
+    let all = megaflows(switch).into_iter().flat_map(|(_, bridges)| bridges);
+    let flows = all.filter(|(of, _)| Arc::ptr_eq(of, &bridge)).flat_map(|(_, flows)| flows);
+    Ok(flows.map(|flow| line(&bridge, &flow, &options)).collect())
+}
+
+/// The megaflow of a number that a dump with `-m` has shown.
+fn get_flow(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    let options = Options::parse(switch, arguments);
+    let wanted = options.rest.last().and_then(|word| word.strip_prefix("ufid:"));
+    let wanted = wanted.ok_or("name the megaflow by ufid:NUMBER")?;
+    let all = megaflows(switch).into_iter().flat_map(|(_, bridges)| bridges);
+    for (bridge, flows) in all {
+        if let Some(flow) = flows.iter().find(|flow| number_of(&bridge, flow) == wanted) {
+            return Ok(line(&bridge, flow, &options));
+        }
     }
-    Ok(flows.iter().map(|flow| line(&bridge, flow)).collect())
+    Err(format!("no megaflow has the number {wanted}"))
 }
 
 /// A megaflow, with the datapath's number of its port.
-fn line(bridge: &BridgeState, flow: &Megaflow) -> String {
-    let mut key = flow.key.clone();
-    let number = PortNumber(key.read(Field::InPort) as u32);
+fn line(bridge: &BridgeState, flow: &Megaflow, options: &Options<'_>) -> String {
+    let mut shown = flow.clone();
+    let number = PortNumber(shown.key.read(Field::InPort) as u32);
     if let Some(port) = bridge.port(number) {
-        key.write(Field::InPort, port.index.0.into());
+        shown.key.write(Field::InPort, port.index.0.into());
     }
     let now_ms = bridge.clock.now_ms();
     let used = flow.used_ms.map(|used| now_ms.saturating_sub(used));
-    let mut line = print_datapath_flow(
-        &key,
-        &flow.mask,
-        flow.packets,
-        flow.bytes,
-        used,
-        flow.tcp_flags,
-        &flow.steps,
-    );
-    line.push('\n');
-    line
+    let text = print_datapath_flow(&shown, used, &options.names);
+    match options.is_verbose {
+        true => format!("ufid:{}, {text}\n", number_of(bridge, flow)),
+        false => format!("{text}\n"),
+    }
+}
+
+/// The number of a megaflow, in the form of a UUID: it follows from what the megaflow takes.
+fn number_of(bridge: &BridgeState, flow: &Megaflow) -> String {
+    let half = |seed: u64| {
+        let words = flow.key.words.iter().chain(&flow.mask.words);
+        words.fold(seed, |hash, word| mix(hash, *word))
+    };
+    let (high, low) = (half(bridge.index as u64), half(!(bridge.index as u64)));
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
+}
+
+fn set_megaflows(switch: &Switch, is_exact: bool) -> Outcome {
+    for bridge in switch.bridges() {
+        bridge.is_exact.store(is_exact, Ordering::Relaxed);
+    }
+    switch.clear_megaflows();
+    Ok(format!("megaflows {}\n", if is_exact { "disabled" } else { "enabled" }))
+}
+
+fn set_numbers(is_used: bool) -> Outcome {
+    let state = if is_used { "enabled" } else { "disabled" };
+    Ok(format!("Datapath dumping tersely using UFID {state}\n"))
 }
 
 fn memory(switch: &Arc<Switch>, _: &[String]) -> Outcome {

@@ -27,7 +27,22 @@ pub(super) const COMMANDS: &[Command] = &[
         most: 2,
         run: set_admin_state,
     },
+    // Packets themselves check their megaflows: there is no thread to pause.
+    Command {
+        name: "revalidator/pause",
+        usage: "",
+        fewest: 0,
+        most: 0,
+        run: |_, _| Ok(String::new()),
+    },
     Command { name: "revalidator/purge", usage: "", fewest: 0, most: 0, run: purge },
+    Command {
+        name: "revalidator/resume",
+        usage: "",
+        fewest: 0,
+        most: 0,
+        run: |_, _| Ok(String::new()),
+    },
     Command { name: "revalidator/wait", usage: "", fewest: 0, most: 0, run: wait },
     Command { name: "time/stop", usage: "", fewest: 0, most: 0, run: stop },
     Command { name: "time/warp", usage: "[large_msecs] msecs", fewest: 1, most: 2, run: warp },
@@ -111,6 +126,8 @@ fn receive(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     }
     port.count_received(&frames);
     switch.main().process(&bridge, &port, &mut frames);
+    // Captures have the packet when the command returns.
+    bridge.ports().iter().for_each(|port| port.flush());
     Ok(String::new())
 }
 

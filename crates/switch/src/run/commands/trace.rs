@@ -5,65 +5,154 @@ use std::sync::Arc;
 use super::{Command, Outcome};
 use crate::action::Action;
 use crate::datapath::extract;
-use crate::datapath::step::PortIndex;
+use crate::datapath::step::{PortIndex, Step, Translate};
 use crate::flow::{Field, Key, Match};
-use crate::pipeline::{Print, Trace};
+use crate::pipeline::{Print, Trace, Translator};
+use crate::port_number::PortNumber;
+use crate::request::PacketOut;
 use crate::run::bridge::BridgeState;
 use crate::run::switch::Switch;
-use crate::text::{parse_datapath_key, parse_hex_frame, parse_packet, print_actions, print_match};
+use crate::text::{
+    PortNames, compose, parse_actions, parse_connection_state, parse_datapath_key_with,
+    parse_hex_frame, parse_packet, print_actions_with, print_connection_state, print_match_with,
+    print_megaflow_match, print_steps,
+};
 
-pub(super) const COMMANDS: &[Command] = &[Command {
-    name: "ofproto/trace",
-    usage: "{[dp_name] odp_flow | bridge br_flow} [OPTIONS...] [-generate|packet]",
-    fewest: 1,
-    most: usize::MAX,
-    run: trace,
-}];
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "ofproto/trace",
+        usage: "{[dp_name] odp_flow | bridge br_flow} [OPTIONS...] [-generate|packet]",
+        fewest: 1,
+        most: usize::MAX,
+        run: trace,
+    },
+    Command {
+        name: "ofproto/trace-packet-out",
+        usage: "[-consistent] {[dp_name] odp_flow | bridge br_flow} [OPTIONS...] \
+                [-generate|packet] actions",
+        fewest: 2,
+        most: usize::MAX,
+        run: trace_packet_out,
+    },
+];
 
-/// Traces print numbers of ports, as Open vSwitch's do.
-struct Text;
+/// Traces print numbers of ports unless they are asked for names, as Open vSwitch's do.
+#[derive(Default)]
+struct Text {
+    ports: PortNames,
+    datapath_ports: PortNames,
+}
 
 impl Print for Text {
     fn matching(&self, matching: &Match) -> String {
-        print_match(matching)
+        print_match_with(matching, &self.ports)
+    }
+
+    fn megaflow(&self, matching: &Match) -> String {
+        print_megaflow_match(matching, &self.ports)
     }
 
     fn actions(&self, actions: &[Action]) -> String {
-        print_actions(actions)
+        print_actions_with(actions, &self.ports)
+    }
+
+    fn steps(&self, steps: &[Step], key: &Key) -> String {
+        print_steps(steps, key, &self.datapath_ports)
+    }
+
+    fn connection_state(&self, state: u16) -> String {
+        print_connection_state(state)
     }
 }
 
+/// The arguments of a trace.
+struct Request {
+    bridge: Arc<BridgeState>,
+    key: Key,
+    frame: Option<Vec<u8>>,
+    has_names: bool,
+    states: Vec<u16>,
+}
+
 fn trace(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
-    let mut words = Vec::new();
+    let request = request(switch, arguments)?;
+    let tables = request.bridge.tables();
+    let now_ms = request.bridge.clock.now_ms();
+    if let Some(frame) = &request.frame {
+        // A packet has effects: NORMAL learns its address, and learn actions change rules.
+        Translator::new(&tables).translate(&request.key, frame, now_ms);
+    }
+    let trace = request.trace(switch, &tables);
+    Ok(trace.run(&request.key, request.frame.as_deref().unwrap_or_default(), now_ms))
+}
+
+fn trace_packet_out(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    let Some((actions, rest)) = arguments.split_last() else {
+        return Err("Must specify actions".to_owned());
+    };
+    let request = request(switch, rest)?;
+    let actions = parse_actions(actions, &request.bridge.port_names())
+        .map_err(|error| format!("Bad action: {error}"))?;
+    let packet = PacketOut {
+        frame: request.frame.clone().unwrap_or_default(),
+        in_port: PortNumber(request.key.read(Field::InPort) as u32),
+        metadata: Key::ZERO,
+        actions,
+    };
+    let tables = request.bridge.tables();
+    let trace = request.trace(switch, &tables);
+    Ok(trace.run_packet_out(&packet, &request.key, request.bridge.clock.now_ms()))
+}
+
+impl Request {
+    fn trace<'a>(
+        &'a self,
+        switch: &Switch,
+        tables: &'a crate::pipeline::Tables,
+    ) -> Trace<'a, Text> {
+        let text = match self.has_names {
+            true => {
+                Text { ports: self.bridge.port_names(), datapath_ports: switch.datapath_names() }
+            }
+            false => Text::default(),
+        };
+        let mut trace = Trace::new(tables, &self.bridge.name, text);
+        trace.states = self.states.clone();
+        trace
+    }
+}
+
+/// Reads `{[dp_name] odp_flow | bridge br_flow} [OPTIONS...] [-generate|packet]`.
+fn request(switch: &Switch, arguments: &[String]) -> Result<Request, String> {
+    let mut words: Vec<&str> = Vec::new();
+    let (mut generates, mut has_names, mut states) = (false, false, Vec::new());
     let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
         match word.as_str() {
-            "-generate" | "--generate" | "-consistent" | "--consistent" => {}
-            "-ct-next" | "--ct-next" => drop(rest.next()),
+            "-generate" | "--generate" => generates = true,
+            "-consistent" | "--consistent" => {}
+            "-names" | "--names" => has_names = true,
+            "-no-names" | "--no-names" => has_names = false,
+            "-ct-next" | "--ct-next" => {
+                let states_text = rest.next().ok_or("Missing argument for option --ct-next")?;
+                states.push(parse_connection_state(states_text).map_err(|e| e.to_string())?);
+            }
             word => words.push(word),
         }
     }
     let mut frame = None;
-    if words.len() > 1
-        && let Some(bytes) = words.last().and_then(|word| parse_hex_frame(word))
-    {
-        frame = Some(bytes);
-        words.pop();
+    if !generates && words.len() > 1 {
+        frame = words.last().and_then(|word| parse_hex_frame(word));
+        if frame.is_some() {
+            words.pop();
+        } else if words.len() > 2 {
+            return Err("Trailing garbage in packet data".to_owned());
+        }
     }
-    let (bridge, mut key) = match words.as_slice() {
-        [name, flow] if switch.bridge(name).is_some() => {
-            let bridge = super::bridge(switch, name)?;
-            let names = bridge.port_names();
-            let key = parse_packet(flow, &names)
-                .map_err(|error| format!("Bad openflow flow syntax: {error}"))?;
-            (bridge, key)
-        }
-        [_, flow] if !flow.contains('(') => {
-            return Err(format!("Unknown bridge name {}", words[0]));
-        }
-        [flow] | [_, flow] => of_datapath(switch, flow)?,
-        _ => return Err("Must specify a bridge and a flow, or a datapath's flow".to_owned()),
-    };
+    if frame.as_ref().is_some_and(|frame| frame.len() < SHORTEST_FRAME) {
+        return Err("Packet data too short for Ethernet".to_owned());
+    }
+    let (bridge, mut key) = packet(switch, &words)?;
     if let Some(frame) = &frame {
         let port = key.read(Field::InPort) as u32;
         let metadata = key.clone();
@@ -71,22 +160,52 @@ fn trace(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         for index in 0..crate::flow::word::ETH_SRC {
             key.words[index] = metadata.words[index];
         }
+    } else if generates {
+        frame = Some(compose(&key));
     }
-    let tables = bridge.tables();
-    let trace = Trace::new(&tables, &bridge.name, Text);
-    Ok(trace.run(&key, &frame.unwrap_or_default(), bridge.clock.now_ms()))
+    Ok(Request { bridge, key, frame, has_names, states })
+}
+
+/// The packet that the arguments describe: a bridge's, or the datapath's.
+fn packet(switch: &Switch, words: &[&str]) -> Result<(Arc<BridgeState>, Key), String> {
+    let (place, flow) = match words {
+        [flow] => (None, *flow),
+        [place, flow] => (Some(*place), *flow),
+        _ => return Err("Must specify a bridge and a flow, or a datapath's flow".to_owned()),
+    };
+    if flow.contains('(') {
+        if place.is_some_and(|place| !super::datapath::is_datapath(place)) {
+            return Err("Cannot find the datapath".to_owned());
+        }
+        return of_datapath(switch, flow);
+    }
+    let Some(name) = place else {
+        return Err(format!("syntax error at {flow} (or the bridge name was omitted)"));
+    };
+    let bridge = switch.bridge(name).ok_or_else(|| format!("{name}: unknown bridge"))?;
+    let key = parse_packet(flow, &bridge.port_names())
+        .map_err(|error| format!("Bad openflow flow syntax: {error}"))?;
+    Ok((bridge, key))
 }
 
 /// The packet of a datapath's flow, whose port is an index in the switch.
 fn of_datapath(switch: &Switch, text: &str) -> Result<(Arc<BridgeState>, Key), String> {
-    let mut key =
-        parse_datapath_key(text).map_err(|error| format!("Bad datapath flow syntax: {error}"))?;
+    let mut key = parse_datapath_key_with(text, &switch.datapath_names())
+        .map_err(|error| format!("syntax error at {text} ({error})"))?;
     let index = PortIndex(key.read(Field::InPort) as u16);
+    let recirculation = key.read(Field::RecircId) as u32;
     for bridge in switch.bridges() {
-        if let Some(port) = bridge.port_of_index(index) {
-            key.write(Field::InPort, port.number.0.into());
-            return Ok((bridge, key));
+        let Some(port) = bridge.port_of_index(index) else { continue };
+        if recirculation != 0 && !bridge.tables().has_recirculation(recirculation) {
+            break;
         }
+        key.write(Field::InPort, port.number.0.into());
+        return Ok((bridge, key));
     }
-    Err(format!("Invalid datapath port: no port has the number {}", index.0))
+    match recirculation {
+        0 => Err(format!("no OpenFlow port for datapath port {}", index.0)),
+        id => Err(format!("no recirculation data for recirc_id {id:#x}")),
+    }
 }
+
+const SHORTEST_FRAME: usize = 14;
