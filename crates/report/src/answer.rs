@@ -12,7 +12,7 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
     }
     let primaries: Vec<&Comparison> =
         results.comparisons.iter().filter(|one| one.primary).collect();
-    let mut sentences: Vec<String> = primaries.iter().map(|one| primary(results, one)).collect();
+    let mut sentences = primary_sentences(results, &primaries);
     sentences.extend(bounds(results));
     let mut undecided = Vec::new();
     for (a, b, comparisons) in pairs(results) {
@@ -91,12 +91,27 @@ fn pairs(results: &Results) -> Vec<Pair<'_>> {
 }
 
 /// `Goodput at loss 1%, rtt 20ms: weir-tunnel 505, tcp-cubic 1.9 Mbit/s. weir-tunnel is better than
-/// tcp-cubic: 266× [250, 281] (96.9 % interval).`
-fn primary(results: &Results, one: &Comparison) -> String {
+/// tcp-cubic: 266× [250, 281] (96.9 % interval).` The verdicts of one place follow its figures.
+fn primary_sentences(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
+    let mut places: Vec<(String, Vec<String>)> = Vec::new();
+    for one in primaries {
+        let (figures, verdict) = (measured_at(results, one), verdict(one));
+        match places.iter_mut().find(|(known, _)| *known == figures) {
+            Some((_, verdicts)) => verdicts.push(verdict),
+            None => places.push((figures, vec![verdict])),
+        }
+    }
+    places.into_iter().map(|(figures, verdicts)| figures + " " + &verdicts.join(" ")).collect()
+}
+
+fn measured_at(results: &Results, one: &Comparison) -> String {
     let label = metrics::meaning(&one.metric).label;
     let place = varied(results, &one.axes);
     let at = if place.is_empty() { place } else { format!(" at {place}") };
-    let figures = figures(results, one);
+    format!("{label}{at}: {}.", figures(results, one))
+}
+
+fn verdict(one: &Comparison) -> String {
     let verdict = match (one.verdict, one.needs_repeats) {
         (Verdict::Better | Verdict::Worse, _) => format!("is {} than", one.verdict.word()),
         (Verdict::Same, _) => "does not differ from".to_owned(),
@@ -105,7 +120,7 @@ fn primary(results: &Results, one: &Comparison) -> String {
     };
     let around = Around::ratio(&one.ratio).map(|around| format!(" {}", around.labelled()));
     let ratio = number::ratio(one.ratio.median) + &around.unwrap_or_default();
-    format!("{label}{at}: {figures}. {} {verdict} {}: {ratio}.", one.a, one.b)
+    format!("{} {verdict} {}: {ratio}.", one.a, one.b)
 }
 
 /// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: all systems in the cell of a comparison,
@@ -314,6 +329,18 @@ mod tests {
                 "2 other comparisons need 8 repeats."
             ]
         );
+    }
+
+    #[test]
+    fn figures_of_one_place_are_named_once() {
+        let mut results = run();
+        let mut second = comparison("5%", "tunnel", true);
+        second.b = "bbr".to_owned();
+        results.comparisons = vec![comparison("5%", "tunnel", true), second];
+        let answer = sentences(&results);
+        assert_eq!(answer.len(), 1, "{answer:?}");
+        assert_eq!(answer[0].matches("Goodput at loss 5%").count(), 1, "{answer:?}");
+        assert!(answer[0].contains("tunnel is better than bbr"), "{answer:?}");
     }
 
     #[test]
