@@ -1,4 +1,4 @@
-//! The part of HTTP that Prometheus and health checks use: GET, and one response for each connection.
+//! The part of HTTP that Prometheus and health checks use: GET, and one response a connection.
 
 use std::fmt::{Display, Formatter};
 
