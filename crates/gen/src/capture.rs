@@ -4,6 +4,7 @@ mod builtin;
 mod conversation;
 mod file;
 
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use units::Span;
@@ -31,17 +32,15 @@ impl Capture {
         file::parse(file, bytes)
     }
 
-    /// The capture that a profile names: next to the profile, in the current directory, one folder
-    /// above the profile (where TRex's `cap2/…` names point), or built in under TRex's name.
+    /// The capture that a profile names: next to the profile, up to three folders above it (where
+    /// TRex's `cap2/…` names point), in the current directory, or built in under TRex's name.
     pub fn find(name: &str, profile: Option<&Path>) -> Result<Self, GenError> {
         for path in candidates(name, profile) {
-            match std::fs::read(&path) {
+            match read(&path, LONGEST_FILE) {
                 Ok(bytes) => return Self::parse(&path.display().to_string(), &bytes),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
-                Err(reason) => {
-                    return Err(GenError::Unreadable { file: path.display().to_string(), reason });
-                }
+                Err(GenError::Unreadable { reason, .. })
+                    if matches!(reason.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(error),
             }
         }
         Self::built_in(name).ok_or_else(|| {
@@ -68,15 +67,34 @@ impl Capture {
     }
 }
 
+/// The bytes of an ordinary file. Others, such as pipes and devices, may have no end.
+pub(crate) fn read(path: &Path, longest: u64) -> Result<Vec<u8>, GenError> {
+    let file = || path.display().to_string();
+    let unreadable = |reason| GenError::Unreadable { file: file(), reason };
+    let about = std::fs::metadata(path).map_err(unreadable)?;
+    if !about.is_file() {
+        let problem = "this is no ordinary file: copy its content into one".to_owned();
+        return Err(GenError::Capture { file: file(), problem });
+    }
+    if about.len() > longest {
+        let problem = format!("the file has more than {} MiB", longest >> 20);
+        return Err(GenError::Capture { file: file(), problem });
+    }
+    let mut bytes = Vec::new();
+    let opened = std::fs::File::open(path).map_err(unreadable)?;
+    opened.take(longest).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
 fn candidates(name: &str, profile: Option<&Path>) -> Vec<PathBuf> {
     let folder = profile.and_then(Path::parent);
     let mut candidates = Vec::new();
-    if let Some(folder) = folder {
-        candidates.push(folder.join(name));
-        if let Some(above) = folder.parent() {
-            candidates.push(above.join(name));
-        }
-    }
+    // The working directory's own ancestors have nothing to do with a profile.
+    let above = folder.into_iter().flat_map(|folder| folder.ancestors().take(FOLDERS));
+    candidates.extend(above.map(|folder| folder.join(name)));
     candidates.push(PathBuf::from(name));
     candidates
 }
+
+const FOLDERS: usize = 4;
+const LONGEST_FILE: u64 = 1 << 30;

@@ -22,13 +22,17 @@ pub struct FrameMix {
 /// Reads a profile and the captures that it names.
 pub fn load(path: &Path) -> Result<(Profile, Vec<Capture>), GenError> {
     let file = path.display().to_string();
-    let bytes = std::fs::read(path)
-        .map_err(|reason| GenError::Unreadable { file: file.clone(), reason })?;
+    let bytes = crate::capture::read(path, LONGEST_PROFILE)?;
     let profile = Profile::parse(&file, &String::from_utf8_lossy(&bytes))?;
     let mut captures = Vec::with_capacity(profile.templates.len());
     let mut bytes = 0;
     for template in &profile.templates {
-        let capture = Capture::find(&template.name, Some(path))?;
+        let capture = Capture::find(&template.name, Some(path)).map_err(|error| match error {
+            GenError::Capture { file: name, problem } => {
+                GenError::Capture { file: format!("{file}:{}: {name}", template.line), problem }
+            }
+            other => other,
+        })?;
         bytes += capture.packets.iter().map(|packet| packet.bytes.len()).sum::<usize>();
         if bytes > MOST_BYTES {
             return Err(GenError::Usage(format!(
@@ -177,5 +181,7 @@ fn profile(clients: Pool, servers: Pool, templates: Vec<Template>, duration: Spa
     }
 }
 
+/// The reader of profiles refuses long ones with a better message.
+const LONGEST_PROFILE: u64 = 64 << 20;
 /// Each template keeps the packets of its capture.
 const MOST_BYTES: usize = 1 << 30;

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use wire::headers::{TCP, UDP, word};
 use wire::{Layout, Network, Transport};
 
-use crate::profile::Template;
+use crate::profile::{Plugin, Template};
 
 /// The connections of a capture, in the order of their first packets, and which of their ends is
 /// the client.
@@ -11,6 +11,7 @@ use crate::profile::Template;
 pub(super) struct Connections<'a> {
     /// True for a connection that the server begins (`flows_dirs`).
     directions: &'a [bool],
+    is_dhcp: bool,
     known: HashMap<(u8, End, End), Known>,
     first: Option<(End, End)>,
 }
@@ -39,7 +40,12 @@ struct End {
 
 impl<'a> Connections<'a> {
     pub(super) fn of(template: &'a Template) -> Self {
-        Self { directions: &template.directions, known: HashMap::new(), first: None }
+        Self {
+            directions: &template.directions,
+            is_dhcp: template.plugin == Some(Plugin::Dhcp),
+            known: HashMap::new(),
+            first: None,
+        }
     }
 
     pub(super) fn see(&mut self, frame: &[u8], layout: &Layout) -> Result<Seen, String> {
@@ -79,6 +85,10 @@ impl<'a> Connections<'a> {
             ));
         }
         let Some((client, server)) = self.first else { return Ok(false) };
+        if self.is_dhcp {
+            // A broadcast names neither end.
+            return Ok(number == 1);
+        }
         let (from, to) = (source.address, destination.address);
         let (client, server) = (client.address, server.address);
         Ok(match client == server {

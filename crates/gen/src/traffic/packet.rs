@@ -19,6 +19,8 @@ pub(super) struct PacketTemplate {
     network_at: usize,
     /// The prefixes of clients and servers; `None` for IPv4.
     ipv6: Option<Ipv6Prefixes>,
+    /// Source and destination that stay as captured: no address yet, and those of groups.
+    kept: [Option<u32>; 2],
     /// The sum of the IPv4 header, addresses excluded.
     header_sum: Sum,
     transport: Option<TransportFields>,
@@ -128,14 +130,14 @@ pub(super) fn compile(
             (false, false) => template.turn_gap,
         };
         (before, was_client) = (packet.at, from_client);
-        let plain = match shape.ipv6 {
-            Some(_) => as_ipv6(&plain).unwrap_or(plain),
-            None => plain,
-        };
+        let converted = shape.ipv6.and_then(|_| as_ipv6(&plain));
+        let is_converted = converted.is_some();
+        let plain = converted.unwrap_or(plain);
         let number = packets.len();
         let edits: Vec<PayloadEdit> =
             template.edits.iter().filter(|edit| edit.packet == number).copied().collect();
-        packets.push(packet_template(plain, from_client, gap, ports, &edits, shape)?);
+        let edits = (&edits[..], is_converted);
+        packets.push(packet_template(plain, from_client, gap, ports, edits, shape)?);
     }
     let name = units::foreign(&template.name);
     let mut notes = Vec::new();
@@ -189,7 +191,7 @@ fn packet_template(
     from_client: bool,
     gap: Span,
     ports: Ports,
-    edits: &[PayloadEdit],
+    (edits, is_converted): (&[PayloadEdit], bool),
     shape: Shape,
 ) -> Result<PacketTemplate, String> {
     if shape.tagged {
@@ -198,14 +200,16 @@ fn packet_template(
     let layout = Layout::parse(&bytes).ok_or("a frame is too short")?;
     let at = layout.network_offset;
     bytes[..12].fill(0);
-    let ipv6 = match layout.network {
+    let (ipv6, kept) = match layout.network {
         Network::Ipv4 => {
+            let kept = kept_addresses(&bytes[at..]);
             bytes[at + 10..at + 20].fill(0);
-            None
+            (None, kept)
         }
         _ => {
+            let captured = captured_prefixes(&bytes[at..], from_client);
             bytes[at + 8..at + 40].fill(0);
-            Some(shape.ipv6.unwrap_or(Ipv6Prefixes { clients: [0; 6], servers: [0; 6] }))
+            (Some(if is_converted { shape.ipv6.unwrap_or(captured) } else { captured }), [None; 2])
         }
     };
     let header_len = match ipv6 {
@@ -274,11 +278,31 @@ fn packet_template(
         gap,
         network_at: at,
         ipv6,
+        kept,
         header_sum,
         transport: checksum_at.map(|_| TransportFields { ports, checksum, is_udp }),
         edits: places.into_boxed_slice(),
         stamp,
     })
+}
+
+/// The addresses of an IPv4 header that no flow may have.
+fn kept_addresses(header: &[u8]) -> [Option<u32>; 2] {
+    let long = |at: usize| header.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
+    let is_group = |address: &u32| address >> 28 == 0xe || *address == u32::MAX;
+    [long(12).filter(|source| *source == 0), long(16).filter(is_group)]
+}
+
+/// The first 96 bits of the addresses of an IPv6 header.
+fn captured_prefixes(header: &[u8], from_client: bool) -> Ipv6Prefixes {
+    let prefix = |at: usize| {
+        std::array::from_fn(|word| wire::headers::word(header, at + 2 * word).unwrap_or(0))
+    };
+    let (source, destination) = (prefix(8), prefix(24));
+    match from_client {
+        true => Ipv6Prefixes { clients: source, servers: destination },
+        false => Ipv6Prefixes { clients: destination, servers: source },
+    }
 }
 
 impl PacketTemplate {
@@ -296,6 +320,8 @@ impl PacketTemplate {
             true => (tuple.client, tuple.server),
             false => (tuple.server, tuple.client),
         };
+        let source = self.kept[0].unwrap_or(source);
+        let destination = self.kept[1].unwrap_or(destination);
         let at = self.network_at;
         let addresses = Sum::default().plus_long(source).plus_long(destination);
         match &self.ipv6 {
@@ -402,7 +428,7 @@ fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
     bytes.extend(IPV6.to_be_bytes());
     bytes.extend([0x60, 0, 0, 0]);
     bytes.extend((transport.len() as u16).to_be_bytes());
-    bytes.extend([frame[at + 9], frame[at + 8]]);
+    bytes.extend([frame[at + 9], HOP_LIMIT]);
     bytes.extend([0; 32]);
     bytes.extend(transport);
     Some(bytes)
@@ -410,5 +436,7 @@ fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
 
 /// The further connections to which a plug-in gives ports.
 const MEDIA_CONNECTIONS: usize = 2;
+/// Of packets that become IPv6, as in TRex.
+const HOP_LIMIT: u8 = 64;
 /// A frame of 64 bytes without its check sequence.
 const SHORTEST: usize = 60;

@@ -8,6 +8,7 @@ fn wrong_use_is_refused_with_advice() {
     sandbox.write("wrong.yaml", "- duraton : 1\n  cap_info : []\n  generator : 7\n");
     write_profile(&sandbox, "idle.yaml", "cap2/udp_64B.pcap", 0.0, 4);
     write_profile(&sandbox, "long.yaml", "cap2/udp_10_pkts.pcap", 1e9, 4);
+    write_profile(&sandbox, "endless.yaml", "/dev/zero", 100.0, 4);
     write_profile(&sandbox, "missing.yaml", "cap2/udp_46B.pcap", 100.0, 4);
     for (words, message) in [
         (&["-d", "1"][..], "name one with -f"),
@@ -29,7 +30,9 @@ fn wrong_use_is_refused_with_advice() {
             "did you mean `lockstep`?",
         ),
         (&["-f", "wrong.yaml", "--port", "null"], "wrong.yaml:1: unknown key `duraton`"),
+        (&["-f", "missing.yaml", "--port", "null"], "missing.yaml:14: cap2/udp_46B.pcap: there"),
         (&["-f", "missing.yaml", "--port", "null"], "did you mean `udp_64B`?"),
+        (&["-f", "endless.yaml", "--port", "null"], "/dev/zero: this is no ordinary file"),
         (&["ndr", "--port", "null"], "no port receives"),
         (&["ndr", "--port", "null", "--size", "12"], "64 to 9234"),
         (&["ndr", "--port", "null", "--min-rate", "5k", "--max-rate", "4k"], "not below"),
