@@ -78,7 +78,7 @@ impl Traffic {
         let clocks = plan.templates().iter().enumerate().map(|(number, template)| {
             let frequency = template.flows.events() * multiplier;
             let interval = if frequency > 0.0 { 1e9 / frequency } else { f64::INFINITY };
-            // Templates begin one after another, as in TRex, and take turns if their rates are equal.
+            // Templates begin one after another, as in TRex; those of equal rates take turns.
             let first = if frequency > 0.0 { number as f64 * 1e9 / whole } else { 0.0 };
             FlowClock { flow: part, at: 0, first, interval }.timed()
         });

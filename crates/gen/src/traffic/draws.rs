@@ -77,8 +77,8 @@ impl Draws {
         draw
     }
 
-    /// The windows of a template that began by one pair of ports before `at`, or at that time too if
-    /// it `precedes`.
+    /// The windows of a template that began by one pair of ports before `at`, or at that time too
+    /// if it `precedes`.
     fn windows_before(&self, drawer: &Drawer, at: f64, precedes: bool, pair: u64) -> u64 {
         let flows = drawer.flows_before(at, precedes).min(drawer.limit);
         let of_pair = flows.saturating_add(self.pairs - 1).saturating_sub(pair) / self.pairs;

@@ -436,7 +436,7 @@ fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
 
 /// The further connections to which a plug-in gives ports.
 const MEDIA_CONNECTIONS: usize = 2;
-/// Of packets that become IPv6, as in TRex.
+/// IPv4 packets that become IPv6 get this one, as in TRex.
 const HOP_LIMIT: u8 = 64;
 /// A frame of 64 bytes without its check sequence.
 const SHORTEST: usize = 60;
