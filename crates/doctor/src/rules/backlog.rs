@@ -12,9 +12,12 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_here = flow.receiver.is_some() || !view.period.far_ends.is_empty();
     let Some(counts) = Counts::of(view).filter(|_| is_here) else { return Outcome::Irrelevant };
     let again = flow.sender.as_ref().and_then(|sender| sender.count(|tcp| tcp.retransmitted));
-    // A super-packet that is dropped is several segments.
+    // A super-packet that is dropped is several segments. Many more drops than losses are those of
+    // other traffic.
     let are_its = counts.dropped >= FEW
-        && again.is_some_and(|again| counts.dropped.saturating_mul(MANY) >= again);
+        && again.is_some_and(|again| {
+            counts.dropped.saturating_mul(MANY) >= again && counts.dropped / 2 <= again
+        });
     match are_its && loss::is_limit(flow, view) {
         true => counts.finding(view).explains(0.98).holds(),
         false => Outcome::Irrelevant,
@@ -111,6 +114,8 @@ mod tests {
         let here = losing(dropping(60)).with_receiver(|_, _| {});
         assert!(here.holds(RULE) > 0.95);
         assert_eq!(losing(dropping(60)).judge(RULE), Outcome::Irrelevant);
+        let others = losing(dropping(9_000)).with_receiver(|_, _| {});
+        assert_eq!(others.judge(RULE), Outcome::Irrelevant);
         let idle = losing(dropping(0)).with_receiver(|_, _| {});
         assert_eq!(idle.judge(RULE), Outcome::Irrelevant);
     }

@@ -58,7 +58,8 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     }
     let growing = {
         let windows = sender.values(|c| c.tcp.cwnd);
-        windows.last().copied().unwrap_or(0) > windows.first().copied().unwrap_or(0) * 11 / 10
+        u64::from(windows.last().copied().unwrap_or(0)) * 10
+            > u64::from(windows.first().copied().unwrap_or(0)) * 11
     };
     let congestion = sender.last().congestion.clone().unwrap_or_default();
     Finding::new(format!(

@@ -15,8 +15,8 @@ fn judge(view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the limit of connection tracking");
     };
     let load = entries as f64 / most as f64;
-    let refused = counted(later.insert_failed, earlier.insert_failed).unwrap_or(0)
-        + counted(later.dropped, earlier.dropped).unwrap_or(0);
+    let failed = counted(later.insert_failed, earlier.insert_failed).unwrap_or(0);
+    let refused = failed.saturating_add(counted(later.dropped, earlier.dropped).unwrap_or(0));
     if load < NEAR && refused == 0 {
         return Outcome::ruled_out(format!("{entries} of {most} entries are used"));
     }

@@ -12,7 +12,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let Some([least, most]) = range.as_deref() else {
         return Outcome::not_seen("the range of local ports");
     };
-    let size = (most + 1).saturating_sub(*least).max(1);
+    let size = most.saturating_add(1).saturating_sub(*least).max(1);
     let Some(worst) = &view.last().busiest_remote else {
         return Outcome::ruled_out(format!("none of the {size} local ports is in use"));
     };

@@ -13,7 +13,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let events: u64 = ["TcpExtTCPMemoryPressures", "TcpExtTCPAbortOnMemory"]
         .iter()
         .filter_map(|name| view.counter(name))
-        .sum();
+        .fold(0, u64::saturating_add);
     if memory.used < memory.pressure && events == 0 {
         let share = percent(memory.used as f64 / memory.most as f64);
         return Outcome::ruled_out(format!("TCP sockets use {share} of their memory"));

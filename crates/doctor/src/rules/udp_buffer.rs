@@ -13,7 +13,7 @@ fn judge(view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the counters of UDP");
     }
     let count = |name| view.counter(name).unwrap_or(0);
-    let dropped = count("UdpRcvbufErrors") + count("Udp6RcvbufErrors");
+    let dropped = count("UdpRcvbufErrors").saturating_add(count("Udp6RcvbufErrors"));
     if dropped == 0 {
         return Outcome::ruled_out("no UDP packet was dropped at a socket");
     }
@@ -50,7 +50,7 @@ fn judge(view: &View<'_>) -> Outcome {
             .seen("dropped at this socket", drops.to_string())
             .seen("waiting in it", bytes(socket.receive_queue));
     }
-    let share = dropped as f64 / (dropped + received) as f64;
+    let share = dropped as f64 / dropped.saturating_add(received) as f64;
     if share >= SHARE {
         finding = finding.explains(0.5 + share / 2.0);
     }

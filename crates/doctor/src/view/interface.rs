@@ -73,7 +73,9 @@ impl<'a> InterfaceUse<'a> {
         let load = |bytes: Bytes, packets: u64| {
             // A super-packet counts as one here, so its share of headers is that of full frames.
             let frames = packets.max(bytes.count() / 1514);
-            (bytes.count() + 24 * frames) as f64 * 8.0 / self.elapsed.secs_f64().max(1e-9) / speed
+            (bytes.count() as f64 + 24.0 * frames as f64) * 8.0
+                / self.elapsed.secs_f64().max(1e-9)
+                / speed
         };
         (speed > 0.0).then(|| {
             (load(self.received, self.received_packets), load(self.sent, self.sent_packets))
