@@ -76,7 +76,7 @@ pub use self::statistics::{Stages, Statistics};
 use self::step::{Step, Translate, Translation};
 use self::tracker::Steps;
 pub use self::tracker::{Awaited, NoTracker, TrackCall, Tracked, Tracker};
-use crate::flow::Key;
+use crate::flow::{Key, word};
 
 /// The packets of one bridge on one thread.
 #[derive(Debug)]
@@ -139,9 +139,12 @@ pub struct Megaflow {
 impl Megaflow {
     /// The megaflow of a packet and its translation, before it has counted anything.
     fn new(key: &Key, translation: &Translation) -> Self {
+        let mut mask = translation.mask.clone();
+        // As in the cache: registers and the like of a packet that comes are always 0.
+        mask.words[word::METADATA..word::CT].fill(0);
         Self {
             key: key.clone(),
-            mask: translation.mask.clone(),
+            mask,
             steps: translation.steps.clone(),
             packets: 0,
             bytes: 0,

@@ -119,8 +119,8 @@ fn the_highest_common_version_is_spoken() {
     let mut session = Session::new(Kind::Service);
     session.receive(&hello, &mut Empty::default(), &mut Vec::new()).unwrap();
     assert_eq!(session.version(), Some(Version::V13));
-    // OpenFlow 1.1 alone: an error, and the end.
-    let hello = [2, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 4];
+    // A version that nobody speaks, alone: an error, and the end.
+    let hello = [8, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 1, 0];
     let mut out = Vec::new();
     let result = Session::new(Kind::Service).receive(&hello, &mut Empty::default(), &mut out);
     assert_eq!(result, Err(ProtocolError::NoCommonVersion));

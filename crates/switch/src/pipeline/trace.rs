@@ -8,7 +8,7 @@ use super::tables::{Tables, lock};
 use super::translate::{Failure, Observe, Translator};
 use crate::action::{Action, NatAddresses, NatDirection};
 use crate::datapath::step::{Step, Track, Translation};
-use crate::flow::{Field, Key, Match, Prerequisite};
+use crate::flow::{Field, Key, Match, Prerequisite, word};
 use crate::request::PacketOut;
 
 /// Prints matches and actions as ovs-ofctl does, and steps as the actions of the datapath.
@@ -133,6 +133,7 @@ impl<'a, P: Print> Trace<'a, P> {
     fn megaflow(&self, key: &Key, translation: &Translation) -> String {
         let mut mask = translation.mask.clone();
         mask.write(Field::RecircId, 0);
+        mask.words[word::METADATA..word::CT].fill(0);
         let text = self.printer.megaflow(&Match { value: key.masked(&mask), mask });
         match key.read(Field::RecircId) {
             0 => format!("recirc_id=0,eth,{text}"),
@@ -155,7 +156,7 @@ impl<'a, P: Print> Trace<'a, P> {
                     let states: &Recirculations = &lock(&self.tables.recirculations);
                     let Some(state) = states.state(*id) else { continue };
                     let mut key = end.clone();
-                    for index in 0..crate::flow::word::CT {
+                    for index in 0..word::CT {
                         key.words[index] = state.metadata.words[index];
                     }
                     key.write(Field::RecircId, (*id).into());
@@ -299,7 +300,7 @@ fn flow_mask(key: &Key) -> Key {
             Prerequisite::NeighborSolicitation => is_icmpv6 && icmp_type == 135,
             Prerequisite::NeighborAdvertisement => is_icmpv6 && icmp_type == 136,
         };
-        let is_tracked = usize::from(field.place().word) < crate::flow::word::ETH_SRC;
+        let is_tracked = usize::from(field.place().word) < word::ETH_SRC;
         if is_present && (!is_tracked || key.read(*field) != 0 || *field == Field::InPort) {
             mask.write(*field, u128::MAX);
         }
@@ -309,7 +310,7 @@ fn flow_mask(key: &Key) -> Key {
 }
 
 fn is_metadata(field: Field) -> bool {
-    usize::from(field.place().word) < crate::flow::word::ETH_SRC && field != Field::InPort
+    usize::from(field.place().word) < word::ETH_SRC && field != Field::InPort
 }
 
 const MAX_RECIRCULATIONS: usize = 64;

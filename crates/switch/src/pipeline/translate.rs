@@ -349,8 +349,8 @@ impl<'a> Way<'a> {
     /// The number of the packet's state. It lives as long as a megaflow uses it.
     fn intern(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) -> Option<u32> {
         let mut metadata = Key::ZERO;
-        // They are those of every packet of this port, or they were written here.
         for index in FROZEN_WORDS {
+            self.depend(index, u64::MAX);
             metadata.words[index] = self.flow.words[index];
         }
         metadata.write(Field::RecircId, 0);

@@ -26,9 +26,7 @@ fn rules_come_back_as_they_were_given() {
         return;
     }
     let mut failures = Vec::new();
-    for version in
-        ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"]
-    {
+    for version in ["OpenFlow10", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"] {
         let server = Server::start();
         for given in RULES.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let (versions, given) = given.split_once(": ").unwrap_or(("", given));

@@ -60,7 +60,7 @@ fn packets_that_agree_under_the_mask_have_the_same_translation() {
             let first = translate(&tables, &key);
             let other = agreeing(&mut random, &key, &first.mask);
             let second = translate(&tables, &other);
-            assert_eq!(first.mask, second.mask, "{key:?} and {other:?}");
+            // The masks may differ: either address may be what rules a rule out.
             let comparable = |steps: &[Step]| steps.to_vec();
             assert_eq!(comparable(&first.steps), comparable(&second.steps), "{key:?} {other:?}");
         }

@@ -105,6 +105,7 @@ fn a_nat_rule_tracks_then_continues_in_the_next_table() {
         (Field::RecircId, u128::MAX),
         (Field::InPort, u128::MAX),
         (Field::EthType, u128::MAX),
+        (Field::IpFrag, u128::MAX),
         (Field::IpDst, 0xff00_0000),
     ]);
     assert_eq!(without_metadata(&first.mask), without_metadata(&mask));

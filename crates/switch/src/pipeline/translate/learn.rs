@@ -34,6 +34,10 @@ impl Way<'_> {
         change.idle_timeout = learn.idle_timeout;
         change.hard_timeout = learn.hard_timeout;
         change.flags.send_flow_removed = learn.send_flow_removed;
+        if learn.fin_idle_timeout != 0 || learn.fin_hard_timeout != 0 {
+            let (idle, hard) = (learn.fin_idle_timeout, learn.fin_hard_timeout);
+            change.actions.push(Action::FinTimeout { idle, hard });
+        }
         let mut matching = Match::any();
         for spec in &learn.specs {
             let value = match spec.source {
@@ -59,10 +63,6 @@ impl Way<'_> {
                     change.actions.push(Action::Output { port, max_len: 0 });
                 }
             }
-        }
-        if learn.fin_idle_timeout != 0 || learn.fin_hard_timeout != 0 {
-            let (idle, hard) = (learn.fin_idle_timeout, learn.fin_hard_timeout);
-            change.actions.push(Action::FinTimeout { idle, hard });
         }
         change.matching = matching;
         change

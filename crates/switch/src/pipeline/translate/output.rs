@@ -83,7 +83,8 @@ impl Way<'_> {
     pub(super) fn send_with(&mut self, controller: &Controller, continuation: Option<u32>) {
         let mut metadata = Key::ZERO;
         for index in 0..word::ETH_SRC {
-            if self.has_recirculated && index >= word::CT {
+            // Tracking has no results before the packet recirculates.
+            if self.has_recirculated || index < word::CT {
                 self.depend(index, u64::MAX);
             }
             metadata.words[index] = self.flow.words[index];
