@@ -78,7 +78,7 @@ fn family_words(family: Option<crate::options::Family>) -> &'static str {
     match family {
         Some(crate::options::Family::V4) => " in IPv4, and -4 asks for one",
         Some(crate::options::Family::V6) => " in IPv6, and -6 asks for one",
-        None => ": is the name right?",
+        None => ": check the name and the name servers",
     }
 }
 

@@ -51,12 +51,17 @@ fn hurried(port: u16) -> ClientOptions {
 }
 
 fn failure(options: &ClientOptions) -> PerfError {
+    let error = reported(options);
+    assert!(!error.is_misuse(), "{error}");
+    error
+}
+
+fn reported(options: &ClientOptions) -> PerfError {
     let mut reported = EventNames::default();
     let error = run(options, &Stop::default(), &mut reported).unwrap_err();
     assert_eq!(reported.0.last(), Some(&"failed"), "{error}");
     let sentence = error.to_string();
     assert!(!sentence.contains('\n') && sentence.len() < 300, "{sentence}");
-    assert!(!error.is_misuse(), "{sentence}");
     error
 }
 
@@ -97,7 +102,8 @@ fn an_address_of_the_wrong_family_is_refused() {
 #[test]
 fn a_missing_address_or_interface_is_reported() {
     let bind = Some("192.0.2.77".parse().unwrap());
-    let error = failure(&ClientOptions { bind, ..options("127.0.0.1", 5201) });
+    let error = reported(&ClientOptions { bind, ..options("127.0.0.1", 5201) });
+    assert!(error.is_misuse(), "{error}");
     assert!(error.to_string().contains("192.0.2.77 of --bind is no address of this machine"));
     let bind_device = Some("nodevice0".to_owned());
     let error = failure(&ClientOptions { bind_device, ..options("127.0.0.1", 5201) });

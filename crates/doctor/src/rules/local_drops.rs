@@ -1,6 +1,6 @@
-//! This machine itself refuses the packets on their way out: a rule of its packet filter, or a program
-//! at a hook of the kernel. TCP is told at once, so that nothing is lost on a path: it keeps the data
-//! and tries again by its timer, while the windows are open.
+//! This machine itself refuses the packets on their way out: a rule of its packet filter, or a
+//! program at a hook of the kernel. TCP is told at once, so nothing is lost on a path. It keeps the
+//! data and tries again by its timer, while the windows are open.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Connection;
@@ -69,7 +69,7 @@ fn is_refused(connection: &Connection) -> bool {
 }
 
 const FAILED: u64 = 3;
-/// Of the samples.
+/// A share of the samples.
 const REFUSED: f64 = 0.25;
 
 #[cfg(test)]

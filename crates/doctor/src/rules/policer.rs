@@ -56,7 +56,7 @@ pub(super) fn is_hook(qdisc: &Qdisc) -> bool {
 }
 
 const DROPS: f64 = 3.0;
-/// Of the interface's packets.
+/// A share of the interface's packets.
 const SHARE: f64 = 1e-4;
 
 #[cfg(test)]

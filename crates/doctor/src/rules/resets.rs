@@ -1,5 +1,5 @@
-//! Connections that were open are reset, and not by this machine's own programs: by the far end, or by
-//! a filter between.
+//! Connections that were open are reset, and not by this machine's own programs: by the far end, or
+//! by a filter between.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::View;
@@ -54,7 +54,7 @@ const OWN: [&str; 5] = [
 ];
 /// A second. The checks of a load balancer end in a reset too, and are fewer.
 const LEAST: f64 = 2.0;
-/// Of the connections opened meanwhile.
+/// A share of the connections opened meanwhile.
 const SHARE: f64 = 0.3;
 
 #[cfg(test)]

@@ -74,9 +74,10 @@ fn both_switches_forward_the_report_s_rules() {
     }
     let journal = sandbox.journal("run");
     assert_eq!(journal.len(), 7 * 2 * systems.len(), "{journal:?}");
-    let answer = results["answer"].as_array().unwrap();
-    let answers =
-        answer.iter().any(|sentence| sentence.as_str().unwrap().contains("from the five-tuples"));
+    // A run without a valid window has no answer.
+    let answer: Vec<&str> =
+        results["answer"].as_array().into_iter().flatten().filter_map(|one| one.as_str()).collect();
+    let answers = answer.iter().any(|sentence| sentence.contains("from the five-tuples"));
     assert!(answers || !is_valid, "{answer:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }

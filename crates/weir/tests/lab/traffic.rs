@@ -184,8 +184,8 @@ fn ends_that_share_one_cpu_are_reported() {
     command.args(["1", env!("CARGO_BIN_EXE_weir"), "lab", "run", "traffic.toml", "--out", "run"]);
     let output = sandbox.start_command(command).end();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(output.stderr.contains("both ends share the one CPU"), "{output:?}");
-    assert!(sandbox.results("run")["notes"].to_string().contains("share the one CPU"));
+    assert!(output.stderr.contains("both ends share one CPU"), "{output:?}");
+    assert!(sandbox.results("run")["notes"].to_string().contains("share one CPU"));
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 

@@ -102,7 +102,7 @@ const KERNEL: &str = "nf-conntrack";
 const METHOD: &[(&str, &str)] = &[
     (
         "connections",
-        "UDP from ever other five-tuples, one packet after another. A switch takes them from a capture in memory \
+        "UDP with a new five-tuple in each packet. A switch takes them from a capture in memory \
          of at most 262,144 frames; for more connections, a change of its rule tracks the same frames in further \
          zones",
     ),
