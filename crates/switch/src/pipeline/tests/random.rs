@@ -7,8 +7,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::packets::{add, bridge, output, translate};
 use crate::action::{Action, Subfield};
-use crate::datapath::step::Step;
-use crate::flow::{Field, Key, Match, WORDS};
+use crate::flow::{Field, Key, Match, WORDS, word};
 use crate::pipeline::{Classifier, Mask, Rule};
 use crate::request::FlowMod;
 
@@ -60,9 +59,15 @@ fn packets_that_agree_under_the_mask_have_the_same_translation() {
             let first = translate(&tables, &key);
             let other = agreeing(&mut random, &key, &first.mask);
             let second = translate(&tables, &other);
-            // The masks may differ: either address may be what rules a rule out.
-            let comparable = |steps: &[Step]| steps.to_vec();
-            assert_eq!(comparable(&first.steps), comparable(&second.steps), "{key:?} {other:?}");
+            assert_eq!(first.steps, second.steps, "{key:?} {other:?}");
+            // Either address may show that no rule of a mask takes the packet, and what comes after
+            // it is then not looked at. The other words must be equal.
+            let comparable = |mask: &Key| {
+                let mut mask = mask.clone();
+                (mask.words[word::IPV4], mask.words[word::TP]) = (0, 0);
+                mask
+            };
+            assert_eq!(comparable(&first.mask), comparable(&second.mask), "{key:?} {other:?}");
         }
     }
 }
