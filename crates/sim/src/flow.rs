@@ -43,6 +43,8 @@ pub enum Traffic {
 pub enum Demand {
     /// Unlimited data.
     Bulk,
+    /// Unlimited data, beginning this long after the connection begins to open.
+    BulkAfter(Span),
     /// This much, then the flow is done.
     Size(Bytes),
     /// A piece in each interval.

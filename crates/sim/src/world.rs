@@ -23,7 +23,8 @@ pub struct WorldConfig {
     pub seed: u64,
     /// The latest end of the world.
     pub until: Time,
-    /// The measurement begins at this time.
+    /// The measurement begins at this time; at [`Time::NEVER`], when
+    /// [`World::measure_between`] says so.
     pub measure_from: Time,
     /// The end of the opening. Peaks of the queues up to this time are reported separately.
     pub opening_until: Time,
@@ -152,7 +153,9 @@ impl World {
         for (index, tunnel) in config.tunnels.iter().enumerate() {
             wheel.push(tunnel.start, Event::new(EventKind::Tunnel, 2 * index + CLIENT));
         }
-        wheel.push(config.measure_from, Event::new(EventKind::Measure, 0));
+        if config.measure_from != Time::NEVER {
+            wheel.push(config.measure_from, Event::new(EventKind::Measure, 0));
+        }
         if config.opening_until > Time::ZERO {
             wheel.push(config.opening_until, Event::new(EventKind::Opened, 0));
         }
@@ -209,6 +212,18 @@ impl World {
             _ => self.now,
         };
         self.outcome(end)
+    }
+
+    /// Runs to `from`, measures from there, and ends at `until`. For a world that has not begun to
+    /// measure, because its start depends on what happened before.
+    pub fn measure_between(mut self, from: Time, until: Time) -> Outcome {
+        if self.run_until(from).is_none() {
+            self.now = from;
+            self.config.measure_from = from;
+            self.config.until = until;
+            self.measure();
+        }
+        self.run()
     }
 
     /// Runs up to `until`; returns the reason if the world ended. It can be continued from there.
@@ -552,6 +567,20 @@ impl World {
         self.counts_before = self.counts();
     }
 
+    /// The payload of each flow that its sender knows to have arrived; of a flow in a tunnel, the
+    /// payload that reached the application.
+    pub fn acknowledged(&self) -> Vec<Bytes> {
+        let bytes = |(record, arriving): (&Record, &u32)| {
+            let connection = self.connections[*arriving as usize].as_ref();
+            Bytes::new(match connection {
+                None => record.received,
+                Some(connection) if connection.leg.is_some() => connection.receiver.received(),
+                Some(connection) => connection.sender.acknowledged(),
+            })
+        };
+        self.records.iter().zip(&self.arriving).map(bytes).collect()
+    }
+
     /// The counts of each flow so far.
     pub fn counts(&self) -> Vec<FlowCount> {
         let count = |(record, arriving): (&Record, &u32)| {
@@ -605,7 +634,7 @@ impl World {
             self.before = self.lines.iter().map(|_| None).collect();
         }
         let (at, from) = (self.now, self.config.measure_from);
-        let measured = at.since(from);
+        let measured = at.since(from.min(at));
         let mut links = Vec::new();
         for (index, line) in self.lines.iter().enumerate() {
             self.balance.inside += line.inside();

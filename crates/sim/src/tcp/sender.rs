@@ -255,6 +255,10 @@ impl Sender {
         self.transmit(now, out);
     }
 
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.board.una()
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }

@@ -1,5 +1,5 @@
 use super::Effort;
-use crate::{Dumbbell, Flaw, FlowSpec, LinkId, Outcome, TcpConfig, World, WorldConfig};
+use crate::{Demand, Dumbbell, Flaw, FlowSpec, LinkId, Outcome, TcpConfig, World, WorldConfig};
 use cc::Algorithm;
 use link::{Capacity, LinkConfig, Loss, LossTrace, QueueConfig};
 use std::sync::Arc;
@@ -73,25 +73,60 @@ impl PathConfig {
 
     /// Runs endless flows, traced. `effort` sets the seed.
     pub(super) fn run(&self, algorithm: Algorithm, when: Window, effort: Effort) -> Option<Run> {
+        let (from, until) = (Time::ZERO + when.from, Time::ZERO + when.until);
+        let (world, bottleneck) = self.world(algorithm, Demand::Bulk, (from, until), effort)?;
+        Some(Run { outcome: world.run(), bottleneck, from })
+    }
+
+    /// The same as in the lab's workload `bulk`: data begins when all connections are open, and the
+    /// window counts from the first data of all flows.
+    pub(super) fn run_from_first_data(
+        &self,
+        algorithm: Algorithm,
+        when: Window,
+        effort: Effort,
+    ) -> Option<Run> {
+        let mut at = Time::ZERO + OPEN_WITHIN;
+        let patience = at + FIRST_DATA_WITHIN;
+        let measured = (Time::NEVER, patience + when.until);
+        let demand = Demand::BulkAfter(OPEN_WITHIN);
+        let (mut world, bottleneck) = self.world(algorithm, demand, measured, effort)?;
+        while world.acknowledged().iter().any(|bytes| *bytes <= FIRST_DATA) {
+            at = at + LOOKS_EVERY;
+            if at > patience || world.run_until(at).is_some() {
+                return None;
+            }
+        }
+        let from = at + when.from;
+        Some(Run { outcome: world.measure_between(from, at + when.until), bottleneck, from })
+    }
+
+    /// `measured`: from, until.
+    fn world(
+        &self,
+        algorithm: Algorithm,
+        demand: Demand,
+        measured: (Time, Time),
+        effort: Effort,
+    ) -> Option<(World, LinkId)> {
         let shape = self.shape(effort.flaw);
         let hosts = Arc::new(TcpConfig { flaw: effort.flaw, ..self.hosts.clone() });
         let flows = (0..self.flows)
             .map(|i| {
-                let flow = FlowSpec::bulk(shape.senders[i], shape.receivers[i], algorithm);
-                flow.with(hosts.clone()).traced()
+                let (from, to) = (shape.senders[i], shape.receivers[i]);
+                FlowSpec::tcp(from, to, algorithm, demand, hosts.clone()).traced()
             })
             .collect();
         let config = WorldConfig {
             seed: effort.seed,
-            until: Time::ZERO + when.until,
-            measure_from: Time::ZERO + when.from,
+            until: measured.1,
+            measure_from: measured.0,
             sample_every: self.sample_every,
             sample_limit: 1 << 16,
             traced: vec![shape.bottleneck],
             ..WorldConfig::default()
         };
-        let outcome = World::new(&shape.topology, flows, config).ok()?.run();
-        Some(Run { outcome, bottleneck: shape.bottleneck, from: Time::ZERO + when.from })
+        Some((World::new(&shape.topology, flows, config).ok()?, shape.bottleneck))
     }
 }
 
@@ -151,5 +186,45 @@ pub(super) fn plain_hosts(effort: Effort) -> TcpConfig {
 
 pub(super) const PLAIN: &str = "each segment acknowledged, no offload";
 
+/// Long enough for four handshakes that fail, as Linux spaces them.
+const OPEN_WITHIN: Span = Span::from_secs(16);
+/// The lab's `bulk` counts from when it sees this much acknowledged on each connection, and looks
+/// this often.
+const FIRST_DATA: Bytes = Bytes::new(4096);
+const LOOKS_EVERY: Span = Span::from_millis(2);
+const FIRST_DATA_WITHIN: Span = Span::from_secs(20);
+
 /// The share of payload in a frame.
 pub(super) const EFFICIENCY: f64 = 1448.0 / 1514.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_opens_at_the_first_data_of_all_flows() {
+        let mut path = PathConfig::new(Rate::from_mbit(600), Span::from_millis(100));
+        path.flows = 2;
+        let effort = Effort { seed: 1, own: false, flaw: None };
+        let when = Window { from: Span::ZERO, until: Span::from_millis(300) };
+        let run = path.run_from_first_data(Algorithm::Cubic, when, effort).unwrap();
+        // A round trip for the data and its acknowledgement.
+        let opened = run.from.since(Time::ZERO) - OPEN_WITHIN - when.from;
+        assert!((100.0..110.0).contains(&opened.millis_f64()), "{opened:?}");
+        // Flows that open and send at once need a round trip for the handshake.
+        let opened = opened + path.rtt;
+        let same = Window { from: opened + when.from, until: opened + when.until };
+        let expected = path.run(Algorithm::Cubic, same, effort).unwrap();
+        let (goodput, expected) = (run.goodput(), expected.goodput());
+        assert!((goodput / expected - 1.0).abs() < 0.01, "{goodput} {expected}");
+    }
+
+    #[test]
+    fn a_path_that_carries_nothing_has_no_window() {
+        let mut path = PathConfig::new(Rate::from_mbit(600), Span::from_millis(100));
+        path.loss = [1.0, 0.0];
+        let effort = Effort { seed: 1, own: false, flaw: None };
+        let when = Window::seconds(1, 1);
+        assert!(path.run_from_first_data(Algorithm::Cubic, when, effort).is_none());
+    }
+}
