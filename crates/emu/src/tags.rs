@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use units::Time;
 use wire::caqm::{Info, Meaning};
 use wire::headers::{MAC_HEADER, TAG, word};
+use wire::pcap::{PcapError, Records};
 use wire::{Layout, Network, Transport};
 
 /// Frames of one interface, in both directions. Super-packets are cut as on a wire.
@@ -48,40 +49,14 @@ impl TagCapture {
     }
 }
 
-/// A capture in libpcap's format (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html>).
+/// The frames of a capture in libpcap's format.
 pub fn of_capture(bytes: &[u8]) -> Result<Vec<(Time, Vec<u8>)>, EmuError> {
-    let refuse = |problem: &str| EmuError::Refused(format!("the capture {problem}"));
-    let (little, nanos) = match bytes.first_chunk() {
-        Some([0xd4, 0xc3, 0xb2, 0xa1]) => (true, false),
-        Some([0x4d, 0x3c, 0xb2, 0xa1]) => (true, true),
-        Some([0xa1, 0xb2, 0xc3, 0xd4]) => (false, false),
-        Some([0xa1, 0xb2, 0x3c, 0x4d]) => (false, true),
-        Some([0x0a, 0x0d, 0x0d, 0x0a]) => {
-            return Err(refuse("is a pcapng: `editcap -F pcap IN OUT` makes a pcap of it"));
-        }
-        _ => return Err(refuse("is no pcap")),
-    };
-    let number = |at: usize| {
-        let four = bytes.get(at..)?.first_chunk()?;
-        Some(if little { u32::from_le_bytes(*four) } else { u32::from_be_bytes(*four) })
-    };
-    if number(20).map(|kind| kind & 0xffff) != Some(ETHERNET) {
-        return Err(refuse("is not of Ethernet frames"));
-    }
-    let mut frames = Vec::new();
-    let mut at = FILE_HEADER;
-    while at < bytes.len() {
-        let header = || Some((number(at)?, number(at + 4)?, number(at + 8)?));
-        let (seconds, part, length) = header().ok_or_else(|| refuse("ends within a packet"))?;
-        let start = at + PACKET_HEADER;
-        let frame = bytes.get(start..start.saturating_add(length as usize));
-        let frame = frame.ok_or_else(|| refuse("ends within a packet"))?;
-        let part = u64::from(part) * if nanos { 1 } else { 1000 };
-        let when = u64::from(seconds) * 1_000_000_000 + part;
-        frames.push((Time::from_nanos(when), frame.to_vec()));
-        at = start + length as usize;
-    }
-    Ok(frames)
+    let refuse = |error: PcapError| EmuError::Refused(format!("the capture {error}"));
+    let frames = Records::of(bytes).map_err(refuse)?.map(|record| -> Result<_, EmuError> {
+        let record = record.map_err(refuse)?;
+        Ok((Time::from_nanos(record.time_ns), record.frame.to_vec()))
+    });
+    frames.collect()
 }
 
 /// `None` for a frame without a tag of CAQM.
@@ -215,9 +190,6 @@ fn packet(frame: &[u8]) -> Option<String> {
 }
 
 const MOST_AT_ONCE: usize = 256;
-const FILE_HEADER: usize = 24;
-const PACKET_HEADER: usize = 16;
-const ETHERNET: u32 = 1;
 /// MAC, a tag, IPv6 and TCP with its options.
 const SHOWN: usize = 80;
 
@@ -281,8 +253,8 @@ mod tests {
         let read = of_capture(&bytes).unwrap();
         assert_eq!(read, [(Time::from_nanos(3_000_005_000), frame)]);
         for length in 0..bytes.len() {
-            // A bare header is an empty capture.
-            assert_eq!(of_capture(&bytes[..length]).is_ok(), length == FILE_HEADER, "{length}");
+            // A bare header of 24 bytes is an empty capture.
+            assert_eq!(of_capture(&bytes[..length]).is_ok(), length == 24, "{length}");
         }
         assert!(of_capture(&[0x0a, 0x0d, 0x0d, 0x0a]).unwrap_err().to_string().contains("editcap"));
     }

@@ -9,6 +9,7 @@
 //! | [`segment`] | cutting a super-packet into frames |
 //! | [`vlan`] | inserting and removing tags |
 //! | [`caqm`] | the tag of CAQM |
+//! | [`pcap`] | captures in libpcap's format |
 //! | [`flow`], [`ecn`], [`corrupt`] | the operations of queues and impairments on a frame |
 
 pub mod caqm;
@@ -17,6 +18,7 @@ pub mod corrupt;
 pub mod ecn;
 pub mod flow;
 pub mod headers;
+pub mod pcap;
 pub mod segment;
 pub mod virtio;
 pub mod vlan;
