@@ -5,16 +5,11 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use wire::pcap::{self, Records};
 
 /// The longest frame that the switch takes: a jumbo frame with two VLAN tags.
 pub const LONGEST_FRAME: usize = 9216 + 18;
 
-const MICROSECONDS: u32 = 0xa1b2_c3d4;
-const NANOSECONDS: u32 = 0xa1b2_3c4d;
-const PCAPNG: u32 = 0x0a0d_0d0a;
-const ETHERNET: u32 = 1;
-const FILE_HEADER: usize = 24;
-const RECORD_HEADER: usize = 16;
 const SHORTEST_FRAME: usize = 14;
 const BIGGEST_FILE: u64 = 4 << 30;
 
@@ -24,10 +19,8 @@ pub enum PcapError {
     Read { path: PathBuf, error: std::io::Error },
     #[error("cannot write {}: {error}", path.display())]
     Write { path: PathBuf, error: std::io::Error },
-    #[error("{} is not a pcap file{}", path.display(), hint)]
-    Format { path: PathBuf, hint: &'static str },
-    #[error("{}: link type {link_type} is not Ethernet (1)", path.display())]
-    LinkType { path: PathBuf, link_type: u32 },
+    #[error("{} {error}", path.display())]
+    Format { path: PathBuf, error: pcap::PcapError },
     #[error("{}: record {record} is damaged: {reason}", path.display())]
     Record { path: PathBuf, record: usize, reason: &'static str },
     #[error("{} has no frames", path.display())]
@@ -71,39 +64,20 @@ impl Capture {
 
 fn frames(path: &Path, bytes: &[u8]) -> Result<Vec<(u32, u32)>, PcapError> {
     let path = || path.to_owned();
-    let number = |at: usize, swapped: bool| {
-        let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
-        four.map(|four| if swapped { u32::from_be_bytes(four) } else { u32::from_le_bytes(four) })
-    };
-    let format = |hint| PcapError::Format { path: path(), hint };
-    let swapped = match number(0, false) {
-        Some(MICROSECONDS | NANOSECONDS) => false,
-        Some(PCAPNG) => return Err(format(": it is pcapng; convert it with `editcap -F pcap`")),
-        Some(magic) if matches!(magic.swap_bytes(), MICROSECONDS | NANOSECONDS) => true,
-        _ => return Err(format("")),
-    };
-    let link_type = number(20, swapped).ok_or_else(|| format(": its header is cut"))? & 0x0fff_ffff;
-    if link_type != ETHERNET {
-        return Err(PcapError::LinkType { path: path(), link_type });
-    }
+    let format = |error| PcapError::Format { path: path(), error };
     let mut frames = Vec::new();
-    let mut at = FILE_HEADER;
-    while at < bytes.len() {
+    for record in Records::of(bytes).map_err(format)? {
+        let record = record.map_err(format)?;
         let damaged = |reason| PcapError::Record { path: path(), record: frames.len() + 1, reason };
-        let length = number(at + 8, swapped).ok_or_else(|| damaged("its header is cut"))? as usize;
-        let start = at + RECORD_HEADER;
+        let length = record.frame.len();
         if length > LONGEST_FRAME {
             return Err(damaged("the frame is longer than 9,234 bytes"));
         }
         if length < SHORTEST_FRAME {
             return Err(damaged("the frame is shorter than an Ethernet header"));
         }
-        if bytes.len() < start + length {
-            return Err(damaged("the file ends within it"));
-        }
-        let start_u32 = u32::try_from(start).map_err(|_| damaged("the file is too long"))?;
-        frames.push((start_u32, length as u32));
-        at = start + length;
+        let start = u32::try_from(record.at).map_err(|_| damaged("the file is too long"))?;
+        frames.push((start, length as u32));
     }
     if frames.is_empty() {
         return Err(PcapError::Empty { path: path() });
@@ -122,24 +96,13 @@ impl CaptureWriter {
     pub fn create(path: &Path) -> Result<Self, PcapError> {
         let refused = |error| PcapError::Write { path: path.to_owned(), error };
         let mut file = BufWriter::new(File::create(path).map_err(refused)?);
-        let mut header = Vec::with_capacity(FILE_HEADER);
-        header.extend_from_slice(&NANOSECONDS.to_le_bytes());
-        header.extend_from_slice(&2_u16.to_le_bytes());
-        header.extend_from_slice(&4_u16.to_le_bytes());
-        header.extend_from_slice(&[0; 8]);
-        header.extend_from_slice(&(LONGEST_FRAME as u32).to_le_bytes());
-        header.extend_from_slice(&ETHERNET.to_le_bytes());
-        file.write_all(&header).map_err(refused)?;
+        file.write_all(&pcap::file_header(LONGEST_FRAME as u32)).map_err(refused)?;
         Ok(Self { path: path.to_owned(), file })
     }
 
     /// Adds a frame with its time, in nanoseconds since 1970.
     pub fn write(&mut self, frame: &[u8], time_ns: u64) -> Result<(), PcapError> {
-        let mut header = [0; RECORD_HEADER];
-        header[..4].copy_from_slice(&((time_ns / 1_000_000_000) as u32).to_le_bytes());
-        header[4..8].copy_from_slice(&((time_ns % 1_000_000_000) as u32).to_le_bytes());
-        header[8..12].copy_from_slice(&(frame.len() as u32).to_le_bytes());
-        header[12..].copy_from_slice(&(frame.len() as u32).to_le_bytes());
+        let header = pcap::record_header(time_ns, frame.len() as u32);
         let written = self.file.write_all(&header).and_then(|()| self.file.write_all(frame));
         written.map_err(|error| PcapError::Write { path: self.path.clone(), error })
     }
@@ -179,7 +142,7 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
             let read = frames(&path, &whole[..length]);
-            assert_eq!(read.is_ok(), length == FILE_HEADER + RECORD_HEADER + 60, "{length}");
+            assert_eq!(read.is_ok(), length == 24 + 16 + 60, "{length}");
         }
     }
 }
