@@ -207,6 +207,9 @@ pub struct Cell {
     /// Metric name to value. Nested names are flattened with dots (`cpu_percent.ksoftirqd`).
     #[serde(default)]
     pub metrics: IndexMap<String, Metric>,
+    /// Metrics that the lab measures in this cell, and that have no figure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Missing>,
     /// The first repeats by themselves, for a lab that repeats a report of so many rounds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<IndexMap<String, f64>>,
@@ -225,6 +228,17 @@ pub struct Reason {
     /// Advice. Empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mend: String,
+}
+
+/// Metrics without a figure in a cell that has others.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Missing {
+    pub metrics: Vec<String>,
+    pub reason: String,
+    /// Their measurement broke. Otherwise it ended without a figure, or this machine is too small
+    /// for it.
+    #[serde(default)]
+    pub failed: bool,
 }
 
 /// The largest user of CPUs that had no time left.
@@ -468,9 +482,20 @@ impl Cell {
             cpu_limited: false,
             cpu_limit: None,
             metrics: IndexMap::new(),
+            missing: Vec::new(),
             rounds: Vec::new(),
             warnings: Vec::new(),
         }
+    }
+
+    /// The reason why a metric has no figure, if it should have one.
+    pub fn why_missing(&self, metric: &str) -> Option<&Missing> {
+        self.missing.iter().find(|missing| missing.metrics.iter().any(|name| name == metric))
+    }
+
+    /// Whether the cell failed, or the measurement of a part of its metrics.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some() || self.missing.iter().any(|missing| missing.failed)
     }
 }
 

@@ -193,8 +193,10 @@ impl Bound {
             let values = all.iter().filter_map(|axes| axes.get(axis)).map(String::as_str);
             self.known(&format!("value on axis {axis}"), value, values)?;
         }
-        let metrics: Vec<&str> =
-            results.cells.iter().flat_map(|cell| cell.metrics.keys()).map(String::as_str).collect();
+        let measured = results.cells.iter().flat_map(|cell| cell.metrics.keys());
+        let missing = results.cells.iter().flat_map(|cell| &cell.missing);
+        let metrics = measured.chain(missing.flat_map(|missing| &missing.metrics));
+        let metrics: Vec<&str> = metrics.map(String::as_str).collect();
         // If every cell failed, the run knows no metrics. The cells then give the reason.
         if metrics.is_empty() {
             return Ok(());
@@ -278,11 +280,11 @@ fn figure(cell: &Cell, metric: &str) -> Result<f64, String> {
     if let Some(reason) = &cell.failed {
         return Err(reason.clone());
     }
-    cell.metrics
-        .get(metric)
-        .map(|metric| metric.median)
-        .filter(|value| value.is_finite())
-        .ok_or_else(|| format!("{} has no {metric}", cell.system))
+    let value = cell.metrics.get(metric).map(|metric| metric.median);
+    value.filter(|value| value.is_finite()).ok_or_else(|| match cell.why_missing(metric) {
+        Some(missing) => format!("{metric} was not measured: {}", missing.reason),
+        None => format!("{} has no {metric}", cell.system),
+    })
 }
 
 fn word(holds: bool) -> &'static str {
@@ -306,7 +308,7 @@ const OPERATORS: [(&str, Operator); 5] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::{Form, Metric};
+    use results::{Form, Metric, Missing};
 
     fn results() -> Results {
         let mut results = Results::new("x", Form::Quick);
@@ -342,6 +344,21 @@ mod tests {
     fn a_bound_does_not_hold_in_a_failed_cell() {
         assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] >= 0"), Ok(false));
         assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] <= 1e9"), Ok(false));
+    }
+
+    #[test]
+    fn a_bound_does_not_hold_without_its_figure_and_names_the_reason() {
+        let mut results = results();
+        results.cells[0].missing.push(Missing {
+            metrics: vec!["ndr_pps".to_owned()],
+            reason: "the generator ended".to_owned(),
+            failed: true,
+        });
+        let bound = Bound::parse("ndr_pps[tcp-cubic, loss=0%] >= 0").unwrap();
+        let checked = check(&results, &[bound], false).unwrap();
+        assert!(!checked.holds());
+        let text = checked.render();
+        assert!(text.contains("ndr_pps was not measured: the generator ended"), "{text}");
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::run::plan::{Plan, PlannedCell};
 use crate::run::{Flaw, Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
 use results::{
-    Axes, Cell, CpuLimit, Heat, Metric, Ratio, Reason, Reference, Results, Sample, Samples, Series,
-    View, metrics,
+    Axes, Cell, CpuLimit, Heat, Metric, Missing, Ratio, Reason, Reference, Results, Sample,
+    Samples, Series, View, metrics,
 };
 use stats::Direction;
 use toml::Spanned;
@@ -257,7 +257,25 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>)
             cell.warnings.push(format!("{name}: {warning}"));
         }
     }
+    cell.missing = missing(used, &cell.metrics);
     (cell, flaw)
+}
+
+/// The metrics that no repeat measured, by reason. A part that another repeat measured is not
+/// missing: a search, for example, runs in one repeat.
+fn missing(used: &[&Measurement], measured: &IndexMap<String, Metric>) -> Vec<Missing> {
+    let mut found: Vec<Missing> = Vec::new();
+    for missing in used.iter().flat_map(|measured| &measured.missing) {
+        let mut missing = missing.clone();
+        missing.metrics.retain(|name| {
+            let is_known = |known: &Missing| known.metrics.contains(name);
+            !measured.contains_key(name) && !found.iter().any(is_known)
+        });
+        if !missing.metrics.is_empty() {
+            found.push(missing);
+        }
+    }
+    found
 }
 
 /// Each kind of flaw once, with the extent of its first occurrence.
@@ -413,3 +431,32 @@ const IDLE: &str = "idle_percent";
 const GOODPUT: &str = "goodput_mbit_s";
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_missing_only_if_no_repeat_has_it() {
+        let mut searched = Measurement::default();
+        searched.record("capacity_pps", Some(2e6));
+        searched.record("offered_pps", Some(1e6));
+        searched.miss(&["ndr_pps"], "the generator ended".to_owned(), true);
+        let mut other = Measurement::default();
+        other.record("capacity_pps", Some(2e6));
+        other.miss(&["ndr_pps", "offered_pps"], "no CPU is free".to_owned(), false);
+        let outcome = |block, measured: &Measurement| Outcome {
+            system: "a".to_owned(),
+            axes: Axes::new(),
+            block,
+            verdict: Verdict::Measured(Box::new(measured.clone())),
+        };
+        let steps = [outcome(0, &searched), outcome(1, &other)];
+        let planned = PlannedCell { system: "a".to_owned(), axes: Axes::new() };
+        let (cell, _) = summarised(&planned, &steps.iter().collect::<Vec<_>>());
+        assert_eq!(cell.missing.len(), 1, "{:?}", cell.missing);
+        assert!(cell.missing[0].failed && cell.has_failed());
+        assert_eq!(cell.why_missing("ndr_pps").unwrap().reason, "the generator ended");
+        assert_eq!(cell.why_missing("offered_pps"), None);
+    }
+}

@@ -1,6 +1,6 @@
 use super::plan::name_of;
 use indexmap::IndexMap;
-use results::{Axes, CpuLimit, Series, metrics};
+use results::{Axes, CpuLimit, Missing, Series, metrics};
 use serde::{Deserialize, Serialize};
 use units::Share;
 
@@ -27,9 +27,10 @@ impl Outcome {
         name_of(&self.system, &self.axes, self.block)
     }
 
-    /// Neither failed nor invalid.
+    /// Neither failed, not even in a part of its figures, nor invalid.
     pub(crate) fn stands(&self) -> bool {
-        matches!(&self.verdict, Verdict::Measured(measured) if measured.invalid.is_empty())
+        let Verdict::Measured(measured) = &self.verdict else { return false };
+        measured.invalid.is_empty() && !measured.missing.iter().any(|missing| missing.failed)
     }
 }
 
@@ -37,6 +38,9 @@ impl Outcome {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Measurement {
     pub metrics: IndexMap<String, Value>,
+    /// Metrics that this step should have measured and did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Missing>,
     #[serde(default)]
     pub series: Vec<Series>,
     /// The algorithm of the measured connections, as the kernel reported it while they ran.
@@ -107,6 +111,21 @@ impl Measurement {
         }
     }
 
+    /// Names those metrics of `metrics` that have no figure, with the reason. `failed`: their
+    /// measurement broke.
+    pub fn miss(&mut self, metrics: &[&str], reason: String, failed: bool) {
+        let is_open = |name: &&&str| {
+            let named = |missing: &Missing| missing.metrics.iter().any(|one| one == **name);
+            !self.metrics.contains_key(**name) && !self.missing.iter().any(named)
+        };
+        let metrics: Vec<String> =
+            metrics.iter().filter(is_open).map(|name| (*name).to_owned()).collect();
+        debug_assert!(metrics.iter().all(|name| metrics::is_registered(name)), "{metrics:?}");
+        if !metrics.is_empty() {
+            self.missing.push(Missing { metrics, reason, failed });
+        }
+    }
+
     /// Records `FAMILY.p50` and so on. Records nothing if there are no samples.
     pub fn record_quantiles(&mut self, family: &str, samples: &[f64], parts: &[&str]) {
         for part in parts {
@@ -119,5 +138,25 @@ impl Measurement {
                 .and_then(|share| stats::quantile(samples, share).ok());
             self.record(&format!("{family}.{part}"), value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_without_a_part_of_its_figures_does_not_stand_if_that_part_failed() {
+        let outcome = |failed| {
+            let mut measured = Measurement::default();
+            measured.record("offered_pps", Some(5.0));
+            measured.miss(&["ndr_pps", "offered_pps"], "it ended early".to_owned(), failed);
+            measured.miss(&["ndr_pps", "actual_s"], "no search".to_owned(), false);
+            let metrics: Vec<_> = measured.missing.iter().map(|one| &one.metrics).collect();
+            assert_eq!(metrics, [&["ndr_pps"], &["actual_s"]]);
+            let verdict = Verdict::Measured(Box::new(measured));
+            Outcome { system: "a".to_owned(), axes: Axes::new(), block: 0, verdict }
+        };
+        assert!(!outcome(true).stands() && outcome(false).stands());
     }
 }

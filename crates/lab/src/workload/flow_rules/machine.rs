@@ -39,9 +39,7 @@ fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Meas
             Ok(()) => {}
             Err(Failure::Interrupted) => return Err(Failure::Interrupted),
             // The capacity stands.
-            Err(failure) => result
-                .warnings
-                .push(format!("highest rate without loss and fixed load: not measured: {failure}")),
+            Err(failure) => result.miss(&pushed::METRICS, failure.to_string(), true),
         }
     }
     Ok(Measured::between_ends(step, taken, result))

@@ -26,12 +26,9 @@ pub(super) fn measure(
     let free: Vec<usize> = online.iter().copied().filter(|cpu| !place.cpus.contains(cpu)).collect();
     if free.is_empty() {
         let needs = case.pmds + 1;
-        let text = format!(
-            "highest rate without loss and fixed load: not run: needs {needs} CPUs, one for the \
-             generator; this machine has {}",
-            online.len()
-        );
-        result.warnings.push(text);
+        let has = online.len();
+        let reason = format!("needs {needs} CPUs, one for the generator; this machine has {has}");
+        result.miss(&METRICS, reason, false);
         return Ok(());
     }
     let product = Product::of(step.system.name());
@@ -52,8 +49,11 @@ pub(super) fn measure(
         cpus: &free,
         folder: place.folder.path(),
     };
-    let Some(highest) = generator.search(result)? else { return Ok(()) };
-    generator.fixed_load(highest * ABOVE, &switch, result)
+    match generator.search(result)? {
+        Some(highest) => generator.fixed_load(highest * ABOVE, &switch, result)?,
+        None => result.miss(&METRICS, "there is no rate to begin from".to_owned(), false),
+    }
+    Ok(())
 }
 
 /// The two ends of both ports.
@@ -116,19 +116,16 @@ impl Generator<'_> {
         let size = &document["sizes"][0];
         let goal = &size["goals"][0];
         let found = goal["ndr_pps"].as_f64();
-        let verdict =
-            || goal["verdict"].as_str().or(size["stopped"].as_str()).unwrap_or("no result");
-        let is_limited = goal["generator_limited"].as_bool() == Some(true);
-        match found {
-            Some(found) if is_limited => {
-                let text = format!("highest rate without loss: ≥ {found:.0}, generator-limited");
-                result.warnings.push(text);
-            }
-            Some(found) => result.record("ndr_pps", Some(found)),
-            None => {
-                let text = format!("highest rate without loss: {}", units::foreign(verdict()));
-                result.warnings.push(text);
-            }
+        let verdict = goal["verdict"].as_str();
+        let reason = verdict.or(size["stopped"].as_str()).unwrap_or("the search has no result");
+        let reason = units::foreign(reason).to_string();
+        if goal["generator_limited"].as_bool() == Some(true) {
+            result.miss(&["ndr_pps"], reason, false);
+        } else if found.is_some() {
+            result.record("ndr_pps", found);
+        } else {
+            // A verdict is one about the device; without any the search was stopped.
+            result.miss(&["ndr_pps"], reason, verdict.is_none());
         }
         Ok(found)
     }
@@ -192,6 +189,8 @@ fn seconds(span: Span) -> String {
     format!("{}ms", span.nanos() / 1_000_000)
 }
 
+/// The figures of this part.
+pub(super) const METRICS: [&str; 4] = ["ndr_pps", "offered_pps", "planned_s", "actual_s"];
 const GATEWAY: &str = "02:ac:10:ff:01:01";
 const MTU: u32 = 1500;
 /// The report's loads go beyond the highest rate without loss.

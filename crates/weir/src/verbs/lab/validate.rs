@@ -94,6 +94,10 @@ fn flaws_of(results: &Results) -> Vec<String> {
         let axes = cell.axes.iter().map(|(name, value)| format!(" {name}={value}"));
         let place = format!("{}{}", cell.system, axes.collect::<String>());
         flaws.extend(cell.failed.as_ref().map(|reason| format!("{place}: failed: {reason}")));
+        for missing in cell.missing.iter().filter(|missing| missing.failed) {
+            let names = missing.metrics.join(", ");
+            flaws.push(format!("{place}: {names}: not measured: {}", missing.reason));
+        }
         for reason in &cell.invalid_reasons {
             let mend = match reason.mend.as_str() {
                 "" => String::new(),
@@ -117,13 +121,13 @@ Examples:
   weir lab validate runs/quic-tun-20261121-030000
 
 `weir lab run` does this first. Programs that a lab needs and this machine lacks are named, too. Of
-a run, each failed or invalid cell is printed with its reason and how to mend it. Exit status 1 if
-a file has a mistake, or a run a cell that failed or is not valid.";
+a run, each failed or invalid cell is printed with its reason and how to mend it, and figures whose
+measurement failed. Exit status 1 if a file has a mistake, or a run one of these.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::{Axes, Cell, Form, Reason};
+    use results::{Axes, Cell, Form, Missing, Reason};
 
     #[test]
     fn each_invalid_cell_is_named_with_advice() {
@@ -138,12 +142,20 @@ mod tests {
         }];
         let mut failed = Cell::new("cubic", axes);
         failed.failed = Some("no route".to_owned());
-        results.cells = vec![late, failed];
+        let mut part = Cell::new("reno", Axes::new());
+        let missing = |metric: &str, failed| Missing {
+            metrics: vec![metric.to_owned()],
+            reason: "it ended early".to_owned(),
+            failed,
+        };
+        part.missing = vec![missing("ndr_pps", true), missing("actual_s", false)];
+        results.cells = vec![late, failed, part];
         assert_eq!(
             flaws_of(&results),
             [
                 "bbr loss=1%: the link was late: 310 µs; to mend it: end other programs",
                 "cubic loss=1%: failed: no route",
+                "reno: ndr_pps: not measured: it ended early",
             ]
         );
         results.cells.clear();
