@@ -1,15 +1,22 @@
 //! The answer in one or two sentences.
 
 use crate::interval::Around;
-use crate::{axis, method, number, overall, pivot};
+use crate::{axis, method, missing, number, overall, pivot};
 use results::{Axes, Cell, Comparison, Metric, Results, Verdict, metrics};
 use stats::Direction;
 
-/// The lab's own answer, or sentences about the comparisons of the main metric.
+/// The lab's own answer, or sentences about the comparisons of the main metric. Then the figures that
+/// are missing.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
-    if !results.answer.is_empty() {
-        return results.answer.clone();
-    }
+    let mut sentences = match results.answer.is_empty() {
+        true => derived(results),
+        false => results.answer.clone(),
+    };
+    sentences.extend(missing::sentences(results));
+    sentences
+}
+
+fn derived(results: &Results) -> Vec<String> {
     let primaries: Vec<&Comparison> =
         results.comparisons.iter().filter(|one| one.primary).collect();
     let mut sentences = primary_sentences(results, &primaries);
@@ -52,7 +59,7 @@ fn bounds(results: &Results) -> Option<String> {
     Some(format!("{} of {all} missed: {}.", missed.len(), clauses.join("; ")))
 }
 
-/// "12 cells measured, 1 failed, 2 short of CPU"
+/// "12 cells measured, 1 failed, 3 incomplete, 2 short of CPU"
 pub(crate) fn tally(results: &Results) -> String {
     let count = |test: fn(&Cell) -> bool| results.cells.iter().filter(|c| test(c)).count();
     let failed = count(|cell| cell.failed.is_some());
@@ -60,6 +67,7 @@ pub(crate) fn tally(results: &Results) -> String {
     for (number, words) in [
         (failed, "failed"),
         (count(|cell| !cell.valid && cell.failed.is_none()), "not valid"),
+        (count(|cell| missing::of(cell).next().is_some()), "incomplete"),
         (count(|cell| cell.cpu_limited), "short of CPU"),
     ] {
         if number > 0 {

@@ -1,7 +1,7 @@
 //! The figures in the columns of the report that a lab repeats: each repeat that the report would
 //! call a round by itself, then their mean.
 
-use crate::{axis, method, number, pivot};
+use crate::{axis, method, missing, number, pivot};
 use results::{Axes, Cell, Reference, Results, metrics};
 
 /// The rows of one point of the axes, without the one in the rows.
@@ -17,7 +17,10 @@ pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
         return Vec::new();
     };
     let known = |name: &&String| {
-        let measured = results.cells.iter().any(|cell| cell.metrics.contains_key(*name));
+        let measured = results
+            .cells
+            .iter()
+            .any(|cell| cell.metrics.contains_key(*name) || cell.why_missing(name).is_some());
         measured || results.reference.iter().any(|row| row.metrics.contains_key(*name))
     };
     let columns: Vec<&String> = view.columns.iter().filter(known).collect();
@@ -81,11 +84,15 @@ fn rows_of(
         }
         row
     };
-    let row = |system: String, round: &str, value: &dyn Fn(&str) -> Option<f64>| {
-        let text = |name: &&String| value(name).map_or_else(|| NONE.to_owned(), number::format);
+    let row = |system: String, round: &str, shown: &dyn Fn(&str) -> Option<String>| {
+        let text = |name: &&String| shown(name).unwrap_or_else(|| NONE.to_owned());
         let mut row = begin(system, round);
         row.extend(columns.iter().map(text));
         row
+    };
+    let measured = |name: &str, value: Option<f64>| {
+        let why = || cell.why_missing(name).map(|_| missing::WORD.to_owned());
+        value.map(number::format).or_else(why)
     };
     let name = format!("{}{}", cell.system, method::mark(cell));
     let mut rows = Vec::new();
@@ -93,10 +100,10 @@ fn rows_of(
         rows.push(row(format!("{name} (failed)"), "", &|_| None));
     } else if cell.rounds.is_empty() {
         let median = |metric: &str| cell.metrics.get(metric).map(|metric| metric.median);
-        rows.push(row(name, "median", &median));
+        rows.push(row(name, "median", &|metric| measured(metric, median(metric))));
     } else {
         for (number, round) in cell.rounds.iter().enumerate() {
-            let value = |metric: &str| round.get(metric).copied();
+            let value = |metric: &str| measured(metric, round.get(metric).copied());
             rows.push(row(name.clone(), &(number + 1).to_string(), &value));
         }
         let mean = |metric: &str| {
@@ -104,10 +111,10 @@ fn rows_of(
                 cell.rounds.iter().map(|round| round.get(metric).copied()).collect();
             values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
         };
-        rows.push(row(name, "mean", &mean));
+        rows.push(row(name, "mean", &|metric| measured(metric, mean(metric))));
     }
     if let Some(reference) = reference_of(results, cell) {
-        let value = |metric: &str| reference.metrics.get(metric).copied();
+        let value = |metric: &str| reference.metrics.get(metric).copied().map(number::format);
         rows.push(row(format!("{} (reference)", reference.system), "", &value));
     }
     rows
@@ -130,7 +137,7 @@ const NONE: &str = "–";
 mod tests {
     use super::*;
     use indexmap::IndexMap;
-    use results::{Form, Metric, View};
+    use results::{Form, Metric, Missing, View};
 
     fn run(rounds: usize) -> Results {
         let mut results = Results::new("x", Form::Quick);
@@ -189,6 +196,22 @@ mod tests {
         let shown: Vec<_> = rows[..3].iter().map(|row| [&row[2], &row[4]]).collect();
         assert_eq!(shown, [["1", "500"], ["2", "501"], ["mean", "500"]]);
         assert!(note(&run(2)).contains("first 2 repeats"));
+    }
+
+    #[test]
+    fn a_missing_figure_is_told_apart_from_none() {
+        let mut run = run(0);
+        run.cells[0].missing.push(Missing {
+            metrics: vec!["cpu_percent.client".to_owned()],
+            reason: "it ended early".to_owned(),
+            failed: true,
+        });
+        let table = &tables(&run)[0];
+        // Nothing was measured in the column, and that is told.
+        assert_eq!(table.heads.len(), 5);
+        assert_eq!(table.rows[1], ["tcp", "5%", "10.0", "10.0", "not measured"]);
+        assert_eq!(table.rows[0][4], "–");
+        assert_eq!(table.rows[2], ["tcp (reference)", "5%", "13.0", "–", "–"]);
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn sentence(limit: &CpuLimit, cells: &[&Cell]) -> String {
 }
 
 /// `tcp-cubic at loss 1%`.
-fn place(cell: &Cell) -> String {
+pub(crate) fn place(cell: &Cell) -> String {
     match axis::describe(&cell.axes) {
         place if place.is_empty() => cell.system.clone(),
         place => format!("{} at {place}", cell.system),

@@ -1,7 +1,7 @@
 //! A run's figures as CSV and its charts as SVG, for other programs.
 
 use crate::charts::svg::NARROW_ID;
-use crate::html;
+use crate::{html, missing};
 use results::{Axes, Results, Samples};
 
 /// The files by name, with their texts.
@@ -41,6 +41,13 @@ fn cells(results: &Results) -> String {
             let rest: [&str; 8] =
                 [name, &metric.unit, &median, &low, &high, &repeats, &valid, failed];
             text += &line([cell.system.as_str()].into_iter().chain(place()).chain(rest));
+        }
+        for missing in &cell.missing {
+            let reason = format!("{}: {}", missing::WORD, missing.reason);
+            for name in &missing.metrics {
+                let rest = [name.as_str(), "", "", "", "", "0", &valid, &reason];
+                text += &line([cell.system.as_str()].into_iter().chain(place()).chain(rest));
+            }
         }
     }
     text
@@ -132,11 +139,24 @@ text{font:12.5px system-ui,sans-serif;fill:var(--muted)}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use results::{Cell, Form, Metric, Missing};
 
     #[test]
     fn a_field_with_a_comma_is_quoted() {
         let fields = ["a", "1,5", "say \"x\""];
         assert_eq!(line(fields.into_iter()), "a,\"1,5\",\"say \"\"x\"\"\"\n");
+    }
+
+    #[test]
+    fn a_missing_figure_has_a_row_with_its_reason() {
+        let mut results = Results::new("x", Form::Full);
+        let mut cell = Cell::new("a", Axes::new());
+        cell.metrics.insert("capacity_pps".to_owned(), Metric::single(2.0, "packets/s"));
+        let metrics = vec!["ndr_pps".to_owned()];
+        cell.missing = vec![Missing { metrics, reason: "no CPU".to_owned(), failed: false }];
+        results.cells.push(cell);
+        let text = cells(&results);
+        assert!(text.ends_with("a,ndr_pps,,,,,0,true,not measured: no CPU\n"), "{text}");
     }
 
     #[test]

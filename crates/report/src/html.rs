@@ -16,8 +16,8 @@ pub(crate) use page::render as render_page;
 
 use maud::{Markup, html};
 
-use crate::{answer, axis, doubtful, method, number, pivot};
-use results::{Axes, Form, Results, Samples, Series};
+use crate::{answer, axis, doubtful, method, missing, number, pivot, prose};
+use results::{Axes, Cell, Form, Results, Samples, Series};
 
 /// The whole page.
 pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file: &str) -> String {
@@ -68,12 +68,12 @@ fn masthead(results: &Results) -> Markup {
                 span { "weir lab · " (results.lab) }
                 button id="theme" type="button" hidden { "Dark" }
             }
-            h1 { (title(results)) }
+            h1 { (prose::markup(title(results))) }
             @if !results.question.is_empty() && results.question != title(results) {
-                p class="question" { (results.question) }
+                p class="question" { (prose::markup(&results.question)) }
             }
             div class=(if results.valid { "answer" } else { "answer untrusted" }) {
-                @for sentence in answer::sentences(results) { p { (sentence) } }
+                @for sentence in answer::sentences(results) { p { (prose::markup(&sentence)) } }
             }
             div class="facts" {
                 (validity(results))
@@ -92,7 +92,7 @@ fn masthead(results: &Results) -> Markup {
             }
             @if !results.valid {
                 ul class="failed" {
-                    @for reason in &results.invalid_reasons { li { (reason) } }
+                    @for reason in &results.invalid_reasons { li { (prose::markup(reason)) } }
                 }
                 @if !doubtful::invalid(results).is_empty() {
                     p class="note" { a href="#invalid" { "Each cell with its reason" } }
@@ -103,7 +103,9 @@ fn masthead(results: &Results) -> Markup {
 }
 
 fn validity(results: &Results) -> Markup {
-    let doubtful = results.cells.iter().filter(|cell| !cell.valid || cell.cpu_limited).count();
+    let is_marked =
+        |cell: &&Cell| !cell.valid || cell.cpu_limited || missing::of(cell).next().is_some();
+    let doubtful = results.cells.iter().filter(is_marked).count();
     html! {
         @if !results.valid {
             span class="badge bad" { "not valid: do not use these numbers" }
@@ -119,15 +121,16 @@ fn failures_and_warnings(results: &Results) -> Markup {
     let failed: Vec<_> = results.cells.iter().filter(|cell| cell.failed.is_some()).collect();
     let warnings = method::warnings(results);
     let invalid = doubtful::invalid(results);
+    let missing = missing::each(results);
     html! {
         @if !invalid.is_empty() {
             h2 id="invalid" { "Not valid" }
             ul {
                 @for (place, reasons) in &invalid {
-                    li { b { (place) } ": " span class="failed" { (reasons) } }
+                    li { b { (place) } ": " span class="failed" { (prose::markup(reasons)) } }
                 }
             }
-            @for mend in doubtful::mends(results) { p class="note" { (mend) } }
+            @for mend in doubtful::mends(results) { p class="note" { (prose::markup(&mend)) } }
         }
         @if !failed.is_empty() {
             h2 id="failed" { "Failed" }
@@ -135,18 +138,26 @@ fn failures_and_warnings(results: &Results) -> Markup {
                 @for cell in failed {
                     li {
                         b { (cell.system) } " at " (axis::describe(&cell.axes)) ": "
-                        span class="failed" { (cell.failed.as_deref().unwrap_or_default()) }
+                        span class="failed" { (prose::markup(cell.failed.as_deref().unwrap_or_default())) }
                     }
+                }
+            }
+        }
+        @if !missing.is_empty() {
+            h2 id="missing" { "Not measured" }
+            ul {
+                @for (place, words) in &missing {
+                    li { b { (place) } ": " span class="failed" { (prose::markup(words)) } }
                 }
             }
         }
         @if !warnings.is_empty() {
             h2 id="warnings" { "Warnings" }
-            ul { @for warning in warnings { li { (warning) } } }
+            ul { @for warning in &warnings { li { (prose::markup(warning)) } } }
         }
         @if !results.notes.is_empty() {
             h2 id="notes" { "Notes" }
-            ul { @for note in &results.notes { li { (note) } } }
+            ul { @for note in &results.notes { li { (prose::markup(note)) } } }
         }
     }
 }
@@ -156,7 +167,9 @@ fn how_measured(results: &Results) -> Markup {
         h2 id="method" { "How it was measured" }
         @if !results.method.is_empty() {
             div class="scroll" { table class="wrap pairs" { tbody {
-                @for (name, text) in &results.method { tr { th scope="row" { (name) } td { (text) } } }
+                @for (name, text) in &results.method {
+                    tr { th scope="row" { (name) } td { (prose::markup(text)) } }
+                }
             } } }
         }
         @for paragraph in method::statistics() { p { (paragraph) } }

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::interval::{self, Around};
+use crate::prose::{self, Part};
 use crate::{
     Column, Entry, Pivot, answer, axis, columns, comparison, confusion, doubtful, goals, method,
-    number, overall, pivot, spread,
+    missing, number, overall, pivot, spread,
 };
 use results::{Cell, LONGEST_TEXT, Results, metrics};
 use units::{foreign, visible};
@@ -137,7 +138,10 @@ fn entry(entry: &Entry<'_>) -> String {
             }
             text
         }
-        _ => published.unwrap_or_else(|| "–".to_owned()),
+        _ => {
+            let none = if entry.missing.is_some() { missing::WORD } else { "–" };
+            published.unwrap_or_else(|| none.to_owned())
+        }
     }
 }
 
@@ -214,11 +218,10 @@ fn every_metric(out: &mut String, results: &Results) {
 fn metric_row(cell: &Cell, axes: &[String], names: &[&str]) -> Vec<String> {
     let mut row = vec![format!("{}{}", cell.system, method::mark(cell))];
     row.extend(axes.iter().map(|name| cell.axes.get(name).cloned().unwrap_or_default()));
-    row.extend(
-        names.iter().map(|name| {
-            cell.metrics.get(*name).map_or_else(|| "–".to_owned(), number::with_interval)
-        }),
-    );
+    row.extend(names.iter().map(|name| {
+        let none = || if cell.why_missing(name).is_some() { missing::WORD } else { "–" };
+        cell.metrics.get(*name).map_or_else(|| none().to_owned(), number::with_interval)
+    }));
     row
 }
 
@@ -243,6 +246,12 @@ pub(crate) fn failures_and_warnings(out: &mut String, results: &Results) {
         for mend in doubtful::mends(results) {
             line(out, &format!("{}\n", escape(&mend)));
         }
+    }
+    let missing = missing::each(results);
+    if !missing.is_empty() {
+        line(out, "## Not measured\n");
+        let each = missing.iter().map(|(place, words)| format!("{place}: {words}"));
+        bullets(out, each.collect::<Vec<_>>().iter());
     }
     let warnings = method::warnings(results);
     if !warnings.is_empty() {
@@ -306,7 +315,8 @@ pub(crate) fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
 /// Whether a text reads as a value, so that its column lines up at the right.
 fn is_number(text: &str) -> bool {
     let first = text.chars().next();
-    first.is_none_or(|c| c.is_ascii_digit() || matches!(c, '−' | '–' | '[')) || text == "failed"
+    first.is_none_or(|c| c.is_ascii_digit() || matches!(c, '−' | '–' | '['))
+        || ["failed", missing::WORD].contains(&text)
 }
 
 fn bullets<'a>(out: &mut String, texts: impl Iterator<Item = &'a String>) {
@@ -325,10 +335,23 @@ fn with_unit(label: &str, unit: &str) -> String {
     if unit.is_empty() { label.to_owned() } else { format!("{label}, {unit}") }
 }
 
-// Shows foreign text literally: neither as markup nor, on sites that allow it, as HTML.
+// Shows foreign text literally: neither as markup nor, on sites that allow it, as HTML. Only names
+// between backticks stay code.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let text = foreign(text).up_to(LONGEST_TEXT).to_string();
+    for part in prose::parts(&text) {
+        match part {
+            Part::Plain(plain) => push_plain(&mut out, plain),
+            Part::Code(code) => {
+                let _ = write!(out, "`{code}`");
+            }
+        }
+    }
+    out
+}
+
+fn push_plain(out: &mut String, text: &str) {
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
         match c {
@@ -344,7 +367,6 @@ pub(crate) fn escape(text: &str) -> String {
             c => out.push(c),
         }
     }
-    out
 }
 
 // CommonMark 4.5: only a run of backticks at least as long as the opening one ends a fence.

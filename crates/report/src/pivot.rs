@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::interval::Around;
 use crate::{axis, headline};
-use results::{Axes, Cell, Metric, Reference, Results, metrics};
+use results::{Axes, Cell, Metric, Missing, Reference, Results, metrics};
 
 /// The table of one metric.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub struct Row<'a> {
 pub struct Entry<'a> {
     pub cell: Option<&'a Cell>,
     pub metric: Option<&'a Metric>,
+    /// The reason why there is no metric, if there should be one.
+    pub missing: Option<&'a Missing>,
     pub published: Option<(&'a Reference, f64)>,
 }
 
@@ -142,10 +144,12 @@ pub(crate) fn headline(results: &Results) -> Option<&str> {
     }
 }
 
-/// Every metric of the run, in the order the cells name them.
+/// Every metric of the run, in the order the cells name them, then those that no cell has.
 pub(crate) fn metric_names(results: &Results) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
-    for name in results.cells.iter().flat_map(|cell| cell.metrics.keys()) {
+    let measured = results.cells.iter().flat_map(|cell| cell.metrics.keys());
+    let missing = results.cells.iter().flat_map(|cell| &cell.missing);
+    for name in measured.chain(missing.flat_map(|missing| &missing.metrics)) {
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
@@ -256,6 +260,7 @@ fn measured<'a>(results: &'a Results, cell: Option<&'a Cell>, metric: &str) -> E
     Entry {
         cell: Some(cell),
         metric: cell.metrics.get(metric).filter(|_| cell.failed.is_none()),
+        missing: cell.why_missing(metric),
         published: published(results, cell, metric),
     }
 }

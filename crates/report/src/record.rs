@@ -2,12 +2,12 @@
 
 use crate::markdown::{self, escape, fenced, line, table};
 use crate::run::replace;
-use crate::{ReportError, method};
+use crate::{ReportError, method, missing};
 use results::{Cell, Form, Results};
 use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use units::visible;
+use units::{foreign, visible};
 
 /// The reason why a run cannot be put on record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,16 +19,17 @@ pub enum Unfit {
     Smoke,
 }
 
-/// The page in Markdown, for `docs/results/LAB.md`. `lab_file` is the text of a lab that the commit
-/// does not contain. `is_disturbed` tells the cells that the lab itself makes invalid, to show by
-/// how much that moves their figures.
+/// The page in Markdown, for `docs/results/LAB.md`. `written` has texts as they stand in the file.
+/// `lab_file` is the text of a lab that the commit does not contain. `is_disturbed` tells the cells
+/// that the lab itself makes invalid, to show by how much that moves their figures.
 pub fn page(
-    results: &Results,
+    written: &Results,
     lab_file: Option<&str>,
     is_disturbed: &dyn Fn(&Cell) -> bool,
 ) -> Result<String, Unfit> {
-    check(results, is_disturbed)?;
-    let mut results = without_folders(results);
+    let mut results = written.clone().shown();
+    check(&results, is_disturbed)?;
+    without_folders(&mut results);
     let invalid = results.cells.iter().filter(|cell| !cell.valid).count();
     // The others are valid, so that the run is.
     results.valid = true;
@@ -48,7 +49,7 @@ pub fn page(
     markdown::figures(&mut out, results);
     markdown::failures_and_warnings(&mut out, results);
     markdown::how_measured(&mut out, results);
-    configurations(&mut out, results);
+    configurations(&mut out, written);
     line(&mut out, "## How to repeat it\n");
     let commit = text(results, "commit").unwrap_or_default();
     let commands = format!("git checkout {commit}\n{}", method::command(results));
@@ -61,8 +62,7 @@ pub fn page(
 }
 
 /// A page is for others, to whom the folders of this machine say nothing.
-fn without_folders(results: &Results) -> Results {
-    let mut results = results.clone();
+fn without_folders(results: &mut Results) {
     if let Some(Value::Object(programs)) = results.environment.get_mut("programs") {
         for program in programs.values_mut() {
             let Some(Value::String(file)) = program.get_mut("file") else { continue };
@@ -71,7 +71,6 @@ fn without_folders(results: &Results) -> Results {
             }
         }
     }
-    results
 }
 
 /// Writes the page of a lab into `folder`, atomically.
@@ -101,11 +100,13 @@ fn check(results: &Results, is_disturbed: &dyn Fn(&Cell) -> bool) -> Result<(), 
     if !results.valid && (invalid.peek().is_none() || !invalid.all(is_disturbed)) {
         return Err(Unfit::Invalid(results.invalid_reasons.clone()));
     }
-    match results.cells.iter().find_map(|cell| cell.failed.as_ref().map(|why| (cell, why))) {
-        Some((cell, why)) => {
-            let place = crate::axis::describe(&cell.axes);
-            Err(Unfit::Failed(format!("{} at {place}: {why}", cell.system)))
-        }
+    let why = |cell: &Cell| {
+        let part = missing::of(cell).find(|missing| missing.failed).map(missing::words);
+        let why = cell.failed.clone().or(part)?;
+        Some(format!("{} at {}: {why}", cell.system, crate::axis::describe(&cell.axes)))
+    };
+    match results.cells.iter().find_map(why) {
+        Some(failed) => Err(Unfit::Failed(failed)),
         None => Ok(()),
     }
 }
@@ -125,11 +126,12 @@ fn origin(results: &Results) -> String {
     )
 }
 
-/// The commands and files of the external systems, in full.
-fn configurations(out: &mut String, results: &Results) {
-    let Some(Value::Object(systems)) = results.environment.get("systems") else { return };
+/// The commands and files of the external systems, in full: shown texts are cut, and a line break
+/// in them looks like the two characters of its escape.
+fn configurations(out: &mut String, written: &Results) {
+    let Some(Value::Object(systems)) = written.environment.get("systems") else { return };
     line(out, "## Configuration of the external systems\n");
-    for (name, settings) in systems.iter().filter(|(name, _)| measured(results, name)) {
+    for (name, settings) in systems.iter().filter(|(name, _)| measured(written, name)) {
         line(out, &format!("### {}\n", escape(name)));
         let Value::Object(settings) = settings else { continue };
         let rows = settings.iter().filter_map(|(key, value)| {
@@ -139,10 +141,8 @@ fn configurations(out: &mut String, results: &Results) {
         line(out, "");
         let Some(Value::Object(files)) = settings.get("files") else { continue };
         for (file, content) in files {
-            line(out, &format!("`{}`:\n", file.replace('`', "'")));
-            // Results that were read have escaped line breaks.
-            let content = content.as_str().unwrap_or_default().replace("\\n", "\n");
-            let content = content.trim_end();
+            line(out, &format!("`{}`:\n", foreign(file.replace('`', "'"))));
+            let content = content.as_str().unwrap_or_default().trim_end();
             line(out, &format!("{}\n", fenced(content, "yaml")));
         }
     }
@@ -180,7 +180,7 @@ impl std::error::Error for Unfit {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::{Axes, Metric};
+    use results::{Axes, Metric, Missing};
     use serde_json::json;
 
     fn page(results: &Results, lab_file: Option<&str>) -> Result<String, Unfit> {
@@ -210,9 +210,10 @@ mod tests {
     #[test]
     fn a_page_has_files_line_by_line_and_no_folder_of_this_machine() {
         let mut run = run();
-        run.environment["systems"]["peer"]["files"]["a.yaml"] = json!("a: 1\\nb: 2");
+        // The peer's own notation for a line break stays as its author wrote it.
+        run.environment["systems"]["peer"]["files"]["a.yaml"] = json!("a: 1\nb: \"2\\n\"\n");
         let page = page(&run, None).unwrap();
-        assert!(page.contains("\na: 1\nb: 2\n"), "{page}");
+        assert!(page.contains("\na: 1\nb: \"2\\n\"\n```"), "{page}");
         assert!(page.contains("| programs.peer.file | peer |") && !page.contains("/opt"), "{page}");
     }
 
@@ -231,6 +232,25 @@ mod tests {
             assert!(page.contains(text), "{text}\n{page}");
         }
         assert!(!page.contains("absent"), "{page}");
+    }
+
+    #[test]
+    fn a_long_file_is_whole_and_a_command_is_one_line() {
+        let mut run = run();
+        let long = "x: 1\n".repeat(2000);
+        run.environment["systems"]["peer"]["files"]["a.yaml"] = json!(format!("{long}end: 1"));
+        run.command = "weir lab run a\nrm -r b".to_owned();
+        let page = page(&run, None).unwrap();
+        assert!(page.contains("\nx: 1\nend: 1\n"), "{page}");
+        assert!(page.contains("weir lab run a\\nrm -r b"), "{page}");
+    }
+
+    #[test]
+    fn names_between_backticks_are_code() {
+        let mut run = run();
+        run.question = "Does `weir doctor` find the cause?".to_owned();
+        let page = page(&run, None).unwrap();
+        assert!(page.contains("**Question:** Does `weir doctor` find the cause?"), "{page}");
     }
 
     #[test]
@@ -266,6 +286,14 @@ mod tests {
         );
         assert_eq!(unfit(|run| run.valid = false), Unfit::Invalid(Vec::new()));
         assert_eq!(unfit(|run| run.form = Form::Smoke), Unfit::Smoke);
+        let part = unfit(|run| {
+            run.cells[0].missing.push(Missing {
+                metrics: vec!["ndr_pps".to_owned()],
+                reason: "it ended".to_owned(),
+                failed: true,
+            });
+        });
+        assert!(part.to_string().contains("not measured: it ended"), "{part}");
         let failed = unfit(|run| run.cells[0].failed = Some("it broke".to_owned()));
         assert!(failed.to_string().contains("it broke"), "{failed}");
     }

@@ -48,9 +48,14 @@ pub fn write_run(
 
 /// Reads a `results.json`. Its texts are safe for a terminal and a page.
 pub fn read_results(file: &Path) -> Result<Results, ReportError> {
+    Ok(read_results_as_written(file)?.shown())
+}
+
+/// Reads a `results.json` with its texts as they stand there, for a reader that escapes each.
+pub fn read_results_as_written(file: &Path) -> Result<Results, ReportError> {
     let text = std::fs::read_to_string(file)
         .map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
-    Ok(Results::from_json(&text, file)?.shown())
+    Ok(Results::from_json(&text, file)?)
 }
 
 // A reader sees the old file or the new one: the rename is atomic within a directory, rename(2).

@@ -7,8 +7,8 @@ use table::{Style, Table, Text, paint, plain};
 use crate::interval::{self, Around};
 use crate::overall::{Figure, OverallTable};
 use crate::{
-    Column, Pivot, answer, axis, confusion, doubtful, goals, headline, method, number, overall,
-    pivot, spread,
+    Column, Pivot, answer, axis, confusion, doubtful, goals, headline, method, missing, number,
+    overall, pivot, spread,
 };
 use results::{Cell, Results, metrics};
 
@@ -155,11 +155,13 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         return failures(results, width, colour);
     };
     let axes = axis::names(results);
-    let beside = headline::beside(pivot::metric_names(results).into_iter(), headline);
+    let known = pivot::metric_names(results);
+    let beside = headline::beside(known.iter().copied(), headline);
     let named = results.view.as_ref().map(|view| view.also.as_slice()).unwrap_or_default();
     let beside: Vec<&str> = match named {
         [] => beside.into_iter().take(3).collect(),
-        named => named.iter().map(String::as_str).collect(),
+        // Some forms of a lab measure less than others.
+        named => named.iter().map(String::as_str).filter(|name| known.contains(name)).collect(),
     };
     let published = |cell: &Cell| pivot::published(results, cell, headline);
     let any_published = results.cells.iter().any(|cell| published(cell).is_some());
@@ -197,7 +199,8 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
             continue;
         }
         let metric = cell.metrics.get(headline);
-        let median = metric.map_or_else(|| "–".to_owned(), |m| number::format(m.median));
+        let none = || if cell.why_missing(headline).is_some() { missing::WORD } else { "–" };
+        let median = metric.map_or_else(|| none().to_owned(), |m| number::format(m.median));
         row.push(Text::new(&format!("{median}{}", method::mark(cell)), Style::Bold));
         let interval = around(cell).map(|around| intervals.short(around));
         row.push(Text::new(&interval.unwrap_or_default(), Style::Dim));
@@ -208,9 +211,11 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
             row.push(Text::new(&ratio.map(number::ratio).unwrap_or_default(), Style::Plain));
         }
         row.extend(beside.iter().map(|name| {
-            let metric = cell.metrics.get(*name);
-            let value = metric.map(|metric| number::format(metric.median));
-            Text::new(&value.unwrap_or_default(), Style::Plain)
+            match (cell.metrics.get(*name), cell.why_missing(name)) {
+                (Some(metric), _) => Text::new(&number::format(metric.median), Style::Plain),
+                (None, Some(_)) => Text::new(missing::WORD, Style::Bad),
+                (None, None) => Text::new("", Style::Plain),
+            }
         }));
         table.row(row);
     }
@@ -262,6 +267,7 @@ fn entry(entry: &crate::Entry<'_>) -> Text {
             Text::new(&format!("{median}{}{beside}", method::mark(cell)), Style::Plain)
         }
         (None, _) if published.is_some() => Text::new(&published.unwrap_or_default(), Style::Dim),
+        _ if entry.missing.is_some() => Text::new(missing::WORD, Style::Bad),
         _ => Text::new("–", Style::Dim),
     }
 }

@@ -35,7 +35,8 @@ pub fn record(run: &Path, folder: &Path) -> Result<PathBuf, LabError> {
     };
     let builtin = BUILTIN.iter().any(|builtin| builtin.text == lab_file);
     let lab_file = (!builtin).then_some(lab_file.as_str());
-    let page = report::record::page(&results, lab_file, &is_disturbed);
+    let written = runs::read_as_written(run)?;
+    let page = report::record::page(&written, lab_file, &is_disturbed);
     let page = page.map_err(|unfit| refuse(unfit.to_string()))?;
     Ok(report::record::write(folder, &results.lab, &page)?)
 }

@@ -65,7 +65,7 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
 
 /// Reads a run from its directory or its results.json.
 pub fn read(path: &Path) -> Result<Run, LabError> {
-    let file = if path.is_dir() { path.join(RESULTS) } else { path.to_owned() };
+    let file = results_file(path);
     let (samples, lab) = (file.with_file_name("samples.parquet"), file.with_file_name(LAB));
     let results =
         report::read_results(&file).map_err(|error| LabError::Usage(error.to_string()))?;
@@ -78,6 +78,16 @@ pub fn read(path: &Path) -> Result<Run, LabError> {
         false => None,
     };
     Ok(Run { path: path.to_owned(), results, samples, lab_file })
+}
+
+/// The results of a run with their texts as they stand in the file, for a reader that escapes each.
+pub(super) fn read_as_written(path: &Path) -> Result<Results, LabError> {
+    let results = report::read_results_as_written(&results_file(path));
+    results.map_err(|error| LabError::Usage(error.to_string()))
+}
+
+fn results_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(RESULTS) } else { path.to_owned() }
 }
 
 fn prefix(lab: &str, form: Form) -> String {

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::embed;
 use crate::charts::svg::{Caption, Layer, Stacked};
 use crate::interval::{self, Around};
-use crate::{axis, method, number, pivot};
+use crate::{axis, method, missing, number, pivot};
 use results::{Cell, Results, Series, Shape, metrics};
 
 pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
@@ -30,6 +30,9 @@ pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
                     @for reason in &cell.invalid_reasons {
                         p class="failed" { "Not valid: " (reason) }
                         @if !reason.mend.is_empty() { p class="note" { "To mend it: " (reason.mend) "." } }
+                    }
+                    @for missing in missing::of(cell) {
+                        p class="failed" { (missing::words(missing)) }
                     }
                     @if let Some(limit) = &cell.cpu_limit { p class="note" { "CPU-limited: " (limit) "." } }
                     @for warning in &cell.warnings { p class="note" { "Warning: " (warning) } }

@@ -4,7 +4,8 @@ use maud::{Markup, html};
 
 use crate::interval::{self, Around};
 use crate::{
-    Column, Entry, Panel, Pivot, axis, columns, confusion, goals, method, number, pivot, spread,
+    Column, Entry, Panel, Pivot, axis, columns, confusion, goals, method, missing, number, pivot,
+    spread,
 };
 use results::{Results, metrics};
 
@@ -72,6 +73,9 @@ pub(super) fn reference_columns(results: &Results) -> Markup {
                                         tr {
                                             @for (place, text) in row.iter().enumerate() {
                                                 @if place == 0 { th scope="row" { (text) } }
+                                                @else if text == missing::WORD {
+                                                    td { span class="failed" { (text) } }
+                                                }
                                                 @else { td { (text) } }
                                             }
                                         }
@@ -225,6 +229,8 @@ fn entry(entry: &Entry<'_>) -> Markup {
                 @if let Some(around) = Around::metric(metric) {
                     small title=(around.label) { (around.ends) }
                 }
+            } @else if let Some(missing) = entry.missing {
+                span class="failed" title=(missing.reason) { (missing::WORD) }
             } @else {
                 span class="muted" { "–" }
             }

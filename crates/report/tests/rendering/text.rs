@@ -1,5 +1,5 @@
-use report::{markdown, read_results, terminal};
-use results::{Form, Results};
+use report::{html, markdown, read_results, terminal};
+use results::{Form, Missing, Results, Samples};
 
 use crate::example_data::{HOSTILE, LAB_FILE, OBEYED, hostile, results};
 
@@ -105,6 +105,38 @@ fn hostile_text_does_not_break_markdown() {
     for row in rows {
         assert!(row.ends_with('|'), "{row}");
     }
+}
+
+/// The run's cells have other figures, so nothing else would show it.
+#[test]
+fn a_figure_that_was_not_measured_is_in_the_answer_and_in_the_tables() {
+    let mut results = results();
+    let cell = results.cells.iter_mut().find(|cell| cell.failed.is_none()).unwrap();
+    let place = cell.system.clone();
+    cell.metrics.shift_remove("goodput_mbit_s").unwrap();
+    let metrics = vec!["goodput_mbit_s".to_owned()];
+    cell.missing = vec![Missing { metrics, reason: "it `broke` off".to_owned(), failed: true }];
+    let said = format!("Goodput not measured in 1 of {} cells, {place} at", results.cells.len());
+    let shown = terminal::render(&results, 400, false);
+    assert!(shown.contains(&said), "{shown}");
+    assert!(shown.lines().filter(|line| line.contains("not measured")).count() >= 3, "{shown}");
+    let text = markdown::render(&results, "");
+    assert!(text.contains(&said) && text.contains("## Not measured"), "{text}");
+    assert!(text.contains("| not measured") && text.contains("1 incomplete"), "{text}");
+    let page = html::render(&results, &Samples::new("x"), &[], "");
+    assert!(page.contains(&said) && page.contains("it <code>broke</code> off"), "{page}");
+    assert!(page.contains("id=\"missing\"") && page.contains(">not measured</span>"), "{page}");
+}
+
+#[test]
+fn names_between_backticks_are_code() {
+    let mut results = results();
+    results.question = "Does `weir doctor` find *every* cause of a_b ` here?".to_owned();
+    results.notes = vec!["`expected` lists causes with `|`.".to_owned()];
+    let text = markdown::render(&results, "");
+    let question = r"**Question:** Does `weir doctor` find \*every\* cause of a\_b \` here?";
+    assert!(text.contains(question), "{text}");
+    assert!(text.contains(r"- `expected` lists causes with \`\|\`."), "{text}");
 }
 
 #[test]

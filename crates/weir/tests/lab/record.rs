@@ -30,11 +30,22 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     refused("the run is not valid", &|run| run["valid"] = false.into());
     refused("a cell failed", &|run| run["cells"][0]["failed"] = "it broke".into());
     refused("not the file that was run", &|run| run["environment"]["lab_sha256"] = json!("00"));
-    let output = recorded(&|_| {});
+    let output = recorded(&|run| {
+        run["question"] = "Is `cubic` fast?".into();
+        let peer = json!({"files": {"peer.yaml": "a: 1\nb: \"c\\n\"\n"}});
+        run["environment"]["systems"] = json!({"cubic": peer});
+    });
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let page = sandbox.read("docs/results/small.md");
     // The commit does not contain this lab, so the page does.
-    for text in ["commit 0123abcd", "a clean tree", "weir lab run small.toml", "rate = \"5mbit\""] {
+    for text in [
+        "commit 0123abcd",
+        "a clean tree",
+        "weir lab run small.toml",
+        "rate = \"5mbit\"",
+        "Is `cubic` fast?",
+        "\na: 1\nb: \"c\\n\"\n",
+    ] {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(output.stdout.trim_end().ends_with("docs/results/small.md"), "{output:?}");

@@ -1,0 +1,84 @@
+//! Metrics that a cell should have and has not.
+
+use crate::answer::counted;
+use crate::doubtful::place;
+use results::{Cell, Missing, Results, metrics};
+
+/// Stands in a table in place of the figure.
+pub(crate) const WORD: &str = "not measured";
+
+/// A failed cell has no figure at all, and its own reason.
+pub(crate) fn of(cell: &Cell) -> impl Iterator<Item = &Missing> {
+    cell.missing.iter().filter(move |_| cell.failed.is_none())
+}
+
+/// Each cell with what it lacks, and the reason.
+pub(crate) fn each(results: &Results) -> Vec<(String, String)> {
+    let lines = |cell| of(cell).map(move |missing| (place(cell), words(missing)));
+    results.cells.iter().flat_map(lines).collect()
+}
+
+/// `Offered, Actual time not measured: the generator ended`
+pub(crate) fn words(missing: &Missing) -> String {
+    format!("{} {WORD}: {}", labels(missing), missing.reason)
+}
+
+/// For the answer: a sentence for each set of metrics, with the number of cells and a reason.
+pub(crate) fn sentences(results: &Results) -> Vec<String> {
+    let mut sets: Vec<(String, Vec<(&Cell, &Missing)>)> = Vec::new();
+    for cell in &results.cells {
+        for missing in of(cell) {
+            let labels = labels(missing);
+            match sets.iter_mut().find(|(known, _)| *known == labels) {
+                Some((_, cells)) => cells.push((cell, missing)),
+                None => sets.push((labels, vec![(cell, missing)])),
+            }
+        }
+    }
+    let sentence = |(labels, cells): (String, Vec<(&Cell, &Missing)>)| {
+        // A broken measurement says more than a machine that is too small.
+        let (cell, missing) = cells.iter().find(|(_, missing)| missing.failed).or(cells.first())?;
+        let all = counted(results.cells.len(), "cell");
+        let (count, place, reason) = (cells.len(), place(cell), &missing.reason);
+        let example = if count == 1 { "" } else { "for example " };
+        Some(format!("{labels} {WORD} in {count} of {all}, {example}{place}: {reason}."))
+    };
+    sets.into_iter().filter_map(sentence).collect()
+}
+
+fn labels(missing: &Missing) -> String {
+    let labels: Vec<String> =
+        missing.metrics.iter().map(|name| metrics::meaning(name).label).collect();
+    labels.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::{Axes, Form};
+
+    #[test]
+    fn the_answer_counts_cells_and_names_a_failure_first() {
+        let mut results = Results::new("x", Form::Full);
+        for (rules, reason, failed) in
+            [("1", "needs 3 CPUs", false), ("256", "the generator ended", true), ("512", "", false)]
+        {
+            let mut cell = Cell::new("a", Axes::from([("rules".to_owned(), rules.to_owned())]));
+            if !reason.is_empty() {
+                let metrics = vec!["ndr_pps".to_owned(), "offered_pps".to_owned()];
+                let reason = reason.to_owned();
+                cell.missing = vec![Missing { metrics, reason, failed }];
+            }
+            results.cells.push(cell);
+        }
+        assert_eq!(
+            sentences(&results),
+            ["Highest without loss, Offered not measured in 2 of 3 cells, for example a at rules \
+              256: the generator ended."]
+        );
+        assert_eq!(each(&results).len(), 2);
+        // A failed cell says itself why it has no figure.
+        results.cells.iter_mut().for_each(|cell| cell.failed = Some("no".to_owned()));
+        assert!(sentences(&results).is_empty() && each(&results).is_empty());
+    }
+}

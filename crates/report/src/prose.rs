@@ -1,0 +1,100 @@
+//! Sentences in which names stand between backticks: a page shows those names as code.
+
+use maud::{Markup, html};
+
+/// A stretch of a sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    Plain(&'a str),
+    /// Without its backticks.
+    Code(&'a str),
+}
+
+/// Splits a sentence. A backtick without a partner, or beside another one, is plain text.
+pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let (mut plain, mut at) = (0, 0);
+    while let Some(found) = text[at..].find('`') {
+        let open = at + found;
+        let behind = &text[open + 1..];
+        match code(behind) {
+            Some(code) => {
+                parts.push(Part::Plain(&text[plain..open]));
+                parts.push(Part::Code(code));
+                at = open + code.len() + 2;
+                plain = at;
+            }
+            None => at = text.len() - behind.trim_start_matches('`').len(),
+        }
+    }
+    parts.push(Part::Plain(&text[plain..]));
+    parts.retain(|part| *part != Part::Plain(""));
+    parts
+}
+
+/// The sentence in HTML.
+pub(crate) fn markup(text: &str) -> Markup {
+    html! {
+        @for part in parts(text) {
+            @match part {
+                Part::Plain(plain) => { (plain) }
+                Part::Code(code) => { code { (code) } }
+            }
+        }
+    }
+}
+
+/// The code up to the next backtick. CommonMark strips spaces at its ends, a table of GitHub's ends
+/// its column at a bar even there (GFM 4.10), and nothing can be escaped in it: such a text stays
+/// plain.
+fn code(behind: &str) -> Option<&str> {
+    let (code, rest) = behind.split_once('`')?;
+    let fits = !code.is_empty() && code.trim() == code && !code.contains(['|', '<', '&', '\n']);
+    (fits && !rest.starts_with('`')).then_some(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_between_backticks_are_code() {
+        let text = "Does `weir doctor` agree with `tc`?";
+        let expected = [
+            Part::Plain("Does "),
+            Part::Code("weir doctor"),
+            Part::Plain(" agree with "),
+            Part::Code("tc"),
+            Part::Plain("?"),
+        ];
+        assert_eq!(parts(text), expected);
+        let shown = markup("a <b> `c`").into_string();
+        assert_eq!(shown, "a &lt;b&gt; <code>c</code>");
+    }
+
+    #[test]
+    fn other_backticks_are_plain() {
+        for text in
+            ["a ` b", "``a``", "`a``", "` a`", "``", "`", "a `b | c`", "`a\nb`", "`<b>`", ""]
+        {
+            let plain = if text.is_empty() { Vec::new() } else { vec![Part::Plain(text)] };
+            assert_eq!(parts(text), plain, "{text}");
+        }
+        assert_eq!(parts("` `a`"), [Part::Plain("` "), Part::Code("a")]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_are_the_text(text in "[a` |ä]{0,20}") {
+            let joined: String = parts(&text)
+                .iter()
+                .map(|part| match part {
+                    Part::Plain(plain) => (*plain).to_owned(),
+                    Part::Code(code) => format!("`{code}`"),
+                })
+                .collect();
+            prop_assert_eq!(joined, text);
+        }
+    }
+}
