@@ -5,7 +5,7 @@ use crate::{axis, method, missing, number, overall, pivot};
 use results::{Axes, Cell, Comparison, Metric, Results, Verdict, metrics};
 use stats::Direction;
 
-/// The lab's own answer, or sentences about the comparisons of the main metric. Then the figures that
+/// The lab's own answer, or sentences about comparisons of the main metric, and the figures that
 /// are missing.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let mut sentences = match results.answer.is_empty() {
