@@ -80,6 +80,24 @@ fn ports_bridges_and_threads_change_while_packets_flow() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_wrong_use_and_one_with_mistakes_is_not() {
+    let Some(sandbox) = sandbox() else { return };
+    sandbox.write("wrong.toml", "[bridge.br0]\nfail-mod = \"secure\"\n");
+    sandbox.write("binary.toml", [0xff, 0xfe]);
+    for (file, status) in [("missing.toml", 2), (".", 2), ("binary.toml", 2), ("wrong.toml", 1)] {
+        for words in [&["switch", "check", file][..], &["switch", "check", "--json", file]] {
+            let output = sandbox.weir(words);
+            assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
+            if status == 2 {
+                let is_told =
+                    output.stderr.contains(file) && output.stderr.contains("name another");
+                assert!(is_told && output.stdout.is_empty(), "{words:?}: {output:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_reload_changes_what_differs() {
     let Some(sandbox) = sandbox() else { return };
     captures::write(&sandbox, "in.pcap", &[udp(0)]);

@@ -1,8 +1,8 @@
-use crate::exit::Ending;
+use crate::exit::{Ending, Unusable};
 use crate::output::print;
 use clap::Args;
 use std::path::PathBuf;
-use switch::run::Config;
+use switch::run::{Config, ConfigError};
 use units::visible;
 
 #[derive(Debug, Args)]
@@ -15,8 +15,14 @@ pub(crate) struct Check {
 }
 
 pub(crate) fn run(arguments: &Check) -> anyhow::Result<Ending> {
-    let problems = Config::read(&arguments.file)
-        .map_or_else(|error| vec![error.to_string()], |config| config.problems());
+    let problems = match Config::read(&arguments.file) {
+        Ok(config) => config.problems(),
+        // Nothing was checked.
+        Err(ConfigError::Read { path, error }) => {
+            return Err(Unusable::path("read", &path, &error, "`weir switch check FILE`").into());
+        }
+        Err(error) => vec![error.to_string()],
+    };
     if arguments.json {
         let document = serde_json::json!({ "valid": problems.is_empty(), "problems": problems });
         print(format_args!("{document:#}\n"))?;
@@ -35,4 +41,4 @@ Examples:
   weir switch check /etc/weir/switch.toml
 
 Reads captures and rules that the file names, and looks for its interfaces. Exit status 1 if a
-switch would not start, or would start without one of its ports.";
+switch would not start, or would start without one of its ports; 2 if the file cannot be read.";

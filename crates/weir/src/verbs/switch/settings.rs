@@ -19,7 +19,7 @@ pub(crate) enum Port {
         #[command(flatten)]
         running: Running,
     },
-    /// Delete a port
+    /// Delete a port: weir switch port del br0 p2
     Del {
         /// The bridge
         bridge: String,
@@ -58,7 +58,7 @@ pub(crate) enum Bridge {
         #[command(flatten)]
         running: Running,
     },
-    /// Delete a bridge with its ports and rules
+    /// Delete a bridge with its ports and rules: weir switch bridge del br1
     Del {
         /// The bridge
         bridge: String,
