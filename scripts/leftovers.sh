@@ -12,6 +12,34 @@ machine_state() {
   for interface in /sys/class/net/*; do echo "interface ${interface##*/}"; done
   find /tmp /run -maxdepth 1 -name 'weir*' -printf 'file %p\n'
   find /sys/fs/cgroup -type d -name 'weir*' -printf 'control group %p\n' 2>/dev/null || true
+  [ ! -d /dev/shm ] || find /dev/shm -mindepth 1 -printf 'shared memory file %p\n'
+  awk 'NR > 1 {print "System V segment " $2}' /proc/sysvipc/shm 2>/dev/null || true
+}
+
+# Whether a living process uses this shared memory.
+is_in_use() { # a line of machine_state
+  local file
+  case $1 in
+    'shared memory file '*)
+      file=${1#shared memory file }
+      # Mapped, or a socket: the name ends the line of either. Processes that end meanwhile are no error.
+      { grep -hsF -- " $file" /proc/[0-9]*/maps /proc/net/unix || true; } |
+        FILE=" $file" awk 'substr($0, length($0) - length(ENVIRON["FILE"]) + 1) == ENVIRON["FILE"] {found = 1}
+                           END {exit !found}' ;;
+    'System V segment '*)
+      # The seventh column counts the processes that have it attached (proc(5)).
+      awk -v id="${1##* }" 'NR > 1 && $2 == id {found = $7 > 0} END {exit !found}' /proc/sysvipc/shm ;;
+    *) false ;;
+  esac
+}
+
+# The objects that were not there before. Shared memory in use is another program's, or its process has
+# the mark and is listed itself.
+new_objects() { # the former output of machine_state
+  local object
+  comm -13 <(sort <<<"$1") <(machine_state | sort) | while IFS= read -r object; do
+    is_in_use "$object" || echo "$object"
+  done
 }
 
 # Processes with the mark, except this script's own.
