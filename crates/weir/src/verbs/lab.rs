@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use lab::{
     Build, Executor, Finished, LabError, LabFile, Location, Overview, Request, builtin, runs,
 };
-use results::{Form, Results};
+use results::{Cell, Form, Results};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io::IsTerminal;
@@ -251,7 +251,7 @@ impl Run {
                 output::print(format_args!("hash: {hash}\n"))?;
             }
         }
-        let failed = results.cells.iter().any(|cell| cell.failed.is_some());
+        let failed = results.cells.iter().any(Cell::has_failed);
         let missed = lab::has_case_outside(&results) || lab::misses_a_bound(&results);
         Ok(if failed || missed || !results.valid { Ending::Failed } else { Ending::Fine })
     }
@@ -487,7 +487,10 @@ fn record(arguments: &Record) -> anyhow::Result<Ending> {
 
 /// The command that repeats this run. A fresh seed appears as the number that was drawn.
 fn command_line(seed: Option<u64>) -> String {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    command_of(std::env::args().skip(1).collect(), seed)
+}
+
+fn command_of(mut words: Vec<String>, seed: Option<u64>) -> String {
     for place in 0..words.len() {
         let (Some(seed), word) = (seed, words[place].as_str()) else { continue };
         if word == FRESH && place > 0 && words[place - 1] == SEED {
@@ -500,6 +503,7 @@ fn command_line(seed: Option<u64>) -> String {
     if let Some(seed) = seed.filter(|_| !words.iter().any(names)) {
         words.extend([SEED.to_owned(), seed.to_string()]);
     }
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     format!("weir {}", words.join(" "))
 }
 
@@ -573,3 +577,18 @@ this machine. Read a file of somebody else before you run it. On a terminal the 
 that does not come with weir are shown, and run when you agree; --trust leaves the question out.
 Without a terminal on standard input they are shown and run. --resume refuses a run directory that
 belongs to another user, unless --trust is given.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_of_a_run_repeats_it_in_a_shell() {
+        let command = |words: &[&str], seed| {
+            command_of(words.iter().map(|word| (*word).to_owned()).collect(), seed)
+        };
+        assert_eq!(command(&["lab", "run", "quic-tun"], None), "weir lab run quic-tun");
+        let spaced = ["lab", "run", "./my lab.toml", "--seed", "fresh"];
+        assert_eq!(command(&spaced, Some(7)), "weir lab run './my lab.toml' --seed 7");
+    }
+}
