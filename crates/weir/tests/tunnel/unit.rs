@@ -42,6 +42,27 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
     assert!(!String::from_utf8_lossy(&judged.stderr).contains("ignoring"), "{judged:?}");
 }
 
+/// The package has the same settings for its own paths.
+#[test]
+fn the_packaged_units_are_the_printed_ones() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    for role in ["server", "client"] {
+        let file = sandbox.home().join("tunnel.toml");
+        std::fs::write(&file, format!("[{role}]\n")).unwrap();
+        let output = sandbox.weir(&["tunnel", "unit", role, file.to_str().unwrap()]);
+        assert!(output.status.success(), "{output:?}");
+        let printed = output
+            .stdout
+            .replace(env!("CARGO_BIN_EXE_weir"), "/usr/bin/weir")
+            .replace(file.to_str().unwrap(), "/etc/weir/tunnel.toml");
+        let path =
+            format!("{}/../../packaging/weir-tunnel-{role}.service", env!("CARGO_MANIFEST_DIR"));
+        let packaged = std::fs::read_to_string(path).unwrap();
+        let without = packaged.lines().filter(|line| !line.starts_with("Documentation="));
+        assert_eq!(without.collect::<Vec<_>>(), printed.lines().collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn a_unit_for_a_file_that_cannot_be_read_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -1,6 +1,7 @@
 use crate::exit::Ending;
-use crate::output::print;
+use crate::output::{note, print};
 use clap::{Args, ValueEnum};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use units::Bytes;
 
@@ -27,6 +28,14 @@ pub(crate) fn run(arguments: &Unit) -> anyhow::Result<Ending> {
     let file = tunnel::config::File::read(&arguments.config)?;
     let is_server = role == "server";
     let identity = file.identity_files(is_server);
+    let weir = std::env::current_exe()?;
+    if is_hidden(&weir) {
+        note(format_args!(
+            "note: the service has a user of its own, who cannot run {}: install weir to /usr/bin, \
+             and print the unit with that program",
+            weir.display()
+        ));
+    }
     print(unit(role, &arguments.config, identity, file.memory(is_server))?)?;
     Ok(Ending::Fine)
 }
@@ -75,6 +84,16 @@ fn unit(
     ))
 }
 
+/// Whether ProtectHome= or the mode of a folder keeps other users from running the program.
+fn is_hidden(program: &Path) -> bool {
+    let others_may = |path: &Path| match path.metadata() {
+        Ok(about) => about.permissions().mode() & 0o001 != 0,
+        Err(_) => true,
+    };
+    ["/home", "/root", "/run/user"].iter().any(|home| program.starts_with(home))
+        || !program.ancestors().all(others_may)
+}
+
 /// CAP_NET_ADMIN is for receive buffers beyond `net.core.rmem_max`. Netlink reports the machine's
 /// own addresses.
 const CONFINEMENT: &str = "\
@@ -117,3 +136,23 @@ Examples:
   systemctl daemon-reload && systemctl enable --now weir-tunnel-server
   systemctl reload weir-tunnel-server
   weir tunnel status --status-socket /run/weir-tunnel-server/status.sock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_in_a_home_or_a_closed_folder_is_hidden_from_the_service() {
+        assert!(is_hidden(Path::new("/root/weir/target/release/weir")));
+        assert!(!is_hidden(Path::new("/usr/bin/env")));
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("weir");
+        std::fs::write(&program, "").unwrap();
+        let allow = |path: &Path, mode| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        };
+        allow(&program, 0o755);
+        allow(folder.path(), 0o700);
+        assert!(is_hidden(&program));
+    }
+}
