@@ -1,9 +1,10 @@
 mod caqm;
+mod unit;
 
 use crate::exit::Ending;
 use crate::output::{note, print};
 use crate::{config_file, terminal, watch};
-use accel::caqm::{CaqmStatus, InterfaceName, Network};
+use accel::caqm::{CaqmStatus, Network};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change, Removed, Scope};
 use accel::open::{Reach, SwitchedConnections};
@@ -11,7 +12,7 @@ use accel::pins::Presence;
 use accel::system::System;
 use accel::{AccelError, PolicyFile, Prefix, Rule, Status, Tunables, memory, rules};
 use clap::{Args, Subcommand, ValueEnum};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use units::Span;
 
 #[derive(Debug, Subcommand)]
@@ -86,7 +87,7 @@ pub(crate) enum Verb {
         json: bool,
     },
     /// Print a systemd unit that applies a policy at boot
-    #[command(after_help = UNIT_EXAMPLE)]
+    #[command(after_help = unit::EXAMPLE)]
     Unit {
         /// The policy's file
         #[arg(default_value = "/etc/weir/accel.toml")]
@@ -250,7 +251,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         }
         Verb::Memory { json: true, .. } => print_json(&memory::to_json(&memory::read()?))?,
         Verb::Memory { .. } => print(memory::to_text(&memory::read()?))?,
-        Verb::Unit { file } => print(unit(&file)?)?,
+        Verb::Unit { file } => print(unit::unit(&file)?)?,
         Verb::Status { json, watch: false } => print(status(json, false)?)?,
         Verb::Status { json, watch: true } => watch::every_second(json, || status(json, true))?,
     }
@@ -336,51 +337,6 @@ fn tell_foreign(removed: &Removed) {
 
 fn print_json(document: &serde_json::Value) -> anyhow::Result<()> {
     print(format_args!("{}\n", serde_json::to_string_pretty(document)?))
-}
-
-/// Starts before any listener: a connection gets the algorithm when it is established. The unit
-/// waits for the interfaces that the policy names.
-fn unit(policy: &Path) -> anyhow::Result<String> {
-    let weir = std::env::current_exe()?;
-    let devices: String = match PolicyFile::read(policy) {
-        Ok(PolicyFile { caqm: Some(caqm), .. }) => {
-            caqm.interfaces.iter().filter_map(device).collect()
-        }
-        _ => String::new(),
-    };
-    let (weir, policy) = (weir.display(), std::path::absolute(policy)?);
-    let policy = policy.display();
-    Ok(format!(
-        "[Unit]\n\
-         Description=TCP acceleration (weir accel)\n\
-         RequiresMountsFor=/sys/fs/bpf\n\
-         ConditionPathExists={policy}\n\
-         Before=network.target\n{devices}\n\
-         [Service]\n\
-         Type=oneshot\n\
-         RemainAfterExit=yes\n\
-         ExecStart={weir} accel policy {policy}\n\
-         ExecReload={weir} accel policy {policy}\n\
-         ExecStop={weir} accel disable\n\n\
-         [Install]\n\
-         WantedBy=multi-user.target\n"
-    ))
-}
-
-/// systemd's name for an interface's unit (systemd.unit(5), "String escaping for inclusion in unit
-/// names").
-fn device(interface: &InterfaceName) -> Option<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.');
-    let escaped = |c: char| match plain(c) {
-        true => c.to_string(),
-        false => format!("\\x{:02x}", u32::from(c)),
-    };
-    if interface.namespace.is_some() {
-        return None;
-    }
-    let name: String = interface.interface.chars().map(escaped).collect();
-    let unit = format!("sys-subsystem-net-devices-{name}.device");
-    Some(format!("Wants={unit}\nAfter={unit}\n"))
 }
 
 fn enable(arguments: EnableTcpa) -> anyhow::Result<()> {
@@ -518,7 +474,3 @@ Examples:
   weir accel status
   weir accel status --watch
   weir accel status --json | jq '.flows[] | {remote, rate_mbit_s, limited_by}'";
-const UNIT_EXAMPLE: &str = "\
-Example:
-  weir accel unit /etc/weir/accel.toml > /etc/systemd/system/weir-accel.service
-  systemctl enable --now weir-accel";

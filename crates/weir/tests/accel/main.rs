@@ -1,6 +1,9 @@
 //! `weir accel` as a user runs it, each test in a machine of its own.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod caqm;
 mod caqm_forged;
 mod caqm_frames;
@@ -16,3 +19,4 @@ mod routes;
 mod status;
 mod switch;
 mod test_machine;
+mod unit;

@@ -1,4 +1,4 @@
-//! `weir accel memory` and `unit`.
+//! `weir accel memory`.
 
 use crate::test_machine::TestMachine;
 use crate::test_machine::path::TestPath;
@@ -28,14 +28,4 @@ fn an_ended_connection_is_remembered_until_it_is_forgotten() {
     assert!(memory().is_empty());
     assert_eq!(machine.weir(&["accel", "disable"]).code, Some(0));
     assert!(memory().is_empty());
-}
-
-#[test]
-fn a_unit_names_the_command_and_the_file() {
-    let Some(machine) = TestMachine::new() else { return };
-    let output = machine.weir(&["accel", "unit", "/etc/some/policy.toml"]);
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let start =
-        format!("ExecStart={} accel policy /etc/some/policy.toml", env!("CARGO_BIN_EXE_weir"));
-    assert!(output.stdout.contains(&start), "{}", output.stdout);
 }
