@@ -1,5 +1,6 @@
 //! Keys of workloads: their values in a cell, and the errors of wrong ones.
 
+use super::WORKLOADS;
 use super::crowd::{Crowd, CrowdSettings};
 use super::messages::{MessageSettings, Messages};
 use crate::LabFile;
@@ -20,6 +21,22 @@ fn lab(workload: &str) -> Result<LabFile, String> {
 
 fn at(many: &str) -> Axes {
     Axes::from([("many".to_owned(), many.to_owned())])
+}
+
+#[test]
+fn every_key_is_documented() {
+    let page = |name: &str| {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+        std::fs::read_to_string(root.join(name)).unwrap()
+    };
+    let pages = page("lab-workloads.md") + &page("lab-file.md");
+    let others = WORKLOADS.iter().filter(|workload| workload.kind() != "dummy");
+    let keys = others.flat_map(|workload| workload.keys().iter().map(move |key| (workload, key)));
+    let missing: Vec<String> = keys
+        .filter(|(_, key)| !pages.contains(&format!("`{}`", key.name)))
+        .map(|(workload, key)| format!("{}: {}", workload.kind(), key.name))
+        .collect();
+    assert_eq!(missing, [""; 0]);
 }
 
 #[test]
