@@ -54,9 +54,9 @@ fn device(interface: &InterfaceName) -> Option<String> {
 }
 
 /// The kernel takes these programs from root alone, so the command stays root with the capabilities
-/// that it needs: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN load and attach the programs, CAP_SYS_ADMIN
-/// opens pinned objects by their number and enters other network namespaces, and CAP_SYS_PTRACE
-/// finds those. It writes pins, its lock and journal in /run, and settings of the network. It sends
+/// that it needs: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN load and attach the programs,
+/// CAP_SYS_ADMIN opens objects by their number and enters other network namespaces, and
+/// CAP_SYS_PTRACE finds those. It writes pins, its lock and journal in /run, and settings of the network. It sends
 /// nothing. ProtectKernelTunables= would make the pins' file system read-only, whatever
 /// ReadWritePaths= says: the places are listed instead.
 const CONFINEMENT: &str = "\
