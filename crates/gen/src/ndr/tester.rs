@@ -198,5 +198,5 @@ fn burst(load: Frequency) -> Span {
 const BURST_PACKETS: f64 = 10.0;
 const SHORTEST_BURST: Span = Span::from_micros(300);
 const LONGEST_BURST: Span = Span::from_millis(50);
-const DRAIN: Span = Span::from_millis(150);
+pub(super) const DRAIN: Span = Span::from_millis(150);
 const SHORTEST_GRACE: Span = Span::from_millis(2);
