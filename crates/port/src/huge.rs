@@ -14,7 +14,7 @@ use pool::Pool;
 /// them (`/sys/kernel/mm/transparent_hugepage/enabled`: `madvise` or `always`).
 ///
 /// Accesses to a large table in random order miss the TLB with ordinary pages, and each miss costs
-/// more memory accesses. The elements begin at a cache line. Huge pages that no element has used yet
+/// more memory accesses. The elements begin at a cache line. Huge pages that no element has used
 /// stay untouched. Vectors that are smaller than a huge page share one.
 pub struct HugeVec<T> {
     start: NonNull<T>,

@@ -157,8 +157,8 @@ impl SwitchPort {
         self.counts.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Sends frames and counts them. A port with a rate sends what may leave by `horizon`, and keeps
-    /// the others in its queue.
+    /// Sends frames and counts them. A port with a rate sends what may leave by `horizon`, and
+    /// keeps the others in its queue.
     pub(super) fn send(
         &self,
         frames: &mut Vec<Frame>,
