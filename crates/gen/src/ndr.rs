@@ -3,6 +3,7 @@
 
 mod bench;
 mod goal;
+mod others;
 mod report;
 mod search;
 mod tester;
