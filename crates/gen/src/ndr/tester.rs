@@ -141,8 +141,10 @@ impl std::fmt::Display for Invalid {
             Self::Port { refused } => write!(f, "the port refused {refused} packets"),
             Self::Busy { gap, waited } => write!(
                 f,
-                "packets are missing, none arrived for {gap}, and another program of this machine \
-                 waited {waited} for a CPU: it may be the device"
+                "packets are missing, none arrived for {} ms, and another program of this machine \
+                 waited {} ms for a CPU: it may be the device",
+                gap.nanos() / 1_000_000,
+                waited.nanos() / 1_000_000
             ),
         }
     }

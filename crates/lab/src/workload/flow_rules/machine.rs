@@ -34,11 +34,12 @@ fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Meas
         place.pushed = Some(push(case, step, place)?);
     }
     let (mut result, taken) = pulled(step, place.switch(step)?)?;
-    // The figures of an invalid window are discarded, and a later one has these.
-    if result.invalid.is_empty() {
-        let pushed = place.pushed.as_mut().map(std::mem::take).unwrap_or_default();
-        result.metrics.extend(pushed.metrics);
-        result.warnings.extend(pushed.warnings);
+    if let Some(pushed) = &mut place.pushed {
+        result.warnings.extend(pushed.warnings.iter().cloned());
+        // The figures of an invalid window are discarded, and a later one has these.
+        if result.invalid.is_empty() {
+            result.metrics.extend(std::mem::take(&mut pushed.metrics));
+        }
     }
     Ok(Measured::between_ends(step, taken, result))
 }

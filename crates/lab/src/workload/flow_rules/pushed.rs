@@ -2,6 +2,7 @@
 //! the full form has the time for them.
 
 use super::case::{Case, PushedPorts};
+use super::contention::Threads;
 use super::place::{self, Place};
 use super::traffic::profile_text;
 use crate::Failure;
@@ -57,8 +58,23 @@ pub(super) fn measure(
         let text = "the switch still sent flows of its pushed ports to its slow path when the search began";
         result.warnings.push(text.to_owned());
     }
-    let Some(highest) = generator.search(result)? else { return Ok(()) };
-    generator.fixed_load(highest * ABOVE, &switch, result)
+    let (begun, before) = (Instant::now(), Threads::of(switch.pid()));
+    let mut found = Measurement::default();
+    if let Some(highest) = generator.search(&mut found)? {
+        generator.fixed_load(highest * ABOVE, &switch, &mut found)?;
+    }
+    match before.contended(&Threads::of(switch.pid()), begun.elapsed()) {
+        None => result.metrics.extend(found.metrics),
+        Some(flaw) => {
+            let text = format!(
+                "highest rate without loss and fixed load: not valid: {}: {}",
+                flaw.what, flaw.detail
+            );
+            result.warnings.push(text);
+        }
+    }
+    result.warnings.extend(found.warnings);
+    Ok(())
 }
 
 /// The goal of the search: no loss, with this much time at one load.
