@@ -3,12 +3,15 @@
 
 mod bench;
 mod goal;
+mod others;
 mod report;
 mod search;
 mod tester;
+mod usual;
 
 pub use bench::{BackToBack, Bench, Event, LatencyAt, SizeResult, Stop};
 pub use goal::Goal;
 pub use report::{json, markdown, text};
 pub use search::{GoalResult, Search, Step, Verdict};
 pub use tester::{PortTester, Tester, Trial};
+pub use usual::usual_time;

@@ -215,6 +215,15 @@ pub fn run(
     Ok(collect(lanes, job, &live, &parts, streams, error, cancel))
 }
 
+/// Waits before a run, until the other ends of the ports are ready, or until `cancel` is set.
+pub fn settle(span: Span, cancel: &AtomicBool) {
+    let end = monotonic() + span;
+    while monotonic() < end && !cancel.load(Ordering::Relaxed) {
+        let left = end.since(monotonic()).nanos();
+        std::thread::sleep(Duration::from_nanos(left).min(WATCH));
+    }
+}
+
 /// Waits for the packets on the way: at least the job's time, and longer while they arrive.
 fn drain(job: &Job, live: &Live, cancel: &AtomicBool) {
     let arrived =

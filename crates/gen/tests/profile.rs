@@ -48,6 +48,17 @@ fn with_top(lines: &str) -> String {
 }
 
 #[test]
+fn keys_of_old_versions_are_accepted_with_a_note() {
+    let text =
+        with_top("  wlength : 7\n").replace("       limit", "       wlength : 2\n       limit");
+    let notes = Profile::parse("p.yaml", &text).unwrap().notes;
+    let counted: Vec<_> = notes.iter().filter(|note| note.contains("`wlength`")).collect();
+    assert_eq!(counted.len(), 2, "{notes:?}");
+    let wrong = mistakes(&with_top("  wlength : many\n"));
+    assert!(wrong[0].contains("wlength"), "{wrong:?}");
+}
+
+#[test]
 fn the_profile_of_the_report_is_read() {
     let profile = Profile::parse("p.yaml", REPORT).unwrap();
     assert_eq!(profile.duration, Span::from_secs(1));

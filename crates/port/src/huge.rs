@@ -1,17 +1,21 @@
 //! Memory for large tables.
 #![allow(unsafe_code)]
 
+mod pool;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// A vector whose memory lies in huge pages once it is larger than one, if the kernel has them
-/// (`/sys/kernel/mm/transparent_hugepage/enabled`: `madvise` or `always`).
+use pool::Pool;
+
+/// A vector whose memory lies in huge pages once it is larger than a 32nd of one, if the kernel has
+/// them (`/sys/kernel/mm/transparent_hugepage/enabled`: `madvise` or `always`).
 ///
 /// Accesses to a large table in random order miss the TLB with ordinary pages, and each miss costs
-/// more memory accesses. The elements begin at a cache line. Memory that no element has used yet
-/// stays untouched.
+/// more memory accesses. The elements begin at a cache line. Huge pages that no element has used
+/// stay untouched. Vectors that are smaller than a huge page share one.
 pub struct HugeVec<T> {
     start: NonNull<T>,
     len: usize,
@@ -148,7 +152,9 @@ fn allocate(bytes: Option<usize>) -> NonNull<u8> {
         handle_alloc_error(Layout::new::<u8>());
     };
     let layout = layout(bytes);
-    let memory = if bytes < HUGE {
+    let memory = if pool::takes(bytes) {
+        POOL.take(bytes)
+    } else if bytes < HUGE {
         // SAFETY: the size is not zero: neither is that of an element, nor the capacity.
         NonNull::new(unsafe { alloc_zeroed(layout) })
     } else {
@@ -161,7 +167,10 @@ fn allocate(bytes: Option<usize>) -> NonNull<u8> {
 ///
 /// `start` must come from [`allocate`] with the same size, and nothing may use it afterwards.
 unsafe fn release(start: NonNull<u8>, bytes: usize) {
-    if bytes < HUGE {
+    if pool::takes(bytes) {
+        // SAFETY: `allocate` took the memory from the pool with this size.
+        unsafe { POOL.release(start, bytes) };
+    } else if bytes < HUGE {
         // SAFETY: `allocate` took the memory with this layout.
         unsafe { dealloc(start.as_ptr(), layout(bytes)) };
     } else {
@@ -201,6 +210,7 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, LINE).unwrap_or_else(|_| Layout::new::<u8>())
 }
 
+static POOL: Pool = Pool::new();
 const FIRST: usize = 8;
 const LINE: usize = 64;
 /// A multiple of every page size in use but the huge ones.

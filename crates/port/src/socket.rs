@@ -2,7 +2,7 @@
 //! The system calls of packet sockets, with Rust's types around them.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// A raw packet socket that receives nothing until it is bound: protocol 0 is no protocol.
 pub(crate) fn open() -> io::Result<OwnedFd> {
@@ -43,6 +43,18 @@ pub(crate) fn set_number(socket: &OwnedFd, level: i32, option: i32, value: i32) 
 pub(crate) fn set_ring(socket: &OwnedFd, ring: &libc::tpacket_req) -> io::Result<()> {
     // SAFETY: PACKET_RX_RING takes a tpacket_req for version 2.
     unsafe { set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, ring) }
+}
+
+/// The user of the program at the other end of a UNIX socket. Its process is of no interest: one in
+/// another process namespace has the number 0, which rustix takes for a failure.
+pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of_val(&credentials) as libc::socklen_t;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    let place = (&raw mut credentials).cast();
+    // SAFETY: `place` points to `len` writable bytes of a ucred, which any bytes are fit for.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut len) })?;
+    Ok(credentials.uid)
 }
 
 pub(crate) fn set_promiscuous(socket: &OwnedFd, interface: i32) -> io::Result<()> {

@@ -15,6 +15,8 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use crate::socket::peer_user;
+
 /// A socket that listens for one peer after the other. Its file is removed with it.
 #[derive(Debug)]
 struct Door {
@@ -79,11 +81,11 @@ impl Drop for Door {
 
 /// A peer of another user could write anything into the memory; root could do so anyway.
 fn check_owner(stream: &UnixStream) -> io::Result<()> {
-    let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    if peer.uid == rustix::process::geteuid() || peer.uid.is_root() {
+    let user = peer_user(stream.as_fd())?;
+    if user == rustix::process::geteuid().as_raw() || user == 0 {
         return Ok(());
     }
-    let problem = format!("the peer belongs to user {}: only your own are served", peer.uid);
+    let problem = format!("the peer belongs to user {user}: only your own are served");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
 }
 

@@ -128,7 +128,7 @@ const REGISTRY: &[Line] = &[
     ("port_use", WHOLE, "", MORE, "Port use"),
     ("fairness_rtts", WHOLE, "RTT", LESS, "Time to fairness"),
     ("flow_mbit_s", &["min", "max"], "Mbit/s", NEITHER, "Rate of a flow"),
-    ("drops", WHOLE, "packets", LESS, "Drops"),
+    ("drops", &["", "pushed"], "packets", LESS, "Drops"),
     ("core_percent", &["user", "system", "softirq", "idle"], "% of a core", NEITHER, "Core"),
     ("first_verdict_right", WHOLE, "", MORE, "First verdict right"),
     ("among_first_two", WHOLE, "", MORE, "Among first two"),

@@ -290,7 +290,7 @@ fn default_lowest(forwarded: Frequency) -> Frequency {
 
 /// More than any port takes.
 const BEYOND_ALL: Frequency = Frequency::of(1e8);
-const CALIBRATION: Span = Span::from_millis(300);
+pub(super) const CALIBRATION: Span = Span::from_millis(300);
 /// The part of its highest rate that the generator keeps steadily.
 const SAFE: f64 = 0.9;
 /// So many trials in sequence show that the generator is too slow, or that the machine is too busy.

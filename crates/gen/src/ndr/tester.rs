@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 use hdrhistogram::Histogram;
 use units::Span;
 
+use super::others::Waits;
 use crate::run::{self, Job, Lane, LateAfter, Outcome, Pace, StreamCounts};
 use crate::{Frequency, GenError, Plan};
 
@@ -39,6 +40,9 @@ pub enum Invalid {
     SinkFull { times: u64, reached: Frequency },
     /// The ports refused packets.
     Port { refused: u64 },
+    /// Packets are missing, none arrived for a time, and a thread of another program waited long
+    /// for a CPU: it may be the device's.
+    Busy { gap: Span, waited: Span },
 }
 
 /// Offers a load to a device.
@@ -87,11 +91,13 @@ impl Tester for PortTester<'_> {
             late_after: Some(LateAfter { grace: grace(duration) }),
             real_time: self.real_time,
         };
+        let before = Waits::read();
         let outcome = run::run(self.lanes, &job, &self.cancel, |_| {})?;
+        let waited = Waits::read().longest_since(&before);
         if let Some(error) = outcome.error {
             return Err(GenError::Usage(format!("a port failed during the test: {error}")));
         }
-        Ok(trial(load, duration, &outcome))
+        Ok(trial(load, duration, &outcome, waited))
     }
 }
 
@@ -133,11 +139,18 @@ impl std::fmt::Display for Invalid {
                  device may have lost packets because of it"
             ),
             Self::Port { refused } => write!(f, "the port refused {refused} packets"),
+            Self::Busy { gap, waited } => write!(
+                f,
+                "packets are missing, none arrived for {} ms, and another program of this machine \
+                 waited {} ms for a CPU: it may be the device",
+                gap.nanos() / 1_000_000,
+                waited.nanos() / 1_000_000
+            ),
         }
     }
 }
 
-fn trial(load: Frequency, duration: Span, outcome: &Outcome) -> Trial {
+fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Trial {
     let sum = |of: fn(&StreamCounts) -> u64| outcome.streams.iter().map(of).sum::<u64>();
     let (sent, planned) = (outcome.sent(), outcome.packets_planned);
     let received = sum(StreamCounts::unique);
@@ -154,7 +167,8 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome) -> Trial {
     } else if refused > 0 {
         Some(Invalid::Port { refused })
     } else {
-        None
+        let in_time = received.saturating_sub(sum(|stream| stream.late));
+        stalled(duration, outcome, waited).filter(|_| in_time < sent)
     };
     let mut latency: Option<Histogram<u64>> = None;
     for stream in &outcome.streams {
@@ -182,6 +196,18 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome) -> Trial {
     }
 }
 
+/// The reason why losses may be this machine's: a device's packet thread that had to wait for its
+/// CPU forwarded nothing meanwhile. A device that pauses for another reason has lost the packets.
+fn stalled(duration: Span, outcome: &Outcome, waited: Span) -> Option<Invalid> {
+    let paused = |stream: &StreamCounts| {
+        let bound = SHORTEST_STALL + duration / stream.received.max(1) * STALL_PACKETS;
+        Some(stream.longest_gap).filter(|gap| *gap > bound)
+    };
+    let gap = outcome.streams.iter().filter_map(paused).max()?;
+    let bound = Span::from_secs_f64(duration.secs_f64() * MOST_WAITED);
+    (waited > bound).then_some(Invalid::Busy { gap, waited })
+}
+
 /// A device whose queue grows forwards less than it is offered, even if it loses nothing in a short
 /// trial: packets that come later than this after the end count as lost. The part of a second is
 /// that of the width, so that the error is no larger.
@@ -195,8 +221,13 @@ fn burst(load: Frequency) -> Span {
     packets.clamp(SHORTEST_BURST, LONGEST_BURST)
 }
 
+/// A thread that loses its CPU to others loses it for a slice of some milliseconds.
+const SHORTEST_STALL: Span = Span::from_millis(2);
+const STALL_PACKETS: u64 = 20;
+/// The part of a trial for which a thread waits on a machine that is too busy.
+const MOST_WAITED: f64 = 0.2;
 const BURST_PACKETS: f64 = 10.0;
 const SHORTEST_BURST: Span = Span::from_micros(300);
 const LONGEST_BURST: Span = Span::from_millis(50);
-const DRAIN: Span = Span::from_millis(150);
+pub(super) const DRAIN: Span = Span::from_millis(150);
 const SHORTEST_GRACE: Span = Span::from_millis(2);

@@ -91,6 +91,7 @@ fn profile_block(
     }
     timer_wheel(fields, mistakes, &mut notes);
     destination_mac(fields, mistakes, &mut notes);
+    former_window(fields, mistakes, &mut notes);
 
     let mut templates = Vec::new();
     if let Some(node) = fields.require("cap_info", mistakes)
@@ -204,6 +205,22 @@ fn destination_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes, notes: &mut
         "line {}: `mac` is ignored, as in TRex; the port's `dest-mac` is the destination",
         node.line
     ));
+}
+
+/// The flows with one pair of addresses in profiles of old versions, which have `w` beside it; TRex
+/// reads it no more.
+pub(super) fn former_window(
+    fields: &mut Fields<'_>,
+    mistakes: &mut Mistakes,
+    notes: &mut Vec<String>,
+) {
+    let Some(node) = fields.find("wlength") else { return };
+    if whole(node, "wlength", u64::from(u32::MAX), mistakes).is_some() {
+        let line = node.line;
+        notes.push(format!(
+            "line {line}: `wlength` is ignored, as in TRex; a template's `w` counts"
+        ));
+    }
 }
 
 /// The timer wheel of TRex's scheduler; the scheduler here needs no settings.

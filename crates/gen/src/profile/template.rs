@@ -59,6 +59,7 @@ pub(super) fn read(
     let window = fields
         .require("w", mistakes)
         .and_then(|node| whole(node, "w", u64::from(u32::MAX), mistakes));
+    super::read::former_window(&mut fields, mistakes, notes);
     let own_capture_times = fields.truth("cap_ipg", mistakes);
     let limit = limit(&mut fields, mistakes);
     let plugin = plugin(&mut fields, mistakes);

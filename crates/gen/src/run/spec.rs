@@ -37,6 +37,14 @@ pub enum PortKind {
     Null,
 }
 
+impl PortSpec {
+    /// Whether the port drives another process's virtio device.
+    #[must_use]
+    pub fn is_virtio(&self) -> bool {
+        matches!(self.kind, PortKind::Vhost { .. })
+    }
+}
+
 impl FromStr for PortSpec {
     type Err = GenError;
 

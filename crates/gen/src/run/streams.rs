@@ -17,12 +17,15 @@ pub struct StreamCounts {
     pub too_late: u64,
     /// Packets that arrived too long after the end of the run.
     pub late: u64,
+    /// The longest time between two arrivals.
+    pub longest_gap: Span,
     /// The mean difference of consecutive transit times (RFC 3550 section 6.4.1).
     pub jitter: Span,
     /// Nanoseconds from the start of sending to the arrival at the receiving port.
     pub latency: Histogram<u64>,
     shortest: Span,
     window: Window,
+    last_arrival: Option<Time>,
     last_transit: Option<u64>,
     jitter_nanos: f64,
 }
@@ -37,10 +40,12 @@ impl StreamCounts {
             reordered: 0,
             too_late: 0,
             late: 0,
+            longest_gap: Span::ZERO,
             shortest: Span::MAX,
             jitter: Span::ZERO,
             latency: new_histogram(),
             window: Window::default(),
+            last_arrival: None,
             last_transit: None,
             jitter_nanos: 0.0,
         }
@@ -57,6 +62,9 @@ impl StreamCounts {
 
     pub(super) fn take(&mut self, stamp: Stamp, arrival: Time, late: Option<(Time, Span)>) {
         self.received += 1;
+        if let Some(last) = self.last_arrival.replace(arrival) {
+            self.longest_gap = self.longest_gap.max(arrival.since(last));
+        }
         match self.window.see(stamp.sequence) {
             Seen::Next => {}
             Seen::Earlier => self.reordered += 1,
@@ -160,6 +168,10 @@ mod tests {
         }
         assert_eq!((counts.received, counts.unique(), counts.lost()), (6, 5, 1));
         assert_eq!((counts.duplicates, counts.reordered), (1, 1));
+        assert_eq!(counts.longest_gap, Span::ZERO);
+        let later = Stamp { stream: 0, sequence: 6, sent: Time::from_nanos(9_000_000) };
+        counts.take(later, Time::from_nanos(9_050_000), None);
+        assert_eq!(counts.longest_gap, Span::from_millis(8));
         assert_eq!(counts.latency.max() / 1000, 50);
     }
 

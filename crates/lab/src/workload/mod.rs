@@ -156,15 +156,16 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         false
     }
 
-    /// The approximate time of a step on a machine, without the omitted time.
+    /// The approximate time of a step on a machine. The omitted time is added, unless the steps of
+    /// a cell follow one another: then it is a part of this time.
     fn machine_time(
         &self,
         _document: &Document,
         _system: &SystemSpec,
         _axes: &Axes,
-        duration: Span,
+        plan: &Plan,
     ) -> Span {
-        duration
+        plan.duration
     }
 
     /// The approximate computing time of a step in the simulator.

@@ -1,10 +1,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+use units::Time;
+
 /// The switch's time: a monotonic clock that tests may stop and advance.
 #[derive(Debug)]
 pub(super) struct Clock {
     start: Instant,
+    /// The reading of the system's monotonic clock at the start.
+    origin: Time,
     /// Nanoseconds that `time/warp` has added.
     warped: AtomicU64,
     /// The clock's reading when it was stopped; [`RUNNING`] if it runs.
@@ -16,6 +21,7 @@ impl Clock {
     pub(super) fn start() -> Self {
         Self {
             start: Instant::now(),
+            origin: monotonic(),
             warped: AtomicU64::new(0),
             stopped_at: AtomicU64::new(RUNNING),
         }
@@ -29,6 +35,17 @@ impl Clock {
             stopped => stopped,
         };
         base + self.warped.load(Ordering::Acquire)
+    }
+
+    /// The time of an arrival that the system's monotonic clock has seen; `now` for one without a
+    /// time, and while the clock is stopped.
+    #[must_use]
+    pub(super) fn of_arrival(&self, arrival: Time, now: Time) -> Time {
+        if arrival == Time::ZERO || self.stopped_at.load(Ordering::Acquire) != RUNNING {
+            return now;
+        }
+        let since = arrival.since(self.origin).nanos() + self.warped.load(Ordering::Acquire);
+        Time::from_nanos(since).min(now)
     }
 
     #[must_use]
@@ -47,6 +64,11 @@ impl Clock {
     }
 }
 
+fn monotonic() -> Time {
+    let now = clock_gettime(ClockId::Monotonic);
+    Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
 const RUNNING: u64 = u64::MAX;
 
 #[cfg(test)]
@@ -62,5 +84,20 @@ mod tests {
         assert_eq!(clock.now_ns(), before);
         clock.warp(Duration::from_millis(1500));
         assert_eq!(clock.now_ns(), before + 1_500_000_000);
+    }
+
+    #[test]
+    fn arrivals_have_their_own_times_unless_the_clock_is_stopped() {
+        let clock = Clock::start();
+        clock.warp(Duration::from_millis(5));
+        let seen = monotonic();
+        let later = Time::from_nanos(clock.now_ns() + 1_000_000_000);
+        let arrival = clock.of_arrival(seen, later);
+        assert!(arrival >= Time::from_nanos(5_000_000), "{arrival:?}");
+        assert!(arrival <= Time::from_nanos(clock.now_ns()), "{arrival:?}");
+        assert_eq!(clock.of_arrival(Time::ZERO, later), later);
+        assert_eq!(clock.of_arrival(seen, Time::from_nanos(7)), Time::from_nanos(7));
+        clock.stop();
+        assert_eq!(clock.of_arrival(seen, later), later);
     }
 }

@@ -303,12 +303,16 @@ impl PmdThread {
     fn poll_queues(&mut self) -> usize {
         let mut total = 0;
         let mut start = cycles();
+        self.worker.begin_round();
         for queue in &mut self.queues {
             match queue.port.receive(queue.queue, BATCH, &mut self.batch) {
                 Ok(0) => start = cycles(),
                 Ok(received) => {
                     total += received;
                     self.receiving += cycles().wrapping_sub(start);
+                    if received >= BATCH {
+                        self.worker.expect_more(&self.batch);
+                    }
                     self.worker.process(&queue.bridge, &queue.port, &mut self.batch);
                     let end = cycles();
                     queue.cycles += end.wrapping_sub(start);

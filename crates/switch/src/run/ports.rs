@@ -157,24 +157,29 @@ impl SwitchPort {
         self.counts.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Sends frames and counts them. A port with a rate sends what may leave by now, and keeps the
-    /// others in its queue.
-    pub(super) fn send(&self, frames: &mut Vec<Frame>, now: Time) -> Result<(), PortError> {
+    /// Sends frames and counts them. A port with a rate sends what may leave by `horizon`, and
+    /// keeps the others in its queue.
+    pub(super) fn send(
+        &self,
+        frames: &mut Vec<Frame>,
+        arrival: impl Fn(&Frame) -> Time,
+        horizon: Time,
+    ) -> Result<(), PortError> {
         let Some(shaper) = &self.shaper else { return self.transmit(frames) };
-        lock(shaper).enqueue(frames, now);
-        self.release(now).map(drop)
+        lock(shaper).enqueue(frames, arrival);
+        self.release(horizon).map(drop)
     }
 
-    /// Sends the frames of the port's queue that may leave by now. Returns the time at which the
-    /// next one may.
-    pub(super) fn release(&self, now: Time) -> Result<Option<Time>, PortError> {
+    /// Sends the frames of the port's queue that may leave by `horizon`. Returns the time at which
+    /// the next one may.
+    pub(super) fn release(&self, horizon: Time) -> Result<Option<Time>, PortError> {
         let Some(shaper) = &self.shaper else { return Ok(None) };
         let mut shaper = lock(shaper);
-        if shaper.next().is_none_or(|next| next > now) {
+        if shaper.next().is_none_or(|next| next > horizon) {
             return Ok(shaper.next());
         }
         let mut frames = Vec::new();
-        shaper.release(now, &mut frames);
+        shaper.release(horizon, &mut frames);
         // Under the lock, so that no other thread's frames come between.
         self.transmit(&frames)?;
         Ok(shaper.next())

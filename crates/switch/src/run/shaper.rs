@@ -29,10 +29,11 @@ impl Shaper {
         Ok(Some(Self { link: Link::new(&config, now)? }))
     }
 
-    /// Takes frames into the queue, which may drop or mark them.
-    pub(super) fn enqueue(&mut self, frames: &mut Vec<Frame>, now: Time) {
+    /// Takes frames into the queue, which may drop or mark them. A thread that comes late does not
+    /// make a burst of them: they have queued since their arrivals.
+    pub(super) fn enqueue(&mut self, frames: &mut Vec<Frame>, arrival: impl Fn(&Frame) -> Time) {
         for frame in frames.drain(..) {
-            self.link.arrive(now, Carried(frame));
+            self.link.arrive(arrival(&frame), Carried(frame));
         }
     }
 
@@ -101,7 +102,7 @@ mod tests {
         let queue = "droptail:10p".parse().unwrap();
         let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();
         let mut frames = vec![Frame::from_bytes(&[0; 125], Time::ZERO); 20];
-        shaper.enqueue(&mut frames, Time::ZERO);
+        shaper.enqueue(&mut frames, |_| Time::ZERO);
         let mut left = Vec::new();
         shaper.release(Time::from_nanos(3_500_000), &mut left);
         // Each frame takes a millisecond.
@@ -110,6 +111,21 @@ mod tests {
         shaper.release(Time::from_nanos(1_000_000_000), &mut left);
         assert_eq!(left.len() as u64 + shaper.dropped(), 20);
         assert!(shaper.dropped() >= 9);
+    }
+
+    #[test]
+    fn frames_that_are_handed_over_late_were_queued_when_they_arrived() {
+        let rate = "1mbit".parse().unwrap();
+        let queue = "droptail:3p".parse().unwrap();
+        let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();
+        // Each arrives when the one before it has left.
+        let arrival = |number: u64| Time::from_nanos(number * 1_000_000);
+        let frame = |number| Frame::from_bytes(&[0; 125], arrival(number));
+        let mut frames: Vec<Frame> = (1..=20).map(frame).collect();
+        shaper.enqueue(&mut frames, Frame::arrival);
+        let mut left = Vec::new();
+        shaper.release(arrival(40), &mut left);
+        assert_eq!((left.len(), shaper.dropped()), (20, 0));
     }
 
     #[test]

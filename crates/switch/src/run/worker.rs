@@ -47,7 +47,10 @@ struct Outlets {
     /// Those with a rate.
     with_rate: Vec<Arc<SwitchPort>>,
     generation: u64,
+    clock: Arc<Clock>,
     now: Time,
+    /// No frame that arrived before this still waits at a port. `None` if nobody polls ports.
+    horizon: Option<Time>,
     transmissions: Transmissions,
 }
 
@@ -73,7 +76,9 @@ impl Worker {
             generation: u64::MAX,
             ports,
             with_rate: Vec::new(),
+            clock: clock.clone(),
             now: Time::ZERO,
+            horizon: None,
             table,
             transmissions: Transmissions::default(),
         };
@@ -85,6 +90,21 @@ impl Worker {
             bridges: Vec::new(),
             limit: MAX_MEGAFLOWS,
             cleared: Transmissions::default(),
+        }
+    }
+
+    /// Begins a round of polling: until its end, queues with a rate do not advance beyond this.
+    pub(super) fn begin_round(&mut self) {
+        if self.has_rates() {
+            self.outlets.horizon = Some(self.now());
+        }
+    }
+
+    /// More frames may wait where these came from. They arrived after the last of these.
+    pub(super) fn expect_more(&mut self, frames: &[Frame]) {
+        if let (Some(horizon), Some(last)) = (self.outlets.horizon, frames.last()) {
+            let last = self.clock.of_arrival(last.arrival(), horizon);
+            self.outlets.horizon = Some(last.min(horizon));
         }
     }
 
@@ -182,10 +202,11 @@ impl Worker {
     /// Sends the frames of queues that may leave by now. Returns the time until the next one may.
     pub(super) fn release(&mut self) -> Option<Span> {
         let now = self.now();
+        let horizon = self.outlets.horizon.unwrap_or(now);
         let mut next: Option<Time> = None;
         for port in &self.outlets.with_rate {
             // A device that has gone shows when frames are received or sent next.
-            if let Ok(Some(time)) = port.release(now) {
+            if let Ok(Some(time)) = port.release(horizon) {
                 next = Some(next.map_or(time, |next| next.min(time)));
             }
         }
@@ -309,9 +330,10 @@ impl Sink for BridgeSink<'_> {
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>) {
         self.outlets.transmissions.batches += 1;
         self.outlets.transmissions.frames += frames.len() as u64;
-        let port = self.outlets.ports.get(usize::from(port.0)).and_then(Option::as_ref);
-        if let Some(port) = port
-            && let Err(error) = port.send(frames, self.outlets.now)
+        let Outlets { clock, now, horizon, ports, .. } = &*self.outlets;
+        let arrival = |frame: &Frame| clock.of_arrival(frame.arrival(), *now);
+        if let Some(port) = ports.get(usize::from(port.0)).and_then(Option::as_ref)
+            && let Err(error) = port.send(frames, arrival, horizon.unwrap_or(*now))
         {
             tracing::warn!("port {}: {error}; the other ports go on", port.name);
             self.bridge.port_changed(port);

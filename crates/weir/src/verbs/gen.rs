@@ -56,6 +56,10 @@ pub(crate) struct Gen {
     /// Give up after so long if the ports are full [default: four times the duration and 5 s]
     #[arg(long, value_name = "TIME")]
     max_time: Option<String>,
+    /// Wait so long between opening the ports and sending [default: 1 s with a vhost-user port,
+    /// because some switches take that long to make it ready; none otherwise]
+    #[arg(short, long, value_name = "TIME")]
+    wait: Option<String>,
     /// Do not ask for real-time scheduling
     #[arg(long)]
     no_real_time: bool,
@@ -110,7 +114,9 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
         return checked(&arguments, &plan, duration);
     }
     let cancel = cancel_on_signals()?;
+    let wait = settling(arguments.wait.as_deref(), &specs)?;
     let mut lanes = Lane::open_all(&specs)?;
+    run::settle(wait, &cancel.flag());
     let addresses: Vec<_> = lanes.iter().map(Lane::addresses).collect();
     let plan = Arc::new(Plan::new(&profile, &captures, &addresses, options)?);
     plan.check(arguments.multiplier, duration)?;
@@ -170,6 +176,18 @@ fn time(text: &str) -> anyhow::Result<Span> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(Span::from_secs_f64(seconds)),
         _ => text.parse().map_err(|error| GenError::Usage(format!("{error}")).into()),
+    }
+}
+
+/// The time that the other ends of the ports have to become ready.
+fn settling(asked: Option<&str>, specs: &[PortSpec]) -> anyhow::Result<Span> {
+    match asked {
+        Some(text) => match time(text)? {
+            span if span <= LONGEST_WAIT => Ok(span),
+            _ => Err(GenError::Usage(format!("--wait is at most {LONGEST_WAIT}")).into()),
+        },
+        None if specs.iter().any(PortSpec::is_virtio) => Ok(USUAL_WAIT),
+        None => Ok(Span::ZERO),
     }
 }
 
@@ -252,6 +270,10 @@ const PLATFORM: &str = "/etc/trex_cfg.yaml";
 /// The time in which packets on the way arrive.
 const DRAIN: Span = Span::from_millis(500);
 const LONGEST: Span = Span::from_secs(7 * 86_400);
+/// As long as TRex waits. Open vSwitch took 0.7 s to give memory to a port whose first driver came,
+/// and lost what was for that port.
+const USUAL_WAIT: Span = Span::from_secs(1);
+const LONGEST_WAIT: Span = Span::from_secs(3600);
 
 const EXAMPLES: &str = "\
 Example, with both ports of a tested device at veth0 and veth1:

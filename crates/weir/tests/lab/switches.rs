@@ -46,17 +46,70 @@ fn flow_rules_in_its_smoke_form() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Both switches, whose windows alternate, and the words of the answer.
-#[test]
-fn both_switches_forward_the_report_s_rules() {
-    let Some(sandbox) = Sandbox::quiet() else { return };
-    let systems = match is_installed("/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk") {
+/// The systems that can run here.
+fn systems() -> Vec<&'static str> {
+    match is_installed("/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk") {
         true => vec!["weir-switch", "ovs-dpdk"],
         false => {
             eprintln!("SKIPPED in part: openvswitch-switch-dpdk is not installed");
             vec!["weir-switch"]
         }
-    };
+    }
+}
+
+/// The full form sends into virtio devices of both switches as long as there is a CPU for the
+/// generator.
+#[test]
+fn both_switches_take_packets_from_a_generator() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let lab = "name = \"pushed\"\n[axes]\nrules = [\"64\"]\npmds = [\"1\", \"2\"]\n\
+        [workload]\nkind = \"flow-rules\"\nset = \"nat\"\nrules = \"{rules}\"\npmds = \"{pmds}\"\n\
+        search = \"1s\"\nload = \"1s\"\nomit = \"500ms\"\n\
+        [[system]]\nname = \"weir-switch\"\nkind = \"switch\"\n\
+        [[system]]\nname = \"ovs-dpdk\"\nkind = \"switch\"\noptional = true\n\
+        [form.full]\nrepeats = 1\nduration = \"300ms\"\n";
+    sandbox.write("lab.toml", lab);
+    let output = sandbox.weir(&["lab", "run", "./lab.toml", "--trust", "--out", "run"]);
+    let results = sandbox.results("run");
+    is_valid(&output, &results);
+    let cpus = host::online_cpus().len();
+    for system in systems() {
+        for pmds in [1, 2] {
+            let number = pmds.to_string();
+            let cells = results["cells"].as_array().unwrap();
+            let is_it =
+                |cell: &&Value| cell["system"] == system && cell["axes"]["pmds"] == number.as_str();
+            let cell = cells.iter().find(is_it).unwrap();
+            let words = cell["warnings"].to_string();
+            let has = |metric: &str| cell["metrics"][metric]["median"].is_number();
+            assert!(!words.contains("not measured"), "{cell}");
+            if pmds == cpus {
+                let needs = format!("not run: needs {} CPUs", pmds + 1);
+                assert!(words.contains(&needs) && !has("ndr_pps"), "{cell}");
+            }
+            if cell["valid"] == false || pmds >= cpus {
+                continue;
+            }
+            assert!(figure(cell, "capacity_pps") > 1e4, "{cell}");
+            // A machine that is too busy to search has no result, and says why.
+            let is_busy = words.contains("highest rate without loss");
+            assert!(has("ndr_pps") || is_busy, "{cell}");
+            if has("ndr_pps") {
+                assert!(figure(cell, "ndr_pps") > 1e3, "{cell}");
+                assert!(figure(cell, "actual_s") > 0.9, "{cell}");
+                assert!(figure(cell, "offered_pps") > 1e3, "{cell}");
+                assert!(has("drops.pushed"), "{cell}");
+            }
+        }
+    }
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+/// Both switches, whose windows alternate, and the words of the answer.
+#[test]
+fn both_switches_forward_the_report_s_rules() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let systems = systems();
     let lab = "name = \"rules\"\n[axes]\nset = [\"base\", \"mac\", \"nat\", \"raw\"]\nrules = [\"1\", \"300\"]\n\
         [workload]\nkind = \"flow-rules\"\nset = \"{set}\"\nrules = \"{rules}\"\norder = \"destination\"\n\
         [[system]]\nname = \"weir-switch\"\nkind = \"switch\"\n\

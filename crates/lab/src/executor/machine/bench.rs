@@ -118,9 +118,10 @@ impl Bench for Machine<'_> {
         let lasting = |step: &&Step| {
             let cell = plan.cells.get(step.cell)?;
             let system = self.lab.systems().find(|system| system.name() == cell.system)?;
-            Some(self.lab.kind().machine_time(self.lab, system, &cell.axes, plan.duration))
+            Some(self.lab.kind().machine_time(self.lab, system, &cell.axes, plan))
         };
-        let of_one = |step: &&Step| plan.omit + lasting(step).unwrap_or(plan.duration) + around;
+        let omit = if self.lab.kind().keeps_cells() { Span::ZERO } else { plan.omit };
+        let of_one = |step: &&Step| omit + lasting(step).unwrap_or(plan.duration) + around;
         left.iter().map(of_one).fold(Span::ZERO, |sum, one| sum + one).as_duration()
     }
 

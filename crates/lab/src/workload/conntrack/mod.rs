@@ -10,6 +10,7 @@ use super::{CellWorkload, Workload};
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::file::{Document, Ends, FileError, Key, Loopback, SystemKind, SystemSpec};
+use crate::run::Plan;
 use results::Axes;
 use units::Span;
 
@@ -78,7 +79,7 @@ impl Workload for Tracking {
         _document: &Document,
         system: &SystemSpec,
         _axes: &Axes,
-        _duration: Span,
+        _plan: &Plan,
     ) -> Span {
         match Product::of(system.name()) {
             Some(Product::OvsDpdk) => Span::from_secs(8),

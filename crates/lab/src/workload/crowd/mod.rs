@@ -9,6 +9,7 @@ use super::{CellWorkload, Workload};
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::file::{Document, FileError, Key, Loopback, SystemKind, SystemSpec};
+use crate::run::Plan;
 use results::Axes;
 pub(crate) use settings::CrowdSettings;
 use units::Span;
@@ -61,10 +62,10 @@ impl Workload for Crowd {
         document: &Document,
         _system: &SystemSpec,
         axes: &Axes,
-        duration: Span,
+        plan: &Plan,
     ) -> Span {
         let idle = self.settings(document, axes).map_or(0, |settings| settings.idle);
-        machine::setting_up(idle) + duration
+        machine::setting_up(idle) + plan.duration
     }
 }
 

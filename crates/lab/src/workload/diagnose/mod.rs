@@ -18,6 +18,7 @@ use super::{CellWorkload, HostSetup, Workload};
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::file::{Document, FileError, Key, LinkSettings, Loopback, SystemKind, SystemSpec};
+use crate::run::Plan;
 use case::Case;
 use results::Axes;
 use units::Span;
@@ -64,9 +65,9 @@ impl Workload for Diagnose {
         _document: &Document,
         _system: &SystemSpec,
         _axes: &Axes,
-        duration: Span,
+        plan: &Plan,
     ) -> Span {
-        duration + AROUND
+        plan.duration + AROUND
     }
 }
 

@@ -84,11 +84,11 @@ impl Workload for Download {
         document: &Document,
         system: &SystemSpec,
         axes: &Axes,
-        duration: Span,
+        plan: &Plan,
     ) -> Span {
         match DownloadSettings::parse(document, axes) {
-            Ok(settings) => machine::lasting(&settings, system, duration),
-            Err(_) => duration,
+            Ok(settings) => machine::lasting(&settings, system, plan.duration),
+            Err(_) => plan.duration,
         }
     }
 }

@@ -28,21 +28,33 @@ pub(super) fn measure(case: &Case, step: &MachineStep<'_>) -> Result<Measured, F
 }
 
 fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Measured, Failure> {
+    // Once in a cell, because a search measures for half a minute, and before the switch of the
+    // windows, which polls its port for ever, has the CPUs.
+    if step.form == Form::Full && place.pushed.is_none() {
+        place.pushed = Some(push(case, step, place)?);
+    }
     let (mut result, taken) = pulled(step, place.switch(step)?)?;
-    // Once in a cell, because a search measures for a minute. A window that is invalid may be
-    // repeated, and what else it measured is then discarded.
-    if step.form == Form::Full && !place.is_pushed && result.invalid.is_empty() {
-        // It polls its port for ever, on the CPUs of the next one.
-        place.end_switch();
-        place.is_pushed = true;
-        match pushed::measure(case, step, place, &mut result) {
-            Ok(()) => {}
-            Err(Failure::Interrupted) => return Err(Failure::Interrupted),
-            // The capacity stands.
-            Err(failure) => result.miss(&pushed::METRICS, failure.to_string(), true),
+    if let Some(pushed) = &mut place.pushed {
+        result.warnings.extend(pushed.warnings.iter().cloned());
+        // The figures of an invalid window are discarded, and a later one has these.
+        if result.invalid.is_empty() {
+            result.metrics.extend(std::mem::take(&mut pushed.metrics));
+            result.missing.extend(std::mem::take(&mut pushed.missing));
         }
     }
     Ok(Measured::between_ends(step, taken, result))
+}
+
+/// The figures of the pushed ports, or the reason why there are none: the capacity is measured
+/// nevertheless.
+fn push(case: &Case, step: &MachineStep<'_>, place: &Place) -> Result<Measurement, Failure> {
+    let mut result = Measurement::default();
+    match pushed::measure(case, step, place, &mut result) {
+        Ok(()) => {}
+        Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+        Err(failure) => result.miss(&pushed::METRICS, failure.to_string(), true),
+    }
+    Ok(result)
 }
 
 fn pulled(step: &MachineStep<'_>, loaded: &Loaded) -> Result<(Measurement, Range<Time>), Failure> {

@@ -4,6 +4,7 @@
 mod answer;
 mod case;
 mod contention;
+mod estimate;
 mod machine;
 mod place;
 mod pushed;
@@ -15,6 +16,7 @@ use super::{CellWorkload, Workload};
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::file::{Document, Ends, FileError, Key, Loopback, SystemKind, SystemSpec};
+use crate::run::Plan;
 use case::Case;
 use results::{Axes, Results};
 use units::Span;
@@ -78,15 +80,11 @@ impl Workload for FlowRules {
         document: &Document,
         system: &SystemSpec,
         axes: &Axes,
-        duration: Span,
+        plan: &Plan,
     ) -> Span {
-        let rules = Case::parse(document, axes).map_or(1, |case| u64::from(case.rules));
-        // Loading and warming up, a sixth of it for each of six windows.
-        let loading = match Product::of(system.name()) {
-            Some(Product::OvsDpdk) => Span::from_micros(50 * rules) + Span::from_millis(900),
-            _ => Span::from_micros(3 * rules) + Span::from_millis(600),
-        };
-        duration + loading
+        let Ok(case) = Case::parse(document, axes) else { return plan.duration };
+        let of_cell = estimate::of_cell(&case, Product::of(system.name()), plan);
+        plan.duration + of_cell / u64::from(plan.repeats.max(1))
     }
 
     fn answer(&self, results: &Results) -> Vec<String> {
@@ -132,11 +130,11 @@ const METHOD: &[(&str, &str)] = &[
     ),
     (
         "pushed ports",
-        "only in the full form, once in a cell: `weir gen ndr` and a fixed load 10 % above its result. With `ports = \
-         \"vhost-user\"` the generator is the driver of two virtio devices of the switch; with \"veth\" both use \
-         packet sockets. In the search a packet for which the switch has no room is lost. The sender of the fixed \
-         load waits while its port is full; `actual_s` ends when the last packet is accepted; `drops` are packets \
-         that the switch accepted and did not send",
+        "only in the full form, once in a cell, with a switch of their own that has seen every flow: `weir gen ndr` \
+         and a fixed load 10 % above its result. With `ports = \"vhost-user\"` the generator is the driver of two \
+         virtio devices of the switch; with \"veth\" both use packet sockets. In the search a packet for which the \
+         switch has no room is lost. The sender of the fixed load waits while its port is full; `actual_s` ends when \
+         the last packet is accepted; `drops.pushed` are packets that the switch accepted and did not send",
     ),
     (
         "cycles",

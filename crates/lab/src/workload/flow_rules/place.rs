@@ -4,6 +4,7 @@ use super::case::Case;
 use super::traffic::Packets;
 use crate::Failure;
 use crate::executor::machine::MachineStep;
+use crate::run::Measurement;
 use crate::workload::switches::{Counts, Product, RunningSwitch, Setup, Source};
 use host::Namespace;
 use results::Axes;
@@ -25,8 +26,8 @@ pub(super) struct Place {
     source: Source,
     inside: Namespace,
     pub(super) folder: TempDir,
-    /// Whether the cell's pushed ports were measured.
-    pub(super) is_pushed: bool,
+    /// The figures of the cell's pushed ports, once they are measured and until a window has them.
+    pub(super) pushed: Option<Measurement>,
 }
 
 /// A switch with its rules, which has seen every flow.
@@ -76,7 +77,7 @@ impl Place {
             source: Source::Captures { whole, parts, frames: packets.frames.len() },
             inside: Namespace::create("switch")?,
             folder,
-            is_pushed: false,
+            pushed: None,
         })
     }
 
@@ -104,11 +105,6 @@ impl Place {
         }
     }
 
-    /// Ends the switch. The next step of the cell starts it anew.
-    pub(super) fn end_switch(&mut self) {
-        self.loaded = None;
-    }
-
     fn load(&self, step: &MachineStep<'_>) -> Result<Loaded, Failure> {
         let name = step.system.name();
         let unknown = || Failure::Workload(format!("no switch `{name}`"));
@@ -123,7 +119,7 @@ impl Place {
 
 /// Waits until the switch forwards, and nearly no packet takes the slow path any more. `false` if
 /// that does not happen within the patience: the cache does not hold the flows.
-fn warm_up(switch: &mut RunningSwitch, step: &MachineStep<'_>) -> Result<bool, Failure> {
+pub(super) fn warm_up(switch: &mut RunningSwitch, step: &MachineStep<'_>) -> Result<bool, Failure> {
     let begun = Instant::now();
     let mut before = switch.counts()?;
     loop {
@@ -171,4 +167,4 @@ pub(super) fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failur
 const CHECK: Duration = Duration::from_millis(500);
 /// A second.
 const FEW_UPCALLS: f64 = 50.0;
-const LONGEST_WARM_UP: Duration = Duration::from_secs(40);
+pub(super) const LONGEST_WARM_UP: Duration = Duration::from_secs(40);

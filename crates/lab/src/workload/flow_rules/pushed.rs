@@ -2,18 +2,20 @@
 //! the full form has the time for them.
 
 use super::case::{Case, PushedPorts};
-use super::place::Place;
+use super::contention::Threads;
+use super::place::{self, Place};
 use super::traffic::profile_text;
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Started};
 use crate::run::Measurement;
 use crate::workload::switches::{Product, RunningSwitch, Setup, Source};
 use generator::Addressing;
+use generator::ndr::Goal;
 use host::Namespace;
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use units::Span;
+use units::{Share, Span};
 
 /// Measures both with a switch of its own, which ends afterwards.
 pub(super) fn measure(
@@ -36,7 +38,7 @@ pub(super) fn measure(
     let (near, far) = (Namespace::create("generator")?, Namespace::create("switch")?);
     let cables = Cables::lay(case.ports, product, (&near, &far), place)?;
     let setup = Setup { rules: &place.rules, source: &cables.source, cpus: &place.cpus };
-    let switch = RunningSwitch::start(product, &setup, &far, step)?;
+    let mut switch = RunningSwitch::start(product, &setup, &far, step)?;
     if case.pmds > 1 {
         let text = "a pushed port has one queue: one packet thread takes its packets";
         result.warnings.push(text.to_owned());
@@ -49,11 +51,30 @@ pub(super) fn measure(
         cpus: &free,
         folder: place.folder.path(),
     };
-    match generator.search(result)? {
-        Some(highest) => generator.fixed_load(highest * ABOVE, &switch, result)?,
-        None => result.miss(&METRICS, "there is no rate to begin from".to_owned(), false),
+    if !generator.warm_up(&mut switch)? {
+        let text = "the switch still sent flows of its pushed ports to its slow path when the search began";
+        result.warnings.push(text.to_owned());
     }
+    let (begun, before) = (Instant::now(), Threads::of(switch.pid()));
+    let mut found = Measurement::default();
+    match generator.search(&mut found)? {
+        Some(highest) => generator.fixed_load(highest * ABOVE, &switch, &mut found)?,
+        None => found.miss(&METRICS, "there is no rate to begin from".to_owned(), false),
+    }
+    match before.contended(&Threads::of(switch.pid()), begun.elapsed()) {
+        None => {
+            result.metrics.extend(found.metrics);
+            result.missing.extend(found.missing);
+        }
+        Some(flaw) => result.miss(&METRICS, format!("{}: {}", flaw.what, flaw.detail), true),
+    }
+    result.warnings.extend(found.warnings);
     Ok(())
+}
+
+/// The goal of the search: no loss, with this much time at one load.
+pub(super) fn goal(sum: Span) -> Goal {
+    Goal { duration_sum: sum, ..Goal::with_loss(Share::ZERO) }
 }
 
 /// The two ends of both ports.
@@ -107,12 +128,28 @@ struct Generator<'a> {
 }
 
 impl Generator<'_> {
+    /// Sends every flow until nearly no packet takes the switch's slow path any more. `false` if
+    /// that does not happen within the patience.
+    fn warm_up(&self, switch: &mut RunningSwitch) -> Result<bool, Failure> {
+        let profile = self.profile(WARM_UP_RATE)?;
+        let longest = format!("{}", place::LONGEST_WARM_UP.as_secs() + 10);
+        let mut program = self.start(&["gen", "-f", &profile, "-d", &longest, "--json"])?;
+        let is_quiet = place::warm_up(switch, self.step);
+        match program.wait(Duration::ZERO)? {
+            Some(status) => Err(program.early_end(status)),
+            None => is_quiet,
+        }
+    }
+
     /// The highest rate without loss, if this machine can tell.
     fn search(&self, result: &mut Measurement) -> Result<Option<f64>, Failure> {
         let profile = self.profile(1e4)?;
-        let sum = seconds(self.case.search);
-        let own = ["gen", "ndr", "-f", &profile, "--goal", "0", "--sum", &sum, "--json"];
-        let document = self.run(&[&own[..], &["--no-latency", "--no-back-to-back"]].concat())?;
+        let goal = goal(self.case.search);
+        let (loss, sum) = (goal.loss.to_string(), seconds(goal.duration_sum));
+        let trial = seconds(goal.final_trial);
+        let own = ["gen", "ndr", "-f", &profile, "--goal", &loss, "--sum", &sum, "--trial", &trial];
+        let only = ["--no-latency", "--no-back-to-back", "--json"];
+        let document = self.run(&[&own[..], &only].concat())?;
         let size = &document["sizes"][0];
         let goal = &size["goals"][0];
         let found = goal["ndr_pps"].as_f64();
@@ -147,7 +184,7 @@ impl Generator<'_> {
         }
         let sent = document["packets"]["sent"].as_f64();
         let lost = sent.map(|sent| (sent - counts.sent as f64).max(0.0));
-        result.record("drops", lost);
+        result.record("drops.pushed", lost);
         Ok(())
     }
 
@@ -160,16 +197,7 @@ impl Generator<'_> {
 
     /// Runs `weir gen` and returns its document, whether the device or the machine was the limit.
     fn run(&self, words: &[&str]) -> Result<Value, Failure> {
-        let weir = self.step.weir.display().to_string();
-        let order = match self.case.order {
-            Addressing::Lockstep => "lockstep",
-            Addressing::Destination => "destination",
-        };
-        let [input, output] = &self.ports;
-        let ports = ["--port", input, "--port", output, "--addressing", order];
-        let all = std::iter::once(weir.as_str()).chain(words.iter().copied()).chain(ports);
-        let argv = all.map(str::to_owned).collect();
-        let mut program = Started::new(self.inside, argv, self.cpus, self.step)?;
+        let mut program = self.start(words)?;
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if self.step.cancel.is_cancelled() {
@@ -183,6 +211,19 @@ impl Generator<'_> {
         }
         Err(Failure::Workload(format!("weir gen did not end within {} s", PATIENCE.as_secs())))
     }
+
+    fn start(&self, words: &[&str]) -> Result<Started, Failure> {
+        let weir = self.step.weir.display().to_string();
+        let order = match self.case.order {
+            Addressing::Lockstep => "lockstep",
+            Addressing::Destination => "destination",
+        };
+        let [input, output] = &self.ports;
+        let ports = ["--port", input, "--port", output, "--addressing", order];
+        let all = std::iter::once(weir.as_str()).chain(words.iter().copied()).chain(ports);
+        let argv = all.map(str::to_owned).collect();
+        Started::new(self.inside, argv, self.cpus, self.step)
+    }
 }
 
 fn seconds(span: Span) -> String {
@@ -190,9 +231,12 @@ fn seconds(span: Span) -> String {
 }
 
 /// The figures of this part.
-pub(super) const METRICS: [&str; 4] = ["ndr_pps", "offered_pps", "planned_s", "actual_s"];
+pub(super) const METRICS: [&str; 5] =
+    ["ndr_pps", "offered_pps", "planned_s", "actual_s", "drops.pushed"];
 const GATEWAY: &str = "02:ac:10:ff:01:01";
 const MTU: u32 = 1500;
+/// Packets a second. A switch takes new flows more slowly than known ones.
+const WARM_UP_RATE: f64 = 100_000.0;
 /// The report's loads go beyond the highest rate without loss.
 const ABOVE: f64 = 1.1;
 const PATIENCE: Duration = Duration::from_secs(900);

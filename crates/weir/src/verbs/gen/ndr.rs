@@ -1,10 +1,10 @@
-use super::{ports, time};
+use super::{ports, settling, time};
 use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
 use clap::Args;
 use generator::ndr::{self, Bench, Event, Goal, PortTester, SizeResult};
-use generator::run::Lane;
+use generator::run::{self, Lane};
 use generator::{Addressing, Capture, FrameMix, Frequency, GenError, Plan, PlanOptions, Profile};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -68,6 +68,10 @@ pub(crate) struct Ndr {
     /// Measure no back-to-back frames
     #[arg(long)]
     no_back_to_back: bool,
+    /// Wait so long between opening the ports and the first trial [default: 1 s with a vhost-user
+    /// port, none otherwise]
+    #[arg(short, long, value_name = "TIME")]
+    wait: Option<String>,
     /// Do not ask for real-time scheduling
     #[arg(long)]
     no_real_time: bool,
@@ -89,7 +93,9 @@ pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
         stamped: true,
     };
     let cancel = cancel_on_signals()?;
+    let wait = settling(arguments.wait.as_deref(), &specs)?;
     let mut lanes = Lane::open_all(&specs)?;
+    run::settle(wait, &cancel.flag());
     if !lanes.iter().any(Lane::receives) {
         return Err(GenError::Usage(
             "no port receives: a search needs the port behind the device".to_owned(),

@@ -1,0 +1,59 @@
+//! Programs beside this one that want CPU time. A device on this machine may be one of them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use units::Span;
+
+/// The time for which each thread of other programs has waited for a CPU, as far as `/proc` shows
+/// them.
+#[derive(Debug, Default)]
+pub(super) struct Waits(HashMap<u32, u64>);
+
+impl Waits {
+    pub(super) fn read() -> Self {
+        let own = std::process::id();
+        let mut waits = HashMap::new();
+        let others = numbered(Path::new("/proc")).filter(|(pid, _)| *pid != own);
+        for (_, process) in others {
+            for (thread, place) in numbered(&process.join("task")) {
+                let text = fs::read_to_string(place.join("schedstat")).unwrap_or_default();
+                // The time that it ran, the time that it waited, and how often.
+                let waited = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+                waits.extend(waited.map(|waited: u64| (thread, waited)));
+            }
+        }
+        Self(waits)
+    }
+
+    /// The longest time that one thread has waited since.
+    pub(super) fn longest_since(&self, before: &Self) -> Span {
+        let since = |(thread, waited): (&u32, &u64)| {
+            waited.saturating_sub(before.0.get(thread).copied().unwrap_or(0))
+        };
+        Span::from_nanos(self.0.iter().map(since).max().unwrap_or(0))
+    }
+}
+
+/// The entries of a folder whose names are numbers.
+fn numbered(folder: &Path) -> impl Iterator<Item = (u32, std::path::PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Some((number, entry.path()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_that_waited_most_since_then_counts() {
+        let before = Waits([(1, 5_000), (2, 900)].into());
+        let after = Waits([(1, 5_100), (2, 1_400), (3, 300)].into());
+        assert_eq!(after.longest_since(&before), Span::from_nanos(500));
+        assert_eq!(Waits::default().longest_since(&before), Span::ZERO);
+    }
+}
