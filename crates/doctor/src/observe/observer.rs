@@ -146,7 +146,7 @@ impl Observer {
         if let Some(sample) = self.samples.last_mut() {
             sample.processes = later;
             self.watched.name_udp(&self.tree, sample);
-            self.watched.add_cores(&self.tree, sample);
+            self.watched.add_places(&self.tree, sample);
         }
         let ends = self.samples.iter().flat_map(|sample| &sample.connections);
         let ends: BTreeSet<_> = ends.map(|one| (one.local, one.remote)).collect();

@@ -1,5 +1,6 @@
 //! The receiving application does not read as fast as data arrives.
 
+use super::accept_queue;
 use super::receiver_window::is_reader_slow;
 use super::send_buffer::waits_for_reader;
 use super::{Advice, Finding, Outcome, Rule};
@@ -20,12 +21,18 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         });
         let reader = receiver.busiest(view);
         let queue = receiver.median(|c| Some(c.receive_queue)).unwrap_or_default();
-        if full < FULL {
+        let unread = flow.is_left_unread();
+        if full < FULL && !unread {
             return Outcome::ruled_out(format!(
                 "its receive queue holds {}, and was filled in {} of the samples",
                 bytes(queue),
                 percent(full)
             ));
+        }
+        // Nobody has accepted it: a cause of its own.
+        if receiver.last().holders.is_empty() && accept_queue::waits_at(view, receiver.last().local)
+        {
+            return Outcome::Irrelevant;
         }
         // A reader without CPU time has a cause of its own.
         let throttled = receiver.throttled(view).is_some_and(|g| g.throttled_share() > 0.1);
@@ -42,7 +49,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 receiver.name(),
                 bytes(queue)
             ))
-            .explains(full)
+            .explains(if unread { full.max(UNREAD) } else { full })
             .seen_from("samples with a full receive queue", percent(full), percent(FULL))
             .seen("receive queue", bytes(queue))
             .seen_if("its limit", receiver.last().receive_limit.map(bytes))
@@ -127,6 +134,8 @@ const FULL: f64 = 0.5;
 const BURST: f64 = 5.0;
 const BUSY: f64 = 0.8;
 const PAUSES_EXPLAIN: f64 = 0.8;
+/// No byte was read during the observation.
+const UNREAD: f64 = 0.9;
 const LIMITED: f64 = 0.2;
 
 #[cfg(test)]
@@ -163,6 +172,40 @@ mod tests {
         let busy =
             limited(80).with_receiver(|_, c| c.receive_queue = Bytes::new(3_000_000)).task(8, 97);
         busy.holds_not(RULE);
+    }
+
+    #[test]
+    fn a_connection_that_nobody_accepted_has_no_reader() {
+        let waits = Sketch::new().receiving(|_, receiver| {
+            receiver.receive_queue = Bytes::new(5_000_000);
+            receiver.tcp.bytes_received = Some(Bytes::new(5_000_000));
+            receiver.holders.clear();
+        });
+        assert!(waits.holds(RULE) > 0.9);
+        let queued = waits.each(|_, sample| {
+            let local = "0.0.0.0:5201".parse().unwrap();
+            let (holders, waiting, limit) = (Vec::new(), 2, 128);
+            sample.listeners.push(crate::recording::Listener { local, holders, waiting, limit });
+        });
+        assert_eq!(queued.judge(RULE), Outcome::Irrelevant);
+        let verdict = crate::diagnose(queued.recording(), crate::Question::Machine).verdict;
+        assert_eq!(verdict.cause, Some("accept-queue"));
+    }
+
+    /// A request of 300 bytes that a server that hangs does not read.
+    #[test]
+    fn a_request_that_stays_unread_and_that_somebody_asks_about() {
+        let hangs = Sketch::new().receiving(|_, receiver| {
+            receiver.receive_queue = Bytes::new(300);
+            receiver.tcp.bytes_received = Some(Bytes::new(300));
+        });
+        let mut recording = hangs.recording().clone();
+        let verdict = |recording: &crate::Recording| {
+            crate::diagnose(recording, crate::Question::Flow).verdict
+        };
+        assert_eq!(verdict(&recording).cause, None);
+        recording.focus = Some("port 5201".to_owned());
+        assert_eq!(verdict(&recording).cause, Some("slow-reader"));
     }
 
     #[test]
