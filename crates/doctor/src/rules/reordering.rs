@@ -31,9 +31,15 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let near = allows.is_some_and(|allows| {
         flow.rate().bits_per_second() as f64 >= NEAR * allows.bits_per_second() as f64
     });
-    let near = near && vain.count > 0 && vain.count.saturating_mul(PART) >= again;
-    let limits = near && is_held_by_window(sender);
+    let limits = near
+        && vain.count > 0
+        && vain.count.saturating_mul(PART) >= again
+        && is_held_by_window(sender);
     let earlier = (vain.count == 0).then(|| before(sender)).flatten();
+    // Beside losses the sender learns to wait for late packets, and retransmits few in vain later.
+    let since_start = (!limits && earlier.is_none() && near && is_held_by_window(sender))
+        .then(|| since_start(sender))
+        .flatten();
     let finding = Finding::new(match (limits, &earlier) {
         (true, _) => format!(
             "reordered packets are the limit: the sender saw reordering for {} of its segments, and retransmitted {} that had arrived",
@@ -43,6 +49,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         (false, Some(earlier)) => format!(
             "reordered packets are the limit: segments that had arrived were retransmitted before this observation, and the window of {} segments recovers slowly",
             earlier.window
+        ),
+        (false, None) if since_start.is_some() => format!(
+            "reordered packets are a part of the limit: the sender saw reordering for {} of its segments, and some of its retransmissions since it began were in vain",
+            percent(share)
         ),
         (false, None) => format!(
             "packets are reordered and that does not limit it: the sender saw reordering for {} of its segments, and waits for them",
@@ -66,7 +76,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             )
             .seen("samples with a full congestion window", percent(earlier.full))
             .explains(EARLIER),
-        (false, None) => finding,
+        (false, None) => match since_start {
+            Some((vain, again)) => finding
+                .seen("retransmissions in vain since it began", format!("{vain} of {again}"))
+                .explains(PART_OF_LIMIT),
+            None => finding,
+        },
     }
     .advise(
         Advice::new("Find the hop that spreads packets of one connection over several ways (per-packet balancing, bonding in round-robin mode)")
@@ -121,6 +136,12 @@ fn before(sender: &End<'_>) -> Option<Recovery> {
     recovery(sender).filter(|_| spurious > 0 && is_held_by_window(sender))
 }
 
+/// Retransmissions in vain, and all, since the connection began, if many were.
+fn since_start(sender: &End<'_>) -> Option<(u32, u32)> {
+    let (vain, again) = (sender.tcp().spurious?, sender.tcp().retransmitted?);
+    (vain >= FEW_IN_VAIN && u64::from(vain) * PART >= again.into()).then_some((vain, again))
+}
+
 /// Measured.
 const SHARE: f64 = 0.01;
 /// A formula is right within a factor of two, and the kernel undoes a part of the harm.
@@ -128,6 +149,9 @@ const NEAR: f64 = 0.4;
 /// One of so many retransmissions is worth naming.
 const PART: u64 = 10;
 const EARLIER: f64 = 0.78;
+const FEW_IN_VAIN: u32 = 3;
+/// Beside the losses that the window is held down by now.
+const PART_OF_LIMIT: f64 = 0.5;
 const UNDONE: [&str; 4] =
     ["TcpExtTCPDSACKUndo", "TcpExtTCPFullUndo", "TcpExtTCPLossUndo", "TcpExtTCPPartialUndo"];
 
@@ -178,6 +202,20 @@ mod tests {
         });
         assert!(both.holds(RULE) > 0.8);
         assert!(both.holds(super::super::loss::RULE) > 0.7);
+    }
+
+    /// The sender has learnt to wait: 40 of 350 retransmissions were in vain, all of them before.
+    #[test]
+    fn beside_losses_of_a_sender_that_has_learnt_to_wait() {
+        let learnt = |before: u32| {
+            seen(500, 100, 0).tcp(move |at, tcp| {
+                tcp.retransmitted = Some(50 + at as u32 * 100);
+                tcp.spurious = Some(before);
+                tcp.bytes_acked = Some(Bytes::new(at * 5_000_000 / 8));
+            })
+        };
+        assert!((0.4..0.6).contains(&learnt(40).holds(RULE)));
+        assert_eq!(learnt(2).judge(RULE).finding().unwrap().explains, None);
     }
 
     #[test]
