@@ -18,6 +18,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     };
     let counted = sender.count(|tcp| tcp.reordered).zip(sender.count(|tcp| tcp.data_segments_out));
     let Some((seen, sent)) = counted else { return Outcome::not_seen("reordered segments") };
+    // A packet that is later than a round trip arrives after its retransmission, and was late too.
+    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
+    let late = sender.count(|tcp| tcp.spurious).unwrap_or(0).min(again);
+    let seen = seen.max(late);
     let share = seen as f64 / sent.max(1) as f64;
     if share < SHARE {
         return Outcome::ruled_out(format!("seen {seen} times in {sent} segments"));
@@ -26,7 +30,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let useless = vain.count as f64 / sent.max(1) as f64;
     let congestion = sender.last().congestion.as_deref().unwrap_or("unknown");
     // Those that were needed shrink the window too.
-    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0).max(vain.count);
+    let again = again.max(vain.count);
     let (allows, formula) = allowed(sender, congestion, again as f64 / sent.max(1) as f64);
     let near = allows.is_some_and(|allows| {
         flow.rate().bits_per_second() as f64 >= NEAR * allows.bits_per_second() as f64
@@ -202,6 +206,13 @@ mod tests {
         });
         assert!(both.holds(RULE) > 0.8);
         assert!(both.holds(super::super::loss::RULE) > 0.7);
+    }
+
+    #[test]
+    fn packets_that_are_later_than_a_round_trip() {
+        assert!(seen(0, 400, 390).holds(RULE) > 0.8);
+        // The path duplicates packets: nothing was retransmitted.
+        seen(0, 0, 400).holds_not(RULE);
     }
 
     /// The sender has learnt to wait: 40 of 350 retransmissions were in vain, all of them before.
