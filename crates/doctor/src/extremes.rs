@@ -1,6 +1,6 @@
 //! Any value of a recording may be anything: no panic, shares within bounds, clean output.
 
-use crate::recording::{Conntrack, Group, Listener, Qdisc};
+use crate::recording::{Conntrack, Group, Listener, Qdisc, UdpSocket};
 use crate::rules::sketch::Sketch;
 use crate::{Diagnosis, Question, Recording, diagnose, output};
 use serde_json::{Value, json};
@@ -13,6 +13,16 @@ fn full() -> Value {
         .counter("TcpExtTCPRetransFail", 1)
         .counter("TcpExtListenOverflows", 1)
         .counter("TcpEstabResets", 1)
+        .counter("TcpInErrs", 1)
+        .counter("TcpExtTCPDSACKOldSent", 1)
+        .counter("TcpExtTCPSynRetrans", 1)
+        .counter("UdpNoPorts", 1)
+        .counter("UdpInCsumErrors", 1)
+        .counter("UdpOutDatagrams", 1)
+        .counter("IpReasmReqds", 1)
+        .counter("IpReasmFails", 1)
+        .counter("IpInAddrErrors", 1)
+        .counter("NeighbourTableFull", 1)
         .each(|at, sample| {
             sample.qdiscs.push(Qdisc {
                 interface: "eth0".to_owned(),
@@ -34,6 +44,10 @@ fn full() -> Value {
             });
             sample.conntrack =
                 Some(Conntrack { entries: Some(9), most: Some(10), ..Conntrack::default() });
+            let (local, remote) = ("10.0.0.1:4000".parse().unwrap(), "10.0.0.53:53".parse().ok());
+            let (inode, receive_queue) = (7, Bytes::new(9));
+            let holders = Vec::new();
+            sample.udp.push(UdpSocket { local, remote, inode, holders, receive_queue, drops: at });
             let local = "0.0.0.0:80".parse().unwrap();
             sample.listeners.push(Listener { local, holders: Vec::new(), waiting: 4, limit: 4 });
         });

@@ -15,18 +15,24 @@ mod congestion_window;
 mod conntrack;
 mod contention;
 mod cpu;
+mod damaged;
 mod delayed_ack;
 mod descriptors;
 mod disk;
 mod duplex;
 mod ecn;
 mod finding;
+mod forwarding;
+mod fragments;
 mod interface_errors;
 mod link;
+mod link_down;
 mod link_speed;
 mod local_drops;
 mod local_ports;
 mod loss;
+mod memory;
+mod name_service;
 mod neighbour;
 mod no_answer;
 mod no_route;
@@ -56,6 +62,7 @@ mod stopped;
 mod test_failed;
 mod time_exceeded;
 mod udp_buffer;
+mod udp_port;
 mod window_scaling;
 
 #[cfg(test)]
@@ -86,6 +93,7 @@ pub const RULES: &[Rule] = &[
     policer::RULE,
     pacing::RULE,
     route_limits::RULE,
+    link_down::RULE,
     neighbour::RULE,
     local_drops::RULE,
     no_answer::RULE,
@@ -100,6 +108,7 @@ pub const RULES: &[Rule] = &[
     small_segments::RULE,
     offloads::RULE,
     cpu::RULE,
+    memory::RULE,
     disk::RULE,
     short_connections::RULE,
     delayed_ack::RULE,
@@ -110,6 +119,7 @@ pub const RULES: &[Rule] = &[
     receiver_window::RULE,
     send_buffer::RULE,
     queue_drops::RULE,
+    damaged::RULE,
     loss::RULE,
     reordering::RULE,
     ecn::RULE,
@@ -119,10 +129,14 @@ pub const RULES: &[Rule] = &[
     interface_errors::RULE,
     backlog::RULE,
     udp_buffer::RULE,
+    udp_port::RULE,
+    fragments::RULE,
+    name_service::RULE,
     descriptors::RULE,
     local_ports::RULE,
     reverse_path::RULE,
     no_route::RULE,
+    forwarding::RULE,
     refused::RULE,
     resets::RULE,
     time_exceeded::RULE,

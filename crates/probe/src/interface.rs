@@ -22,9 +22,9 @@ pub struct Interface {
     pub index: u32,
     /// `veth`, `bridge`, `tun` and so on; `None` for hardware and `lo`.
     pub kind: Option<String>,
-    /// The administrator enabled it.
     /// How often the carrier came and went.
     pub carrier_changes: Option<u64>,
+    /// The administrator enabled it.
     pub enabled: bool,
     pub state: OperationalState,
     pub mtu: Option<Bytes>,
@@ -142,7 +142,8 @@ impl Counters {
                 bytes: Bytes::new(stats.rx_bytes),
                 packets: stats.rx_packets,
                 errors: stats.rx_errors,
-                drops: stats.rx_dropped,
+                // As in /proc/net/dev: a card without a free buffer counts a packet as missed.
+                drops: stats.rx_dropped.saturating_add(stats.rx_missed_errors),
             },
             sent: Direction {
                 bytes: Bytes::new(stats.tx_bytes),
@@ -261,6 +262,13 @@ mod tests {
         assert!(link(4, 1).since(&earlier).interfaces.is_empty(), "another one of that name");
         let missing = later.get("b").unwrap_err().to_string();
         assert!(missing.contains("\"b\""), "{missing}");
+    }
+
+    #[test]
+    fn packets_that_a_card_missed_are_drops() {
+        let mut stats = Stats64::default();
+        (stats.rx_dropped, stats.rx_missed_errors) = (3, 4);
+        assert_eq!(Counters::of(&stats).received.drops, 7);
     }
 
     #[test]

@@ -31,7 +31,8 @@ impl Tree {
     pub fn text(&self, path: &str) -> Result<String, ProbeError> {
         let path = self.path(path);
         let read = |path: &Path| {
-            let mut bytes = Vec::new();
+            // Most of these files are short, and their length is not known before.
+            let mut bytes = Vec::with_capacity(USUAL);
             std::fs::File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
@@ -109,6 +110,8 @@ impl ProbeError {
 
 /// `/proc/interrupts` of 512 cores has about 5 MB.
 const LONGEST: u64 = 32 << 20;
+/// Bytes.
+const USUAL: usize = 4096;
 const MOST_NAMES: usize = 200_000;
 
 #[cfg(test)]

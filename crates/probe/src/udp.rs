@@ -7,6 +7,8 @@ use units::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpSocket {
     pub local: SocketAddr,
+    /// The peer of a connected socket.
+    pub remote: Option<SocketAddr>,
     /// As in `/proc/PID/fd`.
     pub inode: u32,
     /// Received and not yet read.
@@ -25,6 +27,7 @@ fn socket(line: &str) -> Option<UdpSocket> {
     let (_, receive) = words.get(4)?.split_once(':')?;
     Some(UdpSocket {
         local: end(words.get(1)?)?,
+        remote: end(words.get(2)?).filter(|remote| remote.port() != 0),
         inode: words.get(9)?.parse().ok()?,
         receive_queue: Bytes::new(u64::from_str_radix(receive, 16).ok()?),
         drops: words.get(12).and_then(|word| word.parse().ok()).unwrap_or(0),
@@ -67,6 +70,7 @@ mod tests {
         assert_eq!(sockets.len(), 2);
         assert_eq!(sockets[0].local, "127.0.0.1:5201".parse().unwrap());
         assert_eq!((sockets[0].inode, sockets[0].drops), (4711, 17));
+        assert_eq!(sockets[0].remote, None);
         assert_eq!(sockets[0].receive_queue, Bytes::new(0x340));
         assert_eq!(sockets[1].local, "[::1]:53".parse().unwrap());
     }
@@ -77,6 +81,17 @@ mod tests {
         let text = std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
         let local = socket.local_addr().unwrap();
         assert!(parse(&text).iter().any(|one| one.local == local));
+    }
+
+    #[test]
+    fn a_connected_socket_has_a_peer() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let peer = "127.0.0.1:53".parse().unwrap();
+        socket.connect(peer).unwrap();
+        let text = std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
+        let local = socket.local_addr().unwrap();
+        let found = parse(&text).into_iter().find(|one| one.local == local).unwrap();
+        assert_eq!(found.remote, Some(peer));
     }
 
     proptest! {

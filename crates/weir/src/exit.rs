@@ -5,6 +5,7 @@ use emu::{EmuError, UsageError};
 use generator::GenError;
 use lab::LabError;
 use perf::PerfError;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::{fmt, io};
@@ -43,6 +44,14 @@ impl Unusable {
     /// `doing` is a verb, as in `write`, and `flag` the place where the user named the path.
     pub(crate) fn path(doing: &str, path: &Path, cause: &io::Error, flag: &str) -> Self {
         Self(format!("cannot {doing} {}: {cause}; name another with {flag}", path.display()))
+    }
+
+    /// A directory that has to be empty, and one of the things in it.
+    pub(crate) fn held(directory: &Path, name: &OsStr, flag: &str) -> Self {
+        let (directory, name) = (directory.display(), name.display());
+        Self(format!(
+            "{flag} {directory}: the directory holds something already (`{name}`): name a new one"
+        ))
     }
 
     pub(crate) fn program(name: &str) -> Self {

@@ -8,6 +8,7 @@ mod help;
 mod log;
 mod output;
 mod progress;
+mod report_directory;
 mod signals;
 mod terminal;
 mod verbs;

@@ -105,7 +105,18 @@ fn counters(tree: &Tree) -> Result<BTreeMap<String, u64>, ProbeError> {
     let snapshot = SnmpSnapshot::parse(&snmp, &netstat, &snmp6)?;
     let chosen =
         COUNTERS.iter().filter_map(|name| Some(((*name).to_owned(), snapshot.value(name)?)));
-    Ok(chosen.collect())
+    let mut chosen: BTreeMap<_, _> = chosen.collect();
+    // Only the machine's own namespace has these tables.
+    let tables =
+        ["arp_cache", "ndisc_cache"].map(|name| tree.text(&net(tree, &format!("stat/{name}"))));
+    let full = tables.iter().flatten().filter_map(|text| {
+        // Lines of the same form as those of connection tracking.
+        probe::conntrack::parse(text).get("table_fulls").copied()
+    });
+    if let Some(full) = full.reduce(u64::saturating_add) {
+        chosen.insert("NeighbourTableFull".to_owned(), full);
+    }
+    Ok(chosen)
 }
 
 fn udp(tree: &Tree) -> Result<Vec<UdpSocket>, ProbeError> {
@@ -115,6 +126,7 @@ fn udp(tree: &Tree) -> Result<Vec<UdpSocket>, ProbeError> {
             Ok(text) => {
                 sockets.extend(probe::udp::parse(&text).into_iter().map(|socket| UdpSocket {
                     local: socket.local,
+                    remote: socket.remote,
                     inode: socket.inode,
                     holders: Vec::new(),
                     receive_queue: socket.receive_queue,
@@ -127,7 +139,15 @@ fn udp(tree: &Tree) -> Result<Vec<UdpSocket>, ProbeError> {
         }
     }
     sockets.sort_by_key(|socket| std::cmp::Reverse((socket.drops, socket.receive_queue)));
+    let queries: Vec<_> = sockets
+        .iter()
+        .skip(MOST_UDP)
+        .filter(|socket| socket.asks_for_names())
+        .take(MOST_UDP)
+        .cloned()
+        .collect();
     sockets.truncate(MOST_UDP);
+    sockets.extend(queries);
     Ok(sockets)
 }
 
@@ -221,18 +241,27 @@ const MOST_UDP: usize = 16;
 const MOST_QDISCS: usize = 256;
 const MOST_INTERFACES: usize = 256;
 const COUNTERS: &[&str] = &[
+    "IpExtInNoRoutes",
+    "IpInAddrErrors",
     "IpInDiscards",
     "IpInHdrErrors",
     "IpOutDiscards",
     "IpOutNoRoutes",
     "IpFragFails",
     "IpReasmFails",
+    "IpReasmOKs",
+    "IpReasmReqds",
+    "Ip6ReasmFails",
+    "Ip6ReasmOKs",
+    "Ip6ReasmReqds",
     "IcmpInDestUnreachs",
     "IcmpInTimeExcds",
     "TcpActiveOpens",
     "TcpAttemptFails",
     "TcpEstabResets",
+    "TcpInCsumErrors",
     "TcpInErrs",
+    "TcpInSegs",
     "TcpOutSegs",
     "TcpPassiveOpens",
     "TcpRetransSegs",
@@ -248,6 +277,8 @@ const COUNTERS: &[&str] = &[
     "TcpExtTCPAbortOnMemory",
     "TcpExtTCPAbortOnTimeout",
     "TcpExtTCPBacklogDrop",
+    "TcpExtTCPDSACKOfoSent",
+    "TcpExtTCPDSACKOldSent",
     "TcpExtTCPDSACKRecv",
     "TcpExtTCPDSACKUndo",
     "TcpExtTCPFullUndo",
@@ -265,11 +296,18 @@ const COUNTERS: &[&str] = &[
     "TcpExtTCPToZeroWindowAdv",
     "TcpExtTCPWantZeroWindowAdv",
     "TcpExtTCPZeroWindowDrop",
+    "UdpInCsumErrors",
     "UdpInDatagrams",
     "UdpInErrors",
+    "UdpNoPorts",
+    "UdpOutDatagrams",
     "UdpRcvbufErrors",
     "UdpSndbufErrors",
     "UdpMemErrors",
+    "Udp6InCsumErrors",
+    "Udp6InDatagrams",
+    "Udp6NoPorts",
+    "Udp6OutDatagrams",
     "Udp6RcvbufErrors",
     "Udp6SndbufErrors",
 ];

@@ -3,11 +3,12 @@ use super::pace::Pace;
 use super::processes::Watched;
 use super::sockets::Sockets;
 use super::{counters, facts};
-use crate::recording::{Period, Recording, Sample, Unseen};
+use crate::recording::{ConnectionState, Period, Recording, Sample, Unseen};
 use probe::clock;
 use probe::tree::Tree;
-use std::collections::BTreeSet;
-use units::{Span, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use units::{Bytes, Span, Time};
 
 /// How long and how often.
 #[derive(Debug, Clone)]
@@ -146,10 +147,9 @@ impl Observer {
         if let Some(sample) = self.samples.last_mut() {
             sample.processes = later;
             self.watched.name_udp(&self.tree, sample);
-            self.watched.add_cores(&self.tree, sample);
+            self.watched.add_places(&self.tree, sample);
         }
-        let ends = self.samples.iter().flat_map(|sample| &sample.connections);
-        let ends: BTreeSet<_> = ends.map(|one| (one.local, one.remote)).collect();
+        let ends = ends_elsewhere(&self.samples);
         let far_ends = match self.samples.last() {
             Some(sample) => self.watched.far_ends(&self.tree, &ends, &sample.processes),
             None => Vec::new(),
@@ -170,6 +170,28 @@ impl Observer {
     }
 }
 
+/// The connections whose far end may be in another network namespace of this machine, and matters:
+/// data moves or waits, and the other end is not in this one. To look for a far end, the kernel
+/// walks its whole table of sockets for each namespace.
+fn ends_elsewhere(samples: &[Sample]) -> BTreeSet<(SocketAddr, SocketAddr)> {
+    let mut moved = BTreeMap::new();
+    for connection in samples.iter().flat_map(|sample| &sample.connections) {
+        let bytes = [connection.tcp.bytes_acked, connection.tcp.bytes_received]
+            .map(Option::unwrap_or_default);
+        let waits = connection.send_queue > Bytes::ZERO
+            || connection.receive_queue > Bytes::ZERO
+            || connection.state != ConnectionState::Established;
+        let ends = (connection.local, connection.remote);
+        let (_, last, waited) = moved.entry(ends).or_insert((bytes, bytes, waits));
+        (*last, *waited) = (bytes, *waited || waits);
+    }
+    let is_elsewhere = |(local, remote): &(SocketAddr, SocketAddr)| {
+        !remote.ip().is_loopback() && !moved.contains_key(&(*remote, *local))
+    };
+    let of_interest = moved.iter().filter(|(_, (first, last, waited))| *waited || first != last);
+    of_interest.map(|(ends, _)| *ends).filter(is_elsewhere).collect()
+}
+
 /// The number of this process as /proc has it, which may be that of another process namespace.
 fn own_pid(tree: &Tree) -> Option<u32> {
     let link = tree.is_here().then(|| tree.link("/proc/self")).flatten()?;
@@ -178,3 +200,25 @@ fn own_pid(tree: &Tree) -> Option<u32> {
 
 const SEARCH_GAP: Span = Span::from_millis(450);
 const MOST_SEARCHES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::sketch::Sketch;
+
+    #[test]
+    fn only_busy_connections_with_a_far_end_elsewhere() {
+        let ends = |sketch: &Sketch| ends_elsewhere(&sketch.recording().periods[0].samples);
+        assert_eq!(ends(&Sketch::new()).len(), 1);
+        assert!(ends(&Sketch::new().with_receiver(|_, _| {})).is_empty());
+        let quiet = Sketch::new().sender(|_, sender| {
+            sender.send_queue = Bytes::ZERO;
+            sender.tcp.bytes_acked = Some(Bytes::new(9));
+        });
+        assert!(ends(&quiet).is_empty());
+        let loopback = Sketch::new().sender(|_, sender| {
+            sender.remote = "127.0.0.1:80".parse().unwrap();
+        });
+        assert!(ends(&loopback).is_empty());
+    }
+}

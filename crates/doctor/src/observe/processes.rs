@@ -1,6 +1,6 @@
 use super::connections::add;
 use super::focus::Focus;
-use crate::recording::{Group, Holder, InnerEnd, Sample, Task, Unseen};
+use crate::recording::{Group, Holder, InnerEnd, Sample, Task, UdpSocket, Unseen};
 use probe::cgroup::{CgroupPaths, CgroupSnapshot};
 use probe::process::{Holders, Process};
 use probe::tree::Tree;
@@ -193,9 +193,18 @@ impl Watched {
         ranked.into_iter().map(|(_, earlier, later)| (earlier, later)).unzip()
     }
 
-    /// Adds the cores that the threads, and the busiest processes, may run on.
-    pub(super) fn add_cores(&self, tree: &Tree, sample: &mut Sample) {
+    /// Adds the cores that the threads, and the busiest processes, may run on, and whether the
+    /// threads' control groups are frozen.
+    pub(super) fn add_places(&self, tree: &Tree, sample: &mut Sample) {
         let cores = probe::process::Task::cores_allowed;
+        let frozen = self.places.iter().filter(|(_, place)| {
+            let is_frozen = place.is_frozen();
+            is_frozen.is_ok_and(|frozen| frozen == Some(true))
+        });
+        let frozen: BTreeSet<u32> = frozen.map(|(pid, _)| *pid).collect();
+        for task in &mut sample.tasks {
+            task.frozen = frozen.contains(&task.pid);
+        }
         for task in sample.tasks.iter_mut().take(MOST_THREADS) {
             task.allowed = cores(tree, task.pid, task.tid);
         }
@@ -204,10 +213,10 @@ impl Watched {
         }
     }
 
-    /// Names the holders of UDP sockets that dropped packets.
+    /// Names the holders of UDP sockets that dropped packets, or that ask a name server.
     pub(super) fn name_udp(&self, tree: &Tree, sample: &mut Sample) {
-        let inodes: BTreeSet<_> =
-            sample.udp.iter().filter(|udp| udp.drops > 0).map(|udp| udp.inode).collect();
+        let is_named = |udp: &&UdpSocket| udp.drops > 0 || udp.asks_for_names();
+        let inodes: BTreeSet<_> = sample.udp.iter().filter(is_named).map(|udp| udp.inode).collect();
         let found = Holders::find(tree, &inodes).unwrap_or_default();
         for udp in &mut sample.udp {
             let pids = found.of.get(&udp.inode).into_iter().flatten().take(MOST_HOLDERS);
@@ -271,6 +280,7 @@ fn task(task: probe::process::Task) -> Task {
         waited: task.waited,
         io_waited: task.io_waited,
         core: task.core,
+        frozen: false,
         allowed: None,
     }
 }

@@ -132,6 +132,9 @@ pub struct Listener {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdpSocket {
     pub local: SocketAddr,
+    /// The peer of a connected socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<SocketAddr>,
     #[serde(default)]
     pub inode: u32,
     #[serde(default)]
@@ -152,5 +155,12 @@ impl Connection {
 
     pub fn is_same_as(&self, other: &Self) -> bool {
         (self.local, self.remote, self.cookie) == (other.local, other.remote, other.cookie)
+    }
+}
+
+impl UdpSocket {
+    /// Whether its peer is a name server (RFC 1035 section 4.2).
+    pub fn asks_for_names(&self) -> bool {
+        self.remote.is_some_and(|remote| remote.port() == 53)
     }
 }

@@ -144,6 +144,9 @@ pub struct Task {
     pub waited: Option<Span>,
     pub io_waited: Option<Span>,
     pub core: Option<usize>,
+    /// A control group freezes it, in the last sample of a period.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub frozen: bool,
     /// The cores that it may run on, in the last sample of a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<Vec<usize>>,

@@ -1,9 +1,11 @@
 //! A program does not accept its connections as fast as they come.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::recording::Listener;
+use crate::recording::{Listener, Sample};
 use crate::view::View;
 use crate::words::counted;
+use std::net::SocketAddr;
+use units::Span;
 
 pub(super) const RULE: Rule = Rule::new("accept-queue", "full accept queues").machine(judge);
 
@@ -13,28 +15,41 @@ fn judge(view: &View<'_>) -> Outcome {
     }
     let full = |one: &&Listener| one.limit > 0 && one.waiting >= one.limit;
     let listener = view.last().listeners.iter().find(full);
+    let standing = standing(view);
     let overflows = view.counter("TcpExtListenOverflows").unwrap_or(0);
     // Without SYN cookies a full queue of handshakes drops the next SYN.
     let handshakes = view.counter("TcpExtTCPReqQFullDrop").unwrap_or(0);
-    if overflows == 0 && handshakes == 0 && listener.is_none() {
-        return Outcome::ruled_out("no accept queue overflowed");
+    let cookies = view.counter("TcpExtTCPReqQFullDoCookies").unwrap_or(0);
+    let drops = overflows > 0 || handshakes > 0;
+    if !drops && cookies == 0 && listener.is_none() && standing.is_none() {
+        return Outcome::ruled_out("no accept queue overflowed, and none stands");
     }
-    let mut finding = Finding::new(match listener {
-        Some(one) => format!("the accept queue of {} is full", one.local),
-        None if overflows == 0 => {
+    let mut finding = Finding::new(match (listener, standing) {
+        (Some(one), _) => format!("the accept queue of {} is full", one.local),
+        (None, _) if handshakes > 0 && overflows == 0 || !drops && standing.is_none() => {
             "a queue of handshakes is full: many SYNs wait for the last packet of their handshake"
                 .to_owned()
         }
-        None => "an accept queue overflowed".to_owned(),
+        (None, Some((one, _))) if !drops => format!(
+            "connections to {} wait to be accepted: its program accepts none, or is slower than they come",
+            one.local
+        ),
+        _ => "an accept queue overflowed".to_owned(),
     })
     .seen("SYNs dropped by a full queue of handshakes", handshakes.to_string())
+    .seen("SYNs answered with a cookie, because that queue was full", cookies.to_string())
     .seen("connections refused or delayed by full queues", overflows.to_string());
-    if let Some(one) = listener {
+    if let Some(one) = listener.or(standing.map(|(one, _)| one)) {
         let waiting = counted(one.waiting.into(), "connection", "connections");
         finding = finding.seen("waiting to be accepted", format!("{waiting}, limit {}", one.limit));
     }
-    if overflows > 0 || handshakes > 0 {
+    if let Some((_, least)) = standing {
+        finding = finding.seen_from("waiting in every sample, at least", least.to_string(), "1");
+    }
+    if drops {
         finding = finding.explains(0.6);
+    } else if standing.is_some() {
+        finding = finding.explains(STANDS);
     }
     finding
         .seen_if("net.core.somaxconn", view.sysctl("net.core.somaxconn").map(str::to_owned))
@@ -53,17 +68,51 @@ fn judge(view: &View<'_>) -> Outcome {
         .holds()
 }
 
+/// Whether connections to this address wait to be accepted.
+pub(super) fn waits_at(view: &View<'_>, local: SocketAddr) -> bool {
+    let mut listeners = view.last().listeners.iter();
+    listeners.any(|one| one.local.port() == local.port() && one.waiting > 0)
+}
+
+/// The listener for which most connections waited in every sample, and the least number of them. A
+/// program that accepts empties its queue now and then.
+fn standing<'a>(view: &View<'a>) -> Option<(&'a Listener, u32)> {
+    let samples = view.samples();
+    if samples.len() < LEAST_SAMPLES || view.elapsed() < LEAST_TIME {
+        return None;
+    }
+    let waiting = |sample: &Sample, at: SocketAddr| {
+        let same = sample.listeners.iter().find(|one| one.local == at);
+        same.map_or(0, |one| one.waiting)
+    };
+    let least = |one: &Listener| samples.iter().map(|sample| waiting(sample, one.local)).min();
+    let listeners = view.last().listeners.iter();
+    let waits = listeners.filter_map(|one| Some((one, least(one)?)));
+    waits.filter(|(_, least)| *least > 0).max_by_key(|(_, least)| *least)
+}
+
+const LEAST_SAMPLES: usize = 4;
+const LEAST_TIME: Span = Span::from_secs(1);
+/// Less than a queue that overflows.
+const STANDS: f64 = 0.5;
+
 #[cfg(test)]
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    fn listening(waiting: u32) -> Sketch {
-        Sketch::idle().each(move |_, sample| {
+    /// So many connections wait at the end, and in the samples before.
+    fn waiting(last: u32, before: u32) -> Sketch {
+        Sketch::idle().each(move |at, sample| {
             let local = "0.0.0.0:80".parse().unwrap();
+            let waiting = if at == 3 { last } else { before };
             let listener = Listener { local, holders: Vec::new(), waiting, limit: 4 };
             sample.listeners.push(listener);
         })
+    }
+
+    fn listening(last: u32) -> Sketch {
+        waiting(last, 0)
     }
 
     #[test]
@@ -78,5 +127,21 @@ mod tests {
     #[test]
     fn a_queue_with_room_is_in_order() {
         listening(3).machine_holds_not(RULE);
+    }
+
+    /// A server that is stuck has few clients, and its queue has room.
+    #[test]
+    fn a_queue_that_stands_is_that_of_a_program_that_does_not_accept() {
+        assert!(waiting(2, 1).holds_machine(RULE).is_some_and(|share| share > 0.4));
+        waiting(0, 3).machine_holds_not(RULE);
+    }
+
+    #[test]
+    fn cookies_are_out_of_order_and_limit_nothing() {
+        let cookies = listening(0).counter("TcpExtTCPReqQFullDoCookies", 90);
+        let outcome = cookies.on_machine(RULE);
+        let finding = outcome.finding().unwrap();
+        assert_eq!(finding.explains, None);
+        assert!(finding.sentence.contains("handshakes"), "{finding:?}");
     }
 }

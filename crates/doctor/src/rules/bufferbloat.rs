@@ -34,8 +34,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     if varies * 2 > queue && queue >= SHORTEST {
         return Outcome::ruled_out(format!("the round trips differ by {}", span(varies)));
     }
-    let long =
-        queue >= LONG || rtt.nanos() > least.nanos().saturating_mul(TIMES) && queue >= SHORTEST;
+    let long = queue >= LONG || rtt.nanos() > least.nanos().saturating_mul(TIMES) && queue >= FELT;
     if !long || flow.is_inside() {
         return Outcome::ruled_out(format!(
             "the round trip is {}, at least {}",
@@ -68,6 +67,9 @@ const HELD: f64 = 0.3;
 const LONG: Span = Span::from_millis(100);
 const TIMES: u64 = 5;
 const SHORTEST: Span = Span::from_millis(5);
+/// The least round trip of a cable is so short that any queue is many times longer: a shorter one
+/// than this belongs to the bottleneck, and nobody notices it.
+const FELT: Span = Span::from_millis(20);
 
 #[cfg(test)]
 mod tests {
@@ -88,6 +90,15 @@ mod tests {
     fn a_short_one_is_ruled_out() {
         rtt(80).holds_not(RULE);
         rtt(15).holds_not(RULE);
+        let cable = |queue: u64| {
+            Sketch::new().tcp(move |_, tcp| {
+                tcp.min_rtt = Some(Span::from_micros(50));
+                tcp.rtt = Some(Span::from_millis(queue));
+            })
+        };
+        cable(7).holds_not(RULE);
+        assert!(cable(7).holds(super::super::path::RULE) > 0.7);
+        assert!(cable(45).holds(RULE) > 0.85);
     }
 
     #[test]

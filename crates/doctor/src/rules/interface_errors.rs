@@ -1,5 +1,6 @@
 //! An interface counts errors or drops, or its carrier comes and goes.
 
+use super::link_down;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{InterfaceUse, View};
 use crate::words::counted;
@@ -29,6 +30,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let name = worst.name;
     let flaps = flaps(worst);
     let mut finding = Finding::new(match flaps > 0 {
+        true if link_down::down(worst.facts).is_some() => format!("the link of {name} went down"),
         true => format!("the link of {name} goes down and comes back"),
         false => format!("{name} loses packets: it counted {bad} errors and drops"),
     })

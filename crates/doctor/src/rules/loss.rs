@@ -1,7 +1,7 @@
 //! Lost packets keep the window small. They are blamed only if a formula says that the losses
 //! explain the rate.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Finding, Outcome, Rule, path};
 use crate::bound;
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate, span};
@@ -10,7 +10,7 @@ use units::{Bytes, Rate, Span};
 pub(super) const RULE: Rule = Rule::new("loss", "lost packets").flow(judge);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    let Some(sender) = &flow.sender else { return at_receiver(flow) };
+    let Some(sender) = &flow.sender else { return at_receiver(flow, view) };
     let Some(loss) = sender.loss() else {
         return Outcome::not_seen("the retransmitted segments");
     };
@@ -30,8 +30,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // leaves room in the window.
     let near = ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && is_window_full(sender);
     let waits = waits_for_timeouts(sender, loss);
-    let explains =
-        (near || waits >= TIMEOUTS && !flow.is_stalled()) && stands(flow) && !lacks_cpu(flow, view);
+    // A queue that never empties passes all that its link carries. It drops what it cannot hold,
+    // and these losses cost nothing.
+    let is_overflow = path::is_always_full(flow, view);
+    let explains = (near || waits >= TIMEOUTS && !flow.is_stalled())
+        && stands(flow)
+        && !is_overflow
+        && !lacks_cpu(flow, view);
     let finding = Finding::new(format!(
         "lost packets {}: {} of the segments were lost, at a round trip of {}",
         if explains { "are the limit" } else { "are present and do not limit it" },
@@ -48,7 +53,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         sender.count(|tcp| tcp.timeouts.map(u32::from)).map(|n| n.to_string()),
     );
     if !explains {
-        return finding.holds();
+        return match is_overflow {
+            true => finding.seen("queue on the path", "never empty: it overflows").holds(),
+            false => finding.holds(),
+        };
     }
     let queue = sender.tcp().min_rtt.zip(sender.rtt()).map(|(min, rtt)| (rtt - min, min));
     let finding = match waits >= TIMEOUTS {
@@ -211,7 +219,7 @@ pub(super) fn allowed(
     }
 }
 
-fn at_receiver(flow: &Flow<'_>) -> Outcome {
+fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
     let far = flow.far.and_then(|far| Some((far.retransmits?, far.bytes?)));
     if let Some((again, sent)) = far {
@@ -238,8 +246,60 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
         Some((0, segments)) => {
             Outcome::ruled_out(format!("none of {segments} segments came out of order"))
         }
-        _ => Outcome::not_seen("the far sender's retransmissions"),
+        Some((behind, segments)) => gaps(flow, view, receiver, behind, segments),
+        None => Outcome::not_seen("the far sender's retransmissions"),
     }
+}
+
+/// A segment that is missing puts those of the rest of its round trip out of order. The number of
+/// gaps that follows from this is compared with the rate: a sender whose window is held down by
+/// losses fills it with as few segments as the formulas say.
+fn gaps(
+    flow: &Flow<'_>,
+    view: &View<'_>,
+    receiver: &End<'_>,
+    behind: u64,
+    segments: u64,
+) -> Outcome {
+    let unknown = || Outcome::not_seen("the far sender's retransmissions");
+    let (Some(mss), Some(rtt)) = (receiver.tcp().advmss, flow.rtt()) else { return unknown() };
+    let each_trip = flow.rate().bytes_in(rtt).count() as f64 / mss.count().max(1) as f64;
+    if rtt < LONG || each_trip < FEWEST {
+        return unknown();
+    }
+    let gaps = behind as f64 / each_trip;
+    // Duplicates tell that the segments were late and not lost.
+    let late = LATE.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add);
+    let loss = gaps / segments.max(1) as f64;
+    let allows = bound::mathis(mss, rtt, loss)
+        .map(|reno| Rate::from_bits_per_second(reno.bits_per_second() / 2 * 3))
+        .max(bound::cubic(mss, rtt, loss));
+    let ratio = allows.map_or(0.0, |allows| {
+        flow.rate().bits_per_second() as f64 / (allows.bits_per_second() as f64).max(1.0)
+    });
+    if gaps < FEWEST_GAPS || !NEAR_GAPS.contains(&ratio) || late as f64 * 2.0 >= gaps {
+        return unknown();
+    }
+    Finding::new(format!(
+        "lost packets are the limit: about {} of the segments from {} are missing when the next ones arrive, at a round trip of {}",
+        percent(loss),
+        flow.addresses().0,
+        span(rtt)
+    ))
+    .explains(0.75)
+    .allows(allows)
+    .seen("segments that arrived behind a gap", format!("{behind} of {segments}"))
+    .seen("gaps, by the segments of a round trip", format!("{gaps:.0}"))
+    .seen("rate now", rate(flow.rate()))
+    .seen_if("rate that Mathis / RFC 9438 gives for it", allows.map(rate))
+    .against("packets that overtake one another look like this too: only the sender can tell")
+    .advise(
+        Advice::new("Look at the sender, which counts what it sends again, and at the error counters on the path")
+            .run("weir doctor   (on the far end)")
+            .run("ip -s link; ethtool -S DEV | grep -iE 'err|drop|crc'")
+            .not("Larger buffers do not help: the sender's window does not grow into them"),
+    )
+    .holds()
 }
 
 const LEAST: f64 = 1e-5;
@@ -252,6 +312,16 @@ const BBR_FEELS: f64 = 0.2;
 /// The share of the time.
 const TIMEOUTS: f64 = 0.2;
 const FEW_TIMEOUTS: u64 = 2;
+/// The kernel's estimate at the receiver has a resolution of a millisecond.
+const LONG: Span = Span::from_millis(4);
+/// Segments of a round trip: fewer tell nothing about gaps.
+const FEWEST: f64 = 4.0;
+const FEWEST_GAPS: f64 = 3.0;
+/// The rate, of that which the formula gives for the estimated gaps. A sender that does not slow
+/// down for losses is far above it.
+const NEAR_GAPS: std::ops::Range<f64> = 0.3..4.0;
+/// Duplicate SACKs that this machine sent.
+const LATE: [&str; 2] = ["TcpExtTCPDSACKOldSent", "TcpExtTCPDSACKOfoSent"];
 /// Lost segments.
 const TIMEOUTS_FROM: f64 = 1e-3;
 
@@ -286,6 +356,21 @@ mod tests {
         assert_eq!(limited.judge(RULE).finding().unwrap().explains, None);
         let slow = losing(1, 2, "reno").judge(RULE);
         assert_eq!(slow.finding().unwrap().explains, None, "Mathis gives 89 Mbit/s");
+    }
+
+    /// A link of 50 Mbit/s whose queue overflows now and then, and holds 12 ms at least.
+    #[test]
+    fn drops_of_a_queue_that_never_empties_limit_nothing() {
+        let full = |least: u64| {
+            losing(1, 50, "cubic").tcp(move |at, tcp| {
+                tcp.rtt = Some(Span::from_millis(if at % 2 == 0 { 20 + least } else { 38 }));
+                tcp.delivery_rate = Some(Rate::from_mbit(50));
+            })
+        };
+        assert_eq!(full(12).judge(RULE).finding().unwrap().explains, None);
+        assert!(full(12).holds(path::RULE) > 0.7);
+        // After a loss the queue is empty, and the link with it.
+        assert!(full(0).holds(RULE) > 0.7);
     }
 
     #[test]
@@ -327,6 +412,27 @@ mod tests {
         };
         assert!(matches!(receiving(0).judge(RULE), Outcome::RuledOut(_)));
         assert!(matches!(receiving(9).judge(RULE), Outcome::NotSeen(_)));
+    }
+
+    /// Segments of 1448 bytes at a round trip of 20 ms, of which so many arrive behind a gap.
+    fn behind_gaps(mbit: u64, behind: u32) -> Sketch {
+        Sketch::new().receiving(move |at, receiver| {
+            receiver.tcp.advmss = Some(Bytes::new(1448));
+            receiver.tcp.bytes_received = Some(Bytes::new(at * mbit * 125_000));
+            receiver.tcp.data_segments_in = Some((at * mbit * 125_000 / 1448) as u32);
+            receiver.tcp.out_of_order = Some(at as u32 * behind);
+        })
+    }
+
+    /// 1 % of 863 segments a second is missing; a round trip has 17, and most of them follow.
+    #[test]
+    fn a_receiver_alone_sees_the_gaps_of_losses() {
+        assert!(behind_gaps(10, 130).holds(RULE) > 0.7);
+        // BBR does not slow down for them.
+        assert!(matches!(behind_gaps(180, 9_000).judge(RULE), Outcome::NotSeen(_)));
+        assert!(matches!(behind_gaps(10, 1).judge(RULE), Outcome::NotSeen(_)));
+        let late = behind_gaps(10, 130).counter("TcpExtTCPDSACKOldSent", 8);
+        assert!(matches!(late.judge(RULE), Outcome::NotSeen(_)), "they are reordered");
     }
 
     /// An application that writes 20 Mbit/s, and a few probes that were taken for losses.

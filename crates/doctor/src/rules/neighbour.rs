@@ -3,7 +3,8 @@
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 
-pub(super) const RULE: Rule = Rule::new("neighbour", "a silent next hop").flow(judge);
+pub(super) const RULE: Rule =
+    Rule::new("neighbour", "a silent next hop").flow(judge).machine(of_machine);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if !flow.is_opening() && !flow.is_stalled() {
@@ -30,6 +31,31 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// A table that is full makes no entry for a new next hop.
+fn of_machine(view: &View<'_>) -> Outcome {
+    let Some(full) = view.counter(TABLE_FULL) else { return Outcome::Irrelevant };
+    if full == 0 {
+        return Outcome::ruled_out("the table of neighbours had room");
+    }
+    let most = format!("{THRESHOLD}3");
+    Finding::new(format!(
+        "the table of neighbours is full: {full} packets found no place for the address of their next hop"
+    ))
+    .explains(0.7)
+    .seen("times that no entry was made", full.to_string())
+    .seen_if(&most, view.sysctl(&most).map(str::to_owned))
+    .advise(
+        Advice::new("Enlarge the table, or divide the network")
+            .run(format!("sysctl -w {THRESHOLD}1=4096 {THRESHOLD}2=8192 {THRESHOLD}3=16384"))
+            .run("ip -s neighbour | wc -l"),
+    )
+    .holds()
+}
+
+/// The tables of IPv4 and IPv6 together.
+const TABLE_FULL: &str = "NeighbourTableFull";
+const THRESHOLD: &str = "net.ipv4.neigh.default.gc_thresh";
+
 #[cfg(test)]
 mod tests {
     use super::super::sketch::Sketch;
@@ -52,5 +78,12 @@ mod tests {
     fn the_next_hop_is_silent() {
         assert!(silent("10.0.0.2").holds(RULE) > 0.9);
         silent("10.0.0.3").holds_not(RULE);
+    }
+
+    #[test]
+    fn a_table_without_room() {
+        assert!(Sketch::idle().counter(TABLE_FULL, 4).holds_machine(RULE).is_some());
+        Sketch::idle().counter(TABLE_FULL, 0).machine_holds_not(RULE);
+        assert_eq!(Sketch::idle().on_machine(RULE), Outcome::Irrelevant);
     }
 }

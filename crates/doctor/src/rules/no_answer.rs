@@ -3,12 +3,12 @@
 use super::black_hole::has_passed_full;
 use super::{Advice, Finding, Outcome, Rule};
 use super::{conntrack, reverse_path, time_exceeded};
-use crate::recording::{Listener, Refusal};
+use crate::recording::{Attempt, Listener, Refusal};
 use crate::view::{End, Flow, View};
-use crate::words::{bytes, counted};
+use crate::words::{bytes, counted, percent};
 
 pub(super) const RULE: Rule =
-    Rule::new("no-answer", "a connection that nobody answers").flow(judge).machine(of_test);
+    Rule::new("no-answer", "a connection that nobody answers").flow(judge).machine(of_machine);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = flow.sender.as_ref() else { return Outcome::Irrelevant };
@@ -105,11 +105,51 @@ fn has_other_reason(view: &View<'_>) -> bool {
 }
 
 const MOSTLY: f64 = 0.6;
+/// SYNs sent again, and their share of the connections.
+const FEWEST: u64 = 2;
+const OFTEN: f64 = 0.05;
+const REPEATED: f64 = 0.5;
 const REPEATS: u32 = 2;
 
+fn of_machine(view: &View<'_>) -> Outcome {
+    match &view.period.attempt {
+        Some(attempt) => of_test(attempt, view),
+        None => repeated(view),
+    }
+}
+
+/// Some handshakes need a second SYN, a second later, and then succeed: no connection waits for
+/// long, and each loses a second.
+fn repeated(view: &View<'_>) -> Outcome {
+    let (Some(again), Some(opened)) =
+        (view.counter("TcpExtTCPSynRetrans"), view.counter("TcpActiveOpens"))
+    else {
+        return Outcome::not_seen("the handshakes that were repeated");
+    };
+    let share = again as f64 / opened.max(1) as f64;
+    let is_held = |flow: &Flow<'_>| judge(flow, view).finding().is_some();
+    if again < FEWEST || share < OFTEN || view.flows.iter().any(is_held) || has_other_reason(view) {
+        return Outcome::ruled_out(format!(
+            "{again} SYNs were sent again for {opened} connections"
+        ));
+    }
+    Finding::new(format!(
+        "handshakes wait for a second SYN: this machine sent {again} again for {opened} connections, each a second late"
+    ))
+    .explains(REPEATED)
+    .seen_from("SYNs sent again", again.to_string(), FEWEST.to_string())
+    .seen_from("of the connections opened", percent(share.min(1.0)), percent(OFTEN))
+    .advise(
+        Advice::new("Look whether the SYNs arrive at the other end, and whether its accept queue or a filter drops some of them")
+            .run("tcpdump -ni any 'tcp[tcpflags] & tcp-syn != 0'   (on both ends)")
+            .run("nstat -az TcpExtListenOverflows TcpExtListenDrops   (on the other end)")
+            .not("Buffers and congestion control change nothing: no data was sent yet"),
+    )
+    .holds()
+}
+
 /// A test whose SYN was not seen in any sample.
-fn of_test(view: &View<'_>) -> Outcome {
-    let Some(attempt) = &view.period.attempt else { return Outcome::Irrelevant };
+fn of_test(attempt: &Attempt, view: &View<'_>) -> Outcome {
     if attempt.refusal != Some(Refusal::Silent) || view.flows.iter().any(Flow::is_opening) {
         return Outcome::Irrelevant;
     }
@@ -150,6 +190,19 @@ mod tests {
     fn a_fresh_syn_and_an_open_connection() {
         opening(0).holds_not(RULE);
         Sketch::new().holds_not(RULE);
+    }
+
+    #[test]
+    fn handshakes_that_need_a_second_syn() {
+        let again = |opened: u64| {
+            let idle = Sketch::idle().counter("TcpActiveOpens", opened);
+            idle.counter("TcpExtTCPSynRetrans", 1)
+        };
+        assert!(again(9).holds_machine(RULE).is_some_and(|share| share > 0.4));
+        again(900).machine_holds_not(RULE);
+        // A connection that waits all the time is a verdict of its own.
+        let waits = opening(2).counter("TcpActiveOpens", 9).counter("TcpExtTCPSynRetrans", 2);
+        waits.machine_holds_not(RULE);
     }
 
     #[test]

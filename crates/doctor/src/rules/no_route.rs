@@ -1,12 +1,42 @@
 //! This machine has no route for packets that it should send.
 
+use super::link_down;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Refusal;
-use crate::view::View;
+use crate::view::{Flow, View};
 
-pub(super) const RULE: Rule = Rule::new("no-route", "a missing route").machine(judge);
+pub(super) const RULE: Rule =
+    Rule::new("no-route", "a missing route").flow(of_flow).machine(of_machine);
 
-fn judge(view: &View<'_>) -> Outcome {
+/// The route of a connection is gone: its interface is down, or somebody removed the route.
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    if !flow.is_opening() && !flow.is_stalled() {
+        return Outcome::Irrelevant;
+    }
+    let Some(path) = flow.path else { return Outcome::not_seen("the route of the connection") };
+    let to = flow.end().last().remote.ip();
+    let Some(reason) = &path.refused else {
+        return Outcome::ruled_out(format!("a route leads to {to}"));
+    };
+    let interfaces = view.machine().interfaces.iter().filter(|(name, _)| *name != "lo");
+    let down: Vec<_> = interfaces
+        .filter_map(|(name, facts)| Some(format!("{name}: {}", link_down::down(facts)?)))
+        .take(MOST_NAMED)
+        .collect();
+    Finding::new(format!("no way leads to {to} any more: {reason}"))
+        .explains(0.98)
+        .seen("route", reason.clone())
+        .seen_if("interfaces that are down", (!down.is_empty()).then(|| down.join("; ")))
+        .advise(
+            Advice::new("Bring back the interface, or add the route")
+                .run(format!("ip route get {to}"))
+                .run("ip -br link; ip -br address")
+                .not("The path and the far end have no part in it: the packets never left"),
+        )
+        .holds()
+}
+
+fn of_machine(view: &View<'_>) -> Outcome {
     if let Some(attempt) = &view.period.attempt
         && attempt.refusal == Some(Refusal::Unreachable)
     {
@@ -42,6 +72,7 @@ fn judge(view: &View<'_>) -> Outcome {
 }
 
 const LEAST: u64 = 3;
+const MOST_NAMED: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -52,5 +83,26 @@ mod tests {
     fn packets_without_a_route() {
         assert!(Sketch::idle().counter("IpOutNoRoutes", 5).holds_machine(RULE).is_some());
         Sketch::idle().counter("IpOutNoRoutes", 0).machine_holds_not(RULE);
+    }
+
+    #[test]
+    fn a_connection_whose_route_is_gone() {
+        let gone = |acked: u64| {
+            let stalled = Sketch::new().tcp(move |at, tcp| {
+                tcp.bytes_acked = Some(units::Bytes::new(9_000_000 + at * acked));
+            });
+            stalled.machine(|machine| {
+                for path in machine.paths.values_mut() {
+                    path.interface = None;
+                    path.refused = Some("there is no route".to_owned());
+                }
+                machine.interfaces.get_mut("eth0").unwrap().enabled = false;
+            })
+        };
+        let outcome = gone(0).judge(RULE);
+        let finding = outcome.finding().unwrap();
+        assert!(finding.explains.is_some_and(|share| share > 0.95), "{finding:?}");
+        assert!(finding.evidence.iter().any(|one| one.value.contains("eth0")), "{finding:?}");
+        assert_eq!(gone(1_000_000).judge(RULE), Outcome::Irrelevant);
     }
 }

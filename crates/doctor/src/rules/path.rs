@@ -3,7 +3,8 @@
 
 use super::send_buffer;
 use super::{Advice, Finding, Outcome, Rule, cpu};
-use crate::view::{End, Flow, View};
+use crate::recording::Connection;
+use crate::view::{End, Flow, Occupancy, View};
 use crate::words::{percent, rate, span};
 use units::{Rate, Span};
 
@@ -48,12 +49,15 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(sender.data_waits().unwrap_or(0.0))
         ));
     }
-    // A virtual cable within a machine is as fast as its CPU.
+    // A virtual cable within a machine is as fast as its CPU. If packets are dropped behind it, or
+    // if the ends use little of the CPU, something else on the way is slower.
     let is_path = least >= SHORTEST
         || flow
             .interface()
             .and_then(|name| view.interface(name))
-            .is_some_and(|one| one.is_device());
+            .is_some_and(|one| one.is_device())
+        || sender.loss().unwrap_or(0.0) >= DROPS
+        || uses_little(flow, view);
     let free = held < 0.5 && busy >= 0.8 && own < 0.5 && !cpu::is_limit(flow, view);
     if is_path
         && free
@@ -61,6 +65,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         && let Some(paced) = paced(sender, flow.rate())
     {
         return paced;
+    }
+    if steady < STEADY
+        && is_path
+        && free
+        && let Some(changes) = changes(sender, least, &rates)
+    {
+        return changes;
     }
     if !stands || held >= 0.5 || busy < 0.8 || steady < STEADY || own >= 0.5 {
         return Outcome::ruled_out(format!(
@@ -86,6 +97,52 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .not("No setting of this machine makes that hop faster; the queue shows that it is fully used"),
     )
     .holds()
+}
+
+/// A bottleneck beyond this machine whose queue never empties: its link is used all the time.
+pub(super) fn is_always_full(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    let Some(sender) = &flow.sender else { return false };
+    let Some(least) = sender.tcp().min_rtt else { return false };
+    let is_queued = |c: &Connection| {
+        let queue = c.tcp.rtt.unwrap_or_default() - least;
+        queue >= SHORTEST && queue.nanos() >= least.nanos() / 10
+    };
+    let share = judge(flow, view).finding().and_then(|finding| finding.explains);
+    sender.often(is_queued) >= ALWAYS && share.is_some_and(|share| share > CHANGES_EXPLAIN)
+}
+
+/// The ends, and the work on packets, leave the CPU to others. A cable without a limit fills it.
+fn uses_little(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    let found = Occupancy::of(flow, view, None);
+    found.is_known && found.own + found.network < LITTLE
+}
+
+/// A queue stands before a bottleneck whose rate changes: a radio link, or one that others share.
+/// It is named if nothing better explains the rate.
+fn changes(sender: &End<'_>, least: Span, rates: &[u64]) -> Option<Outcome> {
+    let queued = sender.often(|c| {
+        let queue = c.tcp.rtt.unwrap_or_default() - least;
+        queue >= SHORTEST && queue.nanos() >= least.nanos() / 4
+    });
+    let (slowest, fastest) = (rates.iter().min()?, rates.iter().max()?);
+    (queued >= MOSTLY_QUEUED).then(|| {
+        Finding::new(format!(
+            "a bottleneck beyond this machine is the limit: a queue stands before it, and its rate changes between {} and {}",
+            rate(Rate::from_bits_per_second(*slowest)),
+            rate(Rate::from_bits_per_second(*fastest))
+        ))
+        .explains(CHANGES_EXPLAIN)
+        .seen_from("samples with a queue", percent(queued), percent(MOSTLY_QUEUED))
+        .seen("round trip", sender.rtt().map_or_else(String::new, span))
+        .seen("least round trip", span(least))
+        .advise(
+            Advice::new("Find the hop: a radio link, or one that others share")
+                .run("tracepath HOST")
+                .run("weir doctor HOST-ON-THE-WAY")
+                .not("No setting of this machine makes that hop faster"),
+        )
+        .holds()
+    })
 }
 
 /// BBR sends at the rate that it measured on the path, so that only a short queue stands there. The
@@ -122,6 +179,14 @@ const SHORTEST: Span = Span::from_millis(1);
 const PACED: std::ops::Range<f64> = 0.7..1.45;
 const PACE_EXPLAINS: f64 = 0.6;
 const STEADY: f64 = 0.6;
+const MOSTLY_QUEUED: f64 = 0.75;
+const ALWAYS: f64 = 0.9;
+/// Lost segments.
+const DROPS: f64 = 0.005;
+/// Cores.
+const LITTLE: f64 = 0.3;
+/// Less than any other cause of a connection that holds.
+const CHANGES_EXPLAIN: f64 = 0.4;
 
 #[cfg(test)]
 mod tests {
@@ -156,6 +221,18 @@ mod tests {
     }
 
     #[test]
+    fn a_bottleneck_whose_rate_changes() {
+        let radio = |queue: u64| {
+            Sketch::new().tcp(move |at, tcp| {
+                tcp.rtt = Some(Span::from_millis(20 + queue * (1 + at % 3)));
+                tcp.delivery_rate = Some(Rate::from_mbit([90, 700, 1_000, 60][at as usize]));
+            })
+        };
+        assert!((0.3..0.5).contains(&radio(30).holds(RULE)));
+        radio(0).holds_not(RULE);
+    }
+
+    #[test]
     fn bbr_keeps_the_queue_short() {
         let paced = |pace: u64| {
             Sketch::new().sender(move |_, sender| {
@@ -173,5 +250,28 @@ mod tests {
             (tcp.rtt, tcp.min_rtt) = (Some(Span::from_micros(90)), Some(Span::from_micros(80)));
         });
         cable.holds_not(RULE);
+    }
+
+    /// BBR over a virtual cable to a router, which limits the rate or drops what is too much.
+    #[test]
+    fn a_bottleneck_behind_a_virtual_cable() {
+        let cable = |lost: u32, cpu: u64| {
+            let cable = Sketch::new().interface(|eth0| eth0.device = false);
+            let cable = cable.sender(move |at, sender| {
+                sender.congestion = Some("bbr".to_owned());
+                sender.tcp.pacing_rate = Some(Rate::from_mbit(400));
+                sender.tcp.retransmitted = Some(at as u32 * lost);
+                sender.tcp.unacked = Some(360);
+                (sender.tcp.rtt, sender.tcp.min_rtt) =
+                    (Some(Span::from_micros(90)), Some(Span::from_micros(80)));
+            });
+            let core = [2, cpu, 2, 0];
+            cable.task(7, cpu).core(0, core).core(1, [2, 2, 2, 0]).each(|_, sample| {
+                sample.processes.push(crate::recording::Task { pid: 1, ..Default::default() });
+            })
+        };
+        assert!(cable(0, 5).holds(RULE) > 0.5);
+        assert!(cable(900, 40).holds(RULE) > 0.5);
+        cable(0, 40).holds_not(RULE);
     }
 }

@@ -6,33 +6,61 @@ use crate::recording::Qdisc;
 use crate::view::{Flow, View, counted};
 use crate::words::{percent, rate};
 
-pub(super) const RULE: Rule = Rule::new("policer", "a policer of this machine").flow(judge);
+pub(super) const RULE: Rule =
+    Rule::new("policer", "a policer of this machine").flow(of_flow).machine(of_machine);
 
-fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(name) = flow.interface() else { return Outcome::Irrelevant };
-    let hooks = view.last().qdiscs.iter().filter(|q| q.interface == name && is_hook(q));
+    match judge(view, |hook| hook.interface == name) {
+        Ok(finding) => {
+            let finding = finding.seen("rate of this connection", rate(flow.rate()));
+            let has_data = flow.sender.as_ref().is_none_or(|sender| sender.has_data());
+            match has_data {
+                true => finding.explains(0.98),
+                false => finding,
+            }
+            .holds()
+        }
+        Err(outcome) => outcome,
+    }
+}
+
+/// Packets that are forwarded, and datagrams, belong to no connection of this machine.
+fn of_machine(view: &View<'_>) -> Outcome {
+    if view.flows.iter().any(Flow::is_busy) {
+        return Outcome::Irrelevant;
+    }
+    match judge(view, |_| true) {
+        Ok(finding) => finding.explains(OF_MACHINE).holds(),
+        Err(outcome) => outcome,
+    }
+}
+
+/// The hook that dropped most of those that are asked about.
+fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, Outcome> {
+    let hooks = view.last().qdiscs.iter().filter(|q| is_asked(q) && is_hook(q));
     let dropped = hooks.filter_map(|later| {
-        let is_same = |q: &&Qdisc| q.interface == name && q.kind == later.kind;
+        let is_same = |q: &&Qdisc| q.interface == later.interface && q.kind == later.kind;
         let earlier = view.samples()[0].qdiscs.iter().find(is_same)?;
         Some((later, counted(later.drops, earlier.drops)?))
     });
     let Some((hook, drops)) = dropped.max_by_key(|(_, drops)| *drops) else {
-        return Outcome::Irrelevant;
+        return Err(Outcome::Irrelevant);
     };
+    let name = &hook.interface;
     let per_second = drops as f64 / view.elapsed().secs_f64();
     let packets =
         view.interface(name).map(|one| one.received_packets.saturating_add(one.sent_packets));
     let share = drops as f64 / packets.unwrap_or(0).saturating_add(drops).max(1) as f64;
     if per_second < DROPS || share < SHARE {
-        return Outcome::ruled_out(format!(
+        return Err(Outcome::ruled_out(format!(
             "filters at {} of {name} dropped {drops} packets",
             hook.kind
-        ));
+        )));
     }
-    let finding = Finding::new(format!(
-        "a policer of this machine is the limit: a filter at {} of {name} dropped {drops} packets, and passes {} of this connection",
-        hook.kind,
-        rate(flow.rate())
+    Ok(Finding::new(format!(
+        "a policer of this machine is the limit: a filter at {} of {name} dropped {drops} packets",
+        hook.kind
     ))
     .seen_from("packets dropped there", format!("{per_second:.0} a second"), format!("{DROPS} a second"))
     .seen_from("of the interface's packets", percent(share), percent(SHARE))
@@ -41,13 +69,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .run(format!("tc -s filter show dev {name} ingress"))
             .run(format!("tc -s filter show dev {name} egress"))
             .not("Buffers, more CPU and the path beyond this machine have no part in these losses"),
-    );
-    let has_data = flow.sender.as_ref().is_none_or(|sender| sender.has_data());
-    match has_data {
-        true => finding.explains(0.98),
-        false => finding,
-    }
-    .holds()
+    ))
 }
 
 /// A hook of filters: nothing is ever queued there.
@@ -58,6 +80,7 @@ pub(super) fn is_hook(qdisc: &Qdisc) -> bool {
 const DROPS: f64 = 3.0;
 /// A share of the interface's packets.
 const SHARE: f64 = 1e-4;
+const OF_MACHINE: f64 = 0.6;
 
 #[cfg(test)]
 mod tests {
@@ -89,5 +112,12 @@ mod tests {
     fn a_hook_without_drops_and_none() {
         hook(0).holds_not(RULE);
         assert_eq!(Sketch::new().judge(RULE), Outcome::Irrelevant);
+    }
+
+    #[test]
+    fn drops_of_packets_without_a_connection() {
+        let forwards = hook(90).each(|_, sample| sample.connections.clear());
+        assert!(forwards.holds_machine(RULE).is_some_and(|share| share > 0.5));
+        assert_eq!(hook(90).on_machine(RULE), Outcome::Irrelevant);
     }
 }

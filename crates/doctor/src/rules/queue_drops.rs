@@ -8,60 +8,26 @@ use crate::view::{Flow, View, counted};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule =
-    Rule::new("queue-drops", "drops of a queue of this machine").flow(judge);
+    Rule::new("queue-drops", "drops of a queue of this machine").flow(of_flow).machine(of_machine);
 
-fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let (Some(name), Some(sender)) = (flow.interface(), &flow.sender) else {
         return Outcome::Irrelevant;
     };
-    let samples = view.samples();
-    let (first, last) = (&samples[0], view.last());
-    let queues = last.qdiscs.iter().filter(|qdisc| qdisc.interface == name && !is_hook(qdisc));
-    let dropped = queues.filter_map(|later| {
-        let same = |q: &&Qdisc| {
-            (&q.interface, &q.handle, &q.kind) == (&later.interface, &later.handle, &later.kind)
-        };
-        let drops = counted(later.drops, first.qdiscs.iter().find(same)?.drops)?;
-        let waits = samples.iter().flat_map(|sample| sample.qdiscs.iter().filter(same));
-        let waits = waits.filter(|q| q.backlog.count() > 0).count() as f64 / samples.len() as f64;
-        Some((later, drops, waits))
-    });
-    let Some((qdisc, drops, waits)) = dropped.max_by_key(|(_, drops, _)| *drops) else {
+    let Some(queue) = Queue::worst(view, |qdisc| qdisc.interface == name) else {
         return Outcome::Irrelevant;
     };
-    let per_second = drops as f64 / view.elapsed().secs_f64();
     let sent = sender.count(|tcp| tcp.data_segments_out).unwrap_or(0);
-    // One packet may be up to 64 KiB, and lose as many segments.
-    let share = drops as f64 / (sent as f64).max(1.0);
-    if per_second < DROPS || share < SHARE {
-        return Outcome::ruled_out(format!("{} on {name} dropped {drops} packets", qdisc.kind));
+    if let Some(outcome) = queue.is_in_order(sent, SHARE) {
+        return outcome;
     }
-    // A queue that stands belongs to a limit of the rate, or to a link that is full.
-    if waits >= STANDS {
-        return Outcome::ruled_out(format!(
-            "{} on {name} dropped {drops} packets, and its queue stands: it is used as it should be",
-            qdisc.kind
-        ));
-    }
-    let finding = Finding::new(format!(
-        "a queue of this machine is too short: {} on {name} dropped {drops} packets, and held none in {} of the samples",
-        qdisc.kind,
-        percent(1.0 - waits)
-    ))
-    .seen_from("packets dropped there", format!("{per_second:.0} a second"), format!("{DROPS} a second"))
-    .seen("samples with packets in its queue", percent(waits))
-    .seen_if(
-        "retransmissions of this connection",
-        sender.count(|tcp| tcp.retransmitted).map(|count| count.to_string()),
-    )
-    .seen("rate now", rate(flow.rate()))
-    .advise(
-        Advice::new(format!("Lengthen the queue, or use one that paces (handle {})", qdisc.handle))
-            .run(format!("tc -s -d qdisc show dev {name}"))
-            .run(format!("ip link set {name} txqueuelen 1000"))
-            .run(format!("tc qdisc replace dev {name} root fq"))
-            .not("The path beyond this machine has no part in these losses"),
-    );
+    let finding = queue
+        .finding()
+        .seen_if(
+            "retransmissions of this connection",
+            sender.count(|tcp| tcp.retransmitted).map(|count| count.to_string()),
+        )
+        .seen("rate now", rate(flow.rate()));
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     match held < 0.5 && sender.has_data() {
         true => finding.explains(0.98),
@@ -70,10 +36,90 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// Packets that are forwarded, and datagrams, belong to no connection of this machine.
+fn of_machine(view: &View<'_>) -> Outcome {
+    let worst = Queue::worst(view, |_| true);
+    let Some(queue) = worst.filter(|_| !view.flows.iter().any(Flow::is_busy)) else {
+        return Outcome::Irrelevant;
+    };
+    let sent = view.interface(&queue.qdisc.interface).map_or(0, |one| one.sent_packets);
+    match queue.is_in_order(sent, SHARE_OF_ALL) {
+        Some(outcome) => outcome,
+        None => queue.finding().explains(OF_MACHINE).holds(),
+    }
+}
+
+/// A queueing discipline during the observation.
+struct Queue<'a> {
+    qdisc: &'a Qdisc,
+    drops: u64,
+    per_second: f64,
+    /// The share of the samples in which it held packets.
+    waits: f64,
+}
+
+impl<'a> Queue<'a> {
+    /// The one that dropped most.
+    fn worst(view: &View<'a>, is_asked: impl Fn(&Qdisc) -> bool) -> Option<Self> {
+        let samples = view.samples();
+        let queues = view.last().qdiscs.iter().filter(|qdisc| is_asked(qdisc) && !is_hook(qdisc));
+        let dropped = queues.filter_map(|later| {
+            let same = |q: &&Qdisc| {
+                (&q.interface, &q.handle, &q.kind) == (&later.interface, &later.handle, &later.kind)
+            };
+            let drops = counted(later.drops, samples[0].qdiscs.iter().find(same)?.drops)?;
+            let waits = samples.iter().flat_map(|sample| sample.qdiscs.iter().filter(same));
+            let waits = waits.filter(|q| q.backlog.count() > 0).count();
+            Some(Self {
+                qdisc: later,
+                drops,
+                per_second: drops as f64 / view.elapsed().secs_f64(),
+                waits: waits as f64 / samples.len() as f64,
+            })
+        });
+        dropped.max_by_key(|queue| queue.drops)
+    }
+
+    /// The reason why it is, if it is. One packet may be up to 64 KiB, and lose as many segments.
+    fn is_in_order(&self, sent: u64, most: f64) -> Option<Outcome> {
+        let (kind, name, drops) = (&self.qdisc.kind, &self.qdisc.interface, self.drops);
+        if self.per_second < DROPS || (drops as f64) < most * (sent as f64).max(1.0) {
+            return Some(Outcome::ruled_out(format!("{kind} on {name} dropped {drops} packets")));
+        }
+        // A queue that stands belongs to a limit of the rate, or to a link that is full.
+        (self.waits >= STANDS).then(|| {
+            Outcome::ruled_out(format!(
+                "{kind} on {name} dropped {drops} packets, and its queue stands: it is used as it should be"
+            ))
+        })
+    }
+
+    fn finding(&self) -> Finding {
+        let (kind, name) = (&self.qdisc.kind, &self.qdisc.interface);
+        Finding::new(format!(
+            "a queue of this machine is too short: {kind} on {name} dropped {} packets, and held none in {} of the samples",
+            self.drops,
+            percent(1.0 - self.waits)
+        ))
+        .seen_from("packets dropped there", format!("{:.0} a second", self.per_second), format!("{DROPS} a second"))
+        .seen("samples with packets in its queue", percent(self.waits))
+        .advise(
+            Advice::new(format!("Lengthen the queue, or use one that paces (handle {})", self.qdisc.handle))
+                .run(format!("tc -s -d qdisc show dev {name}"))
+                .run(format!("ip link set {name} txqueuelen 1000"))
+                .run(format!("tc qdisc replace dev {name} root fq"))
+                .not("The path beyond this machine has no part in these losses"),
+        )
+    }
+}
+
 /// Packets a second.
 const DROPS: f64 = 3.0;
 /// Packets dropped by segments sent.
 const SHARE: f64 = 1e-5;
+/// Packets dropped by packets that the interface sent.
+const SHARE_OF_ALL: f64 = 1e-3;
+const OF_MACHINE: f64 = 0.6;
 /// A queue with packets in this share of the samples is not too short.
 const STANDS: f64 = 0.5;
 
@@ -108,5 +154,13 @@ mod tests {
         dropping(0, 0).holds_not(RULE);
         dropping(40, 90_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);
+    }
+
+    #[test]
+    fn drops_of_packets_without_a_connection() {
+        let forwards = |backlog| dropping(90, backlog).each(|_, sample| sample.connections.clear());
+        assert!(forwards(0).holds_machine(RULE).is_some_and(|share| share > 0.5));
+        forwards(90_000).machine_holds_not(RULE);
+        assert_eq!(dropping(90, 0).on_machine(RULE), Outcome::Irrelevant);
     }
 }

@@ -18,6 +18,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     };
     let counted = sender.count(|tcp| tcp.reordered).zip(sender.count(|tcp| tcp.data_segments_out));
     let Some((seen, sent)) = counted else { return Outcome::not_seen("reordered segments") };
+    // A packet that is later than a round trip arrives after its retransmission, and was late too.
+    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
+    let late = sender.count(|tcp| tcp.spurious).unwrap_or(0).min(again);
+    let seen = seen.max(late);
     let share = seen as f64 / sent.max(1) as f64;
     if share < SHARE {
         return Outcome::ruled_out(format!("seen {seen} times in {sent} segments"));
@@ -26,14 +30,20 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let useless = vain.count as f64 / sent.max(1) as f64;
     let congestion = sender.last().congestion.as_deref().unwrap_or("unknown");
     // Those that were needed shrink the window too.
-    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0).max(vain.count);
+    let again = again.max(vain.count);
     let (allows, formula) = allowed(sender, congestion, again as f64 / sent.max(1) as f64);
     let near = allows.is_some_and(|allows| {
         flow.rate().bits_per_second() as f64 >= NEAR * allows.bits_per_second() as f64
     });
-    let near = near && vain.count > 0 && vain.count.saturating_mul(PART) >= again;
-    let limits = near && is_held_by_window(sender);
+    let limits = near
+        && vain.count > 0
+        && vain.count.saturating_mul(PART) >= again
+        && is_held_by_window(sender);
     let earlier = (vain.count == 0).then(|| before(sender)).flatten();
+    // Beside losses the sender learns to wait for late packets, and retransmits few in vain later.
+    let since_start = (!limits && earlier.is_none() && near && is_held_by_window(sender))
+        .then(|| since_start(sender))
+        .flatten();
     let finding = Finding::new(match (limits, &earlier) {
         (true, _) => format!(
             "reordered packets are the limit: the sender saw reordering for {} of its segments, and retransmitted {} that had arrived",
@@ -43,6 +53,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         (false, Some(earlier)) => format!(
             "reordered packets are the limit: segments that had arrived were retransmitted before this observation, and the window of {} segments recovers slowly",
             earlier.window
+        ),
+        (false, None) if since_start.is_some() => format!(
+            "reordered packets are a part of the limit: the sender saw reordering for {} of its segments, and some of its retransmissions since it began were in vain",
+            percent(share)
         ),
         (false, None) => format!(
             "packets are reordered and that does not limit it: the sender saw reordering for {} of its segments, and waits for them",
@@ -66,7 +80,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             )
             .seen("samples with a full congestion window", percent(earlier.full))
             .explains(EARLIER),
-        (false, None) => finding,
+        (false, None) => match since_start {
+            Some((vain, again)) => finding
+                .seen("retransmissions in vain since it began", format!("{vain} of {again}"))
+                .explains(PART_OF_LIMIT),
+            None => finding,
+        },
     }
     .advise(
         Advice::new("Find the hop that spreads packets of one connection over several ways (per-packet balancing, bonding in round-robin mode)")
@@ -121,6 +140,12 @@ fn before(sender: &End<'_>) -> Option<Recovery> {
     recovery(sender).filter(|_| spurious > 0 && is_held_by_window(sender))
 }
 
+/// Retransmissions in vain, and all, since the connection began, if many were.
+fn since_start(sender: &End<'_>) -> Option<(u32, u32)> {
+    let (vain, again) = (sender.tcp().spurious?, sender.tcp().retransmitted?);
+    (vain >= FEW_IN_VAIN && u64::from(vain) * PART >= again.into()).then_some((vain, again))
+}
+
 /// Measured.
 const SHARE: f64 = 0.01;
 /// A formula is right within a factor of two, and the kernel undoes a part of the harm.
@@ -128,6 +153,9 @@ const NEAR: f64 = 0.4;
 /// One of so many retransmissions is worth naming.
 const PART: u64 = 10;
 const EARLIER: f64 = 0.78;
+const FEW_IN_VAIN: u32 = 3;
+/// Beside the losses that the window is held down by now.
+const PART_OF_LIMIT: f64 = 0.5;
 const UNDONE: [&str; 4] =
     ["TcpExtTCPDSACKUndo", "TcpExtTCPFullUndo", "TcpExtTCPLossUndo", "TcpExtTCPPartialUndo"];
 
@@ -178,6 +206,27 @@ mod tests {
         });
         assert!(both.holds(RULE) > 0.8);
         assert!(both.holds(super::super::loss::RULE) > 0.7);
+    }
+
+    #[test]
+    fn packets_that_are_later_than_a_round_trip() {
+        assert!(seen(0, 400, 390).holds(RULE) > 0.8);
+        // The path duplicates packets: nothing was retransmitted.
+        seen(0, 0, 400).holds_not(RULE);
+    }
+
+    /// The sender has learnt to wait: 40 of 350 retransmissions were in vain, all of them before.
+    #[test]
+    fn beside_losses_of_a_sender_that_has_learnt_to_wait() {
+        let learnt = |before: u32| {
+            seen(500, 100, 0).tcp(move |at, tcp| {
+                tcp.retransmitted = Some(50 + at as u32 * 100);
+                tcp.spurious = Some(before);
+                tcp.bytes_acked = Some(Bytes::new(at * 5_000_000 / 8));
+            })
+        };
+        assert!((0.4..0.6).contains(&learnt(40).holds(RULE)));
+        assert_eq!(learnt(2).judge(RULE).finding().unwrap().explains, None);
     }
 
     #[test]

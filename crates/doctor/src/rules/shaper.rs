@@ -1,69 +1,123 @@
 //! A queueing discipline of this machine limits the rate: tbf, htb and others count each packet
 //! that their rate delays as an overlimit.
 
+use super::policer::is_hook;
 use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::Qdisc;
 use crate::view::{Flow, View, counted};
 use crate::words::{bytes, percent, rate};
 use units::Rate;
 
 pub(super) const RULE: Rule =
-    Rule::new("shaper", "a rate limit in a queueing discipline").flow(judge);
+    Rule::new("shaper", "a rate limit in a queueing discipline").flow(of_flow).machine(of_machine);
 
-fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(name) = flow.interface() else { return Outcome::Irrelevant };
-    if flow.sender.is_none() {
+    let limits = limits(view);
+    let is_own = |limit: &&Limit<'_>| flow.sender.is_some() && limit.qdisc.interface == name;
+    let own = limits.iter().filter(is_own).max_by_key(|limit| limit.over);
+    // A tunnel, a VLAN or a bridge leaves through another interface, and received packets may be
+    // redirected to one (ifb). The limit of the connection passes about as much as it.
+    let other = || limits.iter().find(|limit| limit.is_full() && limit.carries(flow));
+    match own.filter(|own| own.is_full()).or_else(other) {
+        Some(limit) => limit.finding().explains(limit.waits.max(0.5)).holds(),
+        None if flow.sender.is_none() => Outcome::Irrelevant,
+        None => Outcome::ruled_out(match own {
+            None => format!("no queueing discipline on {name} limits a rate"),
+            Some(own) => format!(
+                "{} on {name} delayed {} packets; it held some in {} of the samples",
+                own.qdisc.kind,
+                own.over,
+                percent(own.waits)
+            ),
+        }),
+    }
+}
+
+/// Packets that are forwarded, and datagrams, belong to no connection of this machine.
+fn of_machine(view: &View<'_>) -> Outcome {
+    let is_of_flow = |flow: &Flow<'_>| flow.is_busy() && of_flow(flow, view).finding().is_some();
+    if view.flows.iter().any(is_of_flow) {
         return Outcome::Irrelevant;
     }
+    match limits(view).into_iter().filter(Limit::is_full).max_by_key(|limit| limit.over) {
+        Some(limit) => limit.finding().explains(OF_MACHINE).holds(),
+        None => Outcome::Irrelevant,
+    }
+}
+
+/// A queueing discipline during the observation.
+struct Limit<'a> {
+    qdisc: &'a Qdisc,
+    /// Packets that it delayed.
+    over: u64,
+    per_second: f64,
+    passes: Rate,
+    /// The share of the samples in which it held packets.
+    waits: f64,
+}
+
+fn limits<'a>(view: &View<'a>) -> Vec<Limit<'a>> {
     let (samples, seconds) = (view.samples(), view.elapsed().secs_f64());
     let (first, last) = (&samples[0], view.last());
-    let mut seen = Vec::new();
-    for later in last.qdiscs.iter().filter(|qdisc| qdisc.interface == name) {
-        let same = |q: &&crate::recording::Qdisc| {
+    let queues = last.qdiscs.iter().filter(|qdisc| !is_hook(qdisc));
+    let limits = queues.filter_map(|later| {
+        let same = |q: &&Qdisc| {
             (&q.interface, &q.handle, &q.kind) == (&later.interface, &later.handle, &later.kind)
         };
-        let Some(earlier) = first.qdiscs.iter().find(same) else { continue };
-        let over = counted(later.overlimits, earlier.overlimits);
-        let sent = counted(later.sent.count(), earlier.sent.count());
-        let Some((over, sent)) = over.zip(sent) else { continue };
+        let earlier = first.qdiscs.iter().find(same)?;
+        let over = counted(later.overlimits, earlier.overlimits)?;
+        let sent = counted(later.sent.count(), earlier.sent.count())?;
         let waits = samples.iter().flat_map(|sample| sample.qdiscs.iter().filter(same));
         let waits = waits.filter(|q| q.backlog.count() > 0).count() as f64 / samples.len() as f64;
-        seen.push((later, over, sent, waits));
+        Some(Limit {
+            qdisc: later,
+            over,
+            per_second: over as f64 / seconds,
+            passes: Rate::from_bits_per_second((sent as f64 * 8.0 / seconds) as u64),
+            waits,
+        })
+    });
+    limits.collect()
+}
+
+impl Limit<'_> {
+    fn is_full(&self) -> bool {
+        self.per_second >= OVERLIMITS && self.waits >= WAITS
     }
-    let Some((qdisc, over, sent, waits)) = seen.into_iter().max_by_key(|(_, over, ..)| *over)
-    else {
-        return Outcome::ruled_out(format!("no queueing discipline on {name} limits a rate"));
-    };
-    let passes = Rate::from_bits_per_second((sent as f64 * 8.0 / seconds) as u64);
-    let per_second = over as f64 / seconds;
-    if per_second < OVERLIMITS || waits < WAITS {
-        return Outcome::ruled_out(format!(
-            "{} on {name} delayed {over} packets; it held some in {} of the samples",
+
+    /// Most of its packets may be those of the flow, headers included.
+    fn carries(&self, flow: &Flow<'_>) -> bool {
+        let passes = (self.passes.bits_per_second() as f64).max(1.0);
+        CARRIED.contains(&(flow.rate().bits_per_second() as f64 / passes))
+    }
+
+    fn finding(&self) -> Finding {
+        let (qdisc, name) = (self.qdisc, &self.qdisc.interface);
+        Finding::new(format!(
+            "a rate limit of this machine is the limit: {} on {name} passes {} and holds the rest back",
             qdisc.kind,
-            percent(waits)
-        ));
+            rate(self.passes)
+        ))
+        .allows(Some(self.passes))
+        .seen_from("packets delayed by the limit", format!("{:.0} a second", self.per_second), format!("{OVERLIMITS} a second"))
+        .seen_from("samples with packets in its queue", percent(self.waits), percent(WAITS))
+        .seen("queue now", bytes(qdisc.backlog))
+        .advise(
+            Advice::new(format!("Look at the limit, and raise or remove it if it is not intended (handle {})", qdisc.handle))
+                .run(format!("tc -s -d qdisc show dev {name}"))
+                .run(format!("tc -s class show dev {name}"))
+                .not("Buffers, congestion control and more CPU change nothing: the limit holds for all of them together"),
+        )
     }
-    Finding::new(format!(
-        "a rate limit of this machine is the limit: {} on {name} passes {} and holds the rest back",
-        qdisc.kind,
-        rate(passes)
-    ))
-    .explains(waits.max(0.5))
-    .allows(Some(passes))
-    .seen_from("packets delayed by the limit", format!("{per_second:.0} a second"), format!("{OVERLIMITS} a second"))
-    .seen_from("samples with packets in its queue", percent(waits), percent(WAITS))
-    .seen("queue now", bytes(qdisc.backlog))
-    .advise(
-        Advice::new(format!("Look at the limit, and raise or remove it if it is not intended (handle {})", qdisc.handle))
-            .run(format!("tc -s -d qdisc show dev {name}"))
-            .run(format!("tc -s class show dev {name}"))
-            .not("Buffers, congestion control and more CPU change nothing: the limit holds for all of them together"),
-    )
-    .holds()
 }
 
 const OVERLIMITS: f64 = 20.0;
 /// Measured.
 const WAITS: f64 = 0.5;
+/// The rate of a connection, by that of the limit which all of it passes.
+const CARRIED: std::ops::Range<f64> = 0.5..1.05;
+const OF_MACHINE: f64 = 0.7;
 
 #[cfg(test)]
 mod tests {
@@ -106,5 +160,37 @@ mod tests {
         let reset = shaped(5_000, 90_000)
             .each(|at, sample| sample.qdiscs[0].overlimits = 9_000 - at * 2_000);
         reset.holds_not(RULE);
+    }
+
+    /// The queue is that of another interface, and passes 96 Mbit/s with headers.
+    fn elsewhere(mbit: u64) -> Sketch {
+        shaped(5_000, 90_000)
+            .each(|_, sample| sample.qdiscs[0].interface = "ifb0".to_owned())
+            .tcp(move |at, tcp| tcp.bytes_acked = Some(Bytes::new(at * mbit * 125_000)))
+    }
+
+    #[test]
+    fn a_limit_of_the_interface_below_or_of_received_packets() {
+        assert!(elsewhere(91).holds(RULE) > 0.9);
+        elsewhere(20).holds_not(RULE);
+        elsewhere(400).holds_not(RULE);
+        let received = Sketch::new().receiving(|at, receiver| {
+            receiver.tcp.bytes_received = Some(Bytes::new(at * 91 * 125_000));
+        });
+        let received = received.each(|at, sample| {
+            let queues = shaped(5_000, 90_000);
+            let mut queue = queues.recording().periods[0].samples[at as usize].qdiscs[0].clone();
+            queue.interface = "ifb0".to_owned();
+            sample.qdiscs.push(queue);
+        });
+        assert!(received.holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_limit_of_packets_without_a_connection() {
+        let forwards = shaped(5_000, 90_000).each(|_, sample| sample.connections.clear());
+        assert!(forwards.holds_machine(RULE).is_some_and(|share| share > 0.6));
+        shaped(5_000, 90_000).machine_holds_not(RULE);
+        shaped(3, 90_000).each(|_, sample| sample.connections.clear()).machine_holds_not(RULE);
     }
 }

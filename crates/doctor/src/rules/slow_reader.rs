@@ -1,9 +1,10 @@
 //! The receiving application does not read as fast as data arrives.
 
+use super::accept_queue;
 use super::receiver_window::is_reader_slow;
 use super::send_buffer::waits_for_reader;
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{End, Flow, View};
+use crate::view::{End, Flow, TaskUse, View};
 use crate::words::{bytes, percent, rate};
 use units::Rate;
 
@@ -20,19 +21,25 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         });
         let reader = receiver.busiest(view);
         let queue = receiver.median(|c| Some(c.receive_queue)).unwrap_or_default();
-        if full < FULL {
+        let unread = flow.is_left_unread();
+        if full < FULL && !unread {
             return Outcome::ruled_out(format!(
                 "its receive queue holds {}, and was filled in {} of the samples",
                 bytes(queue),
                 percent(full)
             ));
         }
+        // Nobody has accepted it: a cause of its own.
+        if receiver.last().holders.is_empty() && accept_queue::waits_at(view, receiver.last().local)
+        {
+            return Outcome::Irrelevant;
+        }
         // A reader without CPU time has a cause of its own.
         let throttled = receiver.throttled(view).is_some_and(|g| g.throttled_share() > 0.1);
         let starved = reader.is_some_and(|task| task.waited.unwrap_or(0.0) > 0.3);
         if throttled
             || starved
-            || reader.is_some_and(|task| task.cpu >= 0.9 || task.blocked.unwrap_or(0.0) > 0.2)
+            || reader.is_some_and(|task| task.cpu >= 0.9 || waits_for_disk(task, view))
         {
             return Outcome::Irrelevant;
         }
@@ -42,7 +49,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 receiver.name(),
                 bytes(queue)
             ))
-            .explains(full)
+            .explains(if unread { full.max(UNREAD) } else { full })
             .seen_from("samples with a full receive queue", percent(full), percent(FULL))
             .seen("receive queue", bytes(queue))
             .seen_if("its limit", receiver.last().receive_limit.map(bytes))
@@ -55,7 +62,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the time limited by the receiver's window");
     };
     // While both limits hold, the kernel counts only the send buffer's.
-    let (full, pauses) = (waits_for_reader(flow), pauses(flow));
+    let (full, pauses) = (waits_for_reader(flow), pauses(flow) && !lacks_cores(flow, view));
     let bursts = full || pauses;
     let limited = match bursts {
         true if pauses => limited.max(PAUSES_EXPLAIN),
@@ -111,6 +118,21 @@ fn pauses(flow: &Flow<'_>) -> bool {
     fast && steady && varies * 2 >= rtt && rtt.nanos() / 4 >= least.nanos() && sender.has_data()
 }
 
+/// The far end runs on this machine too, whose cores are all full: it lacks CPU time, which is a
+/// cause of its own.
+fn lacks_cores(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    let (from, to) = flow.addresses();
+    let is_here = view.period.far_ends.iter().any(|end| (end.local, end.remote) == (to, from));
+    let busy: f64 = view.cores.values().map(|core| core.busy() + core.steal).sum();
+    is_here && busy >= FULL_CORES * view.cores.len() as f64
+}
+
+/// A frozen process is in the same state as one that waits for its disk, and nothing waits for I/O.
+fn waits_for_disk(task: &TaskUse<'_>, view: &View<'_>) -> bool {
+    let blocked = task.blocked.unwrap_or(0.0);
+    blocked > 0.2 && view.pressure("io").is_none_or(|(some, _)| some >= blocked / 3.0)
+}
+
 fn fastest(sender: &End<'_>) -> Option<Rate> {
     sender.values(|c| c.tcp.delivery_rate).into_iter().max()
 }
@@ -127,7 +149,10 @@ const FULL: f64 = 0.5;
 const BURST: f64 = 5.0;
 const BUSY: f64 = 0.8;
 const PAUSES_EXPLAIN: f64 = 0.8;
+/// No byte was read during the observation.
+const UNREAD: f64 = 0.9;
 const LIMITED: f64 = 0.2;
+const FULL_CORES: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {
@@ -166,6 +191,55 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_nobody_accepted_has_no_reader() {
+        let waits = Sketch::new().receiving(|_, receiver| {
+            receiver.receive_queue = Bytes::new(5_000_000);
+            receiver.tcp.bytes_received = Some(Bytes::new(5_000_000));
+            receiver.holders.clear();
+        });
+        assert!(waits.holds(RULE) > 0.9);
+        let queued = waits.each(|_, sample| {
+            let local = "0.0.0.0:5201".parse().unwrap();
+            let (holders, waiting, limit) = (Vec::new(), 2, 128);
+            sample.listeners.push(crate::recording::Listener { local, holders, waiting, limit });
+        });
+        assert_eq!(queued.judge(RULE), Outcome::Irrelevant);
+        let verdict = crate::diagnose(queued.recording(), crate::Question::Machine).verdict;
+        assert_eq!(verdict.cause, Some("accept-queue"));
+    }
+
+    #[test]
+    fn a_reader_in_uninterruptible_sleep_that_waits_for_no_disk() {
+        let blocked = |pressure: u64| {
+            let full = limited(80).with_receiver(|_, c| c.receive_queue = Bytes::new(3_000_000));
+            full.each(move |at, sample| {
+                sample.tasks[1].state = "D".to_owned();
+                let some = Span::from_millis(10 * pressure * at);
+                let stall = crate::recording::Stall { some, full: None };
+                sample.pressure.insert("io".to_owned(), stall);
+            })
+        };
+        assert!(blocked(0).holds(RULE) > 0.9);
+        blocked(80).holds_not(RULE);
+    }
+
+    /// A request of 300 bytes that a server that hangs does not read.
+    #[test]
+    fn a_request_that_stays_unread_and_that_somebody_asks_about() {
+        let hangs = Sketch::new().receiving(|_, receiver| {
+            receiver.receive_queue = Bytes::new(300);
+            receiver.tcp.bytes_received = Some(Bytes::new(300));
+        });
+        let mut recording = hangs.recording().clone();
+        let verdict = |recording: &crate::Recording| {
+            crate::diagnose(recording, crate::Question::Flow).verdict
+        };
+        assert_eq!(verdict(&recording).cause, None);
+        recording.focus = Some("port 5201".to_owned());
+        assert_eq!(verdict(&recording).cause, Some("slow-reader"));
+    }
+
+    #[test]
     fn a_full_buffer_that_would_allow_much_more() {
         // 4 MB each millisecond would be 16 Gbit/s, and 400 Mbit/s pass.
         let bursts = Sketch::new().tcp(|at, tcp| {
@@ -188,6 +262,18 @@ mod tests {
         assert!(answers(9_000, 20).holds(RULE) > 0.7);
         answers(900, 20).holds_not(RULE);
         answers(9_000, 1).holds_not(RULE);
+        // The receiver is in another namespace of this machine.
+        let here = |busy: u64| {
+            let core = [busy, 5, 5, 0];
+            let mut recording = answers(9_000, 20).core(0, core).core(1, core).recording().clone();
+            let (local, remote) = ("10.0.0.2:5201", "10.0.0.1:5000");
+            let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
+            let end = crate::recording::InnerEnd { local, remote, holders: Vec::new() };
+            recording.periods[0].far_ends.push(end);
+            let view = View::of(&recording, &recording.periods[0]).unwrap();
+            judge(&view.flows[0], &view).finding().is_some()
+        };
+        assert!(here(20) && !here(88), "it lacks CPU time");
     }
 
     #[test]

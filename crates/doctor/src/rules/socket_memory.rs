@@ -1,10 +1,22 @@
 //! The memory of all TCP sockets reaches its limit: the kernel shrinks windows and drops packets.
 
-use super::{Advice, Finding, Outcome, Rule};
-use crate::view::View;
+use super::{Advice, Finding, Outcome, Rule, loss};
+use crate::view::{Flow, View};
 use crate::words::percent;
 
-pub(super) const RULE: Rule = Rule::new("tcp-memory", "the memory of TCP sockets").machine(judge);
+pub(super) const RULE: Rule =
+    Rule::new("tcp-memory", "the memory of TCP sockets").flow(of_flow).machine(judge);
+
+/// Its window is small, or its packets are dropped, because the memory is short.
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let held = flow.sender.as_ref().and_then(|sender| sender.window_limited()).unwrap_or(0.0);
+    match judge(view) {
+        Outcome::Holds(finding) if held >= HELD || loss::is_limit(flow, view) => {
+            finding.explains(OF_FLOW).holds()
+        }
+        _ => Outcome::Irrelevant,
+    }
+}
 
 fn judge(view: &View<'_>) -> Outcome {
     let Some(memory) = view.last().socket_memory.filter(|memory| memory.most > 0) else {
@@ -36,6 +48,10 @@ fn judge(view: &View<'_>) -> Outcome {
         .holds()
 }
 
+const HELD: f64 = 0.2;
+/// Before the window and the losses that it explains.
+const OF_FLOW: f64 = 0.97;
+
 #[cfg(test)]
 mod tests {
     use super::super::sketch::Sketch;
@@ -52,6 +68,12 @@ mod tests {
     fn memory_that_is_short() {
         assert!(using(900).holds_machine(RULE).is_some_and(|share| share > 0.5));
         using(100).machine_holds_not(RULE);
+        let small = |used| {
+            using(used).tcp(|at, tcp| tcp.window_limited = Some(units::Span::from_millis(900 * at)))
+        };
+        assert!(small(900).holds(RULE) > 0.95);
+        assert_eq!(small(100).judge(RULE), Outcome::Irrelevant);
+        assert_eq!(using(900).judge(RULE), Outcome::Irrelevant);
         assert!(matches!(Sketch::new().on_machine(RULE), Outcome::NotSeen(_)));
     }
 }

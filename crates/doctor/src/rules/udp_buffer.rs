@@ -13,7 +13,10 @@ fn judge(view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the counters of UDP");
     }
     let count = |name| view.counter(name).unwrap_or(0);
-    let dropped = count("UdpRcvbufErrors").saturating_add(count("Udp6RcvbufErrors"));
+    // The memory of all UDP sockets has a limit too (net.ipv4.udp_mem).
+    let memory = count("UdpMemErrors");
+    let dropped = ["UdpRcvbufErrors", "Udp6RcvbufErrors"];
+    let dropped = dropped.iter().map(|name| count(name)).fold(memory, u64::saturating_add);
     if dropped == 0 {
         return Outcome::ruled_out("no UDP packet was dropped at a socket");
     }
@@ -43,6 +46,7 @@ fn judge(view: &View<'_>) -> Outcome {
         None => "UDP sockets are not read fast enough".to_owned(),
     })
     .seen("UDP packets dropped at full buffers", dropped.to_string())
+    .seen("of these by the limit of all UDP sockets' memory", memory.to_string())
     .seen("UDP packets delivered", received.to_string())
     .seen_if("net.core.rmem_max", most.map(bytes));
     if let Some((drops, socket)) = worst {
@@ -79,5 +83,7 @@ mod tests {
         let few = Sketch::new().counter("UdpRcvbufErrors", 1).counter("UdpInDatagrams", 10_000);
         assert_eq!(few.on_machine(RULE).finding().unwrap().explains, None);
         Sketch::new().machine_holds_not(RULE);
+        let memory = Sketch::new().counter("UdpMemErrors", 500).counter("UdpInDatagrams", 1_000);
+        assert!(memory.holds_machine(RULE).is_some_and(|share| share > 0.6));
     }
 }

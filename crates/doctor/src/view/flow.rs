@@ -67,7 +67,18 @@ impl<'a> Flow<'a> {
             }),
             (None, None) => 0.0,
         };
-        waits >= 0.9 && self.rate().bits_per_second() < STALLED_BELOW
+        waits >= 0.9 && self.rate().bits_per_second() < STALLED_BELOW || self.is_left_unread()
+    }
+
+    /// A program that hangs leaves the little that came unread. Many programs keep connections that
+    /// they do not read for a while, so that it is of interest only if somebody asks about it.
+    pub fn is_left_unread(&self) -> bool {
+        let waits = |end: &End<'_>| {
+            end.often(|c| c.state == ConnectionState::Established && c.receive_queue > Bytes::ZERO)
+        };
+        self.asked
+            && self.receiver.as_ref().is_some_and(|receiver| waits(receiver) >= 0.9)
+            && self.rate().bits_per_second() < STALLED_BELOW
     }
 
     /// The interface that it goes through.

@@ -14,6 +14,8 @@ pub struct CgroupPaths {
     cpu: Option<(PathBuf, PathBuf, Version)>,
     /// The group's directory for CPU time accounting.
     account: Option<(PathBuf, Version)>,
+    /// The group's directory that can freeze it.
+    freezer: Option<(PathBuf, Version)>,
 }
 
 impl CgroupPaths {
@@ -52,7 +54,8 @@ impl CgroupPaths {
                     let group = (mount.point.clone(), within.clone(), Version::Two);
                     paths.cpu.get_or_insert(group);
                     let directory = mount.point.join(within);
-                    paths.account.get_or_insert((directory, Version::Two));
+                    paths.account.get_or_insert((directory.clone(), Version::Two));
+                    paths.freezer.get_or_insert((directory, Version::Two));
                 }
                 continue;
             }
@@ -66,11 +69,28 @@ impl CgroupPaths {
                     "cpuacct" => {
                         paths.account = Some((mount.point.join(within), Version::One));
                     }
+                    "freezer" => {
+                        paths.freezer = Some((mount.point.join(within), Version::One));
+                    }
                     _ => {}
                 }
             }
         }
         paths
+    }
+
+    /// Whether a group that contains this process is frozen; `None` if no group can be.
+    pub fn is_frozen(&self) -> Result<Option<bool>, ProbeError> {
+        let Some((path, version)) = &self.freezer else { return Ok(None) };
+        // Both tell about the groups above too. The outermost group has neither file.
+        Ok(match version {
+            Version::One => {
+                optional(&path.join("freezer.state"))?.map(|state| state.trim() == "FROZEN")
+            }
+            Version::Two => optional(&path.join("cgroup.events"))?
+                .and_then(|text| keyed(&text, "frozen"))
+                .map(|frozen| frozen == 1),
+        })
     }
 
     /// The directories of the CPU controller's groups that contain this process, innermost first.
@@ -174,6 +194,18 @@ mod tests {
         assert_eq!(paths.account, Some((account, Version::One)));
         let reordered = "0::/elsewhere\n1:cpu:/a/b\n2:cpuacct:/a/b\n";
         assert_eq!(CgroupPaths::parse(reordered, HYBRID), paths);
+    }
+
+    #[test]
+    fn the_group_that_can_freeze() {
+        let freezer = |groups: &str, mounts: &str| CgroupPaths::parse(groups, mounts).freezer;
+        let two = Some((PathBuf::from("/sys/fs/cgroup/unified/x"), Version::Two));
+        assert_eq!(freezer("1:cpu:/a\n0::/x\n", HYBRID), two);
+        let mounts = format!("{HYBRID}36 31 0:33 / /cg/freezer rw - cgroup cgroup rw,freezer\n");
+        let one = Some((PathBuf::from("/cg/freezer/box"), Version::One));
+        assert_eq!(freezer("0::/x\n3:freezer:/box\n", &mounts), one);
+        assert_eq!(freezer("3:freezer:/box\n0::/x\n", &mounts), one);
+        assert_eq!(CgroupPaths::default().is_frozen().unwrap(), None);
     }
 
     #[test]

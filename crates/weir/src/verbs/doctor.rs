@@ -4,6 +4,7 @@ mod subject;
 
 use crate::exit::Ending;
 use crate::output;
+use crate::report_directory;
 use crate::signals::cancel_on_signals;
 use clap::Args;
 use doctor::observe::{self, Focus, Plan};
@@ -54,6 +55,9 @@ pub(crate) struct Doctor {
 
 pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
     let subject = arguments.subject()?;
+    if let Some(directory) = &arguments.report {
+        report_directory::check(directory)?;
+    }
     if arguments.watch {
         return arguments.keep_watching(&subject);
     }

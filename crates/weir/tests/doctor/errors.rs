@@ -35,3 +35,16 @@ fn a_recording_is_not_observed_again() {
     let ended = sandbox.weir(&["doctor", "seen.json", "--flow", "1"]);
     assert_eq!(ended.status.code(), Some(2), "{ended:?}");
 }
+
+#[test]
+fn a_report_directory_that_holds_something_is_refused() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("notes.txt", "mine");
+    let ended = sandbox.weir(&["doctor", "-t", "1", "--report", "."]);
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("the directory holds something already"), "{}", ended.stderr);
+    let ended = sandbox.weir(&["doctor", "-t", "1", "--report", "new/page"]);
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let again = sandbox.weir(&["doctor", "new/page", "--report", "new/page"]);
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+}

@@ -4,6 +4,7 @@
 use crate::peer::{PORT, Pair};
 use crate::support::{Sandbox, is_installed};
 use serde_json::Value;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 #[test]
@@ -43,6 +44,23 @@ fn a_shaper_of_this_machine_is_the_limit() {
     }
     let _pair = Pair::start(&sandbox, "65536,0", "65536,0");
     assert_cause(&judge(&sandbox), "shaper");
+}
+
+/// Two clients wait in the accept queue, which has room for many more.
+#[test]
+fn a_server_that_never_accepts_is_named() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let (listener, _clients) = sandbox.inside(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, [(); 2].map(|()| TcpStream::connect(address).unwrap()))
+    });
+    let ended = sandbox.weir(&["doctor", "--json", "-t", "2"]);
+    assert!(ended.status.success(), "{ended:?}");
+    let diagnosis: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_cause(&diagnosis, "accept-queue");
+    let evidence = diagnosis["periods"][0]["machine"].to_string();
+    assert!(evidence.contains(&listener.local_addr().unwrap().to_string()), "{evidence}");
 }
 
 #[test]

@@ -174,7 +174,7 @@ impl<'a> Scene<'a> {
             self.groups.push(group);
         }
         // A load of one command keeps the process that was started.
-        if !load.trim().contains('\n') {
+        if is_one_command(load) {
             script += "exec ";
         }
         let argv = ["sh".to_owned(), "-ec".to_owned(), script + load.trim()];
@@ -201,8 +201,30 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// Whether a shell can replace itself by it: no loop, list or pipeline. One within quotes counts as
+/// several, which costs a process.
+fn is_one_command(load: &str) -> bool {
+    let is_loop = load.split_whitespace().next().is_some_and(|word| LOOPS.contains(&word));
+    !is_loop && !load.trim().contains(['\n', ';', '|', '&', '{', '('])
+}
+
+const LOOPS: [&str; 6] = ["while", "until", "for", "if", "case", "!"];
 const READY: &str = "ready";
 /// Uses a CPU and makes no system call.
 const HOG: &str = "while :; do :; done";
 const SETUP_WITHIN: Duration = Duration::from_secs(20);
 const READY_WITHIN: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_single_command_replaces_the_shell() {
+        assert!(is_one_command(" $WEIR doctor-load send $RECEIVER:$PORT --rate 20mbit\n"));
+        for several in ["while true; do curl x; done", "while read x", "sleep 1 & exec y", "a | b"]
+        {
+            assert!(!is_one_command(several), "{several}");
+        }
+    }
+}

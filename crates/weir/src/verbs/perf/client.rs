@@ -318,7 +318,7 @@ impl Client {
         let Some(directory) = &self.output.report else {
             return Ok(perf::client::run(options, stop, audience)?);
         };
-        super::report::check_directory(directory)?;
+        crate::report_directory::check(directory)?;
         let mut report = report_audience(directory);
         let outcome = perf::client::run(options, stop, &mut report.beside(audience));
         let written = report.write();

@@ -1,9 +1,6 @@
 //! `--report DIR`: records a test's events and writes a page from them.
 
-use crate::exit::Unusable;
 use crate::output;
-use anyhow::Context;
-use perf::PerfError;
 use perf::event::{Audience, Ended, Event, Started};
 use perf::options::{Direction, Protocol};
 use report::measurement::Recorder;
@@ -24,30 +21,6 @@ pub(crate) fn report_audience(directory: &Path) -> ReportAudience {
         started: None,
         ended: None,
     }
-}
-
-/// Finds out before a measurement whether its report can be written.
-pub(crate) fn check_directory(directory: &Path) -> anyhow::Result<()> {
-    let shown = directory.display();
-    let absent = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
-    let absent: Vec<&Path> = absent.take_while(|path| !path.exists()).collect();
-    std::fs::create_dir_all(directory)
-        .map_err(|cause| Unusable::path("create", directory, &cause, "--report"))?;
-    let held =
-        || std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.file_name()).next();
-    if let Some(name) = held() {
-        let name = name.display();
-        let text = format!(
-            "--report {shown}: the directory holds something already (`{name}`): name a new one"
-        );
-        return Err(PerfError::Usage(text).into());
-    }
-    let trial = directory.join(".weir");
-    std::fs::write(&trial, "")
-        .and_then(|()| std::fs::remove_file(&trial))
-        .map_err(|cause| Unusable::path("write to", directory, &cause, "--report"))?;
-    // A test that never begins leaves nothing behind.
-    absent.iter().try_for_each(std::fs::remove_dir).context("removing an empty directory")
 }
 
 #[derive(Debug)]
