@@ -92,7 +92,7 @@ impl PathConfig {
         let demand = Demand::BulkAfter(OPEN_WITHIN);
         let (mut world, bottleneck) = self.world(algorithm, demand, measured, effort)?;
         while world.acknowledged().iter().any(|bytes| *bytes <= FIRST_DATA) {
-            at = at + LOOKS_EVERY;
+            at += LOOKS_EVERY;
             if at > patience || world.run_until(at).is_some() {
                 return None;
             }
