@@ -25,7 +25,7 @@ fn judge(view: &View<'_>) -> Outcome {
         return Outcome::Irrelevant;
     }
     let per_second = short.connections as f64 / view.elapsed().secs_f64();
-    if per_second < FROM {
+    if per_second < FROM || short.connections < FEWEST {
         return Outcome::ruled_out(format!(
             "{} connections opened and ended during the observation",
             short.connections
@@ -54,16 +54,28 @@ fn judge(view: &View<'_>) -> Outcome {
 }
 
 const FROM: f64 = 1.0;
+/// In an observation of half a second two are four a second.
+const FEWEST: u64 = 4;
 
 #[cfg(test)]
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
-    use crate::recording::ShortLived;
+    use crate::recording::{Recording, ShortLived};
     use crate::{Question, diagnose};
 
     fn verdict(connections: u64, asked: bool) -> Option<&'static str> {
+        verdict_of(Sketch::idle().recording().clone(), connections, asked)
+    }
+
+    /// In the time between two samples.
+    fn brief_verdict(connections: u64) -> Option<&'static str> {
         let mut recording = Sketch::idle().recording().clone();
+        recording.periods[0].samples.truncate(2);
+        verdict_of(recording, connections, true)
+    }
+
+    fn verdict_of(mut recording: Recording, connections: u64, asked: bool) -> Option<&'static str> {
         recording.focus = asked.then(|| "port 80".to_owned());
         let bytes = Bytes::new(connections * 90_000);
         recording.periods[0].short_lived = Some(ShortLived { connections, bytes });
@@ -74,6 +86,9 @@ mod tests {
     fn short_connections_that_somebody_asks_about() {
         assert_eq!(verdict(8, true), Some("short-connections"));
         assert_eq!(verdict(1, true), None);
+        // The control connection and the stream of a transfer whose far end goes away.
+        assert_eq!(brief_verdict(2), None);
+        assert_eq!(brief_verdict(8), Some("short-connections"));
         assert_eq!(verdict(8, false), None);
     }
 }
