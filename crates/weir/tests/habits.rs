@@ -119,7 +119,7 @@ fn a_path_that_cannot_be_used_is_wrong_use_and_the_flag_is_named() {
         (vec!["lab", "validate", "folder"], "folder has no results.json"),
         (vec!["lab", "show", "folder"], "folder has no results.json"),
         (vec!["lab", "export", "none"], "cannot read none"),
-        (vec!["link", "show-tags", "file"], "file: the capture is no pcap"),
+        (vec!["link", "show-tags", "file"], "file: the capture is not a pcap file"),
         (
             vec!["lab", "ab", "--base-command", "no-such-program", "--change-command", "true"],
             "no-such-program is not installed",
