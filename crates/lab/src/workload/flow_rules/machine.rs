@@ -40,6 +40,8 @@ fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Meas
         if result.invalid.is_empty() {
             result.metrics.extend(std::mem::take(&mut pushed.metrics));
             result.missing.extend(std::mem::take(&mut pushed.missing));
+        } else {
+            result.missing.extend(pushed.missing.iter().cloned());
         }
     }
     Ok(Measured::between_ends(step, taken, result))
