@@ -1,0 +1,132 @@
+"""Shared by the programs that stand in for Open vSwitch's while its cases run against weir."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+# autotest takes this exit status of a checked command as "skip this case".
+SKIP = 77
+
+
+def note(fact):
+    """Notes a fact about the running case, which scripts/ovs-tests reads."""
+    record = os.environ.get("WEIR_OVS_RECORD")
+    if record:
+        case = os.environ.get("WEIR_OVS_CASE", "0")
+        with open(os.path.join(record, case), "a", encoding="utf-8") as file:
+            file.write(fact + "\n")
+
+
+def not_asked(reason):
+    """Ends the program, and by its status the case: it asks for a thing that weir does not have."""
+    note("not-asked " + reason)
+    print(f"not asked: {reason}", file=sys.stderr)
+    sys.exit(SKIP)
+
+
+def rundir():
+    return os.environ.get("OVS_RUNDIR", os.getcwd())
+
+
+def place(name):
+    return os.path.join(rundir(), name)
+
+
+def installed(program):
+    """The program of the system, not the one of this folder."""
+    # Else a program would start itself again and again.
+    own = {HERE, os.path.realpath(os.environ.get("WEIR_OVS_BIN", HERE))}
+    folders = [f for f in os.environ["PATH"].split(os.pathsep) if os.path.realpath(f) not in own]
+    found = shutil.which(program, path=os.pathsep.join(folders))
+    if not found:
+        sys.exit(f"{program}: not found; install Debian's openvswitch-common")
+    return found
+
+
+class State:
+    """The settings that ovs-vsctl has made so far, kept in a file of the run directory."""
+
+    def __init__(self):
+        self.bridges = {}
+        try:
+            with open(place("weir-state.json"), encoding="utf-8") as file:
+                self.bridges = json.load(file)
+        except FileNotFoundError:
+            pass
+
+    def save(self):
+        with open(place("weir-state.json"), "w", encoding="utf-8") as file:
+            json.dump(self.bridges, file)
+        with open(place("weir.toml"), "w", encoding="utf-8") as file:
+            file.write(self.toml())
+
+    def toml(self):
+        lines = [f"rundir = {json.dumps(rundir())}"]
+        for bridge, settings in self.bridges.items():
+            lines.append(f"[bridge.{json.dumps(bridge)}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in settings["config"].items()]
+            # Ports that ask for a number first, so that no other port takes it.
+            for port, options in sorted(
+                settings["ports"].items(), key=lambda item: "number" not in item[1]
+            ):
+                lines.append(f"[bridge.{json.dumps(bridge)}.port.{json.dumps(port)}]")
+                lines += [f"{key} = {json.dumps(value)}" for key, value in options.items()]
+        return "\n".join(lines) + "\n"
+
+
+def control(*arguments):
+    """Calls a command of the running switch. Returns its status, output and errors."""
+    program = [installed("ovs-appctl"), "-t", place("weir-switch.ctl"), *arguments]
+    ran = subprocess.run(program, capture_output=True, text=True, check=False)
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def pid():
+    """The process of the running switch, or None. Its command line tells it from a later process
+    that has its number."""
+    try:
+        with open(place("ovs-vswitchd.pid"), encoding="utf-8") as file:
+            number = int(file.read())
+        with open(f"/proc/{number}/cmdline", encoding="utf-8") as file:
+            return number if place("weir.toml") in file.read().split("\0") else None
+    except (OSError, ValueError):
+        return None
+
+
+def start():
+    """Starts the switch with the settings made so far, and waits until it answers."""
+    note("started")
+    program = [os.environ.get("WEIR", "weir"), "switch", "run", "--config", place("weir.toml")]
+    with open(place("ovs-vswitchd.log"), "a", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            program, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    with open(place("ovs-vswitchd.pid"), "w", encoding="utf-8") as file:
+        file.write(f"{process.pid}\n")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            sys.exit(f"weir switch ended at once, with status {process.returncode}")
+        if os.path.exists(place("weir-switch.ctl")) and control("version")[0] == 0:
+            return
+        time.sleep(0.02)
+    sys.exit("weir switch does not answer")
+
+
+def stop():
+    """Ends the switch. Returns whether it ended by itself when asked."""
+    number = pid()
+    if number is None:
+        return True
+    control("exit")
+    for _ in range(200):
+        if pid() is None:
+            return True
+        time.sleep(0.05)
+    os.kill(number, signal.SIGKILL)
+    return False
