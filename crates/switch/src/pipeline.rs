@@ -3,21 +3,24 @@
 //! | file | for |
 //! | --- | --- |
 //! | `tables.rs` | [`Tables`]: all of a bridge that a packet's way depends on |
-//! | `change.rs` | changes of rules, all or nothing |
+//! | `change.rs`, `bundle.rs` | changes of rules, and of all else, all or nothing |
 //! | `rule.rs`, `classifier.rs` | a rule, and the search for the rule of a packet |
 //! | `expiry.rs` | the timeouts of rules |
 //! | `event.rs` | changes of rules, for monitors |
+//! | `lessons.rs` | learned rules that go with their teachers |
 //! | `group.rs`, `meter.rs`, `ports.rs` | their state |
 //! | `mac.rs` | the addresses that NORMAL learned |
 //! | `recirculation.rs` | the states in which packets wait for the datapath |
 //! | `translate.rs` | a packet's way through the tables |
 //! | `trace.rs` | that way as text |
 
+mod bundle;
 mod change;
 mod classifier;
 mod event;
 mod expiry;
 mod group;
+mod lessons;
 mod mac;
 mod meter;
 mod ports;

@@ -1,6 +1,8 @@
 //! Requests that change or read a bridge, whatever protocol or text they came from.
 
 mod bridge;
+mod change;
+mod connection;
 mod flow;
 mod group;
 mod meter;
@@ -10,6 +12,8 @@ mod refusal;
 mod table;
 
 pub use bridge::Bridge;
+pub use change::Change;
+pub use connection::ConnectionFlush;
 pub use flow::{
     Aggregate, CookieFilter, FlowCommand, FlowEntry, FlowFilter, FlowFlags, FlowMod, TableEntry,
 };

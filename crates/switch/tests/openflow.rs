@@ -6,6 +6,8 @@
 mod bridge;
 #[path = "openflow/corpus.rs"]
 mod corpus;
+#[path = "openflow/monitors.rs"]
+mod monitors;
 #[path = "openflow/server.rs"]
 mod server;
 #[path = "openflow/verbs.rs"]

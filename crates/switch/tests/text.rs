@@ -437,6 +437,8 @@ fn a_dumped_rule_prints_as_ovs_ofctl_prints_it() {
         hard_age: Duration::from_millis(8),
         packets: 0,
         bytes: 0,
+        added: 1,
+        changed: 1,
     };
     assert_eq!(
         print_flow_entry(&entry, FlowPrint::default(), &PortNames::none()),

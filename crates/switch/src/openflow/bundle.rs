@@ -2,17 +2,7 @@ use std::collections::HashMap;
 
 use super::Version;
 use super::octets::{Put, Reader};
-use crate::request::{Bridge, FlowMod, GroupMod, PacketOut, PortMod, Refusal};
-
-/// A change that waits in a bundle.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all changes are of rules")]
-pub(super) enum Change {
-    Flow(FlowMod),
-    Group(GroupMod),
-    Port(PortMod),
-    PacketOut(PacketOut),
-}
+use crate::request::{Bridge, Change, GroupMod, Refusal};
 
 /// A message of a bundle: its change, and what an error about it repeats.
 #[derive(Debug)]
@@ -61,10 +51,13 @@ impl Control {
     }
 }
 
-/// The failure of a commit: the message that was refused, if it was one.
+/// The outcome of a commit that went to the bridge.
 #[derive(Debug)]
-pub(super) struct CommitFailure {
-    pub(super) refused: Option<(Waiting, Refusal)>,
+pub(super) enum Committed {
+    /// The changes of groups that were made, with the numbers of their messages.
+    Done(Vec<(u32, GroupMod)>),
+    /// Nothing was changed: the number and the bytes of the message that was refused.
+    Refused(u32, Vec<u8>, Refusal),
 }
 
 impl Bundles {
@@ -153,58 +146,37 @@ impl Bundles {
         self.bundles.remove(&control.id).map(|_| ()).ok_or(Refusal::BadBundle)
     }
 
-    /// Gives the changes to the bridge: runs of changes of rules whole, others one by one.
+    /// Gives the changes to the bridge.
     pub(super) fn commit(
         &mut self,
         control: Control,
         bridge: &mut dyn Bridge,
-    ) -> Result<Result<(), CommitFailure>, Refusal> {
+    ) -> Result<Committed, Refusal> {
         let bundle = self.bundles.remove(&control.id).ok_or(Refusal::BadBundle)?;
         if bundle.flags != control.flags {
             return Err(Refusal::BadBundleFlags);
         }
-        let mut waiting = bundle.waiting.into_iter().peekable();
-        while waiting.peek().is_some() {
-            let mut flows = Vec::new();
-            let mut heads = Vec::new();
-            while let Some(next) = waiting.next_if(|next| matches!(next.change, Change::Flow(_))) {
-                if let Change::Flow(change) = next.change {
-                    flows.push(change);
-                    heads.push((next.xid, next.start));
-                }
+        let (mut changes, mut heads, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+        for waiting in bundle.waiting {
+            if let Change::Group(change) = &waiting.change {
+                groups.push((waiting.xid, change.clone()));
             }
-            if !flows.is_empty() {
-                // The refused change itself went to the bridge; its error repeats its head alone.
-                if let Err((index, refusal)) = bridge.change_all(flows) {
-                    let refused = heads.into_iter().nth(index).map(|(xid, start)| {
-                        let change = Change::Flow(FlowMod::new(crate::request::FlowCommand::Add));
-                        (Waiting { change, xid, start }, refusal)
-                    });
-                    return Ok(Err(CommitFailure { refused }));
-                }
-                continue;
-            }
-            let Some(next) = waiting.next() else { break };
-            if let Err(refusal) = apply(&next.change, bridge) {
-                return Ok(Err(CommitFailure { refused: Some((next, refusal)) }));
+            changes.push(waiting.change);
+            heads.push((waiting.xid, waiting.start));
+        }
+        match bridge.commit(changes) {
+            Ok(()) => Ok(Committed::Done(groups)),
+            Err((index, refusal)) => {
+                let (xid, start) = heads.into_iter().nth(index).unwrap_or_default();
+                Ok(Committed::Refused(xid, start, refusal))
             }
         }
-        Ok(Ok(()))
     }
 }
 
 /// Whether a message may be in a bundle.
 pub(super) fn is_allowed(kind: u8, version: Version) -> bool {
     version >= Version::V13 && matches!(kind, 13..=16)
-}
-
-fn apply(change: &Change, bridge: &mut dyn Bridge) -> Result<(), Refusal> {
-    match change {
-        Change::Flow(change) => bridge.flow_mod(change.clone()),
-        Change::Group(change) => bridge.group_mod(change.clone()),
-        Change::Port(change) => bridge.port_mod(change),
-        Change::PacketOut(packet) => bridge.packet_out(packet.clone()),
-    }
 }
 
 const ATOMIC: u16 = 1;

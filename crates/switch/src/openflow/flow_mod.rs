@@ -82,9 +82,11 @@ pub(super) fn decode_later(mut body: Reader<'_>, version: Version) -> Result<Flo
     finish(change, actions, version)
 }
 
-/// The flags of a flow, as dumps and removals have them.
+/// The flags with which a rule was added, as dumps have them.
 pub(super) fn state_flags(flags: FlowFlags) -> u16 {
     u16::from(flags.send_flow_removed)
+        | u16::from(flags.check_overlap) << 1
+        | u16::from(flags.reset_counts) << 2
         | u16::from(flags.no_packet_counts) << 3
         | u16::from(flags.no_byte_counts) << 4
 }

@@ -71,37 +71,59 @@ pub(super) fn decode_group_mod(
     Ok(change)
 }
 
+/// Writes the body of a group_mod.
+pub(super) fn encode_group_mod(change: &GroupMod, version: Version, out: &mut Vec<u8>) {
+    out.put_u16(match change.command {
+        GroupCommand::Add => 0,
+        GroupCommand::Modify => 1,
+        GroupCommand::Delete => 2,
+        GroupCommand::InsertBucket => 3,
+        GroupCommand::RemoveBucket => 5,
+        GroupCommand::AddOrModify => 0x8000,
+    });
+    let head = (change.kind, change.group, change.bucket);
+    encode_buckets(head, &change.buckets, change.selection.as_ref(), version, out);
+}
+
 /// Writes a group's description.
 pub(super) fn encode_group(group: &GroupEntry, version: Version, out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
-    out.put_u8(match group.kind {
+    let head = (group.kind, group.group, 0);
+    encode_buckets(head, &group.buckets, group.selection.as_ref(), version, out);
+    out.set_u16(start, (out.len() - start) as u16);
+}
+
+/// Writes what descriptions and changes of groups have in common: the type and number, in the long
+/// form with the number of a bucket, and the buckets.
+fn encode_buckets(
+    (kind, group, bucket): (GroupType, u32, u32),
+    buckets: &[Bucket],
+    selection: Option<&Selection>,
+    version: Version,
+    out: &mut Vec<u8>,
+) {
+    out.put_u8(match kind {
         GroupType::All => 0,
         GroupType::Select => 1,
         GroupType::Indirect => 2,
         GroupType::FastFailover => 3,
     });
     out.put_u8(0);
-    out.put_u32(group.group);
+    out.put_u32(group);
+    if !has_long_form(version) {
+        buckets.iter().for_each(|bucket| encode_bucket(bucket, version, out));
+        return;
+    }
     let length = out.len();
-    if has_long_form(version) {
-        out.put_zeros(8);
+    out.put_zeros(4);
+    out.put_u32(bucket);
+    let start = out.len();
+    buckets.iter().for_each(|bucket| encode_long_bucket(bucket, kind, version, out));
+    out.set_u16(length, (out.len() - start) as u16);
+    if let Some((method, parameter, fields)) = selection {
+        encode_selection(method, *parameter, fields, version, out);
     }
-    let buckets = out.len();
-    for bucket in &group.buckets {
-        if has_long_form(version) {
-            encode_long_bucket(bucket, group.kind, version, out);
-        } else {
-            encode_bucket(bucket, version, out);
-        }
-    }
-    if has_long_form(version) {
-        out.set_u16(length, (out.len() - buckets) as u16);
-        if let Some((method, parameter, fields)) = &group.selection {
-            encode_selection(method, *parameter, fields, version, out);
-        }
-    }
-    out.set_u16(start, (out.len() - start) as u16);
 }
 
 pub(super) fn encode_group_statistics(

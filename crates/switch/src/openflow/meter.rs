@@ -38,14 +38,37 @@ pub(super) fn decode_meter_mod(mut body: Reader<'_>) -> Result<MeterMod, Refusal
     Ok(change)
 }
 
+/// Writes the body of a meter_mod.
+pub(super) fn encode_meter_mod(change: &MeterMod, out: &mut Vec<u8>) {
+    out.put_u16(match change.command {
+        MeterCommand::Add => 0,
+        MeterCommand::Modify => 1,
+        MeterCommand::Delete => 2,
+    });
+    let flags = (change.is_in_packets, change.has_burst, change.has_statistics);
+    encode_bands(flags, change.meter, &change.bands, out);
+}
+
 pub(super) fn encode_meter(meter: &MeterEntry, out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
-    let unit = if meter.is_in_packets { PACKETS } else { KILOBITS };
-    let burst = if meter.has_burst { BURST } else { 0 };
-    out.put_u16(unit | burst | if meter.has_statistics { STATISTICS } else { 0 });
-    out.put_u32(meter.meter);
-    for band in &meter.bands {
+    let flags = (meter.is_in_packets, meter.has_burst, meter.has_statistics);
+    encode_bands(flags, meter.meter, &meter.bands, out);
+    out.set_u16(start, (out.len() - start) as u16);
+}
+
+/// Writes what descriptions and changes of meters have in common.
+fn encode_bands(
+    (is_in_packets, has_burst, has_statistics): (bool, bool, bool),
+    meter: u32,
+    bands: &[Band],
+    out: &mut Vec<u8>,
+) {
+    let unit = if is_in_packets { PACKETS } else { KILOBITS };
+    let burst = if has_burst { BURST } else { 0 };
+    out.put_u16(unit | burst | if has_statistics { STATISTICS } else { 0 });
+    out.put_u32(meter);
+    for band in bands {
         let (kind, precedence) = match band.kind {
             BandKind::Drop => (1, 0),
             BandKind::DscpRemark { precedence } => (2, precedence),
@@ -57,7 +80,6 @@ pub(super) fn encode_meter(meter: &MeterEntry, out: &mut Vec<u8>) {
         out.put_u8(precedence);
         out.put_zeros(3);
     }
-    out.set_u16(start, (out.len() - start) as u16);
 }
 
 pub(super) fn encode_meter_statistics(meter: &MeterStatistics, out: &mut Vec<u8>) {

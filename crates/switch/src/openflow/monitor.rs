@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::Version;
 use super::action::{encode_actions, encode_instructions};
 use super::asynchronous::FlowRemovedReason;
-use super::message::ONF;
+use super::message::{ONF, begin_experimenter, begin_nicira_message, end_message};
 use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
@@ -19,10 +19,25 @@ pub enum FlowChange {
     Deleted(FlowRemovedReason),
 }
 
+/// A rule that has changed, for controllers that monitor rules.
+#[derive(Debug, Clone, Copy)]
+pub struct FlowUpdate<'a> {
+    pub change: FlowChange,
+    pub flow: &'a FlowEntry,
+    /// The actions before the change: a monitor of a port or group also hears of rules that no
+    /// longer send there.
+    pub former: &'a [Action],
+}
+
 /// The monitors of a connection, by the controller's numbers.
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
     monitors: BTreeMap<u32, Monitor>,
+    /// The number of the last change that the peer could know.
+    seen: u64,
+    /// The peer reads too slowly: `seen` at that time. It hears of rules that go, and of all others
+    /// when it has read what it was sent.
+    paused: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -55,9 +70,11 @@ impl Monitors {
             if self.monitors.len() >= MAX_MONITORS || self.monitors.contains_key(&id) {
                 return Err(Refusal::NotPermitted);
             }
+            let flows = bridge.flows(&monitor.filter)?;
+            let newest = flows.iter().map(|flow| flow.changed).max();
+            self.seen = self.seen.max(newest.unwrap_or(0));
             if monitor.flags & INITIAL != 0 {
                 let with_actions = monitor.flags & ACTIONS != 0;
-                let flows = bridge.flows(&monitor.filter)?;
                 initial.extend(flows.into_iter().map(|flow| (flow, with_actions)));
             }
             self.monitors.insert(id, monitor);
@@ -80,44 +97,112 @@ impl Monitors {
         self.monitors.remove(&id).map(|_| ()).ok_or(Refusal::NotPermitted)
     }
 
-    /// Writes a change, if a monitor asks for it. `own` says that this connection made it: then
-    /// Open vSwitch sends the request's number alone unless a monitor wants the whole.
+    /// Writes the changes that monitors ask for. `own` says that a request of this connection made
+    /// them: then Open vSwitch sends the request's number alone unless a monitor wants the whole.
     pub(super) fn changed(
-        &self,
-        change: FlowChange,
-        flow: &FlowEntry,
+        &mut self,
+        updates: &[FlowUpdate<'_>],
         own: Option<u32>,
         version: Version,
         out: &mut Vec<u8>,
     ) {
-        let (flag, event) = match change {
-            FlowChange::Added => (ADD, Event::Added),
-            FlowChange::Modified => (MODIFY, Event::Modified),
-            FlowChange::Deleted(reason) => (DELETE, Event::Deleted(reason)),
-        };
-        let takes =
-            |monitor: &&Monitor| monitor.flags & flag != 0 && is_selected(&monitor.filter, flow);
-        let mut wanted = false;
-        let mut whole = own.is_none();
-        let mut with_actions = false;
-        for monitor in self.monitors.values().filter(takes) {
-            wanted = true;
-            whole |= monitor.flags & OWN != 0;
-            with_actions |= monitor.flags & ACTIONS != 0;
+        let newest = updates.iter().map(|update| update.flow.changed).max();
+        self.seen = self.seen.max(newest.unwrap_or(0));
+        let mut lines = Vec::new();
+        let mut is_abbreviated = false;
+        for update in updates {
+            let Some(flags) = self.flags(update) else { continue };
+            let is_whole = match self.paused {
+                // The peer cannot know a rule that was added since then.
+                Some(paused) => {
+                    let is_gone = matches!(update.change, FlowChange::Deleted(_));
+                    if !is_gone || update.flow.added > paused {
+                        continue;
+                    }
+                    true
+                }
+                None => own.is_none() || flags & WHOLE != 0,
+            };
+            if is_whole || !is_abbreviated {
+                lines.push((update, flags, is_whole));
+            }
+            is_abbreviated |= !is_whole;
         }
-        if !wanted {
+        if lines.is_empty() {
             return;
         }
-        let mut update = Multipart::new(version, 0, part(version), out);
-        update.entry(|out| match own {
-            Some(xid) if !whole => {
-                out.put_u16(8);
-                out.put_u16(if version >= Version::V14 { 4 } else { 3 });
-                out.put_u32(xid);
+        let mut reply = Multipart::new(version, 0, part(version), out);
+        for (update, flags, is_whole) in lines {
+            reply.entry(|out| match own {
+                Some(xid) if !is_whole => {
+                    out.put_u16(8);
+                    out.put_u16(if version >= Version::V14 { 4 } else { 3 });
+                    out.put_u32(xid);
+                }
+                _ => {
+                    let event = match update.change {
+                        FlowChange::Added => Event::Added,
+                        FlowChange::Modified => Event::Modified,
+                        FlowChange::Deleted(reason) => Event::Deleted(reason),
+                    };
+                    encode_update(update.flow, event, flags & ACTIONS != 0, version, out);
+                }
+            });
+        }
+        reply.finish();
+    }
+
+    /// Stops all updates but those of rules that go, and writes that.
+    pub(super) fn pause(&mut self, version: Version, out: &mut Vec<u8>) {
+        if self.paused.is_none() && !self.is_empty() {
+            self.paused = Some(self.seen);
+            encode_pause(true, version, out);
+        }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// Writes what has changed since the pause began, and that it is over.
+    pub(super) fn resume(&mut self, version: Version, bridge: &dyn Bridge, out: &mut Vec<u8>) {
+        let Some(paused) = self.paused.take() else { return };
+        // By the number of their last change, which no two rules have in common.
+        let mut flows = BTreeMap::new();
+        for monitor in self.monitors.values() {
+            for flow in bridge.flows(&monitor.filter).unwrap_or_default() {
+                self.seen = self.seen.max(flow.changed);
+                let is_new = flow.added > paused;
+                let flag = if is_new { ADD } else { MODIFY };
+                if flow.changed <= paused || monitor.flags & flag == 0 {
+                    continue;
+                }
+                let entry = flows.entry(flow.changed).or_insert((flow, is_new, false));
+                entry.2 |= monitor.flags & ACTIONS != 0;
             }
-            _ => encode_update(flow, event, with_actions, version, out),
-        });
-        update.finish();
+        }
+        if !flows.is_empty() {
+            let mut reply = Multipart::new(version, 0, part(version), out);
+            for (flow, is_new, with_actions) in flows.values() {
+                let event = if *is_new { Event::Added } else { Event::Modified };
+                reply.entry(|out| encode_update(flow, event, *with_actions, version, out));
+            }
+            reply.finish();
+        }
+        encode_pause(false, version, out);
+    }
+
+    /// The flags of all monitors that ask for a change; `None` if there is none.
+    fn flags(&self, update: &FlowUpdate<'_>) -> Option<u16> {
+        let flag = match update.change {
+            FlowChange::Added => ADD,
+            FlowChange::Modified => MODIFY,
+            FlowChange::Deleted(_) => DELETE,
+        };
+        let takes =
+            |monitor: &&Monitor| monitor.flags & flag != 0 && is_selected(&monitor.filter, update);
+        let flags = self.monitors.values().filter(takes).map(|monitor| monitor.flags);
+        flags.reduce(|all, flags| all | flags)
     }
 }
 
@@ -196,21 +281,61 @@ fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     Ok(flags)
 }
 
-fn is_selected(filter: &FlowFilter, flow: &FlowEntry) -> bool {
+fn is_selected(filter: &FlowFilter, update: &FlowUpdate<'_>) -> bool {
+    let flow = update.flow;
+    let leads = |actions: &[Action]| {
+        let is_port = filter.out_port == PortNumber::NONE
+            || any(actions, &|action| sends_to(action, filter.out_port));
+        let is_group = filter.out_group == FlowMod::ANY_GROUP
+            || any(actions, &|action| *action == Action::Group(filter.out_group));
+        is_port && is_group
+    };
     filter.table.is_none_or(|table| table == flow.table)
         && flow.matching.is_within(&filter.matching)
-        && (filter.out_port == PortNumber::NONE || sends_to(&flow.actions, filter.out_port))
+        && (leads(&flow.actions) || leads(update.former))
 }
 
-fn sends_to(actions: &[Action], wanted: PortNumber) -> bool {
-    actions.iter().any(|action| match action {
+/// Whether `test` holds for an action or for one nested in it.
+fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
+    actions.iter().any(|action| {
+        test(action)
+            || match action {
+                Action::WriteActions(nested) | Action::Clone(nested) => any(nested, test),
+                _ => false,
+            }
+    })
+}
+
+fn sends_to(action: &Action, wanted: PortNumber) -> bool {
+    match action {
         Action::Output { port, .. }
         | Action::Enqueue { port, .. }
         | Action::OutputTruncated { port, .. } => *port == wanted,
         Action::Controller(_) => wanted == PortNumber::CONTROLLER,
-        Action::WriteActions(nested) | Action::Clone(nested) => sends_to(nested, wanted),
         _ => false,
-    })
+    }
+}
+
+/// Writes that updates stop, or that they go on.
+fn encode_pause(is_start: bool, version: Version, out: &mut Vec<u8>) {
+    let start = match version {
+        Version::V10 | Version::V11 | Version::V12 => {
+            begin_nicira_message(version, 0, if is_start { 22 } else { 23 }, out)
+        }
+        Version::V13 => {
+            begin_experimenter(version, 0, ONF, if is_start { 1871 } else { 1872 }, out)
+        }
+        _ => {
+            let mut reply = Multipart::new(version, 0, part(version), out);
+            reply.entry(|out| {
+                out.put_u16(8);
+                out.put_u16(if is_start { 5 } else { 6 });
+                out.put_zeros(4);
+            });
+            return reply.finish();
+        }
+    };
+    end_message(start, out);
 }
 
 fn encode_update(
@@ -280,5 +405,7 @@ const ADD: u16 = 1 << 1;
 const DELETE: u16 = 1 << 2;
 const MODIFY: u16 = 1 << 3;
 const ACTIONS: u16 = 1 << 4;
-const OWN: u16 = 3 << 5;
+/// NO_ABBREV and ONLY_OWN of OpenFlow 1.4, OWN of Nicira: the peer's own changes, too, come whole.
+/// ovs-ofctl also sets ONLY_OWN where it takes the changes of all peers.
+const WHOLE: u16 = 3 << 5;
 const KNOWN: u16 = 0x7f;

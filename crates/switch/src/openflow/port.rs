@@ -37,7 +37,7 @@ pub(super) fn encode_port(port: &PortDescription, version: Version, out: &mut Ve
     out.put_u32(port.max_speed_kbit);
 }
 
-/// Writes a port's counters. Those that a switch in software has not are all ones.
+/// Writes a port's counters. Those that it does not have are all ones.
 pub(super) fn encode_port_statistics(port: &PortStatistics, version: Version, out: &mut Vec<u8>) {
     match version {
         Version::V10 => {
@@ -56,16 +56,16 @@ pub(super) fn encode_port_statistics(port: &PortStatistics, version: Version, ou
         }
     }
     for counter in [
-        port.received_packets,
-        port.sent_packets,
-        port.received_bytes,
-        port.sent_bytes,
+        Some(port.received_packets),
+        Some(port.sent_packets),
+        Some(port.received_bytes),
+        Some(port.sent_bytes),
         port.received_dropped,
         port.sent_dropped,
         port.received_errors,
         port.sent_errors,
     ] {
-        out.put_u64(counter);
+        out.put_u64(counter.unwrap_or(u64::MAX));
     }
     if version >= Version::V14 {
         out.put_u16(0);

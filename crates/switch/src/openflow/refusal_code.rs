@@ -65,6 +65,8 @@ impl Code {
             Refusal::BadPort if subject == Subject::Port => Standard(4, 0),
             Refusal::BadPort => Nicira(1, 514),
             Refusal::BadHardwareAddress => Standard(4, 1),
+            Refusal::BadQueuePort => Standard(5, 0),
+            Refusal::BadQueue => Standard(5, 1),
             _ => Self::shared(refusal),
         }
     }
@@ -93,6 +95,7 @@ impl Code {
                 _ => Standard(5, 6),
             },
             Refusal::BadTable => Standard(1, 9),
+            Refusal::BadTableFeature => Standard(13, 0),
             Refusal::TableFull => Standard(5, 1),
             Refusal::Overlap => Standard(5, 3),
             Refusal::NotPermitted => match subject {
@@ -130,6 +133,8 @@ impl Code {
             Refusal::BadPort if subject == Subject::Port => Standard(7, 0),
             Refusal::BadPort => Standard(1, 11),
             Refusal::BadHardwareAddress => Standard(7, 1),
+            Refusal::BadQueuePort => Standard(9, 0),
+            Refusal::BadQueue => Standard(9, 1),
             Refusal::BadBundle => Self::bundle(2, version),
             Refusal::BundleExists => Self::bundle(3, version),
             Refusal::BundleClosed => Self::bundle(4, version),
@@ -148,6 +153,7 @@ impl Code {
             Refusal::BadStatistics => Code::Standard(1, 2),
             Refusal::BadExperimenter => Code::Standard(1, 3),
             Refusal::BadLength => Code::Standard(1, 6),
+            Refusal::TooManyParts => Code::Standard(1, 13),
             Refusal::BadActionType => Code::Standard(2, 0),
             Refusal::BadActionLength => Code::Standard(2, 1),
             Refusal::BadOutPort => Code::Standard(2, 4),
@@ -163,7 +169,8 @@ impl Code {
     }
 }
 
-/// Writes an error message with the start of the request that it is about.
+/// Writes an error message with the request that it is about. OpenFlow asks for its first 64 bytes
+/// at least; a reader understands a whole one better.
 pub(super) fn encode_error(
     version: Version,
     xid: u32,
@@ -190,6 +197,9 @@ pub(super) fn encode_error(
             out.put_u32(0x4f4e_4600);
         }
     }
-    out.extend_from_slice(&request[..request.len().min(64)]);
+    out.extend_from_slice(&request[..request.len().min(MOST_REPEATED)]);
     end_message(start, out);
 }
+
+/// The longest message without the header of the error.
+const MOST_REPEATED: usize = 0xffff - 24;

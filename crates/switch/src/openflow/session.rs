@@ -2,8 +2,11 @@ use thiserror::Error;
 
 use super::Version;
 use super::asynchronous::{FlowRemovedReason, PortChange, encode_flow_removed, encode_port_status};
-use super::bundle::{Bundles, Change, Control, Waiting, is_allowed};
+use super::bundle::{Bundles, Committed, Control, Waiting, is_allowed};
+use super::connection_flush::{decode_flush, decode_zone_flush};
+use super::event_masks::{Event, Masks};
 use super::flow_mod;
+use super::forward::{Forward, Request};
 use super::group::decode_group_mod;
 use super::hello::{encode_hello, negotiate};
 use super::message::{
@@ -11,16 +14,20 @@ use super::message::{
     begin_nicira_message, end_message,
 };
 use super::meter::decode_meter_mod;
-use super::monitor::{FlowChange, Monitors};
+use super::monitor::{FlowUpdate, Monitors};
 use super::octets::{Put, Reader};
 use super::packet::{
     PacketInFormat, decode_packet_out, decode_resume, encode_packet_in, reason_number,
 };
+use super::parts::Parts;
 use super::port::{decode_port_mod, encode_port};
+use super::queue::answer_queue_config;
 use super::refusal_code::{Code, Subject, encode_error};
 use super::statistics;
 use super::table_mod::decode_table_mod;
-use crate::request::{Bridge, FlowEntry, PacketIn, PacketInReason, PortDescription, Refusal};
+use crate::request::{
+    Bridge, Change, FlowEntry, PacketIn, PacketInReason, PortDescription, Refusal,
+};
 
 /// A reason to close a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -62,6 +69,9 @@ pub struct Session {
     masks: Masks,
     bundles: Bundles,
     monitors: Monitors,
+    parts: Parts,
+    /// Changes of groups and meters that the peer made since others were last told.
+    forwards: Vec<Forward>,
     next_xid: u32,
 }
 
@@ -70,14 +80,6 @@ enum Role {
     Equal,
     Master,
     Slave,
-}
-
-/// The events that the peer takes, by reason: as master or equal, and as slave.
-#[derive(Debug, Clone, Copy)]
-struct Masks {
-    packet_in: [u32; 2],
-    port_status: [u32; 2],
-    flow_removed: [u32; 2],
 }
 
 impl Session {
@@ -99,12 +101,14 @@ impl Session {
             takes_nicira_match: false,
             controller: 0,
             config_flags: 0,
-            miss_send_len: if kind == Kind::Controller { 128 } else { 0 },
+            miss_send_len: if kind == Kind::Controller { USUAL_MISS_SEND_LEN } else { 0 },
             role: Role::Equal,
             has_claimed: false,
-            masks: Masks { packet_in: [0x3b, 0], port_status: [7, 7], flow_removed: [0x3f, 0] },
+            masks: Masks::usual(Version::V10),
+            forwards: Vec::new(),
             bundles: Bundles::default(),
             monitors: Monitors::default(),
+            parts: Parts::default(),
             next_xid: 2,
         }
     }
@@ -157,7 +161,7 @@ impl Session {
     /// Writes a packet-in, if the peer takes it.
     pub fn packet_in(&mut self, packet: &PacketIn, out: &mut Vec<u8>) {
         let reason = reason_number(packet.reason, self.version.unwrap_or(Version::V10));
-        let Some(version) = self.takes(self.masks.packet_in, reason) else { return };
+        let Some(version) = self.takes(Event::PacketIn, reason) else { return };
         if packet.controller == self.controller {
             encode_packet_in(packet, version, self.packet_in_format, out);
         }
@@ -165,29 +169,61 @@ impl Session {
 
     /// Writes that a rule is gone, if the peer takes it.
     pub fn flow_removed(&mut self, flow: &FlowEntry, reason: FlowRemovedReason, out: &mut Vec<u8>) {
-        if let Some(version) = self.takes(self.masks.flow_removed, reason as u8) {
+        if let Some(version) = self.takes(Event::FlowRemoved, reason as u8) {
             encode_flow_removed(flow, reason, version, self.takes_nicira_match, out);
         }
     }
 
     /// Writes that a port changed, if the peer takes it.
     pub fn port_status(&mut self, port: &PortDescription, change: PortChange, out: &mut Vec<u8>) {
-        if let Some(version) = self.takes(self.masks.port_status, change as u8) {
+        if let Some(version) = self.takes(Event::PortStatus, change as u8) {
             encode_port_status(port, change, version, out);
         }
     }
 
-    /// Writes a change of a rule, if the peer monitors it. `own` is the number of the peer's own
-    /// request that made the change.
-    pub fn flow_changed(
+    /// Writes changes of rules, if the peer monitors them. `own` is the number of the peer's own
+    /// request that made them.
+    pub fn flows_changed(
         &mut self,
-        change: FlowChange,
-        flow: &FlowEntry,
+        updates: &[FlowUpdate<'_>],
         own: Option<u32>,
         out: &mut Vec<u8>,
     ) {
         if let Some(version) = self.version {
-            self.monitors.changed(change, flow, own, version, out);
+            self.monitors.changed(updates, own, version, out);
+        }
+    }
+
+    /// Stops updates of rules because the peer reads too slowly, and writes that.
+    pub fn pause_monitors(&mut self, out: &mut Vec<u8>) {
+        if let Some(version) = self.version {
+            self.monitors.pause(version, out);
+        }
+    }
+
+    #[must_use]
+    pub fn has_paused_monitors(&self) -> bool {
+        self.monitors.is_paused()
+    }
+
+    /// Writes the updates that were held back since [`Session::pause_monitors`].
+    pub fn resume_monitors(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) {
+        if let Some(version) = self.version {
+            self.monitors.resume(version, bridge, out);
+        }
+    }
+
+    /// The changes of groups and meters that the peer made since the last call.
+    #[must_use]
+    pub fn take_forwards(&mut self) -> Vec<Forward> {
+        std::mem::take(&mut self.forwards)
+    }
+
+    /// Writes another peer's change of groups or meters, if this one asks for those.
+    pub fn forward(&mut self, forward: &Forward, out: &mut Vec<u8>) {
+        let version = self.takes(Event::RequestForward, forward.reason());
+        if let Some(version) = version.filter(|version| forward.is_in(*version)) {
+            forward.encode(version, out);
         }
     }
 
@@ -273,6 +309,8 @@ impl Session {
         };
         let message = Message { header: Header { version, kind, xid }, bytes };
         if bytes[0] != version.number() && kind != HELLO {
+            // The error is in the version of the request that it repeats, if there is such a one.
+            let version = Version::from_number(bytes[0]).unwrap_or(version);
             let code = Code::of(Refusal::BadVersion, Subject::Other, version);
             encode_error(version, xid, code, bytes, out);
             return Ok(());
@@ -295,7 +333,9 @@ impl Session {
             return Err(ProtocolError::NoHello);
         }
         self.version = negotiate(&self.versions, bytes);
-        if self.version.is_none() {
+        if let Some(version) = self.version {
+            self.masks = Masks::usual(version);
+        } else {
             let version = self.versions.iter().max().copied().unwrap_or(Version::V10);
             encode_error(version, xid, Code::Standard(0, 0), bytes, out);
             return Err(ProtocolError::NoCommonVersion);
@@ -340,9 +380,8 @@ impl Session {
                 if version <= Version::V12 {
                     // Later versions have masks of events for that.
                     self.config_flags |= flags & INVALID_TTL;
-                    let bit = 1 << reason_number(PacketInReason::InvalidTtl, version);
-                    let mask = &mut self.masks.packet_in[0];
-                    *mask = if flags & INVALID_TTL != 0 { *mask | bit } else { *mask & !bit };
+                    let reason = reason_number(PacketInReason::InvalidTtl, version);
+                    self.masks.set_packet_in(reason, flags & INVALID_TTL != 0);
                 }
                 Ok(())
             }
@@ -352,13 +391,20 @@ impl Session {
                 }
                 match self.decode_change(message)? {
                     Change::Flow(change) => bridge.flow_mod(change),
-                    Change::Group(change) => bridge.group_mod(change),
+                    Change::Group(change) => {
+                        bridge.group_mod(change.clone())?;
+                        self.note(message.header.xid, Request::Group(change));
+                        Ok(())
+                    }
                     Change::Port(change) => bridge.port_mod(&change),
                     Change::PacketOut(packet) => bridge.packet_out(packet),
                 }
             }
             16 | 18 if is_v10 == (kind == 16) => {
-                statistics::answer(message, &mut self.monitors, bridge, out)
+                if self.role == Role::Slave && statistics::is_change(message) {
+                    return Err(Refusal::IsSlave);
+                }
+                statistics::answer(message, &mut self.monitors, &mut self.parts, bridge, out)
             }
             18 | 20 if is_v10 == (kind == 18) => {
                 let start = begin_message(message.reply(kind + 1), out);
@@ -366,7 +412,7 @@ impl Session {
                 Ok(())
             }
             20 | 22 if is_v10 == (kind == 20) && version <= Version::V13 => {
-                queue_config(message, out)
+                answer_queue_config(message, bridge, out)
             }
             17 if !is_v10 => {
                 if self.role == Role::Slave {
@@ -375,31 +421,27 @@ impl Session {
                 bridge.table_mod(&decode_table_mod(message.body(), version)?)
             }
             24 if version >= Version::V12 => self.change_role(message, bridge, out),
-            26 if version == Version::V13 => {
+            26 if version >= Version::V13 => {
                 let start = begin_message(message.reply(27), out);
-                for mask in self.masks.words() {
-                    out.put_u32(mask);
-                }
+                self.masks.encode(version, out);
                 end_message(start, out);
                 Ok(())
             }
-            26 if version >= Version::V14 => {
-                let start = begin_message(message.reply(27), out);
-                for (kind, mask) in self.masks.words().into_iter().enumerate() {
-                    out.put_u16(kind as u16 ^ 1);
-                    out.put_u16(8);
-                    out.put_u32(mask);
+            28 if version >= Version::V13 => {
+                self.ask_for_events();
+                match version {
+                    Version::V13 => self.masks.decode(message.body()),
+                    _ => self.masks.decode_properties(message.body()),
                 }
-                end_message(start, out);
-                Ok(())
             }
-            28 if version == Version::V13 => self.masks.set(message.body()),
-            28 if version >= Version::V14 => self.masks.set_properties(message.body()),
             29 if version >= Version::V13 => {
                 if self.role == Role::Slave {
                     return Err(Refusal::IsSlave);
                 }
-                bridge.meter_mod(decode_meter_mod(message.body())?)
+                let change = decode_meter_mod(message.body())?;
+                bridge.meter_mod(change.clone())?;
+                self.note(message.header.xid, Request::Meter(change));
+                Ok(())
             }
             33 if version >= Version::V14 => {
                 self.bundle_control(message, message.body(), bridge, out)
@@ -526,7 +568,10 @@ impl Session {
             }
             // Ages are in all of Nicira's replies.
             18 => {}
-            19 => self.masks.set(body)?,
+            19 => {
+                self.ask_for_events();
+                self.masks.decode(body)?;
+            }
             20 => {
                 body.skip(6)?;
                 self.controller = body.u16()?;
@@ -538,13 +583,20 @@ impl Session {
                 out.put_zeros(16);
                 end_message(start, out);
             }
-            27 => self.masks.set_properties(body)?,
+            27 => {
+                self.ask_for_events();
+                self.masks.decode_properties(body)?;
+            }
             28 => bridge.resume(decode_resume(body, version)?)?,
+            29 => bridge.flush_connections(&decode_zone_flush(body)?),
+            32 => bridge.flush_connections(&decode_flush(body)?),
             31 if version == Version::V10 => {
                 if self.role == Role::Slave {
                     return Err(Refusal::IsSlave);
                 }
-                bridge.group_mod(decode_group_mod(body, version)?)?;
+                let change = decode_group_mod(body, version)?;
+                bridge.group_mod(change.clone())?;
+                self.note(xid, Request::Group(change));
             }
             _ => return Err(Refusal::BadType),
         }
@@ -599,23 +651,25 @@ impl Session {
         let mut control = Control::decode(&mut body)?;
         match control.kind {
             0 => {
-                let start = message.bytes[..message.bytes.len().min(64)].to_vec();
+                let start = message.bytes.to_vec();
                 self.bundles.open(control, (xid, start))?;
             }
             2 => self.bundles.close(control)?,
-            4 => {
-                if let Err(failure) = self.bundles.commit(control, bridge)? {
-                    if let Some((refused, refusal)) = failure.refused {
-                        let kind = refused.start.get(1).copied().unwrap_or_default();
-                        let subject = subject(kind, &refused.start, version);
-                        let code = Code::of(refusal, subject, version);
-                        encode_error(version, refused.xid, code, &refused.start, out);
-                    }
+            4 => match self.bundles.commit(control, bridge)? {
+                Committed::Done(groups) => {
+                    groups.into_iter().for_each(|(xid, group)| {
+                        self.note(xid, Request::Group(group));
+                    });
+                }
+                Committed::Refused(number, refused, refusal) => {
+                    let kind = refused.get(1).copied().unwrap_or_default();
+                    let code = Code::of(refusal, subject(kind, &refused, version), version);
+                    encode_error(version, number, code, &refused, out);
                     let code = Code::bundle(MESSAGE_FAILED, version);
                     encode_error(version, xid, code, message.bytes, out);
                     return Ok(());
                 }
-            }
+            },
             6 => self.bundles.discard(control)?,
             _ => return Err(Refusal::BadBundleType),
         }
@@ -649,54 +703,29 @@ impl Session {
             return Err(Refusal::BadBundleMessage);
         }
         let change = self.decode_change(&Message { header, bytes })?;
-        let start = bytes[..bytes.len().min(64)].to_vec();
+        let start = bytes.to_vec();
         self.bundles.add(control, Waiting { change, xid, start })
     }
 
+    fn note(&mut self, xid: u32, request: Request) {
+        self.forwards.push(Forward { xid, request });
+    }
+
     /// The session's version, if the peer takes an event of this reason.
-    fn takes(&self, masks: [u32; 2], reason: u8) -> Option<Version> {
+    fn takes(&self, event: Event, reason: u8) -> Option<Version> {
         if self.kind == Kind::Service && self.miss_send_len == 0 {
             return None;
         }
-        let mask = masks[usize::from(self.role == Role::Slave)];
-        self.version.filter(|_| mask >> reason & 1 != 0)
-    }
-}
-
-impl Masks {
-    fn words(&self) -> [u32; 6] {
-        let [a, b] = self.packet_in;
-        let [c, d] = self.port_status;
-        let [e, f] = self.flow_removed;
-        [a, b, c, d, e, f]
+        let is_slave = self.role == Role::Slave;
+        self.version.filter(|_| self.masks.takes(event, is_slave, reason))
     }
 
-    fn set(&mut self, mut body: Reader<'_>) -> Result<(), Refusal> {
-        *self = Self {
-            packet_in: [body.u32()?, body.u32()?],
-            port_status: [body.u32()?, body.u32()?],
-            flow_removed: [body.u32()?, body.u32()?],
-        };
-        Ok(())
-    }
-
-    /// Reads OpenFlow 1.4's properties: the slave's mask of each event has the even number.
-    fn set_properties(&mut self, mut body: Reader<'_>) -> Result<(), Refusal> {
-        while !body.is_empty() {
-            let (kind, length) = (body.u16()?, body.u16()?);
-            let mut value =
-                Reader::new(body.take(usize::from(length).saturating_sub(4))?, Refusal::BadLength);
-            let side = usize::from(kind % 2 == 0);
-            match kind {
-                0 | 1 => self.packet_in[side] = value.u32()?,
-                2 | 3 => self.port_status[side] = value.u32()?,
-                4 | 5 => self.flow_removed[side] = value.u32()?,
-                // Roles, tables and forwarded requests have no events here.
-                6..=11 => {}
-                _ => return Err(Refusal::BadFlags),
-            }
+    /// A peer that asks for events gets them, also if it did not ask for packets: then their usual
+    /// length counts.
+    fn ask_for_events(&mut self) {
+        if self.kind == Kind::Service && self.miss_send_len == 0 {
+            self.miss_send_len = USUAL_MISS_SEND_LEN;
         }
-        Ok(())
     }
 }
 
@@ -724,23 +753,8 @@ fn subject(kind: u8, bytes: &[u8], version: Version) -> Subject {
     }
 }
 
-/// Answers that a port has no queues.
-fn queue_config(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
-    let mut body = message.body();
-    let start = begin_message(message.reply(message.header.kind + 1), out);
-    match message.header.version {
-        Version::V10 => {
-            out.put_u16(body.u16()?);
-            out.put_zeros(6);
-        }
-        _ => {
-            out.put_u32(body.u32()?);
-            out.put_zeros(4);
-        }
-    }
-    end_message(start, out);
-    Ok(())
-}
+/// The bytes of a packet that a controller gets unless it asks for another number.
+const USUAL_MISS_SEND_LEN: u16 = 128;
 
 /// Flags of a connection's configuration.
 const FRAGMENTS: u16 = 3;

@@ -1,8 +1,9 @@
 use super::*;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics, MeterEntry, MeterMod,
-    MeterStatistics, PacketOut, PortMod, PortStatistics, Resumption, TableEntry, TableMod,
+    Aggregate, ConnectionFlush, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics,
+    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortMod, PortStatistics, Resumption,
+    TableEntry, TableMod,
 };
 
 /// A bridge that takes all and holds nothing.
@@ -31,8 +32,12 @@ impl Bridge for Empty {
         self.changes.push(change);
         Ok(())
     }
-    fn change_all(&mut self, changes: Vec<FlowMod>) -> Result<(), (usize, Refusal)> {
-        self.changes.extend(changes);
+    fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)> {
+        for change in changes {
+            if let Change::Flow(change) = change {
+                self.changes.push(change);
+            }
+        }
         Ok(())
     }
     fn flows(&self, _: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal> {
@@ -45,6 +50,9 @@ impl Bridge for Empty {
         Vec::new()
     }
     fn table_mod(&mut self, _: &TableMod) -> Result<(), Refusal> {
+        Ok(())
+    }
+    fn name_table(&mut self, _: u8, _: &str) -> Result<(), Refusal> {
         Ok(())
     }
     fn ports(&self) -> Vec<PortDescription> {
@@ -74,6 +82,7 @@ impl Bridge for Empty {
     fn meter_statistics(&self, _: u32) -> Result<Vec<MeterStatistics>, Refusal> {
         Ok(Vec::new())
     }
+    fn flush_connections(&mut self, _: &ConnectionFlush) {}
     fn packet_out(&mut self, _: PacketOut) -> Result<(), Refusal> {
         Ok(())
     }
@@ -136,6 +145,69 @@ fn a_stream_that_does_not_begin_with_hello_ends() {
     let short = [4, 0, 0, 7, 0, 0, 0, 1];
     let result = Session::new(Kind::Service).receive(&short, &mut Empty::default(), &mut out);
     assert_eq!(result, Err(ProtocolError::ShortMessage(7)));
+}
+
+/// A session of a version, and what it answers to messages.
+fn answers(version: Version, messages: &[&[u8]]) -> Vec<u8> {
+    let mut session = Session::new(Kind::Service);
+    let mut bridge = Empty::default();
+    session.receive(&conversation(version)[..8], &mut bridge, &mut Vec::new()).unwrap();
+    let mut out = Vec::new();
+    for message in messages {
+        session.receive(message, &mut bridge, &mut out).unwrap();
+    }
+    out
+}
+
+#[test]
+fn an_error_has_the_whole_request_in_its_version() {
+    let mut request = vec![2, 5, 0, 200, 0, 0, 0, 7];
+    request.resize(200, 0x11);
+    let out = answers(Version::V10, &[&request]);
+    // OFPET_BAD_REQUEST, OFPBRC_BAD_VERSION.
+    assert_eq!(out[..12], [2, 1, 0, 212, 0, 0, 0, 7, 0, 1, 0, 0]);
+    assert_eq!(out[12..], request);
+}
+
+#[test]
+fn a_new_connection_takes_the_events_of_its_version() {
+    let request = |version: Version| [version.number(), 26, 0, 8, 0, 0, 0, 1];
+    let out = answers(Version::V13, &[&request(Version::V13)]);
+    let words: Vec<_> = out[8..].chunks(4).map(|word| word[3]).collect();
+    assert_eq!(words, [0x03, 0, 7, 7, 0x0f, 0]);
+    let out = answers(Version::V14, &[&request(Version::V14)]);
+    let words: Vec<_> = out[8..].chunks(8).map(|property| (property[1], property[7])).collect();
+    assert_eq!(words[..6], [(1, 0x3b), (0, 0), (3, 7), (2, 7), (5, 0x3f), (4, 0)]);
+    assert_eq!(words.len(), 12);
+}
+
+#[test]
+fn changes_of_groups_are_forwarded_to_those_who_ask() {
+    let mut bridge = Empty::default();
+    let mut maker = Session::new(Kind::Service);
+    let hello = &conversation(Version::V14)[..8];
+    maker.receive(hello, &mut bridge, &mut Vec::new()).unwrap();
+    let add = [5, 15, 0, 16, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1];
+    maker.receive(&add, &mut bridge, &mut Vec::new()).unwrap();
+    let forwards = maker.take_forwards();
+    assert_eq!(forwards.len(), 1);
+    for (version, head) in [(Version::V14, 8), (Version::V13, 16), (Version::V12, 16)] {
+        let mut other = Session::new(Kind::Service);
+        let hello = &conversation(version)[..8];
+        other.receive(hello, &mut bridge, &mut Vec::new()).unwrap();
+        let mut out = Vec::new();
+        other.forward(&forwards[0], &mut out);
+        assert!(out.is_empty(), "nobody asked");
+        // Nicira's request for the events of masters: requests of others, of both kinds.
+        let mut ask = vec![version.number(), 4, 0, 24, 0, 0, 0, 1];
+        ask.extend(NICIRA.to_be_bytes());
+        ask.extend([0, 0, 0, 27, 0, 11, 0, 8, 0, 0, 0, 3]);
+        other.receive(&ask, &mut bridge, &mut Vec::new()).unwrap();
+        other.forward(&forwards[0], &mut out);
+        let mut expected = add;
+        expected[0] = version.number();
+        assert_eq!(out[head..], expected, "{version}");
+    }
 }
 
 #[test]

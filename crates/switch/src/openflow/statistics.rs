@@ -9,8 +9,10 @@ use super::meter::{encode_meter, encode_meter_features, encode_meter_statistics}
 use super::monitor::Monitors;
 use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
+use super::parts::Parts;
 use super::port::{decode_port_request, encode_port, encode_port_statistics};
-use super::table_features::encode_table_features;
+use super::queue::{decode_queue_request, encode_queue_description, encode_queue_statistics};
+use super::table_features::{decode_table_names, encode_table_features};
 use super::table_mod::encode_table_description;
 use crate::port_number::PortNumber;
 use crate::request::{Bridge, GroupMod, Refusal};
@@ -19,7 +21,8 @@ use crate::request::{Bridge, GroupMod, Refusal};
 pub(super) fn answer(
     message: &Message<'_>,
     monitors: &mut Monitors,
-    bridge: &dyn Bridge,
+    parts: &mut Parts,
+    bridge: &mut dyn Bridge,
     out: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
     let Message { header, .. } = *message;
@@ -27,12 +30,20 @@ pub(super) fn answer(
     let mut body = message.body();
     let number = body.u16()?;
     let flags = body.u16()?;
-    if flags & 1 != 0 {
-        // The parts of a request are not collected: ours all fit a message.
-        return Err(Refusal::BadLength);
-    }
     if version != Version::V10 {
         body.skip(4)?;
+    }
+    let has_more = flags & 1 != 0;
+    let whole;
+    if number == TABLE_FEATURES && version >= Version::V13 {
+        // Those of all tables do not fit a message.
+        match parts.add(header.xid, body.rest(), !has_more)? {
+            Some(bytes) => whole = bytes,
+            None => return Ok(()),
+        }
+        body = Reader::new(&whole, Refusal::BadLength);
+    } else if has_more {
+        return Err(Refusal::BadLength);
     }
     let part = match number {
         0xffff => Part::Experimenter(body.u32()?, body.u32()?),
@@ -61,11 +72,20 @@ pub(super) fn answer(
     }
 }
 
+/// Whether a request also changes the bridge: it gives tables names.
+pub(super) fn is_change(message: &Message<'_>) -> bool {
+    let mut body = message.body();
+    message.header.version >= Version::V13
+        && body.u16() == Ok(TABLE_FEATURES)
+        && body.skip(6).is_ok()
+        && !body.is_empty()
+}
+
 fn answer_standard<'a>(
     number: u16,
     version: Version,
     mut body: Reader<'_>,
-    bridge: &dyn Bridge,
+    bridge: &mut dyn Bridge,
     reply: impl FnOnce(&'a mut Vec<u8>) -> Multipart<'a>,
     out: &'a mut Vec<u8>,
 ) -> Result<(), Refusal> {
@@ -114,8 +134,14 @@ fn answer_standard<'a>(
             }
             reply.finish();
         }
-        // There are no queues.
-        QUEUES => reply(out).finish(),
+        QUEUES => {
+            let ports = decode_queue_request(body, version, bridge)?;
+            let mut reply = reply(out);
+            for port in &ports {
+                reply.entry(|out| encode_queue_statistics(port, version, out));
+            }
+            reply.finish();
+        }
         GROUPS if !is_v10 => answer_groups(body.u32()?, version, bridge, reply(out)),
         GROUP_DESCRIPTIONS if !is_v10 => {
             let group = if version == Version::V15 { body.u32()? } else { GroupMod::ALL };
@@ -148,9 +174,8 @@ fn answer_standard<'a>(
             reply.finish();
         }
         TABLE_FEATURES if version >= Version::V13 => {
-            if !body.is_empty() {
-                // The features of tables are fixed.
-                return Err(Refusal::NotPermitted);
+            for (table, name) in decode_table_names(body)? {
+                bridge.name_table(table, &name)?;
             }
             let mut reply = reply(out);
             for table in &bridge.tables() {
@@ -179,7 +204,14 @@ fn answer_standard<'a>(
             }
             reply.finish();
         }
-        QUEUE_DESCRIPTIONS if version >= Version::V14 => reply(out).finish(),
+        QUEUE_DESCRIPTIONS if version >= Version::V14 => {
+            let ports = decode_queue_request(body, version, bridge)?;
+            let mut reply = reply(out);
+            for port in &ports {
+                reply.entry(|out| encode_queue_description(port, out));
+            }
+            reply.finish();
+        }
         _ => return Err(Refusal::BadStatistics),
     }
     Ok(())

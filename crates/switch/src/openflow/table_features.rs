@@ -1,8 +1,8 @@
 use super::Version;
 use super::match_entry::Header;
-use super::octets::Put;
+use super::octets::{Put, Reader};
 use crate::flow::{Field, Masking};
-use crate::request::TableEntry;
+use crate::request::{Refusal, TableEntry};
 
 /// Writes what a table can do: all that the switch can.
 pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &mut Vec<u8>) {
@@ -10,7 +10,7 @@ pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &
     out.put_u16(0);
     out.put_u8(table.table);
     out.put_zeros(5);
-    out.put_text(&table.name, 32);
+    out.put_text(&table.name, NAME);
     out.put_u64(u64::MAX);
     out.put_u64(u64::MAX);
     out.put_u32(0);
@@ -41,6 +41,25 @@ pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &
     out.set_u16(start, (out.len() - start) as u16);
 }
 
+/// Reads the tables of a request with their names. All else about a table is fixed.
+pub(super) fn decode_table_names(mut body: Reader<'_>) -> Result<Vec<(u8, String)>, Refusal> {
+    let mut names = Vec::new();
+    while !body.is_empty() {
+        let mut header = body;
+        let length = usize::from(header.u16()?);
+        let mut entry = Reader::new(body.take(length)?, Refusal::BadLength);
+        entry.skip(2)?;
+        let table = entry.u8()?;
+        entry.skip(5)?;
+        let name = entry.take(NAME)?;
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        // A name is printed by others: it has visible characters alone.
+        let name = String::from_utf8_lossy(&name[..end]);
+        names.push((table, name.chars().filter(|c| c.is_ascii_graphic()).collect()));
+    }
+    Ok(names)
+}
+
 fn property(kind: u16, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put_u16(kind);
@@ -62,6 +81,8 @@ fn fields(version: Version, is_listed: impl Fn(Field) -> bool, out: &mut Vec<u8>
 }
 
 const LAST_TABLE: u8 = 254;
+/// The bytes of a name.
+const NAME: usize = 32;
 
 const INSTRUCTIONS: u16 = 0;
 const NEXT_TABLES: u16 = 2;

@@ -42,7 +42,12 @@ impl Tables {
         result
     }
 
-    fn apply(&self, change: &FlowMod, now_ms: u64, log: &mut Log) -> Result<(), Refusal> {
+    pub(super) fn apply(
+        &self,
+        change: &FlowMod,
+        now_ms: u64,
+        log: &mut Log,
+    ) -> Result<(), Refusal> {
         if change.table.is_some_and(|table| table >= TABLES) {
             return Err(Refusal::BadTable);
         }
@@ -57,7 +62,7 @@ impl Tables {
                 for number in tables {
                     for rule in self.chosen(change, number) {
                         is_any = true;
-                        self.replace(&rule, rule.modified(change, &actions, now_ms), log);
+                        self.modify(&rule, rule.modified(change, &actions, now_ms), log);
                     }
                 }
                 // A modification of OpenFlow 1.2 and later has no cookie, and adds no rule.
@@ -72,12 +77,7 @@ impl Tables {
                         if !rule.sends_to(change.out_port) || !rule.has_group(change.out_group) {
                             continue;
                         }
-                        self.table_mut(number).take(&rule);
-                        if rule.flags.send_flow_removed {
-                            let rule = rule.entry(now_ms);
-                            log.removals.push(Removal { rule, reason: RemovalReason::Delete });
-                        }
-                        log.done.push(Done::Removed(rule));
+                        self.remove(rule, RemovalReason::Delete, now_ms, log);
                     }
                 }
                 Ok(())
@@ -104,6 +104,8 @@ impl Tables {
                 rule.counters = former.counters.clone();
             }
         }
+        rule.changed = self.next_change();
+        rule.added = former.as_ref().map_or(rule.changed, |former| former.added);
         let rule = Arc::new(rule);
         table.rules.insert(rule.clone());
         lock(&self.timers).add(&rule);
@@ -114,11 +116,35 @@ impl Tables {
         Ok(())
     }
 
-    fn replace(&self, former: &Arc<Rule>, rule: Rule, log: &mut Log) {
+    /// Removes the rules of all tables for which `test` holds.
+    pub(super) fn remove_where(
+        &self,
+        reason: RemovalReason,
+        now_ms: u64,
+        log: &mut Log,
+        test: impl Fn(&Rule) -> bool,
+    ) {
+        for number in 0..TABLES {
+            let rules: Vec<_> =
+                self.table(number).rules.iter().filter(|rule| test(rule)).cloned().collect();
+            rules.into_iter().for_each(|rule| self.remove(rule, reason, now_ms, log));
+        }
+    }
+
+    fn remove(&self, rule: Arc<Rule>, reason: RemovalReason, now_ms: u64, log: &mut Log) {
+        self.table_mut(rule.table).take(&rule);
+        if rule.flags.send_flow_removed {
+            log.removals.push(Removal { rule: rule.entry(now_ms), reason });
+        }
+        log.done.push(Done::Removed(rule, reason));
+    }
+
+    fn modify(&self, former: &Arc<Rule>, mut rule: Rule, log: &mut Log) {
+        rule.changed = self.next_change();
         let rule = Arc::new(rule);
         self.table_mut(former.table).rules.insert(rule.clone());
         lock(&self.timers).add(&rule);
-        log.done.push(Done::Replaced(former.clone(), rule));
+        log.done.push(Done::Modified(former.clone(), rule));
     }
 
     /// The rules of a table that a modification or deletion is about.
@@ -136,38 +162,62 @@ impl Tables {
         chosen
     }
 
-    fn finish(&self, log: Log, now_ms: u64) {
-        if !log.done.is_empty() {
-            self.invalidate();
-        }
+    pub(super) fn finish(&self, log: Log, now_ms: u64) {
         for done in &log.done {
+            let is_same = |former: &Rule, rule: &Rule| {
+                former.cookie == rule.cookie && former.actions == rule.actions
+            };
             self.record(|| match done {
-                Done::Added(rule) => RuleEvent::Added(rule.entry(now_ms)),
-                Done::Removed(rule) => {
-                    RuleEvent::Deleted(rule.entry(now_ms), RemovalReason::Delete)
+                Done::Added(rule) => {
+                    Some(RuleEvent::Added { flow: rule.entry(now_ms), former: Vec::new() })
                 }
-                Done::Replaced(_, rule) => RuleEvent::Modified(rule.entry(now_ms)),
+                Done::Replaced(former, rule) => Some(RuleEvent::Added {
+                    flow: rule.entry(now_ms),
+                    former: former.actions.to_vec(),
+                }),
+                Done::Modified(former, rule) if is_same(former, rule) => None,
+                Done::Modified(former, rule) => Some(RuleEvent::Modified {
+                    flow: rule.entry(now_ms),
+                    former: former.actions.to_vec(),
+                }),
+                Done::Removed(rule, reason) => {
+                    Some(RuleEvent::Deleted { flow: rule.entry(now_ms), reason: *reason })
+                }
             });
         }
         if !log.removals.is_empty() {
             lock(&self.removals).extend(log.removals);
         }
+        let came = log.done.iter().filter_map(|done| match done {
+            Done::Added(rule) | Done::Replaced(_, rule) | Done::Modified(_, rule) => Some(&**rule),
+            Done::Removed(..) => None,
+        });
+        let went = log.done.iter().filter_map(|done| match done {
+            Done::Removed(rule, _) | Done::Replaced(rule, _) | Done::Modified(rule, _) => {
+                Some(&**rule)
+            }
+            Done::Added(_) => None,
+        });
+        self.settle_lessons(came, went, now_ms);
+        if !log.done.is_empty() {
+            self.invalidate();
+        }
     }
 
-    fn undo(&self, log: Log) {
+    pub(super) fn undo(&self, log: Log) {
         for done in log.done.into_iter().rev() {
             match done {
                 Done::Added(rule) => {
                     self.table_mut(rule.table).rules.remove(&rule);
                 }
-                Done::Removed(rule) => {
+                Done::Removed(rule, _) => {
                     let mut table = self.table_mut(rule.table);
                     let packets = rule.counters.packets.load(Ordering::Relaxed);
                     table.former_packets = table.former_packets.saturating_sub(packets);
                     table.rules.insert(rule.clone());
                     lock(&self.timers).add(&rule);
                 }
-                Done::Replaced(former, _) => {
+                Done::Replaced(former, _) | Done::Modified(former, _) => {
                     self.table_mut(former.table).rules.insert(former.clone());
                     lock(&self.timers).add(&former);
                 }
@@ -240,7 +290,7 @@ fn check_port(port: PortNumber) -> Result<(), Refusal> {
 
 /// The changes that were made, in their order.
 #[derive(Debug, Default)]
-struct Log {
+pub(super) struct Log {
     done: Vec<Done>,
     removals: Vec<Removal>,
 }
@@ -248,7 +298,9 @@ struct Log {
 #[derive(Debug)]
 enum Done {
     Added(Arc<Rule>),
-    Removed(Arc<Rule>),
-    /// The former rule, and the one in its place.
+    Removed(Arc<Rule>, RemovalReason),
+    /// The former rule, and the one that was added in its place.
     Replaced(Arc<Rule>, Arc<Rule>),
+    /// The former rule, and the same with other actions.
+    Modified(Arc<Rule>, Arc<Rule>),
 }

@@ -1,10 +1,21 @@
 use super::expiry::RemovalReason;
+use crate::action::Action;
 use crate::request::FlowEntry;
 
 /// A change of a rule, for those that monitor a bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleEvent {
-    Added(FlowEntry),
-    Modified(FlowEntry),
-    Deleted(FlowEntry, RemovalReason),
+    /// Also a rule that came in place of another one, whose actions are `former`.
+    Added {
+        flow: FlowEntry,
+        former: Vec<Action>,
+    },
+    Modified {
+        flow: FlowEntry,
+        former: Vec<Action>,
+    },
+    Deleted {
+        flow: FlowEntry,
+        reason: RemovalReason,
+    },
 }

@@ -13,7 +13,7 @@ use crate::request::{
 };
 
 /// A group with its counters.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Group {
     pub entry: GroupEntry,
     pub counters: Arc<Counters>,
@@ -53,7 +53,7 @@ impl Group {
 }
 
 /// The groups of a bridge.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Groups {
     by_id: BTreeMap<u32, Group>,
 }

@@ -51,12 +51,19 @@ impl Ports {
         self.by_number.values()
     }
 
+    /// Whether [`Ports::change`] can make a change.
+    pub(super) fn check(&self, change: &PortMod) -> Result<(), Refusal> {
+        let port = self.by_number.get(&change.number).ok_or(Refusal::BadPort)?;
+        match change.hardware_address == port.description.hardware_address {
+            true => Ok(()),
+            false => Err(Refusal::BadHardwareAddress),
+        }
+    }
+
     pub(super) fn change(&mut self, change: &PortMod) -> Result<(), Refusal> {
+        self.check(change)?;
         let port = self.by_number.get_mut(&change.number).ok_or(Refusal::BadPort)?;
         let description = &mut port.description;
-        if change.hardware_address != description.hardware_address {
-            return Err(Refusal::BadHardwareAddress);
-        }
         description.config = description.config & !change.mask | change.config & change.mask;
         Ok(())
     }

@@ -48,6 +48,9 @@ pub struct Rule {
     pub cookie: u64,
     pub created_ms: u64,
     pub modified_ms: u64,
+    /// The numbers of the changes that added the rule and that changed it last.
+    pub(crate) added: u64,
+    pub(crate) changed: u64,
     pub actions: Arc<[Action]>,
     pub counters: Arc<Counters>,
     /// When a learn action last confirmed the rule: megaflows that would learn it again add here.
@@ -66,11 +69,13 @@ impl Rule {
             importance: change.importance,
             idle_timeout: AtomicU16::new(change.idle_timeout),
             hard_timeout: AtomicU16::new(change.hard_timeout),
-            flags: FlowFlags { check_overlap: false, reset_counts: false, ..change.flags },
+            flags: change.flags,
             is_conjunctive: is_conjunctive(&change.actions),
             cookie: change.cookie.unwrap_or(0),
             created_ms: now_ms,
             modified_ms: now_ms,
+            added: 0,
+            changed: 0,
             actions: change.actions.as_slice().into(),
             counters: Arc::new(counters),
             refreshed: OnceLock::new(),
@@ -99,6 +104,8 @@ impl Rule {
             cookie: change.cookie.filter(|_| !change.keeps_cookie).unwrap_or(self.cookie),
             created_ms: self.created_ms,
             modified_ms: now_ms,
+            added: self.added,
+            changed: self.changed,
             actions: actions.clone(),
             counters,
             refreshed: self.refreshed.clone(),
@@ -193,6 +200,8 @@ impl Rule {
             hard_age: since(self.confirmed_ms()),
             packets: self.counters.packets.load(Ordering::Relaxed),
             bytes: self.counters.bytes.load(Ordering::Relaxed),
+            added: self.added,
+            changed: self.changed,
         }
     }
 }

@@ -2,10 +2,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::change::Log;
 use super::classifier::Classifier;
 use super::event::RuleEvent;
 use super::expiry::{Removal, RemovalReason, Timers};
 use super::group::{Group, Groups};
+use super::lessons::Lessons;
 use super::mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 use super::meter::Meter;
 use super::ports::{BridgePort, Ports};
@@ -39,6 +41,9 @@ pub struct Tables {
     /// Whether all changes of rules are recorded, for monitors.
     pub is_watched: bool,
     pub(super) events: Mutex<Vec<RuleEvent>>,
+    pub(super) lessons: Mutex<Lessons>,
+    /// The number of the last change of a rule.
+    changes: AtomicU64,
     generation: Arc<AtomicU64>,
     /// Whether packets that no rule takes go to the controllers.
     pub is_miss_sent: bool,
@@ -51,6 +56,7 @@ pub(super) struct Table {
     /// The packets of rules that are gone.
     pub(super) former_packets: u64,
     pub(super) config: TableConfig,
+    name: String,
 }
 
 impl Tables {
@@ -67,6 +73,8 @@ impl Tables {
             removals: Mutex::default(),
             is_watched: false,
             events: Mutex::default(),
+            lessons: Mutex::default(),
+            changes: AtomicU64::new(0),
             generation: Arc::new(AtomicU64::new(1)),
             is_miss_sent: false,
         }
@@ -110,7 +118,7 @@ impl Tables {
             let matched = table.former_packets + table.rules.iter().map(packets).sum::<u64>();
             TableEntry {
                 table: number,
-                name: format!("table{number}"),
+                name: table.name.clone(),
                 active: table.rules.len() as u32,
                 lookups: matched + table.missed.packets.load(Ordering::Relaxed),
                 matched,
@@ -137,6 +145,15 @@ impl Tables {
             config.vacancy = change.vacancy.unwrap_or(config.vacancy);
         }
         self.invalidate();
+        Ok(())
+    }
+
+    /// Gives a table a name, for people.
+    pub fn name_table(&mut self, number: u8, name: &str) -> Result<(), Refusal> {
+        if number >= TABLES {
+            return Err(Refusal::BadTableFeature);
+        }
+        name.clone_into(&mut self.table_mut(number).name);
         Ok(())
     }
 
@@ -170,13 +187,27 @@ impl Tables {
     }
 
     pub fn group_mod(&mut self, change: GroupMod, now_ms: u64) -> Result<(), Refusal> {
+        let mut log = Log::default();
+        self.change_groups(&change, now_ms, &mut log)?;
+        self.finish(log, now_ms);
+        self.invalidate();
+        Ok(())
+    }
+
+    pub(super) fn change_groups(
+        &mut self,
+        change: &GroupMod,
+        now_ms: u64,
+        log: &mut Log,
+    ) -> Result<(), Refusal> {
         for bucket in &change.buckets {
             self.check_actions(&bucket.actions, None)?;
         }
-        for group in self.groups.change(&change, now_ms)? {
-            self.delete_where(RemovalReason::GroupDelete, now_ms, |rule| rule.has_group(group));
+        for group in self.groups.change(change, now_ms)? {
+            self.remove_where(RemovalReason::GroupDelete, now_ms, log, |rule| {
+                rule.has_group(group)
+            });
         }
-        self.invalidate();
         Ok(())
     }
 
@@ -213,11 +244,13 @@ impl Tables {
             MeterCommand::Delete => {
                 let is_gone = |id: u32| change.meter == MeterMod::ALL || change.meter == id;
                 self.meters.retain(|id, _| !is_gone(*id));
-                self.delete_where(RemovalReason::Delete, now_ms, |rule| {
+                let mut log = Log::default();
+                self.remove_where(RemovalReason::Delete, now_ms, &mut log, |rule| {
                     let meters =
                         |action: &Action| matches!(action, Action::Meter(id) if is_gone(*id));
                     super::rule::any(&rule.actions, &meters)
                 });
+                self.finish(log, now_ms);
             }
         }
         self.invalidate();
@@ -245,6 +278,7 @@ impl Tables {
     /// Removes the rules whose timeouts have passed, and ages the MAC table.
     pub fn expire(&mut self, now_ms: u64) -> Vec<Removal> {
         let mut removed = Vec::new();
+        let mut gone = Vec::new();
         loop {
             let due = lock(&self.timers).due(now_ms);
             let Some(rule) = due else { break };
@@ -257,10 +291,12 @@ impl Tables {
                 if is_idle { RemovalReason::IdleTimeout } else { RemovalReason::HardTimeout };
             if self.table_mut(rule.table).take(&rule) {
                 let entry = rule.entry(now_ms);
-                self.record(|| RuleEvent::Deleted(entry.clone(), reason));
+                self.record(|| Some(RuleEvent::Deleted { flow: entry.clone(), reason }));
                 removed.push(Removal { rule: entry, reason });
+                gone.push(rule);
             }
         }
+        self.settle_lessons(std::iter::empty(), gone.iter().map(AsRef::as_ref), now_ms);
         let has_aged = lock(&self.macs).expire(now_ms);
         if has_aged || !removed.is_empty() {
             self.invalidate();
@@ -352,10 +388,15 @@ impl Tables {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn record(&self, event: impl FnOnce() -> RuleEvent) {
+    pub(super) fn record(&self, event: impl FnOnce() -> Option<RuleEvent>) {
         if self.is_watched {
-            lock(&self.events).push(event());
+            lock(&self.events).extend(event());
         }
+    }
+
+    /// The number of a new change of a rule.
+    pub(super) fn next_change(&self) -> u64 {
+        self.changes.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(super) fn has_meter(&self, meter: u32) -> bool {
@@ -368,20 +409,6 @@ impl Tables {
 
     pub(super) fn table_mut(&self, number: u8) -> RwLockWriteGuard<'_, Table> {
         self.tables[usize::from(number)].write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn delete_where(&self, reason: RemovalReason, now_ms: u64, test: impl Fn(&Rule) -> bool) {
-        for number in 0..TABLES {
-            let mut table = self.table_mut(number);
-            let rules: Vec<_> = table.rules.iter().filter(|rule| test(rule)).cloned().collect();
-            for rule in rules {
-                table.take(&rule);
-                self.record(|| RuleEvent::Deleted(rule.entry(now_ms), reason));
-                if rule.flags.send_flow_removed {
-                    lock(&self.removals).push(Removal { rule: rule.entry(now_ms), reason });
-                }
-            }
-        }
     }
 
     fn count(&self, test: impl Fn(&Rule) -> bool) -> u32 {

@@ -1,7 +1,7 @@
 use super::{
-    Aggregate, FlowEntry, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics, MeterEntry,
-    MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics, Refusal,
-    Resumption, TableEntry, TableMod,
+    Aggregate, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, GroupEntry, GroupMod,
+    GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod,
+    PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
 use crate::port_number::PortNumber;
 
@@ -15,7 +15,7 @@ pub trait Bridge {
     fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal>;
 
     /// Changes all or nothing; an error names the change that was refused.
-    fn change_all(&mut self, changes: Vec<FlowMod>) -> Result<(), (usize, Refusal)>;
+    fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)>;
 
     fn flows(&self, filter: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal>;
 
@@ -24,6 +24,9 @@ pub trait Bridge {
     fn tables(&self) -> Vec<TableEntry>;
 
     fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal>;
+
+    /// Gives a table a name, for people.
+    fn name_table(&mut self, table: u8, name: &str) -> Result<(), Refusal>;
 
     fn ports(&self) -> Vec<PortDescription>;
 
@@ -50,6 +53,9 @@ pub trait Bridge {
 
     /// Lets a packet continue that waited for a controller.
     fn resume(&mut self, resumption: Resumption) -> Result<(), Refusal>;
+
+    /// Forgets tracked connections.
+    fn flush_connections(&mut self, flush: &ConnectionFlush);
 
     /// The generation of the last election among controllers.
     fn generation(&mut self) -> &mut Option<u64>;

@@ -23,6 +23,14 @@ pub struct FlowFlags {
     pub no_byte_counts: bool,
 }
 
+impl FlowFlags {
+    /// The flags that mean something after the rule was added.
+    #[must_use]
+    pub fn lasting(self) -> Self {
+        Self { check_overlap: false, reset_counts: false, ..self }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowMod {
     pub command: FlowCommand,
@@ -115,6 +123,10 @@ pub struct FlowEntry {
     pub hard_age: Duration,
     pub packets: u64,
     pub bytes: u64,
+    /// The numbers of the changes that added the rule and that changed it last. A bridge numbers
+    /// its changes, so that a monitor knows which ones it has reported.
+    pub added: u64,
+    pub changed: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -23,16 +23,19 @@ pub struct PortMod {
     pub mask: u32,
 }
 
+/// The counters of a port. A port does not have those that are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortStatistics {
     pub number: u32,
     pub received_packets: u64,
     pub received_bytes: u64,
-    pub received_dropped: u64,
-    pub received_errors: u64,
+    pub received_dropped: Option<u64>,
+    pub received_errors: Option<u64>,
     pub sent_packets: u64,
     pub sent_bytes: u64,
-    pub sent_dropped: u64,
-    pub sent_errors: u64,
+    pub sent_dropped: Option<u64>,
+    pub sent_errors: Option<u64>,
+    /// Frames leave at a rate, through a queue.
+    pub has_rate: bool,
     pub duration: Duration,
 }

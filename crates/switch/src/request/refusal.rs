@@ -7,6 +7,8 @@ pub enum Refusal {
     BadCommand,
     #[error("there is no such table")]
     BadTable,
+    #[error("there is no such table to describe")]
+    BadTableFeature,
     #[error("the table is full")]
     TableFull,
     #[error("the rule overlaps a rule of the same priority")]
@@ -67,8 +69,14 @@ pub enum Refusal {
     BadPort,
     #[error("bad hardware address")]
     BadHardwareAddress,
+    #[error("bad port of a queue")]
+    BadQueuePort,
+    #[error("the port has no such queue")]
+    BadQueue,
     #[error("bad length of a request")]
     BadLength,
+    #[error("a request in more parts than the switch keeps")]
+    TooManyParts,
     #[error("unknown type of a request")]
     BadType,
     #[error("unknown statistics")]

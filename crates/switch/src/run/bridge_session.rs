@@ -5,11 +5,12 @@ use units::Time;
 
 use super::bridge::BridgeState;
 use super::switch::Switch;
+use super::worker::translate_packet_out;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, Bridge, FlowEntry, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics,
-    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics,
-    Refusal, Resumption, TableEntry, TableMod,
+    Aggregate, Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, GroupEntry,
+    GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
+    PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
 
 /// A bridge as the OpenFlow session of one connection changes it.
@@ -48,8 +49,21 @@ impl Bridge for BridgeSession {
         self.bridge.tables_mut().flow_mod(change, self.now_ms())
     }
 
-    fn change_all(&mut self, changes: Vec<FlowMod>) -> Result<(), (usize, Refusal)> {
-        self.bridge.tables_mut().change_all(changes, self.now_ms())
+    fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)> {
+        let now_ms = self.now_ms();
+        let mut translated = Vec::new();
+        self.bridge.tables_mut().commit(&changes, now_ms, &mut |tables, packet| {
+            translated.push((packet.clone(), translate_packet_out(tables, packet, now_ms)));
+        })?;
+        for (packet, translation) in &translated {
+            self.switch.send_packet_out(&self.bridge, packet, translation);
+        }
+        for (index, change) in changes.iter().enumerate() {
+            if let Change::Port(change) = change {
+                self.port_mod(change).map_err(|refusal| (index, refusal))?;
+            }
+        }
+        Ok(())
     }
 
     fn flows(&self, filter: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal> {
@@ -69,6 +83,10 @@ impl Bridge for BridgeSession {
 
     fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal> {
         self.bridge.tables_mut().table_mod(change)
+    }
+
+    fn name_table(&mut self, table: u8, name: &str) -> Result<(), Refusal> {
+        self.bridge.tables_mut().name_table(table, name)
     }
 
     fn ports(&self) -> Vec<PortDescription> {
@@ -142,8 +160,24 @@ impl Bridge for BridgeSession {
         Ok(statistics)
     }
 
+    fn flush_connections(&mut self, flush: &ConnectionFlush) {
+        let conntrack = self.switch.conntrack();
+        match (flush.original, flush.reply) {
+            (None, None) => conntrack.flush(flush.zone),
+            (original, reply) => {
+                let (original, reply) = (original.unwrap_or_default(), reply.unwrap_or_default());
+                conntrack.flush_tuples(flush.zone, &original, &reply)
+            }
+        };
+    }
+
     fn packet_out(&mut self, packet: PacketOut) -> Result<(), Refusal> {
-        self.switch.packet_out(&self.bridge, &packet);
+        let translation = {
+            let tables = self.bridge.tables();
+            tables.check_packet_out(&packet)?;
+            translate_packet_out(&tables, &packet, self.now_ms())
+        };
+        self.switch.send_packet_out(&self.bridge, &packet, &translation);
         Ok(())
     }
 }

@@ -169,6 +169,7 @@ impl BridgeThread {
         if ready.contains(PollFlags::OUT) {
             connection.write()?;
         }
+        connection.resume_monitors(&self.session);
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             connection.read(&mut self.scratch)?;
         }
@@ -187,19 +188,23 @@ impl BridgeThread {
                     .chain(behind.iter_mut())
                     .for_each(|other| other.demote(generation));
             }
+            for forward in this.take_forwards() {
+                before
+                    .iter_mut()
+                    .chain(behind.iter_mut())
+                    .for_each(|other| other.forward(&forward));
+            }
             let removals = bridge.tables().take_removals();
             let events = if is_watched { bridge.tables().take_events() } else { Vec::new() };
             if removals.is_empty() && events.is_empty() {
                 return;
             }
-            for event in &events {
-                this.rule_event(event, Some(xid));
-            }
+            this.rule_events(&events, Some(xid));
             for removal in &removals {
                 this.flow_removed(&removal.rule, removal.reason);
             }
             for other in before.iter_mut().chain(behind.iter_mut()) {
-                events.iter().for_each(|event| other.rule_event(event, None));
+                other.rule_events(&events, None);
                 for removal in &removals {
                     other.flow_removed(&removal.rule, removal.reason);
                 }
@@ -223,8 +228,8 @@ impl BridgeThread {
             let tables = self.bridge.tables();
             (tables.take_removals(), tables.take_events())
         };
-        for event in &events {
-            self.connections.iter_mut().for_each(|connection| connection.rule_event(event, None));
+        for connection in &mut self.connections {
+            connection.rule_events(&events, None);
         }
         for removal in &removals {
             for connection in &mut self.connections {

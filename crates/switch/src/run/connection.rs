@@ -6,7 +6,9 @@ use rustix::event::PollFlags;
 
 use super::outgoing::Outgoing;
 use super::stream::Stream;
-use crate::openflow::{FlowChange, FlowRemovedReason, Kind, PortChange, Session};
+use crate::openflow::{
+    FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PortChange, Session,
+};
 use crate::pipeline::{RemovalReason, RuleEvent};
 use crate::request::{Bridge, FlowEntry, PacketIn, PortDescription};
 
@@ -202,6 +204,15 @@ impl Connection {
         self.session.expire_bundles(now_ms, self.out.buffer());
     }
 
+    /// The changes of groups and meters that the peer made since the last call.
+    pub(super) fn take_forwards(&mut self) -> Vec<Forward> {
+        self.session.take_forwards()
+    }
+
+    pub(super) fn forward(&mut self, forward: &Forward) {
+        self.session.forward(forward, self.out.buffer());
+    }
+
     /// Whether the peer has become master since the last call.
     pub(super) fn take_claim(&mut self) -> bool {
         self.session.take_claim()
@@ -212,14 +223,27 @@ impl Connection {
         self.session.demote(generation, self.out.buffer());
     }
 
-    /// `own` is the number of the peer's own request that made the change.
-    pub(super) fn rule_event(&mut self, event: &RuleEvent, own: Option<u32>) {
-        let (change, flow) = match event {
-            RuleEvent::Added(flow) => (FlowChange::Added, flow),
-            RuleEvent::Modified(flow) => (FlowChange::Modified, flow),
-            RuleEvent::Deleted(flow, reason) => (FlowChange::Deleted(removed(*reason)), flow),
-        };
-        self.session.flow_changed(change, flow, own, self.out.buffer());
+    /// `own` is the number of the peer's own request that made the changes.
+    pub(super) fn rule_events(&mut self, events: &[RuleEvent], own: Option<u32>) {
+        if events.is_empty() || !self.is_monitoring() {
+            return;
+        }
+        let updates: Vec<_> = events.iter().map(update).collect();
+        self.session.flows_changed(&updates, own, self.out.buffer());
+        if self.out.waiting() > MOST_WAITING_UPDATES && self.is_open {
+            // An error is found again by the next read or write.
+            let _ = self.out.write(&mut self.stream);
+        }
+        if self.out.waiting() > MOST_WAITING_UPDATES {
+            self.session.pause_monitors(self.out.buffer());
+        }
+    }
+
+    /// Goes on with updates of rules once the peer has read those before.
+    pub(super) fn resume_monitors(&mut self, bridge: &dyn Bridge) {
+        if self.session.has_paused_monitors() && self.out.waiting() == 0 {
+            self.session.resume_monitors(bridge, self.out.buffer());
+        }
     }
 
     pub(super) fn flow_removed(&mut self, flow: &FlowEntry, reason: RemovalReason) {
@@ -253,6 +277,18 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= length).then_some(length)
 }
 
+fn update(event: &RuleEvent) -> FlowUpdate<'_> {
+    match event {
+        RuleEvent::Added { flow, former } => FlowUpdate { change: FlowChange::Added, flow, former },
+        RuleEvent::Modified { flow, former } => {
+            FlowUpdate { change: FlowChange::Modified, flow, former }
+        }
+        RuleEvent::Deleted { flow, reason } => {
+            FlowUpdate { change: FlowChange::Deleted(removed(*reason)), flow, former: &[] }
+        }
+    }
+}
+
 fn removed(reason: RemovalReason) -> FlowRemovedReason {
     match reason {
         RemovalReason::IdleTimeout => FlowRemovedReason::IdleTimeout,
@@ -271,6 +307,8 @@ const MOST_INPUT: usize = 256 << 10;
 const MOST_WAITING_REPLIES: usize = 1 << 20;
 /// Beyond this, packets are dropped.
 const MOST_WAITING_PACKETS: usize = 1 << 20;
+/// Beyond this, monitors pause.
+const MOST_WAITING_UPDATES: usize = 128 << 10;
 /// Beyond this, events close the connection. The reply to one request may be as long.
 const MOST_OUTPUT: usize = 1 << 30;
 /// Open vSwitch's inactivity probe.

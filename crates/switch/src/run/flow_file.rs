@@ -90,7 +90,7 @@ fn is_same(flow: &FlowEntry, wanted: &FlowMod) -> bool {
         && flow.idle_timeout == wanted.idle_timeout
         && flow.hard_timeout == wanted.hard_timeout
         && flow.importance == wanted.importance
-        && flow.flags == wanted.flags
+        && flow.flags.lasting() == wanted.flags.lasting()
         && flow.actions == wanted.actions
 }
 

@@ -192,5 +192,7 @@ const PORT_FIGURES: &[(&str, &str, ReadPort)] = &[
     ("port_received_bytes_total", "Bytes from a port.", |port| port.received_bytes),
     ("port_sent_packets_total", "Packets to a port.", |port| port.sent_packets),
     ("port_sent_bytes_total", "Bytes to a port.", |port| port.sent_bytes),
-    ("port_dropped_packets_total", "Packets that a port could not send.", |port| port.sent_dropped),
+    ("port_dropped_packets_total", "Packets that a port could not send.", |port| {
+        port.sent_dropped.unwrap_or(0)
+    }),
 ];

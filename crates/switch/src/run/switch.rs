@@ -29,6 +29,7 @@ use super::worker::{Worker, WorkerStatistics};
 use crate::action::Action;
 use crate::datapath::MAX_MEGAFLOWS;
 use crate::datapath::conntrack::{self, Conntrack};
+use crate::datapath::step::Translation;
 use crate::pipeline::{MacTable, Removal};
 use crate::port_number::PortNumber;
 use crate::request::{FlowCommand, FlowMod, PacketOut, Resumption};
@@ -562,8 +563,13 @@ impl Switch {
         *current = level.to_owned();
     }
 
-    pub(super) fn packet_out(&self, bridge: &Arc<BridgeState>, packet: &PacketOut) {
-        self.main().packet_out(bridge, packet);
+    pub(super) fn send_packet_out(
+        &self,
+        bridge: &Arc<BridgeState>,
+        packet: &PacketOut,
+        translation: &Translation,
+    ) {
+        self.main().packet_out(bridge, packet, translation);
     }
 
     pub(super) fn resume(&self, bridge: &Arc<BridgeState>, resumption: &Resumption) {

@@ -14,7 +14,7 @@ use crate::datapath::{
     Around, Datapath, MAX_MEGAFLOWS, Megaflow, Settings, Sink, Statistics, extract,
 };
 use crate::flow::{Field, Key};
-use crate::pipeline::Translator;
+use crate::pipeline::{Tables, Translator};
 use crate::request::{PacketIn, PacketOut, Resumption};
 use crate::text::{PortNames, print_datapath_key, print_steps};
 
@@ -129,14 +129,14 @@ impl Worker {
     }
 
     /// Sends a packet from a controller.
-    pub(super) fn packet_out(&mut self, bridge: &Arc<BridgeState>, packet: &PacketOut) {
+    pub(super) fn packet_out(
+        &mut self,
+        bridge: &Arc<BridgeState>,
+        packet: &PacketOut,
+        translation: &Translation,
+    ) {
         let now = self.now();
-        let key = extract(packet.in_port.0, &packet.frame);
-        let translation = {
-            let tables = bridge.tables();
-            Translator::new(&tables).packet_out(packet, &key, now.nanos() / NANOS_PER_MS)
-        };
-        self.execute(bridge, packet.in_port.0, &packet.frame, &translation, now);
+        self.execute(bridge, packet.in_port.0, &packet.frame, translation, now);
     }
 
     /// Runs steps that are for one frame alone.
@@ -291,6 +291,16 @@ fn datapath<'a>(
         BridgeWorker { bridge: bridge.clone(), datapath }
     };
     &mut bridges[bridge.index].get_or_insert_with(new).datapath
+}
+
+/// The steps of a packet from a controller.
+pub(super) fn translate_packet_out(
+    tables: &Tables,
+    packet: &PacketOut,
+    now_ms: u64,
+) -> Translation {
+    let key = extract(packet.in_port.0, &packet.frame);
+    Translator::new(tables).packet_out(packet, &key, now_ms)
 }
 
 /// Logs a megaflow in the words of Open vSwitch, with the whole packet that it was made for.

@@ -1,15 +1,16 @@
 //! A bridge that only remembers: rules in a vector, groups and meters in others.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use switch::action::Action;
 use switch::openflow::{FlowChange, FlowRemovedReason};
 use switch::port_number::PortNumber;
 use switch::request::{
-    Aggregate, BucketStatistics, FlowCommand, FlowEntry, FlowFilter, FlowMod, GroupCommand,
-    GroupEntry, GroupMod, GroupStatistics, MeterCommand, MeterEntry, MeterMod, MeterStatistics,
-    PacketOut, PortDescription, PortMod, PortStatistics, Refusal, Resumption, TableConfig,
-    TableEntry, TableMod,
+    Aggregate, BucketStatistics, Change, ConnectionFlush, FlowCommand, FlowEntry, FlowFilter,
+    FlowMod, GroupCommand, GroupEntry, GroupMod, GroupStatistics, MeterCommand, MeterEntry,
+    MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics, Refusal,
+    Resumption, TableConfig, TableEntry, TableMod,
 };
 
 #[derive(Debug, Default, Clone)]
@@ -20,6 +21,9 @@ pub(crate) struct Bridge {
     pub(crate) packets: Vec<PacketOut>,
     pub(crate) port_config: [u32; 3],
     pub(crate) generation: Option<u64>,
+    /// The names of tables.
+    pub(crate) names: HashMap<u8, String>,
+    pub(crate) flushes: Vec<ConnectionFlush>,
     /// All changes of rules, for monitors.
     pub(crate) events: Vec<(FlowChange, FlowEntry)>,
 }
@@ -35,6 +39,7 @@ impl Bridge {
                         found = true;
                         flow.actions.clone_from(&change.actions);
                         flow.cookie = change.cookie.unwrap_or(flow.cookie);
+                        flow.changed = self.events.len() as u64 + 1;
                         self.events.push((FlowChange::Modified, flow.clone()));
                     }
                 }
@@ -79,6 +84,8 @@ impl Bridge {
             hard_age: Duration::from_secs(1),
             packets: 7,
             bytes: 420,
+            added: self.events.len() as u64 + 1,
+            changed: self.events.len() as u64 + 1,
         };
         self.events.push((FlowChange::Added, flow.clone()));
         self.flows.push(flow);
@@ -106,13 +113,17 @@ impl switch::request::Bridge for Bridge {
         self.change(change)
     }
 
-    fn change_all(&mut self, changes: Vec<FlowMod>) -> Result<(), (usize, Refusal)> {
+    fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)> {
         let mut next = self.clone();
         for (index, change) in changes.into_iter().enumerate() {
-            if change.table == Some(200) {
-                return Err((index, Refusal::BadTable));
-            }
-            next.change(change).map_err(|refusal| (index, refusal))?;
+            let outcome = match change {
+                Change::Flow(change) if change.table == Some(200) => Err(Refusal::BadTable),
+                Change::Flow(change) => next.change(change),
+                Change::Group(change) => next.group_mod(change),
+                Change::Port(change) => next.port_mod(&change),
+                Change::PacketOut(packet) => next.packet_out(packet),
+            };
+            outcome.map_err(|refusal| (index, refusal))?;
         }
         *self = next;
         Ok(())
@@ -135,7 +146,7 @@ impl switch::request::Bridge for Bridge {
     fn tables(&self) -> Vec<TableEntry> {
         let entry = |table: u8| TableEntry {
             table,
-            name: format!("table{table}"),
+            name: self.names.get(&table).cloned().unwrap_or_default(),
             active: self.flows.iter().filter(|flow| flow.table == table).count() as u32,
             lookups: 11,
             matched: 5,
@@ -146,6 +157,11 @@ impl switch::request::Bridge for Bridge {
     }
 
     fn table_mod(&mut self, _: &TableMod) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn name_table(&mut self, table: u8, name: &str) -> Result<(), Refusal> {
+        self.names.insert(table, name.to_owned());
         Ok(())
     }
 
@@ -173,7 +189,10 @@ impl switch::request::Bridge for Bridge {
             received_bytes: 6400,
             sent_packets: 50,
             sent_bytes: 3200,
-            sent_dropped: 3,
+            received_dropped: Some(0),
+            received_errors: Some(0),
+            sent_dropped: Some(3),
+            sent_errors: Some(0),
             duration: Duration::from_secs(9),
             ..PortStatistics::default()
         };
@@ -275,6 +294,10 @@ impl switch::request::Bridge for Bridge {
             bands: vec![(1, 60); meter.bands.len()],
         };
         Ok(self.meters(meter)?.into_iter().map(statistics).collect())
+    }
+
+    fn flush_connections(&mut self, flush: &ConnectionFlush) {
+        self.flushes.push(*flush);
     }
 
     fn packet_out(&mut self, packet: PacketOut) -> Result<(), Refusal> {

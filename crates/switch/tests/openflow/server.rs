@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use switch::openflow::{Kind, Session};
+use switch::openflow::{FlowUpdate, Kind, Session};
 use switch::request::PacketIn;
 
 use super::bridge::Bridge;
@@ -148,9 +148,11 @@ fn serve(
         let mut bridge = bridge.lock().unwrap();
         let result = session.receive(&bytes[..read], &mut *bridge, &mut out);
         let events = bridge.events.len();
-        for (change, flow) in &bridge.events[seen..events] {
-            session.flow_changed(*change, flow, None, &mut out);
-        }
+        let updates: Vec<_> = bridge.events[seen..events]
+            .iter()
+            .map(|(change, flow)| FlowUpdate { change: *change, flow, former: &[] })
+            .collect();
+        session.flows_changed(&updates, None, &mut out);
         seen = events;
         drop(bridge);
         if result.is_err() {

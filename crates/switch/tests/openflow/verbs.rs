@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use switch::flow::{Field, Key};
-use switch::request::{PacketIn, PacketInReason};
+use switch::request::{ConnectionFlush, PacketIn, PacketInReason};
 
 use super::server::{Server, is_installed};
 
@@ -54,6 +54,28 @@ fn ports_have_counters_and_a_configuration() {
         assert_eq!(server.bridge.lock().unwrap().port_config[0] & 1, 0);
         let ran = server.run(&["-O", version], "dump-ports", &["7"]);
         assert!(ran.stderr.contains("BAD_PORT") || ran.stdout.contains("BAD_PORT"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_port_has_one_queue() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    for version in VERSIONS {
+        let options = ["-O", version];
+        let text = server.ok(&options, "queue-stats", &[]);
+        assert_lines(&text, &["2 queues", "port 1 queue 0: bytes=?, pkts=?, errors=?"]);
+        assert_lines(&server.ok(&options, "queue-stats", &["2", "0"]), &["1 queues", "port 2"]);
+        let ran = server.run(&options, "queue-stats", &["2", "5"]);
+        assert_lines(&(ran.stdout + &ran.stderr), &["OFPQOFC_BAD_QUEUE"]);
+        let ran = server.run(&options, "queue-stats", &["9"]);
+        assert_lines(&(ran.stdout + &ran.stderr), &["OFPQOFC_BAD_PORT"]);
+        let text = server.ok(&options, "queue-get-config", &["1"]);
+        assert_lines(&text, &["port=1\nqueue 0:"]);
+        let ran = server.run(&options, "queue-get-config", &["9"]);
+        assert_lines(&(ran.stdout + &ran.stderr), &["OFPQOFC_BAD_PORT"]);
     }
 }
 
@@ -143,8 +165,11 @@ fn tables_are_dumped() {
         let text = server.ok(&["-O", version], "dump-tables", &[]);
         assert_lines(&text, &["active=1, lookup=11, matched=5"]);
         if version != "OpenFlow10" {
+            server.ok(&["-O", version], "mod-table", &["3", &format!("name:of_{version}")]);
             let text = server.ok(&["-O", version], "dump-table-features", &[]);
-            assert_lines(&text, &["table 0 (\"table0\"):", "ct_{state", "goto_table"]);
+            assert_lines(&text, &["table 0:", "ct_{state", "goto_table"]);
+            assert_lines(&text, &[&format!("table 3 (\"of_{version}\"): ditto")]);
+            server.ok(&["-O", version], "mod-table", &["3", "name:"]);
         }
         if version >= "OpenFlow14" {
             server.ok(&["-O", version], "dump-table-desc", &[]);
@@ -313,6 +338,38 @@ fn rules_are_replaced_and_compared() {
         assert!(ran.is_success && ran.stdout.is_empty(), "{ran:?}");
         assert_eq!(server.bridge.lock().unwrap().flows.len(), 2);
     }
+}
+
+#[test]
+fn connections_are_flushed() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    server.ok(&[], "ct-flush-zone", &["123"]);
+    server.ok(&[], "ct-flush", &[]);
+    let tuple = "ct_nw_src=10.1.1.1,ct_nw_dst=10.1.1.2,ct_nw_proto=17,ct_tp_src=1";
+    server.ok(&[], "ct-flush", &["zone=5", tuple, "ct_nw_src=10.2.2.2,ct_nw_proto=17"]);
+    server.ok(&[], "ct-flush", &["ct_ipv6_src=fd00::1,ct_nw_proto=17"]);
+    // The program ends before the last request is read.
+    server.ok(&[], "dump-flows", &[]);
+    let end = Instant::now() + Duration::from_secs(10);
+    while server.bridge.lock().unwrap().flushes.len() < 4 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let flushes = std::mem::take(&mut server.bridge.lock().unwrap().flushes);
+    let [zone, all, tuples, v6] = flushes.as_slice() else { panic!("{flushes:?}") };
+    assert_eq!(*zone, ConnectionFlush { zone: Some(123), ..ConnectionFlush::default() });
+    assert_eq!(*all, ConnectionFlush::default());
+    assert_eq!(tuples.zone, Some(5));
+    let (original, reply) = (tuples.original.unwrap(), tuples.reply.unwrap());
+    assert_eq!(original.source, Some("10.1.1.1".parse().unwrap()));
+    assert_eq!(original.destination, Some("10.1.1.2".parse().unwrap()));
+    assert_eq!((original.protocol, original.source_port), (Some(17), Some(1)));
+    assert_eq!(reply.source, Some("10.2.2.2".parse().unwrap()));
+    assert_eq!(reply.destination, None);
+    assert_eq!((v6.zone, v6.reply), (None, None));
+    assert_eq!(v6.original.unwrap().source, Some("fd00::1".parse().unwrap()));
 }
 
 #[test]

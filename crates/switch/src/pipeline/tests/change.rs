@@ -3,10 +3,14 @@
 use std::time::Instant;
 
 use super::packets::{add, bridge, matching, output, outputs, translate, udp};
-use crate::flow::{Field, Match};
-use crate::pipeline::{RemovalReason, Tables};
+use crate::action::{Action, Learn};
+use crate::flow::{Field, Key, Match};
+use crate::pipeline::{RemovalReason, RuleEvent, Tables};
 use crate::port_number::PortNumber;
-use crate::request::{CookieFilter, FlowCommand, FlowEntry, FlowFilter, FlowMod, Refusal};
+use crate::request::{
+    Bucket, Change, CookieFilter, FlowCommand, FlowEntry, FlowFilter, FlowMod, GroupCommand,
+    GroupMod, GroupType, PacketOut, Refusal,
+};
 
 fn all() -> FlowFilter {
     FlowFilter {
@@ -107,6 +111,89 @@ fn deletions_filter_by_port_and_cookie() {
     assert!(flows(&tables, 500).is_empty());
 }
 
+fn teacher(table: u8, cookie: u64) -> Action {
+    Action::Learn(Box::new(Learn {
+        table,
+        cookie,
+        priority: 5,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        fin_idle_timeout: 0,
+        fin_hard_timeout: 0,
+        limit: 0,
+        result: None,
+        send_flow_removed: false,
+        delete_learned: true,
+        specs: Vec::new(),
+    }))
+}
+
+#[test]
+fn learned_rules_go_with_their_last_teacher() {
+    let mut tables = bridge(2);
+    let cookies = |tables: &Tables| {
+        let mut cookies: Vec<_> = flows(tables, 0).iter().map(|flow| flow.cookie).collect();
+        cookies.sort_unstable();
+        cookies
+    };
+    let with_cookie = |cookie, mut change: FlowMod| {
+        change.cookie = Some(cookie);
+        change
+    };
+    for number in 1..3_u32 {
+        let change = add(0, 5, to(number), vec![teacher(1, 0x10)]);
+        tables.flow_mod(change, 0).expect("added");
+    }
+    // A learned rule that teaches, its pupil, and rules of another table or cookie.
+    let learned = with_cookie(0x10, add(1, 5, to(1), vec![teacher(2, 0x20)]));
+    tables.flow_mod(learned, 0).expect("added");
+    for (table, cookie) in [(2, 0x20), (1, 0x11), (3, 0x10)] {
+        let other = with_cookie(cookie, add(table, 5, to(9), vec![]));
+        tables.flow_mod(other, 0).expect("added");
+    }
+    let strictly = |command, number: u32, actions: Vec<Action>| {
+        let mut change = FlowMod::new(command);
+        (change.table, change.priority) = (Some(0), 5);
+        (change.matching, change.actions) = (to(number), actions);
+        change
+    };
+    tables.flow_mod(strictly(FlowCommand::DeleteStrict, 1, vec![]), 0).expect("deleted");
+    assert_eq!(cookies(&tables), [0, 0x10, 0x10, 0x11, 0x20], "one teacher is left");
+    let same = vec![output(1), teacher(1, 0x10)];
+    tables.flow_mod(strictly(FlowCommand::ModifyStrict, 2, same), 0).expect("modified");
+    assert_eq!(cookies(&tables), [0, 0x10, 0x10, 0x11, 0x20], "it teaches the same");
+    let other = vec![teacher(1, 0x77)];
+    tables.flow_mod(strictly(FlowCommand::ModifyStrict, 2, other), 0).expect("modified");
+    assert_eq!(cookies(&tables), [0, 0x10, 0x11], "the pupil's pupil went too");
+}
+
+#[test]
+fn monitors_hear_of_each_change_once() {
+    let mut tables = bridge(2);
+    tables.is_watched = true;
+    tables.flow_mod(add(0, 5, to(1), vec![output(1)]), 0).expect("added");
+    tables.flow_mod(add(0, 5, to(1), vec![output(2)]), 0).expect("replaced");
+    let mut modify = FlowMod::new(FlowCommand::Modify);
+    modify.actions = vec![output(1)];
+    tables.flow_mod(modify.clone(), 0).expect("modified");
+    tables.flow_mod(modify, 0).expect("nothing differs");
+    tables.flow_mod(FlowMod::new(FlowCommand::Delete), 0).expect("deleted");
+    let events = tables.take_events();
+    let [first, replaced, modified, deleted] = events.as_slice() else { panic!("{events:?}") };
+    assert!(matches!(first, RuleEvent::Added { former, .. } if former.is_empty()), "{first:?}");
+    assert!(
+        matches!(replaced, RuleEvent::Added { flow, former }
+            if flow.actions == [output(2)] && *former == [output(1)] && flow.added < flow.changed),
+        "{replaced:?}"
+    );
+    assert!(
+        matches!(modified, RuleEvent::Modified { flow, former }
+            if flow.actions == [output(1)] && *former == [output(2)]),
+        "{modified:?}"
+    );
+    assert!(matches!(deleted, RuleEvent::Deleted { .. }), "{deleted:?}");
+}
+
 #[test]
 fn changes_are_made_all_or_none() {
     let mut tables = bridge(2);
@@ -133,6 +220,60 @@ fn changes_are_made_all_or_none() {
     assert!(tables.take_removals().is_empty());
     tables.change_all(changes, 0).expect("all valid");
     assert_eq!(flows(&tables, 0).len(), 2);
+}
+
+fn group(command: GroupCommand, group: u32) -> Change {
+    let bucket = Bucket {
+        id: 0,
+        weight: 1,
+        watch_port: PortNumber::NONE,
+        watch_group: FlowMod::ANY_GROUP,
+        actions: vec![output(1)],
+    };
+    let buckets = if command == GroupCommand::Delete { Vec::new() } else { vec![bucket] };
+    Change::Group(GroupMod {
+        command,
+        group,
+        kind: GroupType::All,
+        buckets,
+        bucket: GroupMod::EVERY,
+        selection: None,
+    })
+}
+
+#[test]
+fn bundles_of_all_kinds_are_made_or_not() {
+    let mut tables = bridge(2);
+    let packet_out = |actions| PacketOut {
+        frame: vec![0; 60],
+        in_port: PortNumber(1),
+        metadata: Key::ZERO,
+        actions,
+    };
+    let to_group = |group| Change::Flow(add(0, 5, to(group), vec![Action::Group(group)]));
+    let mut changes = vec![
+        group(GroupCommand::Add, 7),
+        to_group(7),
+        Change::PacketOut(packet_out(vec![Action::Group(7)])),
+        group(GroupCommand::Delete, 7),
+    ];
+    let mut seen = Vec::new();
+    let mut see = |tables: &Tables, _: &PacketOut| {
+        seen.push((flows(tables, 0).len(), tables.groups(GroupMod::ALL).len()));
+    };
+    tables.commit(&changes, 0, &mut see).expect("all valid");
+    assert!(flows(&tables, 0).is_empty() && tables.groups(GroupMod::ALL).is_empty());
+    changes.insert(3, Change::PacketOut(packet_out(vec![Action::Group(8)])));
+    let refused = tables.commit(&changes, 0, &mut |_, _| ());
+    assert_eq!(refused, Err((3, Refusal::BadOutGroup)));
+    assert!(flows(&tables, 0).is_empty() && tables.groups(GroupMod::ALL).is_empty());
+    // A group that was deleted before the refused change is back, with the rule that led there.
+    tables.commit(&changes[..2], 0, &mut |_, _| ()).expect("all valid");
+    let refused = tables.commit(&[changes[4].clone(), to_group(9)], 0, &mut |_, _| ());
+    assert_eq!(refused, Err((1, Refusal::BadOutGroup)));
+    assert_eq!((flows(&tables, 0).len(), tables.groups(GroupMod::ALL).len()), (1, 1));
+    // The packet found the rule and the group of the changes before it.
+    assert_eq!(seen, [(1, 1)]);
 }
 
 #[test]

@@ -86,7 +86,8 @@ fn change(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 }
 
 fn dump(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
-    let flows = flows(switch, arguments)?;
+    let mut flows = flows(switch, arguments)?;
+    flows.iter_mut().for_each(|flow| flow.flags = flow.flags.lasting());
     Ok(print_dump(&flows, FlowPrint::default(), &PortNames::none()))
 }
 
@@ -133,15 +134,20 @@ fn ports(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
              tx pkts={}, bytes={}, drop={}, errs={}\n",
             counts.received_packets,
             counts.received_bytes,
-            counts.received_dropped,
-            counts.received_errors,
+            count(counts.received_dropped),
+            count(counts.received_errors),
             counts.sent_packets,
             counts.sent_bytes,
-            counts.sent_dropped,
-            counts.sent_errors,
+            count(counts.sent_dropped),
+            count(counts.sent_errors),
         );
     }
     Ok(text)
+}
+
+/// A counter as ovs-ofctl prints it: `?` if the port does not have it.
+fn count(count: Option<u64>) -> String {
+    count.map_or_else(|| "?".to_owned(), |count| count.to_string())
 }
 
 fn ports_json(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
@@ -166,7 +172,7 @@ pub(super) fn port_json(port: &SwitchPort) -> Value {
         "received_bytes": counts.received_bytes,
         "sent_packets": counts.sent_packets,
         "sent_bytes": counts.sent_bytes,
-        "sent_dropped": counts.sent_dropped,
+        "sent_dropped": counts.sent_dropped.unwrap_or(0),
     })
 }
 

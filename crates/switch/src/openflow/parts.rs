@@ -1,0 +1,81 @@
+//! Requests that come in several messages.
+
+use crate::request::Refusal;
+
+/// The parts of a request whose last one has not come.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    pending: Option<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    xid: u32,
+    /// `None` once the request was too long: its other parts are dropped.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Parts {
+    /// Takes a part and returns the whole request with the last one. A part of another request
+    /// drops what was kept.
+    pub(super) fn add(
+        &mut self,
+        xid: u32,
+        part: &[u8],
+        is_last: bool,
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let kept = self.pending.take().filter(|pending| pending.xid == xid);
+        let mut pending = kept.unwrap_or(Pending { xid, bytes: Some(Vec::new()) });
+        let mut outcome = Ok(None);
+        if let Some(bytes) = &mut pending.bytes {
+            if bytes.len() + part.len() > MAX_REQUEST {
+                pending.bytes = None;
+                outcome = Err(Refusal::TooManyParts);
+            } else {
+                bytes.extend_from_slice(part);
+            }
+        }
+        if is_last {
+            return outcome.map(|_: Option<Vec<u8>>| pending.bytes);
+        }
+        self.pending = Some(pending);
+        outcome
+    }
+}
+
+/// The features of all tables have about 350,000 bytes.
+const MAX_REQUEST: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_part_completes_a_request() {
+        let mut parts = Parts::default();
+        assert_eq!(parts.add(1, &[1], false), Ok(None));
+        assert_eq!(parts.add(1, &[2, 3], false), Ok(None));
+        assert_eq!(parts.add(1, &[4], true), Ok(Some(vec![1, 2, 3, 4])));
+        assert_eq!(parts.add(1, &[5], true), Ok(Some(vec![5])));
+    }
+
+    #[test]
+    fn another_request_drops_parts() {
+        let mut parts = Parts::default();
+        assert_eq!(parts.add(1, &[1], false), Ok(None));
+        assert_eq!(parts.add(2, &[2], true), Ok(Some(vec![2])));
+        assert_eq!(parts.add(1, &[3], true), Ok(Some(vec![3])));
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_is_refused_once_and_dropped() {
+        let mut parts = Parts::default();
+        let part = vec![0; MAX_REQUEST / 2];
+        assert_eq!(parts.add(1, &part, false), Ok(None));
+        assert_eq!(parts.add(1, &part, false), Ok(None));
+        assert_eq!(parts.add(1, &[0], false), Err(Refusal::TooManyParts));
+        assert_eq!(parts.add(1, &[0], false), Ok(None));
+        assert_eq!(parts.add(1, &[0], true), Ok(None));
+        assert_eq!(parts.add(1, &[9], true), Ok(Some(vec![9])));
+    }
+}

@@ -1,0 +1,46 @@
+use super::change::Log;
+use super::tables::Tables;
+use crate::request::{Change, PacketOut, Refusal};
+
+impl Tables {
+    /// Refuses a packet whose actions name a group, port or the like that is not there.
+    pub fn check_packet_out(&self, packet: &PacketOut) -> Result<(), Refusal> {
+        self.check_actions(&packet.actions, None)
+    }
+
+    /// Makes the changes of rules and groups, all or none; an error names the change that was
+    /// refused. Changes of ports are checked alone: the caller makes them. `packet_out` sees the
+    /// tables as they are at the packet's place among the changes.
+    pub fn commit(
+        &mut self,
+        changes: &[Change],
+        now_ms: u64,
+        packet_out: &mut dyn FnMut(&Self, &PacketOut),
+    ) -> Result<(), (usize, Refusal)> {
+        let mut log = Log::default();
+        let mut former_groups = None;
+        for (index, change) in changes.iter().enumerate() {
+            let outcome = match change {
+                Change::Flow(change) => self.apply(change, now_ms, &mut log),
+                Change::Group(change) => {
+                    former_groups.get_or_insert_with(|| self.groups.clone());
+                    self.change_groups(change, now_ms, &mut log)
+                }
+                Change::Port(change) => self.port_set().check(change),
+                Change::PacketOut(packet) => {
+                    self.check_packet_out(packet).map(|()| packet_out(self, packet))
+                }
+            };
+            if let Err(refusal) = outcome {
+                if let Some(groups) = former_groups {
+                    self.groups = groups;
+                }
+                self.undo(log);
+                return Err((index, refusal));
+            }
+        }
+        self.finish(log, now_ms);
+        self.invalidate();
+        Ok(())
+    }
+}

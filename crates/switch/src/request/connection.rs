@@ -1,0 +1,10 @@
+use crate::datapath::conntrack::TupleMatch;
+
+/// The tracked connections that a controller wants forgotten: all, or those of a zone, or those
+/// whose tuples match.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConnectionFlush {
+    pub zone: Option<u16>,
+    pub original: Option<TupleMatch>,
+    pub reply: Option<TupleMatch>,
+}

@@ -1,0 +1,137 @@
+//! Monitors of rules: one message for each request that changed rules, and pauses.
+
+use switch::action::Action;
+use switch::openflow::{FlowChange, FlowRemovedReason, FlowUpdate, Kind, Session};
+use switch::port_number::PortNumber;
+use switch::request::{Bridge as _, FlowCommand, FlowEntry};
+use switch::text::{PortNames, parse_flow};
+
+use super::bridge::Bridge;
+
+/// OpenFlow 1.4's flags of a monitor.
+const INITIAL: u16 = 1;
+const CHANGES: u16 = 0x0e;
+const WHOLE: u16 = 1 << 5;
+const ONLY_OWN: u16 = 1 << 6;
+/// Its events.
+const STARTED: u16 = 0;
+const ADDED: u16 = 1;
+const REMOVED: u16 = 2;
+const MODIFIED: u16 = 3;
+const ABBREVIATED: u16 = 4;
+const PAUSED: u16 = 5;
+const RESUMED: u16 = 6;
+
+/// A session of OpenFlow 1.4 that monitors rules that send to a port, and the reply.
+fn monitor(bridge: &mut Bridge, flags: u16, port: u32) -> (Session, Vec<Vec<u16>>) {
+    let mut session = Session::new(Kind::Service);
+    let mut bytes = vec![5, 0, 0, 8, 0, 0, 0, 1];
+    bytes.extend([5, 18, 0, 40, 0, 0, 0, 2, 0, 16, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(7_u32.to_be_bytes());
+    bytes.extend(port.to_be_bytes());
+    bytes.extend(u32::MAX.to_be_bytes());
+    bytes.extend(flags.to_be_bytes());
+    bytes.extend([0xff, 0, 0, 1, 0, 4, 0, 0, 0, 0]);
+    let mut out = Vec::new();
+    session.receive(&bytes, bridge, &mut out).unwrap();
+    (session, events(&out))
+}
+
+/// The events of each message.
+fn events(mut bytes: &[u8]) -> Vec<Vec<u16>> {
+    let number = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    let mut messages = Vec::new();
+    while !bytes.is_empty() {
+        let (message, behind) = bytes.split_at(number(bytes, 2).into());
+        assert_eq!((message[1], number(message, 8)), (19, 16), "no reply to a monitor");
+        let mut entries = &message[16..];
+        let mut events = Vec::new();
+        while !entries.is_empty() {
+            events.push(number(entries, 2));
+            entries = &entries[usize::from(number(entries, 0))..];
+        }
+        messages.push(events);
+        bytes = behind;
+    }
+    messages
+}
+
+fn add(bridge: &mut Bridge, rule: &str) -> FlowEntry {
+    let change = parse_flow(rule, FlowCommand::Add, &PortNames::none()).unwrap();
+    bridge.flow_mod(change).unwrap();
+    bridge.flows.last().unwrap().clone()
+}
+
+fn write(session: &mut Session, updates: &[FlowUpdate<'_>], own: Option<u32>) -> Vec<Vec<u16>> {
+    let mut out = Vec::new();
+    session.flows_changed(updates, own, &mut out);
+    events(&out)
+}
+
+fn update(change: FlowChange, flow: &FlowEntry) -> FlowUpdate<'_> {
+    FlowUpdate { change, flow, former: &[] }
+}
+
+const GONE: FlowChange = FlowChange::Deleted(FlowRemovedReason::Delete);
+
+#[test]
+fn the_changes_of_a_request_come_in_one_message() {
+    let mut bridge = Bridge::default();
+    let first = add(&mut bridge, "in_port=1 actions=2");
+    let second = add(&mut bridge, "in_port=2 actions=1");
+    let (mut session, reply) = monitor(&mut bridge, INITIAL | CHANGES, u32::MAX);
+    assert_eq!(reply, [[STARTED, STARTED]]);
+    let updates = [update(FlowChange::Modified, &first), update(GONE, &second)];
+    assert_eq!(write(&mut session, &updates, None), [[MODIFIED, REMOVED]]);
+    // The peer's own request: its number alone, once.
+    assert_eq!(write(&mut session, &updates, Some(9)), [[ABBREVIATED]]);
+    let (mut session, _) = monitor(&mut bridge, CHANGES | WHOLE, u32::MAX);
+    assert_eq!(write(&mut session, &updates, Some(9)), [[MODIFIED, REMOVED]]);
+    // ovs-ofctl sets this flag, too, and takes the changes of all peers.
+    let (mut session, reply) = monitor(&mut bridge, CHANGES | ONLY_OWN, u32::MAX);
+    assert_eq!(reply, [[] as [u16; 0]]);
+    assert_eq!(write(&mut session, &updates, None), [[MODIFIED, REMOVED]]);
+    assert_eq!(write(&mut session, &updates, Some(9)), [[MODIFIED, REMOVED]]);
+}
+
+#[test]
+fn a_monitor_of_a_port_hears_of_rules_that_no_longer_send_there() {
+    let mut bridge = Bridge::default();
+    let flow = add(&mut bridge, "in_port=1 actions=1");
+    let (mut session, _) = monitor(&mut bridge, CHANGES, 2);
+    let other = FlowUpdate { change: FlowChange::Modified, flow: &flow, former: &[] };
+    assert!(write(&mut session, &[other], None).is_empty());
+    let former = [Action::Output { port: PortNumber(2), max_len: 0 }];
+    let left = FlowUpdate { former: &former, ..other };
+    assert_eq!(write(&mut session, &[left], None), [[MODIFIED]]);
+}
+
+#[test]
+fn a_paused_monitor_hears_of_known_rules_that_go_and_later_of_all_else() {
+    let mut bridge = Bridge::default();
+    let gone = add(&mut bridge, "in_port=1 actions=2");
+    let changed = add(&mut bridge, "in_port=2 actions=1");
+    add(&mut bridge, "in_port=3 actions=1");
+    let (mut session, _) = monitor(&mut bridge, CHANGES, u32::MAX);
+    let mut out = Vec::new();
+    session.pause_monitors(&mut out);
+    assert_eq!(events(&out), [[PAUSED]]);
+    assert!(session.has_paused_monitors());
+    let new = add(&mut bridge, "in_port=4 actions=1");
+    let brief = add(&mut bridge, "in_port=5 actions=1");
+    for flow in [&new, &brief] {
+        assert!(write(&mut session, &[update(FlowChange::Added, flow)], None).is_empty());
+    }
+    // The peer does not know the rule that came after the pause began.
+    bridge.flows.retain(|flow| flow.matching != brief.matching && flow.matching != gone.matching);
+    assert!(write(&mut session, &[update(GONE, &brief)], None).is_empty());
+    assert_eq!(write(&mut session, &[update(GONE, &gone)], Some(3)), [[REMOVED]]);
+    let mut change = parse_flow("in_port=2 actions=3", FlowCommand::Modify, &PortNames::none());
+    change.as_mut().unwrap().table = Some(0);
+    bridge.flow_mod(change.unwrap()).unwrap();
+    assert!(write(&mut session, &[update(FlowChange::Modified, &changed)], None).is_empty());
+    out.clear();
+    session.resume_monitors(&bridge, &mut out);
+    assert_eq!(events(&out), [vec![ADDED, MODIFIED], vec![RESUMED]]);
+    assert!(!session.has_paused_monitors());
+}
