@@ -7,7 +7,7 @@
 //! | `rule.rs`, `classifier.rs` | a rule, and the search for the rule of a packet |
 //! | `expiry.rs` | the timeouts of rules |
 //! | `event.rs` | changes of rules, for monitors |
-//! | `lessons.rs` | learned rules that go with their teachers |
+//! | `learned_cookies.rs` | learned rules that go with the learn actions that add them |
 //! | `group.rs`, `meter.rs`, `ports.rs` | their state |
 //! | `mac.rs` | the addresses that NORMAL learned |
 //! | `recirculation.rs` | the states in which packets wait for the datapath |
@@ -20,7 +20,7 @@ mod classifier;
 mod event;
 mod expiry;
 mod group;
-mod lessons;
+mod learned_cookies;
 mod mac;
 mod meter;
 mod ports;

@@ -198,7 +198,7 @@ impl Tables {
             }
             Done::Added(_) => None,
         });
-        self.settle_lessons(came, went, now_ms);
+        self.remove_unlearned(came, went, now_ms);
         if !log.done.is_empty() {
             self.invalidate();
         }

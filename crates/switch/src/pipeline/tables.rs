@@ -7,7 +7,7 @@ use super::classifier::Classifier;
 use super::event::RuleEvent;
 use super::expiry::{Removal, RemovalReason, Timers};
 use super::group::{Group, Groups};
-use super::lessons::Lessons;
+use super::learned_cookies::LearnedCookies;
 use super::mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 use super::meter::Meter;
 use super::ports::{BridgePort, Ports};
@@ -41,7 +41,7 @@ pub struct Tables {
     /// Whether all changes of rules are recorded, for monitors.
     pub is_watched: bool,
     pub(super) events: Mutex<Vec<RuleEvent>>,
-    pub(super) lessons: Mutex<Lessons>,
+    pub(super) learned_cookies: Mutex<LearnedCookies>,
     /// The number of the last change of a rule.
     changes: AtomicU64,
     generation: Arc<AtomicU64>,
@@ -73,7 +73,7 @@ impl Tables {
             removals: Mutex::default(),
             is_watched: false,
             events: Mutex::default(),
-            lessons: Mutex::default(),
+            learned_cookies: Mutex::default(),
             changes: AtomicU64::new(0),
             generation: Arc::new(AtomicU64::new(1)),
             is_miss_sent: false,
@@ -296,7 +296,7 @@ impl Tables {
                 gone.push(rule);
             }
         }
-        self.settle_lessons(std::iter::empty(), gone.iter().map(AsRef::as_ref), now_ms);
+        self.remove_unlearned(std::iter::empty(), gone.iter().map(AsRef::as_ref), now_ms);
         let has_aged = lock(&self.macs).expire(now_ms);
         if has_aged || !removed.is_empty() {
             self.invalidate();

@@ -111,7 +111,7 @@ fn deletions_filter_by_port_and_cookie() {
     assert!(flows(&tables, 500).is_empty());
 }
 
-fn teacher(table: u8, cookie: u64) -> Action {
+fn learn_into(table: u8, cookie: u64) -> Action {
     Action::Learn(Box::new(Learn {
         table,
         cookie,
@@ -129,7 +129,7 @@ fn teacher(table: u8, cookie: u64) -> Action {
 }
 
 #[test]
-fn learned_rules_go_with_their_last_teacher() {
+fn learned_rules_go_with_their_last_learn_into() {
     let mut tables = bridge(2);
     let cookies = |tables: &Tables| {
         let mut cookies: Vec<_> = flows(tables, 0).iter().map(|flow| flow.cookie).collect();
@@ -141,11 +141,11 @@ fn learned_rules_go_with_their_last_teacher() {
         change
     };
     for number in 1..3_u32 {
-        let change = add(0, 5, to(number), vec![teacher(1, 0x10)]);
+        let change = add(0, 5, to(number), vec![learn_into(1, 0x10)]);
         tables.flow_mod(change, 0).expect("added");
     }
-    // A learned rule that teaches, its pupil, and rules of another table or cookie.
-    let learned = with_cookie(0x10, add(1, 5, to(1), vec![teacher(2, 0x20)]));
+    // A learned rule that learns, the rule that it adds, and rules of another table or cookie.
+    let learned = with_cookie(0x10, add(1, 5, to(1), vec![learn_into(2, 0x20)]));
     tables.flow_mod(learned, 0).expect("added");
     for (table, cookie) in [(2, 0x20), (1, 0x11), (3, 0x10)] {
         let other = with_cookie(cookie, add(table, 5, to(9), vec![]));
@@ -158,11 +158,11 @@ fn learned_rules_go_with_their_last_teacher() {
         change
     };
     tables.flow_mod(strictly(FlowCommand::DeleteStrict, 1, vec![]), 0).expect("deleted");
-    assert_eq!(cookies(&tables), [0, 0x10, 0x10, 0x11, 0x20], "one teacher is left");
-    let same = vec![output(1), teacher(1, 0x10)];
+    assert_eq!(cookies(&tables), [0, 0x10, 0x10, 0x11, 0x20], "one learn action is left");
+    let same = vec![output(1), learn_into(1, 0x10)];
     tables.flow_mod(strictly(FlowCommand::ModifyStrict, 2, same), 0).expect("modified");
-    assert_eq!(cookies(&tables), [0, 0x10, 0x10, 0x11, 0x20], "it teaches the same");
-    let other = vec![teacher(1, 0x77)];
+    assert_eq!(cookies(&tables), [0, 0x10, 0x10, 0x11, 0x20], "it adds the same");
+    let other = vec![learn_into(1, 0x77)];
     tables.flow_mod(strictly(FlowCommand::ModifyStrict, 2, other), 0).expect("modified");
     assert_eq!(cookies(&tables), [0, 0x10, 0x11], "the pupil's pupil went too");
 }

@@ -1,0 +1,89 @@
+//! Learned rules that go with the last learn action that adds them: `learn(delete_learned)`,
+//! ovs-actions(7).
+
+use std::collections::HashMap;
+
+use super::event::RuleEvent;
+use super::expiry::{Removal, RemovalReason};
+use super::rule::{Rule, any};
+use super::tables::{TABLES, Tables, lock};
+use crate::action::Action;
+
+/// The rules that a learn action adds: their table and their cookie.
+type Target = (u8, u64);
+
+/// The learn actions with `delete_learned` among all rules: how many have each target.
+#[derive(Debug, Default)]
+pub(super) struct LearnedCookies {
+    actions: HashMap<Target, u32>,
+}
+
+impl LearnedCookies {
+    fn add(&mut self, rule: &Rule) {
+        for target in targets(&rule.actions) {
+            *self.actions.entry(target).or_default() += 1;
+        }
+    }
+
+    /// Returns the targets that no learn action has any more.
+    fn remove(&mut self, rule: &Rule) -> Vec<Target> {
+        let mut unused = targets(&rule.actions);
+        unused.retain(|target| {
+            let Some(actions) = self.actions.get_mut(target) else { return false };
+            *actions -= 1;
+            let is_unused = *actions == 0;
+            if is_unused {
+                self.actions.remove(target);
+            }
+            is_unused
+        });
+        unused
+    }
+}
+
+impl Tables {
+    /// Counts the learn actions of rules that came and went, and removes the learned rules that
+    /// no learn action adds any more. Those may have learn actions too.
+    pub(super) fn remove_unlearned<'a>(
+        &self,
+        came: impl Iterator<Item = &'a Rule>,
+        went: impl Iterator<Item = &'a Rule>,
+        now_ms: u64,
+    ) {
+        let mut unused = Vec::new();
+        {
+            let mut cookies = lock(&self.learned_cookies);
+            came.for_each(|rule| cookies.add(rule));
+            went.for_each(|rule| unused.extend(cookies.remove(rule)));
+        }
+        while let Some((number, cookie)) = unused.pop() {
+            if number >= TABLES {
+                continue;
+            }
+            let mut table = self.table_mut(number);
+            let learned = table.rules.iter().filter(|rule| rule.cookie == cookie);
+            for rule in learned.cloned().collect::<Vec<_>>() {
+                table.take(&rule);
+                let reason = RemovalReason::Delete;
+                self.record(|| Some(RuleEvent::Deleted { flow: rule.entry(now_ms), reason }));
+                if rule.flags.send_flow_removed {
+                    lock(&self.removals).push(Removal { rule: rule.entry(now_ms), reason });
+                }
+                unused.extend(lock(&self.learned_cookies).remove(&rule));
+            }
+        }
+    }
+}
+
+fn targets(actions: &[Action]) -> Vec<Target> {
+    let found = std::cell::RefCell::new(Vec::new());
+    any(actions, &|action| {
+        if let Action::Learn(learn) = action
+            && learn.delete_learned
+        {
+            found.borrow_mut().push((learn.table, learn.cookie));
+        }
+        false
+    });
+    found.into_inner()
+}
