@@ -24,6 +24,7 @@ mod ecn;
 mod finding;
 mod forwarding;
 mod fragments;
+mod idle_restart;
 mod interface_errors;
 mod link;
 mod link_down;
@@ -125,6 +126,7 @@ pub const RULES: &[Rule] = &[
     ecn::RULE,
     path::RULE,
     congestion_window::RULE,
+    idle_restart::RULE,
     bufferbloat::RULE,
     interface_errors::RULE,
     backlog::RULE,

@@ -47,6 +47,7 @@ pub(crate) const FAULTS: &[(&str, &str)] = faults![
     "requests",
     "delayed-ack",
     "short-transfers",
+    "idle-restart",
     "pacing",
     "route-cwnd",
     "offloads-off",
