@@ -142,7 +142,11 @@ impl Link {
             };
             tokio::select! {
                 why = session.connection.closed() => {
-                    tracing::warn!(server = %address, %why, "connection lost");
+                    if why == Lost::Here && shared.draining.is_cancelled() {
+                        tracing::info!(server = %address, "connection closed");
+                    } else {
+                        tracing::warn!(server = %address, %why, "connection lost");
+                    }
                     shared.counters.lost(&why);
                     self.current.send_replace(None);
                     return why;

@@ -102,6 +102,8 @@ fn a_server_listens_for_a_client_where_it_may() {
     // The listener closes when the client disconnects.
     client.signal("TERM");
     await_some("a clean end", || client.has_ended().then_some(()));
+    let said = client.output_so_far().1;
+    assert!(said.contains("connection closed") && !said.contains("connection lost"), "{said}");
     await_some("the listener's end", || {
         sandbox.inside(|| TcpStream::connect("127.0.0.1:8080")).is_err().then_some(())
     });
