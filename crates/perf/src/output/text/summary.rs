@@ -214,16 +214,19 @@ fn delays(ended: &Ended, format: &TextFormat) -> String {
 
 fn cpu(name: &str, cpu: &CpuUse, format: &TextFormat) -> String {
     let whole = cpu.user + cpu.system;
-    let mut text = format!("{whole:.1} % (user {:.1} %, system {:.1} %)", cpu.user, cpu.system);
+    let mut text =
+        format!("process {whole:.1} % (user {:.1} %, system {:.1} %)", cpu.user, cpu.system);
     let cores = if format.verbose { usize::MAX } else { MOST_CORES };
     let mut busiest: Vec<_> = cpu.cores.iter().collect();
     busiest.sort_by(|a, b| b.busy.total_cmp(&a.busy));
     busiest.truncate(cores);
     busiest.sort_by_key(|core| core.core);
-    for core in &busiest {
-        text += &format!("; core {} {:.0} %", core.core, core.busy);
+    for (index, core) in busiest.iter().enumerate() {
+        // Other programs run on the machine's cores too.
+        text += if index == 0 { "; machine: " } else { ", " };
+        text += &format!("core {} {:.0} %", core.core, core.busy);
         if core.softirq >= 0.5 {
-            text += &format!(", of it softirq {:.0} %", core.softirq);
+            text += &format!(" (softirq {:.0} %)", core.softirq);
         }
     }
     format.labelled(name, Style::Dim, &text)
