@@ -13,9 +13,15 @@ use crate::port_number::PortNumber;
 
 /// A megaflow with its counters, whose `in_port` is the datapath's number. `used` is the time since
 /// its last packet in milliseconds, if it had one. `names` has the names of the datapath's ports.
+/// `has_all` also shows the fields of the first packet that the megaflow does not depend on.
 #[must_use]
-pub fn print_datapath_flow(flow: &Megaflow, used: Option<u64>, names: &PortNames) -> String {
-    let mut out = print_datapath_key_with(&flow.key, &flow.mask, names);
+pub fn print_datapath_flow(
+    flow: &Megaflow,
+    used: Option<u64>,
+    names: &PortNames,
+    has_all: bool,
+) -> String {
+    let mut out = print_datapath_key_with(&flow.key, &flow.mask, names, has_all);
     let _ = write!(out, ", packets:{}, bytes:{}, used:", flow.packets, flow.bytes);
     match used {
         Some(used) => {
@@ -38,11 +44,11 @@ pub fn print_datapath_flow(flow: &Megaflow, used: Option<u64>, names: &PortNames
 /// The fields of a megaflow that its mask covers: `recirc_id(0),in_port(3),…`.
 #[must_use]
 pub fn print_datapath_key(key: &Key, mask: &Key) -> String {
-    print_datapath_key_with(key, mask, &PortNames::none())
+    print_datapath_key_with(key, mask, &PortNames::none(), false)
 }
 
-fn print_datapath_key_with(key: &Key, mask: &Key, names: &PortNames) -> String {
-    let mut printer = Printer { out: String::new(), key, mask, names };
+fn print_datapath_key_with(key: &Key, mask: &Key, names: &PortNames, has_all: bool) -> String {
+    let mut printer = Printer { out: String::new(), key, mask, names, has_all };
     printer.metadata();
     printer.link();
     let kind = key.read(Field::EthType) as u16;
@@ -66,12 +72,23 @@ struct Printer<'a> {
     key: &'a Key,
     mask: &'a Key,
     names: &'a PortNames,
+    /// Fields that the mask does not cover are printed too.
+    has_all: bool,
 }
 
 impl Printer<'_> {
     /// The packet's value, which may have bits that the mask lacks, and the mask.
     fn part(&self, field: Field) -> (u128, u128) {
         (self.key.read(field), self.mask.read(field))
+    }
+
+    /// Whether a part with this mask is printed.
+    fn shows(&self, mask: u128) -> bool {
+        mask != 0 || self.has_all
+    }
+
+    fn shows_any(&self, fields: &[Field]) -> bool {
+        self.has_all || fields.iter().any(|field| self.mask.read(*field) != 0)
     }
 
     fn open(&mut self, name: &str) {
@@ -90,7 +107,7 @@ impl Printer<'_> {
     /// `name(0x1/0xff),`
     fn alone(&mut self, name: &str, field: Field) {
         let (value, mask) = self.part(field);
-        if mask != 0 {
+        if self.shows(mask) {
             self.open(name);
             self.hexadecimal(value);
             if mask != field.place().all_ones() {
@@ -107,19 +124,20 @@ impl Printer<'_> {
 
     fn number(&mut self, name: &str, field: Field) {
         let (value, mask) = self.part(field);
-        if mask == 0 {
+        if !self.shows(mask) {
             return;
         }
         let _ = write!(self.out, "{name}={value}");
         if mask != field.place().all_ones() {
-            let _ = write!(self.out, "/{mask:#x}");
+            self.out.push('/');
+            self.hexadecimal(mask);
         }
         self.out.push(',');
     }
 
     fn ethernet(&mut self, name: &str, field: Field) {
         let (value, mask) = self.part(field);
-        if mask == 0 {
+        if !self.shows(mask) {
             return;
         }
         let _ = write!(self.out, "{name}=");
@@ -133,7 +151,7 @@ impl Printer<'_> {
 
     fn address(&mut self, name: &str, field: Field) {
         let (value, mask) = self.part(field);
-        if mask == 0 {
+        if !self.shows(mask) {
             return;
         }
         let _ = write!(self.out, "{name}=");
@@ -153,9 +171,14 @@ impl Printer<'_> {
     }
 
     fn metadata(&mut self) {
+        if self.has_all {
+            self.out.push_str("skb_priority(0/0),");
+        }
         self.alone("skb_mark", Field::PktMark);
         let (state, mask) = self.part(Field::CtState);
-        if mask != 0 {
+        if self.has_all {
+            self.alone("ct_state", Field::CtState);
+        } else if mask != 0 {
             self.open("ct_state");
             CT_STATE.print(&mut self.out, state, mask);
             self.close();
@@ -209,7 +232,7 @@ impl Printer<'_> {
     }
 
     fn link(&mut self) {
-        if self.mask.read(Field::EthSrc) | self.mask.read(Field::EthDst) != 0 {
+        if self.shows_any(&[Field::EthSrc, Field::EthDst]) {
             self.open("eth");
             self.ethernet("src", Field::EthSrc);
             self.ethernet("dst", Field::EthDst);
@@ -255,8 +278,12 @@ impl Printer<'_> {
         self.address("src", Field::Ipv6Src);
         self.address("dst", Field::Ipv6Dst);
         let (label, mask) = self.part(Field::Ipv6Label);
-        if mask != 0 {
-            let _ = write!(self.out, "label={label:#x},");
+        if self.shows(mask) {
+            let _ = write!(self.out, "label={label:#x}");
+            if mask == 0 {
+                self.out.push_str("/0");
+            }
+            self.out.push(',');
         }
         self.number("proto", Field::NwProto);
         self.service("tclass");
@@ -270,13 +297,14 @@ impl Printer<'_> {
         let (dscp, dscp_mask) = self.part(Field::NwTos);
         let (ecn, ecn_mask) = self.part(Field::NwEcn);
         let (value, mask) = (dscp << 2 | ecn, dscp_mask << 2 | ecn_mask);
-        if mask == 0 {
+        if !self.shows(mask) {
             return;
         }
         let _ = write!(self.out, "{name}=");
         self.hexadecimal(value);
         if mask != 0xff {
-            let _ = write!(self.out, "/{mask:#x}");
+            self.out.push('/');
+            self.hexadecimal(mask);
         }
         self.out.push(',');
     }
@@ -294,7 +322,8 @@ impl Printer<'_> {
 
     fn transport(&mut self) {
         let protocol = self.key.read(Field::NwProto);
-        if self.mask.read(Field::NwProto) == 0 || self.key.read(Field::IpFrag) & 2 != 0 {
+        let has_protocol = self.shows(self.mask.read(Field::NwProto));
+        if !has_protocol || self.key.read(Field::IpFrag) & 2 != 0 {
             return;
         }
         let (name, fields) = match protocol {
@@ -305,7 +334,7 @@ impl Printer<'_> {
             132 => ("sctp", [("src", Field::SctpSrc), ("dst", Field::SctpDst)]),
             _ => return,
         };
-        if fields.iter().any(|(_, field)| self.mask.read(*field) != 0) {
+        if self.shows_any(&fields.map(|(_, field)| field)) {
             self.open(name);
             for (name, field) in fields {
                 self.number(name, field);
@@ -313,13 +342,18 @@ impl Printer<'_> {
             self.close();
         }
         let (flags, mask) = self.part(Field::TcpFlags);
-        if protocol == 6 && mask != 0 {
+        if protocol == 6 && self.shows(mask) {
             self.open("tcp_flags");
-            TCP_FLAGS.print(&mut self.out, flags, mask);
+            match mask {
+                0 => self.out.push_str("0/0"),
+                mask => TCP_FLAGS.print(&mut self.out, flags, mask),
+            }
             self.close();
         }
         let discovery = [Field::NdTarget, Field::NdSll, Field::NdTll];
-        if protocol == 58 && discovery.iter().any(|field| self.mask.read(*field) != 0) {
+        let is_discovery = matches!(self.key.read(Field::Icmpv6Type), 135 | 136);
+        let is_shown = discovery.iter().any(|field| self.mask.read(*field) != 0);
+        if protocol == 58 && (is_shown || self.has_all && is_discovery) {
             self.open("nd");
             self.address("target", Field::NdTarget);
             self.ethernet("sll", Field::NdSll);
@@ -330,7 +364,7 @@ impl Printer<'_> {
 
     fn arp(&mut self) {
         let fields = [Field::ArpSpa, Field::ArpTpa, Field::ArpOp, Field::ArpSha, Field::ArpTha];
-        if fields.iter().all(|field| self.mask.read(*field) == 0) {
+        if !self.shows_any(&fields) {
             return;
         }
         self.open("arp");
@@ -349,7 +383,7 @@ impl Printer<'_> {
             ("ttl", Field::MplsTtl, "0x"),
             ("bos", Field::MplsBos, ""),
         ];
-        if fields.iter().all(|(_, field, _)| self.mask.read(*field) == 0) {
+        if !self.shows_any(&fields.map(|(_, field, _)| field)) {
             return;
         }
         let is_whole =

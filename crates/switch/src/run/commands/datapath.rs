@@ -26,7 +26,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command { name: "dpctl/show", usage: "[-s] [dp...]", fewest: 0, most: usize::MAX, run: show },
     Command { name: "dpctl/get-flow", usage: "[dp] ufid", fewest: 1, most: 4, run: get_flow },
-    Command { name: "dpif/dump-dps", usage: "", fewest: 0, most: 0, run: datapaths },
+    Command { name: "dpif/dump-dps", usage: "", fewest: 0, most: 0, run: bridges },
     Command {
         name: "dpif/dump-flows",
         usage: "[-m] [--names | --no-names] bridge",
@@ -89,6 +89,13 @@ fn datapaths(_: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("{DATAPATH}\n"))
 }
 
+/// Commands of `dpif/` take bridges for datapaths.
+fn bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
+    let mut names: Vec<_> = switch.bridges().iter().map(|bridge| bridge.name.clone()).collect();
+    names.sort();
+    Ok(names.iter().map(|name| format!("netdev@{name}\n")).collect())
+}
+
 fn delete(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     switch.clear_megaflows();
     Ok(String::new())
@@ -140,7 +147,7 @@ fn show_bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
 
 /// The options of a dump.
 struct Options<'a> {
-    /// `-m`: each megaflow has its number.
+    /// `-m`: each megaflow has its number and all fields of its first packet.
     is_verbose: bool,
     names: PortNames,
     /// The other arguments.
@@ -251,7 +258,7 @@ fn line(bridge: &BridgeState, flow: &Megaflow, options: &Options<'_>) -> String 
     }
     let now_ms = bridge.clock.now_ms();
     let used = flow.used_ms.map(|used| now_ms.saturating_sub(used));
-    let text = print_datapath_flow(&shown, used, &options.names);
+    let text = print_datapath_flow(&shown, used, &options.names, options.is_verbose);
     match options.is_verbose {
         true => format!("ufid:{}, {text}\n", number_of(bridge, flow)),
         false => format!("{text}\n"),
