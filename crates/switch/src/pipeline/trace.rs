@@ -52,7 +52,7 @@ impl<'a, P: Print> Trace<'a, P> {
     #[must_use]
     pub fn run_packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> String {
         let mut text = String::new();
-        let mut lines = Lines { printer: &self.printer, nodes: Vec::new() };
+        let mut lines = Lines::new(&self.printer);
         let translator = Translator::new(self.tables);
         let end = translator.observe_packet_out(packet, key, now_ms, &mut lines);
         let waiting = self.write(key, &lines, end, &mut text);
@@ -96,7 +96,7 @@ impl<'a, P: Print> Trace<'a, P> {
     }
 
     fn run_one(&self, key: &Key, frame: &[u8], now_ms: u64, text: &mut String) -> Vec<(u32, Key)> {
-        let mut lines = Lines { printer: &self.printer, nodes: Vec::new() };
+        let mut lines = Lines::new(&self.printer);
         let translator = Translator::new(self.tables);
         let end = translator.observe(key, frame, now_ms, &mut lines);
         self.write(key, &lines, end, text)
@@ -121,6 +121,8 @@ impl<'a, P: Print> Trace<'a, P> {
         let _ = writeln!(text, "Datapath actions: {steps}");
         if let Some(failure) = failure {
             let _ = writeln!(text, "Translation failed ({failure}), packet is dropped.");
+        } else if lines.is_slow {
+            text.push_str(SLOW);
         }
         self.continuations(&translation.steps, &end)
     }
@@ -203,6 +205,8 @@ fn translate_addresses(track: &Track, key: &mut Key) {
 struct Lines<'a, P> {
     printer: &'a P,
     nodes: Vec<Node>,
+    /// An action keeps the packets out of the datapath's cache.
+    is_slow: bool,
 }
 
 struct Node {
@@ -212,7 +216,11 @@ struct Node {
     is_leaf: bool,
 }
 
-impl<P: Print> Lines<'_, P> {
+impl<'a, P: Print> Lines<'a, P> {
+    fn new(printer: &'a P) -> Self {
+        Self { printer, nodes: Vec::new(), is_slow: false }
+    }
+
     fn print(&self, range: std::ops::Range<usize>, level: usize, text: &mut String) {
         let depth = self.nodes.get(range.start).map_or(0, |node| node.depth);
         let mut index = range.start;
@@ -251,9 +259,16 @@ impl<P: Print> Observe for Lines<'_, P> {
         self.push(depth, text, false);
     }
 
+    fn drops_fragment(&mut self, depth: usize, table: u8) {
+        let reason = "Packets are IP fragments and the fragment handling mode is \"drop\".";
+        self.push(depth, format!("{table:2}. {reason}"), false);
+        self.push(depth + 1, "drop".to_owned(), true);
+    }
+
     fn acts(&mut self, depth: usize, action: &Action) {
         let text = self.printer.actions(std::slice::from_ref(action));
         self.push(depth, text, true);
+        self.is_slow |= *action == Action::DebugSlow;
         if let Action::Ct(ct) = action
             && ct.nat.is_some()
         {
@@ -314,3 +329,6 @@ fn is_metadata(field: Field) -> bool {
 }
 
 const MAX_RECIRCULATIONS: usize = 64;
+/// Open vSwitch's words.
+const SLOW: &str = "This flow is handled by the userspace slow path because it:\n  - Uses action(s) \
+                    not supported by datapath.\n";

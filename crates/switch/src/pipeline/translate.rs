@@ -47,6 +47,7 @@ pub enum Failure {
 /// Sees a translation as it goes on, for traces. The number is how deep tables are nested.
 pub trait Observe {
     fn searched(&mut self, depth: usize, table: u8, rule: Option<&Rule>);
+    fn drops_fragment(&mut self, depth: usize, table: u8);
     fn acts(&mut self, depth: usize, action: &Action);
     fn notes(&mut self, depth: usize, note: &str);
 }

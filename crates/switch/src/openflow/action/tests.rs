@@ -182,6 +182,8 @@ fn nicira() -> impl Strategy<Value = Action> {
         any::<[u16; 2]>().prop_map(|[idle, hard]| Action::FinTimeout { idle, hard }),
         Just(Action::Exit),
         Just(Action::CtClear),
+        Just(Action::DebugRecirculate),
+        Just(Action::DebugSlow),
         Just(Action::PopQueue),
         any::<[u8; 14]>().prop_map(|note| Action::Note(note.to_vec())),
     ]

@@ -277,6 +277,23 @@ fn bundles_of_all_kinds_are_made_or_not() {
 }
 
 #[test]
+fn a_bucket_may_lead_to_a_group_that_comes_later() {
+    let mut tables = bridge(2);
+    let leading = |number, to| {
+        let Change::Group(mut change) = group(GroupCommand::Add, number) else { unreachable!() };
+        change.buckets[0].actions = vec![Action::Group(to)];
+        change
+    };
+    tables.group_mod(leading(7, 8), 0).expect("group 8 may come later");
+    tables.flow_mod(add(0, 5, to(1), vec![Action::Group(7)]), 0).expect("added");
+    assert_eq!(outputs(&translate(&tables, &udp(2, 9, 1))), [] as [u16; 0]);
+    assert_eq!(tables.group_mod(leading(8, 7), 0), Err(Refusal::GroupLoop));
+    let Change::Group(last) = group(GroupCommand::Add, 8) else { unreachable!() };
+    tables.group_mod(last, 0).expect("added");
+    assert_eq!(outputs(&translate(&tables, &udp(2, 9, 1))), [1]);
+}
+
+#[test]
 fn rules_expire_by_their_timeouts() {
     let mut tables = bridge(2);
     let mut idle = add(0, 5, to(1), vec![output(1)]);

@@ -57,6 +57,16 @@ fn trace(tables: &Tables) -> String {
 }
 
 #[test]
+fn actions_for_tests_recirculate_and_keep_packets_out_of_the_cache() {
+    let mut tables = bridge(3);
+    let actions = vec![Action::DebugSlow, output(2), Action::DebugRecirculate, output(3)];
+    tables.flow_mod(add(0, 1, matching(&[]), actions), 0).expect("added");
+    let text = trace(&tables);
+    assert!(text.contains("Datapath actions: 2,recirc(0x1)\nThis flow is handled by"), "{text}");
+    assert!(text.contains("recirc(0x1)\n===") && text.contains("actions: 3\n"), "{text}");
+}
+
+#[test]
 fn tables_are_indented_unless_they_are_last() {
     let resubmit = |table| Action::Resubmit { port: None, table: Some(table), with_ct: false };
     let mut tables = bridge(4);

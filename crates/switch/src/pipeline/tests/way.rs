@@ -8,7 +8,9 @@ use crate::datapath::step::{PortIndex, Step};
 use crate::flow::{Field, Match};
 use crate::pipeline::Translator;
 use crate::port_number::PortNumber;
-use crate::request::{Bucket, GroupCommand, GroupMod, GroupType, Resumption, TableMiss, TableMod};
+use crate::request::{
+    Bucket, Fragments, GroupCommand, GroupMod, GroupType, Resumption, TableMiss, TableMod,
+};
 
 fn steps(actions: Vec<Action>, packet: &crate::flow::Key) -> Vec<Step> {
     let mut tables = bridge(4);
@@ -18,6 +20,44 @@ fn steps(actions: Vec<Action>, packet: &crate::flow::Key) -> Vec<Step> {
 
 const fn out(port: u16) -> Step {
     Step::Output(PortIndex(port))
+}
+
+#[test]
+fn rules_see_the_ports_of_a_first_fragment_when_they_are_asked_to() {
+    let mut tables = bridge(4);
+    let dns = matching(&[(Field::EthType, 0x0800), (Field::NwProto, 17), (Field::UdpDst, 53)]);
+    let copies = Action::Move {
+        source: Subfield::whole(Field::UdpDst),
+        destination: Subfield::whole(Field::UdpSrc),
+    };
+    tables.flow_mod(add(0, 2, dns, vec![copies.clone(), output(2)]), 0).expect("added");
+    tables.flow_mod(add(0, 1, matching(&[]), vec![copies, output(3)]), 0).expect("added");
+    let mut first = udp(1, 9, 9);
+    first.write(Field::IpFrag, 1);
+    let mut later = udp(1, 9, 9);
+    later.write(Field::IpFrag, 3);
+    later.write(Field::UdpSrc, 0);
+    later.write(Field::UdpDst, 0);
+    for (way, expected) in [
+        (Fragments::Normal, [2, 3, 3]),
+        (Fragments::Drop, [2, 0, 0]),
+        (Fragments::Match, [2, 2, 3]),
+    ] {
+        let former = tables.generation();
+        tables.set_fragments(way);
+        assert_eq!(tables.generation() != former, way != Fragments::Normal);
+        for (packet, port) in [&udp(1, 9, 9), &first, &later].into_iter().zip(expected) {
+            let ports = if port == 0 { vec![] } else { vec![port] };
+            let translation = translate(&tables, packet);
+            assert_eq!(outputs(&translation), ports, "{way:?}");
+            // The action copies the port that the packet has.
+            let copied = translation.steps.iter().find_map(|step| match step {
+                Step::Rewrite(rewrite) => Some(rewrite.value.read(Field::UdpSrc)),
+                _ => None,
+            });
+            assert!(copied.is_none_or(|port| port == 53));
+        }
+    }
 }
 
 #[test]
