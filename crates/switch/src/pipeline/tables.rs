@@ -13,6 +13,7 @@ use super::meter::Meter;
 use super::ports::{BridgePort, Ports};
 use super::recirculation::Recirculations;
 use super::rule::Rule;
+use super::translate::Failure;
 use crate::action::Action;
 use crate::datapath::step::Counters;
 use crate::port_number::PortNumber;
@@ -48,6 +49,8 @@ pub struct Tables {
     /// Whether packets that no rule takes go to the controllers.
     pub is_miss_sent: bool,
     fragments: Fragments,
+    /// The packets that came to each limit, in the order of [`Failure::ALL`].
+    pub(super) failures: [Arc<Counters>; Failure::ALL.len()],
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +82,7 @@ impl Tables {
             generation: Arc::new(AtomicU64::new(1)),
             is_miss_sent: false,
             fragments: Fragments::default(),
+            failures: Default::default(),
         }
     }
 
@@ -98,6 +102,12 @@ impl Tables {
     #[must_use]
     pub fn fragments(&self) -> Fragments {
         self.fragments
+    }
+
+    /// The packets that were dropped because they came to a limit.
+    #[must_use]
+    pub fn failed_packets(&self, failure: Failure) -> u64 {
+        self.failures[failure as usize].packets.load(Ordering::Relaxed)
     }
 
     pub fn set_fragments(&mut self, fragments: Fragments) {

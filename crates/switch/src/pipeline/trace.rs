@@ -69,10 +69,11 @@ impl<'a, P: Print> Trace<'a, P> {
         let mut states = self.states.iter();
         let mut seen = Vec::new();
         while let Some((id, mut key)) = (!waiting.is_empty()).then(|| waiting.remove(0)) {
-            if seen.contains(&id) || seen.len() >= MAX_RECIRCULATIONS {
+            // A translated address may take a packet to the same place again.
+            if seen.contains(&key) || seen.len() >= MAX_RECIRCULATIONS {
                 continue;
             }
-            seen.push(id);
+            seen.push(key.clone());
             let line = "=".repeat(79);
             let is_tracked = key.read(Field::CtState) != 0;
             let resume = match states.as_slice() {

@@ -2,11 +2,11 @@
 
 use super::packets::{add, bridge, key, matching, output, outputs, translate, udp};
 use crate::action::{
-    Action, Controller, Learn, LearnDestination, LearnSource, LearnSpec, Subfield,
+    Action, Controller, Ct, Learn, LearnDestination, LearnSource, LearnSpec, Subfield,
 };
 use crate::datapath::step::{PortIndex, Step};
 use crate::flow::{Field, Match};
-use crate::pipeline::Translator;
+use crate::pipeline::{Failure, Translator};
 use crate::port_number::PortNumber;
 use crate::request::{
     Bucket, Fragments, GroupCommand, GroupMod, GroupType, Resumption, TableMiss, TableMod,
@@ -20,6 +20,41 @@ fn steps(actions: Vec<Action>, packet: &crate::flow::Key) -> Vec<Step> {
 
 const fn out(port: u16) -> Step {
     Step::Output(PortIndex(port))
+}
+
+#[test]
+fn a_fourth_mpls_label_drops_the_packet() {
+    for labels in 1..=5 {
+        let mut tables = bridge(2);
+        let mut actions = vec![Action::PushMpls(0x8847); labels];
+        actions.push(output(2));
+        tables.flow_mod(add(0, 1, Match::any(), actions), 0).expect("added");
+        let translation = translate(&tables, &udp(1, 9, 9));
+        assert_eq!(outputs(&translation).is_empty(), labels > 3);
+        // The packets that come to the limit are counted.
+        translation.counters.iter().for_each(|counters| counters.add(1, 60, 0));
+        assert_eq!(tables.failed_packets(Failure::TooManyLabels), u64::from(labels > 3));
+    }
+}
+
+#[test]
+fn a_packet_is_untracked_behind_ct_unless_it_continues_in_a_table() {
+    let ct = |table| Action::Ct(Box::new(Ct { commit: true, table, ..Ct::default() }));
+    let mut tables = bridge(3);
+    let fresh = matching(&[(Field::CtState, 0x21)]);
+    tables.flow_mod(add(0, 1, Match::any(), vec![ct(Some(1))]), 0).expect("added");
+    let actions = vec![ct(None), Action::Resubmit { port: None, table: Some(2), with_ct: false }];
+    tables.flow_mod(add(1, 1, Match::any(), actions), 0).expect("added");
+    tables.flow_mod(add(2, 2, fresh, vec![output(2)]), 0).expect("added");
+    tables.flow_mod(add(2, 1, Match::any(), vec![Action::CtClear, output(3)]), 0).expect("added");
+    let mut packet = udp(1, 9, 9);
+    let first = translate(&tables, &packet);
+    let Some(Step::Recirculate(id)) = first.steps.last() else { panic!("{:?}", first.steps) };
+    packet.write(Field::RecircId, (*id).into());
+    packet.write(Field::CtState, 0x21);
+    let second = translate(&tables, &packet);
+    assert_eq!(outputs(&second), [3]);
+    assert!(!second.steps.contains(&Step::ClearTracking));
 }
 
 #[test]

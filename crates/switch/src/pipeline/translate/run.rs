@@ -264,7 +264,7 @@ impl Way<'_> {
             Action::Bundle(bundle) => self.bundle(bundle),
             Action::Exit => self.has_exited = true,
             Action::Ct(ct) => self.track(ct),
-            Action::CtClear => self.clear_tracking(true),
+            Action::CtClear => self.clear_if_tracked(),
             Action::DebugRecirculate => self.freezing = Some(Vec::new()),
             Action::DebugSlow => self.is_cacheable = false,
             Action::CheckPacketLarger { destination, length } => {
