@@ -13,15 +13,9 @@ use crate::port_number::PortNumber;
 
 /// A megaflow with its counters, whose `in_port` is the datapath's number. `used` is the time since
 /// its last packet in milliseconds, if it had one. `names` has the names of the datapath's ports.
-/// `has_all` also shows the fields of the first packet that the megaflow does not depend on.
 #[must_use]
-pub fn print_datapath_flow(
-    flow: &Megaflow,
-    used: Option<u64>,
-    names: &PortNames,
-    has_all: bool,
-) -> String {
-    let mut out = print_datapath_key_with(&flow.key, &flow.mask, names, has_all);
+pub fn print_datapath_flow(flow: &Megaflow, used: Option<u64>, names: &PortNames) -> String {
+    let mut out = print_datapath_key_with(&flow.key, &flow.mask, names);
     let _ = write!(out, ", packets:{}, bytes:{}, used:", flow.packets, flow.bytes);
     match used {
         Some(used) => {
@@ -44,11 +38,11 @@ pub fn print_datapath_flow(
 /// The fields of a megaflow that its mask covers: `recirc_id(0),in_port(3),…`.
 #[must_use]
 pub fn print_datapath_key(key: &Key, mask: &Key) -> String {
-    print_datapath_key_with(key, mask, &PortNames::none(), false)
+    print_datapath_key_with(key, mask, &PortNames::none())
 }
 
-fn print_datapath_key_with(key: &Key, mask: &Key, names: &PortNames, has_all: bool) -> String {
-    let mut printer = Printer { out: String::new(), key, mask, names, has_all };
+fn print_datapath_key_with(key: &Key, mask: &Key, names: &PortNames) -> String {
+    let mut printer = Printer { out: String::new(), key, mask, names };
     printer.metadata();
     printer.link();
     let kind = key.read(Field::EthType) as u16;
@@ -72,23 +66,12 @@ struct Printer<'a> {
     key: &'a Key,
     mask: &'a Key,
     names: &'a PortNames,
-    /// Fields that the mask does not cover are printed too.
-    has_all: bool,
 }
 
 impl Printer<'_> {
     /// The packet's value, which may have bits that the mask lacks, and the mask.
     fn part(&self, field: Field) -> (u128, u128) {
         (self.key.read(field), self.mask.read(field))
-    }
-
-    /// Whether a part with this mask is printed.
-    fn shows(&self, mask: u128) -> bool {
-        mask != 0 || self.has_all
-    }
-
-    fn shows_any(&self, fields: &[Field]) -> bool {
-        self.has_all || fields.iter().any(|field| self.mask.read(*field) != 0)
     }
 
     fn open(&mut self, name: &str) {
@@ -107,7 +90,7 @@ impl Printer<'_> {
     /// `name(0x1/0xff),`
     fn alone(&mut self, name: &str, field: Field) {
         let (value, mask) = self.part(field);
-        if self.shows(mask) {
+        if mask != 0 {
             self.open(name);
             self.hexadecimal(value);
             if mask != field.place().all_ones() {
@@ -124,20 +107,19 @@ impl Printer<'_> {
 
     fn number(&mut self, name: &str, field: Field) {
         let (value, mask) = self.part(field);
-        if !self.shows(mask) {
+        if mask == 0 {
             return;
         }
         let _ = write!(self.out, "{name}={value}");
         if mask != field.place().all_ones() {
-            self.out.push('/');
-            self.hexadecimal(mask);
+            let _ = write!(self.out, "/{mask:#x}");
         }
         self.out.push(',');
     }
 
     fn ethernet(&mut self, name: &str, field: Field) {
         let (value, mask) = self.part(field);
-        if !self.shows(mask) {
+        if mask == 0 {
             return;
         }
         let _ = write!(self.out, "{name}=");
@@ -151,7 +133,7 @@ impl Printer<'_> {
 
     fn address(&mut self, name: &str, field: Field) {
         let (value, mask) = self.part(field);
-        if !self.shows(mask) {
+        if mask == 0 {
             return;
         }
         let _ = write!(self.out, "{name}=");
@@ -171,14 +153,9 @@ impl Printer<'_> {
     }
 
     fn metadata(&mut self) {
-        if self.has_all {
-            self.out.push_str("skb_priority(0/0),");
-        }
         self.alone("skb_mark", Field::PktMark);
         let (state, mask) = self.part(Field::CtState);
-        if self.has_all {
-            self.alone("ct_state", Field::CtState);
-        } else if mask != 0 {
+        if mask != 0 {
             self.open("ct_state");
             CT_STATE.print(&mut self.out, state, mask);
             self.close();
@@ -232,7 +209,7 @@ impl Printer<'_> {
     }
 
     fn link(&mut self) {
-        if self.shows_any(&[Field::EthSrc, Field::EthDst]) {
+        if self.mask.read(Field::EthSrc) | self.mask.read(Field::EthDst) != 0 {
             self.open("eth");
             self.ethernet("src", Field::EthSrc);
             self.ethernet("dst", Field::EthDst);
@@ -278,12 +255,8 @@ impl Printer<'_> {
         self.address("src", Field::Ipv6Src);
         self.address("dst", Field::Ipv6Dst);
         let (label, mask) = self.part(Field::Ipv6Label);
-        if self.shows(mask) {
-            let _ = write!(self.out, "label={label:#x}");
-            if mask == 0 {
-                self.out.push_str("/0");
-            }
-            self.out.push(',');
+        if mask != 0 {
+            let _ = write!(self.out, "label={label:#x},");
         }
         self.number("proto", Field::NwProto);
         self.service("tclass");
@@ -297,14 +270,13 @@ impl Printer<'_> {
         let (dscp, dscp_mask) = self.part(Field::NwTos);
         let (ecn, ecn_mask) = self.part(Field::NwEcn);
         let (value, mask) = (dscp << 2 | ecn, dscp_mask << 2 | ecn_mask);
-        if !self.shows(mask) {
+        if mask == 0 {
             return;
         }
         let _ = write!(self.out, "{name}=");
         self.hexadecimal(value);
         if mask != 0xff {
-            self.out.push('/');
-            self.hexadecimal(mask);
+            let _ = write!(self.out, "/{mask:#x}");
         }
         self.out.push(',');
     }
@@ -322,8 +294,7 @@ impl Printer<'_> {
 
     fn transport(&mut self) {
         let protocol = self.key.read(Field::NwProto);
-        let has_protocol = self.shows(self.mask.read(Field::NwProto));
-        if !has_protocol || self.key.read(Field::IpFrag) & 2 != 0 {
+        if self.mask.read(Field::NwProto) == 0 || self.key.read(Field::IpFrag) & 2 != 0 {
             return;
         }
         let (name, fields) = match protocol {
@@ -334,7 +305,7 @@ impl Printer<'_> {
             132 => ("sctp", [("src", Field::SctpSrc), ("dst", Field::SctpDst)]),
             _ => return,
         };
-        if self.shows_any(&fields.map(|(_, field)| field)) {
+        if fields.iter().any(|(_, field)| self.mask.read(*field) != 0) {
             self.open(name);
             for (name, field) in fields {
                 self.number(name, field);
@@ -342,18 +313,13 @@ impl Printer<'_> {
             self.close();
         }
         let (flags, mask) = self.part(Field::TcpFlags);
-        if protocol == 6 && self.shows(mask) {
+        if protocol == 6 && mask != 0 {
             self.open("tcp_flags");
-            match mask {
-                0 => self.out.push_str("0/0"),
-                mask => TCP_FLAGS.print(&mut self.out, flags, mask),
-            }
+            TCP_FLAGS.print(&mut self.out, flags, mask);
             self.close();
         }
         let discovery = [Field::NdTarget, Field::NdSll, Field::NdTll];
-        let is_discovery = matches!(self.key.read(Field::Icmpv6Type), 135 | 136);
-        let is_shown = discovery.iter().any(|field| self.mask.read(*field) != 0);
-        if protocol == 58 && (is_shown || self.has_all && is_discovery) {
+        if protocol == 58 && discovery.iter().any(|field| self.mask.read(*field) != 0) {
             self.open("nd");
             self.address("target", Field::NdTarget);
             self.ethernet("sll", Field::NdSll);
@@ -364,7 +330,7 @@ impl Printer<'_> {
 
     fn arp(&mut self) {
         let fields = [Field::ArpSpa, Field::ArpTpa, Field::ArpOp, Field::ArpSha, Field::ArpTha];
-        if !self.shows_any(&fields) {
+        if fields.iter().all(|field| self.mask.read(*field) == 0) {
             return;
         }
         self.open("arp");
@@ -383,7 +349,7 @@ impl Printer<'_> {
             ("ttl", Field::MplsTtl, "0x"),
             ("bos", Field::MplsBos, ""),
         ];
-        if !self.shows_any(&fields.map(|(_, field, _)| field)) {
+        if fields.iter().all(|(_, field, _)| self.mask.read(*field) == 0) {
             return;
         }
         let is_whole =

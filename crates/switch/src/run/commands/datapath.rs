@@ -147,7 +147,7 @@ fn show_bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
 
 /// The options of a dump.
 struct Options<'a> {
-    /// `-m`: each megaflow has its number and all fields of its first packet.
+    /// `-m`: each megaflow has its number.
     is_verbose: bool,
     names: PortNames,
     /// The other arguments.
@@ -258,7 +258,7 @@ fn line(bridge: &BridgeState, flow: &Megaflow, options: &Options<'_>) -> String 
     }
     let now_ms = bridge.clock.now_ms();
     let used = flow.used_ms.map(|used| now_ms.saturating_sub(used));
-    let text = print_datapath_flow(&shown, used, &options.names, options.is_verbose);
+    let text = print_datapath_flow(&shown, used, &options.names);
     match options.is_verbose {
         true => format!("ufid:{}, {text}\n", number_of(bridge, flow)),
         false => format!("{text}\n"),
