@@ -100,6 +100,7 @@ impl Tables {
         if let Some(former) = &former {
             if change.flags.reset_counts {
                 table.former_packets += former.counters.packets.load(Ordering::Relaxed);
+                rule.counters = former.reset_counters();
             } else {
                 rule.counters = former.counters.clone();
             }

@@ -75,9 +75,7 @@ impl<'a, P: Print> Trace<'a, P> {
             }
             seen.push(key.clone());
             let line = "=".repeat(79);
-            let is_tracked = key.read(Field::CtState) != 0;
             let resume = match states.as_slice() {
-                _ if !is_tracked => String::new(),
                 [] => " - resume conntrack with default ct_state=trk|new (use --ct-next to \
                        customize)"
                     .to_owned(),
@@ -144,30 +142,26 @@ impl<'a, P: Print> Trace<'a, P> {
         }
     }
 
+    /// The packets that continue after connection tracking, as in Open vSwitch's traces. Those
+    /// that the datapath must look at again for another reason wait for a trace of their own.
     fn continuations(&self, steps: &[Step], end: &Key) -> Vec<(u32, Key)> {
         let mut found = Vec::new();
-        let mut is_tracked = false;
         let mut end = end.clone();
         for step in steps {
             match step {
-                Step::Track(track) => {
-                    is_tracked = true;
-                    translate_addresses(track, &mut end);
-                }
+                Step::Track(track) => translate_addresses(track, &mut end),
                 Step::Clone(nested) => found.extend(self.continuations(nested, &end)),
                 Step::Recirculate(id) => {
                     let states: &Recirculations = &lock(&self.tables.recirculations);
                     let Some(state) = states.state(*id) else { continue };
+                    let Some(zone) = state.zone else { continue };
                     let mut key = end.clone();
                     for index in 0..word::CT {
                         key.words[index] = state.metadata.words[index];
                     }
                     key.write(Field::RecircId, (*id).into());
-                    if is_tracked {
-                        const NEW_AND_TRACKED: u128 = 0x21;
-                        key.write(Field::CtState, NEW_AND_TRACKED);
-                        key.write(Field::CtZone, state.zone.unwrap_or(0).into());
-                    }
+                    key.write(Field::CtState, NEW_AND_TRACKED);
+                    key.write(Field::CtZone, zone.into());
                     found.push((*id, key));
                 }
                 _ => {}
@@ -330,6 +324,7 @@ fn is_metadata(field: Field) -> bool {
 }
 
 const MAX_RECIRCULATIONS: usize = 64;
+const NEW_AND_TRACKED: u128 = 0x21;
 /// Open vSwitch's words.
 const SLOW: &str = "This flow is handled by the userspace slow path because it:\n  - Uses action(s) \
                     not supported by datapath.\n";

@@ -1,6 +1,6 @@
 //! Changes of rules.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::packets::{add, bridge, matching, output, outputs, translate, udp};
 use crate::action::{Action, Learn};
@@ -46,6 +46,8 @@ fn an_addition_replaces_the_rule_of_its_match_and_priority() {
     again.flags.reset_counts = true;
     tables.flow_mod(again, 2000).expect("replaced");
     assert_eq!(flows(&tables, 2000)[0].packets, 0);
+    // No packet has come since the first ones.
+    assert_eq!(flows(&tables, 2000)[0].idle_age, Duration::from_millis(1999));
     assert_eq!(tables.tables()[0].matched, 3);
 }
 

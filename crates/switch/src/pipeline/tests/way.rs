@@ -85,6 +85,8 @@ fn rules_see_the_ports_of_a_first_fragment_when_they_are_asked_to() {
             let ports = if port == 0 { vec![] } else { vec![port] };
             let translation = translate(&tables, packet);
             assert_eq!(outputs(&translation), ports, "{way:?}");
+            let source = translation.mask.read(Field::UdpSrc);
+            assert_eq!(source, 0, "the port is copied to, and no rule looks at it");
             // The action copies the port that the packet has.
             let copied = translation.steps.iter().find_map(|step| match step {
                 Step::Rewrite(rewrite) => Some(rewrite.value.read(Field::UdpSrc)),

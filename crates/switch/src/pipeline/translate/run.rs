@@ -135,7 +135,10 @@ impl Way<'_> {
             let mut key = self.flow.clone();
             key.write(Field::TcpSrc, 0);
             key.write(Field::TcpDst, 0);
-            table.rules.lookup(&key, &mut mask)
+            let found = table.rules.lookup(&key, &mut mask);
+            mask.write(Field::TcpSrc, 0);
+            mask.write(Field::TcpDst, 0);
+            found
         } else {
             table.rules.lookup(&self.flow, &mut mask)
         };
