@@ -105,9 +105,10 @@ impl<'a, P: Print> Trace<'a, P> {
         &self,
         key: &Key,
         lines: &Lines<'_, P>,
-        (translation, end, failure): (Translation, Key, Option<Failure>),
+        (translation, mut end, failure): (Translation, Key, Option<Failure>),
         text: &mut String,
     ) -> Vec<(u32, Key)> {
+        end.write(Field::RecircId, key.read(Field::RecircId));
         let title = format!("bridge(\"{}\")", self.bridge);
         let underline = "-".repeat(title.len());
         let _ = writeln!(text, "Flow: {}\n\n{title}\n{underline}", self.flow(key));
@@ -133,13 +134,9 @@ impl<'a, P: Print> Trace<'a, P> {
 
     fn megaflow(&self, key: &Key, translation: &Translation) -> String {
         let mut mask = translation.mask.clone();
-        mask.write(Field::RecircId, 0);
+        mask.write(Field::RecircId, u128::MAX);
         mask.words[word::METADATA..word::CT].fill(0);
-        let text = self.printer.megaflow(&Match { value: key.masked(&mask), mask });
-        match key.read(Field::RecircId) {
-            0 => format!("recirc_id=0,eth,{text}"),
-            id => format!("recirc_id={id:#x},eth,{text}"),
-        }
+        self.printer.megaflow(&Match { value: key.masked(&mask), mask })
     }
 
     /// The packets that continue after connection tracking, as in Open vSwitch's traces. Those

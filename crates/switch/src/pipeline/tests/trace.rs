@@ -21,7 +21,8 @@ impl Print for Names {
     }
 
     fn megaflow(&self, matching: &Match) -> String {
-        self.matching(matching)
+        let id = matching.value.read(Field::RecircId);
+        format!("recirc_id={id},eth,{}", self.matching(matching))
     }
 
     fn steps(&self, steps: &[Step], key: &Key) -> String {
@@ -68,7 +69,7 @@ fn actions_for_tests_recirculate_and_keep_packets_out_of_the_cache() {
     let mut packet = udp(1, 0x1000_0001, 0x3000_0003);
     packet.write(Field::RecircId, 1);
     let text = Trace::new(&tables, "br0", Names).run(&packet, &[0; 60], 0);
-    assert!(text.ends_with("Datapath actions: 3\n"), "{text}");
+    assert!(text.ends_with("Megaflow: recirc_id=1,eth,in_port=1\nDatapath actions: 3\n"), "{text}");
 }
 
 #[test]
