@@ -116,6 +116,10 @@ pub enum Action {
     Sample(Box<Sample>),
     Ct(Box<Ct>),
     CtClear,
+    /// Lets the datapath look at the packet again, for tests.
+    DebugRecirculate,
+    /// Keeps the packets of the rule out of the datapath's cache, for tests.
+    DebugSlow,
     CheckPacketLarger {
         destination: Subfield,
         length: u16,

@@ -4,6 +4,7 @@ mod bridge;
 mod change;
 mod connection;
 mod flow;
+mod fragments;
 mod group;
 mod meter;
 mod packet;
@@ -17,6 +18,7 @@ pub use connection::ConnectionFlush;
 pub use flow::{
     Aggregate, CookieFilter, FlowCommand, FlowEntry, FlowFilter, FlowFlags, FlowMod, TableEntry,
 };
+pub use fragments::Fragments;
 pub use group::{
     Bucket, BucketStatistics, GroupCommand, GroupEntry, GroupMod, GroupStatistics, GroupType,
     Selection,

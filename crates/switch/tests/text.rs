@@ -14,14 +14,14 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use switch::datapath::step::{PortIndex, Rewrite, Step, Track};
-use switch::flow::{Field, Key};
+use switch::flow::{Field, Key, Match};
 use switch::port_number::PortNumber;
 use switch::request::{FlowCommand, FlowEntry, GroupCommand, MeterCommand};
 use switch::text::{
     Connection, FlowPrint, PortNames, Tuple, compose, normalize, parse_actions, parse_datapath_key,
     parse_filter, parse_flow, parse_flow_line, parse_group, parse_hex_frame, parse_match,
     parse_meter, parse_packet, print_actions, print_connection, print_datapath_key,
-    print_flow_entry, print_match, print_steps,
+    print_flow_entry, print_match, print_megaflow_match, print_steps,
 };
 
 const RULES: u64 = 4000;
@@ -203,6 +203,19 @@ fn a_printed_rule_parses_to_the_same_rule() {
         }
         assert_eq!(print_actions(&first.actions), print_actions(&second.actions), "{rule}");
     }
+}
+
+#[test]
+fn a_megaflow_prints_its_kind_of_packet_behind_its_metadata() {
+    let mut matching = Match::any();
+    matching.set(Field::RecircId, 7);
+    matching.set(Field::CtState, 0x20);
+    matching.set(Field::InPort, 1);
+    let text = print_megaflow_match(&matching, &PortNames::none());
+    assert!(
+        text.starts_with("recirc_id=0x7,ct_state=") && text.ends_with(",eth,in_port=1"),
+        "{text}"
+    );
 }
 
 #[test]

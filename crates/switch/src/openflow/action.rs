@@ -16,8 +16,8 @@ pub(super) use encode::encode_actions;
 pub(super) use instruction::{decode_instructions, encode_instructions};
 
 use super::Version;
-use super::match_entry::Header;
-use super::octets::{Put, Reader};
+use super::match_entry::{Header, read_header};
+use super::octets::Put;
 use crate::action::Subfield;
 use crate::request::Refusal;
 
@@ -46,10 +46,6 @@ fn part(header: Header, start: u16, width: u16) -> Result<Subfield, Refusal> {
 
 fn writable(part: Subfield) -> Result<Subfield, Refusal> {
     if part.field.is_writable() { Ok(part) } else { Err(Refusal::BadActionArgument) }
-}
-
-fn read_header(reader: &mut Reader<'_>) -> Result<Header, Refusal> {
-    Ok(Header(reader.u32()?))
 }
 
 /// Nicira's actions name fields as OpenFlow 1.0 does, whatever the version.

@@ -65,6 +65,16 @@ impl Header {
     }
 }
 
+/// Reads the name of a field without a value, which may be ONF's.
+pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header, Refusal> {
+    let header = Header(reader.u32()?);
+    if header.class() != EXPERIMENTER {
+        return Ok(header);
+    }
+    let field = experimenter_field(header, reader.u32()?).ok_or(Refusal::BadSetField)?;
+    Ok(Header::of(field, Version::V15))
+}
+
 /// Reads an entry: header, value, and mask if the header says so.
 pub(super) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, Refusal> {
     let header = Header(reader.u32()?);

@@ -26,7 +26,7 @@ use super::refusal_code::{Code, Subject, encode_error};
 use super::statistics;
 use super::table_mod::decode_table_mod;
 use crate::request::{
-    Bridge, Change, FlowEntry, PacketIn, PacketInReason, PortDescription, Refusal,
+    Bridge, Change, FlowEntry, Fragments, PacketIn, PacketInReason, PortDescription, Refusal,
 };
 
 /// A reason to close a connection.
@@ -367,7 +367,7 @@ impl Session {
             }
             7 => {
                 let start = begin_message(message.reply(8), out);
-                out.put_u16(self.config_flags);
+                out.put_u16(self.config_flags | bridge.fragments().number());
                 out.put_u16(self.miss_send_len);
                 end_message(start, out);
                 Ok(())
@@ -376,10 +376,14 @@ impl Session {
                 let mut body = message.body();
                 let flags = body.u16()?;
                 self.miss_send_len = body.u16()?;
-                self.config_flags = flags & FRAGMENTS;
+                if let Some(fragments) = Fragments::from_number(flags & FRAGMENTS)
+                    && self.role != Role::Slave
+                {
+                    bridge.set_fragments(fragments);
+                }
                 if version <= Version::V12 {
                     // Later versions have masks of events for that.
-                    self.config_flags |= flags & INVALID_TTL;
+                    self.config_flags = flags & INVALID_TTL;
                     let reason = reason_number(PacketInReason::InvalidTtl, version);
                     self.masks.set_packet_in(reason, flags & INVALID_TTL != 0);
                 }

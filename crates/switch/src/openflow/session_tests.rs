@@ -1,9 +1,9 @@
 use super::*;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, ConnectionFlush, FlowFilter, FlowMod, GroupEntry, GroupMod, GroupStatistics,
-    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortMod, PortStatistics, Resumption,
-    TableEntry, TableMod,
+    Aggregate, ConnectionFlush, FlowFilter, FlowMod, Fragments, GroupEntry, GroupMod,
+    GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortMod, PortStatistics,
+    Resumption, TableEntry, TableMod,
 };
 
 /// A bridge that takes all and holds nothing.
@@ -11,11 +11,20 @@ use crate::request::{
 struct Empty {
     changes: Vec<FlowMod>,
     generation: Option<u64>,
+    fragments: Fragments,
 }
 
 impl Bridge for Empty {
     fn resume(&mut self, _: Resumption) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    fn fragments(&self) -> Fragments {
+        self.fragments
+    }
+
+    fn set_fragments(&mut self, fragments: Fragments) {
+        self.fragments = fragments;
     }
 
     fn generation(&mut self) -> &mut Option<u64> {

@@ -100,6 +100,7 @@ impl Tables {
         if let Some(former) = &former {
             if change.flags.reset_counts {
                 table.former_packets += former.counters.packets.load(Ordering::Relaxed);
+                rule.counters = former.reset_counters();
             } else {
                 rule.counters = former.counters.clone();
             }
@@ -233,6 +234,20 @@ impl Tables {
         actions: &[Action],
         table: Option<u8>,
     ) -> Result<(), Refusal> {
+        self.check_list(actions, table, false)
+    }
+
+    /// As [`Tables::check_actions`], for a bucket: it may name a group that comes later.
+    pub(super) fn check_bucket(&self, actions: &[Action]) -> Result<(), Refusal> {
+        self.check_list(actions, None, true)
+    }
+
+    fn check_list(
+        &self,
+        actions: &[Action],
+        table: Option<u8>,
+        is_bucket: bool,
+    ) -> Result<(), Refusal> {
         for action in actions {
             match action {
                 Action::Output { port, .. } | Action::OutputTruncated { port, .. } => {
@@ -245,7 +260,7 @@ impl Tables {
                 {
                     return Err(Refusal::BadOutPort);
                 }
-                Action::Group(group) if self.groups.group(*group).is_none() => {
+                Action::Group(group) if !is_bucket && self.groups.group(*group).is_none() => {
                     return Err(Refusal::BadOutGroup);
                 }
                 Action::Meter(meter) if !self.has_meter(*meter) => {
@@ -270,7 +285,7 @@ impl Tables {
                     }
                 }
                 Action::Clone(nested) | Action::WriteActions(nested) => {
-                    self.check_actions(nested, table)?;
+                    self.check_list(nested, table, is_bucket)?;
                 }
                 _ => {}
             }

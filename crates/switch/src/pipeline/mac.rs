@@ -126,6 +126,10 @@ impl MacTable {
         let seen = Arc::new(Counters::default());
         seen.used.store(now_ms, Ordering::Relaxed);
         let entry = Learned { port, listed_ms: now_ms, seen, is_fixed: false };
+        if known.is_none() && self.entries.len() >= self.capacity {
+            // Before the new address counts: its port may have fewer addresses than others.
+            self.forget_oldest();
+        }
         self.counts.learned += 1;
         if let Some(former) = self.entries.insert((vlan, address), entry) {
             self.counts.learned -= 1;
@@ -223,17 +227,17 @@ impl MacTable {
         known.into_iter().map(entry).collect()
     }
 
-    /// Forgets the oldest address of the port that has most, so that a port with few addresses
+    /// Forgets the oldest address of the ports that have most, so that a port with few addresses
     /// keeps them.
     fn forget_oldest(&mut self) {
-        let most = self.by_port.iter().max_by_key(|(port, count)| (**count, port.0));
-        let Some(port) = most.map(|(port, _)| *port) else { return };
+        let Some(most) = self.by_port.values().max().copied() else { return };
         loop {
-            let entries = &self.entries;
-            let is_of_port = |listed: &&(u64, u16, [u8; 6])| {
-                entries.get(&(listed.1, listed.2)).is_some_and(|entry| entry.port == port)
+            let (entries, by_port) = (&self.entries, &self.by_port);
+            let has_most = |listed: &&(u64, u16, [u8; 6])| {
+                let entry = entries.get(&(listed.1, listed.2));
+                entry.is_some_and(|entry| by_port.get(&entry.port) == Some(&most))
             };
-            let Some(first) = self.by_age.iter().find(is_of_port).copied() else { return };
+            let Some(first) = self.by_age.iter().find(has_most).copied() else { return };
             if !self.list_again(first) {
                 self.remove_learned(first);
                 self.counts.evicted += 1;
@@ -312,6 +316,29 @@ mod tests {
         let listed: Vec<_> = table.entries(4).iter().map(|entry| entry.address).collect();
         assert_eq!(listed.len(), 2);
         assert!(listed.contains(&A) && listed.contains(&C));
+    }
+
+    #[test]
+    fn a_full_table_shares_its_space_among_the_ports() {
+        let mut table = MacTable::new(300, 10);
+        let mut now_ms = 0;
+        for port in 1..=5 {
+            for last in 0..2 {
+                now_ms += 1;
+                table.learn(0, [2, 0, 0, 0, port, last], PortNumber(port.into()), now_ms);
+            }
+        }
+        for last in 0..16 {
+            now_ms += 1;
+            table.learn(0, [2, 0, 0, 0, 6, last], PortNumber(6), now_ms);
+        }
+        let entries = table.entries(now_ms);
+        let mut counts: Vec<_> = (1..=6)
+            .map(|port| entries.iter().filter(|entry| entry.port == PortNumber(port)).count())
+            .collect();
+        assert_eq!(counts.pop(), Some(3));
+        counts.sort_unstable();
+        assert_eq!(counts, [1, 1, 1, 2, 2]);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Frozen {
     pub action_set: Vec<Action>,
     /// The zone of the connection tracking that precedes, for traces.
     pub zone: Option<u16>,
+    /// The packet has results of connection tracking.
+    pub is_tracked: bool,
     /// Actions that follow, those of the innermost rule first.
     pub rest: Vec<Rest>,
 }
@@ -115,7 +117,7 @@ impl Frozen {
     fn hash(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
-        (self.table, &self.metadata, &self.stack, self.zone).hash(&mut hasher);
+        (self.table, &self.metadata, &self.stack, self.zone, self.is_tracked).hash(&mut hasher);
         (self.rest.len(), self.action_set.len()).hash(&mut hasher);
         hasher.finish()
     }
@@ -135,6 +137,7 @@ mod tests {
             stack: Vec::new(),
             action_set: Vec::new(),
             zone: None,
+            is_tracked: false,
             rest: Vec::new(),
         }
     }

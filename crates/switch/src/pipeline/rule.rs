@@ -82,14 +82,18 @@ impl Rule {
         }
     }
 
+    /// Counters that begin again. The time of the last packet stays.
+    pub(crate) fn reset_counters(&self) -> Arc<Counters> {
+        let counters = Counters::default();
+        counters.used.store(self.counters.used.load(Ordering::Relaxed), Ordering::Relaxed);
+        Arc::new(counters)
+    }
+
     /// The rule with other actions, and the cookie and counters that the change asks for.
     pub(crate) fn modified(&self, change: &FlowMod, actions: &Arc<[Action]>, now_ms: u64) -> Self {
-        let counters = if change.flags.reset_counts {
-            let counters = Counters::default();
-            counters.used.store(now_ms, Ordering::Relaxed);
-            Arc::new(counters)
-        } else {
-            self.counters.clone()
+        let counters = match change.flags.reset_counts {
+            true => self.reset_counters(),
+            false => self.counters.clone(),
         };
         Self {
             mask: self.mask.clone(),

@@ -13,13 +13,14 @@ use super::meter::Meter;
 use super::ports::{BridgePort, Ports};
 use super::recirculation::Recirculations;
 use super::rule::Rule;
+use super::translate::Failure;
 use crate::action::Action;
 use crate::datapath::step::Counters;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, FlowEntry, FlowFilter, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
-    MeterEntry, MeterMod, MeterStatistics, PortDescription, PortMod, Refusal, TableConfig,
-    TableEntry, TableMod,
+    Aggregate, FlowEntry, FlowFilter, Fragments, GroupEntry, GroupMod, GroupStatistics,
+    MeterCommand, MeterEntry, MeterMod, MeterStatistics, PortDescription, PortMod, Refusal,
+    TableConfig, TableEntry, TableMod,
 };
 
 /// The number of tables: 0 to 253.
@@ -47,6 +48,9 @@ pub struct Tables {
     generation: Arc<AtomicU64>,
     /// Whether packets that no rule takes go to the controllers.
     pub is_miss_sent: bool,
+    fragments: Fragments,
+    /// The packets that came to each limit, in the order of [`Failure::ALL`].
+    pub(super) failures: [Arc<Counters>; Failure::ALL.len()],
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +81,8 @@ impl Tables {
             changes: AtomicU64::new(0),
             generation: Arc::new(AtomicU64::new(1)),
             is_miss_sent: false,
+            fragments: Fragments::default(),
+            failures: Default::default(),
         }
     }
 
@@ -90,6 +96,25 @@ impl Tables {
     #[must_use]
     pub fn generation_source(&self) -> Arc<AtomicU64> {
         self.generation.clone()
+    }
+
+    /// The way of IP fragments through the tables.
+    #[must_use]
+    pub fn fragments(&self) -> Fragments {
+        self.fragments
+    }
+
+    /// The packets that were dropped because they came to a limit.
+    #[must_use]
+    pub fn failed_packets(&self, failure: Failure) -> u64 {
+        self.failures[failure as usize].packets.load(Ordering::Relaxed)
+    }
+
+    pub fn set_fragments(&mut self, fragments: Fragments) {
+        if self.fragments != fragments {
+            self.fragments = fragments;
+            self.invalidate();
+        }
     }
 
     /// The rules that a filter takes, by table, then the highest priority first.
@@ -201,7 +226,7 @@ impl Tables {
         log: &mut Log,
     ) -> Result<(), Refusal> {
         for bucket in &change.buckets {
-            self.check_actions(&bucket.actions, None)?;
+            self.check_bucket(&bucket.actions)?;
         }
         for group in self.groups.change(change, now_ms)? {
             self.remove_where(RemovalReason::GroupDelete, now_ms, log, |rule| {

@@ -52,7 +52,7 @@ impl<'a, P: Print> Trace<'a, P> {
     #[must_use]
     pub fn run_packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> String {
         let mut text = String::new();
-        let mut lines = Lines { printer: &self.printer, nodes: Vec::new() };
+        let mut lines = Lines::new(&self.printer);
         let translator = Translator::new(self.tables);
         let end = translator.observe_packet_out(packet, key, now_ms, &mut lines);
         let waiting = self.write(key, &lines, end, &mut text);
@@ -69,14 +69,13 @@ impl<'a, P: Print> Trace<'a, P> {
         let mut states = self.states.iter();
         let mut seen = Vec::new();
         while let Some((id, mut key)) = (!waiting.is_empty()).then(|| waiting.remove(0)) {
-            if seen.contains(&id) || seen.len() >= MAX_RECIRCULATIONS {
+            // A translated address may take a packet to the same place again.
+            if seen.contains(&key) || seen.len() >= MAX_RECIRCULATIONS {
                 continue;
             }
-            seen.push(id);
+            seen.push(key.clone());
             let line = "=".repeat(79);
-            let is_tracked = key.read(Field::CtState) != 0;
             let resume = match states.as_slice() {
-                _ if !is_tracked => String::new(),
                 [] => " - resume conntrack with default ct_state=trk|new (use --ct-next to \
                        customize)"
                     .to_owned(),
@@ -96,7 +95,7 @@ impl<'a, P: Print> Trace<'a, P> {
     }
 
     fn run_one(&self, key: &Key, frame: &[u8], now_ms: u64, text: &mut String) -> Vec<(u32, Key)> {
-        let mut lines = Lines { printer: &self.printer, nodes: Vec::new() };
+        let mut lines = Lines::new(&self.printer);
         let translator = Translator::new(self.tables);
         let end = translator.observe(key, frame, now_ms, &mut lines);
         self.write(key, &lines, end, text)
@@ -106,9 +105,10 @@ impl<'a, P: Print> Trace<'a, P> {
         &self,
         key: &Key,
         lines: &Lines<'_, P>,
-        (translation, end, failure): (Translation, Key, Option<Failure>),
+        (translation, mut end, failure): (Translation, Key, Option<Failure>),
         text: &mut String,
     ) -> Vec<(u32, Key)> {
+        end.write(Field::RecircId, key.read(Field::RecircId));
         let title = format!("bridge(\"{}\")", self.bridge);
         let underline = "-".repeat(title.len());
         let _ = writeln!(text, "Flow: {}\n\n{title}\n{underline}", self.flow(key));
@@ -121,6 +121,8 @@ impl<'a, P: Print> Trace<'a, P> {
         let _ = writeln!(text, "Datapath actions: {steps}");
         if let Some(failure) = failure {
             let _ = writeln!(text, "Translation failed ({failure}), packet is dropped.");
+        } else if lines.is_slow {
+            text.push_str(SLOW);
         }
         self.continuations(&translation.steps, &end)
     }
@@ -132,39 +134,31 @@ impl<'a, P: Print> Trace<'a, P> {
 
     fn megaflow(&self, key: &Key, translation: &Translation) -> String {
         let mut mask = translation.mask.clone();
-        mask.write(Field::RecircId, 0);
+        mask.write(Field::RecircId, u128::MAX);
         mask.words[word::METADATA..word::CT].fill(0);
-        let text = self.printer.megaflow(&Match { value: key.masked(&mask), mask });
-        match key.read(Field::RecircId) {
-            0 => format!("recirc_id=0,eth,{text}"),
-            id => format!("recirc_id={id:#x},eth,{text}"),
-        }
+        self.printer.megaflow(&Match { value: key.masked(&mask), mask })
     }
 
+    /// The packets that continue after connection tracking, as in Open vSwitch's traces. Those
+    /// that the datapath must look at again for another reason wait for a trace of their own.
     fn continuations(&self, steps: &[Step], end: &Key) -> Vec<(u32, Key)> {
         let mut found = Vec::new();
-        let mut is_tracked = false;
         let mut end = end.clone();
         for step in steps {
             match step {
-                Step::Track(track) => {
-                    is_tracked = true;
-                    translate_addresses(track, &mut end);
-                }
+                Step::Track(track) => translate_addresses(track, &mut end),
                 Step::Clone(nested) => found.extend(self.continuations(nested, &end)),
                 Step::Recirculate(id) => {
                     let states: &Recirculations = &lock(&self.tables.recirculations);
                     let Some(state) = states.state(*id) else { continue };
+                    let Some(zone) = state.zone else { continue };
                     let mut key = end.clone();
                     for index in 0..word::CT {
                         key.words[index] = state.metadata.words[index];
                     }
                     key.write(Field::RecircId, (*id).into());
-                    if is_tracked {
-                        const NEW_AND_TRACKED: u128 = 0x21;
-                        key.write(Field::CtState, NEW_AND_TRACKED);
-                        key.write(Field::CtZone, state.zone.unwrap_or(0).into());
-                    }
+                    key.write(Field::CtState, NEW_AND_TRACKED);
+                    key.write(Field::CtZone, zone.into());
                     found.push((*id, key));
                 }
                 _ => {}
@@ -203,6 +197,8 @@ fn translate_addresses(track: &Track, key: &mut Key) {
 struct Lines<'a, P> {
     printer: &'a P,
     nodes: Vec<Node>,
+    /// An action keeps the packets out of the datapath's cache.
+    is_slow: bool,
 }
 
 struct Node {
@@ -212,7 +208,11 @@ struct Node {
     is_leaf: bool,
 }
 
-impl<P: Print> Lines<'_, P> {
+impl<'a, P: Print> Lines<'a, P> {
+    fn new(printer: &'a P) -> Self {
+        Self { printer, nodes: Vec::new(), is_slow: false }
+    }
+
     fn print(&self, range: std::ops::Range<usize>, level: usize, text: &mut String) {
         let depth = self.nodes.get(range.start).map_or(0, |node| node.depth);
         let mut index = range.start;
@@ -251,9 +251,16 @@ impl<P: Print> Observe for Lines<'_, P> {
         self.push(depth, text, false);
     }
 
+    fn drops_fragment(&mut self, depth: usize, table: u8) {
+        let reason = "Packets are IP fragments and the fragment handling mode is \"drop\".";
+        self.push(depth, format!("{table:2}. {reason}"), false);
+        self.push(depth + 1, "drop".to_owned(), true);
+    }
+
     fn acts(&mut self, depth: usize, action: &Action) {
         let text = self.printer.actions(std::slice::from_ref(action));
         self.push(depth, text, true);
+        self.is_slow |= *action == Action::DebugSlow;
         if let Action::Ct(ct) = action
             && ct.nat.is_some()
         {
@@ -314,3 +321,7 @@ fn is_metadata(field: Field) -> bool {
 }
 
 const MAX_RECIRCULATIONS: usize = 64;
+const NEW_AND_TRACKED: u128 = 0x21;
+/// Open vSwitch's words.
+const SLOW: &str = "This flow is handled by the userspace slow path because it:\n  - Uses action(s) \
+                    not supported by datapath.\n";

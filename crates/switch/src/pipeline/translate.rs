@@ -42,11 +42,24 @@ pub enum Failure {
     StackTooDeep,
     #[error("No recirculation context")]
     NoRecirculation,
+    #[error("Too many MPLS labels")]
+    TooManyLabels,
+}
+
+impl Failure {
+    pub const ALL: [Self; 5] = [
+        Self::TooDeep,
+        Self::TooManyResubmits,
+        Self::StackTooDeep,
+        Self::NoRecirculation,
+        Self::TooManyLabels,
+    ];
 }
 
 /// Sees a translation as it goes on, for traces. The number is how deep tables are nested.
 pub trait Observe {
     fn searched(&mut self, depth: usize, table: u8, rule: Option<&Rule>);
+    fn drops_fragment(&mut self, depth: usize, table: u8);
     fn acts(&mut self, depth: usize, action: &Action);
     fn notes(&mut self, depth: usize, note: &str);
 }
@@ -149,6 +162,8 @@ struct Way<'a> {
     tags: Tags,
     /// The type of an MPLS entry that was pushed and not emitted.
     pushed_mpls: Option<u16>,
+    /// The MPLS entries of the packet: those that were added, and one that it came with.
+    labels: usize,
     /// An MPLS entry was popped: the datapath must look at the packet again before a field of what
     /// is under it is read.
     was_mpls: bool,
@@ -175,6 +190,8 @@ struct Way<'a> {
     is_packet_out: bool,
     /// The packet has been in the datapath before, which may have tracked it.
     has_recirculated: bool,
+    /// The packet has results of connection tracking: it continues behind `ct(table=…)`.
+    is_tracked: bool,
     /// The actions that run are those of the action set, or of a group's bucket.
     is_in_set: bool,
     is_in_bucket: bool,
@@ -189,10 +206,12 @@ struct Saved {
     base: Key,
     tags: Tags,
     pushed_mpls: Option<u16>,
+    labels: usize,
     was_mpls: bool,
     stack: Vec<(u8, u128)>,
     action_set: Vec<Action>,
     has_exited: bool,
+    is_tracked: bool,
     steps: Vec<Step>,
 }
 
@@ -222,6 +241,7 @@ impl<'a> Way<'a> {
             pending: Key::ZERO,
             tags: Tags::default(),
             pushed_mpls: None,
+            labels: matches!(key.read(Field::EthType), 0x8847 | 0x8848).into(),
             was_mpls: false,
             steps: Vec::new(),
             counters: Vec::new(),
@@ -241,6 +261,7 @@ impl<'a> Way<'a> {
             pausing: None,
             is_packet_out: false,
             has_recirculated: key.read(Field::RecircId) != 0,
+            is_tracked: false,
             is_in_set: false,
             is_in_bucket: false,
             observer: None,
@@ -270,6 +291,10 @@ impl<'a> Way<'a> {
             self.flow.words[index] = state.metadata.words[index];
             self.written.words[index] = u64::MAX;
         }
+        self.is_tracked = state.is_tracked;
+        if !self.is_tracked {
+            self.clear_tracking(false);
+        }
         self.stack = state.stack.clone();
         self.action_set = state.action_set.clone();
         self.update_actset_output();
@@ -286,8 +311,9 @@ impl<'a> Way<'a> {
     /// Ends the way. Also returns the packet as it is at the end.
     fn finish(mut self) -> (Translation, Key, Option<Failure>) {
         self.end_pipeline();
-        if self.failure.is_some() {
+        if let Some(failure) = self.failure {
             self.steps.clear();
+            self.counters.push(self.tables.failures[failure as usize].clone());
         }
         self.flatten_last();
         let translation = Translation {
@@ -360,6 +386,7 @@ impl<'a> Way<'a> {
             stack: self.stack.clone(),
             action_set: self.action_set.clone(),
             zone,
+            is_tracked: self.is_tracked,
             rest,
         };
         match lock(&self.tables.recirculations).intern(frozen, self.now_ms) {
@@ -383,10 +410,12 @@ impl<'a> Way<'a> {
             base: self.base.clone(),
             tags: self.tags.clone(),
             pushed_mpls: self.pushed_mpls,
+            labels: self.labels,
             was_mpls: self.was_mpls,
             stack: self.stack.clone(),
             action_set: std::mem::take(&mut self.action_set),
             has_exited: self.has_exited,
+            is_tracked: self.is_tracked,
             steps: std::mem::take(&mut self.steps),
         };
         act(self);
@@ -425,10 +454,12 @@ impl<'a> Way<'a> {
         self.written = saved.written;
         self.tags = saved.tags;
         self.pushed_mpls = saved.pushed_mpls;
+        self.labels = saved.labels;
         self.was_mpls = saved.was_mpls;
         self.stack = saved.stack;
         self.action_set = saved.action_set;
         self.has_exited = saved.has_exited;
+        self.is_tracked = saved.is_tracked;
     }
 
     /// A copy at the end needs no copying: nothing follows that would use the packet.

@@ -1,7 +1,7 @@
 use super::{
-    Aggregate, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, GroupEntry, GroupMod,
-    GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod,
-    PortStatistics, Refusal, Resumption, TableEntry, TableMod,
+    Aggregate, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Fragments, GroupEntry,
+    GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
+    PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
 use crate::port_number::PortNumber;
 
@@ -50,6 +50,10 @@ pub trait Bridge {
     fn meter_statistics(&self, meter: u32) -> Result<Vec<MeterStatistics>, Refusal>;
 
     fn packet_out(&mut self, packet: PacketOut) -> Result<(), Refusal>;
+
+    fn fragments(&self) -> Fragments;
+
+    fn set_fragments(&mut self, fragments: Fragments);
 
     /// Lets a packet continue that waited for a controller.
     fn resume(&mut self, resumption: Resumption) -> Result<(), Refusal>;

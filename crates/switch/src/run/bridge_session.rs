@@ -4,13 +4,14 @@ use std::sync::atomic::Ordering;
 use units::Time;
 
 use super::bridge::BridgeState;
+use super::ports::SwitchPort;
 use super::switch::Switch;
 use super::worker::translate_packet_out;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, GroupEntry,
-    GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
-    PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
+    Aggregate, Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Fragments,
+    GroupEntry, GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut,
+    PortDescription, PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
 
 /// A bridge as the OpenFlow session of one connection changes it.
@@ -94,11 +95,14 @@ impl Bridge for BridgeSession {
     }
 
     fn port_statistics(&self, number: PortNumber) -> Result<Vec<PortStatistics>, Refusal> {
+        let now = Time::from_nanos(self.bridge.clock.now_ns());
+        let statistics =
+            |port: &SwitchPort| PortStatistics { duration: port.age(now), ..port.statistics() };
         if number == PortNumber::NONE {
-            return Ok(self.bridge.ports().iter().map(|port| port.statistics()).collect());
+            return Ok(self.bridge.ports().iter().map(|port| statistics(port)).collect());
         }
         let port = self.bridge.port(number).ok_or(Refusal::BadPort)?;
-        Ok(vec![port.statistics()])
+        Ok(vec![statistics(&port)])
     }
 
     fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {
@@ -158,6 +162,14 @@ impl Bridge for BridgeSession {
             }
         }
         Ok(statistics)
+    }
+
+    fn fragments(&self) -> Fragments {
+        self.bridge.tables().fragments()
+    }
+
+    fn set_fragments(&mut self, fragments: Fragments) {
+        self.bridge.tables_mut().set_fragments(fragments);
     }
 
     fn flush_connections(&mut self, flush: &ConnectionFlush) {

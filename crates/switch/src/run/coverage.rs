@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::switch::Switch;
+use crate::pipeline::Failure;
 
 /// Open vSwitch's coverage counters, as far as the switch counts the same events.
 #[derive(Debug, Default)]
@@ -32,11 +33,16 @@ pub(super) struct Event {
 impl Coverage {
     /// Adds what was counted since the last time. `read` has the counters of threads and bridges.
     fn count(&mut self, read: [u64; EVENTS.len()], seconds: u64) {
-        for ((total, former), now) in self.totals.iter_mut().zip(&self.read).zip(read) {
+        let mut more = [0; EVENTS.len()];
+        for ((more, former), now) in more.iter_mut().zip(&self.read).zip(read) {
             // A counter that is smaller than before was cleared.
-            *total += if now >= *former { now - former } else { now };
+            *more = if now >= *former { now - former } else { now };
         }
         self.read = read;
+        // A packet that came to a limit was not dropped by the rules.
+        let failed = more[FAILURES..].iter().sum();
+        more[DROPPED] = more[DROPPED].saturating_sub(failed);
+        self.totals.iter_mut().zip(more).for_each(|(total, more)| *total += more);
         let newest = self.history.front().map(|sample| sample.seconds);
         if newest.is_none_or(|newest| seconds >= newest + INTERVAL) {
             self.history.push_front(Sample { seconds, totals: self.totals });
@@ -77,7 +83,12 @@ impl Switch {
         let packets = &total.datapath;
         let tracked = self.conntrack().statistics();
         let mut macs = [0; 5];
+        let mut failed = [0; Failure::ALL.len()];
         for bridge in self.bridges() {
+            self.credit(&bridge);
+            for (sum, failure) in failed.iter_mut().zip(Failure::ALL) {
+                *sum += bridge.tables().failed_packets(failure);
+            }
             let counts = bridge.tables().mac_counts();
             let of =
                 [counts.evicted, counts.expired, counts.learned, counts.moved, counts.not_moved];
@@ -97,6 +108,11 @@ impl Switch {
             packets.batches,
             total.sent_batches,
             packets.upcalls,
+            failed[0],
+            failed[1],
+            failed[2],
+            failed[3],
+            failed[4],
         ];
         let seconds = self.seconds();
         self.coverage_mut().count(read, seconds);
@@ -104,7 +120,7 @@ impl Switch {
 }
 
 /// In the order of [`Switch::count_events`].
-const EVENTS: [&str; 13] = [
+const EVENTS: [&str; 18] = [
     "conntrack_full",
     "conntrack_zone_full",
     "datapath_drop_meter",
@@ -118,7 +134,15 @@ const EVENTS: [&str; 13] = [
     "netdev_received",
     "netdev_sent",
     "xlate_actions",
+    "drop_action_recursion_too_deep",
+    "drop_action_too_many_resubmit",
+    "drop_action_stack_too_deep",
+    "drop_action_no_recirculation_context",
+    "drop_action_too_many_mpls_labels",
 ];
+/// `drop_action_of_pipeline`, and the first of those that a limit drops.
+const DROPPED: usize = 4;
+const FAILURES: usize = 13;
 /// Seconds between samples, and the samples of an hour.
 const INTERVAL: u64 = 5;
 const SAMPLES: usize = 721;
@@ -140,6 +164,19 @@ mod tests {
         assert_eq!((event.name, event.total), ("conntrack_full", 190));
         // The last sample before the last five seconds was at the start.
         assert_eq!(event.rates, [90.0 / 8.0, 190.0 / 60.0, 190.0 / 3600.0]);
+    }
+
+    #[test]
+    fn packets_that_came_to_a_limit_are_counted_by_it_alone() {
+        let mut coverage = Coverage::default();
+        let mut read = [0; EVENTS.len()];
+        (read[DROPPED], read[FAILURES]) = (5, 2);
+        coverage.count(read, 0);
+        let total = |name| {
+            coverage.events(1).iter().find(|event| event.name == name).map(|event| event.total)
+        };
+        assert_eq!(total("drop_action_of_pipeline"), Some(3));
+        assert_eq!(total("drop_action_recursion_too_deep"), Some(2));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use link::LinkError;
 use port::{Frame, PortError};
@@ -46,7 +46,7 @@ pub struct SwitchPort {
     is_disabled: AtomicBool,
     device: Device,
     shaper: Option<Mutex<Shaper>>,
-    opened: Instant,
+    opened: Time,
 }
 
 /// A port's counters since the start.
@@ -91,7 +91,7 @@ impl SwitchPort {
             is_disabled: AtomicBool::new(false),
             device,
             shaper: shaper.map(Mutex::new),
-            opened: Instant::now(),
+            opened: now,
         };
         Ok((port, missing))
     }
@@ -102,6 +102,7 @@ impl SwitchPort {
         bridge: usize,
         index: PortIndex,
         address: Option<HardwareAddress>,
+        now: Time,
     ) -> Self {
         let made = || address_of(name, PortNumber::LOCAL);
         Self {
@@ -116,7 +117,7 @@ impl SwitchPort {
             is_disabled: AtomicBool::new(false),
             device: Device::Null,
             shaper: None,
-            opened: Instant::now(),
+            opened: now,
         }
     }
 
@@ -242,6 +243,12 @@ impl SwitchPort {
         }
     }
 
+    /// How long the port has been there.
+    pub(super) fn age(&self, now: Time) -> Duration {
+        Duration::from_nanos(now.since(self.opened).nanos())
+    }
+
+    /// The counters; [`SwitchPort::age`] has the duration.
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -259,7 +266,6 @@ impl SwitchPort {
             sent_bytes: read(&self.counts.sent_bytes),
             sent_dropped: (self.has_rate() || !loses_nothing).then(dropped),
             has_rate: self.has_rate(),
-            duration: self.opened.elapsed(),
             ..PortStatistics::default()
         }
     }

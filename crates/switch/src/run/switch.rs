@@ -236,8 +236,9 @@ impl Switch {
         let bridge = Arc::new(bridge.map_err(SwitchError::Thread)?);
         limit_macs(&bridge, settings);
         if let Some(index) = self.ports.free_index(PortNumber::LOCAL) {
-            let local =
-                Arc::new(SwitchPort::local(name, bridge.index, index, settings.hardware_address));
+            let now = Time::from_nanos(self.clock.now_ns());
+            let address = settings.hardware_address;
+            let local = Arc::new(SwitchPort::local(name, bridge.index, index, address, now));
             self.ports.insert(local.clone());
             bridge.add_port(local);
         }

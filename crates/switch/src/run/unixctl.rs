@@ -101,12 +101,17 @@ fn request(document: &Value) -> Result<Request, Malformed> {
     })
 }
 
-/// The reply to a request: the command's output, or its error.
+/// The reply to a request: the command's output, or its error. Each text ends with its line.
 #[must_use]
 pub fn reply(id: &Value, outcome: &Result<String, String>) -> Vec<u8> {
+    let line = |text: &str| match text {
+        "" => String::new(),
+        text if text.ends_with('\n') => text.to_owned(),
+        text => format!("{text}\n"),
+    };
     let document = match outcome {
-        Ok(text) => json!({ "id": id, "result": text, "error": null }),
-        Err(text) => json!({ "id": id, "result": null, "error": text }),
+        Ok(text) => json!({ "id": id, "result": line(text), "error": null }),
+        Err(text) => json!({ "id": id, "result": null, "error": line(text) }),
     };
     document.to_string().into_bytes()
 }
@@ -137,6 +142,15 @@ mod tests {
             let expected = [("a".to_owned(), vec![]), ("b".to_owned(), vec!["}\"{".to_owned()])];
             assert_eq!(found, expected, "{cut}");
         }
+    }
+
+    #[test]
+    fn replies_end_with_their_lines() {
+        let text = |outcome| String::from_utf8(reply(&json!(1), &outcome)).unwrap();
+        assert!(text(Ok("warped".to_owned())).contains(r#""result":"warped\n""#));
+        assert!(text(Ok("a\nb\n".to_owned())).contains(r#""result":"a\nb\n""#));
+        assert!(text(Ok(String::new())).contains(r#""result":"""#));
+        assert!(text(Err("no such bridge".to_owned())).contains(r#""error":"no such bridge\n""#));
     }
 
     #[test]

@@ -295,6 +295,10 @@ impl Printer<'_> {
             self.field(Field::CtTpSrc);
             self.field(Field::CtTpDst);
         }
+        if self.matching.is_set(Field::RecircId) {
+            // A match of the datapath names the type of its packets.
+            self.out.push_str("eth,");
+        }
     }
 
     /// Prints `tcp` and its like. Returns whether that says the protocol too.

@@ -8,8 +8,10 @@ use super::number::integer;
 use super::port::PortNames;
 use super::token::KeyValues;
 use crate::flow::{Field, Key};
+use crate::port_number::PortNumber;
 
-/// The packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`.
+/// The packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`. Without `in_port` it
+/// comes from no port.
 pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
     let mut rest = String::new();
     // ovs-appctl takes more keys than a match has.
@@ -20,7 +22,12 @@ pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
             _ => rest.extend([key, "=", value, ","]),
         }
     }
-    parse_match(&rest, names).map(|matching| matching.value)
+    let matching = parse_match(&rest, names)?;
+    let mut key = matching.value;
+    if matching.mask.read(Field::InPort) == 0 {
+        key.write(Field::InPort, PortNumber::NONE.0.into());
+    }
+    Ok(key)
 }
 
 /// The packet of `ovs-appctl netdev-dummy/receive p1 'in_port(1),eth(…),eth_type(0x0800),ipv4(…)'`.
@@ -36,7 +43,14 @@ pub fn parse_datapath_key_with(text: &str, names: &PortNames) -> Result<Key, Tex
         Some(rest) => rest.split_once(',').map_or("", |(_, rest)| rest),
         None => text,
     };
-    parse_groups(&mut key, text, names, 0)?;
+    // A line may be broken behind an equals sign.
+    let mut unbroken = String::with_capacity(text.len());
+    for character in text.chars() {
+        if !(character.is_whitespace() && unbroken.ends_with('=')) {
+            unbroken.push(character);
+        }
+    }
+    parse_groups(&mut key, &unbroken, names, 0)?;
     Ok(key)
 }
 
@@ -114,6 +128,19 @@ fn parse_group(key: &mut Key, group: &str, text: &str) -> Result<(), TextError> 
         && key.read(Field::NwProto) == 0
     {
         key.write(Field::NwProto, protocol);
+    }
+    // A header that the text has implies the packet's type.
+    let kind = match group {
+        "ipv4" => Some(0x0800),
+        "ipv6" => Some(0x86dd),
+        "arp" => Some(0x0806),
+        "mpls" => Some(0x8847),
+        _ => None,
+    };
+    if let Some(kind) = kind
+        && key.read(Field::EthType) == 0
+    {
+        key.write(Field::EthType, kind);
     }
     if group == "vlan" {
         let tci = key.read(Field::VlanTci);

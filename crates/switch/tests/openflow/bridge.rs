@@ -8,9 +8,9 @@ use switch::openflow::{FlowChange, FlowRemovedReason};
 use switch::port_number::PortNumber;
 use switch::request::{
     Aggregate, BucketStatistics, Change, ConnectionFlush, FlowCommand, FlowEntry, FlowFilter,
-    FlowMod, GroupCommand, GroupEntry, GroupMod, GroupStatistics, MeterCommand, MeterEntry,
-    MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics, Refusal,
-    Resumption, TableConfig, TableEntry, TableMod,
+    FlowMod, Fragments, GroupCommand, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
+    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics,
+    Refusal, Resumption, TableConfig, TableEntry, TableMod,
 };
 
 #[derive(Debug, Default, Clone)]
@@ -21,6 +21,7 @@ pub(crate) struct Bridge {
     pub(crate) packets: Vec<PacketOut>,
     pub(crate) port_config: [u32; 3],
     pub(crate) generation: Option<u64>,
+    pub(crate) fragments: Fragments,
     /// The names of tables.
     pub(crate) names: HashMap<u8, String>,
     pub(crate) flushes: Vec<ConnectionFlush>,
@@ -95,6 +96,14 @@ impl Bridge {
 impl switch::request::Bridge for Bridge {
     fn resume(&mut self, _: Resumption) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    fn fragments(&self) -> Fragments {
+        self.fragments
+    }
+
+    fn set_fragments(&mut self, fragments: Fragments) {
+        self.fragments = fragments;
     }
 
     fn generation(&mut self) -> &mut Option<u64> {

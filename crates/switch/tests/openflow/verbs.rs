@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use switch::flow::{Field, Key};
-use switch::request::{ConnectionFlush, PacketIn, PacketInReason};
+use switch::request::{ConnectionFlush, Fragments, PacketIn, PacketInReason};
 
 use super::server::{Server, is_installed};
 
@@ -54,6 +54,28 @@ fn ports_have_counters_and_a_configuration() {
         assert_eq!(server.bridge.lock().unwrap().port_config[0] & 1, 0);
         let ran = server.run(&["-O", version], "dump-ports", &["7"]);
         assert!(ran.stderr.contains("BAD_PORT") || ran.stdout.contains("BAD_PORT"), "{ran:?}");
+    }
+}
+
+#[test]
+fn the_way_of_fragments_is_set() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    for version in VERSIONS {
+        for (name, way) in [
+            ("drop", Fragments::Drop),
+            ("nx-match", Fragments::Match),
+            ("normal", Fragments::Normal),
+        ] {
+            server.ok(&["-O", version], "set-frags", &[name]);
+            assert_eq!(server.bridge.lock().unwrap().fragments, way);
+            assert_eq!(server.ok(&["-O", version], "get-frags", &[]).trim(), name);
+        }
+        // The switch does not reassemble.
+        assert!(!server.run(&["-O", version], "set-frags", &["reassemble"]).is_success);
+        assert_eq!(server.bridge.lock().unwrap().fragments, Fragments::Normal);
     }
 }
 

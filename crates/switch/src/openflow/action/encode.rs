@@ -250,6 +250,7 @@ impl Encoder {
             }
             Field::VlanVid | Field::DlVlan => self.set_vlan_vid(value as u16 & 0xfff, out),
             Field::VlanPcp | Field::DlVlanPcp => self.set_vlan_pcp(value as u8 & 7, out),
+            Field::NwEcn if mask & 3 == 3 => self.encode(&Action::SetIpEcn(value as u8), out),
             _ => match legacy_kind(field) {
                 Some(kind) if mask & field.place().all_ones() == field.place().all_ones() => {
                     self.legacy(kind, field, value, out);

@@ -25,12 +25,14 @@ pub(super) fn decode_nicira(
     body.skip(8)?;
     let subtype = body.u16()?;
     let expected = match subtype {
-        1 | 2 | 4 | 5 | 14 | 17..=20 | 23..=26 | 30 | 31 | 34 | 39 | 40 | 43 | 44 => 16,
+        1 | 2 | 4 | 5 | 14 | 17..=20 | 23..=26 | 30 | 31 | 34 | 39 | 40 | 43 | 44 | 254 | 255 => 16,
         6 | 7 | 9 | 15 | 27..=29 | 32 | 49 => 24,
         10 | 22 | 38 | 41 => 32,
         _ => action.len(),
     };
-    if action.len() != expected {
+    // Actions whose fields may have an experimenter's longer names.
+    let is_longer = matches!(subtype, 6 | 27 | 28 | 32) && action.len() > expected;
+    if action.len() != expected && !is_longer {
         return Err(Refusal::BadActionLength);
     }
     Ok(match subtype {
@@ -146,6 +148,8 @@ pub(super) fn decode_nicira(
             Action::Clone(decode_nested(body.rest(), version, nesting.inner(false))?)
         }
         43 => Action::CtClear,
+        254 => Action::DebugSlow,
+        255 => Action::DebugRecirculate,
         45 => decode_learn(&mut body, true)?,
         49 => {
             let length = body.u16()?;

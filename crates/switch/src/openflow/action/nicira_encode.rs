@@ -76,6 +76,8 @@ pub(super) fn encode_nicira(action: &Action, encoder: &mut Encoder, out: &mut Ve
         Action::Sample(sample) => encode_sample(sample, out),
         Action::Ct(track) => encode_track(track, encoder, out),
         Action::CtClear => nicira(43, out, |_| {}),
+        Action::DebugSlow => nicira(254, out, |_| {}),
+        Action::DebugRecirculate => nicira(255, out, |_| {}),
         Action::CheckPacketLarger { destination, length } => nicira(49, out, |out| {
             out.put_u16(*length);
             out.put_u16(destination.start.into());

@@ -182,6 +182,8 @@ fn nicira() -> impl Strategy<Value = Action> {
         any::<[u16; 2]>().prop_map(|[idle, hard]| Action::FinTimeout { idle, hard }),
         Just(Action::Exit),
         Just(Action::CtClear),
+        Just(Action::DebugRecirculate),
+        Just(Action::DebugSlow),
         Just(Action::PopQueue),
         any::<[u8; 14]>().prop_map(|note| Action::Note(note.to_vec())),
     ]
@@ -202,6 +204,28 @@ fn any_action() -> impl Strategy<Value = Action> {
     ];
     let flat = prop_oneof![plain, nicira()];
     prop_oneof![4 => flat.clone(), 1 => prop::collection::vec(flat, 0..3).prop_map(Action::Clone)]
+}
+
+#[test]
+fn a_set_field_is_the_action_of_the_version() {
+    let sets = Action::SetField { field: Field::NwEcn, value: 2, mask: 3 };
+    let mut bytes = Vec::new();
+    encode_actions(&[sets], Version::V11, &Match::any(), &mut bytes);
+    assert_eq!(decode_actions(&bytes, Version::V11), Ok(vec![Action::SetIpEcn(2)]));
+}
+
+/// `move:ONFOXM_ET_ACTSET_OUTPUT[]->OXM_OF_PKT_REG0[0..31]`, as ovs-ofctl sends it in OpenFlow 1.3.
+#[test]
+fn actions_may_name_fields_of_experimenters() {
+    let mut bytes = vec![0xff, 0xff, 0, 32, 0, 0, 0x23, 0x20, 0, 6, 0, 32, 0, 0, 0, 0];
+    bytes.extend([0xff, 0xff, 0x56, 0x08, 0x4f, 0x4e, 0x46, 0]);
+    bytes.extend([0x80, 1, 0, 8]);
+    bytes.extend([0; 4]);
+    let part = |field| Subfield { field, start: 0, width: 32 };
+    let moves = Action::Move { source: part(Field::ActsetOutput), destination: part(Field::Xreg0) };
+    assert_eq!(decode_actions(&bytes, Version::V13), Ok(vec![moves]));
+    bytes[23] = 1;
+    assert!(decode_actions(&bytes, Version::V13).is_err());
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Changes of rules.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::packets::{add, bridge, matching, output, outputs, translate, udp};
 use crate::action::{Action, Learn};
@@ -46,6 +46,8 @@ fn an_addition_replaces_the_rule_of_its_match_and_priority() {
     again.flags.reset_counts = true;
     tables.flow_mod(again, 2000).expect("replaced");
     assert_eq!(flows(&tables, 2000)[0].packets, 0);
+    // No packet has come since the first ones.
+    assert_eq!(flows(&tables, 2000)[0].idle_age, Duration::from_millis(1999));
     assert_eq!(tables.tables()[0].matched, 3);
 }
 
@@ -274,6 +276,23 @@ fn bundles_of_all_kinds_are_made_or_not() {
     assert_eq!((flows(&tables, 0).len(), tables.groups(GroupMod::ALL).len()), (1, 1));
     // The packet found the rule and the group of the changes before it.
     assert_eq!(seen, [(1, 1)]);
+}
+
+#[test]
+fn a_bucket_may_lead_to_a_group_that_comes_later() {
+    let mut tables = bridge(2);
+    let leading = |number, to| {
+        let Change::Group(mut change) = group(GroupCommand::Add, number) else { unreachable!() };
+        change.buckets[0].actions = vec![Action::Group(to)];
+        change
+    };
+    tables.group_mod(leading(7, 8), 0).expect("group 8 may come later");
+    tables.flow_mod(add(0, 5, to(1), vec![Action::Group(7)]), 0).expect("added");
+    assert_eq!(outputs(&translate(&tables, &udp(2, 9, 1))), [] as [u16; 0]);
+    assert_eq!(tables.group_mod(leading(8, 7), 0), Err(Refusal::GroupLoop));
+    let Change::Group(last) = group(GroupCommand::Add, 8) else { unreachable!() };
+    tables.group_mod(last, 0).expect("added");
+    assert_eq!(outputs(&translate(&tables, &udp(2, 9, 1))), [1]);
 }
 
 #[test]

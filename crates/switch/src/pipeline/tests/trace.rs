@@ -21,7 +21,8 @@ impl Print for Names {
     }
 
     fn megaflow(&self, matching: &Match) -> String {
-        self.matching(matching)
+        let id = matching.value.read(Field::RecircId);
+        format!("recirc_id={id},eth,{}", self.matching(matching))
     }
 
     fn steps(&self, steps: &[Step], key: &Key) -> String {
@@ -54,6 +55,21 @@ impl Print for Names {
 fn trace(tables: &Tables) -> String {
     let packet = udp(1, 0x1000_0001, 0x3000_0003);
     Trace::new(tables, "br0", Names).run(&packet, &[0; 60], 0)
+}
+
+#[test]
+fn actions_for_tests_recirculate_and_keep_packets_out_of_the_cache() {
+    let mut tables = bridge(3);
+    let actions = vec![Action::DebugSlow, output(2), Action::DebugRecirculate, output(3)];
+    tables.flow_mod(add(0, 1, matching(&[]), actions), 0).expect("added");
+    let text = trace(&tables);
+    assert!(text.contains("Datapath actions: 2,recirc(0x1)\nThis flow is handled by"), "{text}");
+    // A packet that is not tracked continues in a trace of its own.
+    assert!(text.ends_with("supported by datapath.\n"), "{text}");
+    let mut packet = udp(1, 0x1000_0001, 0x3000_0003);
+    packet.write(Field::RecircId, 1);
+    let text = Trace::new(&tables, "br0", Names).run(&packet, &[0; 60], 0);
+    assert!(text.ends_with("Megaflow: recirc_id=1,eth,in_port=1\nDatapath actions: 3\n"), "{text}");
 }
 
 #[test]

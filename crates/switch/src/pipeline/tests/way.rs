@@ -2,13 +2,15 @@
 
 use super::packets::{add, bridge, key, matching, output, outputs, translate, udp};
 use crate::action::{
-    Action, Controller, Learn, LearnDestination, LearnSource, LearnSpec, Subfield,
+    Action, Controller, Ct, Learn, LearnDestination, LearnSource, LearnSpec, Subfield,
 };
 use crate::datapath::step::{PortIndex, Step};
 use crate::flow::{Field, Match};
-use crate::pipeline::Translator;
+use crate::pipeline::{Failure, Translator};
 use crate::port_number::PortNumber;
-use crate::request::{Bucket, GroupCommand, GroupMod, GroupType, Resumption, TableMiss, TableMod};
+use crate::request::{
+    Bucket, Fragments, GroupCommand, GroupMod, GroupType, Resumption, TableMiss, TableMod,
+};
 
 fn steps(actions: Vec<Action>, packet: &crate::flow::Key) -> Vec<Step> {
     let mut tables = bridge(4);
@@ -18,6 +20,81 @@ fn steps(actions: Vec<Action>, packet: &crate::flow::Key) -> Vec<Step> {
 
 const fn out(port: u16) -> Step {
     Step::Output(PortIndex(port))
+}
+
+#[test]
+fn a_fourth_mpls_label_drops_the_packet() {
+    for labels in 1..=5 {
+        let mut tables = bridge(2);
+        let mut actions = vec![Action::PushMpls(0x8847); labels];
+        actions.push(output(2));
+        tables.flow_mod(add(0, 1, Match::any(), actions), 0).expect("added");
+        let translation = translate(&tables, &udp(1, 9, 9));
+        assert_eq!(outputs(&translation).is_empty(), labels > 3);
+        // The packets that come to the limit are counted.
+        translation.counters.iter().for_each(|counters| counters.add(1, 60, 0));
+        assert_eq!(tables.failed_packets(Failure::TooManyLabels), u64::from(labels > 3));
+    }
+}
+
+#[test]
+fn a_packet_is_untracked_behind_ct_unless_it_continues_in_a_table() {
+    let ct = |table| Action::Ct(Box::new(Ct { commit: true, table, ..Ct::default() }));
+    let mut tables = bridge(3);
+    let fresh = matching(&[(Field::CtState, 0x21)]);
+    tables.flow_mod(add(0, 1, Match::any(), vec![ct(Some(1))]), 0).expect("added");
+    let actions = vec![ct(None), Action::Resubmit { port: None, table: Some(2), with_ct: false }];
+    tables.flow_mod(add(1, 1, Match::any(), actions), 0).expect("added");
+    tables.flow_mod(add(2, 2, fresh, vec![output(2)]), 0).expect("added");
+    tables.flow_mod(add(2, 1, Match::any(), vec![Action::CtClear, output(3)]), 0).expect("added");
+    let mut packet = udp(1, 9, 9);
+    let first = translate(&tables, &packet);
+    let Some(Step::Recirculate(id)) = first.steps.last() else { panic!("{:?}", first.steps) };
+    packet.write(Field::RecircId, (*id).into());
+    packet.write(Field::CtState, 0x21);
+    let second = translate(&tables, &packet);
+    assert_eq!(outputs(&second), [3]);
+    assert!(!second.steps.contains(&Step::ClearTracking));
+}
+
+#[test]
+fn rules_see_the_ports_of_a_first_fragment_when_they_are_asked_to() {
+    let mut tables = bridge(4);
+    let dns = matching(&[(Field::EthType, 0x0800), (Field::NwProto, 17), (Field::UdpDst, 53)]);
+    let copies = Action::Move {
+        source: Subfield::whole(Field::UdpDst),
+        destination: Subfield::whole(Field::UdpSrc),
+    };
+    tables.flow_mod(add(0, 2, dns, vec![copies.clone(), output(2)]), 0).expect("added");
+    tables.flow_mod(add(0, 1, matching(&[]), vec![copies, output(3)]), 0).expect("added");
+    let mut first = udp(1, 9, 9);
+    first.write(Field::IpFrag, 1);
+    let mut later = udp(1, 9, 9);
+    later.write(Field::IpFrag, 3);
+    later.write(Field::UdpSrc, 0);
+    later.write(Field::UdpDst, 0);
+    for (way, expected) in [
+        (Fragments::Normal, [2, 3, 3]),
+        (Fragments::Drop, [2, 0, 0]),
+        (Fragments::Match, [2, 2, 3]),
+    ] {
+        let former = tables.generation();
+        tables.set_fragments(way);
+        assert_eq!(tables.generation() != former, way != Fragments::Normal);
+        for (packet, port) in [&udp(1, 9, 9), &first, &later].into_iter().zip(expected) {
+            let ports = if port == 0 { vec![] } else { vec![port] };
+            let translation = translate(&tables, packet);
+            assert_eq!(outputs(&translation), ports, "{way:?}");
+            let source = translation.mask.read(Field::UdpSrc);
+            assert_eq!(source, 0, "the port is copied to, and no rule looks at it");
+            // The action copies the port that the packet has.
+            let copied = translation.steps.iter().find_map(|step| match step {
+                Step::Rewrite(rewrite) => Some(rewrite.value.read(Field::UdpSrc)),
+                _ => None,
+            });
+            assert!(copied.is_none_or(|port| port == 53));
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The changes of a packet become steps before an output, or before the datapath looks at it
 //! again.
 
-use super::Way;
 use super::vlan::TCI;
+use super::{Failure, Way};
 use crate::datapath::step::{Rewrite, Step};
 use crate::flow::{Field, Key, word};
 
@@ -43,8 +43,13 @@ impl Way<'_> {
     }
 
     pub(super) fn push_mpls(&mut self, ethertype: u16) {
-        self.commit();
         let is_mpls = matches!(self.eth_type(), 0x8847 | 0x8848);
+        if is_mpls && self.labels >= MOST_LABELS {
+            let reason = "an MPLS label would be one more than the 3 that packets may have";
+            return self.fail(Failure::TooManyLabels, reason);
+        }
+        self.commit();
+        self.labels += 1;
         let entry = if is_mpls {
             self.depend(word::MPLS, ENTRY);
             self.flow.words[word::MPLS] & ENTRY & !BOTTOM
@@ -75,6 +80,7 @@ impl Way<'_> {
         self.depend(word::MPLS, BOTTOM);
         self.steps.push(Step::PopMpls { ethertype });
         self.assume(Field::EthType, ethertype.into());
+        self.labels = self.labels.saturating_sub(1);
         self.was_mpls = true;
     }
 }
@@ -82,3 +88,5 @@ impl Way<'_> {
 /// An entry of the MPLS stack in its word.
 const ENTRY: u64 = 0xffff_ffff_0000_0000;
 const BOTTOM: u64 = 1 << 40;
+/// Open vSwitch's limit for the entries that it pushes.
+const MOST_LABELS: usize = 3;

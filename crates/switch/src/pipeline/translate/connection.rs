@@ -27,25 +27,32 @@ impl Way<'_> {
             Some(table) => {
                 self.on_a_copy_with_set(|way| {
                     way.steps.push(Step::Track(Box::new(track)));
+                    way.is_tracked = true;
                     way.recirculate(Some(table), Vec::new(), Some(zone));
                 });
                 self.note(&format!(
                     "-> A clone of the packet is forked to recirculate. The forked pipeline will \
                      be resumed at table {table}."
                 ));
-                self.note(
-                    "-> Sets the packet to an untracked state, and clears all the conntrack fields.",
-                );
-                self.clear_tracking(false);
             }
+        }
+        self.note("-> Sets the packet to an untracked state, and clears all the conntrack fields.");
+        self.clear_tracking(false);
+    }
+
+    /// `ct_clear`. A packet that is not tracked needs none.
+    pub(super) fn clear_if_tracked(&mut self) {
+        if self.is_tracked {
+            self.clear_tracking(true);
         }
     }
 
-    /// `ct_clear`, or the end of what tracking says of this copy of the packet.
+    /// Ends what tracking says of this copy of the packet.
     pub(super) fn clear_tracking(&mut self, in_datapath: bool) {
         if in_datapath {
             self.steps.push(Step::ClearTracking);
         }
+        self.is_tracked = false;
         for index in word::CT..word::ETH_SRC {
             self.flow.words[index] = 0;
             self.written.words[index] = u64::MAX;

@@ -5,6 +5,7 @@ use super::fields::PRESENT;
 use crate::flow::Field;
 use crate::pipeline::ports::config;
 use crate::pipeline::tables::lock;
+use crate::port_number::PortNumber;
 
 impl Way<'_> {
     pub(super) fn normal(&mut self) {
@@ -13,7 +14,9 @@ impl Way<'_> {
         let in_port = self.in_port();
         let vlan = if self.is_tagged() { self.read_field(Field::DlVlan) as u16 } else { 0 };
         debug_assert!(vlan < PRESENT);
-        if self.tables.port_set().port(in_port).is_none() {
+        // A packet from a controller may come from no port; nothing is learned from it.
+        let has_port = !matches!(in_port, PortNumber::NONE | PortNumber::CONTROLLER);
+        if has_port && self.tables.port_set().port(in_port).is_none() {
             self.note(">> received packet on unknown port");
             return;
         }
@@ -22,7 +25,7 @@ impl Way<'_> {
             return;
         }
         let mut macs = lock(&self.tables.macs);
-        let is_learning = self.observer.is_none() && !self.is_packet_out;
+        let is_learning = self.observer.is_none() && !self.is_packet_out && has_port;
         let is_new = is_learning && macs.learn(vlan, source, in_port, self.now_ms);
         let seen = if is_learning { macs.seen(vlan, source) } else { None };
         let is_multicast = destination[0] & 1 != 0;

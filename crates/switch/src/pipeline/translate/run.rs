@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::fields::write_part;
+use super::fields::{IPV4, IPV6, write_part};
 use super::{Failure, Way};
 use crate::action::{Action, Controller};
 use crate::datapath::step::Step;
@@ -11,7 +11,7 @@ use crate::pipeline::recirculation::Rest;
 use crate::pipeline::rule::Rule;
 use crate::pipeline::tables::TABLES;
 use crate::port_number::PortNumber;
-use crate::request::TableMiss;
+use crate::request::{Fragments, TableMiss};
 
 impl Way<'_> {
     /// Continues in a table. A resubmission (`is_plain` is false) does not heed what tables say
@@ -35,6 +35,9 @@ impl Way<'_> {
             return self.fail(Failure::TooDeep, "over 512 nested tables");
         }
         self.resubmits += 1;
+        if self.drops_fragment(table) {
+            return;
+        }
         let former = (self.table, self.rule.take(), self.cookie);
         let mut table = table;
         let port = self.lookup_port.take();
@@ -128,10 +131,37 @@ impl Way<'_> {
             self.depend_on(&of_tracked(&mask));
             return found;
         }
-        let found = table.rules.lookup(&self.flow, &mut mask);
+        let found = if self.is_fragment() && self.tables.fragments() == Fragments::Normal {
+            let mut key = self.flow.clone();
+            key.write(Field::TcpSrc, 0);
+            key.write(Field::TcpDst, 0);
+            let found = table.rules.lookup(&key, &mut mask);
+            mask.write(Field::TcpSrc, 0);
+            mask.write(Field::TcpDst, 0);
+            found
+        } else {
+            table.rules.lookup(&self.flow, &mut mask)
+        };
         drop(table);
         self.depend_on(&mask);
         found
+    }
+
+    /// Megaflows always say whether their packets are fragments.
+    fn is_fragment(&self) -> bool {
+        let kind = self.flow.read(Field::EthType) as u16;
+        matches!(kind, IPV4 | IPV6) && self.flow.read(Field::IpFrag) != 0
+    }
+
+    fn drops_fragment(&mut self, table: u8) -> bool {
+        let drops = self.is_fragment() && self.tables.fragments() == Fragments::Drop;
+        if drops {
+            let nesting = self.nesting;
+            if let Some(observer) = self.observer.as_deref_mut() {
+                observer.drops_fragment(nesting, table);
+            }
+        }
+        drops
     }
 
     pub(super) fn run(&mut self, actions: &[Action]) {
@@ -237,7 +267,9 @@ impl Way<'_> {
             Action::Bundle(bundle) => self.bundle(bundle),
             Action::Exit => self.has_exited = true,
             Action::Ct(ct) => self.track(ct),
-            Action::CtClear => self.clear_tracking(true),
+            Action::CtClear => self.clear_if_tracked(),
+            Action::DebugRecirculate => self.freezing = Some(Vec::new()),
+            Action::DebugSlow => self.is_cacheable = false,
             Action::CheckPacketLarger { destination, length } => {
                 // The length is no part of the key.
                 self.is_cacheable = false;
@@ -379,6 +411,8 @@ fn needs_packet(action: &Action) -> bool {
             | Action::Enqueue { .. }
             | Action::Note(_)
             | Action::Exit
+            | Action::DebugRecirculate
+            | Action::DebugSlow
             | Action::Conjunction { .. }
             | Action::PushMpls(_)
             | Action::SetEthSrc(_)

@@ -26,7 +26,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command { name: "dpctl/show", usage: "[-s] [dp...]", fewest: 0, most: usize::MAX, run: show },
     Command { name: "dpctl/get-flow", usage: "[dp] ufid", fewest: 1, most: 4, run: get_flow },
-    Command { name: "dpif/dump-dps", usage: "", fewest: 0, most: 0, run: datapaths },
+    Command { name: "dpif/dump-dps", usage: "", fewest: 0, most: 0, run: bridges },
     Command {
         name: "dpif/dump-flows",
         usage: "[-m] [--names | --no-names] bridge",
@@ -87,6 +87,13 @@ pub(super) fn is_datapath(name: &str) -> bool {
 
 fn datapaths(_: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("{DATAPATH}\n"))
+}
+
+/// Commands of `dpif/` take bridges for datapaths.
+fn bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
+    let mut names: Vec<_> = switch.bridges().iter().map(|bridge| bridge.name.clone()).collect();
+    names.sort();
+    Ok(names.iter().map(|name| format!("netdev@{name}\n")).collect())
 }
 
 fn delete(switch: &Arc<Switch>, _: &[String]) -> Outcome {

@@ -153,6 +153,8 @@ fn name(action: &Action) -> &'static str {
         Action::Sample(_) => "sample",
         Action::Ct(_) => "ct",
         Action::CtClear => "ct_clear",
+        Action::DebugRecirculate => "debug_recirc",
+        Action::DebugSlow => "debug_slow",
         Action::CheckPacketLarger { .. } => "check_pkt_larger",
         Action::Clone(_) => "clone",
         Action::Meter(_) => "meter",

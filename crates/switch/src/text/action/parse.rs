@@ -121,6 +121,8 @@ impl<'a> Parser<'a> {
             "sample" => select::sample(value, self.names)?,
             "ct" => connection::ct(value, self)?,
             "ct_clear" => Action::CtClear,
+            "debug_recirc" => Action::DebugRecirculate,
+            "debug_slow" => Action::DebugSlow,
             "nat" => {
                 connection::nat(value)?;
                 return Err(refuse!("Cannot have NAT action outside of \"ct\" action"));
@@ -147,7 +149,7 @@ impl<'a> Parser<'a> {
                     "UNROLL is an internal action that shouldn't be used via OpenFlow"
                 ));
             }
-            "encap" | "decap" | "dec_nsh_ttl" | "delete_field" | "debug_recirc" | "debug_slow" => {
+            "encap" | "decap" | "dec_nsh_ttl" | "delete_field" => {
                 return Err(refuse!("{name}: Weir does not support this action"));
             }
             _ => match parse_port(key, self.names) {

@@ -119,6 +119,8 @@ fn write_action(out: &mut String, action: &Action, names: &PortNames) {
         Action::Sample(sample) => write_sample(out, sample, names),
         Action::Ct(ct) => write_ct(out, ct, names),
         Action::CtClear => out.write_str("ct_clear"),
+        Action::DebugRecirculate => out.write_str("debug_recirc"),
+        Action::DebugSlow => out.write_str("debug_slow"),
         Action::CheckPacketLarger { destination, length } => {
             let _ = write!(out, "check_pkt_larger({length})");
             part(out, "->", *destination)
