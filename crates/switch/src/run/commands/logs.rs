@@ -47,28 +47,60 @@ fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {
 }
 
 /// Takes `LEVEL`, `MODULE:LEVEL` and `MODULE:DESTINATION:LEVEL` in any order, as Open vSwitch does.
-/// There is one level for all modules.
+/// There is one level for all modules: the one with most messages that the arguments ask for.
 fn set(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    if let Some(level) = chosen_level(arguments) {
+        switch.set_log_level(level);
+    }
+    Ok(String::new())
+}
+
+/// The levels, that with most messages last.
+const LEVELS: [&str; 5] = ["off", "error", "warn", "info", "debug"];
+
+fn chosen_level(arguments: &[String]) -> Option<&'static str> {
+    let mut chosen = None;
     for argument in arguments {
         if argument.starts_with("PATTERN:") || argument.starts_with("FACILITY:") {
             continue;
         }
-        let mut level = "debug";
+        let mut level = LEVELS.len() - 1;
         let mut is_console = true;
         for word in argument.split([':', ' ', ',']).filter(|word| !word.is_empty()) {
             match word.to_ascii_lowercase().as_str() {
-                "off" => level = "off",
-                "emer" | "err" => level = "error",
-                "warn" => level = "warn",
-                "info" => level = "info",
-                "dbg" => level = "debug",
+                "off" => level = 0,
+                "emer" | "err" => level = 1,
+                "warn" => level = 2,
+                "info" => level = 3,
+                "dbg" => level = 4,
                 "syslog" | "file" => is_console = false,
                 _ => {}
             }
         }
         if is_console {
-            switch.set_log_level(level);
+            chosen = chosen.max(Some(level));
         }
     }
-    Ok(String::new())
+    chosen.map(|level| LEVELS[level])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chosen_level;
+
+    #[test]
+    fn the_level_with_most_messages_is_chosen() {
+        for (text, expected) in [
+            ("dbg", Some("debug")),
+            ("dpif_netdev", Some("debug")),
+            ("dpif_netdev:dbg vconn:info ofproto_dpif:info", Some("debug")),
+            ("ANY:console:off", Some("off")),
+            ("vconn:warn ofproto:err", Some("warn")),
+            ("file:dbg", None),
+            ("PATTERN:console:%m", None),
+        ] {
+            let arguments: Vec<_> = text.split(' ').map(str::to_owned).collect();
+            assert_eq!(chosen_level(&arguments), expected, "{text}");
+        }
+    }
 }
