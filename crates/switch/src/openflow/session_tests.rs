@@ -327,6 +327,66 @@ fn a_bundle_of_262_144_rules_has_room() {
 }
 
 #[test]
+fn a_rule_of_the_reserved_table_is_refused_when_it_is_added_to_a_bundle() {
+    let mut session = with_memory(&Arc::default());
+    let mut out = Vec::new();
+    session.receive(&addition(1, 254), &mut Empty::default(), &mut out).unwrap();
+    // OFPBRC_EPERM
+    assert_eq!((out[1], &out[8..12]), (1, &[0, 1, 0, 5][..]));
+}
+
+#[test]
+fn a_controller_of_openflow_1_0_that_asks_for_expired_packets_can_tell_them() {
+    let mut session = Session::new(Kind::Service);
+    let hello = &conversation(Version::V10)[..8];
+    session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
+    let packet = PacketIn {
+        frame: vec![0; 60],
+        total_len: 60,
+        reason: PacketInReason::InvalidTtl,
+        table: 0,
+        cookie: 0,
+        controller: 0,
+        metadata: crate::flow::Key::ZERO,
+        userdata: Vec::new(),
+        continuation: None,
+    };
+    for (flags, reason) in [(0, None), (4, Some(2))] {
+        let config = [1, 9, 0, 12, 0, 0, 0, 1, 0, flags, 0, 128];
+        session.receive(&config, &mut Empty::default(), &mut Vec::new()).unwrap();
+        let mut out = Vec::new();
+        session.packet_in(&packet, &mut out);
+        assert_eq!(out.get(16).copied(), reason, "flags {flags}");
+    }
+}
+
+#[test]
+fn packets_of_openflow_1_5_may_say_that_they_are_ethernet() {
+    let packet = |kind: u8| {
+        let mut bytes = vec![6, 13, 0, 46, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+        bytes.extend([0, 1, 0, 20, 0x80, 0, 0, 4, 0xff, 0xff, 0xff, 0xfd]);
+        bytes.extend([0x80, 0, 88, 4, 0, kind, 8 * kind, 0, 0, 0, 0, 0]);
+        bytes.resize(46, 0);
+        bytes
+    };
+    assert_eq!(answers(Version::V15, &[&packet(0)]), [] as [u8; 0]);
+    // OFPBMC_BAD_VALUE: the bridge has no packets without an Ethernet header.
+    assert_eq!(answers(Version::V15, &[&packet(1)])[8..12], [0, 4, 0, 7]);
+}
+
+#[test]
+fn a_group_may_have_the_former_number_of_its_selection_method() {
+    for experimenter in [0x4d, 0x40] {
+        let mut add = vec![6, 15, 0, 64, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        add.extend([0xff; 4]);
+        add.extend([0xff, 0xff, 0, 40, 0, 0, 0x15, experimenter, 0, 0, 0, 1, 0, 0, 0, 0]);
+        add.extend(*b"hash\0\0\0\0\0\0\0\0\0\0\0\0");
+        add.extend([0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(answers(Version::V15, &[&add]), [] as [u8; 0]);
+    }
+}
+
+#[test]
 fn messages_of_every_type_and_length_do_no_harm() {
     for version in Version::ALL {
         let mut session = Session::new(Kind::Service);
