@@ -12,6 +12,7 @@ mod connection_flush;
 mod event_masks;
 mod flow_mod;
 mod flow_statistics;
+mod footprint;
 mod forward;
 mod group;
 mod hello;
@@ -37,6 +38,7 @@ mod version;
 
 pub use any::decode_any;
 pub use asynchronous::{FlowRemovedReason, PortChange};
+pub use bundle::BundleMemory;
 pub use forward::Forward;
 pub use monitor::{FlowChange, FlowUpdate};
 pub use session::{Kind, ProtocolError, Session};

@@ -1,6 +1,9 @@
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Version;
+use super::footprint::footprint;
 use super::octets::{Put, Reader};
 use crate::request::{Bridge, Change, GroupMod, Refusal};
 
@@ -12,10 +15,71 @@ pub(super) struct Waiting {
     pub(super) start: Vec<u8>,
 }
 
+/// The memory that the bundles of several connections may use together.
+#[derive(Debug)]
+pub struct BundleMemory {
+    free: AtomicUsize,
+}
+
+impl BundleMemory {
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self { free: AtomicUsize::new(bytes) }
+    }
+}
+
+impl Default for BundleMemory {
+    fn default() -> Self {
+        Self::new(MOST_OF_ALL)
+    }
+}
+
+/// A part of that memory. It is given back with the bundle.
+#[derive(Debug)]
+struct Share {
+    memory: Arc<BundleMemory>,
+    bytes: usize,
+}
+
+impl Share {
+    /// Whether `bytes` more are free; then they are taken.
+    fn grow(&mut self, bytes: usize) -> bool {
+        let free = &self.memory.free;
+        let less = |free: usize| free.checked_sub(bytes);
+        let is_taken = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        self.bytes += if is_taken { bytes } else { 0 };
+        is_taken
+    }
+
+    fn clear(&mut self) {
+        self.memory.free.fetch_add(std::mem::take(&mut self.bytes), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The most that a bundle holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+impl Limits {
+    const USUAL: Self = Self { messages: MOST_MESSAGES, bytes: MOST_BYTES };
+}
+
 #[derive(Debug)]
 struct Bundle {
     flags: u16,
     is_closed: bool,
+    /// A message had no place. The bundle is empty since then, and cannot be committed.
+    is_overfull: bool,
+    share: Share,
     /// The start of the message that opened it, for an error about it, and that message's number.
     opening: (u32, Vec<u8>),
     /// A message has concerned it since the last look at the clock.
@@ -26,9 +90,11 @@ struct Bundle {
 }
 
 /// The open bundles of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Bundles {
     bundles: HashMap<u32, Bundle>,
+    memory: Arc<BundleMemory>,
+    pub(super) limits: Limits,
 }
 
 /// The head of both messages of bundles.
@@ -61,6 +127,10 @@ pub(super) enum Committed {
 }
 
 impl Bundles {
+    pub(super) fn new(memory: Arc<BundleMemory>) -> Self {
+        Self { bundles: HashMap::new(), memory, limits: Limits::USUAL }
+    }
+
     pub(super) fn open(
         &mut self,
         control: Control,
@@ -68,17 +138,20 @@ impl Bundles {
     ) -> Result<(), Refusal> {
         if self.bundles.contains_key(&control.id) {
             self.bundles.remove(&control.id);
-            return Err(Refusal::BundleExists);
+            return Err(Refusal::BadBundle);
         }
         if control.flags & !(ATOMIC | ORDERED) != 0 {
             return Err(Refusal::BadBundleFlags);
         }
-        if self.bundles.len() >= MAX_BUNDLES {
-            return Err(Refusal::NotPermitted);
+        let mut share = Share { memory: self.memory.clone(), bytes: 0 };
+        if self.bundles.len() >= MAX_BUNDLES || !share.grow(opening.1.len()) {
+            return Err(Refusal::TooManyBundles);
         }
         let bundle = Bundle {
             flags: control.flags,
             is_closed: false,
+            is_overfull: false,
+            share,
             opening,
             is_touched: true,
             used_ms: 0,
@@ -106,6 +179,18 @@ impl Bundles {
             return Err(Refusal::BadBundleFlags);
         }
         bundle.is_touched = true;
+        let bytes = size_of::<Waiting>() + waiting.start.len() + footprint(&waiting.change);
+        let has_place = !bundle.is_overfull
+            && bundle.waiting.len() < self.limits.messages
+            && bundle.share.bytes.saturating_add(bytes) <= self.limits.bytes
+            && bundle.share.grow(bytes);
+        if !has_place {
+            // A commit without this message would not be what the peer asked for.
+            bundle.is_overfull = true;
+            bundle.waiting = Vec::new();
+            bundle.share.clear();
+            return Err(Refusal::BundleTooLarge);
+        }
         bundle.waiting.push(waiting);
         Ok(())
     }
@@ -156,6 +241,9 @@ impl Bundles {
         if bundle.flags != control.flags {
             return Err(Refusal::BadBundleFlags);
         }
+        if bundle.is_overfull {
+            return Err(Refusal::BundleTooLarge);
+        }
         let (mut changes, mut heads, mut groups) = (Vec::new(), Vec::new(), Vec::new());
         for waiting in bundle.waiting {
             if let Change::Group(change) = &waiting.change {
@@ -181,6 +269,12 @@ pub(super) fn is_allowed(kind: u8, version: Version) -> bool {
 
 const ATOMIC: u16 = 1;
 const ORDERED: u16 = 2;
-const MAX_BUNDLES: usize = 64;
+/// A connection's bundles.
+pub(super) const MAX_BUNDLES: usize = 64;
+/// A bundle's messages and bytes.
+const MOST_MESSAGES: usize = 1 << 20;
+pub(super) const MOST_BYTES: usize = 768 << 20;
+/// The bytes of all bundles of a bridge.
+const MOST_OF_ALL: usize = 1 << 30;
 /// Open vSwitch's limit.
 const LONGEST_PAUSE_MS: u64 = 10_000;

@@ -4,6 +4,7 @@ use super::check::check_actions;
 use super::octets::Reader;
 use super::oxm_match::{read_entries, read_match};
 use super::plain_match::read_plain_match;
+use crate::pipeline::TABLES;
 use crate::port_number::PortNumber;
 use crate::request::{CookieFilter, FlowCommand, FlowFlags, FlowMod, Refusal};
 
@@ -123,6 +124,10 @@ fn finish(
         // A deletion's actions have no meaning; the cookie of a deletion is a filter alone.
         change.cookie = None;
         return Ok(change);
+    }
+    if change.table.is_some_and(|table| table >= TABLES) {
+        // As Open vSwitch, which keeps the table behind the last one for itself.
+        return Err(Refusal::ReservedTable);
     }
     change.out_port = PortNumber::NONE;
     change.out_group = FlowMod::ANY_GROUP;

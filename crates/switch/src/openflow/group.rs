@@ -225,8 +225,9 @@ fn decode_selection(body: &mut Reader<'_>) -> Result<Option<Selection>, Refusal>
     let mut selection = None;
     while !body.is_empty() {
         let (kind, mut property) = read_property(body)?;
-        let is_known =
-            kind == 0xffff && property.u32()? == NETRONOME && property.u32()? == SELECTION;
+        let is_known = kind == 0xffff
+            && matches!(property.u32()?, NETRONOME | FORMER_NETRONOME)
+            && property.u32()? == SELECTION;
         if !is_known {
             return Err(Refusal::BadGroup);
         }
@@ -313,4 +314,6 @@ fn encode_selection(
 
 const MAX_GROUP: u32 = 0xffff_ff00;
 const NETRONOME: u32 = 0x0000_154d;
+/// The number that Open vSwitch 2.4 gave the experimenter by mistake. It still reads it.
+const FORMER_NETRONOME: u32 = 0x0000_1540;
 const SELECTION: u32 = 1;

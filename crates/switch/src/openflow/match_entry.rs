@@ -31,6 +31,11 @@ impl Header {
         )
     }
 
+    /// The header of a field with a mask.
+    pub(super) fn masked(field: Field, version: Version) -> Self {
+        Self::new(wire(field, version), true)
+    }
+
     /// The header of a field, without a mask, in the messages of a version.
     pub(super) fn of(field: Field, version: Version) -> Self {
         Self::new(wire(field, version), false)

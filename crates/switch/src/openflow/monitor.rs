@@ -8,6 +8,8 @@ use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
 use crate::action::Action;
+use crate::flow::Match;
+use crate::pipeline::TABLES;
 use crate::port_number::PortNumber;
 use crate::request::{Bridge, CookieFilter, FlowEntry, FlowFilter, FlowMod, Refusal};
 
@@ -61,7 +63,7 @@ impl Monitors {
         while !body.is_empty() {
             requests.push(decode(&mut body, version)?);
         }
-        let mut initial = Vec::new();
+        let mut new = Vec::new();
         for (id, monitor) in requests {
             let Some(monitor) = monitor else {
                 self.cancel(id)?;
@@ -70,20 +72,22 @@ impl Monitors {
             if self.monitors.len() >= MAX_MONITORS || self.monitors.contains_key(&id) {
                 return Err(Refusal::NotPermitted);
             }
-            let flows = bridge.flows(&monitor.filter)?;
-            let newest = flows.iter().map(|flow| flow.changed).max();
-            self.seen = self.seen.max(newest.unwrap_or(0));
-            if monitor.flags & INITIAL != 0 {
-                let with_actions = monitor.flags & ACTIONS != 0;
-                initial.extend(flows.into_iter().map(|flow| (flow, with_actions)));
-            }
             self.monitors.insert(id, monitor);
+            new.push(id);
         }
+        let new: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
+        let flows = rules(bridge, &new)?;
         let mut reply = Multipart::new(version, xid, part(version), out);
-        for (flow, with_actions) in &initial {
-            reply.entry(|out| {
-                encode_update(flow, Event::Initial, *with_actions, version, out);
-            });
+        for flow in &flows {
+            self.seen = self.seen.max(flow.changed);
+            // A rule that several monitors select is told once.
+            let selecting = new.iter().filter(|monitor| selects(&monitor.filter, flow, &[]));
+            let flags = selecting.map(|monitor| monitor.flags).filter(|flags| flags & INITIAL != 0);
+            if let Some(flags) = flags.reduce(|all, flags| all | flags) {
+                reply.entry(|out| {
+                    encode_update(flow, Event::Initial, flags & ACTIONS != 0, version, out);
+                });
+            }
         }
         reply.finish();
         Ok(())
@@ -167,28 +171,30 @@ impl Monitors {
     /// Writes what has changed since the pause began, and that it is over.
     pub(super) fn resume(&mut self, version: Version, bridge: &dyn Bridge, out: &mut Vec<u8>) {
         let Some(paused) = self.paused.take() else { return };
-        // By the number of their last change, which no two rules have in common.
-        let mut flows = BTreeMap::new();
-        for monitor in self.monitors.values() {
-            for flow in bridge.flows(&monitor.filter).unwrap_or_default() {
-                self.seen = self.seen.max(flow.changed);
-                let is_new = flow.added > paused;
-                let flag = if is_new { ADD } else { MODIFY };
-                if flow.changed <= paused || monitor.flags & flag == 0 {
-                    continue;
-                }
-                let entry = flows.entry(flow.changed).or_insert((flow, is_new, false));
-                entry.2 |= monitor.flags & ACTIONS != 0;
-            }
-        }
-        if !flows.is_empty() {
+        let monitors: Vec<_> = self.monitors.values().collect();
+        let mut flows = rules(bridge, &monitors).unwrap_or_default();
+        let newest = flows.iter().map(|flow| flow.changed).max();
+        flows.retain(|flow| flow.changed > paused);
+        flows.sort_by_key(|flow| flow.changed);
+        let changes = flows.iter().filter_map(|flow| {
+            let is_new = flow.added > paused;
+            let flag = if is_new { ADD } else { MODIFY };
+            let taking = monitors
+                .iter()
+                .filter(|monitor| monitor.flags & flag != 0 && selects(&monitor.filter, flow, &[]));
+            let flags = taking.map(|monitor| monitor.flags).reduce(|all, flags| all | flags)?;
+            Some((flow, is_new, flags & ACTIONS != 0))
+        });
+        let mut changes = changes.peekable();
+        if changes.peek().is_some() {
             let mut reply = Multipart::new(version, 0, part(version), out);
-            for (flow, is_new, with_actions) in flows.values() {
-                let event = if *is_new { Event::Added } else { Event::Modified };
-                reply.entry(|out| encode_update(flow, event, *with_actions, version, out));
+            for (flow, is_new, with_actions) in changes {
+                let event = if is_new { Event::Added } else { Event::Modified };
+                reply.entry(|out| encode_update(flow, event, with_actions, version, out));
             }
             reply.finish();
         }
+        self.seen = self.seen.max(newest.unwrap_or(0));
         encode_pause(false, version, out);
     }
 
@@ -199,8 +205,9 @@ impl Monitors {
             FlowChange::Modified => MODIFY,
             FlowChange::Deleted(_) => DELETE,
         };
-        let takes =
-            |monitor: &&Monitor| monitor.flags & flag != 0 && is_selected(&monitor.filter, update);
+        let takes = |monitor: &&Monitor| {
+            monitor.flags & flag != 0 && selects(&monitor.filter, update.flow, update.former)
+        };
         let flags = self.monitors.values().filter(takes).map(|monitor| monitor.flags);
         flags.reduce(|all, flags| all | flags)
     }
@@ -281,8 +288,33 @@ fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     Ok(flags)
 }
 
-fn is_selected(filter: &FlowFilter, update: &FlowUpdate<'_>) -> bool {
-    let flow = update.flow;
+/// The rules that monitors select, each once. Several monitors look at all rules together, so that
+/// their number does not multiply what is copied.
+fn rules(bridge: &dyn Bridge, monitors: &[&Monitor]) -> Result<Vec<FlowEntry>, Refusal> {
+    let tables = || monitors.iter().filter_map(|monitor| monitor.filter.table);
+    if tables().any(|table| table >= TABLES) {
+        return Err(Refusal::BadTable);
+    }
+    match monitors {
+        [] => Ok(Vec::new()),
+        [monitor] => bridge.flows(&monitor.filter),
+        _ => {
+            let all = FlowFilter {
+                table: None,
+                matching: Match::any(),
+                cookie: CookieFilter::default(),
+                out_port: PortNumber::NONE,
+                out_group: FlowMod::ANY_GROUP,
+            };
+            let mut flows = bridge.flows(&all)?;
+            flows.retain(|flow| monitors.iter().any(|monitor| selects(&monitor.filter, flow, &[])));
+            Ok(flows)
+        }
+    }
+}
+
+/// Whether a filter selects a rule that has, or had before a change, the actions it asks for.
+fn selects(filter: &FlowFilter, flow: &FlowEntry, former: &[Action]) -> bool {
     let leads = |actions: &[Action]| {
         let is_port = filter.out_port == PortNumber::NONE
             || any(actions, &|action| sends_to(action, filter.out_port));
@@ -292,7 +324,7 @@ fn is_selected(filter: &FlowFilter, update: &FlowUpdate<'_>) -> bool {
     };
     filter.table.is_none_or(|table| table == flow.table)
         && flow.matching.is_within(&filter.matching)
-        && (leads(&flow.actions) || leads(update.former))
+        && (leads(&flow.actions) || leads(former))
 }
 
 /// Whether `test` holds for an action or for one nested in it.
@@ -388,7 +420,7 @@ fn encode_update(
             write_entries(&flow.matching, Version::V10, out);
             out.set_u16(length, (out.len() - entries) as u16);
             out.pad_to_8(entries);
-            encode_actions(actions, Version::V10, &flow.matching, out);
+            encode_actions(actions, version, &flow.matching, out);
         } else {
             write_match(&flow.matching, version, out);
             out.set_u16(length, (out.len() - entries) as u16);

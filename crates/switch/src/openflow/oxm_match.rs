@@ -20,6 +20,14 @@ pub(super) fn read_entries(
             cookie.mask = if length == 16 { reader.u64()? } else { u64::MAX };
             continue;
         }
+        if reader.rest().starts_with(&PACKET_TYPE) {
+            reader.skip(PACKET_TYPE.len())?;
+            // A bridge has Ethernet packets alone, which a match without the entry means, too.
+            if reader.u32()? != ETHERNET {
+                return Err(Refusal::BadMatchValue);
+            }
+            continue;
+        }
         let entry = read_entry(&mut reader)?;
         let field = entry.field;
         let ones = field.place().all_ones();
@@ -144,3 +152,6 @@ fn cookie_length(bytes: &[u8], version: Version) -> Option<usize> {
 const OXM: u16 = 1;
 const COOKIE: u32 = 0x0001_3c08;
 const COOKIE_MASKED: u32 = 0x0001_3d10;
+/// The header of OXM_OF_PACKET_TYPE.
+const PACKET_TYPE: [u8; 4] = [0x80, 0x00, 44 << 1, 4];
+const ETHERNET: u32 = 0;

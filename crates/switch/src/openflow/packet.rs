@@ -111,8 +111,7 @@ pub(super) fn encode_packet_in(
             out.put_u16(packet.total_len);
             let port = PortNumber(packet.metadata.read(Field::InPort) as u32);
             out.put_u16(port.to_16_bits().unwrap_or(0xffff));
-            // OpenFlow 1.0 has two reasons.
-            out.put_u8(u8::from(packet.reason != PacketInReason::NoMatch));
+            out.put_u8(reason_number(packet.reason, version));
             out.put_u8(0);
             out.extend_from_slice(frame);
             end_message(start, out);

@@ -1,8 +1,10 @@
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::Version;
 use super::asynchronous::{FlowRemovedReason, PortChange, encode_flow_removed, encode_port_status};
-use super::bundle::{Bundles, Committed, Control, Waiting, is_allowed};
+use super::bundle::{BundleMemory, Bundles, Committed, Control, Waiting, is_allowed};
 use super::connection_flush::{decode_flush, decode_zone_flush};
 use super::event_masks::{Event, Masks};
 use super::flow_mod;
@@ -89,6 +91,12 @@ impl Session {
         Self::with_versions(kind, &Version::ALL)
     }
 
+    /// A session whose bundles share memory with those of others.
+    #[must_use]
+    pub fn sharing(kind: Kind, memory: Arc<BundleMemory>) -> Self {
+        Self { bundles: Bundles::new(memory), ..Self::new(kind) }
+    }
+
     #[must_use]
     pub fn with_versions(kind: Kind, versions: &[Version]) -> Self {
         Self {
@@ -106,7 +114,7 @@ impl Session {
             has_claimed: false,
             masks: Masks::usual(Version::V10),
             forwards: Vec::new(),
-            bundles: Bundles::default(),
+            bundles: Bundles::new(Arc::default()),
             monitors: Monitors::default(),
             parts: Parts::default(),
             next_xid: 2,

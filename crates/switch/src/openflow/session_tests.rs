@@ -219,6 +219,182 @@ fn changes_of_groups_are_forwarded_to_those_who_ask() {
     }
 }
 
+/// A control message of a bundle in OpenFlow 1.4.
+fn control(id: u8, kind: u8) -> Vec<u8> {
+    vec![5, 33, 0, 16, 0, 0, 0, 1, 0, 0, 0, id, 0, kind, 0, 3]
+}
+
+/// An addition of a rule, as a message of a bundle in OpenFlow 1.4.
+fn addition(id: u8, table: u8) -> Vec<u8> {
+    let mut bytes = vec![5, 34, 0, 72, 0, 0, 0, 1, 0, 0, 0, id, 0, 0, 0, 3];
+    bytes.extend([5, 14, 0, 56, 0, 0, 0, 1]);
+    bytes.extend([0; 16]);
+    bytes.extend([table, 0, 0, 0, 0, 0, 0x80, 0]);
+    bytes.extend([0xff; 12]);
+    bytes.extend([0, 0, 0, 0, 0, 1, 0, 4, 0, 0, 0, 0]);
+    bytes
+}
+
+/// A session of OpenFlow 1.4 whose bundles share memory.
+fn with_memory(memory: &Arc<BundleMemory>) -> Session {
+    let mut session = Session::sharing(Kind::Service, memory.clone());
+    let hello = &conversation(Version::V14)[..8];
+    session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
+    session
+}
+
+/// The failure of a bundle that a message causes, by OpenFlow's number.
+fn failure(session: &mut Session, bridge: &mut Empty, message: &[u8]) -> Option<u8> {
+    let mut out = Vec::new();
+    session.receive(message, bridge, &mut out).unwrap();
+    let is_error = out.get(1) == Some(&1);
+    assert!(!is_error || out[8..10] == [0, 17], "another error: {:?}", &out[8..12]);
+    is_error.then(|| out[11])
+}
+
+const BAD_ID: Option<u8> = Some(2);
+const OUT_OF_BUNDLES: Option<u8> = Some(5);
+const TOO_MANY: Option<u8> = Some(12);
+
+#[test]
+fn a_bundle_that_is_opened_twice_is_dropped() {
+    let mut bridge = Empty::default();
+    let mut session = with_memory(&Arc::default());
+    assert_eq!(failure(&mut session, &mut bridge, &control(1, 0)), None);
+    assert_eq!(failure(&mut session, &mut bridge, &control(1, 0)), BAD_ID);
+    assert_eq!(failure(&mut session, &mut bridge, &control(1, 4)), BAD_ID);
+}
+
+#[test]
+fn a_connection_has_so_many_bundles() {
+    let mut bridge = Empty::default();
+    let mut session = with_memory(&Arc::default());
+    let most = super::super::bundle::MAX_BUNDLES as u8;
+    for id in 0..most {
+        assert_eq!(failure(&mut session, &mut bridge, &control(id, 0)), None);
+    }
+    assert_eq!(failure(&mut session, &mut bridge, &control(most, 0)), OUT_OF_BUNDLES);
+    // One that ends makes room.
+    assert_eq!(failure(&mut session, &mut bridge, &control(0, 6)), None);
+    assert_eq!(failure(&mut session, &mut bridge, &control(most, 0)), None);
+}
+
+#[test]
+fn a_bundle_has_so_many_messages_and_bytes() {
+    for (messages, bytes) in [(3, usize::MAX), (usize::MAX, 8 << 10)] {
+        let mut bridge = Empty::default();
+        let mut session = with_memory(&Arc::default());
+        session.bundles.limits = super::super::bundle::Limits { messages, bytes };
+        let mut add = |bridge: &mut _| failure(&mut session, bridge, &addition(1, 0));
+        let added = (0..100).find(|_| add(&mut bridge).is_some()).unwrap();
+        assert!((2..100).contains(&added), "{added} messages");
+        // The bundle stays refused, and changes nothing: a part of it is not what was asked for.
+        assert_eq!(add(&mut bridge), TOO_MANY);
+        assert_eq!(failure(&mut session, &mut bridge, &control(1, 4)), TOO_MANY);
+        assert!(bridge.changes.is_empty());
+        assert_eq!(failure(&mut session, &mut bridge, &addition(1, 0)), None);
+        assert_eq!(failure(&mut session, &mut bridge, &control(1, 4)), None);
+        assert_eq!(bridge.changes.len(), 1);
+    }
+}
+
+#[test]
+fn connections_share_the_memory_of_bundles_and_give_it_back() {
+    let mut bridge = Empty::default();
+    let memory = Arc::new(BundleMemory::new(64 << 10));
+    let mut greedy = with_memory(&memory);
+    while failure(&mut greedy, &mut bridge, &addition(1, 0)).is_none() {}
+    // The refused bundle holds nothing any more.
+    let mut fill = |session: &mut Session| {
+        (0..1000).find(|_| failure(session, &mut bridge, &addition(2, 0)).is_some()).unwrap()
+    };
+    let most = fill(&mut greedy);
+    assert!(most > 10, "{most} messages");
+    let mut half = with_memory(&memory);
+    for _ in 0..most / 2 {
+        let out = &mut Vec::new();
+        half.receive(&addition(1, 0), &mut Empty::default(), out).unwrap();
+        assert!(out.is_empty());
+    }
+    let mut other = with_memory(&memory);
+    assert!(fill(&mut other) <= most - most / 2);
+    drop(half);
+    assert_eq!(fill(&mut with_memory(&memory)), most);
+}
+
+#[test]
+fn a_bundle_of_262_144_rules_has_room() {
+    let text = "table=1,priority=10,tcp,nw_dst=48.0.0.1,tp_dst=80 actions=load:1->NXM_NX_REG0[],\
+        ct(commit,zone=1,table=2,nat(dst=10.0.0.1-10.0.0.9:1000-2000),exec(load:1->NXM_NX_CT_MARK[])),\
+        mod_dl_dst:02:00:00:00:00:01,dec_ttl,output:2";
+    let names = crate::text::PortNames::none();
+    let change = crate::text::parse_flow(text, crate::request::FlowCommand::Add, &names).unwrap();
+    let held = super::super::footprint::footprint(&Change::Flow(change));
+    let message = size_of::<Waiting>() + 300 + held;
+    let most = super::super::bundle::MOST_BYTES / message;
+    assert!(most > 262_144 * 5 / 4, "{most} rules of {message} bytes");
+}
+
+#[test]
+fn a_rule_of_the_reserved_table_is_refused_when_it_is_added_to_a_bundle() {
+    let mut session = with_memory(&Arc::default());
+    let mut out = Vec::new();
+    session.receive(&addition(1, 254), &mut Empty::default(), &mut out).unwrap();
+    // OFPBRC_EPERM
+    assert_eq!((out[1], &out[8..12]), (1, &[0, 1, 0, 5][..]));
+}
+
+#[test]
+fn a_controller_of_openflow_1_0_that_asks_for_expired_packets_can_tell_them() {
+    let mut session = Session::new(Kind::Service);
+    let hello = &conversation(Version::V10)[..8];
+    session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
+    let packet = PacketIn {
+        frame: vec![0; 60],
+        total_len: 60,
+        reason: PacketInReason::InvalidTtl,
+        table: 0,
+        cookie: 0,
+        controller: 0,
+        metadata: crate::flow::Key::ZERO,
+        userdata: Vec::new(),
+        continuation: None,
+    };
+    for (flags, reason) in [(0, None), (4, Some(2))] {
+        let config = [1, 9, 0, 12, 0, 0, 0, 1, 0, flags, 0, 128];
+        session.receive(&config, &mut Empty::default(), &mut Vec::new()).unwrap();
+        let mut out = Vec::new();
+        session.packet_in(&packet, &mut out);
+        assert_eq!(out.get(16).copied(), reason, "flags {flags}");
+    }
+}
+
+#[test]
+fn packets_of_openflow_1_5_may_say_that_they_are_ethernet() {
+    let packet = |kind: u8| {
+        let mut bytes = vec![6, 13, 0, 46, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+        bytes.extend([0, 1, 0, 20, 0x80, 0, 0, 4, 0xff, 0xff, 0xff, 0xfd]);
+        bytes.extend([0x80, 0, 88, 4, 0, kind, 8 * kind, 0, 0, 0, 0, 0]);
+        bytes.resize(46, 0);
+        bytes
+    };
+    assert_eq!(answers(Version::V15, &[&packet(0)]), [] as [u8; 0]);
+    // OFPBMC_BAD_VALUE: the bridge has no packets without an Ethernet header.
+    assert_eq!(answers(Version::V15, &[&packet(1)])[8..12], [0, 4, 0, 7]);
+}
+
+#[test]
+fn a_group_may_have_the_former_number_of_its_selection_method() {
+    for experimenter in [0x4d, 0x40] {
+        let mut add = vec![6, 15, 0, 64, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        add.extend([0xff; 4]);
+        add.extend([0xff, 0xff, 0, 40, 0, 0, 0x15, experimenter, 0, 0, 0, 1, 0, 0, 0, 0]);
+        add.extend(*b"hash\0\0\0\0\0\0\0\0\0\0\0\0");
+        add.extend([0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(answers(Version::V15, &[&add]), [] as [u8; 0]);
+    }
+}
+
 #[test]
 fn messages_of_every_type_and_length_do_no_harm() {
     for version in Version::ALL {

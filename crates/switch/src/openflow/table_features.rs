@@ -2,6 +2,7 @@ use super::Version;
 use super::match_entry::Header;
 use super::octets::{Put, Reader};
 use crate::flow::{Field, Masking};
+use crate::pipeline::TABLES;
 use crate::request::{Refusal, TableEntry};
 
 /// Writes what a table can do: all that the switch can.
@@ -15,14 +16,17 @@ pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &
     out.put_u64(u64::MAX);
     out.put_u32(0);
     out.put_u32(table.max_entries);
+    // No packet goes on from the last table.
+    let is_last = table.table + 1 >= TABLES;
     property(INSTRUCTIONS, out, |out| {
+        let first = if is_last { GOTO_TABLE + 1 } else { GOTO_TABLE };
         let last = if version == Version::V15 { 5 } else { 6 };
-        for instruction in 1..=last {
+        for instruction in first..=last {
             out.put_u16(instruction);
             out.put_u16(4);
         }
     });
-    property(NEXT_TABLES, out, |out| out.extend(table.table.saturating_add(1)..LAST_TABLE));
+    property(NEXT_TABLES, out, |out| out.extend(table.table.saturating_add(1)..TABLES));
     for kind in [WRITE_ACTIONS, APPLY_ACTIONS] {
         property(kind, out, |out| {
             for action in [0, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25] {
@@ -31,12 +35,20 @@ pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &
             }
         });
     }
-    property(MATCH, out, |out| fields(version, |_| true, out));
-    property(WILDCARDS, out, |out| {
-        fields(version, |field| field.masking() == Masking::Arbitrary, out);
+    property(MATCH, out, |out| {
+        for field in fields(|_| true) {
+            // The bit of the mask says that the field takes any.
+            let header = match field.masking() {
+                Masking::Arbitrary => Header::masked(field, version),
+                Masking::Exact => Header::of(field, version),
+            };
+            out.put_u32(header.0);
+        }
     });
+    // A match may leave out each field.
+    property(WILDCARDS, out, |out| put_fields(version, |_| true, out));
     for kind in [WRITE_SETFIELD, APPLY_SETFIELD] {
-        property(kind, out, |out| fields(version, Field::is_writable, out));
+        property(kind, out, |out| put_fields(version, Field::is_writable, out));
     }
     out.set_u16(start, (out.len() - start) as u16);
 }
@@ -69,18 +81,20 @@ fn property(kind: u16, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     out.pad_to_8(start);
 }
 
-fn fields(version: Version, is_listed: impl Fn(Field) -> bool, out: &mut Vec<u8>) {
-    for field in Field::ALL {
+fn put_fields(version: Version, is_listed: fn(Field) -> bool, out: &mut Vec<u8>) {
+    fields(is_listed).for_each(|field| out.put_u32(Header::of(field, version).0));
+}
+
+fn fields(is_listed: fn(Field) -> bool) -> impl Iterator<Item = Field> {
+    Field::ALL.iter().copied().filter(move |field| {
         let has_name = field.nxm().is_some() || field.oxm().is_some();
         // Names of Nicira's alone for the same bits would be listed twice.
         let is_double = matches!(field, Field::InPort | Field::VlanTci | Field::NwTos) || !has_name;
-        if !is_double && is_listed(*field) {
-            out.put_u32(Header::of(*field, version).0);
-        }
-    }
+        !is_double && is_listed(*field)
+    })
 }
 
-const LAST_TABLE: u8 = 254;
+const GOTO_TABLE: u16 = 1;
 /// The bytes of a name.
 const NAME: usize = 32;
 

@@ -296,7 +296,7 @@ impl Tables {
 
 fn check_port(port: PortNumber) -> Result<(), Refusal> {
     match port {
-        PortNumber::NONE | PortNumber::UNSET | PortNumber(0) => Err(Refusal::BadOutPort),
+        PortNumber::NONE | PortNumber::UNSET => Err(Refusal::BadOutPort),
         PortNumber(0xff00..=0xffff_feff) => Err(Refusal::BadOutPort),
         PortNumber(0xffff_ff00..0xffff_fff7) => Err(Refusal::BadOutPort),
         _ => Ok(()),

@@ -7,6 +7,8 @@ pub enum Refusal {
     BadCommand,
     #[error("there is no such table")]
     BadTable,
+    #[error("the table is the switch's own")]
+    ReservedTable,
     #[error("there is no such table to describe")]
     BadTableFeature,
     #[error("the table is full")]
@@ -87,10 +89,12 @@ pub enum Refusal {
     BadVersion,
     #[error("unknown bundle")]
     BadBundle,
-    #[error("the bundle exists")]
-    BundleExists,
     #[error("the bundle is closed")]
     BundleClosed,
+    #[error("the connection has as many bundles as the switch keeps")]
+    TooManyBundles,
+    #[error("the bundle has more messages, or longer ones, than the switch keeps")]
+    BundleTooLarge,
     #[error("the flags of the bundle differ, or are unknown")]
     BadBundleFlags,
     #[error("unknown kind of a bundle's control message")]

@@ -14,6 +14,7 @@ use super::bridge_session::BridgeSession;
 use super::connection::{Closed, Connection, is_transient};
 use super::stream::Stream;
 use super::switch::Switch;
+use crate::openflow::BundleMemory;
 
 /// The thread of a bridge: its OpenFlow connections, and the timeouts of its rules.
 pub(super) struct BridgeThread {
@@ -24,6 +25,8 @@ pub(super) struct BridgeThread {
     _file: BoundFile,
     tcp: Vec<TcpListener>,
     connections: Vec<Connection>,
+    /// For the bundles of all connections.
+    memory: Arc<BundleMemory>,
     controllers: Vec<Controller>,
     scratch: Vec<u8>,
     expires: Instant,
@@ -64,6 +67,7 @@ impl BridgeThread {
             _file: doors.file,
             tcp: doors.tcp,
             connections: Vec::new(),
+            memory: Arc::default(),
             controllers: doors.controllers.into_iter().map(controller).collect(),
             scratch: vec![0; READ],
             expires: now,
@@ -76,6 +80,7 @@ impl BridgeThread {
     pub(super) fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
             self.connect_to_controllers();
+            self.free_a_place();
             let ready = self.wait();
             self.bridge.waker.clear();
             self.accept();
@@ -95,11 +100,13 @@ impl BridgeThread {
         let tcp = self.tcp.iter().map(AsFd::as_fd);
         fds.extend(tcp.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let first = fds.len();
+        let is_full = self.is_full();
+        let wanted = if is_full { PollFlags::OUT } else { PollFlags::all() };
         for connection in &self.connections {
             let fd: BorrowedFd<'_> = connection.as_fd();
-            fds.push(PollFd::from_borrowed_fd(fd, connection.interest()));
+            fds.push(PollFd::from_borrowed_fd(fd, connection.interest() & wanted));
         }
-        let has_work = self.connections.iter().any(Connection::has_work);
+        let has_work = !is_full && self.connections.iter().any(Connection::has_work);
         let pause = if has_work { Duration::ZERO } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
         // An interrupted wait is a short one.
@@ -132,7 +139,7 @@ impl BridgeThread {
     fn admit(&mut self, accepted: std::io::Result<Stream>) -> bool {
         match accepted {
             Ok(stream) if self.connections.len() < MOST_CONNECTIONS => {
-                self.connections.push(Connection::accepted(stream));
+                self.connections.push(Connection::accepted(stream, self.memory.clone()));
                 true
             }
             Ok(_) => {
@@ -148,6 +155,36 @@ impl BridgeThread {
                 std::thread::sleep(Duration::from_millis(10));
                 false
             }
+        }
+    }
+
+    /// With as many connections as there may be, closes the one that has lasted longest without a
+    /// hello, if it had time for one.
+    fn free_a_place(&mut self) {
+        if self.connections.len() < MOST_CONNECTIONS {
+            return;
+        }
+        let greetings = self.connections.iter().map(Connection::greeting).enumerate();
+        let silent = greetings.filter_map(|(index, time)| Some((time?, index)));
+        if let Some((time, index)) = silent.max()
+            && time > SHORTEST_GREETING
+        {
+            self.close(vec![(index, Closed::NoHello)]);
+        }
+    }
+
+    /// Whether so many bytes wait for peers that no request is answered.
+    fn is_full(&self) -> bool {
+        let waiting = self.connections.iter().map(|connection| connection.backlog().0);
+        waiting.sum::<usize>() > MOST_OUTPUT_OF_ALL
+    }
+
+    /// Gives up connections whose peers do not read, until there is room for replies to others.
+    fn make_room(&mut self) {
+        while self.is_full() {
+            let backlogs = self.connections.iter().map(Connection::backlog);
+            let Some(slowest) = slowest(backlogs) else { return };
+            self.connections[slowest].abandon();
         }
     }
 
@@ -169,6 +206,11 @@ impl BridgeThread {
         if ready.contains(PollFlags::OUT) {
             connection.write()?;
         }
+        self.make_room();
+        if self.is_full() {
+            return self.connections[index].write_if_open();
+        }
+        let connection = &mut self.connections[index];
         connection.resume_monitors(&self.session);
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             connection.read(&mut self.scratch)?;
@@ -327,7 +369,11 @@ impl BridgeThread {
             match Stream::connect(controller.address) {
                 Ok(stream) => {
                     controller.next = None;
-                    self.connections.push(Connection::connecting(stream, number));
+                    self.connections.push(Connection::connecting(
+                        stream,
+                        number,
+                        self.memory.clone(),
+                    ));
                 }
                 Err(error) => {
                     let address = controller.address;
@@ -340,12 +386,41 @@ impl BridgeThread {
     }
 }
 
+/// The connection whose peer has read nothing for the longest time, if that is long enough.
+fn slowest(backlogs: impl Iterator<Item = (usize, Duration)>) -> Option<usize> {
+    let waiting = backlogs.enumerate().filter(|(_, (bytes, _))| *bytes > 0);
+    let (index, (_, pause)) = waiting.max_by_key(|(_, (_, pause))| *pause)?;
+    (pause >= PATIENCE).then_some(index)
+}
+
 const READ: usize = 256 << 10;
 /// Requests of one connection before the next one's turn.
 const REQUESTS: usize = 4096;
 const MOST_CONNECTIONS: usize = 128;
+/// The bytes that wait for all peers together, beyond which those that do not read lose their
+/// connection.
+const MOST_OUTPUT_OF_ALL: usize = 512 << 20;
+/// The time in which a peer reads something, if so many bytes wait.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The time for a hello if there are as many connections as there may be.
+const SHORTEST_GREETING: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 const EXPIRY: Duration = Duration::from_millis(500);
 const CHECK: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peer_that_has_read_nothing_for_longest_makes_room() {
+        let seconds = Duration::from_secs;
+        let backlogs = [(9, seconds(3)), (1, seconds(40)), (0, seconds(50)), (99, seconds(0))];
+        assert_eq!(slowest(backlogs.into_iter()), Some(1));
+        // A peer that reads keeps its reply.
+        assert_eq!(slowest([(1 << 30, seconds(1))].into_iter()), None);
+        assert_eq!(slowest(std::iter::empty()), None);
+    }
+}

@@ -1,13 +1,14 @@
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
 use super::outgoing::Outgoing;
 use super::stream::Stream;
 use crate::openflow::{
-    FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PortChange, Session,
+    BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PortChange, Session,
 };
 use crate::pipeline::{RemovalReason, RuleEvent};
 use crate::request::{Bridge, FlowEntry, PacketIn, PortDescription};
@@ -25,8 +26,11 @@ pub(super) struct Connection {
     input: Vec<u8>,
     out: Outgoing,
     has_ended: bool,
+    opened: Instant,
     heard: Instant,
     is_probed: bool,
+    /// It was given up because too many bytes wait.
+    is_abandoned: bool,
     /// Packets that the peer did not get because it reads too slowly.
     dropped: u64,
 }
@@ -44,21 +48,28 @@ pub(super) enum Closed {
     Stuck,
     #[error("the peer does not answer")]
     Silent,
+    #[error("the peer sent no hello")]
+    NoHello,
 }
 
 impl Connection {
     /// A tool or controller that connected to the switch.
-    pub(super) fn accepted(stream: Stream) -> Self {
-        Self::new(stream, Kind::Service, None, true)
+    pub(super) fn accepted(stream: Stream, memory: Arc<BundleMemory>) -> Self {
+        Self::new(stream, Kind::Service, None, memory)
     }
 
     /// A connection to a controller that is not established yet.
-    pub(super) fn connecting(stream: Stream, controller: usize) -> Self {
-        Self::new(stream, Kind::Controller, Some(controller), false)
+    pub(super) fn connecting(stream: Stream, controller: usize, memory: Arc<BundleMemory>) -> Self {
+        Self::new(stream, Kind::Controller, Some(controller), memory)
     }
 
-    fn new(stream: Stream, kind: Kind, controller: Option<usize>, is_open: bool) -> Self {
-        let mut session = Session::new(kind);
+    fn new(
+        stream: Stream,
+        kind: Kind,
+        controller: Option<usize>,
+        memory: Arc<BundleMemory>,
+    ) -> Self {
+        let mut session = Session::sharing(kind, memory);
         let mut out = Outgoing::new();
         session.start(out.buffer());
         Self {
@@ -66,12 +77,14 @@ impl Connection {
             session,
             kind,
             controller,
-            is_open,
+            is_open: kind == Kind::Service,
             input: Vec::new(),
             out,
             has_ended: false,
+            opened: Instant::now(),
             heard: Instant::now(),
             is_probed: false,
+            is_abandoned: false,
             dropped: 0,
         }
     }
@@ -127,6 +140,7 @@ impl Connection {
         mut after: impl FnMut(&mut Self, &mut dyn Bridge, u32),
     ) -> Result<(), Closed> {
         let mut at = 0;
+        let begin = Instant::now();
         let input = std::mem::take(&mut self.input);
         let mut result = Ok(());
         for _ in 0..limit {
@@ -136,6 +150,9 @@ impl Connection {
             };
             let message = &input[at..at + length];
             let xid = message.get(4..8).map_or(0, |x| u32::from_be_bytes([x[0], x[1], x[2], x[3]]));
+            if at > 0 && begin.elapsed() > TURN {
+                break;
+            }
             at += length;
             if let Err(error) = self.session.receive(message, bridge, self.out.buffer()) {
                 result = Err(error.into());
@@ -164,6 +181,9 @@ impl Connection {
     /// Writes replies, unless the connection is still being made. An error if the peer has
     /// ended and got all replies.
     pub(super) fn write_if_open(&mut self) -> Result<(), Closed> {
+        if self.is_abandoned {
+            return Err(Closed::Stuck);
+        }
         if !self.is_open {
             return Ok(());
         }
@@ -172,8 +192,28 @@ impl Connection {
         if is_over { Err(Closed::End) } else { Ok(()) }
     }
 
+    /// The bytes that the peer has not read, and the time since it last read some.
+    pub(super) fn backlog(&self) -> (usize, Duration) {
+        (self.out.waiting(), self.out.pause())
+    }
+
+    /// Frees what waits for the peer. The connection is closed at its next turn.
+    pub(super) fn abandon(&mut self) {
+        self.out = Outgoing::new();
+        self.is_abandoned = true;
+    }
+
+    /// How long the peer of an accepted connection has sent no hello.
+    pub(super) fn greeting(&self) -> Option<Duration> {
+        let waits = self.kind == Kind::Service && self.session.version().is_none();
+        waits.then(|| self.opened.elapsed())
+    }
+
     /// Closes connections that hang, and asks a silent controller whether it is alive.
     pub(super) fn check(&mut self) -> Result<(), Closed> {
+        if self.greeting().is_some_and(|time| time > LONGEST_GREETING) {
+            return Err(Closed::NoHello);
+        }
         if self.out.is_stuck() || self.out.waiting() > MOST_OUTPUT {
             return Err(Closed::Stuck);
         }
@@ -255,7 +295,7 @@ impl Connection {
     }
 
     fn takes_requests(&self) -> bool {
-        self.is_open && self.out.waiting() < MOST_WAITING_REPLIES
+        self.is_open && !self.is_abandoned && self.out.waiting() < MOST_WAITING_REPLIES
     }
 
     fn message_length(&self) -> Option<usize> {
@@ -311,5 +351,9 @@ const MOST_WAITING_PACKETS: usize = 1 << 20;
 const MOST_WAITING_UPDATES: usize = 128 << 10;
 /// Beyond this, events close the connection. The reply to one request may be as long.
 const MOST_OUTPUT: usize = 1 << 30;
+/// Requests of one connection take this time before the next one's turn.
+const TURN: Duration = Duration::from_millis(50);
+/// A peer that has sent no hello for so long is none.
+const LONGEST_GREETING: Duration = Duration::from_secs(10);
 /// Open vSwitch's inactivity probe.
 const PROBE_SECONDS: u64 = 5;

@@ -1,5 +1,5 @@
 use std::io::{self, ErrorKind, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that a peer has not read yet.
 #[derive(Debug)]
@@ -49,6 +49,11 @@ impl Outgoing {
         // The reply to one large request is no reason to keep its memory.
         self.bytes.shrink_to(KEPT);
         Ok(())
+    }
+
+    /// The time for which the peer has read nothing of what waits.
+    pub(super) fn pause(&self) -> Duration {
+        if self.waiting() == 0 { Duration::ZERO } else { self.since.elapsed() }
     }
 
     /// Whether the peer has read nothing for too long.

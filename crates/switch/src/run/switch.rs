@@ -210,8 +210,9 @@ impl Switch {
                 note(format!("bridge {}: port {} removed", bridge.name, port.name));
             }
         }
-        for (name, wanted) in &settings.port {
+        for (name, wanted) in numbered_first(settings) {
             if bridge.port_named(name).is_none() {
+                self.free_number(bridge, wanted, note);
                 self.open_port(bridge, name, wanted, note)?;
             }
         }
@@ -242,7 +243,7 @@ impl Switch {
             self.ports.insert(local.clone());
             bridge.add_port(local);
         }
-        for (name, port) in &settings.port {
+        for (name, port) in numbered_first(settings) {
             self.open_port(&bridge, name, port, note)?;
         }
         if settings.fail_mode == FailMode::Standalone {
@@ -285,6 +286,23 @@ impl Switch {
         self.main().forget_bridge(index);
         for pmd in self.pmds() {
             pmd.ask(move |thread| thread.worker.forget_bridge(index));
+        }
+    }
+
+    /// Removes a port that has the number another asks for, and asked for none itself. It is opened
+    /// again behind the other, under a free number.
+    fn free_number(
+        &self,
+        bridge: &Arc<BridgeState>,
+        wanted: &PortConfig,
+        note: &mut dyn FnMut(String),
+    ) {
+        let Some(taken) = wanted.number.and_then(|number| bridge.port(PortNumber(number))) else {
+            return;
+        };
+        if taken.number != PortNumber::LOCAL && taken.settings.number.is_none() {
+            self.remove_port(bridge, &taken);
+            note(format!("bridge {}: port {} gets another number", bridge.name, taken.name));
         }
     }
 
@@ -629,6 +647,13 @@ impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Switch").field("rundir", &self.rundir).finish_non_exhaustive()
     }
+}
+
+/// The ports of a bridge's settings: those that ask for a number come first, so that no other takes
+/// it.
+fn numbered_first(settings: &BridgeConfig) -> impl Iterator<Item = (&String, &PortConfig)> {
+    let with = settings.port.iter().filter(|(_, port)| port.number.is_some());
+    with.chain(settings.port.iter().filter(|(_, port)| port.number.is_none()))
 }
 
 fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {

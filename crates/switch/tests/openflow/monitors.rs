@@ -94,6 +94,50 @@ fn the_changes_of_a_request_come_in_one_message() {
     assert_eq!(write(&mut session, &updates, Some(9)), [[MODIFIED, REMOVED]]);
 }
 
+/// A request of a monitor by Nicira's extension, in a version.
+fn nicira_monitor(version: u8, ids: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![version, 18, 0, 24 + 16 * ids.len() as u8, 0, 0, 0, 2, 0xff, 0xff];
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x23, 0x20, 0, 0, 0, 2]);
+    for id in ids {
+        bytes.extend([0, 0, 0, *id, 0, 0x3f, 0xff, 0xff, 0, 0, 0xff, 0, 0, 0, 0, 0]);
+    }
+    bytes
+}
+
+#[test]
+fn monitors_of_openflow_1_1_and_1_2_have_the_actions_of_their_version() {
+    for version in [2, 3] {
+        let mut bridge = Bridge::default();
+        add(&mut bridge, "in_port=1 actions=2");
+        let mut session = Session::new(Kind::Service);
+        let mut out = Vec::new();
+        session.receive(&[version, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
+        session.receive(&nicira_monitor(version, &[1]), &mut bridge, &mut out).unwrap();
+        // An output has a port of 32 bits, and a length.
+        let output = [0, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(out[out.len() - 16..], output, "version {version}");
+    }
+}
+
+#[test]
+fn a_rule_of_several_monitors_is_told_once() {
+    let mut bridge = Bridge::default();
+    for port in 1..=10 {
+        add(&mut bridge, &format!("in_port={port} actions=2"));
+    }
+    let mut session = Session::new(Kind::Service);
+    let mut out = Vec::new();
+    session.receive(&[3, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
+    session.receive(&nicira_monitor(3, &[1, 2, 3, 4]), &mut bridge, &mut out).unwrap();
+    let length = |at: usize| usize::from(u16::from_be_bytes([out[at], out[at + 1]]));
+    let (mut at, mut count) = (24, 0);
+    while at < length(2) {
+        at += length(at);
+        count += 1;
+    }
+    assert_eq!(count, 10);
+}
+
 #[test]
 fn a_monitor_of_a_port_hears_of_rules_that_no_longer_send_there() {
     let mut bridge = Bridge::default();

@@ -191,6 +191,14 @@ fn tables_are_dumped() {
             let text = server.ok(&["-O", version], "dump-table-features", &[]);
             assert_lines(&text, &["table 0:", "ct_{state", "goto_table"]);
             assert_lines(&text, &[&format!("table 3 (\"of_{version}\"): ditto")]);
+            if version >= "OpenFlow13" {
+                // A match may leave out each field, and mask some. No packet leaves the last table.
+                let masked = "arbitrary mask: dp_hash tun_id metadata pkt_mark";
+                assert_lines(&text, &[masked, "exact match or wildcard: recirc_id conj_id"]);
+                assert!(!text.contains("must exact match"), "{text}");
+                let (_, last) = text.split_once("table 253:").unwrap();
+                assert!(!last.contains("goto_table") && !last.contains("next tables"), "{last}");
+            }
             server.ok(&["-O", version], "mod-table", &["3", "name:"]);
         }
         if version >= "OpenFlow14" {

@@ -1,8 +1,11 @@
 //! Rules and the control socket, by ovs-ofctl and ovs-appctl.
 
 use super::captures::{self, udp};
-use super::test_switch::{TestSwitch, sandbox};
+use super::test_switch::{TestSwitch, sandbox, socket};
 use crate::support::await_some;
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 fn start() -> Option<TestSwitch> {
     let sandbox = sandbox()?;
@@ -259,5 +262,43 @@ fn the_cycles_of_packets_are_shown() {
     for part in ["Rx packets:", "Megaflow hits:", "Cycles per packet by stage:", "- parse:"] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
+    switch.end();
+}
+
+#[test]
+fn a_reload_gives_a_port_the_number_that_another_has_by_chance() {
+    let Some(sandbox) = sandbox() else { return };
+    let settings = |ports: &str| format!("[bridge.br0.port]\n{ports}");
+    sandbox.write("switch.toml", settings("p1 = { type = \"dummy\" }\n"));
+    let switch = TestSwitch::start(sandbox, &["--config", "switch.toml"]);
+    let both = "p1 = { type = \"dummy\" }\np2 = { type = \"dummy\", number = 1 }\n";
+    switch.sandbox.write("switch.toml", settings(both));
+    switch.appctl(&["switch/reload"]);
+    let text = switch.ofctl(&["show", "br0"]);
+    assert!(text.contains(" 1(p2): ") && text.contains(" 2(p1): "), "{text}");
+    // Two ports that ask for one number are still refused.
+    switch.sandbox.write(
+        "switch.toml",
+        settings(&format!("{both}p3 = {{ type = \"dummy\", number = 1 }}\n")),
+    );
+    assert!(!switch.try_appctl(&["switch/reload"]).status.success());
+    switch.end();
+}
+
+#[test]
+fn peers_that_say_nothing_leave_their_places_to_others() {
+    let Some(switch) = start() else { return };
+    let socket = socket(&switch.sandbox, "br0.mgmt");
+    let silent: Vec<_> = (0..128).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    await_some("a place", || {
+        let shown = switch.try_ofctl(&["show", "br0"]);
+        shown.status.success().then_some(())
+    });
+    // Those that stay silent lose their connections, also where there is room for them.
+    drop(silent);
+    let mut silent = UnixStream::connect(&socket).unwrap();
+    silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    silent.read_to_end(&mut Vec::new()).unwrap();
+    switch.ofctl(&["show", "br0"]);
     switch.end();
 }

@@ -296,6 +296,17 @@ fn a_bucket_may_lead_to_a_group_that_comes_later() {
 }
 
 #[test]
+fn actions_may_name_any_number_that_a_port_can_have() {
+    let mut tables = bridge(2);
+    for port in [0, 1, 0xfeff] {
+        tables.flow_mod(add(0, 5, to(1), vec![output(port)]), 0).expect("added");
+    }
+    let reserved = Action::Output { port: PortNumber(0xff00), max_len: 0 };
+    let refused = tables.flow_mod(add(0, 5, to(1), vec![reserved]), 0);
+    assert_eq!(refused, Err(Refusal::BadOutPort));
+}
+
+#[test]
 fn rules_expire_by_their_timeouts() {
     let mut tables = bridge(2);
     let mut idle = add(0, 5, to(1), vec![output(1)]);
