@@ -203,11 +203,15 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     };
     let open = match reach {
         Reach::New => None,
-        Reach::OpenToo => {
-            kernel::interface()?.check_reach(reach)?;
+        Reach::OpenToo => match kernel::interface().and_then(|kernel| {
+            kernel.check_reach(reach)?;
             // The earlier algorithms are stored in a map that is about to be removed.
-            Some(Open::load_to_put_back(&pins)?)
-        }
+            Open::load_to_put_back(&pins)
+        }) {
+            // Without anything to remove, it does not matter what the machine lacks.
+            Err(_) if pins.presence() == Presence::Nothing => None,
+            loaded => Some(loaded?),
+        },
     };
     // Do each of these even if another fails.
     let installed = pins.presence() != Presence::Nothing;

@@ -253,6 +253,22 @@ repeats = 6
     }
 
     #[test]
+    fn a_kernel_setting_that_does_not_exist_is_told_before_the_run() {
+        let lacking = |name: &str| {
+            let own = format!("congestion = \"cubic\"\nsysctl = {{ \"{name}\" = \"1\" }}");
+            let text = LAB.replace("congestion = \"cubic\"", &own);
+            let lacking = LabFile::parse("lab.toml", &text).unwrap().lacking();
+            lacking.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let expected = "lab.toml:16: system `cubic` cannot run here: this machine has no kernel \
+                        setting `net.ipv4.tcp_rmen` (did you mean `net.ipv4.tcp_rmem`?)";
+        assert_eq!(lacking("net.ipv4.tcp_rmen"), [expected]);
+        assert_eq!(lacking("net.ipv4.tcp_rmem"), [""; 0]);
+        // Only a host of the lab has that interface.
+        assert_eq!(lacking("net.ipv4.conf.nowhere0.forwarding"), [""; 0]);
+    }
+
+    #[test]
     fn a_file_without_short_forms_gets_them_from_its_full_one() {
         let lab = LabFile::parse("lab.toml", LAB).unwrap();
         let systems = ["cubic".to_owned()];

@@ -129,6 +129,7 @@ fn an_invalid_queue_is_refused_with_the_valid_form() {
         ("256KiB", "write `droptail:256KiB`"),
         ("droptail:0p", "is 0"),
         ("droptail:0", "is 0"),
+        ("droptail:100", "`100p` for packets"),
         ("droptail:10x", "`x` in `10x` is not a unit of a size"),
         ("droptail:-5p", "bytes such as `256KiB`, or packets"),
         ("codel:targte=5ms", "did you mean `target`?"),

@@ -30,7 +30,16 @@ impl From<ConnectionError> for Lost {
             ConnectionError::ApplicationClosed(close) => {
                 Self::ByPeer(String::from_utf8_lossy(&close.reason).into_owned())
             }
-            other => Self::Failed(other.to_string()),
+            other => Self::Failed(without_wrapping(other.to_string())),
         }
+    }
+}
+
+/// rustls shows the reason of a verifier of ours in the form for debugging.
+fn without_wrapping(text: String) -> String {
+    let wrapped = text.split_once("invalid peer certificate: Other(OtherError(");
+    match wrapped.and_then(|(before, reason)| Some((before, reason.strip_suffix("))")?))) {
+        Some((before, reason)) => format!("{before}{reason}"),
+        None => text,
     }
 }

@@ -28,7 +28,7 @@ fn derived(results: &Results) -> Vec<String> {
         if !primaries.is_empty() && comparisons.iter().all(waits) {
             undecided.extend(comparisons.into_iter().filter(|one| !one.primary));
         } else {
-            sentences.push(sentence(a, b, &comparisons));
+            sentences.push(sentence(results, a, b, &comparisons));
         }
     }
     sentences.extend(still_open(&undecided));
@@ -103,7 +103,7 @@ fn pairs(results: &Results) -> Vec<Pair<'_>> {
 fn primary_sentences(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let mut places: Vec<(String, Vec<String>)> = Vec::new();
     for one in primaries {
-        let (figures, verdict) = (measured_at(results, one), verdict(one));
+        let (figures, verdict) = (measured_at(results, one), verdict(results, one));
         match places.iter_mut().find(|(known, _)| *known == figures) {
             Some((_, verdicts)) => verdicts.push(verdict),
             None => places.push((figures, vec![verdict])),
@@ -119,7 +119,10 @@ fn measured_at(results: &Results, one: &Comparison) -> String {
     format!("{label}{at}: {}.", figures(results, one))
 }
 
-fn verdict(one: &Comparison) -> String {
+fn verdict(results: &Results, one: &Comparison) -> String {
+    if without_figures(results, one) {
+        return format!("{} cannot be compared with {}.", one.a, one.b);
+    }
     let verdict = match (one.verdict, one.needs_repeats) {
         (Verdict::Better | Verdict::Worse, _) => format!("is {} than", one.verdict.word()),
         (Verdict::Same, _) => "does not differ from".to_owned(),
@@ -175,13 +178,29 @@ fn still_open(comparisons: &[&Comparison]) -> Option<String> {
     Some(format!("{others} {need} {repeats} repeats."))
 }
 
-fn sentence(a: &str, b: &str, comparisons: &[&Comparison]) -> String {
+/// Whether one of the two systems failed there and nothing is decided: the ratio is no figure then.
+fn without_figures(results: &Results, one: &Comparison) -> bool {
+    let compared = |cell: &Cell| {
+        cell.axes == one.axes && [&one.a, &one.b].into_iter().any(|name| *name == cell.system)
+    };
+    one.verdict == Verdict::Inconclusive
+        && results.cells.iter().any(|cell| compared(cell) && cell.failed.is_some())
+}
+
+fn sentence(results: &Results, a: &str, b: &str, comparisons: &[&Comparison]) -> String {
     let label = metrics::meaning(&comparisons[0].metric).label.to_lowercase();
-    let clauses: Vec<String> =
+    let (failed, measured): (Vec<&Comparison>, Vec<&Comparison>) =
+        comparisons.iter().partition(|one| without_figures(results, one));
+    let mut clauses: Vec<String> =
         [Verdict::Better, Verdict::Worse, Verdict::Same, Verdict::Inconclusive]
             .into_iter()
-            .filter_map(|verdict| clause(verdict, comparisons))
+            .filter_map(|verdict| clause(verdict, &measured))
             .collect();
+    clauses.extend(match failed.len() {
+        0 => None,
+        all if measured.is_empty() && all == 1 => Some("failed".to_owned()),
+        some => Some(format!("failed in {some} of {} settings", comparisons.len())),
+    });
     format!("{a} against {b}, by {label}: {}.", clauses.join("; "))
 }
 
@@ -364,6 +383,26 @@ mod tests {
         results.comparisons[0].needs_repeats = Some(7);
         let answer = &sentences(&results)[0];
         assert!(answer.contains("tunnel needs 7 repeats to differ from cubic"), "{answer}");
+    }
+
+    #[test]
+    fn a_comparison_with_a_failed_system_has_no_ratio() {
+        let mut results = run();
+        results.cells[2] = cell("tunnel", "5%", None);
+        results.comparisons.truncate(1);
+        results.comparisons[0].verdict = Verdict::Inconclusive;
+        results.comparisons[0].needs_repeats = Some(7);
+        let primary = "Goodput at loss 5%: bbr 466, cubic 1.90 Mbit/s; tunnel failed. \
+                       tunnel cannot be compared with cubic.";
+        assert_eq!(sentences(&results)[0], primary);
+        results.comparisons[0].primary = false;
+        assert_eq!(sentences(&results)[0], "tunnel against cubic, by goodput: failed.");
+        let mut other = comparison("0%", "tunnel", false);
+        other.needs_repeats = Some(8);
+        results.comparisons.push(other);
+        let both = "tunnel against cubic, by goodput: inconclusive (266× at loss 0% · rate 600mbit; \
+                    a verdict needs 8 repeats); failed in 1 of 2 settings.";
+        assert_eq!(sentences(&results)[0], both);
     }
 
     #[test]

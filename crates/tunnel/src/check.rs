@@ -79,6 +79,7 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
         let count = rights.map_or(0, |rights| rights.dial.len() + rights.listen.len());
         findings.push(match count {
             0 => Finding::slow(format!("peer {} may connect but not do anything", peer.name)),
+            1 => Finding::good(format!("peer {} has 1 rule", peer.name)),
             rules => Finding::good(format!("peer {} has {rules} rules", peer.name)),
         });
     }
@@ -189,7 +190,7 @@ fn of_listener(forward: &Forward) -> Finding {
     match bound {
         Ok(()) => Finding::good(format!("{listen} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Finding::bad(format!(
-            "{listen} is taken: stop its owner (ss -lnp), or choose another address"
+            "{listen} is taken: stop its owner (ss -tulpn), or choose another address"
         )),
         Err(error) => Finding::bad(format!("{listen} cannot be listened on: {error}")),
     }

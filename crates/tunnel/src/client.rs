@@ -104,7 +104,7 @@ pub enum ClientError {
     Quic(#[from] QuicError),
     #[error("threads cannot be started: {0}")]
     Threads(#[source] io::Error),
-    #[error("{0} cannot be listened on: {1}")]
+    #[error("{0} cannot be listened on: {1}{advice}", advice = advice(.1))]
     Listen(ListenAt, #[source] io::Error),
     #[error("a client needs a server: name one at least")]
     NoServer,
@@ -114,6 +114,13 @@ pub enum ClientError {
     MixedReverse(Target, Target),
     #[error("a listener and its target must both carry datagrams, or neither: {0} and {1}")]
     Mixed(ListenAt, Target),
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => ": stop its owner (ss -tulpn), or choose another address",
+        _ => "",
+    }
 }
 
 /// The status of one connection, for diagnosis of its speed.

@@ -1,7 +1,8 @@
 //! Files with settings that no flag names: the user's first, then the machine's.
 
 use std::env;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// `NAME` in `$XDG_CONFIG_HOME/weir` (`~/.config/weir` by default), or else in /etc/weir.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
@@ -10,5 +11,12 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     // The specification tells programs to ignore relative paths.
     let user = named.filter(|path| path.is_absolute()).or_else(home);
     let folders = user.into_iter().chain([PathBuf::from("/etc")]);
-    folders.map(|folder| folder.join("weir").join(name)).find(|path| path.is_file())
+    let paths: Vec<_> = folders.map(|folder| folder.join("weir").join(name)).collect();
+    let first = |wanted: fn(&PathBuf) -> bool| paths.iter().find(|path| wanted(path)).cloned();
+    // Reading a file in a directory that this user may not enter fails with that reason.
+    first(|path| path.is_file()).or_else(|| first(|path| is_hidden(path)))
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.metadata().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }

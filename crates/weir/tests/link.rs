@@ -53,6 +53,21 @@ fn nonsense_is_refused_and_nothing_is_made() {
     }
 }
 
+/// Both links would carry every frame that either of them delivers there.
+#[test]
+fn a_second_link_at_the_same_interfaces_is_refused() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let (first, second) = (name("first"), name("second"));
+    let _running = up(&sandbox, &first, &[]);
+    let words = ["link", "up", "--a", "other", "--b", "east", "--name", &second];
+    let output = sandbox.weir(&words);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.contains(&format!("east is an end of {first} already")), "{output:?}");
+    // An interface of this name elsewhere is another one.
+    let Some(elsewhere) = Sandbox::new() else { return };
+    let _other = up(&elsewhere, &second, &[]);
+}
+
 #[test]
 fn an_unknown_namespace_or_link_is_named() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -425,6 +425,15 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     for (what, how) in lab.kind().method() {
         say(what, how);
     }
+    let set = |settings: &IndexMap<Spanned<String>, Spanned<String>>| {
+        let each = settings
+            .iter()
+            .map(|(name, value)| format!("{} = {}", name.get_ref(), value.get_ref()));
+        each.collect::<Vec<_>>().join("; ")
+    };
+    for system in lab.systems().filter(|system| !system.sysctl.is_empty()) {
+        say(&format!("kernel settings of {}", system.name()), set(&system.sysctl));
+    }
     method
 }
 

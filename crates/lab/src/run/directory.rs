@@ -103,7 +103,11 @@ impl RunDirectory {
         let run = Self::description(path, trust)?;
         let ran = run.get("form").and_then(toml::Value::as_str).unwrap_or_default();
         if ran != form {
-            return Err(another(format!("it was begun in its {ran} form, not {form}")));
+            let hint = match ran {
+                "quick" | "smoke" => format!(": add --{ran}"),
+                _ => format!(": leave out --{form}"),
+            };
+            return Err(another(format!("it was begun in its {ran} form, not {form}{hint}")));
         }
         let lock = lock(path)?;
         let mut journal = journal(path, owner)?;

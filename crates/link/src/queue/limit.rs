@@ -30,6 +30,9 @@ impl Limit {
     }
 }
 
+/// Bytes of an Ethernet frame with 1500 bytes of IP.
+const FULL_FRAME: u64 = 1514;
+
 impl std::str::FromStr for Limit {
     type Err = LinkError;
     fn from_str(text: &str) -> Result<Self, LinkError> {
@@ -42,6 +45,16 @@ impl std::str::FromStr for Limit {
                     hint: String::new(),
                     known: "bytes such as `256KiB`, or packets such as `100p`",
                 })
+            }
+            // As in tc, where `limit 100` of a pfifo means packets.
+            None if trimmed.parse().is_ok_and(|count: u64| (1..FULL_FRAME).contains(&count)) => {
+                Err(LinkError::invalid(
+                    "the queue's limit",
+                    format!(
+                        "`{trimmed}` is less than a full packet if it means bytes: write \
+                         `{trimmed}p` for packets, or bytes with a unit such as `{trimmed}KiB`"
+                    ),
+                ))
             }
             None => Ok(Self::Bytes(trimmed.parse()?)),
         }

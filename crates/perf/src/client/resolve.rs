@@ -42,6 +42,12 @@ fn look_up(
         return Ok(vec![SocketAddr::new(ip, options.port)]);
     }
     is_here(&options.host)?;
+    if let Some((host, port)) = with_port(&options.host) {
+        return Err(PerfError::Usage(format!(
+            "`{}` names a port, too: write {host} --port {port}",
+            options.host
+        )));
+    }
     let (answer, answers) = channel();
     let target = (options.host.clone(), options.port);
     std::thread::Builder::new()
@@ -83,6 +89,17 @@ fn is_here(host: &str) -> Result<(), PerfError> {
     }
 }
 
+/// `HOST:PORT` or `[IPV6]:PORT`, as other programs take it.
+fn with_port(host: &str) -> Option<(&str, u16)> {
+    let (name, port) = host.rsplit_once(':')?;
+    let name = match name.strip_prefix('[') {
+        Some(inner) => inner.strip_suffix(']')?,
+        None if name.contains(':') => return None,
+        None => name,
+    };
+    Some((name, port.parse().ok()?))
+}
+
 fn is_of(ip: IpAddr, family: Option<Family>) -> bool {
     match family {
         None => true,
@@ -112,6 +129,15 @@ mod tests {
             ClientOptions { host: host.to_owned(), family, bind, ..ClientOptions::default() };
         let deadline = Instant::now() + Duration::from_secs(10);
         addresses(&options, deadline, &Stop::default()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_port_behind_the_host_is_recognised() {
+        assert_eq!(with_port("server.example:5201"), Some(("server.example", 5201)));
+        assert_eq!(with_port("[2001:db8::1]:5201"), Some(("2001:db8::1", 5201)));
+        for host in ["server.example", "2001:db8::1", "a:b", "a:99999", "[::1:5"] {
+            assert_eq!(with_port(host), None, "{host}");
+        }
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub(super) fn busy_cores(cpu: &CpuUse, pinned: &[usize]) -> Option<String> {
         .filter(|core| core.busy > FULL && (ours > NOTABLE || core.softirq > NOTABLE))
         .max_by(|a, b| a.busy.total_cmp(&b.busy))?;
     Some(format!(
-        "this end had less than {:.0} % idle CPU on core {} ({:.0} % of it in softirqs): the figure is the \
+        "this end had less than {:.0} % idle CPU on core {} (softirqs used {:.0} %): the figure is the \
          machine's, not the path's",
         100.0 - FULL,
         full.core,

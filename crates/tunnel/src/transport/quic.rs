@@ -22,10 +22,18 @@ use units::{Bytes as Size, Span};
 
 #[derive(Debug, thiserror::Error)]
 pub enum QuicError {
-    #[error("UDP address {0} cannot be used: {1}")]
+    #[error("UDP address {0} cannot be used: {1}{advice}", advice = advice(.1))]
     Bind(SocketAddr, #[source] io::Error),
     #[error("the TLS settings do not suit QUIC: AES-128-GCM must be among the cipher suites")]
     Suite(#[from] NoInitialCipherSuite),
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => ": stop its owner (ss -ulpn), or choose another --listen-on",
+        io::ErrorKind::AddrNotAvailable => ": see `ip address`, or choose another --listen-on",
+        _ => "",
+    }
 }
 
 /// A QUIC connection. It closes when the last clone and the last stream are dropped.
@@ -121,6 +129,10 @@ impl QuicServer {
         let secret = tuning.secret.clone().unwrap_or_else(Secret::random);
         let mut all = Vec::new();
         let mut bound = address;
+        // The sockets below share the port, and the kernel would share it with another server of
+        // this user, too, which would then get part of the clients.
+        socket::bind(address, false, tuning.socket_buffer)
+            .map_err(|error| QuicError::Bind(address, error))?;
         for index in 0..shards.count() {
             let _shard = shards.handle(index).enter();
             let (driven, at) = socket::bind(bound, shards.count() > 1, tuning.socket_buffer)

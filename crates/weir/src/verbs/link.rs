@@ -6,9 +6,10 @@ use crate::exit::Ending;
 use crate::signals::cancel_on_signals;
 use clap::{ArgAction, Args, Subcommand};
 use emu::control::{Client, Directory, Server};
-use emu::{EmuError, LinkOptions, LinkReport, RunningLink, Settings};
+use emu::{EmuError, LinkOptions, LinkPlan, LinkReport, RunningLink, Settings};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::process::id;
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Subcommand)]
@@ -204,6 +205,7 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     }
     let directory = Directory::of_user();
     directory.prepare()?;
+    refuse_ends_of_others(&directory, &plan)?;
     let claim = directory.claim(plan.name.as_deref())?;
     // Must precede the first thread: becoming root of a user namespace needs a single-threaded
     // process.
@@ -243,6 +245,32 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
         print(&emu::table(&report));
     }
     Ok(if report.valid { Ending::Fine } else { Ending::Failed })
+}
+
+/// Two links at one interface would each carry every frame to the other one's far side.
+fn refuse_ends_of_others(directory: &Directory, plan: &LinkPlan) -> anyhow::Result<()> {
+    let ends: Vec<String> = plan.ends.iter().map(ToString::to_string).collect();
+    for name in directory.names()? {
+        let shown = Client::connect(directory, &name).and_then(|mut client| client.show());
+        // It may have ended meanwhile.
+        let Ok(report) = shown else { continue };
+        // Without a namespace the name means an interface of the process's own one.
+        let own = || network(report.pid).is_some_and(|theirs| Some(theirs) == network(id()));
+        let is_same =
+            |end: &&String| [&report.a, &report.b].contains(end) && (end.contains(':') || own());
+        if let Some(end) = ends.iter().find(is_same) {
+            return Err(EmuError::Refused(format!(
+                "{end} is an end of {name} already: `weir link set {name}` changes that link, \
+                 `weir link down {name}` ends it"
+            ))
+            .into());
+        }
+    }
+    Ok(())
+}
+
+fn network(pid: u32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
 
 impl Up {
@@ -375,14 +403,17 @@ fn list(json: bool) -> anyhow::Result<Ending> {
         print_json(&serde_json::to_string_pretty(&names)?);
         return Ok(Ending::Fine);
     }
-    if names.is_empty() {
-        eprintln!("no link is up");
-    }
+    let mut listed = false;
     for name in names {
+        // A link that has ended meanwhile is not listed.
         if let Ok(report) = Client::connect(&directory, &name).and_then(|mut client| client.show())
         {
             print(&format!("{name:<16} {} - {}  (process {})\n", report.a, report.b, report.pid));
+            listed = true;
         }
+    }
+    if !listed {
+        eprintln!("no link is up");
     }
     Ok(Ending::Fine)
 }

@@ -112,3 +112,14 @@ fn an_update_reaches_open_connections_where_asked() {
     assert_eq!((known(), with_tcpa(&machine)), (4, 4));
     goes_on(&machine);
 }
+
+/// It is the first command of those that remove everything, also where accel never ran.
+#[test]
+fn nothing_to_remove_needs_nothing_of_the_machine() {
+    let Some(machine) = TestMachine::new() else { return };
+    let script = "umount --lazy /sys/fs/cgroup && exec \"$0\" accel disable --open";
+    let words = ["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_weir")];
+    let output = machine.run("unshare", &words);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert!(output.stderr.contains("tcpa was off already"), "{}", output.stderr);
+}

@@ -134,7 +134,10 @@ fn another_lab_file_or_form_is_refused() {
 
     let output = sandbox.weir(&["lab", "run", "steps.toml", "--smoke", "--resume", "begun"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(output.stderr.contains("it was begun in its full form, not smoke"), "{output:?}");
+    assert!(
+        output.stderr.contains("it was begun in its full form, not smoke: leave out --smoke"),
+        "{output:?}"
+    );
     sandbox.write("steps.toml", LAB.replace("20mbit", "30mbit"));
     let output = sandbox.weir(&["lab", "run", "steps.toml", "--resume", "begun"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");

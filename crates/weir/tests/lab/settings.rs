@@ -14,6 +14,9 @@ fn a_system_may_have_kernel_settings_of_its_own() {
         cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap()
     };
     let (small, large) = (of("small"), of("large"));
+    // The names of the systems do not tell a reader of the report what differs.
+    let shown = &results["method"]["kernel settings of small"];
+    assert_eq!(*shown, "net.ipv4.tcp_wmem = 4096 16384 32768", "{output:?}");
     // A buffer of 32 KiB holds two super-packets of 64 KiB, and they take a round trip of 100 ms.
     assert!(small < 15.0 && large > small, "{small} {large}: {output:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);

@@ -4,6 +4,7 @@ use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
 use crate::support::{Sandbox, await_some, is_installed};
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -36,6 +37,24 @@ fn wrong_use_is_refused_with_advice_and_nothing_starts() {
         assert!(output.stderr.contains(message), "{words:?}: {}", output.stderr);
     }
     assert!(sandbox.marked().is_empty());
+}
+
+/// A user who may not enter /etc/weir would otherwise be told that nothing is configured.
+#[test]
+fn a_file_that_the_user_may_not_read_is_named() {
+    if !is_installed("setpriv") {
+        return eprintln!("SKIPPED: there is no setpriv(1)");
+    }
+    let Some(sandbox) = Sandbox::new() else { return };
+    let secret = sandbox.home().join("secret");
+    std::fs::DirBuilder::new().mode(0o700).create(&secret).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.arg(env!("CARGO_BIN_EXE_weir")).args(["tunnel", "check", "server"]);
+    let output = command.env("XDG_CONFIG_HOME", &secret).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("secret/weir/tunnel.toml: Permission denied"), "{text}");
 }
 
 #[test]
@@ -114,10 +133,45 @@ fn an_unknown_client_is_refused() {
     assert_eq!(good.status.code(), Some(0), "{good:?}");
     let wrong_pin = check(&others.pin, &ends.own("client"));
     assert_eq!(wrong_pin.status.code(), Some(1), "{wrong_pin:?}");
-    assert!(wrong_pin.stdout.contains(&ends.pin), "{wrong_pin:?}");
+    let reason = format!("error 46: its key ({}) is not pinned here\n", ends.pin);
+    assert!(wrong_pin.stdout.ends_with(&reason), "{wrong_pin:?}");
     let stranger = check(&ends.pin, &others.own("client"));
     assert_eq!(stranger.status.code(), Some(1), "{stranger:?}");
     assert!(stranger.stdout.contains("does not let this client in"), "{stranger:?}");
+}
+
+/// The sockets of one server share its port, and the kernel would let another server of the same
+/// user share it, too: each would get some of the clients.
+#[test]
+fn a_second_server_at_the_same_port_is_refused() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let _first = ends.server_with(&["--endpoints", "2"]);
+    for endpoints in ["1", "2"] {
+        let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7500"];
+        words.extend(["--peer", &ends.peer, "--endpoints", endpoints]);
+        let own = ends.own("server");
+        words.extend(own.iter().map(String::as_str));
+        let second = sandbox.weir(&words);
+        assert_eq!(second.status.code(), Some(1), "{second:?}");
+        assert!(second.stderr.contains("ss -ulpn"), "{second:?}");
+    }
+}
+
+#[test]
+fn a_second_client_at_the_same_listener_is_refused_with_advice() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let _server = ends.server(&["tcp:127.0.0.1:9"]);
+    let forward = "tcp:127.0.0.1:6000=tcp:127.0.0.1:9";
+    let _first = ends.client(&[forward]);
+    let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
+    words.extend(["--forward", forward]);
+    let own = ends.own("client");
+    words.extend(own.iter().map(String::as_str));
+    let second = sandbox.weir(&words);
+    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    assert!(second.stderr.contains("ss -tulpn"), "{second:?}");
 }
 
 #[test]

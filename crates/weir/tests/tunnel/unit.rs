@@ -1,6 +1,7 @@
 //! The systemd unit of a tunnel.
 
 use crate::support::{Sandbox, is_installed};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 #[test]
@@ -40,6 +41,20 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
     eprintln!("{exposure}");
     assert!(level <= 2.0, "{text}");
     assert!(!String::from_utf8_lossy(&judged.stderr).contains("ignoring"), "{judged:?}");
+}
+
+/// The service runs as a user of its own, and systemd gives it the key alone.
+#[test]
+fn the_services_user_can_read_what_keys_wrote_except_the_key() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let made = sandbox.weir(&["tunnel", "keys", "server", "--directory", "weir/tunnel"]);
+    assert!(made.status.success(), "{made:?}");
+    let mode = |path: &str| {
+        let found = std::fs::metadata(sandbox.home().join(path)).unwrap();
+        found.permissions().mode() & 0o777
+    };
+    assert_eq!([mode("weir"), mode("weir/tunnel")], [0o755, 0o755]);
+    assert_eq!([mode("weir/tunnel/server.crt"), mode("weir/tunnel/server.key")], [0o644, 0o600]);
 }
 
 /// The package has the same settings for its own paths.

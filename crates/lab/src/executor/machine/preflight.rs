@@ -6,12 +6,36 @@ use crate::workload::IPERF3;
 use accel::algorithm::NAME;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// The reason why no step of this system could be measured.
 ///
 /// `own` are the programs that its workload starts.
 pub(crate) fn problem_of(system: &SystemSpec, own: &[&str]) -> Option<String> {
-    missing_program(system, own).or_else(|| missing_algorithm(system))
+    missing_program(system, own)
+        .or_else(|| missing_algorithm(system))
+        .or_else(|| missing_setting(system))
+}
+
+/// A kernel setting whose directory exists without it. A directory may be that of an interface
+/// which only the lab's hosts will have.
+fn missing_setting(system: &SystemSpec) -> Option<String> {
+    let missing = |name: &&str| {
+        let path = setting(name);
+        path.parent().is_some_and(Path::is_dir) && !path.exists()
+    };
+    let name = system.sysctl.keys().map(|name| name.get_ref().as_str()).find(missing)?;
+    let beside = std::fs::read_dir(setting(name).parent()?).ok()?;
+    let stem = name.rsplit_once('.').map_or("", |(stem, _)| stem);
+    let known: Vec<String> = beside
+        .filter_map(|entry| Some(format!("{stem}.{}", entry.ok()?.file_name().to_str()?)))
+        .collect();
+    let hint = crate::nearest(name, known.iter().map(String::as_str));
+    Some(format!("this machine has no kernel setting `{name}`{hint}"))
+}
+
+fn setting(name: &str) -> PathBuf {
+    Path::new("/proc/sys").join(name.replace('.', "/"))
 }
 
 fn missing_program(system: &SystemSpec, own: &[&str]) -> Option<String> {

@@ -73,7 +73,7 @@ impl Started {
                 let length = file.metadata().ok()?.len();
                 from(file, length.saturating_sub(LAST_WORDS)).ok()
             })
-            .map(|bytes| last_line(&bytes))
+            .map(|bytes| telling_line(&bytes))
             .find(|line| !line.is_empty())
             .unwrap_or_else(|| "it said nothing".to_owned());
         let advice = match status.success() {
@@ -110,9 +110,14 @@ fn from(file: &File, mut at: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-fn last_line(output: &[u8]) -> String {
+/// The last line that begins with `error`, or else the last one. Many programs print a line of
+/// usage or of help after the error.
+fn telling_line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
-    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("").to_owned()
+    let lines = || text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    let is_error =
+        |line: &&str| line.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("error"));
+    lines().find(is_error).or_else(|| lines().next()).unwrap_or("").to_owned()
 }
 
 const LAST_WORDS: u64 = 2_000;
@@ -123,7 +128,14 @@ mod tests {
 
     #[test]
     fn the_last_nonempty_line_is_reported() {
-        assert_eq!(last_line(b"one\ntwo\n\n  \n"), "two");
-        assert_eq!(last_line(b""), "");
+        assert_eq!(telling_line(b"one\ntwo\n\n  \n"), "two");
+        assert_eq!(telling_line(b""), "");
+    }
+
+    #[test]
+    fn an_error_is_reported_rather_than_the_advice_below_it() {
+        let words = b"error: unexpected argument '-x' found\n\nUsage: peer [OPTIONS]\n\n\
+                      For more information, try '--help'.\n";
+        assert_eq!(telling_line(words), "error: unexpected argument '-x' found");
     }
 }

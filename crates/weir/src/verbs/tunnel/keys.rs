@@ -5,7 +5,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use tunnel::config::DEFAULT_DIRECTORY;
-use tunnel::identity::{Identity, PeerName};
+use tunnel::identity::{Identity, IdentityError, PeerName};
 
 #[derive(Debug, Args)]
 pub(crate) struct Keys {
@@ -53,10 +53,17 @@ pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
     } else {
         let name = arguments.name.clone().unwrap_or_else(|| machine_name(role));
         let (identity, made) = Identity::generate(name.as_str(), arguments.days)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(&arguments.directory).map_err(
+        // The service's user reads the certificate, and the file beside this directory; only the
+        // key is secret, by its own mode.
+        DirBuilder::new().recursive(true).mode(0o755).create(&arguments.directory).map_err(
             |cause| Unusable::path("create", &arguments.directory, &cause, "--directory"),
         )?;
-        made.write(&certificate, &key, arguments.force)?;
+        made.write(&certificate, &key, arguments.force).map_err(|error| match error {
+            IdentityError::File { doing, path, source } => {
+                anyhow::Error::new(Unusable::path(doing, &path, &source, "--directory"))
+            }
+            other => other.into(),
+        })?;
         note(format_args!(
             "{} and {} are valid until {}",
             certificate.display(),
