@@ -1,3 +1,4 @@
+use crate::cgroup;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -46,8 +47,8 @@ pub enum AccelError {
     HiddenRule { earlier: usize, later: usize },
     #[error(
         "there is no BPF file system at {}, which keeps the algorithm after this command ends: \
-         mount -t bpf -o mode=0700 bpf {}",
-        path.display(), path.display()
+         mount -t bpf -o mode=0700 bpf {}{}",
+        path.display(), path.display(), also_missing(cgroup::mount().is_ok())
     )]
     NoBpfFiles { path: PathBuf },
     #[error(
@@ -101,6 +102,15 @@ pub enum AccelError {
     Probe(#[from] probe::ProbeError),
     #[error("{doing} {}: {source}", path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// A machine without the one mount often lacks the other one, too.
+fn also_missing(has_cgroups: bool) -> &'static str {
+    if has_cgroups {
+        ""
+    } else {
+        "; control groups of version 2 are not mounted either: mount -t cgroup2 none /sys/fs/cgroup"
+    }
 }
 
 impl AccelError {

@@ -123,3 +123,16 @@ fn nothing_to_remove_needs_nothing_of_the_machine() {
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert!(output.stderr.contains("tcpa was off already"), "{}", output.stderr);
 }
+
+#[test]
+fn missing_mounts_are_named_together() {
+    let Some(machine) = TestMachine::new() else { return };
+    let script = "for at in $(tac /proc/self/mountinfo | awk '/ - (bpf|cgroup2) / {print $5}'); do \
+                  umount --lazy $at; done; exec \"$0\" accel enable tcpa --all";
+    let words = ["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_weir")];
+    let output = machine.run("unshare", &words);
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    for mount in ["mount -t bpf -o mode=0700 bpf /sys/fs/bpf;", "mount -t cgroup2 none"] {
+        assert!(output.stderr.contains(mount), "{}", output.stderr);
+    }
+}
