@@ -43,8 +43,8 @@ pub enum Traffic {
 pub enum Demand {
     /// Unlimited data.
     Bulk,
-    /// Unlimited data, beginning this long after the connection begins to open.
-    BulkAfter(Span),
+    /// Unlimited data, beginning when all flows with this demand are connected.
+    BulkTogether,
     /// This much, then the flow is done.
     Size(Bytes),
     /// A piece in each interval.
@@ -114,6 +114,10 @@ impl FlowSpec {
     pub(crate) fn finishes(&self) -> bool {
         let demand = self.demand();
         matches!(demand, Some(Demand::Size(_))) || self.stop.is_some() && demand.is_some()
+    }
+
+    pub(crate) fn begins_together(&self) -> bool {
+        self.demand() == Some(Demand::BulkTogether)
     }
 
     /// The application's demand, if TCP carries it.

@@ -61,4 +61,4 @@ pub use shapes::{Dumbbell, FatTree, Incast, ParkingLot};
 pub use topology::{LinkId, Node, Topology};
 pub use trace::Trace;
 pub use tunnel::TunnelSpec;
-pub use world::{World, WorldConfig};
+pub use world::{FIRST_DATA_WITHIN, World, WorldConfig};

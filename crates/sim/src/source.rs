@@ -13,10 +13,26 @@ pub(crate) struct Source {
 #[derive(Debug)]
 enum Plan {
     Once,
-    OnceAfter { wait: Span, written: bool },
-    Every { size: u64, every: Span },
-    OnOff { rate: Rate, piece: u64, on: Span, off: Span, random: bool, until: Time },
-    Poisson { size: u64, mean: Span },
+    /// When it is told to.
+    OnceTold {
+        written: bool,
+    },
+    Every {
+        size: u64,
+        every: Span,
+    },
+    OnOff {
+        rate: Rate,
+        piece: u64,
+        on: Span,
+        off: Span,
+        random: bool,
+        until: Time,
+    },
+    Poisson {
+        size: u64,
+        mean: Span,
+    },
 }
 
 /// A piece, and the time of the next one.
@@ -32,7 +48,7 @@ impl Source {
     pub(crate) fn of_demand(demand: Demand, piece: Bytes, seed: u64) -> Self {
         let plan = match demand {
             Demand::Bulk | Demand::Size(_) => Plan::Once,
-            Demand::BulkAfter(wait) => Plan::OnceAfter { wait, written: false },
+            Demand::BulkTogether => Plan::OnceTold { written: false },
             Demand::Pieces { size, every } => Plan::Every { size: size.count(), every },
             Demand::OnOff { rate, on, off, random } => {
                 Plan::OnOff { rate, piece: piece.count(), on, off, random, until: Time::ZERO }
@@ -56,9 +72,7 @@ impl Source {
                 Piece { bytes: size.count(), next: None, last: true }
             }
             (Plan::Once, _) => Piece { bytes: ENDLESS, next: None, last: false },
-            (Plan::OnceAfter { wait, .. }, _) => {
-                Piece { bytes: 0, next: Some(now + *wait), last: false }
-            }
+            (Plan::OnceTold { .. }, _) => Piece { bytes: 0, next: None, last: false },
             (Plan::OnOff { on, random, until, .. }, _) => {
                 *until = now + lasting(*on, *random, &mut self.random);
                 self.next(now)
@@ -74,7 +88,7 @@ impl Source {
     pub(crate) fn next(&mut self, now: Time) -> Piece {
         match &mut self.plan {
             Plan::Once => Piece { bytes: 0, next: None, last: false },
-            Plan::OnceAfter { written, .. } => {
+            Plan::OnceTold { written } => {
                 let bytes = if *written { 0 } else { ENDLESS };
                 *written = true;
                 Piece { bytes, next: None, last: false }

@@ -1,4 +1,7 @@
+mod first_data;
 mod tunnels;
+
+pub use first_data::FIRST_DATA_WITHIN;
 
 use crate::connection::{Connection, Record};
 use crate::event::{Event, EventKind};
@@ -87,6 +90,8 @@ pub struct World {
     records: Vec<Record>,
     /// Flows that must finish by themselves and have not.
     unfinished: usize,
+    /// Flows that begin together and are not connected.
+    opening: usize,
     /// Flows that have not stopped.
     active: usize,
     out: Vec<Packet>,
@@ -195,6 +200,7 @@ impl World {
             epoch: new_tunnels.epoch,
             records,
             unfinished: flows.iter().filter(|flow| flow.finishes()).count(),
+            opening: flows.iter().filter(|flow| flow.begins_together()).count(),
             active: flows.len(),
             out: Vec::new(),
             balance: PacketBalance::default(),
@@ -371,7 +377,7 @@ impl World {
             connection.arm(self.now, flow, &mut self.wheel);
             if let Some(leg) = connection.leg {
                 if !leg.is_far && connection.sender.is_open() {
-                    self.records[flow].connected.get_or_insert(self.now);
+                    self.connected(flow);
                 }
                 self.leave(flow);
                 return self.leg_moved(leg);
@@ -380,14 +386,35 @@ impl World {
             if record.completed.is_none() && connection.receiver.is_complete() {
                 record.completed = Some(self.now);
             }
+            let is_done = connection.sender.is_done();
             if record.connected.is_none() && connection.sender.is_open() {
-                record.connected = Some(self.now);
+                self.connected(flow);
             }
-            if connection.sender.is_done() {
+            if is_done {
                 self.finish(flow);
             }
         }
         self.send_all();
+    }
+
+    /// A flow's connection is open. Flows that begin together begin with the last of them.
+    fn connected(&mut self, flow: usize) {
+        let record = &mut self.records[flow];
+        if record.connected.is_some() {
+            return;
+        }
+        record.connected = Some(self.now);
+        if !self.specs[flow].begins_together() {
+            return;
+        }
+        self.opening -= 1;
+        if self.opening == 0 {
+            for flow in 0..self.specs.len() {
+                if self.specs[flow].begins_together() {
+                    self.plan_write(flow, Some(self.now));
+                }
+            }
+        }
     }
 
     /// Sends the packets of a connection and sets its timers.

@@ -61,15 +61,19 @@ impl Ranges {
         }
     }
 
-    /// Removes the first range if it begins at or before `sequence`; returns its end.
+    /// Removes the first range if it begins at or before `sequence`.
     #[inline]
-    pub(crate) fn take_reaching(&mut self, sequence: u64) -> Option<u64> {
-        let (start, end) = *self.0.front()?;
-        if start > sequence {
+    pub(crate) fn take_reaching(&mut self, sequence: u64) -> Option<(u64, u64)> {
+        let first = *self.0.front()?;
+        if first.0 > sequence {
             return None;
         }
-        self.0.pop_front();
-        Some(end)
+        self.0.pop_front()
+    }
+
+    /// The end of the last range.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.0.back().map(|range| range.1)
     }
 
     pub(crate) fn containing(&self, sequence: u64) -> Option<(u64, u64)> {

@@ -1,6 +1,6 @@
 use super::ranges::Ranges;
 use super::ticks::Ticks;
-use super::window::Window;
+use super::window::{InOrder, Window};
 use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
 use crate::{Ecn, Flaw, Opening, ReceiveWindow, TcpConfig};
 use cc::caqm::CaqmReceiver;
@@ -22,6 +22,8 @@ pub(crate) struct Receiver {
     /// Bytes that the application has read. `None`: it reads everything at once.
     read: Option<u64>,
     beyond: Ranges,
+    /// The bytes of these ranges.
+    waiting: u64,
     /// The ranges that changed most recently, newest first (RFC 2018, section 4).
     recent: [u64; RECENT],
     needless: Option<(u64, u64)>,
@@ -77,9 +79,10 @@ impl Receiver {
             route,
             next: 0,
             acknowledged: 0,
-            promised: u64::from(window.offered()),
+            promised: window.offered(0, 0),
             read: None,
             beyond: Ranges::default(),
+            waiting: 0,
             recent: [u64::MAX; RECENT],
             needless: None,
             echo: Time::ZERO,
@@ -166,10 +169,8 @@ impl Receiver {
         let Some(read) = &mut self.read else { return };
         let before = self.next - *read;
         *read += bytes.min(before);
-        let window = u64::from(self.window.offered());
-        let worth = self.config.mss.count().min(window / 2);
-        // The last ACK's window ends where everything that it left unread fits.
-        if self.promised + worth <= *read + window {
+        let worth = self.config.mss.count().min(self.window.widest() / 2);
+        if self.promised + worth <= self.next + self.room() {
             self.acknowledge(out);
         }
     }
@@ -184,7 +185,7 @@ impl Receiver {
         if self.syn_sent.take().is_some() {
             self.due = Time::NEVER;
         }
-        if end > self.edge() {
+        if end > self.promised {
             self.acknowledge(out);
             return;
         }
@@ -212,15 +213,19 @@ impl Receiver {
             if self.beyond.is_empty() {
                 at_once = false;
             } else {
-                while let Some(end) = self.beyond.take_reaching(self.next) {
+                while let Some((start, end)) = self.beyond.take_reaching(self.next) {
+                    self.waiting -= end - start;
                     self.next = self.next.max(end);
                 }
                 at_once = self.beyond.is_empty();
             }
-            self.window.arrived(now, packet.stamp, self.next - before);
+            let came = InOrder { bytes: self.next - before, new: end - before, span: self.span() };
+            self.window.in_order(now, packet.stamp, came);
         } else {
-            news = false;
-            self.beyond.add(start, end, |_, _| news = true);
+            let mut fresh = 0;
+            self.beyond.add(start, end, |start, end| fresh += end - start);
+            self.waiting += fresh;
+            news = fresh > 0;
             if !news {
                 self.needless = Some((start, end));
             }
@@ -229,6 +234,8 @@ impl Receiver {
         }
         if news {
             self.take_request(packet);
+            let held = self.unread() + self.waiting;
+            self.window.segment(packet.length.into(), held, self.span());
         }
         if at_once || self.is_complete() {
             self.acknowledge(out);
@@ -410,10 +417,16 @@ impl Receiver {
         out.push(packet);
     }
 
-    /// The first byte beyond the window.
-    fn edge(&self) -> u64 {
-        let from = self.read.unwrap_or(self.acknowledged);
-        from + u64::from(self.window.offered())
+    /// The window from the first missing byte on. It never takes back what it has offered
+    /// (`tcp_select_window`).
+    fn room(&self) -> u64 {
+        let offered = self.window.offered(self.unread(), self.waiting);
+        offered.max(self.promised.saturating_sub(self.next))
+    }
+
+    /// From the first missing byte to the last one that waits behind it.
+    fn span(&self) -> u64 {
+        self.beyond.end().map_or(0, |end| end - self.next)
     }
 
     fn packet(&self, sequence: u64, stamp: Time) -> Packet {
@@ -421,7 +434,7 @@ impl Receiver {
             flow: self.flow,
             route: self.route,
             size: self.config.headers.count() as u32,
-            length: self.window.offered().saturating_sub(self.unread() as u32),
+            length: self.room() as u32,
             sequence,
             stamp,
             sacks: Sacks::default(),

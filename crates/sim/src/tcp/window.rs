@@ -2,14 +2,22 @@ use super::receiver::initial_window;
 use crate::{ReceiveWindow, TcpConfig};
 use units::{Span, Time};
 
-/// The window that a receiver offers: fixed, or twice the data of a round trip and more while that
-/// grows (`tcp_rcv_space_adjust`).
+/// The window that a receiver offers: fixed, or as Linux 6.18 tunes it. All sizes are in bytes of
+/// payload; Linux converts them to memory and back by the same ratio (`tcp_win_from_space`).
+///
+/// The buffer holds twice the data of the best round trip so far, more while that grows, and what
+/// waits behind a hole (`tcp_rcvbuf_grow`). Data behind a hole takes up room. A threshold that
+/// rises by twice each arriving segment bounds the window as well (`tcp_grow_window`).
 #[derive(Debug, Clone)]
 pub(super) struct Window {
-    offered: u32,
-    max: u32,
-    mss: u32,
-    /// The data of the previous round trip.
+    /// `window_clamp`, after the first segment
+    buffer: u64,
+    /// `rcv_ssthresh`
+    threshold: u64,
+    max: u64,
+    is_fixed: bool,
+    mss: u64,
+    /// The data of the best round trip so far (`rcvq_space.space`).
     space: u64,
     arrived: u64,
     since: Time,
@@ -18,18 +26,30 @@ pub(super) struct Window {
     shortest: Span,
 }
 
+/// Data that came into order at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InOrder {
+    pub(super) bytes: u64,
+    /// These belong to the segment that has just arrived.
+    pub(super) new: u64,
+    /// From the first byte that is still missing to the last one that waits behind it.
+    pub(super) span: u64,
+}
+
 impl Window {
     pub(super) fn new(config: &TcpConfig) -> Self {
-        let offered = initial_window(config);
-        let max = match config.receive_window {
-            ReceiveWindow::Fixed(_) => offered,
-            ReceiveWindow::Auto { max, .. } => max.count().min(u64::from(u32::MAX)) as u32,
+        let offered = u64::from(initial_window(config));
+        let (max, is_fixed) = match config.receive_window {
+            ReceiveWindow::Fixed(_) => (offered, true),
+            ReceiveWindow::Auto { max, .. } => (max.count().min(u64::from(u32::MAX)), false),
         };
         Self {
-            offered,
+            buffer: (offered * MEASURED_RATIO / ASSUMED_RATIO).min(max),
+            threshold: offered,
             max,
-            mss: config.mss.count() as u32,
-            space: u64::from(offered).min(FIRST_ROUND * config.mss.count()),
+            is_fixed,
+            mss: config.mss.count(),
+            space: offered.min(FIRST_ROUND * config.mss.count()).max(1),
             arrived: 0,
             since: Time::ZERO,
             base: None,
@@ -37,9 +57,21 @@ impl Window {
         }
     }
 
+    /// The window with an empty buffer.
     #[inline]
-    pub(super) fn offered(&self) -> u32 {
-        self.offered
+    pub(super) fn widest(&self) -> u64 {
+        self.threshold
+    }
+
+    /// The window with this much unread data in order, and this much behind holes
+    /// (`__tcp_select_window`).
+    #[inline]
+    pub(super) fn offered(&self, unread: u64, beyond: u64) -> u64 {
+        if self.is_fixed {
+            return self.buffer.saturating_sub(unread);
+        }
+        let free = self.buffer.saturating_sub(unread + beyond);
+        if free < self.mss || free < self.buffer / 16 { 0 } else { free.min(self.threshold) }
     }
 
     /// The receiver's estimate.
@@ -52,36 +84,157 @@ impl Window {
         self.base = rtt;
     }
 
-    /// `bytes` reached the application; their segment was sent at `sent_at`.
+    /// A segment with new data arrived. `held` bytes wait in the buffer; the last of those behind
+    /// holes is `span` bytes beyond the first missing byte.
     #[inline]
-    pub(super) fn arrived(&mut self, now: Time, sent_at: Time, bytes: u64) {
+    pub(super) fn segment(&mut self, length: u64, held: u64, span: u64) {
+        if self.is_fixed {
+            return;
+        }
+        if span > 0 {
+            self.enlarge((2 * self.space).saturating_add(span));
+        }
+        let most = self.buffer.saturating_sub(held);
+        if self.threshold < most {
+            self.threshold = (self.threshold + 2 * length).min(most);
+        }
+    }
+
+    /// `bytes` came into order by a segment that was sent at `sent_at` and had `new` of them. The
+    /// application reads them at once, segment by segment (`tcp_rcv_space_adjust`).
+    #[inline]
+    pub(super) fn in_order(&mut self, now: Time, sent_at: Time, came: InOrder) {
+        let InOrder { bytes, new, span } = came;
         let way = now.since(sent_at);
         if way < self.shortest {
             self.shortest = way;
         }
-        if self.offered == self.max {
+        if self.buffer == self.max {
             return;
         }
-        self.arrived += bytes;
         // The handshake's time and the queueing delay on the way to the receiver since. Timestamps
         // show the latter to a receiver; those of ACKs travel the other way.
         let rtt = self.base.unwrap_or(self.shortest * 2) + (way - self.shortest);
         if now.since(self.since) < rtt {
+            self.arrived += bytes;
             return;
         }
-        if self.arrived > self.space {
-            let grown = self.arrived - self.space;
-            let wanted = 2 * self.arrived + 16 * u64::from(self.mss);
-            let ahead =
-                (u128::from(wanted) * u128::from(grown) / u128::from(self.space.max(1))) as u64;
-            let wanted = wanted.saturating_add(ahead.saturating_mul(2)).min(u64::from(self.max));
-            self.offered = self.offered.max(wanted as u32);
-            self.space = self.arrived;
+        // Linux looks when the first segment is read. The rest, which a repair has released, is
+        // still unread then: it counts in the next round trip, and against this one.
+        let rest = bytes.saturating_sub(new);
+        let copied = (self.arrived + bytes - rest).saturating_sub(rest);
+        if copied > self.space {
+            let grown = u128::from(copied - self.space);
+            let ahead = 4 * u128::from(copied) * grown / u128::from(self.space);
+            let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
+            self.space = copied;
+            self.enlarge((2 * copied).saturating_add(ahead).saturating_add(span));
         }
-        self.arrived = 0;
+        self.arrived = rest;
         self.since = now;
+    }
+
+    fn enlarge(&mut self, wanted: u64) {
+        self.buffer = self.buffer.max(wanted.min(self.max));
     }
 }
 
+/// The payload in 256 bytes of memory: Linux's assumption, and its measurement of the first segment
+/// that arrives in a frame of 1514 bytes (`tcp_measure_rcv_mss`). 131072 bytes of memory are a
+/// window of 64 KiB in the handshake, and of 80 KiB after it.
+const ASSUMED_RATIO: u64 = 128;
+const MEASURED_RATIO: u64 = 160;
 /// In segments: this part of the first round trip is not growth yet (`tcp_init_buffer_space`).
 const FIRST_ROUND: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Bytes;
+
+    const MSS: u64 = 1448;
+
+    fn window() -> Window {
+        let (initial, max) = (Bytes::new(64 * MSS), Bytes::new(1000 * MSS));
+        let receive_window = ReceiveWindow::Auto { initial, max };
+        let mut window = Window::new(&TcpConfig { receive_window, ..TcpConfig::default() });
+        window.handshake(Time::ZERO, Some(Span::from_millis(100)));
+        window
+    }
+
+    /// `segments` came into order at `at` milliseconds, by the last of them.
+    fn read(window: &mut Window, at: u64, segments: u64) {
+        let now = Time::ZERO + Span::from_millis(at);
+        let sent_at = Time::ZERO + Span::from_millis(at.saturating_sub(50));
+        let came = InOrder { bytes: segments * MSS, new: MSS, span: 0 };
+        window.in_order(now, sent_at, came);
+        window.segment(MSS, 0, 0);
+    }
+
+    #[test]
+    fn the_buffer_follows_the_data_of_a_round_trip() {
+        let mut window = window();
+        for at in 51..71 {
+            read(&mut window, at, 1);
+        }
+        assert_eq!(window.buffer, 80 * MSS);
+        // 21 segments instead of the first ten: twice them, and four times the growth.
+        read(&mut window, 100, 1);
+        assert_eq!(
+            (window.space, window.buffer),
+            (21 * MSS, (2 * 21 + 4 * 21 * 11 / 10) * MSS + 579)
+        );
+        // The same amount again is no growth.
+        let before = window.buffer;
+        for at in 101..122 {
+            read(&mut window, at, 1);
+        }
+        read(&mut window, 200, 0);
+        assert_eq!(window.buffer, before);
+    }
+
+    #[test]
+    fn the_window_opens_by_twice_each_segment_up_to_the_buffer() {
+        let mut window = window();
+        window.buffer = 70 * MSS;
+        let opened: Vec<u64> = (0..4)
+            .map(|_| {
+                window.segment(MSS, 0, 0);
+                window.offered(0, 0) / MSS
+            })
+            .collect();
+        assert_eq!(opened, [66, 68, 70, 70]);
+    }
+
+    #[test]
+    fn data_behind_a_hole_takes_up_room_and_enlarges_the_buffer() {
+        let mut window = window();
+        assert_eq!(window.offered(0, 40 * MSS), 40 * MSS);
+        // Nearly full: nothing.
+        assert_eq!(window.offered(0, 76 * MSS), 0);
+        window.segment(MSS, 76 * MSS, 78 * MSS);
+        // Twice the first ten segments, and the span.
+        assert_eq!((window.buffer, window.offered(0, 76 * MSS)), (98 * MSS, 22 * MSS));
+    }
+
+    /// A repair releases much at once. It is unread when Linux looks.
+    #[test]
+    fn a_released_burst_counts_in_the_next_round_trip() {
+        let mut window = window();
+        for at in 51..71 {
+            read(&mut window, at, 1);
+        }
+        read(&mut window, 120, 30);
+        assert_eq!((window.space, window.buffer), (10 * MSS, 80 * MSS));
+        read(&mut window, 220, 1);
+        assert_eq!(window.space, 30 * MSS);
+    }
+
+    #[test]
+    fn a_fixed_window_does_not_depend_on_holes() {
+        let receive_window = ReceiveWindow::Fixed(Bytes::new(10 * MSS));
+        let mut window = Window::new(&TcpConfig { receive_window, ..TcpConfig::default() });
+        window.segment(MSS, 5 * MSS, 6 * MSS);
+        assert_eq!((window.offered(0, 5 * MSS), window.offered(MSS, 0)), (10 * MSS, 9 * MSS));
+    }
+}

@@ -1,5 +1,8 @@
 use super::Effort;
-use crate::{Demand, Dumbbell, Flaw, FlowSpec, LinkId, Outcome, TcpConfig, World, WorldConfig};
+use crate::{
+    Demand, Dumbbell, FIRST_DATA_WITHIN, Flaw, FlowSpec, LinkId, Outcome, TcpConfig, World,
+    WorldConfig,
+};
 use cc::Algorithm;
 use link::{Capacity, LinkConfig, Loss, LossTrace, QueueConfig};
 use std::sync::Arc;
@@ -86,17 +89,10 @@ impl PathConfig {
         when: Window,
         effort: Effort,
     ) -> Option<Run> {
-        let mut at = Time::ZERO + OPEN_WITHIN;
-        let patience = at + FIRST_DATA_WITHIN;
-        let measured = (Time::NEVER, patience + when.until);
-        let demand = Demand::BulkAfter(OPEN_WITHIN);
+        let measured = (Time::NEVER, Time::ZERO + FIRST_DATA_WITHIN + when.until);
+        let demand = Demand::BulkTogether;
         let (mut world, bottleneck) = self.world(algorithm, demand, measured, effort)?;
-        while world.acknowledged().iter().any(|bytes| *bytes <= FIRST_DATA) {
-            at += LOOKS_EVERY;
-            if at > patience || world.run_until(at).is_some() {
-                return None;
-            }
-        }
+        let at = world.run_to_first_data()?;
         let from = at + when.from;
         Some(Run { outcome: world.measure_between(from, at + when.until), bottleneck, from })
     }
@@ -186,14 +182,6 @@ pub(super) fn plain_hosts(effort: Effort) -> TcpConfig {
 
 pub(super) const PLAIN: &str = "each segment acknowledged, no offload";
 
-/// Long enough for four handshakes that fail, as Linux spaces them.
-const OPEN_WITHIN: Span = Span::from_secs(16);
-/// The lab's `bulk` counts from when it sees this much acknowledged on each connection, and looks
-/// this often.
-const FIRST_DATA: Bytes = Bytes::new(4096);
-const LOOKS_EVERY: Span = Span::from_millis(2);
-const FIRST_DATA_WITHIN: Span = Span::from_secs(20);
-
 /// The share of payload in a frame.
 pub(super) const EFFICIENCY: f64 = 1448.0 / 1514.0;
 
@@ -208,11 +196,9 @@ mod tests {
         let effort = Effort { seed: 1, own: false, flaw: None };
         let when = Window { from: Span::ZERO, until: Span::from_millis(300) };
         let run = path.run_from_first_data(Algorithm::Cubic, when, effort).unwrap();
-        // A round trip for the data and its acknowledgement.
-        let opened = run.from.since(Time::ZERO) - OPEN_WITHIN - when.from;
-        assert!((100.0..110.0).contains(&opened.millis_f64()), "{opened:?}");
-        // Flows that open and send at once need a round trip for the handshake.
-        let opened = opened + path.rtt;
+        // A round trip for the handshake, and one for the data and its acknowledgement.
+        let opened = run.from.since(Time::ZERO) - when.from;
+        assert!((200.0..210.0).contains(&opened.millis_f64()), "{opened:?}");
         let same = Window { from: opened + when.from, until: opened + when.until };
         let expected = path.run(Algorithm::Cubic, same, effort).unwrap();
         let (goodput, expected) = (run.goodput(), expected.goodput());
