@@ -100,7 +100,8 @@ pub enum Opening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiveWindow {
     Fixed(Bytes),
-    /// Grows with the data of a round trip (Linux's `tcp_rcv_space_adjust`).
+    /// Grows with the data of a round trip (Linux's `tcp_rcv_space_adjust`). `initial` is the
+    /// window in the handshake; the first segment makes it a quarter wider.
     Auto {
         initial: Bytes,
         max: Bytes,

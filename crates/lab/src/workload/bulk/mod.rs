@@ -4,6 +4,8 @@ mod arrived;
 mod machine;
 mod programs;
 mod sample;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub(crate) use machine::measure;

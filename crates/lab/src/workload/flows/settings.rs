@@ -24,6 +24,9 @@ pub(super) struct FlowsSettings {
     /// The rate that flows of the system under test remember, as a multiple of the rate that an
     /// earlier flow found.
     pub(super) memory: Option<f64>,
+    /// The flows begin when all are connected, and the omitted time counts from the first data of
+    /// all, as in a transfer of `kind = "bulk"` on a machine.
+    pub(super) together: bool,
 }
 
 /// Competing flows.
@@ -46,6 +49,7 @@ impl FlowsSettings {
             demand: Demand::Bulk,
             cross: None,
             memory: None,
+            together: true,
         }
     }
 
@@ -64,7 +68,8 @@ impl FlowsSettings {
         let demand = document.workload_key(axes, DEMAND, Demand::parse)?.unwrap_or(Demand::Bulk);
         let cross = document.workload_key(axes, CROSS, Cross::parse)?.flatten();
         let memory = document.workload_key(axes, MEMORY, memory)?.flatten();
-        let settings = Self { own, beside, stagger, size, arrivals, demand, cross, memory };
+        let settings =
+            Self { own, beside, stagger, size, arrivals, demand, cross, memory, together: false };
         settings.check(document)?;
         Ok(settings)
     }

@@ -45,7 +45,7 @@ pub(super) fn record(
     job: &Job<'_>,
     result: &mut Measurement,
 ) -> Result<(), Failure> {
-    let without = Scene { traced: false, ..scene.clone() };
+    let without = Scene { traced: false, first_data: None, ..scene.clone() };
     let without = without.play(carrier, None, job)?;
     let peak = |ended: &Ended| {
         let peak = ended.outcome.opening_peak(ended.network.bottlenecks[0])?;

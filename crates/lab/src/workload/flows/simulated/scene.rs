@@ -8,7 +8,7 @@ use crate::workload::flows::cell::FlowsCell;
 use crate::workload::flows::demand::Arrivals;
 use crate::workload::flows::settings::FlowsSettings;
 use link::{Capacity, LinkConfig, Stream};
-use sim::TcpConfig;
+use sim::{FIRST_DATA_WITHIN, TcpConfig};
 use std::sync::Arc;
 use toml::Spanned;
 use units::{Bytes, Rate, Span, Time};
@@ -25,6 +25,8 @@ pub(super) struct Scene {
     pub(super) omit: Span,
     pub(super) duration: Span,
     pub(super) seed: u64,
+    /// The first data of all flows that begin together, once it is known.
+    pub(super) first_data: Option<Time>,
     /// Whether the report includes curves.
     pub(super) traced: bool,
 }
@@ -58,6 +60,7 @@ impl Scene {
             omit: job.plan.omit,
             duration: job.plan.duration,
             seed: step.seed,
+            first_data: None,
             traced: is_traced(job),
         })
     }
@@ -135,8 +138,12 @@ impl Scene {
 
     /// Start times of the flows that are not random arrivals, competing flows first. Each flow is
     /// delayed by a random part of a round trip: flows that begin at exactly the same time
-    /// synchronise as they never do in practice.
+    /// synchronise as they never do in practice. The connections of flows that begin together open
+    /// at once, as those of a program do.
     pub(super) fn starts(&self) -> Vec<Time> {
+        if self.flows.together {
+            return vec![Time::ZERO; self.flows.own as usize];
+        }
         let mut late = Stream::new(self.seed, "starts");
         let own = if self.flows.arrivals.is_some() { 0 } else { self.flows.own as usize };
         (0..(self.beside_count() + own) as u64)
@@ -147,7 +154,11 @@ impl Scene {
             .collect()
     }
 
+    /// The omitted time counts from here.
     fn last_start(&self) -> Time {
+        if self.flows.together {
+            return self.first_data.unwrap_or(Time::ZERO + FIRST_DATA_WITHIN);
+        }
         self.starts().into_iter().max().unwrap_or(Time::ZERO)
     }
 

@@ -36,6 +36,8 @@ pub(super) struct Ended {
     own_ways: Vec<usize>,
     /// The time between two points of the curves.
     pub(super) spacing: Span,
+    /// The scene's, once it is known.
+    first_data: Option<Time>,
 }
 
 impl Ended {
@@ -89,9 +91,10 @@ impl Ended {
 pub(crate) fn simulate(cell: &FlowsCell, step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {
     let job = step.job;
     let own_kind = Carrier::of(job.system).map_err(Failure::Workload)?;
-    let scene = Scene::of(cell, step)?;
+    let mut scene = Scene::of(cell, step)?;
     let recalled = memory::of(&scene, own_kind, job)?;
     let ended = scene.play(own_kind, recalled, job)?;
+    scene.first_data = ended.first_data;
     let outcome = &ended.outcome;
     if let Some(why) = outcome.tunnels.iter().find_map(|tunnel| tunnel.lost.as_ref()) {
         return Err(Failure::Workload(format!("the tunnel's connection was lost: {why}")));
@@ -175,9 +178,10 @@ impl Scene {
             flow.traced = followed && tcp && tested.end <= MOST_FOLLOWED;
         }
         let tunnels = carrier::tunnels(carrier, &mut flows, self.mtu);
-        let begun = flows.iter().map(|flow| flow.start).collect();
+        let mut begun: Vec<Time> = flows.iter().map(|flow| flow.start).collect();
         let sizes = flows.iter().map(size_of).collect();
         let first = flows.get(tested.start).map_or(Time::ZERO, |flow| flow.start);
+        let first = self.first_data.unwrap_or(first);
         let opening = network.own(0).round_trip * ROUND_TRIPS_OF_AN_OPENING;
         let lasts = self.until().since(Time::ZERO);
         let spacing = (self.round_trip() / 2).max(lasts / POINTS).max(Span::from_micros(10));
@@ -195,6 +199,11 @@ impl Scene {
         };
         let mut world = World::new(&network.topology, flows, config)
             .map_err(|error| Failure::Workload(error.to_string()))?;
+        if self.flows.together && self.first_data.is_none() {
+            // The changes of a link count from there too, so the world begins again.
+            let first_data = Some(world.run_to_first_data().ok_or_else(no_data)?);
+            return Self { first_data, ..self.clone() }.play(carrier, recalled, job);
+        }
         let mut at = Time::ZERO;
         let mut in_time = Vec::new();
         while at < self.patience() {
@@ -216,7 +225,12 @@ impl Scene {
         // If no flow needs to finish, the world ends exactly at its time.
         let waits = self.patience() > self.until();
         let outcome = if waits { world.end_here() } else { world.run() };
-        Ok(Ended { outcome, network, tested, begun, sizes, in_time, own_ways, spacing })
+        if self.flows.together {
+            let connected = outcome.flows.iter().filter_map(|flow| flow.connected).max();
+            begun.fill(Time::ZERO + connected.unwrap_or_default());
+        }
+        let first_data = self.first_data;
+        Ok(Ended { outcome, network, tested, begun, sizes, in_time, own_ways, spacing, first_data })
     }
 
     /// The competing flows, the flows under test and the cross traffic, and the ways of the flows
@@ -286,6 +300,7 @@ impl Scene {
     fn demand(&self) -> sim::Demand {
         match (&self.flows.size, self.flows.demand) {
             (Some(sizes), _) => sim::Demand::Size(sizes.mean()),
+            (None, Demand::Bulk) if self.flows.together => sim::Demand::BulkTogether,
             (None, Demand::Bulk) => sim::Demand::Bulk,
             (None, Demand::Pieces { size, every }) => sim::Demand::Pieces { size, every },
             (None, Demand::OnOff { rate, on, off, random }) => {
@@ -307,6 +322,12 @@ fn number_of(flows: usize) -> (String, &'static str) {
         1 => ("1 flow was".to_owned(), "it"),
         _ => (format!("{flows} flows were"), "them"),
     }
+}
+
+fn no_data() -> Failure {
+    let patience = sim::FIRST_DATA_WITHIN.secs_f64();
+    let text = format!("a flow had no data within {patience:.0} s: the path loses everything");
+    Failure::Workload(text)
 }
 
 fn size_of(flow: &FlowSpec) -> Option<Bytes> {
