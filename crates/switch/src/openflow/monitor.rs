@@ -70,6 +70,8 @@ impl Monitors {
                 continue;
             };
             if self.monitors.len() >= MAX_MONITORS || self.monitors.contains_key(&id) {
+                // The peer takes a message that was refused for one that began no monitor.
+                self.monitors.retain(|id, _| !new.contains(id));
                 return Err(Refusal::NotPermitted);
             }
             self.monitors.insert(id, monitor);
@@ -430,7 +432,9 @@ fn encode_update(
     out.set_u16(start, (out.len() - start) as u16);
 }
 
-const MAX_MONITORS: usize = 1024;
+/// A connection's monitors. Each rule is compared with each of them, and the bridge's other peers
+/// wait meanwhile.
+const MAX_MONITORS: usize = 64;
 
 const INITIAL: u16 = 1;
 const ADD: u16 = 1 << 1;

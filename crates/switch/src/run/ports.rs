@@ -248,7 +248,7 @@ impl SwitchPort {
         Duration::from_nanos(now.since(self.opened).nanos())
     }
 
-    /// The counters; [`SwitchPort::age`] has the duration.
+    /// The counters. The switch adds the duration.
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -96,7 +96,8 @@ fn the_changes_of_a_request_come_in_one_message() {
 
 /// A request of a monitor by Nicira's extension, in a version.
 fn nicira_monitor(version: u8, ids: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![version, 18, 0, 24 + 16 * ids.len() as u8, 0, 0, 0, 2, 0xff, 0xff];
+    let [high, low] = (24 + 16 * ids.len() as u16).to_be_bytes();
+    let mut bytes = vec![version, 18, high, low, 0, 0, 0, 2, 0xff, 0xff];
     bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x23, 0x20, 0, 0, 0, 2]);
     for id in ids {
         bytes.extend([0, 0, 0, *id, 0, 0x3f, 0xff, 0xff, 0, 0, 0xff, 0, 0, 0, 0, 0]);
@@ -136,6 +137,21 @@ fn a_rule_of_several_monitors_is_told_once() {
         count += 1;
     }
     assert_eq!(count, 10);
+}
+
+/// Each rule is compared with each monitor, so that their number bounds the time of a request.
+#[test]
+fn a_connection_has_so_many_monitors_and_a_refused_message_begins_none() {
+    let mut bridge = Bridge::default();
+    let mut session = Session::new(Kind::Service);
+    let mut out = Vec::new();
+    session.receive(&[3, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
+    let ids: Vec<u8> = (1..=65).collect();
+    for (ids, begins) in [(&ids[..], false), (&[1, 1], false), (&ids[..64], true)] {
+        out.clear();
+        session.receive(&nicira_monitor(3, ids), &mut bridge, &mut out).unwrap();
+        assert_eq!((out[1] == 1, session.is_monitoring()), (!begins, begins));
+    }
 }
 
 #[test]
