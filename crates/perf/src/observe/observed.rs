@@ -187,7 +187,10 @@ mod tests {
         let core = |core, busy| CoreUse { core, busy, softirq: 3.0 };
         let used = |user| CpuUse { user, system: 0.0, cores: vec![core(0, 12.0), core(1, 99.0)] };
         let warned = busy_cores(&used(90.0), &[]).unwrap();
-        assert!(warned.contains("less than 5 % idle CPU on core 1 (3 %"), "{warned}");
+        assert!(
+            warned.contains("less than 5 % idle CPU on core 1 (softirqs used 3 %)"),
+            "{warned}"
+        );
         assert_eq!(busy_cores(&used(90.0), &[0]), None);
         assert_eq!(busy_cores(&used(1.0), &[]), None);
     }
