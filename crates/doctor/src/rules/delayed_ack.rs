@@ -20,12 +20,13 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
             false => Outcome::not_seen("the unsent data of the connection"),
         };
     };
-    let (rtt, least) = (end.rtt().unwrap_or_default(), end.tcp().min_rtt.unwrap_or_default());
+    let least = end.tcp().min_rtt.unwrap_or_default();
+    let late = end.rtt().unwrap_or_default().max(longest_wait(end));
     let messages = end.count(|tcp| tcp.data_segments_in).unwrap_or(0) as f64;
     Finding::new(format!(
-        "delayed acknowledgements are the limit: {} writes a message in parts, and Nagle's algorithm holds the last one back until the peer acknowledges the first, {} later",
+        "delayed acknowledgements are the limit: {} writes a message in parts, and Nagle's algorithm holds the last one back until the peer acknowledges the first, up to {} later",
         end.name(),
-        span(rtt)
+        span(late)
     ))
     .explains(held + 0.5)
     .seen_from(
@@ -35,7 +36,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     )
     .seen_from(
         "acknowledgements above the least round trip",
-        span(rtt - least),
+        span(late - least),
         span(DELAYED),
     )
     .seen("answers", format!("{:.0} a second", messages / end.elapsed().secs_f64().max(1e-9)))
@@ -50,14 +51,29 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
 /// The end that Nagle's algorithm holds back, and how often.
 pub(super) fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
-    ends.filter(|end| end.alternates())
-        .filter(|end| {
-            let least = end.tcp().min_rtt.unwrap_or_default();
-            end.rtt().is_some_and(|rtt| rtt - least >= DELAYED)
-        })
+    ends.filter(|end| end.alternates() && is_acknowledged_late(end))
         .map(|end| (end, end.often(is_held)))
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .filter(|(_, held)| *held >= HELD)
+}
+
+/// By the smoothed round trip, or by the time since the part in flight was sent: some messages are
+/// acknowledged at once, so that the round trips' average can be short.
+fn is_acknowledged_late(end: &End<'_>) -> bool {
+    let least = end.tcp().min_rtt.unwrap_or_default();
+    let is_late = |time: Span| time - least >= DELAYED;
+    let waits = waits(end);
+    let late = waits.iter().filter(|wait| is_late(**wait)).count();
+    end.rtt().is_some_and(is_late) || late > 0 && late * 2 >= waits.len()
+}
+
+/// The times since the part in flight was sent, in the samples in which another part was held back.
+fn waits(end: &End<'_>) -> Vec<Span> {
+    end.values(|connection| connection.tcp.last_sent.filter(|_| is_held(connection)))
+}
+
+fn longest_wait(end: &End<'_>) -> Span {
+    waits(end).into_iter().max().unwrap_or_default()
 }
 
 /// Less than a segment waits, and neither window is full.
@@ -100,6 +116,16 @@ mod tests {
         assert!(parts(1000, 22).holds(RULE) > 0.95);
         parts(1000, 22).holds_not(super::super::request_response::RULE);
         parts(1000, 22).holds_not(super::super::application::RULE);
+    }
+
+    #[test]
+    fn some_messages_that_are_acknowledged_at_once_between_others() {
+        let waits =
+            |ms| parts(1000, 3).tcp(move |_, tcp| tcp.last_sent = Some(Span::from_millis(ms)));
+        assert!(waits(20).holds(RULE) > 0.95);
+        waits(2).holds_not(RULE);
+        // The path is as long.
+        waits(40).tcp(|_, tcp| tcp.min_rtt = Some(Span::from_millis(38))).holds_not(RULE);
     }
 
     #[test]
