@@ -102,7 +102,8 @@ fn check(results: &Results, is_disturbed: &dyn Fn(&Cell) -> bool) -> Result<(), 
     }
     let why = |cell: &Cell| {
         let part = missing::of(cell).find(|missing| missing.failed).map(missing::words);
-        let why = cell.failed.clone().or(part)?;
+        let whole = cell.failed.clone().filter(|_| cell.has_failed());
+        let why = whole.or(part)?;
         Some(format!("{} at {}: {why}", cell.system, crate::axis::describe(&cell.axes)))
     };
     match results.cells.iter().find_map(why) {
@@ -296,5 +297,9 @@ mod tests {
         assert!(part.to_string().contains("not measured: it ended"), "{part}");
         let failed = unfit(|run| run.cells[0].failed = Some("it broke".to_owned()));
         assert!(failed.to_string().contains("it broke"), "{failed}");
+        // A limit of the machine is no reason to measure again.
+        let mut small = run();
+        small.cells[0].failed = Some(format!("{}needs 3 CPUs", results::NOT_RUN));
+        assert!(page(&small, None).is_ok());
     }
 }

@@ -8,6 +8,7 @@ use crate::run::Measurement;
 use crate::workload::flow_rules::profile_text;
 use crate::workload::switches::finish;
 use host::{Address, HostError, Namespace, Route, Sysctl};
+use results::NOT_RUN;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub(super) fn measure(
     result: &mut Measurement,
 ) -> Result<(), Failure> {
     if let Some(most) = number(MAXIMUM).filter(|most| u64::from(connections) > *most) {
-        let reason = format!("not run: nf_conntrack_max is {most}, and the lab does not change it");
+        let reason = format!("{NOT_RUN}nf_conntrack_max is {most}, and the lab does not change it");
         return Err(Failure::Workload(reason));
     }
     let made = tempfile::Builder::new().prefix("conntrack-").tempdir_in(step.programs);

@@ -9,7 +9,7 @@ use crate::executor::machine::{MachineStep, Measured, Roles, Watch};
 use crate::run::Measurement;
 use crate::workload::switches::Counts;
 use probe::process::Resident;
-use results::Form;
+use results::{Form, NOT_RUN};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use units::Time;
@@ -17,7 +17,7 @@ use units::Time;
 pub(super) fn measure(case: &Case, step: &MachineStep<'_>) -> Result<Measured, Failure> {
     let online = host::online_cpus().len();
     if case.pmds > online {
-        let reason = format!("not run: needs {} CPUs, this machine has {online}", case.pmds);
+        let reason = format!("{NOT_RUN}needs {} CPUs, this machine has {online}", case.pmds);
         return Err(Failure::Workload(reason));
     }
     let mut place = Place::of(case, step)?;
