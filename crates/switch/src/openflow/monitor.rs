@@ -8,7 +8,6 @@ use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
 use crate::action::Action;
-use crate::flow::Match;
 use crate::pipeline::TABLES;
 use crate::port_number::PortNumber;
 use crate::request::{Bridge, CookieFilter, FlowEntry, FlowFilter, FlowMod, Refusal};
@@ -301,14 +300,7 @@ fn rules(bridge: &dyn Bridge, monitors: &[&Monitor]) -> Result<Vec<FlowEntry>, R
         [] => Ok(Vec::new()),
         [monitor] => bridge.flows(&monitor.filter),
         _ => {
-            let all = FlowFilter {
-                table: None,
-                matching: Match::any(),
-                cookie: CookieFilter::default(),
-                out_port: PortNumber::NONE,
-                out_group: FlowMod::ANY_GROUP,
-            };
-            let mut flows = bridge.flows(&all)?;
+            let mut flows = bridge.flows(&FlowFilter::all())?;
             flows.retain(|flow| monitors.iter().any(|monitor| selects(&monitor.filter, flow, &[])));
             Ok(flows)
         }

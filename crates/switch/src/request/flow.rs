@@ -105,6 +105,20 @@ pub struct FlowFilter {
     pub out_group: u32,
 }
 
+impl FlowFilter {
+    /// Takes every rule.
+    #[must_use]
+    pub fn all() -> Self {
+        Self {
+            table: None,
+            matching: Match::any(),
+            cookie: CookieFilter::default(),
+            out_port: PortNumber::NONE,
+            out_group: FlowMod::ANY_GROUP,
+        }
+    }
+}
+
 /// A rule with its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowEntry {

@@ -3,9 +3,7 @@ use std::path::Path;
 
 use super::bridge::BridgeState;
 use super::error::SwitchError;
-use crate::flow::Match;
-use crate::port_number::PortNumber;
-use crate::request::{CookieFilter, FlowCommand, FlowEntry, FlowFilter, FlowMod};
+use crate::request::{FlowCommand, FlowEntry, FlowFilter, FlowMod};
 use crate::text::{PortNames, parse_flow_line};
 
 /// Adds the rules of a file to a bridge, all or none.
@@ -48,14 +46,9 @@ pub(super) fn replace(text: &str, bridge: &BridgeState) -> Result<usize, (usize,
     let now_ms = bridge.clock.now_ms();
     let mut tables = bridge.tables_mut();
     let mut former = HashMap::new();
-    let all = FlowFilter {
-        table: None,
-        matching: Match::any(),
-        cookie: CookieFilter::default(),
-        out_port: PortNumber::NONE,
-        out_group: FlowMod::ANY_GROUP,
-    };
-    for flow in tables.flows(&all, now_ms).map_err(|refusal| (0, refusal.to_string()))? {
+    for flow in
+        tables.flows(&FlowFilter::all(), now_ms).map_err(|refusal| (0, refusal.to_string()))?
+    {
         let place = (flow.table, flow.priority, flow.matching.clone());
         former.insert(place, flow);
     }

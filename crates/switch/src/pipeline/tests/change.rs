@@ -12,18 +12,8 @@ use crate::request::{
     GroupMod, GroupType, PacketOut, Refusal,
 };
 
-fn all() -> FlowFilter {
-    FlowFilter {
-        table: None,
-        matching: Match::any(),
-        cookie: CookieFilter::default(),
-        out_port: PortNumber::NONE,
-        out_group: FlowMod::ANY_GROUP,
-    }
-}
-
 fn flows(tables: &Tables, now_ms: u64) -> Vec<FlowEntry> {
-    tables.flows(&all(), now_ms).expect("a valid filter")
+    tables.flows(&FlowFilter::all(), now_ms).expect("a valid filter")
 }
 
 fn to(destination: u32) -> Match {
