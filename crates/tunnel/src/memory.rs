@@ -4,8 +4,8 @@
 //! fair share, which is the memory divided by the number of busy identities, and more if others
 //! leave some. An idle connection has no grant. Credit that a peer has received stays valid, so all
 //! peers together may send more than there is memory: a [`Meter`] counts the memory held. Near the
-//! limit, the identity that exceeds its fair share most loses tunnels whose readers are stuck. At
-//! the limit, it loses a connection.
+//! limit, the identity that exceeds its fair share most loses tunnels whose readers are stuck. It
+//! loses a connection if the memory stays beyond the limit, or if no such tunnel is left.
 
 use quic::Meter;
 use std::collections::HashMap;
@@ -124,6 +124,7 @@ impl Budget {
     /// more credit than there is memory.
     pub(crate) async fn keep(self) {
         let mut sweeps = tokio::time::interval(SWEEP);
+        let mut beyond_limit = 0;
         sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -133,7 +134,11 @@ impl Budget {
                     }
                 }
                 () = self.0.near.notified() => {
-                    self.relieve();
+                    beyond_limit = match self.held().count() > self.0.limit {
+                        true => beyond_limit + 1,
+                        false => 0,
+                    };
+                    self.relieve(beyond_limit);
                     // A reset tunnel takes a moment to free its memory.
                     tokio::time::sleep(RELIEF).await;
                 }
@@ -141,7 +146,8 @@ impl Budget {
         }
     }
 
-    fn relieve(&self) {
+    /// The memory has been beyond the limit `beyond_limit` times in succession.
+    fn relieve(&self, beyond_limit: u32) {
         let held = self.0.meter.held();
         let mut holders: Vec<_> =
             self.holders().into_iter().map(|holder| (holder.held(), holder)).collect();
@@ -155,18 +161,34 @@ impl Budget {
         holders.sort_by_cached_key(|(held, holder)| {
             std::cmp::Reverse((owners.get(holder.owner()).copied().unwrap_or(0), *held))
         });
+        // An identity within its share loses nothing.
+        let is_greedy = |owners: &HashMap<Arc<str>, u64>, holder: &dyn Holder| {
+            owners.get(holder.owner()).is_some_and(|all| *all > fair)
+        };
+        let most = self.0.limit + self.0.limit / 8;
+        // Data that arrives faster than tunnels are reset is no reason to end those that are read.
+        if beyond_limit <= PATIENCE && held <= most {
+            let wanted = if beyond_limit > 0 { AT_ONCE } else { 1 };
+            let greedy = holders.iter().filter(|(_, holder)| is_greedy(&owners, &**holder));
+            let reset = greedy
+                .flat_map(|(_, holder)| {
+                    (0..wanted).map_while(|_| holder.give_up_one().then_some(()))
+                })
+                .take(wanted)
+                .count();
+            if reset > 0 || beyond_limit == 0 {
+                return;
+            }
+        }
         let mut beyond = held.saturating_sub(self.0.limit);
         for (held, holder) in holders {
-            // An identity within its share loses nothing.
-            let Some(all) = owners.get_mut(holder.owner()).filter(|all| **all > fair) else {
-                continue;
-            };
-            if beyond > 0 {
-                holder.close();
-                *all -= held;
-                beyond = beyond.saturating_sub(held);
-            } else if holder.give_up_one() {
+            if beyond == 0 {
                 return;
+            }
+            if is_greedy(&owners, &*holder) {
+                holder.close();
+                *owners.entry(Arc::clone(holder.owner())).or_default() -= held;
+                beyond = beyond.saturating_sub(held);
             }
         }
     }
@@ -249,6 +271,10 @@ fn mark(limit: u64) -> u64 {
 const LEAST_GRANT: u64 = 16 * 1024;
 const SWEEP: Duration = Duration::from_secs(1);
 const RELIEF: Duration = Duration::from_millis(10);
+/// The number of times that tunnels are reset beyond the limit before a connection is closed.
+const PATIENCE: u32 = 10;
+/// Tunnels that are reset at once beyond the limit.
+const AT_ONCE: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -341,15 +367,43 @@ mod tests {
         };
         let modest = fake("modest", 1100, true);
         let greedy = [fake("greedy", 1500, false), fake("greedy", 1000, true)];
+        let was_reset = |fake: &Fake| fake.given_up.swap(false, Ordering::Relaxed);
         // Near the limit, the connection with a tunnel to reset resets it.
-        budget.relieve();
-        assert!(greedy[1].given_up.load(Ordering::Relaxed));
+        budget.relieve(0);
+        assert!(was_reset(&greedy[1]));
         assert_eq!((greedy[0].held(), greedy[1].held()), (1500 * KIB, 1000 * KIB));
-        // Above the limit, the largest connection is closed.
+        // Above the limit too, for a while.
         let more = fake("greedy", 900, false);
-        budget.relieve();
+        budget.relieve(1);
+        assert!(was_reset(&greedy[1]));
+        budget.relieve(PATIENCE);
+        assert!(was_reset(&greedy[1]));
+        assert_eq!(
+            (greedy[0].held(), greedy[1].held(), more.held()),
+            (1500 * KIB, 1000 * KIB, 900 * KIB)
+        );
+        // Then the largest connection is closed.
+        budget.relieve(PATIENCE + 1);
         assert_eq!((greedy[0].held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));
+        // Far above the limit, at once.
+        let most = fake("greedy", 2000, true);
+        budget.relieve(1);
+        assert_eq!((most.held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));
+        assert!(!was_reset(&greedy[1]));
         assert_eq!(modest.held(), 1100 * KIB);
         assert!(!modest.given_up.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_connection_without_a_tunnel_to_reset_is_closed_at_the_limit() {
+        let budget = budget();
+        let charge = Mutex::new(quic::Charge::new(budget.meter(), 4100 * KIB));
+        let owner = Arc::from("greedy");
+        let fake =
+            Arc::new(Fake { owner, charge, has_stuck: false, given_up: AtomicBool::new(false) });
+        let weak: Weak<Fake> = Arc::downgrade(&fake);
+        budget.add(weak);
+        budget.relieve(1);
+        assert_eq!(fake.held(), 0);
     }
 }

@@ -6,7 +6,7 @@ use crate::memory::Budget;
 use crate::transport::{Connection, Lost, Sending, StreamError};
 use crate::windows::Windows;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// One connection with its tunnels. Both ends use the same type.
@@ -17,6 +17,8 @@ pub(crate) struct Session<C: Connection> {
     pub(crate) counters: Arc<Counters>,
     pub(crate) flows: Flows,
     tunnels: AtomicUsize,
+    /// This end has closed the connection because the peer was silent.
+    silent: AtomicBool,
 }
 
 /// One tunnel of a session. Dropping it ends the count.
@@ -36,7 +38,8 @@ impl<C: Connection> Session<C> {
         let windows = Windows::new(connection.clone(), budget, owner);
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
-        Arc::new(Self { connection, windows, counters, flows, tunnels: AtomicUsize::new(0) })
+        let (tunnels, silent) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Self { connection, windows, counters, flows, tunnels, silent })
     }
 
     pub(crate) fn tunnels(&self) -> usize {
@@ -78,7 +81,16 @@ impl<C: Connection> Session<C> {
             received = now;
         }
         self.counters.connections_silent.increment();
+        self.silent.store(true, Ordering::Relaxed);
         self.connection.close("no packet arrived from this end for three keepalives");
+    }
+
+    /// The reason why the connection ended, if the transport gives `why`.
+    pub(crate) fn reason(&self, why: Lost) -> Lost {
+        match why {
+            Lost::Here if self.silent.load(Ordering::Relaxed) => Lost::Silent,
+            why => why,
+        }
     }
 
     /// Opens a stream and sends its opening.

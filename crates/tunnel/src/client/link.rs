@@ -142,6 +142,7 @@ impl Link {
             };
             tokio::select! {
                 why = session.connection.closed() => {
+                    let why = session.reason(why);
                     if why == Lost::Here && shared.draining.is_cancelled() {
                         tracing::info!(server = %address, "connection closed");
                     } else {

@@ -109,7 +109,7 @@ async fn serve(shared: Arc<Shared>, connection: QuicConnection, peer: PeerName) 
         .push((peer.clone(), Arc::downgrade(&session)));
     tokio::spawn(Arc::clone(&session).deliver_datagrams());
     tokio::spawn(Arc::clone(&session).end_if_silent(shared.tuning.keepalive));
-    let why = stream::serve(&shared, &session, &peer, &usage).await;
+    let why = session.reason(stream::serve(&shared, &session, &peer, &usage).await);
     shared.counters.lost(&why);
     if shared.line(remote, Kind::Connection).is_some() {
         let seconds = since.elapsed().as_secs();

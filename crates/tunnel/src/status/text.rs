@@ -68,7 +68,8 @@ impl Display for ConnectionStatus {
             return writeln!(f, "  - no connection; connecting");
         }
         let (peer, remote) = (foreign(&self.peer), foreign(&self.remote));
-        writeln!(f, "  - {peer} at {remote}, {} tunnels", self.tunnels)?;
+        let plural = if self.tunnels == 1 { "" } else { "s" };
+        writeln!(f, "  - {peer} at {remote}, {} tunnel{plural}", self.tunnels)?;
         // Congestion control has measured no round trip before data was acknowledged.
         let least = match self.min_rtt_seconds {
             seconds if seconds > 0.0 => format!("least {}", shown::seconds(seconds)),

@@ -1,4 +1,5 @@
-//! Texts chosen by peers and strangers: they cannot break a log line or control a terminal.
+//! Log lines give the reason why a connection ended. Texts chosen by peers and strangers cannot
+//! break a line or control a terminal.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,6 +68,21 @@ async fn a_stranger_cannot_forge_log_lines_by_its_close_reason() {
     assert!(line.chars().count() < 500, "{line:?}");
     log.holds_no_raw_text();
     drop(server);
+}
+
+/// The server closes the connection, but not by its own choice.
+#[tokio::test]
+async fn the_end_of_a_silent_peer_is_no_end_by_choice() {
+    let log = log();
+    let (listener, address) = ends::target().await;
+    let echo = tokio::spawn(ends::echo(listener));
+    let (server, client, listeners, wire) = ends::pair_over_wire(&[address]).await;
+    let _stream = ends::through(listeners[0]).await;
+    wire.cut_from_clients(true);
+    log.awaited(&["peer disconnected", "the peer does not answer"]).await;
+    assert!(server.counted().connections_silent > 0);
+    echo.abort();
+    drop((client, server));
 }
 
 /// The log lines of this process, as a terminal would receive them.
