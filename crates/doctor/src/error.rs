@@ -27,6 +27,8 @@ pub enum DoctorError {
     TooLong { path: PathBuf, most: u64 },
     #[error("no TCP connection matches {0}; `ss -tnp` lists the connections of this machine")]
     NoFlow(String),
+    #[error("--cpus {chosen}: there are {known}; name some of these")]
+    NoSuchCores { chosen: String, known: String },
 }
 
 impl DoctorError {
@@ -34,7 +36,11 @@ impl DoctorError {
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,
-            Self::Usage(_) | Self::Malformed { .. } | Self::TooLong { .. } | Self::Read { .. }
+            Self::Usage(_)
+                | Self::NoSuchCores { .. }
+                | Self::Malformed { .. }
+                | Self::TooLong { .. }
+                | Self::Read { .. }
         )
     }
 }

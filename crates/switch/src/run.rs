@@ -48,7 +48,7 @@ pub use bridge::BridgeState;
 pub use client::{CONTROL_SOCKET, ClientError, call};
 pub use config::{
     BridgeConfig, Config, ConfigError, DEFAULT_RUNDIR, FailMode, PortConfig, RxqAffinity,
-    parse_cpu_mask, parse_cpus,
+    parse_cpu_mask,
 };
 pub use error::SwitchError;
 pub use ports::{OpenError, SwitchPort};

@@ -13,6 +13,7 @@
 //! [`foreign`] and [`visible`] escape text from outside for terminals, logs and reports.
 
 mod bytes;
+mod cpus;
 mod error;
 mod foreign;
 mod number;
@@ -26,6 +27,7 @@ mod time;
 mod round_trip;
 
 pub use bytes::Bytes;
+pub use cpus::parse_cpus;
 pub use error::UnitError;
 pub use foreign::{Foreign, foreign, foreign_json, visible};
 pub use rate::Rate;

@@ -7,6 +7,7 @@ mod exit;
 mod help;
 mod log;
 mod output;
+mod port;
 mod progress;
 mod report_directory;
 mod signals;

@@ -22,7 +22,6 @@ const MOST_BRIDGES: usize = 64;
 const MOST_PORTS: usize = 1024;
 const LONGEST_NAME: usize = 64;
 const MOST_QUEUES: usize = 64;
-const MOST_CPUS: usize = 1024;
 const AGING_TIMES: RangeInclusive<u64> = 1..=86_400;
 const TABLE_SIZES: RangeInclusive<usize> = 1..=1_000_000;
 /// The kinds of ports.
@@ -472,24 +471,6 @@ impl PortConfig {
     }
 }
 
-/// CPUs as people write them: `1,2`, `1-3`.
-pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
-    let wrong = || format!("CPUs {text:?}: write numbers and ranges, for example 1,2 or 0-3");
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let first: usize = first.trim().parse().map_err(|_| wrong())?;
-        let last: usize = last.trim().parse().map_err(|_| wrong())?;
-        if last < first || last >= MOST_CPUS {
-            return Err(wrong());
-        }
-        cpus.extend(first..=last);
-    }
-    cpus.sort_unstable();
-    cpus.dedup();
-    Ok(cpus)
-}
-
 /// The CPUs of a mask in hexadecimal, as Open vSwitch's pmd-cpu-mask: `6` is CPUs 1 and 2.
 pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -570,12 +551,8 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_numbers_ranges_or_a_mask() {
-        assert_eq!(parse_cpus("3,0-1").unwrap(), [0, 1, 3]);
+    fn cpus_of_a_mask() {
         assert_eq!(parse_cpu_mask("0x6").unwrap(), [1, 2]);
-        for wrong in ["", "a", "3-1", "1,", "0-99999"] {
-            assert!(parse_cpus(wrong).unwrap_err().contains("for example"), "{wrong}");
-        }
         assert!(parse_cpu_mask("0").is_err() && parse_cpu_mask("x").is_err());
     }
 

@@ -3,7 +3,7 @@ mod unit;
 
 use crate::exit::Ending;
 use crate::output::{note, print};
-use crate::{config_file, terminal, watch};
+use crate::{config_file, port, terminal, watch};
 use accel::caqm::{CaqmStatus, Network};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change, Removed, Scope};
@@ -157,7 +157,7 @@ struct Selector {
     #[arg(long, value_name = "CIDR")]
     to: Option<String>,
     /// Connections of this local port
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = port::named)]
     port: Option<u16>,
     /// All connections that no other rule matches
     #[arg(long, conflicts_with_all = ["cgroup", "to", "port"])]

@@ -4,12 +4,14 @@ mod subject;
 
 use crate::exit::Ending;
 use crate::output;
+use crate::port;
 use crate::report_directory;
 use crate::signals::cancel_on_signals;
 use clap::Args;
 use doctor::observe::{self, Focus, Plan};
 use doctor::test_path::{self, TestPlan};
 use doctor::{Diagnosis, DoctorError, Question, Recording};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 use subject::Subject;
@@ -24,7 +26,7 @@ pub(crate) struct Doctor {
     #[arg(value_name = "HOST|RUN")]
     subject: Option<String>,
     /// The port of the host's server
-    #[arg(short, long, value_name = "N", default_value_t = perf::options::PORT)]
+    #[arg(short, long, value_name = "N", default_value_t = perf::options::PORT, value_parser = port::named)]
     port: u16,
     /// Test with the host for longer, up to thirty seconds in all
     #[arg(long)]
@@ -33,6 +35,10 @@ pub(crate) struct Doctor {
     /// 10.0.0.2, 10.0.0.2:443
     #[arg(long, value_name = "PID|PORT|ADDR")]
     flow: Option<String>,
+    /// Judge as if the machine had these CPUs alone: those of a container, or of a host of a lab.
+    /// The others, and the threads that run on them, are left out
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: Option<BTreeSet<usize>>,
     /// Observe for so many seconds [default: 3]
     #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..=600))]
     time: Option<u16>,
@@ -61,11 +67,12 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
     if arguments.watch {
         return arguments.keep_watching(&subject);
     }
-    let recording = match &subject {
+    let mut recording = match &subject {
         Subject::Recording(path) => doctor::saved::open(path)?,
         Subject::Host(host) => arguments.test(host)?,
         Subject::Machine => arguments.observe()?,
     };
+    arguments.limit(&mut recording)?;
     if let (Some(path), false) = (&arguments.record, matches!(subject, Subject::Recording(_))) {
         recording.write(path)?;
         output::note(format_args!("The recording is in {}.", path.display()));
@@ -104,6 +111,10 @@ impl Doctor {
         }
     }
 
+    fn limit(&self, recording: &mut Recording) -> Result<(), DoctorError> {
+        self.cpus.as_ref().map_or(Ok(()), |cpus| recording.limit_to(cpus))
+    }
+
     fn observe(&self) -> anyhow::Result<Recording> {
         let cancel = cancel_on_signals()?;
         Ok(observe::machine(&self.plan()?, &cancel.flag())?)
@@ -131,7 +142,7 @@ impl Doctor {
         let (plan, begun) = (self.plan()?, Instant::now());
         let mut changes = doctor::Changes::default();
         while !cancel.is_cancelled() {
-            let recording = match observe::machine(&plan, &cancel.flag()) {
+            let mut recording = match observe::machine(&plan, &cancel.flag()) {
                 // The connection of interest may come later.
                 Err(DoctorError::NoFlow(_)) => continue,
                 recording => recording?,
@@ -139,6 +150,7 @@ impl Doctor {
             if cancel.is_cancelled() {
                 break;
             }
+            self.limit(&mut recording)?;
             let diagnosis = doctor::diagnose(&recording, Question::of(&recording));
             let at = Span::from_millis(begun.elapsed().as_millis() as u64);
             if let Some(line) = changes.news(at, &diagnosis) {
@@ -157,6 +169,10 @@ impl Doctor {
             false => output::print(doctor::output::text(diagnosis, columns(), self.verbose)),
         }
     }
+}
+
+fn cpus(text: &str) -> Result<BTreeSet<usize>, String> {
+    units::parse_cpus(text).map(BTreeSet::from_iter)
 }
 
 /// The terminal's width, or that of a page.

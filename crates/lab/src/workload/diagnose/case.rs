@@ -27,6 +27,8 @@ pub(crate) struct Case {
     pub(super) ready_within: u32,
     /// The core whose time is recorded; `None`: the busiest.
     pub(super) core: Option<u32>,
+    /// The CPUs that the doctor is told of, as `--cpus` has them; `None`: all.
+    pub(super) cpus: Option<String>,
     /// The links of a built-in fault.
     pub(super) own_links: Option<Vec<LinkSettings>>,
 }
@@ -139,9 +141,26 @@ impl Case {
                 .unwrap_or(0),
             question: question.unwrap_or(Asked::Machine),
             core: document.workload_count(axes, CORE, 0..=MOST_CORE)?,
+            cpus: document.workload_key(axes, CPUS, |text| cpus(text, axes))?.flatten(),
             own_links: None,
         })
     }
+}
+
+/// The list for all turns, or that of a value: `receive-two-cores=0-1 0`.
+fn cpus(text: &str, axes: &Axes) -> Result<Option<String>, String> {
+    let mut usual = None;
+    let mut own = None;
+    for word in text.split_whitespace() {
+        let (value, list) = word.split_once('=').map_or((None, word), |(v, l)| (Some(v), l));
+        units::parse_cpus(list)?;
+        match value {
+            None => usual = Some(list.to_owned()),
+            Some(value) if axes.values().any(|own| own == value) => own = Some(list.to_owned()),
+            Some(_) => {}
+        }
+    }
+    Ok(own.or(usual))
 }
 
 /// A built-in fault: a file of labs/faults.
@@ -157,6 +176,8 @@ const QUOTA_RECEIVER: Key = Key::text("quota-receiver");
 const HOGS: Key = Key::count("hogs");
 /// The core whose time is recorded.
 const CORE: Key = Key::count("core");
+/// The CPUs of the doctor's host.
+const CPUS: Key = Key::text("cpus");
 /// The host in which the doctor runs.
 const SIDE: Key = Key::text("side");
 /// Programs, separated by spaces.
@@ -176,6 +197,7 @@ pub(super) const KEYS: &[Key] = &[
     QUOTA_RECEIVER,
     HOGS,
     CORE,
+    CPUS,
     SIDE,
     ASK,
     NEEDS,

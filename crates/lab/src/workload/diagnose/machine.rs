@@ -118,6 +118,7 @@ fn ask(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<String,
             argv.extend([host.to_string(), "--port".to_owned(), PORT.to_string()]);
         }
     }
+    argv.extend(case.cpus.iter().flat_map(|cpus| ["--cpus".to_owned(), cpus.clone()]));
     let mut doctor = scene.program(case.side, &argv, &[])?;
     let deadline = Instant::now() + Duration::from_secs(seconds) + PATIENCE;
     while Instant::now() < deadline {

@@ -8,7 +8,7 @@ use super::flows::port_json;
 use super::pmd::ThreadStatistics;
 use super::{Command, Outcome};
 use crate::run::bridge::BridgeState;
-use crate::run::config::{BridgeConfig, Config, PortConfig, RxqAffinity, parse_cpus};
+use crate::run::config::{BridgeConfig, Config, PortConfig, RxqAffinity};
 use crate::run::switch::Switch;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -165,7 +165,7 @@ fn delete_port(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 }
 
 fn set_cpus(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
-    let cpus = parse_cpus(&arguments[0])?;
+    let cpus = units::parse_cpus(&arguments[0])?;
     change(switch, |config| {
         config.pmd_cpus = Some(cpus);
         Ok(())

@@ -5,6 +5,7 @@ use super::values::{self, Affinity, Bind, Bitrate};
 use crate::background;
 use crate::exit::Ending;
 use crate::output;
+use crate::port;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{ArgAction, Args};
@@ -23,7 +24,7 @@ pub(crate) struct Client {
     /// The server: a name or an address; fe80::1%eth0 or NAME%eth0 for one interface
     host: String,
     /// The server's port
-    #[arg(short, long, default_value_t = PORT, value_name = "N")]
+    #[arg(short, long, default_value_t = PORT, value_name = "N", value_parser = port::named)]
     port: u16,
     /// Use IPv4 only
     #[arg(short = '4', long = "version4", conflicts_with = "v6")]
@@ -199,7 +200,7 @@ struct Connection {
     #[arg(long, value_name = "DEV")]
     bind_dev: Option<String>,
     /// The local port of the first stream; the others use the next ones
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = port::named)]
     cport: Option<u16>,
     /// How long the server may take to answer: milliseconds, or with a unit [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = values::timeout)]

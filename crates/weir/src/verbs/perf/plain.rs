@@ -1,6 +1,7 @@
 use super::values;
 use crate::exit::Ending;
 use crate::output;
+use crate::port;
 use anyhow::Context;
 use clap::Args;
 use perf::PerfError;
@@ -19,7 +20,7 @@ pub(crate) struct Server {
     #[arg(short = 'B', long, value_name = "ADDRESS", default_value_t = Ipv4Addr::UNSPECIFIED.into())]
     bind: IpAddr,
     /// The port
-    #[arg(short, long, default_value_t = perf::options::PORT)]
+    #[arg(short, long, default_value_t = perf::options::PORT, value_parser = port::or_any)]
     port: u16,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct Client {
     /// The server: a name or an address
     host: String,
     /// The server's port
-    #[arg(short, long, default_value_t = perf::options::PORT)]
+    #[arg(short, long, default_value_t = perf::options::PORT, value_parser = port::named)]
     port: u16,
     /// How long to write: 10, 500ms, 2min
     #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = values::duration)]

@@ -2,6 +2,7 @@ use super::accounts::ClientAccount;
 use super::values::{self, Affinity, Bind};
 use crate::exit::Ending;
 use crate::output;
+use crate::port;
 use crate::signals::cancel_on_signals;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -98,7 +99,7 @@ struct ConnectionOptions {
     /// The host where `weir perf server` runs: a name or an address
     host: String,
     /// The server's port
-    #[arg(short, long, default_value_t = PORT, value_name = "N")]
+    #[arg(short, long, default_value_t = PORT, value_name = "N", value_parser = port::named)]
     port: u16,
     /// Use IPv4 only
     #[arg(short = '4', long = "version4", conflicts_with = "v6")]

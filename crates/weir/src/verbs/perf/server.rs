@@ -3,6 +3,7 @@ use super::stamped::{self, Stamped};
 use super::values::{self, Bind};
 use crate::background;
 use crate::exit::Ending;
+use crate::port;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{ArgAction, Args};
@@ -22,7 +23,7 @@ use units::{Rate, Span};
 #[command(disable_version_flag = true)]
 pub(crate) struct Server {
     /// The port, for TCP and UDP, for example 5202; 0 uses a free one and prints it
-    #[arg(short, long, default_value_t = PORT, value_name = "N")]
+    #[arg(short, long, default_value_t = PORT, value_name = "N", value_parser = port::or_any)]
     port: u16,
     /// The local address, interface or both: 10.0.0.1, %eth0, fe80::1%eth0 [default: all]
     #[arg(short = 'B', long, value_name = "ADDRESS[%DEV]", value_parser = values::bind)]

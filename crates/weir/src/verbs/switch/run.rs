@@ -4,7 +4,7 @@ use crate::signals::cancel_on_signals;
 use clap::Args;
 use host::MetricsAddress;
 use std::path::PathBuf;
-use switch::run::{BridgeConfig, Config, ConfigError, Process, parse_cpus};
+use switch::run::{BridgeConfig, Config, ConfigError, Process};
 use units::visible;
 
 #[derive(Debug, Clone, Args)]
@@ -63,7 +63,7 @@ impl Run {
             config.add_port(port)?;
         }
         if let Some(cpus) = &self.pmd_cpus {
-            config.pmd_cpus = Some(parse_cpus(cpus).map_err(ConfigError::Value)?);
+            config.pmd_cpus = Some(units::parse_cpus(cpus).map_err(ConfigError::Value)?);
         }
         config.busy_poll |= self.busy_poll;
         if let Some(address) = &self.metrics_on {
