@@ -68,14 +68,16 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// A sentence for the reader, if there is a reason for a warning.
-    pub fn warning(&self) -> Option<String> {
+    /// A sentence for the reader, if there is a reason for a warning. `shown` writes a sample.
+    pub fn warning(&self, shown: impl Fn(f64) -> String) -> Option<String> {
         let count = self.outliers.len();
+        let lie = if count == 1 { "lies" } else { "lie" };
+        let [median, min, max] = [self.median, self.min, self.max].map(shown);
         (count > 0).then(|| {
             format!(
-                "{count} of {} samples lie far from the rest (kept; median {:.4}, {:.4} to {:.4}): \
-                 look for other load on the machine",
-                self.n, self.median, self.min, self.max
+                "{count} of {} samples {lie} far from the rest (kept; median {median}, {min} to \
+                 {max}): look for other load on the machine",
+                self.n
             )
         })
     }

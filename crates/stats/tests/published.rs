@@ -187,7 +187,8 @@ fn modified_z_scores_find_outliers() {
     let masked = [2.1, 2.6, 2.4, 2.5, 2.3, 2.1, 2.3, 2.6, 8.2, 8.3];
     assert_eq!(outliers(&masked).unwrap(), [8, 9]);
     let warned = summary(&masked).unwrap();
-    assert!(warned.warning().unwrap().contains("2 of 10"));
+    let warning = warned.warning(|sample| format!("{sample} s")).unwrap();
+    assert!(warning.contains("2 of 10") && warning.contains("2.1 s to 8.3 s"), "{warning}");
     assert_eq!(warned.n, 10, "warned about, not removed");
     // Computed by hand: 0.6745 (8.3 - 2.45) / 0.15.
     close(modified_z_scores(&masked).unwrap()[9], 0.6745 * 5.85 / 0.15, 1e-9);

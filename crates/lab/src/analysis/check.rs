@@ -73,6 +73,11 @@ impl Bound {
 
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("{what}; write METRIC[SYSTEM, AXIS=VALUE] >= NUMBER");
+        for (swapped, right) in [("=>", ">="), ("=<", "<=")] {
+            if find_outside(text, swapped).is_some() {
+                return Err(wrong(&format!("`{swapped}` is written `{right}`")));
+            }
+        }
         // Longest first, so that `>=` is not read as `>` and `=`.
         let (at, symbol, operator) = OPERATORS
             .iter()
@@ -378,6 +383,7 @@ mod tests {
         assert!(holds("goodput_mbit_s[loss=2%] > 1").unwrap_err().contains("value on axis"));
         assert!(holds("goodput_mbit_s[tcp-cubic > 1").unwrap_err().contains("never closed"));
         assert!(holds("goodput_mbit_s").unwrap_err().contains("no >="));
+        assert!(holds("goodput_mbit_s => 1").unwrap_err().contains("is written `>=`"));
         assert!(holds("goodput_mbit_s > fast").unwrap_err().contains("plain number"));
     }
 }

@@ -254,10 +254,12 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>)
         let told = !in_virtual_time
             && matches!(metrics::direction(name), Some(Direction::HigherIsBetter))
             && name != IDLE;
-        if let Some(warning) = stats::summary(&values).ok().and_then(|all| all.warning())
+        let meaning = metrics::meaning(name);
+        let shown = |value: f64| format!("{} {}", units::shown::significant(value), meaning.unit);
+        if let Some(warning) = stats::summary(&values).ok().and_then(|all| all.warning(shown))
             && told
         {
-            cell.warnings.push(format!("{name}: {warning}"));
+            cell.warnings.push(format!("{}: {warning}", meaning.label));
         }
     }
     cell.missing = missing(used, &cell.metrics);

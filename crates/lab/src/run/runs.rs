@@ -1,7 +1,8 @@
 //! Runs on disk: the directory of a new run, the unfinished run, and the results of a finished run.
 
-use crate::LabError;
+use super::directory::RunDirectory;
 use crate::file::Document;
+use crate::{LabError, LabFile, builtin};
 use results::{Form, Results, Samples};
 use std::path::{Path, PathBuf};
 
@@ -60,6 +61,23 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
             "--resume: no unfinished run of `{lab}` in this form under {}/; name one: --resume DIR",
             folder.display()
         ))
+    })
+}
+
+/// The lab and the form of a run that was begun, for a user who names its directory alone. With
+/// `trust`, the directory may be another user's.
+pub fn begun(path: &Path, trust: bool) -> Result<(LabFile, Form), LabError> {
+    let began = RunDirectory::description(path, trust)?;
+    let word = |key: &str| began.get(key).and_then(toml::Value::as_str).unwrap_or_default();
+    let forms = [Form::Full, Form::Quick, Form::Smoke];
+    let form = forms.into_iter().find(|form| form.word() == word("form"));
+    let lab = match builtin::open(word("lab")) {
+        Ok(lab) if lab.is_builtin() => lab,
+        _ => LabFile::read(&path.join(LAB))?,
+    };
+    form.map(|form| (lab, form)).ok_or_else(|| {
+        let reason = format!("names no form of a lab: {:?}", word("form"));
+        LabError::RunDirectory { path: path.to_owned(), reason }
     })
 }
 

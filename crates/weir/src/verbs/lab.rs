@@ -80,8 +80,10 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// A built-in lab's name (see `weir lab list`), or the path of a lab file
-    lab: String,
+    /// A built-in lab's name (see `weir lab list`), or the path of a lab file. With --resume DIR it
+    /// may be left out
+    #[arg(required_unless_present = "resume")]
+    lab: Option<String>,
     /// The short form, which takes minutes
     #[arg(long, conflicts_with = "smoke")]
     quick: bool,
@@ -205,12 +207,7 @@ impl Run {
         verb: &str,
         executor: impl FnOnce(&LabFile) -> anyhow::Result<Executor>,
     ) -> anyhow::Result<Ending> {
-        let lab = builtin::open(&self.lab)?;
-        let form = match (self.quick, self.smoke) {
-            (true, _) => Form::Quick,
-            (_, true) => Form::Smoke,
-            _ => Form::Full,
-        };
+        let (lab, form) = self.lab()?;
         let location = location(self, &lab, form)?;
         let executor = executor(&lab)?;
         let cancel = cancel_on_signals()?;
@@ -258,6 +255,24 @@ impl Run {
 }
 
 impl Run {
+    fn lab(&self) -> Result<(LabFile, Form), LabError> {
+        let form = match (self.quick, self.smoke) {
+            (true, _) => Some(Form::Quick),
+            (_, true) => Some(Form::Smoke),
+            _ => None,
+        };
+        match (&self.lab, &self.resume) {
+            (Some(lab), _) => Ok((builtin::open(lab)?, form.unwrap_or(Form::Full))),
+            (None, Some(Some(run))) => {
+                let (lab, began) = runs::begun(run, self.trust)?;
+                Ok((lab, form.unwrap_or(began)))
+            }
+            (None, _) => Err(LabError::Usage(
+                "--resume without a directory continues the latest run of a lab: name the lab, or the directory".to_owned(),
+            )),
+        }
+    }
+
     /// A lab file is a script: its commands have the rights of the user who runs the lab. On a
     /// terminal the user is asked. Otherwise the commands are printed and run, as make(1) does with
     /// its file: a script that runs a lab has chosen the file, and its log shows the commands.
@@ -268,7 +283,7 @@ impl Run {
         }
         output::note(format_args!(
             "{} runs these commands as {}, on this machine's files:",
-            self.lab,
+            self.lab.as_deref().unwrap_or(lab.name()),
             if rustix::process::geteuid().is_root() { "root" } else { "you" },
         ));
         commands.iter().for_each(|command| output::note(format_args!("  {command}")));
@@ -302,7 +317,8 @@ fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabE
 
 /// The command line that continues this interrupted run.
 fn continuation(verb: &str, arguments: &Run, directory: &Path) -> String {
-    let mut words = vec![verb.to_owned(), quoted(&arguments.lab)];
+    let mut words = vec![verb.to_owned()];
+    words.extend(arguments.lab.as_deref().map(quoted));
     let flags = [
         ("--quick", arguments.quick),
         ("--smoke", arguments.smoke),

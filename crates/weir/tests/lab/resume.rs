@@ -82,6 +82,11 @@ fn a_killed_run_resumes_where_it_stopped() {
     let output = sandbox.weir(&["lab", "run", "steps.toml", "--resume"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("no unfinished run of `steps`"), "{output:?}");
+    // A run's directory alone names its lab and its form.
+    let smoke = "runs/steps-smoke-99991231-000000";
+    let output = sandbox.weir(&["lab", "run", "--resume", smoke]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(sandbox.results(smoke)["form"], "smoke");
 }
 
 #[test]
