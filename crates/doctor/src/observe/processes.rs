@@ -261,6 +261,7 @@ fn all(tree: &Tree, unseen: &mut BTreeSet<Unseen>) -> Vec<Task> {
             state: process.state.to_string(),
             user: process.cpu.user,
             system: process.cpu.system,
+            in_kernel: Some(process.in_kernel),
             ..Task::default()
         })
     })
@@ -280,6 +281,7 @@ fn task(task: probe::process::Task) -> Task {
         waited: task.waited,
         io_waited: task.io_waited,
         core: task.core,
+        in_kernel: None,
         frozen: false,
         allowed: None,
     }

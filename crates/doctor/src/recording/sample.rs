@@ -144,6 +144,9 @@ pub struct Task {
     pub waited: Option<Span>,
     pub io_waited: Option<Span>,
     pub core: Option<usize>,
+    /// A thread of the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_kernel: Option<bool>,
     /// A control group freezes it, in the last sample of a period.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub frozen: bool,

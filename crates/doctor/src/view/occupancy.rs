@@ -176,7 +176,19 @@ mod tests {
             assert!(found.network_threads > 0.35 && found.others < 0.2, "{found:?}");
             assert!(found.wait_for_others(0.5, 0.3) < 0.15, "{found:?}");
         });
-        // A program that only has such a name has user time.
+        // A tick of its time may have been charged as user time.
+        let charged = softirqs("ksoftirqd/0").each(|_, sample| {
+            sample.processes[0].user = Span::from_millis(160);
+            sample.processes[0].in_kernel = Some(true);
+        });
+        at(&charged, Some(0), |found| {
+            assert!(found.network_threads > 0.35 && found.others < 0.2, "{found:?}");
+        });
+        // A program that only has such a name is none.
+        let named = softirqs("ksoftirqd/0").each(|_, sample| {
+            sample.processes[0].in_kernel = Some(false);
+        });
+        at(&named, Some(0), |found| assert!(found.network_threads < 0.01, "{found:?}"));
         at(&beside("ksoftirqd/0", 45, 0, Some(0)), Some(0), |found| {
             assert!(found.network_threads < 0.01 && found.others > 0.4, "{found:?}");
         });

@@ -20,7 +20,7 @@ pub struct TaskUse<'a> {
     pub home: Option<usize>,
     /// The only core that it may run on.
     pub confined_to: Option<usize>,
-    /// It has never run a program's own code.
+    /// A thread of the kernel.
     pub in_kernel: bool,
     pub elapsed: Span,
 }
@@ -39,7 +39,7 @@ impl TaskUse<'_> {
     }
 
     /// A thread of the kernel that processes packets: `ksoftirqd/0`, `napi/eth0-8193`,
-    /// `irq/24-eth0`. A program may have such a name, and then has user time.
+    /// `irq/24-eth0`. A program may have such a name too.
     pub fn serves_network(&self) -> bool {
         self.in_kernel && NETWORK.iter().any(|prefix| self.name.starts_with(prefix))
     }
@@ -131,7 +131,9 @@ pub(super) fn between<'a>(
                     .max_by_key(|(_, times)| **times)
                     .filter(|(_, times)| f64::from(**times) >= USUALLY * f64::from(seen.times))
                     .map(|(core, _)| *core),
-                in_kernel: later.user == Span::ZERO,
+                // Old recordings do not say it. The kernel charges some ticks of its threads as
+                // user time.
+                in_kernel: later.in_kernel.unwrap_or(later.user == Span::ZERO),
                 confined_to: match later.allowed.as_deref() {
                     Some([core]) => Some(*core),
                     _ => None,

@@ -14,6 +14,8 @@ pub struct Process {
     /// `R`, `S`, `D`, `Z` (a zombie: ended, not yet reaped) and so on, see proc(5).
     pub state: char,
     pub threads: u64,
+    /// A thread of the kernel.
+    pub in_kernel: bool,
     /// Ticks after boot. Distinguishes a process from a later one with the same number.
     pub started: u64,
     /// CPU time of its threads, including ended ones.
@@ -61,6 +63,7 @@ impl Process {
                 .and_then(|word| word.chars().next())
                 .ok_or_else(|| malformed("no state"))?,
             threads: column(20)?,
+            in_kernel: column(9)? & PF_KTHREAD != 0,
             started: column(22)?,
             cpu: CpuTime { user: time(14)?, system: time(15)?, precise: None },
             reaped: CpuTime { user: time(16)?, system: time(17)?, precise: None },
@@ -71,6 +74,9 @@ impl Process {
         self.pid == other.pid && self.started == other.started
     }
 }
+
+/// One of the flags in `/proc/PID/stat`.
+const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// CPU time used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
