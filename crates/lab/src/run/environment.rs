@@ -112,12 +112,15 @@ pub(crate) fn describe_simulator(lab: &LabFile, threads: usize) -> IndexMap<Stri
     facts
 }
 
+/// The seconds that all parts of a run took, in `run.toml`.
+pub(crate) const MEASURED: &str = "measured_s";
+
 /// The same as TOML, for `run.toml`.
 pub(crate) fn as_run_toml(
     lab: &LabFile,
     plan: &Plan,
     command: &str,
-    started: &str,
+    (started, measured_s): (&str, Option<f64>),
     facts: &IndexMap<String, Value>,
 ) -> String {
     let mut run = toml::Table::new();
@@ -127,6 +130,10 @@ pub(crate) fn as_run_toml(
     run.insert("repeats".to_owned(), i64::from(plan.repeats).into());
     run.insert("command".to_owned(), command.into());
     run.insert("started".to_owned(), started.into());
+    // The time of all parts of a run that was interrupted.
+    if let Some(seconds) = measured_s {
+        run.insert(MEASURED.to_owned(), seconds.into());
+    }
     let mut environment = toml::Table::new();
     for (name, value) in facts {
         // TOML has no null, so unknown facts are omitted.

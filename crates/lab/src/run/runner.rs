@@ -83,14 +83,24 @@ pub fn run(
     let changes = environment::changes(&began, &facts);
     let steal = StealWatch::begin();
     let begun = Instant::now();
-    let started = date::now();
+    let parts = Parts::of(&began);
+    let started = parts.started.clone();
     let form = request.form.word();
     let text = lab.text();
-    let describe =
-        |facts: &_| environment::as_run_toml(lab, &plan, &request.command, &started, facts);
-    let description = describe(&facts);
+    let describe = |facts: &_, measured: Option<f64>| {
+        environment::as_run_toml(lab, &plan, &request.command, (&started, measured), facts)
+    };
+    let description = describe(&facts, None);
     let (mut directory, mut outcomes) = match &request.location {
-        Location::Resume { run, trust, .. } => RunDirectory::resume(run, &text, form, *trust)?,
+        Location::Resume { run, trust, .. } => {
+            let resumed = RunDirectory::resume(run, &text, form, *trust)?;
+            // If this part is killed, nobody knows its time.
+            let mut began = began;
+            if began.remove(environment::MEASURED).is_some() {
+                resumed.0.describe(&began.to_string())?;
+            }
+            resumed
+        }
         Location::At(path) => (RunDirectory::create(path, &text, &description)?, Vec::new()),
         Location::Inside(folder) => {
             let name = || runs::fresh(folder, lab.name(), request.form);
@@ -118,7 +128,10 @@ pub fn run(
     };
     let measured = steps::measure(&*bench, &jobs, progress, &mut keep);
     bench.finish();
-    if !measured? {
+    let measured = measured?;
+    let duration_s = parts.earlier_s.map(|earlier| earlier + begun.elapsed().as_secs_f64());
+    if !measured {
+        directory.describe(&describe(&facts, duration_s))?;
         let directory = Some(directory.path().to_owned());
         return Err(LabError::Interrupted { directory });
     }
@@ -134,13 +147,13 @@ pub fn run(
         facts.insert("congestion_control_read_back".to_owned(), read.into());
     }
     steal.record(&mut facts);
-    directory.describe(&describe(&facts))?;
+    directory.describe(&describe(&facts, duration_s))?;
     let mut results = summary::results(lab, &plan, &outcomes);
     results.method.extend(bench.validity(&results));
     results.environment = facts;
     results.command = request.command.clone();
     results.started = Some(started);
-    results.duration_s = Some(begun.elapsed().as_secs_f64());
+    results.duration_s = duration_s;
     results.notes.extend(notes);
     results.notes.extend(again);
     results.warnings.extend(changes);
@@ -148,6 +161,26 @@ pub fn run(
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
     Ok(Finished { results, directory: directory.path().to_owned() })
+}
+
+/// When a run began, and how long its earlier parts took, if it was interrupted.
+struct Parts {
+    started: String,
+    /// `None` if a part was killed before it could write its time.
+    earlier_s: Option<f64>,
+}
+
+impl Parts {
+    fn of(began: &toml::Table) -> Self {
+        let started = began.get("started").and_then(toml::Value::as_str);
+        Self {
+            started: started.map_or_else(date::now, str::to_owned),
+            earlier_s: match started {
+                Some(_) => began.get(environment::MEASURED).and_then(toml::Value::as_float),
+                None => Some(0.0),
+            },
+        }
+    }
 }
 
 impl Request {

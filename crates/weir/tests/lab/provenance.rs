@@ -61,7 +61,7 @@ fn a_run_names_its_binary_peers_settings_and_seed() {
 }
 
 #[test]
-fn a_resumed_run_keeps_its_seed() {
+fn a_resumed_run_keeps_its_seed_and_its_time() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox
         .write("named.toml", LAB.replace("RELAY", &relay()).replace("repeats = 1", "repeats = 9"));
@@ -74,8 +74,17 @@ fn a_resumed_run_keeps_its_seed() {
     let other = sandbox.weir(&[&words[..], &["--seed", "78", "--resume", "run"]].concat());
     assert_eq!(other.status.code(), Some(2), "{other:?}");
     assert!(other.stderr.contains("it was begun with seed 77, not 78"), "{other:?}");
+    let first = std::fs::read_to_string(sandbox.path("run/run.toml")).unwrap();
+    let of_first = |key: &str| {
+        let line = first.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+        line.unwrap_or_else(|| panic!("no {key}: {first}")).trim_matches('"').to_owned()
+    };
     sandbox.weir(&[&words[..], &["--resume", "run"]].concat());
-    assert_eq!(sandbox.results("run")["environment"]["seed"], 77);
+    let results = sandbox.results("run");
+    assert_eq!(results["environment"]["seed"], 77);
+    assert_eq!(results["started"], of_first("started"));
+    let earlier: f64 = of_first("measured_s").parse().unwrap();
+    assert!(earlier > 0.0 && results["duration_s"].as_f64().unwrap() > earlier, "{first}");
 }
 
 /// The lab names CUBIC for the connection in front of the tunnel, which runs tcpa itself.
