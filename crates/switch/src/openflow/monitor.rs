@@ -7,10 +7,11 @@ use super::message::{ONF, begin_experimenter, begin_nicira_message, end_message}
 use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
+use super::reply::{Form, Reply};
 use crate::action::Action;
 use crate::pipeline::TABLES;
 use crate::port_number::PortNumber;
-use crate::request::{Bridge, CookieFilter, FlowEntry, FlowFilter, FlowMod, Refusal};
+use crate::request::{Bridge, CookieFilter, FlowEntry, FlowFilter, FlowMod, Flows, Refusal};
 
 /// A change of a bridge's rules, for controllers that monitor them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,9 @@ pub(super) struct Monitors {
     /// The peer reads too slowly: `seen` at that time. It hears of rules that go, and of all others
     /// when it has read what it was sent.
     paused: Option<u64>,
+    /// A reply tells the peer of the rules that there were at `seen`. Rules that come or change
+    /// meanwhile are for later.
+    is_replying: bool,
 }
 
 #[derive(Debug)]
@@ -49,15 +53,14 @@ struct Monitor {
 }
 
 impl Monitors {
-    /// Takes the requests of a message and writes the rules that they ask for at once.
+    /// Takes the requests of a message, and begins a reply with the rules that they ask for.
     pub(super) fn request(
         &mut self,
         mut body: Reader<'_>,
         version: Version,
         xid: u32,
         bridge: &dyn Bridge,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Reply, Refusal> {
         let mut requests = Vec::new();
         while !body.is_empty() {
             requests.push(decode(&mut body, version)?);
@@ -76,22 +79,39 @@ impl Monitors {
             self.monitors.insert(id, monitor);
             new.push(id);
         }
-        let new: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
-        let flows = rules(bridge, &new)?;
-        let mut reply = Multipart::new(version, xid, part(version), out);
-        for flow in &flows {
-            self.seen = self.seen.max(flow.changed);
-            // A rule that several monitors select is told once.
-            let selecting = new.iter().filter(|monitor| selects(&monitor.filter, flow, &[]));
-            let flags = selecting.map(|monitor| monitor.flags).filter(|flags| flags & INITIAL != 0);
-            if let Some(flags) = flags.reduce(|all, flags| all | flags) {
-                reply.entry(|out| {
-                    encode_update(flow, Event::Initial, flags & ACTIONS != 0, version, out);
-                });
-            }
+        let monitors: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
+        let flows = rules(bridge, &monitors)?;
+        self.seen = self.seen.max(flows.newest());
+        self.is_replying = true;
+        Ok(Reply::new(version, xid, part(version), flows, Form::Initial(new)))
+    }
+
+    /// Writes a rule in the reply to the request that began these monitors, unless the peer has
+    /// heard that the rule is gone.
+    pub(super) fn initial(
+        &self,
+        ids: &[u32],
+        flow: &FlowEntry,
+        bridge: &dyn Bridge,
+        version: Version,
+        reply: &mut Multipart<'_>,
+    ) {
+        // A rule that several monitors select is told once.
+        let monitors = ids.iter().filter_map(|id| self.monitors.get(id));
+        let selecting = monitors.filter(|monitor| selects(&monitor.filter, flow, &[]));
+        let flags = selecting.map(|monitor| monitor.flags).filter(|flags| flags & INITIAL != 0);
+        if let Some(flags) = flags.reduce(|all, flags| all | flags)
+            && bridge.has_flow(flow)
+        {
+            reply.entry(|out| {
+                encode_update(flow, Event::Initial, flags & ACTIONS != 0, version, out);
+            });
         }
-        reply.finish();
-        Ok(())
+    }
+
+    /// The reply to the last request is over.
+    pub(super) fn replied(&mut self) {
+        self.is_replying = false;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -111,6 +131,12 @@ impl Monitors {
         version: Version,
         out: &mut Vec<u8>,
     ) {
+        let is_new = |update: &FlowUpdate<'_>| {
+            !matches!(update.change, FlowChange::Deleted(_)) && update.flow.changed > self.seen
+        };
+        if self.is_replying && updates.iter().any(is_new) {
+            self.pause(version, out);
+        }
         let newest = updates.iter().map(|update| update.flow.changed).max();
         self.seen = self.seen.max(newest.unwrap_or(0));
         let mut lines = Vec::new();
@@ -118,10 +144,14 @@ impl Monitors {
         for update in updates {
             let Some(flags) = self.flags(update) else { continue };
             let is_whole = match self.paused {
-                // The peer cannot know a rule that was added since then.
+                // The peer cannot know a rule that was added since then. A change before the reply
+                // under way was begun is not among those that are told later.
                 Some(paused) => {
-                    let is_gone = matches!(update.change, FlowChange::Deleted(_));
-                    if !is_gone || update.flow.added > paused {
+                    let is_told = match update.change {
+                        FlowChange::Deleted(_) => update.flow.added <= paused,
+                        _ => self.is_replying && update.flow.changed <= paused,
+                    };
+                    if !is_told {
                         continue;
                     }
                     true
@@ -173,9 +203,9 @@ impl Monitors {
     pub(super) fn resume(&mut self, version: Version, bridge: &dyn Bridge, out: &mut Vec<u8>) {
         let Some(paused) = self.paused.take() else { return };
         let monitors: Vec<_> = self.monitors.values().collect();
-        let mut flows = rules(bridge, &monitors).unwrap_or_default();
-        let newest = flows.iter().map(|flow| flow.changed).max();
-        flows.retain(|flow| flow.changed > paused);
+        let flows = rules(bridge, &monitors).unwrap_or_else(|_| Vec::new().into());
+        let newest = flows.newest();
+        let mut flows: Vec<_> = flows.filter(|flow| flow.changed > paused).collect();
         flows.sort_by_key(|flow| flow.changed);
         let changes = flows.iter().filter_map(|flow| {
             let is_new = flow.added > paused;
@@ -195,7 +225,7 @@ impl Monitors {
             }
             reply.finish();
         }
-        self.seen = self.seen.max(newest.unwrap_or(0));
+        self.seen = self.seen.max(newest);
         encode_pause(false, version, out);
     }
 
@@ -289,21 +319,17 @@ fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     Ok(flags)
 }
 
-/// The rules that monitors select, each once. Several monitors look at all rules together, so that
-/// their number does not multiply what is copied.
-fn rules(bridge: &dyn Bridge, monitors: &[&Monitor]) -> Result<Vec<FlowEntry>, Refusal> {
+/// The rules among which monitors select, each once. Several monitors look at all rules together,
+/// so that their number does not multiply what is copied.
+fn rules(bridge: &dyn Bridge, monitors: &[&Monitor]) -> Result<Flows, Refusal> {
     let tables = || monitors.iter().filter_map(|monitor| monitor.filter.table);
     if tables().any(|table| table >= TABLES) {
         return Err(Refusal::BadTable);
     }
     match monitors {
-        [] => Ok(Vec::new()),
+        [] => Ok(Vec::new().into()),
         [monitor] => bridge.flows(&monitor.filter),
-        _ => {
-            let mut flows = bridge.flows(&FlowFilter::all())?;
-            flows.retain(|flow| monitors.iter().any(|monitor| selects(&monitor.filter, flow, &[])));
-            Ok(flows)
-        }
+        _ => bridge.flows(&FlowFilter::all()),
     }
 }
 

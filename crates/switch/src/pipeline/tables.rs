@@ -119,10 +119,25 @@ impl Tables {
 
     /// The rules that a filter takes, by table, then the highest priority first.
     pub fn flows(&self, filter: &FlowFilter, now_ms: u64) -> Result<Vec<FlowEntry>, Refusal> {
-        let mut flows: Vec<_> =
-            self.filtered(filter)?.iter().map(|rule| rule.entry(now_ms)).collect();
-        flows.sort_by_key(|flow| (flow.table, std::cmp::Reverse(flow.priority)));
-        Ok(flows)
+        Ok(self.rules(filter)?.iter().map(|rule| rule.entry(now_ms)).collect())
+    }
+
+    /// As [`Tables::flows`], the rules themselves.
+    pub(crate) fn rules(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
+        let mut rules = self.filtered(filter)?;
+        rules.sort_by_key(|rule| (rule.table, std::cmp::Reverse(rule.priority)));
+        Ok(rules)
+    }
+
+    /// Whether a rule is still there, perhaps with other actions.
+    #[must_use]
+    pub fn has_flow(&self, flow: &FlowEntry) -> bool {
+        if flow.table >= TABLES {
+            return false;
+        }
+        let table = self.table(flow.table);
+        let found = table.rules.find(&flow.matching, flow.priority);
+        found.is_some_and(|rule| rule.added == flow.added)
     }
 
     pub fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {

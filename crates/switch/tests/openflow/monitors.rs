@@ -26,15 +26,21 @@ const RESUMED: u16 = 6;
 fn monitor(bridge: &mut Bridge, flags: u16, port: u32) -> (Session, Vec<Vec<u16>>) {
     let mut session = Session::new(Kind::Service);
     let mut bytes = vec![5, 0, 0, 8, 0, 0, 0, 1];
-    bytes.extend([5, 18, 0, 40, 0, 0, 0, 2, 0, 16, 0, 0, 0, 0, 0, 0]);
-    bytes.extend(7_u32.to_be_bytes());
+    bytes.extend(monitor_request(7, flags, port));
+    let mut out = Vec::new();
+    session.receive(&bytes, bridge, &mut out).unwrap();
+    (session, events(&out))
+}
+
+/// OpenFlow 1.4's request for a monitor of rules that send to a port.
+fn monitor_request(id: u32, flags: u16, port: u32) -> Vec<u8> {
+    let mut bytes = vec![5, 18, 0, 40, 0, 0, 0, 2, 0, 16, 0, 0, 0, 0, 0, 0];
+    bytes.extend(id.to_be_bytes());
     bytes.extend(port.to_be_bytes());
     bytes.extend(u32::MAX.to_be_bytes());
     bytes.extend(flags.to_be_bytes());
     bytes.extend([0xff, 0, 0, 1, 0, 4, 0, 0, 0, 0]);
-    let mut out = Vec::new();
-    session.receive(&bytes, bridge, &mut out).unwrap();
-    (session, events(&out))
+    bytes
 }
 
 /// The events of each message.
@@ -194,4 +200,61 @@ fn a_paused_monitor_hears_of_known_rules_that_go_and_later_of_all_else() {
     session.resume_monitors(&bridge, &mut out);
     assert_eq!(events(&out), [vec![ADDED, MODIFIED], vec![RESUMED]]);
     assert!(!session.has_paused_monitors());
+}
+
+/// A session whose new monitor is told of more rules than a piece has: the first piece, and those
+/// rules.
+fn begin_monitor(bridge: &mut Bridge) -> (Session, Vec<u8>, Vec<FlowEntry>) {
+    let flows = (0..300).map(|vlan| add(bridge, &format!("dl_vlan={vlan} actions=1"))).collect();
+    let (mut session, _) = monitor(bridge, CHANGES, 3);
+    let mut out = Vec::new();
+    session.begin(&monitor_request(8, INITIAL | CHANGES, u32::MAX), bridge, &mut out).unwrap();
+    assert!(session.is_replying() && out.is_empty());
+    assert!(session.go_on(bridge, &mut out) < 300);
+    assert!(session.is_replying());
+    (session, out, flows)
+}
+
+fn finish(session: &mut Session, bridge: &Bridge) -> Vec<Vec<u16>> {
+    let mut out = Vec::new();
+    while session.is_replying() {
+        session.go_on(bridge, &mut out);
+    }
+    events(&out)
+}
+
+#[test]
+fn a_monitor_is_not_told_of_rules_that_go_before_their_turn_comes() {
+    let mut bridge = Bridge::default();
+    let (mut session, out, flows) = begin_monitor(&mut bridge);
+    let told = events(&out).concat().len();
+    let (known, unknown) = (&flows[0], &flows[299]);
+    bridge.flows.retain(|flow| flow.added != known.added && flow.added != unknown.added);
+    assert_eq!(write(&mut session, &[update(GONE, known)], None), [[REMOVED]]);
+    // This one is new to the peer, which has no rule to remove.
+    assert_eq!(write(&mut session, &[update(GONE, unknown)], None), [[REMOVED]]);
+    assert_eq!(finish(&mut session, &bridge).concat(), vec![STARTED; 300 - told - 1]);
+    assert!(!session.has_paused_monitors());
+}
+
+#[test]
+fn changes_while_a_monitor_is_told_of_rules_come_behind_them() {
+    let mut bridge = Bridge::default();
+    let (mut session, out, flows) = begin_monitor(&mut bridge);
+    let told = events(&out).concat().len();
+    // A change before the request, of which the peer has not heard.
+    let former = update(FlowChange::Modified, &flows[299]);
+    assert_eq!(write(&mut session, &[former], None), [[MODIFIED]]);
+    let new = add(&mut bridge, "in_port=1 actions=2");
+    assert_eq!(write(&mut session, &[update(FlowChange::Added, &new)], None), [[PAUSED]]);
+    assert_eq!(write(&mut session, &[former], None), [[MODIFIED]]);
+    let mut change = parse_flow("dl_vlan=299 actions=3", FlowCommand::Modify, &PortNames::none());
+    change.as_mut().unwrap().table = Some(0);
+    bridge.flow_mod(change.unwrap()).unwrap();
+    let changed = bridge.flows[299].clone();
+    assert!(write(&mut session, &[update(FlowChange::Modified, &changed)], None).is_empty());
+    assert_eq!(finish(&mut session, &bridge).concat(), vec![STARTED; 300 - told]);
+    let mut out = Vec::new();
+    session.resume_monitors(&bridge, &mut out);
+    assert_eq!(events(&out), [vec![ADDED, MODIFIED], vec![RESUMED]]);
 }
