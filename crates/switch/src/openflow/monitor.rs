@@ -66,24 +66,37 @@ impl Monitors {
             requests.push(decode(&mut body, version)?);
         }
         let mut new = Vec::new();
+        let flows = self.begin(requests, &mut new).and_then(|()| {
+            let monitors: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
+            rules(bridge, &monitors)
+        });
+        let flows = flows.inspect_err(|_| {
+            // The peer takes a message that was refused for one that began no monitor.
+            self.monitors.retain(|id, _| !new.contains(id));
+        })?;
+        self.seen = self.seen.max(flows.newest());
+        self.is_replying = true;
+        Ok(Reply::new(version, xid, part(version), flows, Form::Initial(new)))
+    }
+
+    /// Begins monitors, whose numbers go to `new`, and cancels others.
+    fn begin(
+        &mut self,
+        requests: Vec<(u32, Option<Monitor>)>,
+        new: &mut Vec<u32>,
+    ) -> Result<(), Refusal> {
         for (id, monitor) in requests {
             let Some(monitor) = monitor else {
                 self.cancel(id)?;
                 continue;
             };
             if self.monitors.len() >= MAX_MONITORS || self.monitors.contains_key(&id) {
-                // The peer takes a message that was refused for one that began no monitor.
-                self.monitors.retain(|id, _| !new.contains(id));
                 return Err(Refusal::NotPermitted);
             }
             self.monitors.insert(id, monitor);
             new.push(id);
         }
-        let monitors: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
-        let flows = rules(bridge, &monitors)?;
-        self.seen = self.seen.max(flows.newest());
-        self.is_replying = true;
-        Ok(Reply::new(version, xid, part(version), flows, Form::Initial(new)))
+        Ok(())
     }
 
     /// Writes a rule in the reply to the request that began these monitors, unless the peer has

@@ -161,6 +161,18 @@ fn a_connection_has_so_many_monitors_and_a_refused_message_begins_none() {
 }
 
 #[test]
+fn a_message_with_a_table_that_cannot_be_begins_no_monitor() {
+    let mut bridge = Bridge::default();
+    let mut session = Session::new(Kind::Service);
+    let mut out = Vec::new();
+    session.receive(&[5, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
+    let mut request = monitor_request(7, CHANGES, u32::MAX);
+    request[30] = 254;
+    session.receive(&request, &mut bridge, &mut out).unwrap();
+    assert_eq!((out[1], session.is_monitoring()), (1, false));
+}
+
+#[test]
 fn a_monitor_of_a_port_hears_of_rules_that_no_longer_send_there() {
     let mut bridge = Bridge::default();
     let flow = add(&mut bridge, "in_port=1 actions=1");
