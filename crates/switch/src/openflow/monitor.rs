@@ -43,6 +43,10 @@ pub(super) struct Monitors {
     /// A reply tells the peer of the rules that there were at `seen`. Rules that come or change
     /// meanwhile are for later.
     is_replying: bool,
+    /// The number of the last change when the last reply to a request began.
+    listed: u64,
+    /// Updates were held back since the pause began, or since it was last made up for.
+    is_behind: bool,
 }
 
 #[derive(Debug)]
@@ -68,13 +72,14 @@ impl Monitors {
         let mut new = Vec::new();
         let flows = self.begin(requests, &mut new).and_then(|()| {
             let monitors: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
-            rules(bridge, &monitors)
+            rules(bridge, &monitors, None)
         });
         let flows = flows.inspect_err(|_| {
             // The peer takes a message that was refused for one that began no monitor.
             self.monitors.retain(|id, _| !new.contains(id));
         })?;
-        self.seen = self.seen.max(flows.newest());
+        self.listed = flows.newest();
+        self.seen = self.seen.max(self.listed);
         self.is_replying = true;
         Ok(Reply::new(version, xid, part(version), flows, Form::Initial(new)))
     }
@@ -122,9 +127,13 @@ impl Monitors {
         }
     }
 
-    /// The reply to the last request is over.
-    pub(super) fn replied(&mut self) {
+    /// The reply is over. Behind one of changes the pause is over, too, unless there are new ones.
+    pub(super) fn replied(&mut self, is_of_changes: bool, version: Version, out: &mut Vec<u8>) {
         self.is_replying = false;
+        if is_of_changes && !self.is_behind {
+            self.paused = None;
+            encode_pause(false, version, out);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -161,10 +170,11 @@ impl Monitors {
                 // under way was begun is not among those that are told later.
                 Some(paused) => {
                     let is_told = match update.change {
-                        FlowChange::Deleted(_) => update.flow.added <= paused,
+                        FlowChange::Deleted(_) => update.flow.added <= paused.max(self.listed),
                         _ => self.is_replying && update.flow.changed <= paused,
                     };
                     if !is_told {
+                        self.is_behind = true;
                         continue;
                     }
                     true
@@ -212,34 +222,37 @@ impl Monitors {
         self.paused.is_some()
     }
 
-    /// Writes what has changed since the pause began, and that it is over.
-    pub(super) fn resume(&mut self, version: Version, bridge: &dyn Bridge, out: &mut Vec<u8>) {
-        let Some(paused) = self.paused.take() else { return };
+    /// Begins to write what has changed since the pause began.
+    pub(super) fn resume(&mut self, version: Version, bridge: &dyn Bridge) -> Option<Reply> {
+        let since = self.paused?;
         let monitors: Vec<_> = self.monitors.values().collect();
-        let flows = rules(bridge, &monitors).unwrap_or_else(|_| Vec::new().into());
-        let newest = flows.newest();
-        let mut flows: Vec<_> = flows.filter(|flow| flow.changed > paused).collect();
-        flows.sort_by_key(|flow| flow.changed);
-        let changes = flows.iter().filter_map(|flow| {
-            let is_new = flow.added > paused;
-            let flag = if is_new { ADD } else { MODIFY };
-            let taking = monitors
-                .iter()
-                .filter(|monitor| monitor.flags & flag != 0 && selects(&monitor.filter, flow, &[]));
-            let flags = taking.map(|monitor| monitor.flags).reduce(|all, flags| all | flags)?;
-            Some((flow, is_new, flags & ACTIONS != 0))
-        });
-        let mut changes = changes.peekable();
-        if changes.peek().is_some() {
-            let mut reply = Multipart::new(version, 0, part(version), out);
-            for (flow, is_new, with_actions) in changes {
-                let event = if is_new { Event::Added } else { Event::Modified };
-                reply.entry(|out| encode_update(flow, event, with_actions, version, out));
-            }
-            reply.finish();
+        let flows = rules(bridge, &monitors, Some(since)).unwrap_or_else(|_| Vec::new().into());
+        self.seen = self.seen.max(flows.newest());
+        self.paused = Some(self.seen);
+        self.is_behind = false;
+        self.is_replying = true;
+        Some(Reply::new(version, 0, part(version), flows, Form::Changes(since)))
+    }
+
+    /// Writes a rule that was added or changed during the pause that began at `since`, unless the
+    /// peer has heard that the rule is gone.
+    pub(super) fn held_back(
+        &self,
+        since: u64,
+        flow: &FlowEntry,
+        bridge: &dyn Bridge,
+        version: Version,
+        reply: &mut Multipart<'_>,
+    ) {
+        let is_new = flow.added > since;
+        let (flag, event) = if is_new { (ADD, Event::Added) } else { (MODIFY, Event::Modified) };
+        let taking = self.monitors.values().filter(|monitor| monitor.flags & flag != 0);
+        let taking = taking.filter(|monitor| selects(&monitor.filter, flow, &[]));
+        if let Some(flags) = taking.map(|monitor| monitor.flags).reduce(|all, flags| all | flags)
+            && bridge.has_flow(flow)
+        {
+            reply.entry(|out| encode_update(flow, event, flags & ACTIONS != 0, version, out));
         }
-        self.seen = self.seen.max(newest);
-        encode_pause(false, version, out);
     }
 
     /// The flags of all monitors that ask for a change; `None` if there is none.
@@ -332,17 +345,22 @@ fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     Ok(flags)
 }
 
-/// The rules among which monitors select, each once. Several monitors look at all rules together,
-/// so that their number does not multiply what is copied.
-fn rules(bridge: &dyn Bridge, monitors: &[&Monitor]) -> Result<Flows, Refusal> {
+/// The rules among which monitors select, each once; those alone that changed behind `since`.
+/// Several monitors look at all rules together, so that their number does not multiply the work.
+fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Result<Flows, Refusal> {
     let tables = || monitors.iter().filter_map(|monitor| monitor.filter.table);
     if tables().any(|table| table >= TABLES) {
         return Err(Refusal::BadTable);
     }
-    match monitors {
-        [] => Ok(Vec::new().into()),
-        [monitor] => bridge.flows(&monitor.filter),
-        _ => bridge.flows(&FlowFilter::all()),
+    let all = FlowFilter::all();
+    let filter = match monitors {
+        [] => return Ok(Vec::new().into()),
+        [monitor] => &monitor.filter,
+        _ => &all,
+    };
+    match since {
+        None => bridge.flows(filter),
+        Some(since) => bridge.changes(filter, since),
     }
 }
 

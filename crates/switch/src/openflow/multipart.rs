@@ -54,6 +54,15 @@ impl<'a> Multipart<'a> {
         self.end(0);
     }
 
+    /// As [`Multipart::finish`], but writes nothing if there is no entry.
+    pub(super) fn finish_unless_empty(self) {
+        if self.out.len() == self.entries {
+            self.out.truncate(self.start);
+        } else {
+            self.finish();
+        }
+    }
+
     /// Ends the messages for now. Others of the same reply follow, the last of them from
     /// [`Multipart::finish`].
     pub(super) fn interrupt(mut self) {

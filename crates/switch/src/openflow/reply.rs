@@ -26,11 +26,21 @@ pub(super) enum Form {
     Nicira,
     /// For new monitors, by their numbers.
     Initial(Vec<u32>),
+    /// Updates of monitors that were paused at this change.
+    Changes(u64),
 }
 
 impl Reply {
     pub(super) fn new(version: Version, xid: u32, part: Part, flows: Flows, form: Form) -> Self {
         Self { version, xid, part, flows: flows.peekable(), form }
+    }
+
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(super) fn is_of_changes(&self) -> bool {
+        matches!(self.form, Form::Changes(_))
     }
 
     /// Writes the next rules in messages of their own. Returns their number, and whether the reply
@@ -56,13 +66,17 @@ impl Reply {
                 Form::Initial(ids) => {
                     monitors.initial(ids, &flow, bridge, self.version, &mut reply);
                 }
+                Form::Changes(since) => {
+                    monitors.held_back(*since, &flow, bridge, self.version, &mut reply);
+                }
             }
         }
         let is_over = self.flows.peek().is_none();
-        if is_over {
-            reply.finish();
-        } else {
-            reply.interrupt();
+        match self.form {
+            // Each message has updates of its own.
+            Form::Changes(_) => reply.finish_unless_empty(),
+            _ if is_over => reply.finish(),
+            _ => reply.interrupt(),
         }
         (count, is_over)
     }

@@ -198,8 +198,8 @@ impl Session {
         let Some(reply) = &mut self.reply else { return 0 };
         let (count, is_over) = reply.write_some(&self.monitors, bridge, out);
         if is_over {
+            self.monitors.replied(reply.is_of_changes(), reply.version(), out);
             self.reply = None;
-            self.monitors.replied();
         }
         count
     }
@@ -252,10 +252,12 @@ impl Session {
         self.monitors.is_paused()
     }
 
-    /// Writes the updates that were held back since [`Session::pause_monitors`].
+    /// Writes the updates that were held back since [`Session::pause_monitors`], or begins to, as
+    /// [`Session::begin`] does.
     pub fn resume_monitors(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) {
-        if let Some(version) = self.version {
-            self.monitors.resume(version, bridge, out);
+        if let Some(version) = self.version.filter(|_| !self.is_replying()) {
+            self.reply = self.monitors.resume(version, bridge);
+            self.go_on(bridge, out);
         }
     }
 

@@ -53,6 +53,9 @@ impl Bridge for Empty {
     fn flows(&self, _: &FlowFilter) -> Result<Flows, Refusal> {
         Ok(Vec::new().into())
     }
+    fn changes(&self, _: &FlowFilter, _: u64) -> Result<Flows, Refusal> {
+        Ok(Vec::new().into())
+    }
     fn has_flow(&self, _: &FlowEntry) -> bool {
         false
     }

@@ -20,6 +20,10 @@ pub trait Bridge {
     /// The rules that a filter takes now, by table, then the highest priority first.
     fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal>;
 
+    /// The rules that a filter takes now and that were added or changed behind the change of this
+    /// number, in the order of their changes.
+    fn changes(&self, filter: &FlowFilter, since: u64) -> Result<Flows, Refusal>;
+
     /// Whether a rule is still there, perhaps with other actions.
     fn has_flow(&self, flow: &FlowEntry) -> bool;
 

@@ -5,7 +5,7 @@ use units::Time;
 
 use super::bridge::BridgeState;
 use super::ports::SwitchPort;
-use super::snapshots::Snapshots;
+use super::snapshots::{self, Snapshots};
 use super::switch::Switch;
 use super::worker::translate_packet_out;
 use crate::port_number::PortNumber;
@@ -76,6 +76,10 @@ impl Bridge for BridgeSession {
     fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal> {
         self.switch.credit(&self.bridge);
         self.snapshots.flows(&self.bridge.tables(), filter, &self.bridge.clock)
+    }
+
+    fn changes(&self, filter: &FlowFilter, since: u64) -> Result<Flows, Refusal> {
+        snapshots::changes(&self.bridge.tables(), filter, since, &self.bridge.clock)
     }
 
     fn has_flow(&self, flow: &FlowEntry) -> bool {

@@ -33,11 +33,7 @@ impl Snapshots {
         filter: &FlowFilter,
         clock: &Arc<Clock>,
     ) -> Result<Flows, Refusal> {
-        let snapshot = self.snapshot(tables, filter)?;
-        let clock = clock.clone();
-        let newest = snapshot.newest;
-        let rules = (0..snapshot.rules.len()).map(move |index| snapshot.rules[index].clone());
-        Ok(Flows::new(newest, rules.map(move |rule| rule.entry(clock.now_ms()))))
+        Ok(flows(self.snapshot(tables, filter)?, clock))
     }
 
     fn snapshot(&self, tables: &Tables, filter: &FlowFilter) -> Result<Arc<Snapshot>, Refusal> {
@@ -49,13 +45,39 @@ impl Snapshots {
         {
             return Ok(snapshot);
         }
-        let rules = tables.rules(filter)?;
-        let newest = rules.iter().map(|rule| rule.changed).max().unwrap_or(0);
-        let snapshot = Arc::new(Snapshot { rules, newest });
+        let snapshot = Arc::new(Snapshot::of(tables.rules(filter)?));
         *last =
             Some(Last { generation, filter: filter.clone(), snapshot: Arc::downgrade(&snapshot) });
         Ok(snapshot)
     }
+}
+
+impl Snapshot {
+    fn of(rules: Vec<Arc<Rule>>) -> Self {
+        let newest = rules.iter().map(|rule| rule.changed).max();
+        Self { rules, newest: newest.unwrap_or(0) }
+    }
+}
+
+/// The rules that a filter takes now and that were added or changed behind the change of this
+/// number, in the order of their changes.
+pub(super) fn changes(
+    tables: &Tables,
+    filter: &FlowFilter,
+    since: u64,
+    clock: &Arc<Clock>,
+) -> Result<Flows, Refusal> {
+    let mut rules = tables.rules(filter)?;
+    rules.retain(|rule| rule.changed > since);
+    rules.sort_by_key(|rule| rule.changed);
+    Ok(flows(Arc::new(Snapshot::of(rules)), clock))
+}
+
+fn flows(snapshot: Arc<Snapshot>, clock: &Arc<Clock>) -> Flows {
+    let clock = clock.clone();
+    let newest = snapshot.newest;
+    let rules = (0..snapshot.rules.len()).map(move |index| snapshot.rules[index].clone());
+    Flows::new(newest, rules.map(move |rule| rule.entry(clock.now_ms())))
 }
 
 #[cfg(test)]
@@ -88,6 +110,16 @@ mod tests {
         assert_eq!(later.newest(), former.newest() + 1);
         assert_eq!(priorities(former), [2, 1]);
         assert_eq!(priorities(later), [3, 2]);
+    }
+
+    #[test]
+    fn changes_come_in_their_order() {
+        let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
+        [3, 5, 4].into_iter().for_each(|priority| add(&mut tables, priority));
+        let all = FlowFilter::all();
+        assert_eq!(priorities(changes(&tables, &all, 0, &clock).unwrap()), [3, 5, 4]);
+        assert_eq!(priorities(changes(&tables, &all, 1, &clock).unwrap()), [5, 4]);
+        assert!(priorities(changes(&tables, &all, 3, &clock).unwrap()).is_empty());
     }
 
     #[test]

@@ -143,6 +143,13 @@ impl switch::request::Bridge for Bridge {
         Ok(flows.cloned().collect::<Vec<_>>().into())
     }
 
+    fn changes(&self, filter: &FlowFilter, since: u64) -> Result<Flows, Refusal> {
+        let is_changed = |flow: &FlowEntry| flow.changed > since;
+        let mut flows: Vec<_> = self.flows(filter)?.filter(is_changed).collect();
+        flows.sort_by_key(|flow| flow.changed);
+        Ok(flows.into())
+    }
+
     fn has_flow(&self, flow: &FlowEntry) -> bool {
         self.flows.iter().any(|known| {
             (known.table, known.priority, known.added) == (flow.table, flow.priority, flow.added)

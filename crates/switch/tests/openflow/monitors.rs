@@ -270,3 +270,47 @@ fn changes_while_a_monitor_is_told_of_rules_come_behind_them() {
     session.resume_monitors(&bridge, &mut out);
     assert_eq!(events(&out), [vec![ADDED, MODIFIED], vec![RESUMED]]);
 }
+
+#[test]
+fn many_updates_that_were_held_back_come_in_pieces_before_the_pause_ends() {
+    let mut bridge = Bridge::default();
+    let (mut session, _) = monitor(&mut bridge, CHANGES, u32::MAX);
+    let mut out = Vec::new();
+    session.pause_monitors(&mut out);
+    let flows: Vec<_> =
+        (0..300).map(|vlan| add(&mut bridge, &format!("dl_vlan={vlan} actions=1"))).collect();
+    let updates: Vec<_> = flows.iter().map(|flow| update(FlowChange::Added, flow)).collect();
+    assert!(write(&mut session, &updates, None).is_empty());
+    out.clear();
+    session.resume_monitors(&bridge, &mut out);
+    let told = events(&out).concat().len();
+    assert!(session.is_replying() && told < 300, "{told} updates in a piece");
+    let new = add(&mut bridge, "in_port=1 actions=2");
+    assert!(write(&mut session, &[update(FlowChange::Added, &new)], None).is_empty());
+    bridge.flows.retain(|flow| flow.added != flows[299].added);
+    assert_eq!(write(&mut session, &[update(GONE, &flows[299])], None), [[REMOVED]]);
+    assert_eq!(finish(&mut session, &bridge).concat(), vec![ADDED; 300 - told - 1]);
+    // The rule that came meanwhile is for the next time.
+    assert!(session.has_paused_monitors());
+    out.clear();
+    session.resume_monitors(&bridge, &mut out);
+    assert_eq!(events(&out), [[ADDED], [RESUMED]]);
+    assert!(!session.has_paused_monitors());
+}
+
+#[test]
+fn a_paused_monitor_hears_of_the_end_of_rules_that_a_later_reply_listed() {
+    let mut bridge = Bridge::default();
+    let (mut session, _) = monitor(&mut bridge, CHANGES, 3);
+    let mut out = Vec::new();
+    session.pause_monitors(&mut out);
+    let flow = add(&mut bridge, "in_port=1 actions=2");
+    assert!(write(&mut session, &[update(FlowChange::Added, &flow)], None).is_empty());
+    out.clear();
+    session
+        .receive(&monitor_request(8, INITIAL | CHANGES, u32::MAX), &mut bridge, &mut out)
+        .unwrap();
+    assert_eq!(events(&out), [[STARTED]]);
+    bridge.flows.clear();
+    assert_eq!(write(&mut session, &[update(GONE, &flow)], None), [[REMOVED]]);
+}
