@@ -4,6 +4,7 @@ mod bridge;
 mod change;
 mod connection;
 mod flow;
+mod flows;
 mod fragments;
 mod group;
 mod meter;
@@ -18,6 +19,7 @@ pub use connection::ConnectionFlush;
 pub use flow::{
     Aggregate, CookieFilter, FlowCommand, FlowEntry, FlowFilter, FlowFlags, FlowMod, TableEntry,
 };
+pub use flows::Flows;
 pub use fragments::Fragments;
 pub use group::{
     Bucket, BucketStatistics, GroupCommand, GroupEntry, GroupMod, GroupStatistics, GroupType,

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `start` | a switch as a process: from its settings to its end |
 //! | `switch` | the running switch: bridges, ports, packet threads, and changes of them |
-//! | `bridge`, `bridge_session`, `bridge_thread`, `connection` | a bridge and its OpenFlow connections |
+//! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
 //! | `ports`, `port_table`, `device`, `capture_source`, `pcap`, `shaper` | ports |
 //! | `unixctl`, `unixctl_thread`, `commands` | the control protocol of ovs-appctl |
@@ -36,6 +36,7 @@ mod pmd;
 mod port_table;
 mod ports;
 mod shaper;
+mod snapshots;
 mod start;
 mod stream;
 mod switch;

@@ -7,10 +7,11 @@ use super::message::{ONF, begin_experimenter, begin_nicira_message, end_message}
 use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
+use super::reply::{Form, Reply};
 use crate::action::Action;
 use crate::pipeline::TABLES;
 use crate::port_number::PortNumber;
-use crate::request::{Bridge, CookieFilter, FlowEntry, FlowFilter, FlowMod, Refusal};
+use crate::request::{Bridge, CookieFilter, FlowEntry, FlowFilter, FlowMod, Flows, Refusal};
 
 /// A change of a bridge's rules, for controllers that monitor them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,13 @@ pub(super) struct Monitors {
     /// The peer reads too slowly: `seen` at that time. It hears of rules that go, and of all others
     /// when it has read what it was sent.
     paused: Option<u64>,
+    /// A reply tells the peer of the rules that there were at `seen`. Rules that come or change
+    /// meanwhile are for later.
+    is_replying: bool,
+    /// The number of the last change when the last reply to a request began.
+    listed: u64,
+    /// Updates were held back since the pause began, or since it was last made up for.
+    is_behind: bool,
 }
 
 #[derive(Debug)]
@@ -49,49 +57,83 @@ struct Monitor {
 }
 
 impl Monitors {
-    /// Takes the requests of a message and writes the rules that they ask for at once.
+    /// Takes the requests of a message, and begins a reply with the rules that they ask for.
     pub(super) fn request(
         &mut self,
         mut body: Reader<'_>,
         version: Version,
         xid: u32,
         bridge: &dyn Bridge,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Reply, Refusal> {
         let mut requests = Vec::new();
         while !body.is_empty() {
             requests.push(decode(&mut body, version)?);
         }
         let mut new = Vec::new();
+        let flows = self.begin(requests, &mut new).and_then(|()| {
+            let monitors: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
+            rules(bridge, &monitors, None)
+        });
+        let flows = flows.inspect_err(|_| {
+            // The peer takes a message that was refused for one that began no monitor.
+            self.monitors.retain(|id, _| !new.contains(id));
+        })?;
+        self.listed = flows.newest();
+        self.seen = self.seen.max(self.listed);
+        self.is_replying = true;
+        Ok(Reply::new(version, xid, part(version), flows, Form::Initial(new)))
+    }
+
+    /// Begins monitors, whose numbers go to `new`, and cancels others.
+    fn begin(
+        &mut self,
+        requests: Vec<(u32, Option<Monitor>)>,
+        new: &mut Vec<u32>,
+    ) -> Result<(), Refusal> {
         for (id, monitor) in requests {
             let Some(monitor) = monitor else {
                 self.cancel(id)?;
                 continue;
             };
             if self.monitors.len() >= MAX_MONITORS || self.monitors.contains_key(&id) {
-                // The peer takes a message that was refused for one that began no monitor.
-                self.monitors.retain(|id, _| !new.contains(id));
                 return Err(Refusal::NotPermitted);
             }
             self.monitors.insert(id, monitor);
             new.push(id);
         }
-        let new: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
-        let flows = rules(bridge, &new)?;
-        let mut reply = Multipart::new(version, xid, part(version), out);
-        for flow in &flows {
-            self.seen = self.seen.max(flow.changed);
-            // A rule that several monitors select is told once.
-            let selecting = new.iter().filter(|monitor| selects(&monitor.filter, flow, &[]));
-            let flags = selecting.map(|monitor| monitor.flags).filter(|flags| flags & INITIAL != 0);
-            if let Some(flags) = flags.reduce(|all, flags| all | flags) {
-                reply.entry(|out| {
-                    encode_update(flow, Event::Initial, flags & ACTIONS != 0, version, out);
-                });
-            }
-        }
-        reply.finish();
         Ok(())
+    }
+
+    /// Writes a rule in the reply to the request that began these monitors, unless the peer has
+    /// heard that the rule is gone.
+    pub(super) fn initial(
+        &self,
+        ids: &[u32],
+        flow: &FlowEntry,
+        bridge: &dyn Bridge,
+        version: Version,
+        reply: &mut Multipart<'_>,
+    ) {
+        // A rule that several monitors select is told once.
+        let monitors = ids.iter().filter_map(|id| self.monitors.get(id));
+        let selecting = monitors.filter(|monitor| selects(&monitor.filter, flow, &[]));
+        let flags = selecting.map(|monitor| monitor.flags).filter(|flags| flags & INITIAL != 0);
+        if let Some(flags) = flags.reduce(|all, flags| all | flags)
+            && bridge.has_flow(flow)
+        {
+            reply.entry(|out| {
+                encode_update(flow, Event::Initial, flags & ACTIONS != 0, version, out);
+            });
+        }
+    }
+
+    /// The reply is over. Behind one of changes the pause is over, too, unless there are new ones.
+    pub(super) fn replied(&mut self, is_of_changes: bool, version: Version, out: &mut Vec<u8>) {
+        self.is_replying = false;
+        if is_of_changes && !self.is_behind {
+            self.paused = None;
+            encode_pause(false, version, out);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -111,6 +153,12 @@ impl Monitors {
         version: Version,
         out: &mut Vec<u8>,
     ) {
+        let is_new = |update: &FlowUpdate<'_>| {
+            !matches!(update.change, FlowChange::Deleted(_)) && update.flow.changed > self.seen
+        };
+        if self.is_replying && updates.iter().any(is_new) {
+            self.pause(version, out);
+        }
         let newest = updates.iter().map(|update| update.flow.changed).max();
         self.seen = self.seen.max(newest.unwrap_or(0));
         let mut lines = Vec::new();
@@ -118,10 +166,15 @@ impl Monitors {
         for update in updates {
             let Some(flags) = self.flags(update) else { continue };
             let is_whole = match self.paused {
-                // The peer cannot know a rule that was added since then.
+                // The peer cannot know a rule that was added since then. A change before the reply
+                // under way was begun is not among those that are told later.
                 Some(paused) => {
-                    let is_gone = matches!(update.change, FlowChange::Deleted(_));
-                    if !is_gone || update.flow.added > paused {
+                    let is_told = match update.change {
+                        FlowChange::Deleted(_) => update.flow.added <= paused.max(self.listed),
+                        _ => self.is_replying && update.flow.changed <= paused,
+                    };
+                    if !is_told {
+                        self.is_behind = true;
                         continue;
                     }
                     true
@@ -169,34 +222,37 @@ impl Monitors {
         self.paused.is_some()
     }
 
-    /// Writes what has changed since the pause began, and that it is over.
-    pub(super) fn resume(&mut self, version: Version, bridge: &dyn Bridge, out: &mut Vec<u8>) {
-        let Some(paused) = self.paused.take() else { return };
+    /// Begins to write what has changed since the pause began.
+    pub(super) fn resume(&mut self, version: Version, bridge: &dyn Bridge) -> Option<Reply> {
+        let since = self.paused?;
         let monitors: Vec<_> = self.monitors.values().collect();
-        let mut flows = rules(bridge, &monitors).unwrap_or_default();
-        let newest = flows.iter().map(|flow| flow.changed).max();
-        flows.retain(|flow| flow.changed > paused);
-        flows.sort_by_key(|flow| flow.changed);
-        let changes = flows.iter().filter_map(|flow| {
-            let is_new = flow.added > paused;
-            let flag = if is_new { ADD } else { MODIFY };
-            let taking = monitors
-                .iter()
-                .filter(|monitor| monitor.flags & flag != 0 && selects(&monitor.filter, flow, &[]));
-            let flags = taking.map(|monitor| monitor.flags).reduce(|all, flags| all | flags)?;
-            Some((flow, is_new, flags & ACTIONS != 0))
-        });
-        let mut changes = changes.peekable();
-        if changes.peek().is_some() {
-            let mut reply = Multipart::new(version, 0, part(version), out);
-            for (flow, is_new, with_actions) in changes {
-                let event = if is_new { Event::Added } else { Event::Modified };
-                reply.entry(|out| encode_update(flow, event, with_actions, version, out));
-            }
-            reply.finish();
+        let flows = rules(bridge, &monitors, Some(since)).unwrap_or_else(|_| Vec::new().into());
+        self.seen = self.seen.max(flows.newest());
+        self.paused = Some(self.seen);
+        self.is_behind = false;
+        self.is_replying = true;
+        Some(Reply::new(version, 0, part(version), flows, Form::Changes(since)))
+    }
+
+    /// Writes a rule that was added or changed during the pause that began at `since`, unless the
+    /// peer has heard that the rule is gone.
+    pub(super) fn held_back(
+        &self,
+        since: u64,
+        flow: &FlowEntry,
+        bridge: &dyn Bridge,
+        version: Version,
+        reply: &mut Multipart<'_>,
+    ) {
+        let is_new = flow.added > since;
+        let (flag, event) = if is_new { (ADD, Event::Added) } else { (MODIFY, Event::Modified) };
+        let taking = self.monitors.values().filter(|monitor| monitor.flags & flag != 0);
+        let taking = taking.filter(|monitor| selects(&monitor.filter, flow, &[]));
+        if let Some(flags) = taking.map(|monitor| monitor.flags).reduce(|all, flags| all | flags)
+            && bridge.has_flow(flow)
+        {
+            reply.entry(|out| encode_update(flow, event, flags & ACTIONS != 0, version, out));
         }
-        self.seen = self.seen.max(newest.unwrap_or(0));
-        encode_pause(false, version, out);
     }
 
     /// The flags of all monitors that ask for a change; `None` if there is none.
@@ -289,21 +345,22 @@ fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     Ok(flags)
 }
 
-/// The rules that monitors select, each once. Several monitors look at all rules together, so that
-/// their number does not multiply what is copied.
-fn rules(bridge: &dyn Bridge, monitors: &[&Monitor]) -> Result<Vec<FlowEntry>, Refusal> {
+/// The rules among which monitors select, each once; those alone that changed behind `since`.
+/// Several monitors look at all rules together, so that their number does not multiply the work.
+fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Result<Flows, Refusal> {
     let tables = || monitors.iter().filter_map(|monitor| monitor.filter.table);
     if tables().any(|table| table >= TABLES) {
         return Err(Refusal::BadTable);
     }
-    match monitors {
-        [] => Ok(Vec::new()),
-        [monitor] => bridge.flows(&monitor.filter),
-        _ => {
-            let mut flows = bridge.flows(&FlowFilter::all())?;
-            flows.retain(|flow| monitors.iter().any(|monitor| selects(&monitor.filter, flow, &[])));
-            Ok(flows)
-        }
+    let all = FlowFilter::all();
+    let filter = match monitors {
+        [] => return Ok(Vec::new().into()),
+        [monitor] => &monitor.filter,
+        _ => &all,
+    };
+    match since {
+        None => bridge.flows(filter),
+        Some(since) => bridge.changes(filter, since),
     }
 }
 

@@ -16,12 +16,14 @@ pub(super) struct Multipart<'a> {
     part: Part,
     /// Where the message that is being written begins.
     start: usize,
+    /// Where its entries begin.
+    entries: usize,
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Multipart<'a> {
     pub(super) fn new(version: Version, xid: u32, part: Part, out: &'a mut Vec<u8>) -> Self {
-        let mut multipart = Self { version, xid, part, start: 0, out };
+        let mut multipart = Self { version, xid, part, start: 0, entries: 0, out };
         multipart.begin();
         multipart
     }
@@ -43,8 +45,32 @@ impl<'a> Multipart<'a> {
         self.out.extend_from_slice(&entry);
     }
 
+    /// The bytes of the buffer to which the reply is written.
+    pub(super) fn length(&self) -> usize {
+        self.out.len()
+    }
+
     pub(super) fn finish(mut self) {
         self.end(0);
+    }
+
+    /// As [`Multipart::finish`], but writes nothing if there is no entry.
+    pub(super) fn finish_unless_empty(self) {
+        if self.out.len() == self.entries {
+            self.out.truncate(self.start);
+        } else {
+            self.finish();
+        }
+    }
+
+    /// Ends the messages for now. Others of the same reply follow, the last of them from
+    /// [`Multipart::finish`].
+    pub(super) fn interrupt(mut self) {
+        if self.out.len() == self.entries {
+            self.out.truncate(self.start);
+        } else {
+            self.end(MORE);
+        }
     }
 
     fn begin(&mut self) {
@@ -65,6 +91,7 @@ impl<'a> Multipart<'a> {
                 self.out.put_zeros(if is_v10 { 4 } else { 0 });
             }
         }
+        self.entries = self.out.len();
     }
 
     fn end(&mut self, flags: u16) {

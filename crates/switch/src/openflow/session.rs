@@ -1,10 +1,12 @@
+mod bundling;
+
 use std::sync::Arc;
 
 use thiserror::Error;
 
 use super::Version;
 use super::asynchronous::{FlowRemovedReason, PortChange, encode_flow_removed, encode_port_status};
-use super::bundle::{BundleMemory, Bundles, Committed, Control, Waiting, is_allowed};
+use super::bundle::{BundleMemory, Bundles};
 use super::connection_flush::{decode_flush, decode_zone_flush};
 use super::event_masks::{Event, Masks};
 use super::flow_mod;
@@ -25,6 +27,7 @@ use super::parts::Parts;
 use super::port::{decode_port_mod, encode_port};
 use super::queue::answer_queue_config;
 use super::refusal_code::{Code, Subject, encode_error};
+use super::reply::Reply;
 use super::statistics;
 use super::table_mod::decode_table_mod;
 use crate::request::{
@@ -72,6 +75,8 @@ pub struct Session {
     bundles: Bundles,
     monitors: Monitors,
     parts: Parts,
+    /// The reply that is being made. No request is answered before it is over.
+    reply: Option<Reply>,
     /// Changes of groups and meters that the peer made since others were last told.
     forwards: Vec<Forward>,
     next_xid: u32,
@@ -117,6 +122,7 @@ impl Session {
             bundles: Bundles::new(Arc::default()),
             monitors: Monitors::default(),
             parts: Parts::default(),
+            reply: None,
             next_xid: 2,
         }
     }
@@ -145,8 +151,8 @@ impl Session {
         self.version == Some(Version::V10) && self.miss_send_len > 0 && self.controller == 0
     }
 
-    /// Takes bytes from the peer, gives the requests in them to the bridge, and writes replies.
-    /// After an error the connection must be closed, once `out` is sent.
+    /// Takes bytes from the peer, gives the requests in them to the bridge, and writes whole
+    /// replies. After an error the connection must be closed, once `out` is sent.
     pub fn receive(
         &mut self,
         bytes: &[u8],
@@ -159,11 +165,43 @@ impl Session {
         }
         while let Some(length) = message_length(rest)? {
             let Some((message, behind)) = rest.split_at_checked(length) else { break };
-            self.handle(message, bridge, out)?;
+            self.handle_whole(message, bridge, out)?;
             rest = behind;
         }
         self.partial.extend_from_slice(rest);
         Ok(())
+    }
+
+    /// As [`Session::receive`], for one whole message and not behind the start of another. A reply
+    /// that may be long is only begun: until [`Session::is_replying`] is false, call
+    /// [`Session::go_on`] and not this.
+    pub fn begin(
+        &mut self,
+        message: &[u8],
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
+        match message_length(message)? {
+            Some(_) => self.handle(message, bridge, out),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a reply has been begun that is not over.
+    #[must_use]
+    pub fn is_replying(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    /// Writes the next piece of the reply, and returns the number of rules that it is made from.
+    pub fn go_on(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) -> usize {
+        let Some(reply) = &mut self.reply else { return 0 };
+        let (count, is_over) = reply.write_some(&self.monitors, bridge, out);
+        if is_over {
+            self.monitors.replied(reply.is_of_changes(), reply.version(), out);
+            self.reply = None;
+        }
+        count
     }
 
     /// Writes a packet-in, if the peer takes it.
@@ -214,10 +252,12 @@ impl Session {
         self.monitors.is_paused()
     }
 
-    /// Writes the updates that were held back since [`Session::pause_monitors`].
+    /// Writes the updates that were held back since [`Session::pause_monitors`], or begins to, as
+    /// [`Session::begin`] does.
     pub fn resume_monitors(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) {
-        if let Some(version) = self.version {
-            self.monitors.resume(version, bridge, out);
+        if let Some(version) = self.version.filter(|_| !self.is_replying()) {
+            self.reply = self.monitors.resume(version, bridge);
+            self.go_on(bridge, out);
         }
     }
 
@@ -297,11 +337,24 @@ impl Session {
         }
         if message_length(&self.partial)?.is_some_and(|length| length == self.partial.len()) {
             let message = std::mem::take(&mut self.partial);
-            self.handle(&message, bridge, out)?;
+            self.handle_whole(&message, bridge, out)?;
             self.partial = message;
             self.partial.clear();
         }
         Ok(rest)
+    }
+
+    fn handle_whole(
+        &mut self,
+        message: &[u8],
+        bridge: &mut dyn Bridge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
+        self.handle(message, bridge, out)?;
+        while self.is_replying() {
+            self.go_on(bridge, out);
+        }
+        Ok(())
     }
 
     fn handle(
@@ -416,7 +469,9 @@ impl Session {
                 if self.role == Role::Slave && statistics::is_change(message) {
                     return Err(Refusal::IsSlave);
                 }
-                statistics::answer(message, &mut self.monitors, &mut self.parts, bridge, out)
+                let (monitors, parts) = (&mut self.monitors, &mut self.parts);
+                self.reply = statistics::answer(message, monitors, parts, bridge, out)?;
+                Ok(())
             }
             18 | 20 if is_v10 == (kind == 18) => {
                 let start = begin_message(message.reply(kind + 1), out);
@@ -652,73 +707,6 @@ impl Session {
         Ok(())
     }
 
-    fn bundle_control(
-        &mut self,
-        message: &Message<'_>,
-        mut body: Reader<'_>,
-        bridge: &mut dyn Bridge,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Refusal> {
-        let Header { version, xid, .. } = message.header;
-        let mut control = Control::decode(&mut body)?;
-        match control.kind {
-            0 => {
-                let start = message.bytes.to_vec();
-                self.bundles.open(control, (xid, start))?;
-            }
-            2 => self.bundles.close(control)?,
-            4 => match self.bundles.commit(control, bridge)? {
-                Committed::Done(groups) => {
-                    groups.into_iter().for_each(|(xid, group)| {
-                        self.note(xid, Request::Group(group));
-                    });
-                }
-                Committed::Refused(number, refused, refusal) => {
-                    let kind = refused.get(1).copied().unwrap_or_default();
-                    let code = Code::of(refusal, subject(kind, &refused, version), version);
-                    encode_error(version, number, code, &refused, out);
-                    let code = Code::bundle(MESSAGE_FAILED, version);
-                    encode_error(version, xid, code, message.bytes, out);
-                    return Ok(());
-                }
-            },
-            6 => self.bundles.discard(control)?,
-            _ => return Err(Refusal::BadBundleType),
-        }
-        control.kind += 1;
-        control.flags = 0;
-        let start = if version == Version::V13 {
-            begin_experimenter(version, xid, ONF, ONF_BUNDLE_CONTROL, out)
-        } else {
-            begin_message(message.reply(33), out)
-        };
-        control.encode(out);
-        end_message(start, out);
-        Ok(())
-    }
-
-    fn bundle_add(&mut self, message: &Message<'_>, mut body: Reader<'_>) -> Result<(), Refusal> {
-        let version = message.header.version;
-        let control = Control::decode(&mut body)?;
-        let bytes = body.rest();
-        let length = message_length(bytes).ok().flatten().ok_or(Refusal::BadLength)?;
-        let bytes = bytes.get(..length).ok_or(Refusal::BadLength)?;
-        let xid = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-        let header = Header { version, kind: bytes[1], xid };
-        if bytes[0] != version.number() {
-            return Err(Refusal::BadBundleMessage);
-        }
-        if xid != message.header.xid {
-            return Err(Refusal::BadBundleNumber);
-        }
-        if !is_allowed(header.kind, version) {
-            return Err(Refusal::BadBundleMessage);
-        }
-        let change = self.decode_change(&Message { header, bytes })?;
-        let start = bytes.to_vec();
-        self.bundles.add(control, Waiting { change, xid, start })
-    }
-
     fn note(&mut self, xid: u32, request: Request) {
         self.forwards.push(Forward { xid, request });
     }
@@ -786,8 +774,6 @@ const ONF_ROLE_STATUS: u32 = 1911;
 const ONF_BUNDLE_CONTROL: u32 = 2300;
 const ONF_BUNDLE_ADD: u32 = 2301;
 
-/// One message of a bundle was refused.
-const MESSAGE_FAILED: u16 = 13;
 const TIMED_OUT: u16 = 14;
 
 #[cfg(test)]

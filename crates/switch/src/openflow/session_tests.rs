@@ -1,7 +1,8 @@
 use super::*;
+use crate::openflow::bundle::Waiting;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, ConnectionFlush, FlowFilter, FlowMod, Fragments, GroupEntry, GroupMod,
+    Aggregate, ConnectionFlush, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod,
     GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortMod, PortStatistics,
     Resumption, TableEntry, TableMod,
 };
@@ -49,8 +50,14 @@ impl Bridge for Empty {
         }
         Ok(())
     }
-    fn flows(&self, _: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal> {
-        Ok(Vec::new())
+    fn flows(&self, _: &FlowFilter) -> Result<Flows, Refusal> {
+        Ok(Vec::new().into())
+    }
+    fn changes(&self, _: &FlowFilter, _: u64) -> Result<Flows, Refusal> {
+        Ok(Vec::new().into())
+    }
+    fn has_flow(&self, _: &FlowEntry) -> bool {
+        false
     }
     fn aggregate(&self, _: &FlowFilter) -> Result<Aggregate, Refusal> {
         Ok(Aggregate::default())

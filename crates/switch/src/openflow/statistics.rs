@@ -1,7 +1,6 @@
 use super::Version;
 use super::flow_statistics::{
-    decode_filter, decode_nicira_filter, decode_v10_filter, encode_aggregate, encode_flow,
-    encode_nicira_flow, encode_table, encode_v10_flow,
+    decode_filter, decode_nicira_filter, decode_v10_filter, encode_aggregate, encode_table,
 };
 use super::group::{encode_group, encode_group_features, encode_group_statistics};
 use super::message::{Message, NICIRA, ONF};
@@ -12,19 +11,21 @@ use super::octets::{Put, Reader};
 use super::parts::Parts;
 use super::port::{decode_port_request, encode_port, encode_port_statistics};
 use super::queue::{decode_queue_request, encode_queue_description, encode_queue_statistics};
+use super::reply::{Form, Reply};
 use super::table_features::{decode_table_names, encode_table_features};
 use super::table_mod::encode_table_description;
 use crate::port_number::PortNumber;
 use crate::request::{Bridge, GroupMod, Refusal};
 
-/// Answers a request for statistics or a description.
+/// Answers a request for statistics or a description. A reply that lists rules is only begun: it
+/// is returned.
 pub(super) fn answer(
     message: &Message<'_>,
     monitors: &mut Monitors,
     parts: &mut Parts,
     bridge: &mut dyn Bridge,
     out: &mut Vec<u8>,
-) -> Result<(), Refusal> {
+) -> Result<Option<Reply>, Refusal> {
     let Message { header, .. } = *message;
     let version = header.version;
     let mut body = message.body();
@@ -39,7 +40,7 @@ pub(super) fn answer(
         // Those of all tables do not fit a message.
         match parts.add(header.xid, body.rest(), !has_more)? {
             Some(bytes) => whole = bytes,
-            None => return Ok(()),
+            None => return Ok(None),
         }
         body = Reader::new(&whole, Refusal::BadLength);
     } else if has_more {
@@ -59,7 +60,21 @@ pub(super) fn answer(
         _ => false,
     };
     if is_monitor {
-        return monitors.request(body, version, header.xid, bridge, out);
+        return monitors.request(body, version, header.xid, bridge).map(Some);
+    }
+    let rules = match part {
+        Part::Standard(FLOWS) if version == Version::V10 => {
+            Some((decode_v10_filter(body)?, Form::Standard))
+        }
+        Part::Standard(FLOWS) => Some((decode_filter(body, version)?, Form::Standard)),
+        Part::Experimenter(NICIRA, 0) if version == Version::V10 => {
+            Some((decode_nicira_filter(body)?, Form::Nicira))
+        }
+        _ => None,
+    };
+    if let Some((filter, form)) = rules {
+        let flows = bridge.flows(&filter)?;
+        return Ok(Some(Reply::new(version, header.xid, part, flows, form)));
     }
     let reply = |out| Multipart::new(version, header.xid, part, out);
     match part {
@@ -69,7 +84,8 @@ pub(super) fn answer(
         }
         Part::Experimenter(NICIRA, _) => Err(Refusal::BadStatistics),
         Part::Experimenter(..) => Err(Refusal::BadExperimenter),
-    }
+    }?;
+    Ok(None)
 }
 
 /// Whether a request also changes the bridge: it gives tables names.
@@ -95,19 +111,6 @@ fn answer_standard<'a>(
             let mut reply = reply(out);
             let description = bridge.description();
             reply.entry(|out| encode_description(&description, out));
-            reply.finish();
-        }
-        FLOWS => {
-            let filter =
-                if is_v10 { decode_v10_filter(body)? } else { decode_filter(body, version)? };
-            let flows = bridge.flows(&filter)?;
-            let mut reply = reply(out);
-            for flow in &flows {
-                reply.entry(|out| match is_v10 {
-                    true => encode_v10_flow(flow, out),
-                    false => encode_flow(flow, version, out),
-                });
-            }
             reply.finish();
         }
         AGGREGATE => {
@@ -225,14 +228,6 @@ fn answer_nicira<'a>(
     out: &'a mut Vec<u8>,
 ) -> Result<(), Refusal> {
     match subtype {
-        0 => {
-            let flows = bridge.flows(&decode_nicira_filter(body)?)?;
-            let mut reply = reply(out);
-            for flow in &flows {
-                reply.entry(|out| encode_nicira_flow(flow, out));
-            }
-            reply.finish();
-        }
         1 => {
             let aggregate = bridge.aggregate(&decode_nicira_filter(body)?)?;
             let mut reply = reply(out);

@@ -1,4 +1,5 @@
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -119,10 +120,25 @@ impl Tables {
 
     /// The rules that a filter takes, by table, then the highest priority first.
     pub fn flows(&self, filter: &FlowFilter, now_ms: u64) -> Result<Vec<FlowEntry>, Refusal> {
-        let mut flows: Vec<_> =
-            self.filtered(filter)?.iter().map(|rule| rule.entry(now_ms)).collect();
-        flows.sort_by_key(|flow| (flow.table, std::cmp::Reverse(flow.priority)));
-        Ok(flows)
+        Ok(self.rules(filter)?.iter().map(|rule| rule.entry(now_ms)).collect())
+    }
+
+    /// As [`Tables::flows`], the rules themselves.
+    pub(crate) fn rules(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
+        let mut rules = self.filtered(filter)?;
+        rules.sort_by_key(|rule| (rule.table, std::cmp::Reverse(rule.priority)));
+        Ok(rules)
+    }
+
+    /// Whether a rule is still there, perhaps with other actions.
+    #[must_use]
+    pub fn has_flow(&self, flow: &FlowEntry) -> bool {
+        if flow.table >= TABLES {
+            return false;
+        }
+        let table = self.table(flow.table);
+        let found = table.rules.find(&flow.matching, flow.priority);
+        found.is_some_and(|rule| rule.added == flow.added)
     }
 
     pub fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {
@@ -243,14 +259,13 @@ impl Tables {
 
     #[must_use]
     pub fn group_statistics(&self, group: u32, now_ms: u64) -> Vec<GroupStatistics> {
+        let by_rules = self.references(|action| match action {
+            Action::Group(id) => Some(*id),
+            _ => None,
+        });
+        let references = |group: &Group| by_rules.get(&group.entry.group).copied();
         let groups = self.chosen_groups(group);
-        groups
-            .map(|group| {
-                let id = group.entry.group;
-                let by_rules = self.count(|rule| rule.has_group(id));
-                group.statistics(by_rules, now_ms)
-            })
-            .collect()
+        groups.map(|group| group.statistics(references(group).unwrap_or(0), now_ms)).collect()
     }
 
     pub fn meter_mod(&mut self, change: MeterMod, now_ms: u64) -> Result<(), Refusal> {
@@ -292,12 +307,13 @@ impl Tables {
         meter: u32,
         now_ms: u64,
     ) -> Result<Vec<MeterStatistics>, Refusal> {
-        let meters = self.chosen_meters(meter)?.map(|meter| {
-            let uses =
-                |action: &Action| matches!(action, Action::Meter(id) if *id == meter.entry.meter);
-            meter.statistics(self.count(|rule| super::rule::any(&rule.actions, &uses)), now_ms)
+        let meters = self.chosen_meters(meter)?;
+        let by_rules = self.references(|action| match action {
+            Action::Meter(id) => Some(*id),
+            _ => None,
         });
-        Ok(meters.collect())
+        let references = |meter: &Meter| by_rules.get(&meter.entry.meter).copied();
+        Ok(meters.map(|meter| meter.statistics(references(meter).unwrap_or(0), now_ms)).collect())
     }
 
     /// Removes the rules whose timeouts have passed, and ages the MAC table.
@@ -436,9 +452,23 @@ impl Tables {
         self.tables[usize::from(number)].write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, test: impl Fn(&Rule) -> bool) -> u32 {
-        let in_table = |number| self.table(number).rules.iter().filter(|rule| test(rule)).count();
-        (0..TABLES).map(in_table).sum::<usize>() as u32
+    /// The rules that name each group or meter, counted in one look at all rules. `named` returns
+    /// the number that an action names.
+    fn references(&self, named: impl Fn(&Action) -> Option<u32>) -> HashMap<u32, u32> {
+        let mut references = HashMap::new();
+        for number in 0..TABLES {
+            for rule in self.table(number).rules.iter() {
+                let found = RefCell::new(BTreeSet::new());
+                super::rule::any(&rule.actions, &|action| {
+                    found.borrow_mut().extend(named(action));
+                    false
+                });
+                for number in found.into_inner() {
+                    *references.entry(number).or_insert(0) += 1;
+                }
+            }
+        }
+        references
     }
 
     fn filtered(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {

@@ -1,7 +1,7 @@
 use super::{
-    Aggregate, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Fragments, GroupEntry,
-    GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
-    PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
+    Aggregate, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments,
+    GroupEntry, GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut,
+    PortDescription, PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
 use crate::port_number::PortNumber;
 
@@ -17,7 +17,15 @@ pub trait Bridge {
     /// Changes all or nothing; an error names the change that was refused.
     fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)>;
 
-    fn flows(&self, filter: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal>;
+    /// The rules that a filter takes now, by table, then the highest priority first.
+    fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal>;
+
+    /// The rules that a filter takes now and that were added or changed behind the change of this
+    /// number, in the order of their changes.
+    fn changes(&self, filter: &FlowFilter, since: u64) -> Result<Flows, Refusal>;
+
+    /// Whether a rule is still there, perhaps with other actions.
+    fn has_flow(&self, flow: &FlowEntry) -> bool;
 
     fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal>;
 

@@ -5,11 +5,12 @@ use units::Time;
 
 use super::bridge::BridgeState;
 use super::ports::SwitchPort;
+use super::snapshots::{self, Snapshots};
 use super::switch::Switch;
 use super::worker::translate_packet_out;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Fragments,
+    Aggregate, Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments,
     GroupEntry, GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut,
     PortDescription, PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
@@ -20,9 +21,14 @@ pub(super) struct BridgeSession {
     pub(super) bridge: Arc<BridgeState>,
     pub(super) switch: Arc<Switch>,
     pub(super) generation: Option<u64>,
+    snapshots: Snapshots,
 }
 
 impl BridgeSession {
+    pub(super) fn new(bridge: Arc<BridgeState>, switch: Arc<Switch>) -> Self {
+        Self { bridge, switch, generation: None, snapshots: Snapshots::default() }
+    }
+
     fn now_ms(&self) -> u64 {
         self.bridge.clock.now_ms()
     }
@@ -67,9 +73,17 @@ impl Bridge for BridgeSession {
         Ok(())
     }
 
-    fn flows(&self, filter: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal> {
+    fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal> {
         self.switch.credit(&self.bridge);
-        self.bridge.tables().flows(filter, self.now_ms())
+        self.snapshots.flows(&self.bridge.tables(), filter, &self.bridge.clock)
+    }
+
+    fn changes(&self, filter: &FlowFilter, since: u64) -> Result<Flows, Refusal> {
+        snapshots::changes(&self.bridge.tables(), filter, since, &self.bridge.clock)
+    }
+
+    fn has_flow(&self, flow: &FlowEntry) -> bool {
+        self.bridge.tables().has_flow(flow)
     }
 
     fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {

@@ -61,7 +61,7 @@ impl BridgeThread {
         let now = Instant::now();
         let controller = |address| Controller { address, next: Some(now), pause: FIRST_PAUSE };
         Self {
-            session: BridgeSession { bridge: bridge.clone(), switch, generation: None },
+            session: BridgeSession::new(bridge.clone(), switch),
             bridge,
             unix: doors.unix,
             _file: doors.file,
@@ -79,16 +79,20 @@ impl BridgeThread {
     /// Serves until the bridge is stopped.
     pub(super) fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
-            self.connect_to_controllers();
-            self.free_a_place();
-            let ready = self.wait();
-            self.bridge.waker.clear();
-            self.accept();
-            self.serve(&ready);
-            self.dispatch();
-            self.expire();
-            self.check();
+            self.turn();
         }
+    }
+
+    fn turn(&mut self) {
+        self.connect_to_controllers();
+        self.free_a_place();
+        let ready = self.wait();
+        self.bridge.waker.clear();
+        self.accept();
+        self.serve(&ready);
+        self.dispatch();
+        self.expire();
+        self.check();
     }
 
     /// Waits for something to do; returns what each connection is ready for.
@@ -411,16 +415,5 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_peer_that_has_read_nothing_for_longest_makes_room() {
-        let seconds = Duration::from_secs;
-        let backlogs = [(9, seconds(3)), (1, seconds(40)), (0, seconds(50)), (99, seconds(0))];
-        assert_eq!(slowest(backlogs.into_iter()), Some(1));
-        // A peer that reads keeps its reply.
-        assert_eq!(slowest([(1 << 30, seconds(1))].into_iter()), None);
-        assert_eq!(slowest(std::iter::empty()), None);
-    }
-}
+#[path = "bridge_thread_tests.rs"]
+mod tests;

@@ -8,7 +8,8 @@ use rustix::event::PollFlags;
 use super::outgoing::Outgoing;
 use super::stream::Stream;
 use crate::openflow::{
-    BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PortChange, Session,
+    BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PIECE_RULES,
+    PortChange, Session,
 };
 use crate::pipeline::{RemovalReason, RuleEvent};
 use crate::request::{Bridge, FlowEntry, PacketIn, PortDescription};
@@ -100,8 +101,11 @@ impl Connection {
         flags
     }
 
-    /// Whether requests wait that can be answered now.
+    /// Whether requests wait that can be answered now, or a reply that can go on.
     pub(super) fn has_work(&self) -> bool {
+        if self.session.is_replying() {
+            return self.takes_pieces();
+        }
         self.takes_requests() && self.message_length().is_some()
     }
 
@@ -132,7 +136,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers requests until `limit` of them are done. `after` runs behind each.
+    /// Answers requests until `limit` of them are done, or they have listed so many rules that it
+    /// is another connection's turn. `after` runs behind each.
     pub(super) fn answer_some(
         &mut self,
         limit: usize,
@@ -140,10 +145,17 @@ impl Connection {
         mut after: impl FnMut(&mut Self, &mut dyn Bridge, u32),
     ) -> Result<(), Closed> {
         let mut at = 0;
+        let mut rules = 0;
         let begin = Instant::now();
         let input = std::mem::take(&mut self.input);
         let mut result = Ok(());
         for _ in 0..limit {
+            if self.session.is_replying() && self.takes_pieces() {
+                rules += self.session.go_on(bridge, self.out.buffer());
+            }
+            if self.session.is_replying() || rules >= PIECE_RULES {
+                break;
+            }
             let Some(length) = message_length(&input[at..]).filter(|_| self.takes_requests())
             else {
                 break;
@@ -154,7 +166,7 @@ impl Connection {
                 break;
             }
             at += length;
-            if let Err(error) = self.session.receive(message, bridge, self.out.buffer()) {
+            if let Err(error) = self.session.begin(message, bridge, self.out.buffer()) {
                 result = Err(error.into());
                 break;
             }
@@ -281,7 +293,8 @@ impl Connection {
 
     /// Goes on with updates of rules once the peer has read those before.
     pub(super) fn resume_monitors(&mut self, bridge: &dyn Bridge) {
-        if self.session.has_paused_monitors() && self.out.waiting() == 0 {
+        let is_free = self.out.waiting() == 0 && !self.session.is_replying();
+        if self.session.has_paused_monitors() && is_free {
             self.session.resume_monitors(bridge, self.out.buffer());
         }
     }
@@ -296,6 +309,10 @@ impl Connection {
 
     fn takes_requests(&self) -> bool {
         self.is_open && !self.is_abandoned && self.out.waiting() < MOST_WAITING_REPLIES
+    }
+
+    fn takes_pieces(&self) -> bool {
+        self.is_open && !self.is_abandoned && self.out.waiting() < MOST_WAITING_PIECES
     }
 
     fn message_length(&self) -> Option<usize> {
@@ -345,11 +362,13 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
 const MOST_INPUT: usize = 256 << 10;
 /// A peer that has not read this much gets no more replies.
 const MOST_WAITING_REPLIES: usize = 1 << 20;
+/// A reply that lists rules goes on once less than this waits.
+const MOST_WAITING_PIECES: usize = 128 << 10;
 /// Beyond this, packets are dropped.
 const MOST_WAITING_PACKETS: usize = 1 << 20;
 /// Beyond this, monitors pause.
 const MOST_WAITING_UPDATES: usize = 128 << 10;
-/// Beyond this, events close the connection. The reply to one request may be as long.
+/// Beyond this, events close the connection. Replies that do not list rules are made whole.
 const MOST_OUTPUT: usize = 1 << 30;
 /// Requests of one connection take this time before the next one's turn.
 const TURN: Duration = Duration::from_millis(50);

@@ -8,7 +8,7 @@ use switch::openflow::{FlowChange, FlowRemovedReason};
 use switch::port_number::PortNumber;
 use switch::request::{
     Aggregate, BucketStatistics, Change, ConnectionFlush, FlowCommand, FlowEntry, FlowFilter,
-    FlowMod, Fragments, GroupCommand, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
+    FlowMod, Flows, Fragments, GroupCommand, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
     MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics,
     Refusal, Resumption, TableConfig, TableEntry, TableMod,
 };
@@ -138,8 +138,23 @@ impl switch::request::Bridge for Bridge {
         Ok(())
     }
 
-    fn flows(&self, filter: &FlowFilter) -> Result<Vec<FlowEntry>, Refusal> {
-        Ok(self.flows.iter().filter(|flow| is_listed(flow, filter)).cloned().collect())
+    fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal> {
+        let flows = self.flows.iter().filter(|flow| is_listed(flow, filter));
+        Ok(flows.cloned().collect::<Vec<_>>().into())
+    }
+
+    fn changes(&self, filter: &FlowFilter, since: u64) -> Result<Flows, Refusal> {
+        let is_changed = |flow: &FlowEntry| flow.changed > since;
+        let mut flows: Vec<_> = self.flows(filter)?.filter(is_changed).collect();
+        flows.sort_by_key(|flow| flow.changed);
+        Ok(flows.into())
+    }
+
+    fn has_flow(&self, flow: &FlowEntry) -> bool {
+        self.flows.iter().any(|known| {
+            (known.table, known.priority, known.added) == (flow.table, flow.priority, flow.added)
+                && known.matching == flow.matching
+        })
     }
 
     fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {

@@ -26,15 +26,21 @@ const RESUMED: u16 = 6;
 fn monitor(bridge: &mut Bridge, flags: u16, port: u32) -> (Session, Vec<Vec<u16>>) {
     let mut session = Session::new(Kind::Service);
     let mut bytes = vec![5, 0, 0, 8, 0, 0, 0, 1];
-    bytes.extend([5, 18, 0, 40, 0, 0, 0, 2, 0, 16, 0, 0, 0, 0, 0, 0]);
-    bytes.extend(7_u32.to_be_bytes());
+    bytes.extend(monitor_request(7, flags, port));
+    let mut out = Vec::new();
+    session.receive(&bytes, bridge, &mut out).unwrap();
+    (session, events(&out))
+}
+
+/// OpenFlow 1.4's request for a monitor of rules that send to a port.
+fn monitor_request(id: u32, flags: u16, port: u32) -> Vec<u8> {
+    let mut bytes = vec![5, 18, 0, 40, 0, 0, 0, 2, 0, 16, 0, 0, 0, 0, 0, 0];
+    bytes.extend(id.to_be_bytes());
     bytes.extend(port.to_be_bytes());
     bytes.extend(u32::MAX.to_be_bytes());
     bytes.extend(flags.to_be_bytes());
     bytes.extend([0xff, 0, 0, 1, 0, 4, 0, 0, 0, 0]);
-    let mut out = Vec::new();
-    session.receive(&bytes, bridge, &mut out).unwrap();
-    (session, events(&out))
+    bytes
 }
 
 /// The events of each message.
@@ -155,6 +161,18 @@ fn a_connection_has_so_many_monitors_and_a_refused_message_begins_none() {
 }
 
 #[test]
+fn a_message_with_a_table_that_cannot_be_begins_no_monitor() {
+    let mut bridge = Bridge::default();
+    let mut session = Session::new(Kind::Service);
+    let mut out = Vec::new();
+    session.receive(&[5, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
+    let mut request = monitor_request(7, CHANGES, u32::MAX);
+    request[30] = 254;
+    session.receive(&request, &mut bridge, &mut out).unwrap();
+    assert_eq!((out[1], session.is_monitoring()), (1, false));
+}
+
+#[test]
 fn a_monitor_of_a_port_hears_of_rules_that_no_longer_send_there() {
     let mut bridge = Bridge::default();
     let flow = add(&mut bridge, "in_port=1 actions=1");
@@ -194,4 +212,105 @@ fn a_paused_monitor_hears_of_known_rules_that_go_and_later_of_all_else() {
     session.resume_monitors(&bridge, &mut out);
     assert_eq!(events(&out), [vec![ADDED, MODIFIED], vec![RESUMED]]);
     assert!(!session.has_paused_monitors());
+}
+
+/// A session whose new monitor is told of more rules than a piece has: the first piece, and those
+/// rules.
+fn begin_monitor(bridge: &mut Bridge) -> (Session, Vec<u8>, Vec<FlowEntry>) {
+    let flows = (0..300).map(|vlan| add(bridge, &format!("dl_vlan={vlan} actions=1"))).collect();
+    let (mut session, _) = monitor(bridge, CHANGES, 3);
+    let mut out = Vec::new();
+    session.begin(&monitor_request(8, INITIAL | CHANGES, u32::MAX), bridge, &mut out).unwrap();
+    assert!(session.is_replying() && out.is_empty());
+    assert!(session.go_on(bridge, &mut out) < 300);
+    assert!(session.is_replying());
+    (session, out, flows)
+}
+
+fn finish(session: &mut Session, bridge: &Bridge) -> Vec<Vec<u16>> {
+    let mut out = Vec::new();
+    while session.is_replying() {
+        session.go_on(bridge, &mut out);
+    }
+    events(&out)
+}
+
+#[test]
+fn a_monitor_is_not_told_of_rules_that_go_before_their_turn_comes() {
+    let mut bridge = Bridge::default();
+    let (mut session, out, flows) = begin_monitor(&mut bridge);
+    let told = events(&out).concat().len();
+    let (known, unknown) = (&flows[0], &flows[299]);
+    bridge.flows.retain(|flow| flow.added != known.added && flow.added != unknown.added);
+    assert_eq!(write(&mut session, &[update(GONE, known)], None), [[REMOVED]]);
+    // This one is new to the peer, which has no rule to remove.
+    assert_eq!(write(&mut session, &[update(GONE, unknown)], None), [[REMOVED]]);
+    assert_eq!(finish(&mut session, &bridge).concat(), vec![STARTED; 300 - told - 1]);
+    assert!(!session.has_paused_monitors());
+}
+
+#[test]
+fn changes_while_a_monitor_is_told_of_rules_come_behind_them() {
+    let mut bridge = Bridge::default();
+    let (mut session, out, flows) = begin_monitor(&mut bridge);
+    let told = events(&out).concat().len();
+    // A change before the request, of which the peer has not heard.
+    let former = update(FlowChange::Modified, &flows[299]);
+    assert_eq!(write(&mut session, &[former], None), [[MODIFIED]]);
+    let new = add(&mut bridge, "in_port=1 actions=2");
+    assert_eq!(write(&mut session, &[update(FlowChange::Added, &new)], None), [[PAUSED]]);
+    assert_eq!(write(&mut session, &[former], None), [[MODIFIED]]);
+    let mut change = parse_flow("dl_vlan=299 actions=3", FlowCommand::Modify, &PortNames::none());
+    change.as_mut().unwrap().table = Some(0);
+    bridge.flow_mod(change.unwrap()).unwrap();
+    let changed = bridge.flows[299].clone();
+    assert!(write(&mut session, &[update(FlowChange::Modified, &changed)], None).is_empty());
+    assert_eq!(finish(&mut session, &bridge).concat(), vec![STARTED; 300 - told]);
+    let mut out = Vec::new();
+    session.resume_monitors(&bridge, &mut out);
+    assert_eq!(events(&out), [vec![ADDED, MODIFIED], vec![RESUMED]]);
+}
+
+#[test]
+fn many_updates_that_were_held_back_come_in_pieces_before_the_pause_ends() {
+    let mut bridge = Bridge::default();
+    let (mut session, _) = monitor(&mut bridge, CHANGES, u32::MAX);
+    let mut out = Vec::new();
+    session.pause_monitors(&mut out);
+    let flows: Vec<_> =
+        (0..300).map(|vlan| add(&mut bridge, &format!("dl_vlan={vlan} actions=1"))).collect();
+    let updates: Vec<_> = flows.iter().map(|flow| update(FlowChange::Added, flow)).collect();
+    assert!(write(&mut session, &updates, None).is_empty());
+    out.clear();
+    session.resume_monitors(&bridge, &mut out);
+    let told = events(&out).concat().len();
+    assert!(session.is_replying() && told < 300, "{told} updates in a piece");
+    let new = add(&mut bridge, "in_port=1 actions=2");
+    assert!(write(&mut session, &[update(FlowChange::Added, &new)], None).is_empty());
+    bridge.flows.retain(|flow| flow.added != flows[299].added);
+    assert_eq!(write(&mut session, &[update(GONE, &flows[299])], None), [[REMOVED]]);
+    assert_eq!(finish(&mut session, &bridge).concat(), vec![ADDED; 300 - told - 1]);
+    // The rule that came meanwhile is for the next time.
+    assert!(session.has_paused_monitors());
+    out.clear();
+    session.resume_monitors(&bridge, &mut out);
+    assert_eq!(events(&out), [[ADDED], [RESUMED]]);
+    assert!(!session.has_paused_monitors());
+}
+
+#[test]
+fn a_paused_monitor_hears_of_the_end_of_rules_that_a_later_reply_listed() {
+    let mut bridge = Bridge::default();
+    let (mut session, _) = monitor(&mut bridge, CHANGES, 3);
+    let mut out = Vec::new();
+    session.pause_monitors(&mut out);
+    let flow = add(&mut bridge, "in_port=1 actions=2");
+    assert!(write(&mut session, &[update(FlowChange::Added, &flow)], None).is_empty());
+    out.clear();
+    session
+        .receive(&monitor_request(8, INITIAL | CHANGES, u32::MAX), &mut bridge, &mut out)
+        .unwrap();
+    assert_eq!(events(&out), [[STARTED]]);
+    bridge.flows.clear();
+    assert_eq!(write(&mut session, &[update(GONE, &flow)], None), [[REMOVED]]);
 }

@@ -9,7 +9,7 @@ use crate::pipeline::{RemovalReason, RuleEvent, Tables};
 use crate::port_number::PortNumber;
 use crate::request::{
     Bucket, Change, CookieFilter, FlowCommand, FlowEntry, FlowFilter, FlowMod, GroupCommand,
-    GroupMod, GroupType, PacketOut, Refusal,
+    GroupMod, GroupType, MeterCommand, MeterMod, PacketOut, Refusal,
 };
 
 fn flows(tables: &Tables, now_ms: u64) -> Vec<FlowEntry> {
@@ -39,6 +39,52 @@ fn an_addition_replaces_the_rule_of_its_match_and_priority() {
     // No packet has come since the first ones.
     assert_eq!(flows(&tables, 2000)[0].idle_age, Duration::from_millis(1999));
     assert_eq!(tables.tables()[0].matched, 3);
+}
+
+#[test]
+fn groups_and_meters_count_each_rule_that_names_them_once() {
+    let mut tables = bridge(2);
+    for group in [1, 2, 3] {
+        let change = GroupMod {
+            command: GroupCommand::Add,
+            group,
+            kind: GroupType::All,
+            buckets: Vec::new(),
+            bucket: GroupMod::EVERY,
+            selection: Default::default(),
+        };
+        tables.group_mod(change, 0).expect("added");
+    }
+    for meter in [4, 5] {
+        let change = MeterMod {
+            command: MeterCommand::Add,
+            meter,
+            is_in_packets: false,
+            has_burst: false,
+            has_statistics: true,
+            bands: Vec::new(),
+        };
+        tables.meter_mod(change, 0).expect("added");
+    }
+    let nested = Action::WriteActions(vec![Action::Group(1), Action::Group(2)]);
+    let rules = [
+        vec![Action::Meter(4), Action::Group(1), nested],
+        vec![Action::Meter(4), Action::Group(2)],
+        vec![output(1)],
+    ];
+    for (number, actions) in rules.into_iter().enumerate() {
+        let rule = add(number as u8, 5, to(1), actions);
+        tables.flow_mod(rule, 0).expect("added");
+    }
+    let groups = |group| {
+        let groups = tables.group_statistics(group, 0).into_iter();
+        groups.map(|group| (group.group, group.references)).collect::<Vec<_>>()
+    };
+    assert_eq!(groups(GroupMod::ALL), [(1, 1), (2, 2), (3, 0)]);
+    assert_eq!(groups(2), [(2, 2)]);
+    let meters = tables.meter_statistics(MeterMod::ALL, 0).expect("all meters");
+    let meters: Vec<_> = meters.iter().map(|meter| (meter.meter, meter.flows)).collect();
+    assert_eq!(meters, [(4, 2), (5, 0)]);
 }
 
 #[test]

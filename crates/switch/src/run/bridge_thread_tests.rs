@@ -1,0 +1,209 @@
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::request::{FlowCommand, FlowMod};
+use crate::run::{Config, Process};
+use crate::text::{PortNames, parse_flow};
+
+#[test]
+fn the_peer_that_has_read_nothing_for_longest_makes_room() {
+    let seconds = Duration::from_secs;
+    let backlogs = [(9, seconds(3)), (1, seconds(40)), (0, seconds(50)), (99, seconds(0))];
+    assert_eq!(slowest(backlogs.into_iter()), Some(1));
+    // A peer that reads keeps its reply.
+    assert_eq!(slowest([(1 << 30, seconds(1))].into_iter()), None);
+    assert_eq!(slowest(std::iter::empty()), None);
+}
+
+/// A bridge's connections, whose turns a test makes.
+struct Rig {
+    thread: BridgeThread,
+    folder: TempDir,
+}
+
+impl Rig {
+    /// With rules whose cookies are 0, 1 and so on.
+    fn with_rules(count: u32) -> Self {
+        let folder = TempDir::new().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let process = Process {
+            settings: Box::new(|| Ok(Config::default())),
+            set_log_level: Box::new(|_| {}),
+        };
+        let switch = Arc::new(Switch::new(folder.path(), stop.clone(), process));
+        let clock = Arc::new(crate::run::clock::Clock::start());
+        let bridge = Arc::new(BridgeState::new("br0", 0, None, clock).unwrap());
+        let (unix, file) = switch.listen(&folder.path().join(SOCKET)).unwrap();
+        let doors = Doors { unix, file, tcp: Vec::new(), controllers: Vec::new() };
+        let rig = Self { thread: BridgeThread::new(switch, bridge, doors, stop), folder };
+        (0..count).for_each(|number| rig.change(number, FlowCommand::Add));
+        rig
+    }
+
+    fn change(&self, number: u32, command: FlowCommand) {
+        let address = std::net::Ipv4Addr::from(number);
+        let action = if command == FlowCommand::Add { " actions=drop" } else { "" };
+        let text = format!("ip,nw_dst={address}{action}");
+        let change = parse_flow(&text, command, &PortNames::none()).unwrap();
+        let change = FlowMod { cookie: Some(number.into()), ..change };
+        self.thread.bridge.tables_mut().flow_mod(change, 0).unwrap();
+    }
+
+    /// A peer that has sent its hello and these messages, and has read nothing.
+    fn peer(&self, messages: &[&[u8]]) -> UnixStream {
+        let mut peer = UnixStream::connect(self.folder.path().join(SOCKET)).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        peer.write_all(&HELLO).unwrap();
+        messages.iter().for_each(|message| peer.write_all(message).unwrap());
+        peer
+    }
+
+    fn waiting(&self) -> Vec<usize> {
+        self.thread.connections.iter().map(|connection| connection.backlog().0).collect()
+    }
+
+    fn has_work(&self) -> bool {
+        self.thread.connections.iter().any(Connection::has_work)
+    }
+}
+
+/// Reads what has arrived, at most `most` bytes, and returns the number.
+fn read(peer: &mut UnixStream, most: usize, to: &mut Vec<u8>) -> usize {
+    let former = to.len();
+    match peer.take(most as u64).read_to_end(to) {
+        Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
+        _ => to.len() - former,
+    }
+}
+
+/// Whole messages behind the hello.
+fn messages(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut messages = Vec::new();
+    while bytes.len() >= 8 {
+        let length = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+        let Some((message, behind)) = bytes.split_at_checked(length) else { break };
+        messages.push(message);
+        bytes = behind;
+    }
+    messages.into_iter().skip(1).collect()
+}
+
+/// The cookies of the rules in a reply, which has parts of one number and ends with its last part.
+fn cookies(parts: &[&[u8]]) -> Vec<u64> {
+    let mut cookies = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        let is_last = index + 1 == parts.len();
+        assert_eq!((part[1], &part[4..8]), (19, &DUMP[4..8]));
+        assert_eq!(part[8..12], [0, 1, 0, u8::from(!is_last)], "part {index}");
+        let mut entries = &part[16..];
+        while !entries.is_empty() {
+            cookies.push(u64::from_be_bytes(entries[24..32].try_into().unwrap()));
+            let length = u16::from_be_bytes([entries[0], entries[1]]);
+            entries = &entries[usize::from(length)..];
+        }
+    }
+    cookies
+}
+
+/// Makes turns until a peer that reads slowly has the answer to its barrier behind `bytes`.
+fn read_slowly(rig: &mut Rig, peer: &mut UnixStream, mut bytes: Vec<u8>) -> Vec<u8> {
+    while messages(&bytes).last().is_none_or(|last| *last != BARRIER_REPLY) {
+        rig.thread.turn();
+        while !rig.has_work() && read(peer, 5000, &mut bytes) > 0 {}
+    }
+    bytes
+}
+
+#[test]
+fn peers_that_ask_for_all_rules_and_read_nothing_delay_others_by_a_piece_each() {
+    let mut rig = Rig::with_rules(20_000);
+    let mut silent: Vec<_> = (0..8).map(|_| rig.peer(&[&DUMP, &DUMP])).collect();
+    let mut other = rig.peer(&[&BARRIER]);
+    let mut turns = 0;
+    let mut answer = Vec::new();
+    while messages(&answer) != [BARRIER_REPLY] {
+        rig.thread.turn();
+        turns += 1;
+        assert!(turns <= 3, "no answer in {turns} turns");
+        read(&mut other, 100, &mut answer);
+    }
+    let waiting = rig.waiting();
+    for (index, peer) in silent.iter_mut().enumerate() {
+        let mut arrived = Vec::new();
+        read(peer, usize::MAX, &mut arrived);
+        let made = waiting[index] + arrived.len();
+        assert!(made <= turns * 2 * PIECE, "{made} bytes in {turns} turns");
+    }
+    // Then they get what they have room for.
+    while rig.has_work() {
+        rig.thread.turn();
+        assert!(rig.waiting().iter().all(|waiting| *waiting < 4 * PIECE), "{:?}", rig.waiting());
+    }
+    assert_eq!(rig.thread.connections.len(), 9);
+}
+
+#[test]
+fn a_peer_that_reads_slowly_gets_each_rule_once_and_later_answers_behind_them() {
+    let mut rig = Rig::with_rules(5000);
+    let mut peer = rig.peer(&[&DUMP, &BARRIER]);
+    let bytes = read_slowly(&mut rig, &mut peer, Vec::new());
+    let answers = messages(&bytes);
+    let (last, parts) = answers.split_last().unwrap();
+    assert_eq!(*last, BARRIER_REPLY);
+    let mut listed = cookies(parts);
+    listed.sort_unstable();
+    assert!(listed.into_iter().eq(0..5000));
+}
+
+#[test]
+fn a_reply_lists_the_rules_of_the_time_of_its_request() {
+    let mut rig = Rig::with_rules(20_000);
+    let mut peer = rig.peer(&[&DUMP, &BARRIER]);
+    while rig.waiting().iter().sum::<usize>() == 0 {
+        rig.thread.turn();
+    }
+    (0..20_000).for_each(|number| rig.change(number, FlowCommand::DeleteStrict));
+    rig.change(77_777, FlowCommand::Add);
+    let bytes = read_slowly(&mut rig, &mut peer, Vec::new());
+    let answers = messages(&bytes);
+    let listed: BTreeSet<_> = cookies(&answers[..answers.len() - 1]).into_iter().collect();
+    assert!(listed.into_iter().eq(0..20_000));
+    // A later request lists those that there are now.
+    peer.write_all(&DUMP).unwrap();
+    peer.write_all(&BARRIER).unwrap();
+    let bytes = read_slowly(&mut rig, &mut peer, HELLO.to_vec());
+    let answers = messages(&bytes);
+    assert_eq!(cookies(&answers[..answers.len() - 1]), [77_777]);
+}
+
+const SOCKET: &str = "br0.mgmt";
+/// Somewhat more than the bytes of the rules that one turn lists.
+const PIECE: usize = 64 << 10;
+
+/// Messages of OpenFlow 1.3.
+const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
+const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 3];
+const BARRIER_REPLY: [u8; 8] = [4, 21, 0, 8, 0, 0, 0, 3];
+/// Asks for all rules.
+const DUMP: [u8; 56] = {
+    let mut bytes = [0; 56];
+    let head = [4, 18, 0, 56, 0, 0, 0, 2, 0, 1];
+    let mut at = 0;
+    while at < head.len() {
+        bytes[at] = head[at];
+        at += 1;
+    }
+    bytes[16] = 0xff;
+    at = 20;
+    while at < 28 {
+        bytes[at] = 0xff;
+        at += 1;
+    }
+    bytes[49] = 1;
+    bytes[51] = 4;
+    bytes
+};

@@ -1,0 +1,156 @@
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::clock::Clock;
+use crate::pipeline::{Rule, Tables};
+use crate::request::{FlowFilter, Flows, Refusal};
+
+/// The lists of rules that replies are being made from. Replies to equal requests share a list
+/// while no rule changes; a list goes with its last reply.
+#[derive(Debug, Default)]
+pub(super) struct Snapshots {
+    last: Mutex<Option<Last>>,
+}
+
+#[derive(Debug)]
+struct Last {
+    generation: u64,
+    filter: FlowFilter,
+    snapshot: Weak<Snapshot>,
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    rules: Vec<Arc<Rule>>,
+    /// The number of the last change of any of them.
+    newest: u64,
+}
+
+impl Snapshots {
+    /// The rules that a filter takes now.
+    pub(super) fn flows(
+        &self,
+        tables: &Tables,
+        filter: &FlowFilter,
+        clock: &Arc<Clock>,
+    ) -> Result<Flows, Refusal> {
+        Ok(flows(self.snapshot(tables, filter)?, clock))
+    }
+
+    fn snapshot(&self, tables: &Tables, filter: &FlowFilter) -> Result<Arc<Snapshot>, Refusal> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = tables.generation();
+        let is_same = |last: &&Last| last.generation == generation && last.filter == *filter;
+        if let Some(snapshot) =
+            last.as_ref().filter(is_same).and_then(|last| last.snapshot.upgrade())
+        {
+            return Ok(snapshot);
+        }
+        let snapshot = Arc::new(Snapshot::of(tables.rules(filter)?));
+        *last =
+            Some(Last { generation, filter: filter.clone(), snapshot: Arc::downgrade(&snapshot) });
+        Ok(snapshot)
+    }
+}
+
+impl Snapshot {
+    fn of(rules: Vec<Arc<Rule>>) -> Self {
+        let newest = rules.iter().map(|rule| rule.changed).max();
+        Self { rules, newest: newest.unwrap_or(0) }
+    }
+}
+
+/// The rules that a filter takes now and that were added or changed behind the change of this
+/// number, in the order of their changes.
+pub(super) fn changes(
+    tables: &Tables,
+    filter: &FlowFilter,
+    since: u64,
+    clock: &Arc<Clock>,
+) -> Result<Flows, Refusal> {
+    let mut rules = tables.rules(filter)?;
+    rules.retain(|rule| rule.changed > since);
+    rules.sort_by_key(|rule| rule.changed);
+    Ok(flows(Arc::new(Snapshot::of(rules)), clock))
+}
+
+fn flows(snapshot: Arc<Snapshot>, clock: &Arc<Clock>) -> Flows {
+    let clock = clock.clone();
+    let newest = snapshot.newest;
+    let rules = (0..snapshot.rules.len()).map(move |index| snapshot.rules[index].clone());
+    Flows::new(newest, rules.map(move |rule| rule.entry(clock.now_ms())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{FlowCommand, FlowMod};
+
+    fn add(tables: &mut Tables, priority: u16) {
+        let change = FlowMod { priority, ..FlowMod::new(FlowCommand::Add) };
+        tables.flow_mod(change, 0).unwrap();
+    }
+
+    fn priorities(flows: Flows) -> Vec<u16> {
+        flows.map(|flow| flow.priority).collect()
+    }
+
+    #[test]
+    fn a_list_shows_the_rules_of_its_time() {
+        let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
+        let snapshots = Snapshots::default();
+        let all = FlowFilter::all();
+        add(&mut tables, 1);
+        add(&mut tables, 2);
+        let former = snapshots.flows(&tables, &all, &clock).unwrap();
+        add(&mut tables, 3);
+        tables
+            .flow_mod(FlowMod { priority: 1, ..FlowMod::new(FlowCommand::DeleteStrict) }, 0)
+            .unwrap();
+        let later = snapshots.flows(&tables, &all, &clock).unwrap();
+        assert_eq!(later.newest(), former.newest() + 1);
+        assert_eq!(priorities(former), [2, 1]);
+        assert_eq!(priorities(later), [3, 2]);
+    }
+
+    #[test]
+    fn changes_come_in_their_order() {
+        let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
+        [3, 5, 4].into_iter().for_each(|priority| add(&mut tables, priority));
+        let all = FlowFilter::all();
+        assert_eq!(priorities(changes(&tables, &all, 0, &clock).unwrap()), [3, 5, 4]);
+        assert_eq!(priorities(changes(&tables, &all, 1, &clock).unwrap()), [5, 4]);
+        assert!(priorities(changes(&tables, &all, 3, &clock).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn equal_requests_share_a_list_until_a_rule_changes() {
+        let mut tables = Tables::new();
+        let snapshots = Snapshots::default();
+        let all = FlowFilter::all();
+        add(&mut tables, 1);
+        let first = snapshots.snapshot(&tables, &all).unwrap();
+        assert!(Arc::ptr_eq(&first, &snapshots.snapshot(&tables, &all).unwrap()));
+        let other = FlowFilter { table: Some(1), ..FlowFilter::all() };
+        assert!(snapshots.snapshot(&tables, &other).unwrap().rules.is_empty());
+        let second = snapshots.snapshot(&tables, &all).unwrap();
+        add(&mut tables, 2);
+        assert_eq!(snapshots.snapshot(&tables, &all).unwrap().rules.len(), 2);
+        assert_eq!((first.rules.len(), second.rules.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_list_goes_with_its_last_reply() {
+        let mut tables = Tables::new();
+        let snapshots = Snapshots::default();
+        add(&mut tables, 1);
+        let clock = Arc::new(Clock::start());
+        let flows = snapshots.flows(&tables, &FlowFilter::all(), &clock).unwrap();
+        let is_there = || {
+            let last = snapshots.last.lock().unwrap();
+            last.as_ref().is_some_and(|last| last.snapshot.strong_count() > 0)
+        };
+        assert!(is_there());
+        drop(flows);
+        assert!(!is_there());
+    }
+}
