@@ -78,7 +78,7 @@ impl Monitors {
             // The peer takes a message that was refused for one that began no monitor.
             self.monitors.retain(|id, _| !new.contains(id));
         })?;
-        self.listed = flows.newest();
+        self.listed = self.listed.max(flows.newest());
         self.seen = self.seen.max(self.listed);
         self.is_replying = true;
         Ok(Reply::new(version, xid, part(version), flows, Form::Initial(new)))

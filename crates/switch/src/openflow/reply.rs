@@ -1,8 +1,6 @@
 //! Replies that list rules. They are made in pieces, so that other peers' requests are answered
 //! between them and no more waits for a peer than it reads.
 
-use std::iter::Peekable;
-
 use super::Version;
 use super::flow_statistics::{encode_flow, encode_nicira_flow, encode_v10_flow};
 use super::monitor::Monitors;
@@ -15,7 +13,7 @@ pub(super) struct Reply {
     version: Version,
     xid: u32,
     part: Part,
-    flows: Peekable<Flows>,
+    flows: Flows,
     form: Form,
 }
 
@@ -32,7 +30,7 @@ pub(super) enum Form {
 
 impl Reply {
     pub(super) fn new(version: Version, xid: u32, part: Part, flows: Flows, form: Form) -> Self {
-        Self { version, xid, part, flows: flows.peekable(), form }
+        Self { version, xid, part, flows, form }
     }
 
     pub(super) fn version(&self) -> Version {
@@ -71,7 +69,7 @@ impl Reply {
                 }
             }
         }
-        let is_over = self.flows.peek().is_none();
+        let is_over = self.flows.is_over();
         match self.form {
             // Each message has updates of its own.
             Form::Changes(_) => reply.finish_unless_empty(),

@@ -471,7 +471,8 @@ impl Tables {
         references
     }
 
-    fn filtered(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
+    /// As [`Tables::rules`], in any order.
+    pub(crate) fn filtered(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
         if filter.table.is_some_and(|table| table >= TABLES) {
             return Ok(Vec::new());
         }

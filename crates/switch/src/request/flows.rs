@@ -3,17 +3,27 @@ use std::fmt;
 use super::FlowEntry;
 
 /// The rules of one answer: those that there were when it was asked for, each once. Their counters
-/// and ages are read when a rule's turn comes, so that nobody pays for all of them at once.
+/// and ages are read when a rule's turn comes, so that no request reads all of them at once.
 pub struct Flows {
     newest: u64,
+    left: usize,
     entries: Box<dyn Iterator<Item = FlowEntry> + Send>,
 }
 
 impl Flows {
     /// `newest` is the number of the last change of any of the rules.
     #[must_use]
-    pub fn new(newest: u64, entries: impl Iterator<Item = FlowEntry> + Send + 'static) -> Self {
-        Self { newest, entries: Box::new(entries) }
+    pub fn new(
+        newest: u64,
+        entries: impl ExactSizeIterator<Item = FlowEntry> + Send + 'static,
+    ) -> Self {
+        Self { newest, left: entries.len(), entries: Box::new(entries) }
+    }
+
+    /// No rule is left. To know that reads no rule.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.left == 0
     }
 
     #[must_use]
@@ -33,6 +43,7 @@ impl Iterator for Flows {
     type Item = FlowEntry;
 
     fn next(&mut self) -> Option<FlowEntry> {
+        self.left = self.left.saturating_sub(1);
         self.entries.next()
     }
 }

@@ -224,7 +224,7 @@ impl BridgeThread {
             return Ok(());
         };
         let bridge = self.bridge.clone();
-        let is_watched = this.is_monitoring()
+        let mut is_watched = this.is_monitoring()
             || before.iter().chain(behind.iter()).any(Connection::is_monitoring);
         this.answer_some(REQUESTS, &mut self.session, |this, bridge_session, xid| {
             if this.take_claim() {
@@ -239,6 +239,11 @@ impl BridgeThread {
                     .iter_mut()
                     .chain(behind.iter_mut())
                     .for_each(|other| other.forward(&forward));
+            }
+            // The next request of the peer may be the first change of a rule.
+            if !is_watched && this.is_monitoring() {
+                bridge.tables_mut().is_watched = true;
+                is_watched = true;
             }
             let removals = bridge.tables().take_removals();
             let events = if is_watched { bridge.tables().take_events() } else { Vec::new() };
@@ -256,10 +261,6 @@ impl BridgeThread {
                 }
             }
         })?;
-        let is_new_monitor = this.is_monitoring() && !is_watched;
-        if is_new_monitor {
-            bridge.tables_mut().is_watched = true;
-        }
         if this.is_established()
             && let Some(controller) = this.controller
         {

@@ -32,6 +32,8 @@ pub(super) struct Connection {
     is_probed: bool,
     /// It was given up because too many bytes wait.
     is_abandoned: bool,
+    /// The beginning of the list of rules that is being written.
+    list_begun: Option<Instant>,
     /// Packets that the peer did not get because it reads too slowly.
     dropped: u64,
 }
@@ -86,6 +88,7 @@ impl Connection {
             heard: Instant::now(),
             is_probed: false,
             is_abandoned: false,
+            list_begun: None,
             dropped: 0,
         }
     }
@@ -174,6 +177,10 @@ impl Connection {
         }
         self.input = input;
         self.input.drain(..at);
+        self.list_begun = match self.session.is_replying() {
+            true => self.list_begun.or(Some(begin)),
+            false => None,
+        };
         if result.is_err() {
             let _ = self.out.write(&mut self.stream);
         }
@@ -225,6 +232,10 @@ impl Connection {
     pub(super) fn check(&mut self) -> Result<(), Closed> {
         if self.greeting().is_some_and(|time| time > LONGEST_GREETING) {
             return Err(Closed::NoHello);
+        }
+        // A list keeps its rules in memory, also those that are gone meanwhile.
+        if self.list_begun.is_some_and(|begun| begun.elapsed() > LONGEST_LIST) {
+            return Err(Closed::Stuck);
         }
         if self.out.is_stuck() || self.out.waiting() > MOST_OUTPUT {
             return Err(Closed::Stuck);
@@ -370,6 +381,8 @@ const MOST_WAITING_PACKETS: usize = 1 << 20;
 const MOST_WAITING_UPDATES: usize = 128 << 10;
 /// Beyond this, events close the connection. Replies that do not list rules are made whole.
 const MOST_OUTPUT: usize = 1 << 30;
+/// Enough for 262,144 rules at 1 Mbit/s.
+const LONGEST_LIST: Duration = Duration::from_secs(300);
 /// Requests of one connection take this time before the next one's turn.
 const TURN: Duration = Duration::from_millis(50);
 /// A peer that has sent no hello for so long is none.

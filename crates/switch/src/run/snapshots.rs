@@ -67,7 +67,7 @@ pub(super) fn changes(
     since: u64,
     clock: &Arc<Clock>,
 ) -> Result<Flows, Refusal> {
-    let mut rules = tables.rules(filter)?;
+    let mut rules = tables.filtered(filter)?;
     rules.retain(|rule| rule.changed > since);
     rules.sort_by_key(|rule| rule.changed);
     Ok(flows(Arc::new(Snapshot::of(rules)), clock))
