@@ -65,8 +65,8 @@ pub(crate) trait Holder: Debug + Send + Sync {
     /// of shared memory.
     fn sweep(&self);
 
-    /// Resets a tunnel whose reader is stuck. Returns `false` if there is none.
-    fn give_up_one(&self) -> bool;
+    /// Resets up to `most` tunnels whose readers are stuck. Returns their number.
+    fn give_up(&self, most: usize) -> usize;
 
     fn close(&self);
 }
@@ -132,6 +132,11 @@ impl Budget {
                     for holder in self.holders() {
                         holder.sweep();
                     }
+                    // The meter notifies while it rises, not while it stays.
+                    match self.held().count() > self.0.limit {
+                        true => self.0.near.notify_one(),
+                        false => beyond_limit = 0,
+                    }
                 }
                 () = self.0.near.notified() => {
                     beyond_limit = match self.held().count() > self.0.limit {
@@ -169,14 +174,13 @@ impl Budget {
         // Data that arrives faster than tunnels are reset is no reason to end those that are read.
         if beyond_limit <= PATIENCE && held <= most {
             let wanted = if beyond_limit > 0 { AT_ONCE } else { 1 };
-            let greedy = holders.iter().filter(|(_, holder)| is_greedy(&owners, &**holder));
-            let reset = greedy
-                .flat_map(|(_, holder)| {
-                    (0..wanted).map_while(|_| holder.give_up_one().then_some(()))
-                })
-                .take(wanted)
-                .count();
-            if reset > 0 || beyond_limit == 0 {
+            let mut left = wanted;
+            for (_, holder) in &holders {
+                if left > 0 && is_greedy(&owners, &**holder) {
+                    left = left.saturating_sub(holder.give_up(left));
+                }
+            }
+            if left < wanted || beyond_limit == 0 {
                 return;
             }
         }
@@ -344,9 +348,9 @@ mod tests {
 
         fn sweep(&self) {}
 
-        fn give_up_one(&self) -> bool {
+        fn give_up(&self, most: usize) -> usize {
             self.given_up.store(self.has_stuck, Ordering::Relaxed);
-            self.has_stuck
+            most.min(self.has_stuck.into())
         }
 
         fn close(&self) {

@@ -245,12 +245,11 @@ impl<C: Connection> Holder for Windows<C> {
         }
     }
 
-    fn give_up_one(&self) -> bool {
-        let some = self.state().stuck + self.blocked.load(Ordering::Relaxed) > 0;
-        if some {
-            self.let_go.notify_one();
-        }
-        some
+    fn give_up(&self, most: usize) -> usize {
+        let stuck = self.state().stuck + self.blocked.load(Ordering::Relaxed);
+        let count = usize::try_from(stuck).unwrap_or(usize::MAX).min(most);
+        (0..count).for_each(|_| self.let_go.notify_one());
+        count
     }
 
     fn close(&self) {
