@@ -27,7 +27,7 @@ pub enum DoctorError {
     TooLong { path: PathBuf, most: u64 },
     #[error("no TCP connection matches {0}; `ss -tnp` lists the connections of this machine")]
     NoFlow(String),
-    #[error("--cpus {chosen}: there are {known}; name some of these")]
+    #[error("--cpus {chosen}: {known}")]
     NoSuchCores { chosen: String, known: String },
 }
 

@@ -41,6 +41,11 @@ pub fn machine(plan: &Plan, stop: &AtomicBool) -> Result<Recording, DoctorError>
     }
 }
 
+/// The CPUs that this machine uses; none if they cannot be seen.
+pub fn cpus() -> Vec<usize> {
+    facts::cores(&Tree::here()).unwrap_or_default()
+}
+
 /// Long enough for a rate, short enough to wait for.
 pub const TIME: Span = Span::from_millis(3_000);
 pub const INTERVAL: Span = Span::from_millis(250);

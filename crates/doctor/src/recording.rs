@@ -1,7 +1,7 @@
 //! The signals that a diagnosis is made of, at several times. A recording is a JSON document of
 //! its own (`docs/reference/doctor.md`), so that a colleague can judge it on another machine.
 
-mod chosen;
+pub mod chosen;
 mod connection;
 mod far;
 mod file;

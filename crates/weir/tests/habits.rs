@@ -108,6 +108,7 @@ fn a_path_that_cannot_be_used_is_wrong_use_and_the_flag_is_named() {
         (vec!["perf", "server", "--bind", "203.0.113.7"], "leave --bind out"),
         ([&client[..], &["--port", "https"]].concat(), "write a number from 1 to 65535"),
         (vec!["doctor", "--cpus", "two"], "for example 1,2 or 0-3"),
+        (vec!["doctor", "--cpus", "8191"], "--cpus 8191: the CPUs are 0"),
         (vec!["lab", "run", "--resume"], "name the lab, or the directory"),
         (vec!["perf", "server", "-I", "none/pid"], "name another with --pidfile"),
         (vec!["perf", "server", "-D", "-I", "none/pid"], "name another with --pidfile"),

@@ -3,6 +3,7 @@ use crate::recording::{
     Bus, Clock, Interface, InterruptPlace, LinkModes, Machine, Neighbour, Offloads, Path, Queue,
     Rings, Unseen,
 };
+use probe::ProbeError;
 use probe::device::Device;
 use probe::ethtool;
 use probe::interface::InterfaceSnapshot;
@@ -10,6 +11,12 @@ use probe::tree::Tree;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use units::Rate;
+
+pub(super) fn cores(tree: &Tree) -> Result<Vec<usize>, ProbeError> {
+    let text = tree.text("/proc/stat")?;
+    let core = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
+    Ok(text.lines().filter_map(core).collect())
+}
 
 /// The facts of the machine. They are read after the samples, so that reading them does not
 /// disturb what is measured.
@@ -20,13 +27,8 @@ pub(super) fn read(
     unseen: &mut BTreeSet<Unseen>,
 ) {
     machine.kernel = tree.line("/proc/sys/kernel/osrelease").unwrap_or_default();
-    match tree.text("/proc/stat") {
-        Ok(text) => {
-            machine.cores = text
-                .lines()
-                .filter_map(|line| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok())
-                .collect();
-        }
+    match cores(tree) {
+        Ok(cores) => machine.cores = cores,
         Err(error) => add(unseen, "the number of cores", &error),
     }
     machine.virtual_machine = tree

@@ -261,6 +261,7 @@ fn all(tree: &Tree, unseen: &mut BTreeSet<Unseen>) -> Vec<Task> {
             state: process.state.to_string(),
             user: process.cpu.user,
             system: process.cpu.system,
+            core: process.core,
             in_kernel: Some(process.in_kernel),
             ..Task::default()
         })

@@ -1,25 +1,15 @@
 //! A part of the machine's cores: those that a board, a container or a connection has.
 
-use super::{Recording, Sample, Task};
+use super::{Period, Recording, Task};
 use crate::DoctorError;
 use crate::words;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Recording {
     /// Leaves out all other cores, and the threads that ran on them.
     pub fn limit_to(&mut self, chosen: &BTreeSet<usize>) -> Result<(), DoctorError> {
         let known = &mut self.machine.cores;
-        if !known.iter().any(|core| chosen.contains(core)) {
-            let list = |cores: &[usize]| words::cores(cores);
-            let chosen: Vec<_> = chosen.iter().copied().collect();
-            return Err(DoctorError::NoSuchCores {
-                chosen: list(&chosen),
-                known: match known.is_empty() {
-                    true => "no cores that were seen".to_owned(),
-                    false => format!("the cores {}", list(known)),
-                },
-            });
-        }
+        check(chosen, known)?;
         known.retain(|core| chosen.contains(core));
         self.machine.clocks.retain(|core, _| chosen.contains(core));
         for interface in self.machine.interfaces.values_mut() {
@@ -30,32 +20,83 @@ impl Recording {
                 interrupt.cores.retain(|core| chosen.contains(core));
             }
         }
-        for sample in self.periods.iter_mut().flat_map(|period| &mut period.samples) {
-            sample.limit_to(chosen);
-        }
+        self.periods.iter_mut().for_each(|period| period.limit_to(chosen));
         Ok(())
     }
 }
 
-impl Sample {
-    fn limit_to(&mut self, chosen: &BTreeSet<usize>) {
-        self.cores.retain(|core, _| chosen.contains(core));
-        self.softnet.retain(|core, _| chosen.contains(core));
-        self.net_rx.retain(|core, _| chosen.contains(core));
-        // The last core of a thread whose place was not seen is unknown: it stays.
-        let is_chosen = |task: &Task| task.core.is_none_or(|core| chosen.contains(&core));
-        self.tasks.retain(is_chosen);
-        self.processes.retain(is_chosen);
+/// Refuses a choice of which the machine has none.
+pub fn check(chosen: &BTreeSet<usize>, known: &[usize]) -> Result<(), DoctorError> {
+    if known.iter().any(|core| chosen.contains(core)) {
+        return Ok(());
     }
+    let chosen: Vec<_> = chosen.iter().copied().collect();
+    Err(DoctorError::NoSuchCores {
+        chosen: words::cores(&chosen),
+        known: match known {
+            [] => "the machine's CPUs were not seen; leave --cpus out".to_owned(),
+            known => format!("the CPUs are {}; name some of these", words::cores(known)),
+        },
+    })
+}
+
+impl Period {
+    fn limit_to(&mut self, chosen: &BTreeSet<usize>) {
+        let elsewhere = self.elsewhere(chosen);
+        let stays = |task: &Task| !elsewhere.contains(&key(task));
+        for sample in &mut self.samples {
+            sample.cores.retain(|core, _| chosen.contains(core));
+            sample.softnet.retain(|core, _| chosen.contains(core));
+            sample.net_rx.retain(|core, _| chosen.contains(core));
+            sample.tasks.retain(stays);
+            sample.processes.retain(stays);
+        }
+    }
+
+    /// The threads and processes that may not use these cores, or mostly ran on others. One whose
+    /// place was not seen is none of them.
+    fn elsewhere(&self, chosen: &BTreeSet<usize>) -> BTreeSet<Key> {
+        let mut seen = BTreeMap::<Key, Places>::new();
+        for task in self.samples.iter().flat_map(|one| one.tasks.iter().chain(&one.processes)) {
+            let places = seen.entry(key(task)).or_default();
+            if let Some(core) = task.core {
+                match chosen.contains(&core) {
+                    true => places.here += 1,
+                    false => places.elsewhere += 1,
+                }
+            }
+            if let Some(allowed) = &task.allowed {
+                places.is_barred = !allowed.iter().any(|core| chosen.contains(core));
+            }
+        }
+        let is_elsewhere = |places: &Places| places.is_barred || places.elsewhere > places.here;
+        seen.into_iter().filter(|(_, places)| is_elsewhere(places)).map(|(key, _)| key).collect()
+    }
+}
+
+/// Tells a thread, or a process, from others of the same number.
+type Key = (u32, u32, u64);
+
+fn key(task: &Task) -> Key {
+    (task.pid, task.tid, task.started)
+}
+
+/// The samples in which a thread was on a chosen core, and on another one.
+#[derive(Debug, Default)]
+struct Places {
+    here: u32,
+    elsewhere: u32,
+    /// It may run on none of the chosen cores.
+    is_barred: bool,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{CoreTimes, Interface, Machine, Period, Queue, Softnet};
+    use crate::recording::{CoreTimes, Interface, Machine, Queue, Sample, Softnet};
 
-    fn task(core: Option<usize>) -> Task {
-        Task { core, ..Task::default() }
+    fn task(pid: u32, core: Option<usize>) -> Task {
+        Task { pid, core, ..Task::default() }
     }
 
     #[test]
@@ -71,18 +112,27 @@ mod tests {
             sample.softnet.insert(core, Softnet::default());
             sample.net_rx.insert(core, 7);
         }
-        sample.tasks = vec![task(Some(0)), task(Some(1)), task(None)];
-        sample.processes = vec![task(Some(1))];
-        recording.periods.push(Period { samples: vec![sample], ..Period::default() });
+        // One stays on core 0, one on core 1; one is mostly on core 1; one was not seen anywhere.
+        let places = |core| vec![task(1, Some(0)), task(2, Some(1)), task(3, core), task(4, None)];
+        // The cores that a process may use are in the last sample alone.
+        let barred = |allowed| vec![Task { allowed, ..task(5, None) }];
+        let moments = [(Some(1), None), (Some(0), None), (Some(1), Some(vec![1]))];
+        let samples = moments.map(|(core, allowed)| Sample {
+            tasks: places(core),
+            processes: barred(allowed),
+            ..sample.clone()
+        });
+        recording.periods.push(Period { samples: samples.to_vec(), ..Period::default() });
         recording.limit_to(&BTreeSet::from([0])).unwrap();
         assert_eq!(recording.machine.cores, [0]);
         assert_eq!(recording.machine.interfaces["eth0"].queues["rx-0"].cores, [0]);
-        let sample = &recording.periods[0].samples[0];
-        assert_eq!(sample.cores.keys().collect::<Vec<_>>(), [&0]);
-        assert_eq!((sample.softnet.len(), sample.net_rx.len()), (1, 1));
-        assert_eq!(sample.tasks, [task(Some(0)), task(None)]);
-        assert!(sample.processes.is_empty());
+        for sample in &recording.periods[0].samples {
+            assert_eq!(sample.cores.keys().collect::<Vec<_>>(), [&0]);
+            assert_eq!((sample.softnet.len(), sample.net_rx.len()), (1, 1));
+            assert_eq!(sample.tasks, [task(1, Some(0)), task(4, None)]);
+            assert!(sample.processes.is_empty());
+        }
         let error = recording.limit_to(&BTreeSet::from([4, 5])).unwrap_err().to_string();
-        assert!(error.contains("4-5") && error.contains("the cores 0"), "{error}");
+        assert!(error.contains("4-5") && error.contains("the CPUs are 0;"), "{error}");
     }
 }

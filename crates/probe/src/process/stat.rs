@@ -16,6 +16,8 @@ pub struct Process {
     pub threads: u64,
     /// A thread of the kernel.
     pub in_kernel: bool,
+    /// The core that its first thread last ran on.
+    pub core: Option<usize>,
     /// Ticks after boot. Distinguishes a process from a later one with the same number.
     pub started: u64,
     /// CPU time of its threads, including ended ones.
@@ -64,6 +66,7 @@ impl Process {
                 .ok_or_else(|| malformed("no state"))?,
             threads: column(20)?,
             in_kernel: column(9)? & PF_KTHREAD != 0,
+            core: column(39).ok().and_then(|core| usize::try_from(core).ok()),
             started: column(22)?,
             cpu: CpuTime { user: time(14)?, system: time(15)?, precise: None },
             reaped: CpuTime { user: time(16)?, system: time(17)?, precise: None },

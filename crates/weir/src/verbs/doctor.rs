@@ -64,6 +64,9 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
     if let Some(directory) = &arguments.report {
         report_directory::check(directory)?;
     }
+    if let (Some(cpus), false) = (&arguments.cpus, matches!(subject, Subject::Recording(_))) {
+        doctor::recording::chosen::check(cpus, &observe::cpus())?;
+    }
     if arguments.watch {
         return arguments.keep_watching(&subject);
     }
