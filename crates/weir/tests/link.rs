@@ -116,6 +116,30 @@ fn other_commands_show_change_and_end_a_link() {
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
 }
 
+/// It ignores SIGTERM, as a shell does that talks to a user.
+const STUBBORN: &str = "trap '' TERM; exec sleep 60";
+
+#[test]
+fn the_link_of_a_command_is_listed_changed_and_ended() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let name = name("of-a-command");
+    let running = sandbox.start(&["link", "run", "--name", &name, "--", "sh", "-c", STUBBORN]);
+    let line = await_some("the link", || {
+        let listed = sandbox.weir(&["link", "list"]).stdout;
+        listed.lines().find(|line| line.contains(&name)).map(str::to_owned)
+    });
+    assert!(line.contains("process"), "{line}");
+    let output = sandbox.weir(&["link", "set", &name, "delay=5ms"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(sandbox.weir(&["link", "show", &name, "--json"]).stdout.contains("5ms"));
+    let taken = sandbox.weir(&["link", "run", "--name", &name, "--", "true"]);
+    assert!(!taken.status.success() && taken.stderr.contains(&name), "{taken:?}");
+    let output = sandbox.weir(&["link", "down", &name]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(running.end().status.code(), Some(1));
+    assert_eq!(sandbox.leftovers(), Vec::<String>::new());
+}
+
 #[test]
 fn a_link_leaves_nothing_however_it_ends() {
     let Some(sandbox) = Sandbox::new() else { return };

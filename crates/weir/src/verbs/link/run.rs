@@ -8,6 +8,7 @@ use crate::output::note;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::Args;
+use emu::control::{Claim, Directory, Server};
 use emu::{EmuError, LinkOptions, RunningLink};
 use far_output::{FarOutput, Writers};
 use host::{Namespace, is_installed};
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use units::visible;
 
 #[derive(Debug, Args)]
@@ -35,6 +36,10 @@ pub(crate) struct Run {
     /// Write all output of --far to this file
     #[arg(long, value_name = "FILE", requires = "far")]
     far_log: Option<PathBuf>,
+    /// The link's name for `weir link list`, `show`, `set` and `down` [default: the first free of
+    /// link0, link1, …]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// The command, which runs at 10.0.0.1
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -47,6 +52,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
     if let Some(program) = arguments.command.first().filter(|program| !is_installed(program)) {
         return Err(Unusable::program(program).into());
     }
+    let claim = arguments.claim()?;
     // Must precede the first thread: becoming root of a user namespace needs a single-threaded
     // process.
     let privilege = host::acquire()?;
@@ -72,7 +78,10 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
     for pair in &arguments.ba {
         options.set_ba(pair).map_err(EmuError::from)?;
     }
-    let link = RunningLink::start("run", options.plan().map_err(EmuError::from)?, privilege)?;
+    let name = claim.as_ref().map_or("run", Claim::name);
+    let link = RunningLink::start(name, options.plan().map_err(EmuError::from)?, privilege)?;
+    let server = claim.map(|claim| Server::start(claim, link.inspector())).transpose()?;
+    let is_asked_to_end = || server.as_ref().is_some_and(Server::down_requested);
     let served = arguments
         .far
         .as_ref()
@@ -83,6 +92,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         std::thread::sleep(HEAD_START);
     }
     near.start(arguments.command.clone())?;
+    let mut asked_since = None;
     let status = loop {
         match near.ended.recv_timeout(LOOK_EVERY) {
             Ok(status) => break status.context("waiting for the command")?,
@@ -90,6 +100,16 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
                 // The terminal has sent the signal to the command too.
                 if cancel.is_cancelled() {
                     near.terminate();
+                }
+                if is_asked_to_end() {
+                    match asked_since {
+                        None => near.hang_up(),
+                        Some(since) if Instant::now() > since + PATIENCE => {
+                            near.signal(Signal::KILL)
+                        }
+                        Some(_) => {}
+                    }
+                    asked_since = asked_since.or_else(|| Some(Instant::now()));
                 }
             }
             Err(_) => anyhow::bail!("the emulated link ended before the command"),
@@ -110,6 +130,22 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         note("note: the link was late, so that figures of this run do not hold");
     }
     Ok(if status.success() && far_failed.is_none() { Ending::Fine } else { Ending::Failed })
+}
+
+impl Run {
+    /// The name under which other commands find the link. Without one the link still runs.
+    fn claim(&self) -> anyhow::Result<Option<Claim>> {
+        let directory = Directory::of_user();
+        match (directory.prepare().and_then(|()| directory.claim(self.name.as_deref())), &self.name)
+        {
+            (Ok(claim), _) => Ok(Some(claim)),
+            (Err(error), Some(_)) => Err(error.into()),
+            (Err(error), None) => {
+                note(format_args!("note: `weir link list` will not show this link: {error}"));
+                Ok(None)
+            }
+        }
+    }
 }
 
 /// A namespace, and a thread in it that starts its program.
@@ -176,10 +212,21 @@ impl Side {
 
     /// Asks the program to end.
     fn terminate(&self) {
-        let Some(pid) = self.program.take().and_then(process) else { return };
+        self.signal(Signal::TERM);
+        self.program.set(None);
+    }
+
+    /// Asks the program to end. A shell ignores SIGTERM.
+    fn hang_up(&self) {
+        self.signal(Signal::HUP);
+        self.signal(Signal::TERM);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let Some(pid) = self.program.get().and_then(process) else { return };
         let _ = match self.is_group {
-            true => kill_process_group(pid, Signal::TERM),
-            false => kill_process(pid, Signal::TERM),
+            true => kill_process_group(pid, signal),
+            false => kill_process(pid, signal),
         };
     }
 
@@ -205,6 +252,8 @@ const FAR: &str = "10.0.0.2";
 const HEAD_START: Duration = Duration::from_millis(300);
 const LAST_WORDS: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// `weir link down` waits twice as long.
+const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   weir link run --rate 100mbit --loss 1% \\
