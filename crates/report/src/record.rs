@@ -116,8 +116,7 @@ fn origin(results: &Results) -> String {
     let of = |name: &str| text(results, name).unwrap_or("unknown").to_owned();
     let started = results.started.as_deref().unwrap_or("at an unknown time");
     let took = results.duration_s.map(crate::number::duration);
-    let took =
-        took.unwrap_or_else(|| "an unknown time, because a part of it was killed".to_owned());
+    let took = took.unwrap_or_else(|| "a time that was not recorded".to_owned());
     format!(
         "It shows the {} form of the lab {}, begun {started}, which took {took}, with weir of commit {} (a clean tree) \
          on Linux {}, {}.",

@@ -255,7 +255,9 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>)
             && matches!(metrics::direction(name), Some(Direction::HigherIsBetter))
             && name != IDLE;
         let meaning = metrics::meaning(name);
-        let shown = |value: f64| format!("{} {}", units::shown::significant(value), meaning.unit);
+        let shown = |value: f64| {
+            format!("{} {}", units::shown::significant(value), meaning.unit).trim_end().to_owned()
+        };
         if let Some(warning) = stats::summary(&values).ok().and_then(|all| all.warning(shown))
             && told
         {

@@ -128,10 +128,11 @@ pub fn run(
     };
     let measured = steps::measure(&*bench, &jobs, progress, &mut keep);
     bench.finish();
-    let measured = measured?;
     let duration_s = parts.earlier_s.map(|earlier| earlier + begun.elapsed().as_secs_f64());
-    if !measured {
+    if !matches!(measured, Ok(true)) {
         directory.describe(&describe(&facts, duration_s))?;
+    }
+    if !measured? {
         let directory = Some(directory.path().to_owned());
         return Err(LabError::Interrupted { directory });
     }

@@ -71,9 +71,13 @@ pub fn begun(path: &Path, trust: bool) -> Result<(LabFile, Form), LabError> {
     let word = |key: &str| began.get(key).and_then(toml::Value::as_str).unwrap_or_default();
     let forms = [Form::Full, Form::Quick, Form::Smoke];
     let form = forms.into_iter().find(|form| form.word() == word("form"));
-    let lab = match builtin::open(word("lab")) {
-        Ok(lab) if lab.is_builtin() => lab,
-        _ => LabFile::read(&path.join(LAB))?,
+    let kept = path.join(LAB);
+    let text = std::fs::read_to_string(&kept).unwrap_or_default();
+    // A file of the user's may have the name of a built-in lab.
+    let builtin = builtin::BUILTIN.iter().find(|one| one.name == word("lab") && one.text == text);
+    let lab = match builtin {
+        Some(builtin) => builtin::open(builtin.name)?,
+        None => LabFile::read(&kept)?,
     };
     form.map(|form| (lab, form)).ok_or_else(|| {
         let reason = format!("names no form of a lab: {:?}", word("form"));
