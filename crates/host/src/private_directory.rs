@@ -23,7 +23,11 @@ pub struct PrivateDirectory {
 /// empty, and the one above it likewise, so that the last program leaves nothing behind. Drop it
 /// after the socket's file.
 #[derive(Debug)]
-pub struct RemovedWhenEmpty(PathBuf);
+pub struct RemovedWhenEmpty {
+    path: PathBuf,
+    /// The highest directory that is removed. A user namespace may have changed the user since.
+    top: PathBuf,
+}
 
 impl PrivateDirectory {
     /// The path of this user's directory: `/run/weir` for root, `$XDG_RUNTIME_DIR/weir` or
@@ -88,7 +92,7 @@ impl PrivateDirectory {
     }
 
     pub fn removed_when_empty(&self) -> RemovedWhenEmpty {
-        RemovedWhenEmpty(self.path.clone())
+        RemovedWhenEmpty { path: self.path.clone(), top: Self::of_user() }
     }
 
     pub fn socket(&self, name: impl AsRef<OsStr>) -> SocketFile {
@@ -117,8 +121,7 @@ impl PrivateDirectory {
 
 impl Drop for RemovedWhenEmpty {
     fn drop(&mut self) {
-        let top = PrivateDirectory::of_user();
-        for path in self.0.ancestors().take_while(|path| path.starts_with(&top)) {
+        for path in self.path.ancestors().take_while(|path| path.starts_with(&self.top)) {
             // The kernel refuses to remove a directory that another program uses.
             if rustix::fs::rmdir(path).is_err() {
                 return;

@@ -4,8 +4,9 @@
 //! fair share, which is the memory divided by the number of busy identities, and more if others
 //! leave some. An idle connection has no grant. Credit that a peer has received stays valid, so all
 //! peers together may send more than there is memory: a [`Meter`] counts the memory held. Near the
-//! limit, the identity that exceeds its fair share most loses tunnels whose readers are stuck. It
-//! loses a connection if the memory stays beyond the limit, or if no such tunnel is left.
+//! limit, the identity that exceeds its fair share most loses tunnels whose readers are stuck.
+//! Beyond the limit it loses a connection if the memory stays there, if it exceeds the limit by an
+//! eighth, or if no such tunnel is left.
 
 use quic::Meter;
 use std::collections::HashMap;
@@ -65,7 +66,7 @@ pub(crate) trait Holder: Debug + Send + Sync {
     /// of shared memory.
     fn sweep(&self);
 
-    /// Resets up to `most` tunnels whose readers are stuck. Returns their number.
+    /// Asks up to `most` tunnels whose readers are stuck to end. Returns their number.
     fn give_up(&self, most: usize) -> usize;
 
     fn close(&self);

@@ -261,7 +261,8 @@ fn all(tree: &Tree, unseen: &mut BTreeSet<Unseen>) -> Vec<Task> {
             state: process.state.to_string(),
             user: process.cpu.user,
             system: process.cpu.system,
-            core: process.core,
+            // Its other threads may be elsewhere.
+            core: process.core.filter(|_| process.threads == 1),
             in_kernel: Some(process.in_kernel),
             ..Task::default()
         })

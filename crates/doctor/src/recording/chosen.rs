@@ -65,7 +65,9 @@ impl Period {
                     false => places.elsewhere += 1,
                 }
             }
-            if let Some(allowed) = &task.allowed {
+            // The cores of a process are those of its first thread.
+            let is_known = task.tid != 0 || task.core.is_some();
+            if let Some(allowed) = task.allowed.as_ref().filter(|_| is_known) {
                 places.is_barred = !allowed.iter().any(|core| chosen.contains(core));
             }
         }
@@ -114,8 +116,12 @@ mod tests {
         }
         // One stays on core 0, one on core 1; one is mostly on core 1; one was not seen anywhere.
         let places = |core| vec![task(1, Some(0)), task(2, Some(1)), task(3, core), task(4, None)];
-        // The cores that a process may use are in the last sample alone.
-        let barred = |allowed| vec![Task { allowed, ..task(5, None) }];
+        // The cores that a process may use are in the last sample alone. Nobody knows where the
+        // threads of another one are.
+        let barred = |allowed: Option<Vec<usize>>| {
+            let threads = Task { allowed: allowed.clone(), ..task(6, None) };
+            vec![Task { allowed, ..task(5, Some(0)) }, threads]
+        };
         let moments = [(Some(1), None), (Some(0), None), (Some(1), Some(vec![1]))];
         let samples = moments.map(|(core, allowed)| Sample {
             tasks: places(core),
@@ -130,7 +136,7 @@ mod tests {
             assert_eq!(sample.cores.keys().collect::<Vec<_>>(), [&0]);
             assert_eq!((sample.softnet.len(), sample.net_rx.len()), (1, 1));
             assert_eq!(sample.tasks, [task(1, Some(0)), task(4, None)]);
-            assert!(sample.processes.is_empty());
+            assert_eq!(sample.processes.iter().map(|one| one.pid).collect::<Vec<_>>(), [6]);
         }
         let error = recording.limit_to(&BTreeSet::from([4, 5])).unwrap_err().to_string();
         assert!(error.contains("4-5") && error.contains("the CPUs are 0;"), "{error}");

@@ -129,10 +129,12 @@ pub fn run(
     let measured = steps::measure(&*bench, &jobs, progress, &mut keep);
     bench.finish();
     let duration_s = parts.earlier_s.map(|earlier| earlier + begun.elapsed().as_secs_f64());
-    if !matches!(measured, Ok(true)) {
-        directory.describe(&describe(&facts, duration_s))?;
-    }
+    let described = match measured {
+        Ok(true) => Ok(()),
+        _ => directory.describe(&describe(&facts, duration_s)),
+    };
     if !measured? {
+        described?;
         let directory = Some(directory.path().to_owned());
         return Err(LabError::Interrupted { directory });
     }

@@ -72,7 +72,7 @@ pub fn begun(path: &Path, trust: bool) -> Result<(LabFile, Form), LabError> {
     let forms = [Form::Full, Form::Quick, Form::Smoke];
     let form = forms.into_iter().find(|form| form.word() == word("form"));
     let kept = path.join(LAB);
-    let text = std::fs::read_to_string(&kept).unwrap_or_default();
+    let text = Document::text_of(&kept).unwrap_or_default();
     // A file of the user's may have the name of a built-in lab.
     let builtin = builtin::BUILTIN.iter().find(|one| one.name == word("lab") && one.text == text);
     let lab = match builtin {

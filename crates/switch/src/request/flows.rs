@@ -20,7 +20,7 @@ impl Flows {
         Self { newest, left: entries.len(), entries: Box::new(entries) }
     }
 
-    /// No rule is left. To know that reads no rule.
+    /// No rule is left. This reads no rule.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left == 0

@@ -156,6 +156,7 @@ impl Connection {
             if self.session.is_replying() && self.takes_pieces() {
                 rules += self.session.go_on(bridge, self.out.buffer());
             }
+            self.time_list();
             if self.session.is_replying() || rules >= PIECE_RULES {
                 break;
             }
@@ -177,14 +178,19 @@ impl Connection {
         }
         self.input = input;
         self.input.drain(..at);
-        self.list_begun = match self.session.is_replying() {
-            true => self.list_begun.or(Some(begin)),
-            false => None,
-        };
+        self.time_list();
         if result.is_err() {
             let _ = self.out.write(&mut self.stream);
         }
         result
+    }
+
+    /// Notes when the list of rules that is being written was begun.
+    fn time_list(&mut self) {
+        self.list_begun = match self.session.is_replying() {
+            true => self.list_begun.or_else(|| Some(Instant::now())),
+            false => None,
+        };
     }
 
     pub(super) fn write(&mut self) -> Result<(), Closed> {
@@ -381,7 +387,7 @@ const MOST_WAITING_PACKETS: usize = 1 << 20;
 const MOST_WAITING_UPDATES: usize = 128 << 10;
 /// Beyond this, events close the connection. Replies that do not list rules are made whole.
 const MOST_OUTPUT: usize = 1 << 30;
-/// Enough for 262,144 rules at 1 Mbit/s.
+/// Enough for 262,144 rules of 140 bytes at 1 Mbit/s.
 const LONGEST_LIST: Duration = Duration::from_secs(300);
 /// Requests of one connection take this time before the next one's turn.
 const TURN: Duration = Duration::from_millis(50);

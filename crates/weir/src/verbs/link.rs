@@ -359,6 +359,8 @@ fn show(names: &[String], json: bool, all: bool) -> anyhow::Result<Ending> {
     for name in names {
         match Client::connect(&directory, name).and_then(|mut client| client.show()) {
             Err(EmuError::NoSuchLink { .. } | EmuError::Ended) if all => {}
+            // Its process may be stopped. The others are shown.
+            Err(error) if all => eprintln!("note: link {name}: {error}"),
             report => reports.push(report?),
         }
     }

@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         std::thread::sleep(HEAD_START);
     }
     near.start(arguments.command.clone())?;
-    let mut asked_since = None;
+    let mut leaving = None;
     let status = loop {
         match near.ended.recv_timeout(LOOK_EVERY) {
             Ok(status) => break status.context("waiting for the command")?,
@@ -102,19 +102,18 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
                     near.terminate();
                 }
                 if is_asked_to_end() {
-                    match asked_since {
-                        None => near.hang_up(),
-                        Some(since) if Instant::now() > since + PATIENCE => {
-                            near.signal(Signal::KILL)
-                        }
-                        Some(_) => {}
-                    }
-                    asked_since = asked_since.or_else(|| Some(Instant::now()));
+                    leaving.get_or_insert_with(Leaving::begin).go_on(&near);
                 }
             }
             Err(_) => anyhow::bail!("the emulated link ended before the command"),
         }
     };
+    // The command may have left programs in the background.
+    if let Some(leaving) = &mut leaving {
+        while leaving.go_on(&near) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
     let far_status = arguments.far.as_ref().and_then(|_| far.stop());
     let far_failed = far_status.filter(|status| !status.success());
     if arguments.far.is_some() && (!status.success() || far_failed.is_some()) {
@@ -145,6 +144,34 @@ impl Run {
                 Ok(None)
             }
         }
+    }
+}
+
+/// The end of the command, and of all that it has started, at the request of `weir link down`.
+#[derive(Debug)]
+struct Leaving {
+    since: Instant,
+    /// Signals that were sent.
+    sent: usize,
+}
+
+impl Leaving {
+    fn begin() -> Self {
+        Self { since: Instant::now(), sent: 0 }
+    }
+
+    /// Sends the signals that are due. Returns whether a process is left that one may still end.
+    fn go_on(&mut self, side: &Side) -> bool {
+        let processes = side.processes();
+        while let Some((after, signal)) = SIGNALS.get(self.sent)
+            && self.since.elapsed() >= *after
+        {
+            for process in &processes {
+                let _ = kill_process(*process, *signal);
+            }
+            self.sent += 1;
+        }
+        !processes.is_empty() && self.since.elapsed() < GIVEN_UP
     }
 }
 
@@ -212,22 +239,24 @@ impl Side {
 
     /// Asks the program to end.
     fn terminate(&self) {
-        self.signal(Signal::TERM);
-        self.program.set(None);
-    }
-
-    /// Asks the program to end. A shell ignores SIGTERM.
-    fn hang_up(&self) {
-        self.signal(Signal::HUP);
-        self.signal(Signal::TERM);
-    }
-
-    fn signal(&self, signal: Signal) {
-        let Some(pid) = self.program.get().and_then(process) else { return };
+        let Some(pid) = self.program.take().and_then(process) else { return };
         let _ = match self.is_group {
-            true => kill_process_group(pid, signal),
-            false => kill_process(pid, signal),
+            true => kill_process_group(pid, Signal::TERM),
+            false => kill_process(pid, Signal::TERM),
         };
+    }
+
+    /// The processes in its namespace. This one is not among them: only a thread of it is there.
+    fn processes(&self) -> Vec<Pid> {
+        let own = format!("/proc/self/task/{}/ns/net", self.thread);
+        let Ok(own) = std::fs::read_link(own) else { return Vec::new() };
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        all.filter_map(|entry| {
+            let pid = process(entry.file_name().to_str()?.parse().ok()?)?;
+            let network = std::fs::read_link(entry.path().join("ns/net")).ok()?;
+            (network == own).then_some(pid)
+        })
+        .collect()
     }
 
     /// Ends the program and those that it has left in the background. Its status, if it has ended
@@ -252,8 +281,14 @@ const FAR: &str = "10.0.0.2";
 const HEAD_START: Duration = Duration::from_millis(300);
 const LAST_WORDS: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// `weir link down` waits twice as long.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A shell that talks to a user ignores SIGTERM.
+const SIGNALS: [(Duration, Signal); 3] = [
+    (Duration::ZERO, Signal::TERM),
+    (Duration::from_secs(1), Signal::HUP),
+    (Duration::from_secs(5), Signal::KILL),
+];
+/// `weir link down` waits for ten seconds.
+const GIVEN_UP: Duration = Duration::from_secs(7);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   weir link run --rate 100mbit --loss 1% \\
