@@ -39,7 +39,7 @@ fn invalid_arguments_are_refused_with_a_suggestion() {
         (&["--dscp", "efe"], "did you mean ef?"),
         (&["-f", "x"], "k, m, g or t"),
         (&["--udp-counters-64bit"], "add --udp"),
-        (&["--cport", "0"], "1..=65535"),
+        (&["--cport", "0"], "1 to 65535"),
         (&["-J", "--json-stream"], "cannot be used with"),
     ] {
         let mut all = vec!["perf", "client", "127.0.0.1"];
