@@ -87,9 +87,12 @@ fn tcpa_in_its_smoke_form() {
         }
         assert_eq!(metric(&cell, "availability_percent"), 100.0);
         let (speed, ideal) = (metric(&cell, "kbyte_s"), metric(&cell, "ideal_kbyte_s"));
-        assert!(speed > 0.3 * ideal && speed < 1.02 * ideal, "{cell}");
+        // A late link carries less, and its queue grows.
+        let is_valid = cell["valid"] == true;
+        let least = if is_valid { 0.3 * ideal } else { 0.0 };
+        assert!(speed > least && speed < 1.02 * ideal, "{cell}");
         assert!(metric(&cell, "transfer_kbyte_s") > speed);
-        assert!(metric(&cell, "queue_ms.p95") < 35.0, "{cell}");
+        assert!(metric(&cell, "queue_ms.p95") < 35.0 || !is_valid, "{cell}");
         let system = cell["system"].as_str().unwrap();
         let read = &results["environment"]["congestion_control_read_back"][system];
         assert_eq!(read, system.split('-').next().unwrap(), "{results}");
@@ -104,8 +107,10 @@ fn paths_measured_at_once_have_separate_figures() {
     if !has_nginx() {
         return;
     }
-    // Over several repeats the mean of medians is not the median of means.
-    sandbox.write("once.toml", TWO_PATHS.replace("repeats = 6", "repeats = 1"));
+    // Over several repeats the mean of medians is not the median of means. Each download takes less
+    // than 100 ms, and the turn is long enough for two of them beside a stall of the machine.
+    let once = TWO_PATHS.replace("repeats = 6", "repeats = 1").replace("300ms", "3s");
+    sandbox.write("once.toml", once);
     let output = sandbox.weir(&["lab", "run", "once.toml", "--out", "once"]);
     let results = sandbox.results("once");
     assert_eq!(cells(&results).len(), 6, "{output:?}");

@@ -134,5 +134,5 @@ window = 64
 """
 [form.full]
 repeats = 1
-duration = "400ms"
+duration = "1s"
 "#;

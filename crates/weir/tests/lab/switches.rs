@@ -16,8 +16,8 @@ fn figure(cell: &Value, metric: &str) -> f64 {
     figure.as_f64().unwrap_or_else(|| panic!("no {metric}: {cell}"))
 }
 
-/// Whether the run is valid. On a busy machine others may take CPU time from a packet thread, which
-/// the run must say, and nothing else may be wrong with it.
+/// Whether the run is valid. On a busy machine others may take CPU time from a packet thread, and a
+/// hypervisor may take it from all. The run must say so, and nothing else may be wrong with it.
 fn is_valid(output: &CommandOutput, results: &Value) -> bool {
     let reasons = results["invalid_reasons"].as_array().cloned().unwrap_or_default();
     let cells = results["cells"].as_array().unwrap();
@@ -32,7 +32,8 @@ fn is_valid(output: &CommandOutput, results: &Value) -> bool {
     }
     for reason in &reasons {
         let reason = reason.as_str().unwrap();
-        assert!(reason.contains("took CPU time from a packet thread"), "{output:?}");
+        let known = ["took CPU time from a packet thread", "the hypervisor took CPU time away"];
+        assert!(known.iter().any(|words| reason.contains(words)), "{output:?}");
         eprintln!("the machine is busy: {reason}");
     }
     reasons.is_empty()
@@ -146,8 +147,8 @@ fn both_switches_forward_the_report_s_rules() {
 fn conntrack_in_its_smoke_form() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let output = sandbox.weir(&["lab", "run", "conntrack", "--smoke", "--out", "run"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
     let results = sandbox.results("run");
+    is_valid(&output, &results);
     let cell = cell(&results, "weir-switch", "");
     assert!(figure(cell, "setups_s") > 1e4, "{cell}");
     assert_eq!(figure(cell, "connections"), 65_536.0, "{cell}");

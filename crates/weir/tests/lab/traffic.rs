@@ -1,7 +1,7 @@
 //! The programs that make the traffic of a lab: weir perf, weir perf without its probes, iperf3, a
 //! plain loop.
 
-use crate::support::{Sandbox, is_installed};
+use crate::support::{CommandOutput, Sandbox, is_installed};
 use serde_json::Value;
 use std::process::Command;
 
@@ -29,6 +29,14 @@ fn cell<'a>(results: &'a Value, system: &str) -> &'a Value {
     cells.iter().find(|cell| cell["system"] == system).unwrap_or_else(|| panic!("no {system}"))
 }
 
+/// Every cell was measured. A hypervisor that takes CPU time away makes the run invalid, and the
+/// exit status is then 1.
+fn assert_measured(output: &CommandOutput, results: &Value) {
+    let cells = results["cells"].as_array().unwrap();
+    assert!(cells.iter().all(|cell| cell["failed"].is_null()), "{output:?}");
+    assert_eq!(output.status.code(), Some(i32::from(results["valid"] != true)), "{output:?}");
+}
+
 fn goodput(cell: &Value) -> f64 {
     let goodput = &cell["metrics"]["goodput_mbit_s"]["median"];
     goodput.as_f64().unwrap_or_else(|| panic!("no goodput: {cell}"))
@@ -43,8 +51,8 @@ fn perf_overhead_compares_all_four() {
         (name, sandbox.weir(&["lab", "run", "perf-overhead", "--smoke", "--out", name]))
     });
     let (name, output) = tries.find(|(_, output)| !output.stderr.contains(stalled)).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
     let results = sandbox.results(name);
+    assert_measured(&output, &results);
     let mut systems = vec!["weir-perf", "weir-perf-bare", "iperf3", "sockets"];
     if !is_installed("iperf3") {
         eprintln!("SKIPPED in part: iperf3 is not installed");
@@ -56,7 +64,8 @@ fn perf_overhead_compares_all_four() {
     };
     for system in &systems {
         let cell = cell(&results, system);
-        assert!(goodput(cell) > 1_000.0, "{cell}");
+        let least = if cell["valid"] == true { 1_000.0 } else { 0.1 };
+        assert!(goodput(cell) > least, "{cell}");
         for metric in
             ["goodput_mbit_s", "cpu_seconds_per_gbit.client", "cpu_seconds_per_gbit.system"]
         {
@@ -118,21 +127,37 @@ fn wrong_of(results: &Value, system: &str) -> Option<String> {
 fn turns_may_be_fractions_of_a_second() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("traffic.toml", lab(&["perf", "perf-bare", "sockets"], "direct = true", "300ms"));
-    let output = sandbox.weir(&["lab", "run", "traffic.toml", "--out", "run"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    for line in sandbox.journal("run") {
-        let turn: Value = serde_json::from_str(&line).unwrap();
-        let series = turn["measured"]["series"].as_array().unwrap();
-        let throughput = series.iter().find(|one| one["name"] == "throughput").unwrap();
-        let last = throughput["time_s"].as_array().unwrap().last().unwrap().as_f64().unwrap();
-        assert!(last < 0.3, "looked at for {last} s: {turn}");
-        let limited = series.iter().find(|one| one["name"] == "limited_by").unwrap();
-        assert_eq!(
-            (&limited["shape"], limited["lines"].as_array().unwrap().len()),
-            (&"Stacked".into(), 4)
-        );
+    // A machine that stalls looks at a turn late, or nothing arrives in it. A turn that lasts whole
+    // seconds does so every time.
+    let (mut right, mut wrong) = (false, Vec::new());
+    for run in ["first", "second", "third"] {
+        let output = sandbox.weir(&["lab", "run", "traffic.toml", "--out", run]);
+        let results = sandbox.results(run);
+        let cells = results["cells"].as_array().unwrap();
+        let turns: Vec<Value> =
+            sandbox.journal(run).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        right = cells.iter().all(|cell| cell["failed"].is_null())
+            && turns.iter().all(|turn| looked_at(turn) < 0.3);
+        if right {
+            assert_measured(&output, &results);
+            break;
+        }
+        wrong.push(format!("{output:?} {turns:?}"));
     }
+    assert!(right, "{wrong:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+/// Seconds from the first data to the last look at the connection.
+fn looked_at(turn: &Value) -> f64 {
+    let series = turn["measured"]["series"].as_array().unwrap();
+    let limited = series.iter().find(|one| one["name"] == "limited_by").unwrap();
+    assert_eq!(
+        (&limited["shape"], limited["lines"].as_array().unwrap().len()),
+        (&"Stacked".into(), 4)
+    );
+    let throughput = series.iter().find(|one| one["name"] == "throughput").unwrap();
+    throughput["time_s"].as_array().unwrap().last().unwrap().as_f64().unwrap()
 }
 
 #[test]
@@ -146,9 +171,9 @@ fn without_iperf3_its_system_is_skipped_with_a_note() {
         sandbox.start_command(command).end()
     };
     let output = run(&["run"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(output.stderr.contains("iperf3 is left out: iperf3 is not installed"), "{output:?}");
     let results = sandbox.results("run");
+    assert_measured(&output, &results);
     assert_eq!(results["cells"].as_array().unwrap().len(), 1);
     assert!(results["notes"].to_string().contains("iperf3 is left out"), "{results}");
     // A system that is named explicitly is not skipped silently.
@@ -179,13 +204,14 @@ fn ends_that_share_one_cpu_are_reported() {
         eprintln!("SKIPPED: taskset is needed");
         return;
     }
-    sandbox.write("traffic.toml", lab(&["sockets"], "direct = true", "300ms"));
+    sandbox.write("traffic.toml", lab(&["sockets"], "direct = true", "1s"));
     let mut command = Command::new("taskset");
     command.args(["1", env!("CARGO_BIN_EXE_weir"), "lab", "run", "traffic.toml", "--out", "run"]);
     let output = sandbox.start_command(command).end();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(output.stderr.contains("both ends share one CPU"), "{output:?}");
-    assert!(sandbox.results("run")["notes"].to_string().contains("share one CPU"));
+    let results = sandbox.results("run");
+    assert_measured(&output, &results);
+    assert!(results["notes"].to_string().contains("share one CPU"));
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
