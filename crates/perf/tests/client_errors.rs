@@ -230,11 +230,14 @@ fn a_call_to_stop_ends_the_test_and_reports_the_measurements() {
     let server = Server::start(steps, After::Die);
     let mut endless = options("127.0.0.1", server.port());
     endless.test.amount = Amount::Time(Span::from_secs(600));
+    endless.interval = Span::from_millis(50);
     let stop = Stop::default();
-    let mut reported = StopsAtStart { reported: EventNames::default(), stop: stop.clone() };
+    let mut reported = StopsAtInterval { reported: EventNames::default(), stop: stop.clone() };
     let error = run(&endless, &stop, &mut reported).unwrap_err();
     assert!(matches!(error, PerfError::Interrupted), "{error}");
-    assert_eq!(reported.reported.0, ["started", "ended", "failed"]);
+    let names = reported.reported.0;
+    assert!(names.starts_with(&["started", "interval"]), "{names:?}");
+    assert!(names.ends_with(&["ended", "failed"]), "{names:?}");
     server.has_done_all();
 }
 
@@ -289,22 +292,18 @@ fn udp(port: u16) -> ClientOptions {
     options
 }
 
+/// After the states that follow the start of the test.
 #[derive(Debug)]
-struct StopsAtStart {
+struct StopsAtInterval {
     reported: EventNames,
     stop: Stop,
 }
 
-impl Audience for StopsAtStart {
+impl Audience for StopsAtInterval {
     fn event(&mut self, event: &Event<'_>) {
         self.reported.event(event);
-        if matches!(event, Event::Started(_)) {
-            let stop = self.stop.clone();
-            // After the states that follow the start.
-            thread::spawn(move || {
-                thread::sleep(Duration::from_millis(200));
-                stop.call();
-            });
+        if matches!(event, Event::Interval(_)) {
+            self.stop.call();
         }
     }
 }
@@ -327,7 +326,13 @@ fn firewalls() {
             let datagrams = UdpSocket::bind(("127.0.0.1", port)).unwrap();
             (Server::start_at(port, steps, After::Hang), datagrams)
         });
-        let hurried_udp = |port| ClientOptions { test: udp(port).test, ..hurried(port) };
+        // The control connection takes a part of the time.
+        let while_it_opens = Duration::from_secs(2);
+        let hurried_udp = |port| ClientOptions {
+            connect_timeout: while_it_opens,
+            receive_timeout: while_it_opens,
+            ..udp(port)
+        };
         let outcomes = [hurried(5201), hurried(5202), hurried_udp(5203), hurried_udp(5204)];
         let outcomes = outcomes.map(|options| failure(&options));
         drop((listeners, servers));

@@ -174,18 +174,24 @@ mod tests {
     #[test]
     fn threads_that_entered_are_charged_while_they_run_and_after() {
         let account = CpuAccount::default();
-        std::thread::scope(|scope| {
+        let own = std::thread::scope(|scope| {
             let mine = account.clone();
-            scope.spawn(move || {
-                let _counted = mine.enter();
+            let thread = scope.spawn(move || {
+                let counted = mine.enter();
                 spin(Span::from_millis(60));
                 assert!(mine.used().total() >= Span::from_millis(40), "{:?}", mine.used());
+                drop(counted);
+                probe::clock::own_thread_cpu_time()
             });
             scope.spawn(|| spin(Span::from_millis(200)));
+            thread.join().unwrap()
         });
         let used = account.used().total();
         assert!(used >= Span::from_millis(59), "{used}");
-        assert!(used < Span::from_millis(190), "the other thread must not count: {used}");
+        // The kernel may charge a thread with time that a hypervisor took, so there is no bound in
+        // milliseconds.
+        let most = own + Span::from_millis(10);
+        assert!(used <= most, "the other thread must not count: {used} of {own}");
     }
 
     #[test]
