@@ -2,9 +2,11 @@
 //! them.
 
 use crate::test_machine::TestMachine;
-use crate::test_machine::pair::Pair;
+use crate::test_machine::pair::{Pair, transfer};
 use crate::test_machine::transfer::accel;
 use serde_json::Value;
+use std::io::Read as _;
+use std::time::{Duration, Instant};
 
 const ENABLE: [&str; 7] =
     ["enable", "caqm", "--all", "--interface", "near:eth0", "--interface", "far:eth0"];
@@ -61,7 +63,7 @@ fn without_a_caqm_port_a_connection_uses_reno_and_carries_no_tags() {
     let pair = Pair::over(&machine, &link);
     accel(&machine, &ENABLE);
     let mut used = String::new();
-    let tags = tags_during(&machine, "far:eth0", || used = pair.transfer(5804, &[]));
+    let tags = tags_during(&machine, || used = pair.transfer(5804, &[]));
     assert_eq!((tags, used.as_str()), (Vec::<String>::new(), "reno"));
     let totals = totals(&machine);
     println!("{totals}");
@@ -101,16 +103,36 @@ fn each_direction_negotiates_separately() {
     }
 }
 
-/// The lines of `weir link show-tags` during `work`.
-fn tags_during(machine: &TestMachine, at: &str, work: impl FnOnce()) -> Vec<String> {
+/// The lines of `weir link show-tags` at the far end during `work`.
+fn tags_during(machine: &TestMachine, work: impl FnOnce()) -> Vec<String> {
     let weir = env!("CARGO_BIN_EXE_weir");
-    let mut look = machine.start(weir, &["link", "show-tags", at, "--duration", "5s"]);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut look = machine.start(weir, &["link", "show-tags", "far:eth0", "--duration", "5s"]);
+    // A full pipe would stop it.
+    let mut printed = look.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut output = String::new();
+        printed.read_to_string(&mut output).unwrap();
+        output
+    });
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !far_end_is_captured(machine) {
+        assert!(Instant::now() < deadline, "show-tags reads no packets");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     work();
-    let mut output = String::new();
-    std::io::Read::read_to_string(look.stdout.as_mut().unwrap(), &mut output).unwrap();
+    let output = reader.join().unwrap();
     assert!(look.wait().unwrap().success());
     output.lines().map(str::to_owned).collect()
+}
+
+/// Whether a packet socket there receives all protocols: 0003 is ETH_P_ALL, and 1 stands for a
+/// running socket (packet_seq_show of net/packet/af_packet.c).
+fn far_end_is_captured(machine: &TestMachine) -> bool {
+    let words = ["netns", "exec", "far", "cat", "/proc/net/packet"];
+    machine.run("ip", &words).stdout.lines().any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.get(3) == Some(&"0003") && words.get(5) == Some(&"1")
+    })
 }
 
 #[test]
@@ -121,7 +143,7 @@ fn with_one_caqm_end_no_packet_carries_a_tag() {
     for (number, end) in ["near:eth0", "far:eth0"].into_iter().enumerate() {
         accel(&machine, &["enable", "caqm", "--all", "--interface", end]);
         let mut used = String::new();
-        let tags = tags_during(&machine, "far:eth0", || {
+        let tags = tags_during(&machine, || {
             used = pair.transfer(5810 + number as u16, &[]);
         });
         assert_eq!(tags, Vec::<String>::new());
@@ -137,14 +159,19 @@ fn with_one_caqm_end_no_packet_carries_a_tag() {
 fn data_asks_and_acknowledgements_answer() {
     let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "100mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
-    let pair = Pair::over(&machine, &link);
+    let _pair = Pair::over(&machine, &link);
     accel(&machine, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
-    let tags = tags_during(&machine, "far:eth0", || assert_eq!(pair.transfer(5820, &[]), "caqm"));
+    let mut report = Value::Null;
+    let tags = tags_during(&machine, || report = transfer(&machine, 5820, &[]));
+    let end = &report["end"];
+    assert_eq!(end["sender_tcp_congestion"], "caqm", "{end}");
     let with = |words: &[&str]| -> Vec<&String> {
         tags.iter().filter(|line| words.iter().all(|word| line.contains(word))).collect()
     };
     let (data, answers) = (with(&["data ", "en 1"]), with(&[" ack ", "en 0"]));
-    assert!(data.len() > 5000, "{} of {}", data.len(), tags.len());
+    // More than half of the data, in segments of at most 1448 bytes.
+    let bytes = end["sum_received"]["bytes"].as_u64().unwrap();
+    assert!(data.len() as u64 * 1448 > bytes / 2, "{} for {bytes} bytes", data.len());
     assert!(answers.len() > 100, "{} of {}", answers.len(), tags.len());
     // Both directions lead through the port, and the client says so in its first tagged packet.
     let ahead = "reports a CAQM port on the return path";

@@ -1,7 +1,7 @@
 //! Devices that do what no device should.
 
 use crate::device::{cable, ip, json, link, start_switch, write_profile};
-use crate::support::Sandbox;
+use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 
 /// A run of the report's profile with streams that are numbered.
@@ -188,7 +188,11 @@ fn a_device_that_dies_in_the_middle_ends_the_search() {
     assert_eq!(of_streams(&document, "received"), 0, "{document}");
     let running = sandbox
         .start(&["gen", "-f", "p.yaml", "-d", "30", "--json", "--port", "gen0", "--port", "gen1"]);
-    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let pid = running.pid();
+    await_some("two threads", || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.count();
+        (tasks >= 3).then_some(())
+    });
     ip(&sandbox, "link del gen0");
     let output = running.end();
     assert_eq!(output.status.code(), Some(1), "{output:?}");

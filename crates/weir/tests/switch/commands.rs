@@ -9,6 +9,8 @@ fn rules_are_added_changed_dumped_and_deleted() {
     let Some(sandbox) = sandbox() else { return };
     let words = ["--bridge", "br0", "--port", "br0:p1=dummy", "--port", "br0:p2=dummy"];
     let switch = TestSwitch::start(sandbox, &words);
+    // The output has ages in seconds.
+    switch.appctl(&["time/stop"]);
     switch.weir(&["add-flow", "br0", "in_port=p1,ip actions=output:p2"]);
     switch.sandbox.write("rules", "# two\ntable=1,arp actions=drop\ntable=1,udp actions=normal\n");
     switch.weir(&["add-flows", "br0", "rules"]);

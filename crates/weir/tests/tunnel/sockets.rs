@@ -82,10 +82,13 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     let peer = format!("laptop=sha256/{}", "A".repeat(43));
     words.extend(["--peer", &peer]);
     let mut server = user.run(user.weir(&words));
-    await_some("the status socket", || socket.exists().then_some(()));
-    // Root asks an end through that end's own directory, as for a service with its own user.
-    let output = sandbox.weir(&["tunnel", "status", "--status-socket", &socket_word]);
-    assert!(output.status.success() && output.stdout.contains("server (pid "), "{output:?}");
+    // Root asks an end through that end's own directory, as for a service with its own user. The
+    // socket's file is there before the end listens.
+    let output = await_some("the status", || {
+        let output = sandbox.weir(&["tunnel", "status", "--status-socket", &socket_word]);
+        output.status.success().then_some(output)
+    });
+    assert!(output.stdout.contains("server (pid "), "{output:?}");
     std::fs::rename(&socket, &path).unwrap();
     for verb in ["status", "reload"] {
         let output = sandbox.weir(&["tunnel", verb, "--status-socket", "theirs.sock"]);
