@@ -2,7 +2,7 @@
 
 use crate::test_machine::pair::{Pair, RunningTransfer};
 use crate::test_machine::transfer::accel;
-use crate::test_machine::{TestMachine, available};
+use crate::test_machine::{TestMachine, available, await_free};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -167,10 +167,7 @@ fn a_command_killed_at_any_moment_can_be_cleaned_up() {
         if number % 2 == 0 {
             accel(&machine, &["disable"]);
             assert_eq!(machine.pinned(), "");
-            let deadline = Instant::now() + Duration::from_secs(5);
-            while available().contains("caqm") {
-                assert!(Instant::now() < deadline, "after {millis} ms");
-            }
+            await_free("caqm");
         }
     }
     println!(

@@ -2,7 +2,7 @@
 //! `disable` leaves nothing.
 
 use crate::test_machine::transfer::accel;
-use crate::test_machine::{TestMachine, available};
+use crate::test_machine::{TestMachine, await_free};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn tells_the_truth(machine: &TestMachine, before: &str) -> Value {
 fn leaves_nothing(machine: &TestMachine, before: &str) {
     accel(machine, &["disable"]);
     assert_eq!(machine.pinned(), "");
-    assert!(!available().contains("tcpa"));
+    await_free("tcpa");
     assert_eq!(wmem(machine), before);
     assert_eq!(machine.run("ls", &["/run"]).stdout, "");
     assert_eq!(machine.status()["state"], "off");

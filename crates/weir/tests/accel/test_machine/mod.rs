@@ -240,6 +240,16 @@ pub fn available() -> String {
     fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
 }
 
+/// Waits until this algorithm is gone: the kernel unregisters the one of a killed command later.
+#[track_caller]
+pub fn await_free(algorithm: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while available().contains(algorithm) {
+        assert!(Instant::now() < deadline, "{algorithm} stays registered");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 fn taken() -> Option<&'static str> {
     let available = available();
     let names = available.split_whitespace();
