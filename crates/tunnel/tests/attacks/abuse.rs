@@ -118,11 +118,19 @@ async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
     .unwrap();
     let made = resident();
     let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    for some in hellos.chunks(20) {
-        for hello in some {
-            stranger.send_to(hello, at).await.unwrap();
+    // The kernel of a machine that stalls drops packets before the server reads them: some are sent
+    // again.
+    let put_off = || server.counted().handshakes_put_off;
+    for round in 0..3 {
+        for some in hellos.chunks(20) {
+            if round > 0 && put_off() >= 8_000 {
+                break;
+            }
+            for hello in some {
+                stranger.send_to(hello, at).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
@@ -133,7 +141,6 @@ async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
     stream.write_all(b"x").await.unwrap();
     stream.read_exact(&mut [0; 1]).await.unwrap();
     let counted = server.counted();
-    // The kernel of a busy machine may have dropped some packets before the server read them.
     assert!(counted.handshakes_put_off >= 8_000, "{counted:?}");
     assert!(counted.connections_made <= 2, "{counted:?}");
     let grown = resident().saturating_sub(made);

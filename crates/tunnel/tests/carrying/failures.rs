@@ -128,7 +128,7 @@ async fn the_second_server_serves_if_the_first_is_gone() {
     let second = Server::start(keys.server_parts(guard)).unwrap();
     let servers = [first.local_addr().unwrap(), second.local_addr().unwrap()];
     let mut parts = keys.client_parts(&servers, vec![to_tcp(address)]);
-    parts.tuning.handshake = Duration::from_secs(1);
+    parts.tuning.handshake = Duration::from_secs(3);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
     let listener_address = tcp_of(&client.bound()[0]);
