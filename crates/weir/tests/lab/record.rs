@@ -12,7 +12,10 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     assert!(whole["cells"][0]["failed"].is_null(), "{output:?}");
     let recorded = |change: &dyn Fn(&mut Value)| {
         let mut results = whole.clone();
+        // Even if the machine stalled during the run.
         results["valid"] = true.into();
+        results["cells"][0]["valid"] = true.into();
+        results["cells"][0]["invalid_reasons"] = json!([]);
         results["environment"]["commit"] = "0123abcd".into();
         results["environment"]["tree"] = "clean".into();
         change(&mut results);

@@ -153,7 +153,9 @@ fn a_client_moves_its_listeners_and_keeps_open_tunnels() {
     exchange(&mut second);
     assert_eq!(sandbox.inside(|| through(6000, b"x")).unwrap(), b"X");
     assert_eq!(sandbox.inside(|| through(6002, b"x")).unwrap(), b"x");
-    assert!(sandbox.inside(|| TcpStream::connect("127.0.0.1:6001")).is_err());
+    await_some("the listener's end", || {
+        sandbox.inside(|| TcpStream::connect("127.0.0.1:6001")).is_err().then_some(())
+    });
 
     // A port that is in use: no part of the file applies.
     sandbox.write("client.toml", forwards(&[(6000, one), (9150, one)]));
