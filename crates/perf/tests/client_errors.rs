@@ -75,8 +75,9 @@ fn one_connection(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u
 
 #[test]
 fn nobody_listens() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let error = failure(&options("127.0.0.1", port));
+    // No other test uses the address.
+    let port = TcpListener::bind("127.0.0.79:0").unwrap().local_addr().unwrap().port();
+    let error = failure(&options("127.0.0.79", port));
     assert!(matches!(error, PerfError::Refused { .. }), "{error}");
     assert!(error.to_string().contains("start `weir perf server` or `iperf3 -s`"));
 }

@@ -48,8 +48,9 @@ async fn a_refused_listener_leaves_the_entry_of_the_holder() {
     drop((holder, again, server));
 }
 
+/// No other test uses the IP address.
 async fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+    TcpListener::bind("127.0.0.78:0").await.unwrap().local_addr().unwrap()
 }
 
 /// Sends this byte to each client.
