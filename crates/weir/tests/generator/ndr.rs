@@ -37,19 +37,35 @@ fn goals(output: &CommandOutput) -> Option<Vec<Value>> {
     Some(document["sizes"][0]["goals"].as_array().unwrap().clone())
 }
 
+/// Searches until the goals are right; false if this machine was too busy to measure. If the
+/// machine stalls, a device may deliver too late, and the search finds less. A wrong search is
+/// wrong every time.
+fn finds(sandbox: &Sandbox, words: &[&str], is_right: impl Fn(&[Value]) -> bool) -> bool {
+    let mut wrong = Vec::new();
+    for _ in 0..3 {
+        let output = sandbox.weir(&[&QUICK[..], words].concat());
+        let Some(goals) = goals(&output) else { return false };
+        if is_right(&goals) {
+            return true;
+        }
+        wrong.push(goals);
+    }
+    panic!("{wrong:?}");
+}
+
+/// Whether the goal's rate is the link's capacity, up to this share.
+fn is_capacity(goal: &Value, off: f64) -> bool {
+    let found = goal["ndr_pps"].as_f64();
+    found.is_some_and(|found| (found / 12_345.0 - 1.0).abs() < off)
+}
+
 #[test]
 fn the_capacity_of_a_link_is_found_within_one_percent() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     // 12,345 frames of 60 bytes a second.
     let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:30p"]);
-    let output = sandbox.weir(
-        &[&QUICK[..], &["--no-back-to-back", "--max-rate", "40k", "--report", "ndr.md"]].concat(),
-    );
-    if let Some(goals) = goals(&output) {
-        for goal in &goals {
-            let found = goal["ndr_pps"].as_f64().unwrap();
-            assert!((found / 12_345.0 - 1.0).abs() < 0.01, "{goal}");
-        }
+    let words = ["--no-back-to-back", "--max-rate", "40k", "--report", "ndr.md"];
+    if finds(&sandbox, &words, |goals| goals.iter().all(|goal| is_capacity(goal, 0.01))) {
         assert!(sandbox.read("ndr.md").contains("| 64 | no loss | 12"));
     }
     take_down(&sandbox, device);
@@ -110,12 +126,8 @@ fn twenty_of_twenty_searches_find_a_switch_port_s_capacity() {
 fn a_deep_queue_does_not_raise_the_result() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:4000p"]);
-    let output = sandbox
-        .weir(&[&QUICK[..], &["--no-back-to-back", "--max-rate", "20k", "--goal", "0"]].concat());
-    if let Some(goals) = goals(&output) {
-        let found = goals[0]["ndr_pps"].as_f64().unwrap();
-        assert!((found / 12_345.0 - 1.0).abs() < 0.015, "{}", goals[0]);
-    }
+    let words = ["--no-back-to-back", "--max-rate", "20k", "--goal", "0"];
+    finds(&sandbox, &words, |goals| is_capacity(&goals[0], 0.015));
     take_down(&sandbox, device);
 }
 
@@ -127,13 +139,11 @@ fn random_loss_leaves_no_lossless_rate() {
         &["--rate", "5925600bit", "--queue", "droptail:30p", "--loss", "0.1%", "--seed", "3"],
     );
     let rates = ["--no-back-to-back", "--max-rate", "20k", "--min-rate", "9k"];
-    let output = sandbox.weir(&[&QUICK[..], &rates].concat());
-    if let Some(goals) = goals(&output) {
+    finds(&sandbox, &rates, |goals| {
         let verdict = goals[0]["verdict"].as_str().unwrap();
         assert!(verdict.contains("no lossless rate down to the minimum load"), "{verdict}");
-        let found = goals[1]["ndr_pps"].as_f64().unwrap();
-        assert!((found / 12_345.0 - 1.0).abs() < 0.01, "{}", goals[1]);
-    }
+        is_capacity(&goals[1], 0.01)
+    });
     take_down(&sandbox, device);
 }
 
