@@ -231,7 +231,7 @@ fn a_call_to_stop_ends_the_test_and_reports_the_measurements() {
     let server = Server::start(steps, After::Die);
     let mut endless = options("127.0.0.1", server.port());
     endless.test.amount = Amount::Time(Span::from_secs(600));
-    endless.interval = Span::from_millis(50);
+    endless.interval = Span::from_millis(100);
     let stop = Stop::default();
     let mut reported = StopsAtInterval { reported: EventNames::default(), stop: stop.clone() };
     let error = run(&endless, &stop, &mut reported).unwrap_err();
