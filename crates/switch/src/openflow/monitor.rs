@@ -63,7 +63,7 @@ impl Monitors {
         mut body: Reader<'_>,
         version: Version,
         xid: u32,
-        bridge: &dyn Bridge,
+        bridge: &mut dyn Bridge,
     ) -> Result<Reply, Refusal> {
         let mut requests = Vec::new();
         while !body.is_empty() {
@@ -71,6 +71,10 @@ impl Monitors {
         }
         let mut new = Vec::new();
         let flows = self.begin(requests, &mut new).and_then(|()| {
+            if !new.is_empty() {
+                // Before the rules are listed: a packet may teach one right behind that.
+                bridge.watch();
+            }
             let monitors: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
             rules(bridge, &monitors, None)
         });

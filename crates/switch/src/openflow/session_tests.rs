@@ -50,6 +50,7 @@ impl Bridge for Empty {
         }
         Ok(())
     }
+    fn watch(&mut self) {}
     fn flows(&self, _: &FlowFilter) -> Result<Flows, Refusal> {
         Ok(Vec::new().into())
     }

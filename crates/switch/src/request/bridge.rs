@@ -17,6 +17,10 @@ pub trait Bridge {
     /// Changes all or nothing; an error names the change that was refused.
     fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)>;
 
+    /// Begins to record changes of rules for monitors, those that packets make too. A change that
+    /// was not recorded is in each list of rules that is made later.
+    fn watch(&mut self);
+
     /// The rules that a filter takes now, by table, then the highest priority first.
     fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal>;
 

@@ -73,6 +73,14 @@ impl Bridge for BridgeSession {
         Ok(())
     }
 
+    fn watch(&mut self) {
+        let is_watched = self.bridge.tables().is_watched;
+        if !is_watched {
+            // A packet that changes rules has the lock for reading until it has done that.
+            self.bridge.tables_mut().is_watched = true;
+        }
+    }
+
     fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal> {
         self.switch.credit(&self.bridge);
         self.snapshots.flows(&self.bridge.tables(), filter, &self.bridge.clock)

@@ -240,11 +240,8 @@ impl BridgeThread {
                     .chain(behind.iter_mut())
                     .for_each(|other| other.forward(&forward));
             }
-            // The next request of the peer may be the first change of a rule.
-            if !is_watched && this.is_monitoring() {
-                bridge.tables_mut().is_watched = true;
-                is_watched = true;
-            }
+            // The tables are watched since the request that began the first monitor.
+            is_watched |= this.is_monitoring();
             let removals = bridge.tables().take_removals();
             let events = if is_watched { bridge.tables().take_events() } else { Vec::new() };
             if removals.is_empty() && events.is_empty() {

@@ -1,5 +1,6 @@
 //! A bridge that only remembers: rules in a vector, groups and meters in others.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ pub(crate) struct Bridge {
     pub(crate) flushes: Vec<ConnectionFlush>,
     /// All changes of rules, for monitors.
     pub(crate) events: Vec<(FlowChange, FlowEntry)>,
+    pub(crate) is_watched: bool,
+    /// Rules were listed while their changes were not recorded.
+    pub(crate) has_listed_unwatched: Cell<bool>,
 }
 
 impl Bridge {
@@ -138,7 +142,12 @@ impl switch::request::Bridge for Bridge {
         Ok(())
     }
 
+    fn watch(&mut self) {
+        self.is_watched = true;
+    }
+
     fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal> {
+        self.has_listed_unwatched.set(!self.is_watched);
         let flows = self.flows.iter().filter(|flow| is_listed(flow, filter));
         Ok(flows.cloned().collect::<Vec<_>>().into())
     }

@@ -172,6 +172,16 @@ fn a_message_with_a_table_that_cannot_be_begins_no_monitor() {
     assert_eq!((out[1], session.is_monitoring()), (1, false));
 }
 
+/// A packet may teach a rule right behind the list of the first reply.
+#[test]
+fn changes_are_recorded_before_a_monitor_is_told_of_rules() {
+    let mut bridge = Bridge::default();
+    add(&mut bridge, "in_port=1 actions=2");
+    let (session, reply) = monitor(&mut bridge, INITIAL | CHANGES, u32::MAX);
+    assert_eq!(reply, [[STARTED]]);
+    assert!(session.is_monitoring() && !bridge.has_listed_unwatched.get());
+}
+
 #[test]
 fn a_monitor_of_a_port_hears_of_rules_that_no_longer_send_there() {
     let mut bridge = Bridge::default();
