@@ -34,7 +34,7 @@ mod translate;
 
 pub use classifier::Classifier;
 pub(crate) use classifier::mix;
-pub use event::RuleEvent;
+pub use event::{RecordedEvent, RuleEvent};
 pub use expiry::{Removal, RemovalReason};
 pub use group::Group;
 pub use mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};

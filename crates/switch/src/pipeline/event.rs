@@ -2,6 +2,14 @@ use super::expiry::RemovalReason;
 use crate::action::Action;
 use crate::request::FlowEntry;
 
+/// A change of a rule, and what made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedEvent {
+    pub event: RuleEvent,
+    /// A controller's request made the change. Otherwise a packet, a timeout or a command did.
+    pub is_requested: bool,
+}
+
 /// A change of a rule, for those that monitor a bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleEvent {

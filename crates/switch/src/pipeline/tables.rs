@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use super::change::Log;
 use super::classifier::Classifier;
-use super::event::RuleEvent;
+use super::event::{RecordedEvent, RuleEvent};
 use super::expiry::{Removal, RemovalReason, Timers};
 use super::group::{Group, Groups};
 use super::learned_cookies::LearnedCookies;
@@ -42,7 +42,9 @@ pub struct Tables {
     pub(super) removals: Mutex<Vec<Removal>>,
     /// Whether all changes of rules are recorded, for monitors.
     pub is_watched: bool,
-    pub(super) events: Mutex<Vec<RuleEvent>>,
+    /// Whether the change that is being made is a controller's request.
+    is_requested: bool,
+    pub(super) events: Mutex<Vec<RecordedEvent>>,
     pub(super) learned_cookies: Mutex<LearnedCookies>,
     /// The number of the last change of a rule.
     changes: AtomicU64,
@@ -77,6 +79,7 @@ impl Tables {
             timers: Mutex::default(),
             removals: Mutex::default(),
             is_watched: false,
+            is_requested: false,
             events: Mutex::default(),
             learned_cookies: Mutex::default(),
             changes: AtomicU64::new(0),
@@ -361,8 +364,16 @@ impl Tables {
 
     /// The changes of rules since the last call, in their order, if the tables are watched.
     #[must_use]
-    pub fn take_events(&self) -> Vec<RuleEvent> {
+    pub fn take_events(&self) -> Vec<RecordedEvent> {
         std::mem::take(&mut *lock(&self.events))
+    }
+
+    /// Makes changes that a controller asked for: the events of these changes say that.
+    pub fn requested<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        self.is_requested = true;
+        let outcome = change(self);
+        self.is_requested = false;
+        outcome
     }
 
     /// The addresses that NORMAL learned, for `fdb/show`.
@@ -431,7 +442,9 @@ impl Tables {
 
     pub(super) fn record(&self, event: impl FnOnce() -> Option<RuleEvent>) {
         if self.is_watched {
-            lock(&self.events).extend(event());
+            let is_requested = self.is_requested;
+            let event = event().map(|event| RecordedEvent { event, is_requested });
+            lock(&self.events).extend(event);
         }
     }
 

@@ -8,6 +8,7 @@ use super::ports::SwitchPort;
 use super::snapshots::{self, Snapshots};
 use super::switch::Switch;
 use super::worker::translate_packet_out;
+use crate::pipeline::Tables;
 use crate::port_number::PortNumber;
 use crate::request::{
     Aggregate, Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments,
@@ -53,15 +54,17 @@ impl Bridge for BridgeSession {
     }
 
     fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal> {
-        self.bridge.tables_mut().flow_mod(change, self.now_ms())
+        let now_ms = self.now_ms();
+        self.bridge.tables_mut().requested(|tables| tables.flow_mod(change, now_ms))
     }
 
     fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)> {
         let now_ms = self.now_ms();
         let mut translated = Vec::new();
-        self.bridge.tables_mut().commit(&changes, now_ms, &mut |tables, packet| {
+        let mut visit = |tables: &Tables, packet: &PacketOut| {
             translated.push((packet.clone(), translate_packet_out(tables, packet, now_ms)));
-        })?;
+        };
+        self.bridge.tables_mut().requested(|tables| tables.commit(&changes, now_ms, &mut visit))?;
         for (packet, translation) in &translated {
             self.switch.send_packet_out(&self.bridge, packet, translation);
         }
@@ -140,7 +143,8 @@ impl Bridge for BridgeSession {
     }
 
     fn group_mod(&mut self, change: GroupMod) -> Result<(), Refusal> {
-        self.bridge.tables_mut().group_mod(change, self.now_ms())
+        let now_ms = self.now_ms();
+        self.bridge.tables_mut().requested(|tables| tables.group_mod(change, now_ms))
     }
 
     fn groups(&self, group: u32) -> Vec<GroupEntry> {
@@ -154,8 +158,9 @@ impl Bridge for BridgeSession {
 
     fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal> {
         let number = change.meter;
+        let now_ms = self.now_ms();
         let mut tables = self.bridge.tables_mut();
-        tables.meter_mod(change, self.now_ms())?;
+        tables.requested(|tables| tables.meter_mod(change, now_ms))?;
         let now = Time::from_nanos(self.bridge.clock.now_ns());
         let entries = tables.meters(MeterMod::ALL)?;
         let meters = &self.bridge.meters;

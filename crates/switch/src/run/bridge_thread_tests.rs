@@ -184,6 +184,21 @@ fn a_reply_lists_the_rules_of_the_time_of_its_request() {
     assert_eq!(cookies(&answers[..answers.len() - 1]), [77_777]);
 }
 
+#[test]
+fn a_peer_is_told_whole_of_a_change_that_it_did_not_ask_for() {
+    let mut rig = Rig::with_rules(0);
+    let mut peer = rig.peer(&[&MONITOR, &BARRIER]);
+    read_slowly(&mut rig, &mut peer, Vec::new());
+    rig.change(1, FlowCommand::Add);
+    peer.write_all(&[BARRIER, BARRIER].concat()).unwrap();
+    let bytes = read_slowly(&mut rig, &mut peer, HELLO.to_vec());
+    let answers = messages(&bytes);
+    let [first, update, last] = answers.as_slice() else { panic!("{answers:?}") };
+    assert_eq!((*first, *last), (&BARRIER_REPLY[..], &BARRIER_REPLY[..]));
+    // The event of the entry: a rule was added. 3 is the peer's own request.
+    assert_eq!((update[1], &update[26..28]), (19, &[0, 0][..]));
+}
+
 const SOCKET: &str = "br0.mgmt";
 /// Somewhat more than the bytes of the rules that one turn lists.
 const PIECE: usize = 64 << 10;
@@ -192,6 +207,11 @@ const PIECE: usize = 64 << 10;
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
 const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 3];
 const BARRIER_REPLY: [u8; 8] = [4, 21, 0, 8, 0, 0, 0, 3];
+/// Asks for changes of all rules.
+const MONITOR: [u8; 48] = [
+    4, 18, 0, 48, 0, 0, 0, 2, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0x4f, 0x4e, 0x46, 0, 0, 0, 7, 0x4e, 0,
+    0, 0, 7, 0, 0x0e, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 1, 0, 4, 0, 0, 0, 0,
+];
 /// Asks for all rules.
 const DUMP: [u8; 56] = {
     let mut bytes = [0; 56];

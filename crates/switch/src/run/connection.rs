@@ -11,7 +11,7 @@ use crate::openflow::{
     BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PIECE_RULES,
     PortChange, Session,
 };
-use crate::pipeline::{RemovalReason, RuleEvent};
+use crate::pipeline::{RecordedEvent, RemovalReason, RuleEvent};
 use crate::request::{Bridge, FlowEntry, PacketIn, PortDescription};
 
 /// An OpenFlow connection.
@@ -292,13 +292,16 @@ impl Connection {
         self.session.demote(generation, self.out.buffer());
     }
 
-    /// `own` is the number of the peer's own request that made the changes.
-    pub(super) fn rule_events(&mut self, events: &[RuleEvent], own: Option<u32>) {
+    /// `own` is the number of the peer's own request: it made the changes that were requested.
+    pub(super) fn rule_events(&mut self, events: &[RecordedEvent], own: Option<u32>) {
         if events.is_empty() || !self.is_monitoring() {
             return;
         }
-        let updates: Vec<_> = events.iter().map(update).collect();
-        self.session.flows_changed(&updates, own, self.out.buffer());
+        for events in events.chunk_by(|a, b| a.is_requested == b.is_requested) {
+            let own = own.filter(|_| events.iter().all(|recorded| recorded.is_requested));
+            let updates: Vec<_> = events.iter().map(|recorded| update(&recorded.event)).collect();
+            self.session.flows_changed(&updates, own, self.out.buffer());
+        }
         if self.out.waiting() > MOST_WAITING_UPDATES && self.is_open {
             // An error is found again by the next read or write.
             let _ = self.out.write(&mut self.stream);

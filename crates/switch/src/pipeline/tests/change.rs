@@ -216,7 +216,7 @@ fn monitors_hear_of_each_change_once() {
     tables.flow_mod(modify.clone(), 0).expect("modified");
     tables.flow_mod(modify, 0).expect("nothing differs");
     tables.flow_mod(FlowMod::new(FlowCommand::Delete), 0).expect("deleted");
-    let events = tables.take_events();
+    let events: Vec<_> = tables.take_events().into_iter().map(|recorded| recorded.event).collect();
     let [first, replaced, modified, deleted] = events.as_slice() else { panic!("{events:?}") };
     assert!(matches!(first, RuleEvent::Added { former, .. } if former.is_empty()), "{first:?}");
     assert!(
@@ -230,6 +230,19 @@ fn monitors_hear_of_each_change_once() {
         "{modified:?}"
     );
     assert!(matches!(deleted, RuleEvent::Deleted { .. }), "{deleted:?}");
+}
+
+#[test]
+fn the_change_of_a_packet_is_no_request() {
+    let mut tables = bridge(2);
+    tables.is_watched = true;
+    let learn = add(0, 5, to(1), vec![learn_into(1, 0x10)]);
+    tables.requested(|tables| tables.flow_mod(learn, 0)).expect("added");
+    translate(&tables, &udp(2, 9, 1));
+    let events = tables.take_events();
+    let requested: Vec<_> = events.iter().map(|recorded| recorded.is_requested).collect();
+    assert_eq!(requested, [true, false]);
+    assert!(matches!(&events[1].event, RuleEvent::Added { flow, .. } if flow.cookie == 0x10));
 }
 
 #[test]
