@@ -89,9 +89,11 @@ impl BridgeThread {
         let ready = self.wait();
         self.bridge.waker.clear();
         self.accept();
+        // No request sees a rule whose timeout has passed.
+        self.expire_rules();
         self.serve(&ready);
         self.dispatch();
-        self.expire();
+        self.expire_bundles();
         self.check();
     }
 
@@ -293,9 +295,13 @@ impl BridgeThread {
         }
     }
 
-    fn expire(&mut self) {
+    fn expire_bundles(&mut self) {
         let now_ms = self.bridge.clock.now_ms();
         self.connections.iter_mut().for_each(|connection| connection.expire_bundles(now_ms));
+    }
+
+    fn expire_rules(&mut self) {
+        let now_ms = self.bridge.clock.now_ms();
         let is_due = self.bridge.tables().next_expiry_ms().is_some_and(|next| next <= now_ms);
         if !is_due && self.expires > Instant::now() {
             return;

@@ -35,8 +35,8 @@ impl Rig {
             set_log_level: Box::new(|_| {}),
         };
         let switch = Arc::new(Switch::new(folder.path(), stop.clone(), process));
-        let clock = Arc::new(crate::run::clock::Clock::start());
-        let bridge = Arc::new(BridgeState::new("br0", 0, None, clock).unwrap());
+        let bridge = BridgeState::new("br0", 0, None, switch.clock.clone()).unwrap();
+        let bridge = Arc::new(bridge);
         let (unix, file) = switch.listen(&folder.path().join(SOCKET)).unwrap();
         let doors = Doors { unix, file, tcp: Vec::new(), controllers: Vec::new() };
         let rig = Self { thread: BridgeThread::new(switch, bridge, doors, stop), folder };
@@ -45,12 +45,17 @@ impl Rig {
     }
 
     fn change(&self, number: u32, command: FlowCommand) {
+        self.change_with(number, command, "");
+    }
+
+    fn change_with(&self, number: u32, command: FlowCommand, timeout: &str) {
         let address = std::net::Ipv4Addr::from(number);
         let action = if command == FlowCommand::Add { " actions=drop" } else { "" };
-        let text = format!("ip,nw_dst={address}{action}");
+        let text = format!("{timeout}ip,nw_dst={address}{action}");
         let change = parse_flow(&text, command, &PortNames::none()).unwrap();
         let change = FlowMod { cookie: Some(number.into()), ..change };
-        self.thread.bridge.tables_mut().flow_mod(change, 0).unwrap();
+        let now_ms = self.thread.bridge.clock.now_ms();
+        self.thread.bridge.tables_mut().flow_mod(change, now_ms).unwrap();
     }
 
     /// A peer that has sent its hello and these messages, and has read nothing.
@@ -182,6 +187,27 @@ fn a_reply_lists_the_rules_of_the_time_of_its_request() {
     let bytes = read_slowly(&mut rig, &mut peer, HELLO.to_vec());
     let answers = messages(&bytes);
     assert_eq!(cookies(&answers[..answers.len() - 1]), [77_777]);
+}
+
+#[test]
+fn no_request_sees_a_rule_whose_timeout_has_passed() {
+    let mut rig = Rig::with_rules(1);
+    let clock = rig.thread.bridge.clock.clone();
+    clock.stop();
+    rig.change_with(1, FlowCommand::Add, "hard_timeout=10,");
+    rig.change_with(2, FlowCommand::Add, "idle_timeout=10,");
+    rig.change_with(3, FlowCommand::Add, "hard_timeout=11,");
+    let mut peer = rig.peer(&[&DUMP, &BARRIER]);
+    let bytes = read_slowly(&mut rig, &mut peer, Vec::new());
+    let answers = messages(&bytes);
+    assert_eq!(cookies(&answers[..answers.len() - 1]).len(), 4);
+    clock.warp(Duration::from_secs(10));
+    peer.write_all(&[&DUMP[..], &BARRIER[..]].concat()).unwrap();
+    let bytes = read_slowly(&mut rig, &mut peer, HELLO.to_vec());
+    let answers = messages(&bytes);
+    let mut listed = cookies(&answers[..answers.len() - 1]);
+    listed.sort_unstable();
+    assert_eq!(listed, [0, 3]);
 }
 
 #[test]
