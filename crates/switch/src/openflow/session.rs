@@ -193,7 +193,7 @@ impl Session {
         self.reply.is_some()
     }
 
-    /// Writes the next piece of the reply, and returns the number of rules that it is made from.
+    /// Writes the next piece of the reply, and returns the number of rules in it.
     pub fn go_on(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) -> usize {
         let Some(reply) = &mut self.reply else { return 0 };
         let (count, is_over) = reply.write_some(&self.monitors, bridge, out);

@@ -2,9 +2,9 @@ use super::*;
 use crate::openflow::bundle::Waiting;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, ConnectionFlush, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod,
-    GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortMod, PortStatistics,
-    Resumption, TableEntry, TableMod,
+    ConnectionFlush, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod, GroupStatistics,
+    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortMod, PortStatistics, Resumption,
+    TableEntry, TableMod,
 };
 
 /// A bridge that takes all and holds nothing.
@@ -59,9 +59,6 @@ impl Bridge for Empty {
     }
     fn has_flow(&self, _: &FlowEntry) -> bool {
         false
-    }
-    fn aggregate(&self, _: &FlowFilter) -> Result<Aggregate, Refusal> {
-        Ok(Aggregate::default())
     }
     fn tables(&self) -> Vec<TableEntry> {
         Vec::new()

@@ -1,7 +1,5 @@
 use super::Version;
-use super::flow_statistics::{
-    decode_filter, decode_nicira_filter, decode_v10_filter, encode_aggregate, encode_table,
-};
+use super::flow_statistics::{decode_filter, decode_nicira_filter, decode_v10_filter, encode_table};
 use super::group::{encode_group, encode_group_features, encode_group_statistics};
 use super::message::{Message, NICIRA, ONF};
 use super::meter::{encode_meter, encode_meter_features, encode_meter_statistics};
@@ -15,10 +13,10 @@ use super::reply::{Form, Reply};
 use super::table_features::{decode_table_names, encode_table_features};
 use super::table_mod::encode_table_description;
 use crate::port_number::PortNumber;
-use crate::request::{Bridge, GroupMod, Refusal};
+use crate::request::{Aggregate, Bridge, GroupMod, Refusal};
 
-/// Answers a request for statistics or a description. A reply that lists rules is only begun: it
-/// is returned.
+/// Answers a request for statistics or a description. A reply that is made from rules is only
+/// begun: it is returned.
 pub(super) fn answer(
     message: &Message<'_>,
     monitors: &mut Monitors,
@@ -62,13 +60,17 @@ pub(super) fn answer(
     if is_monitor {
         return monitors.request(body, version, header.xid, bridge).map(Some);
     }
+    let sum = Form::Sum(Aggregate::default());
     let rules = match part {
-        Part::Standard(FLOWS) if version == Version::V10 => {
-            Some((decode_v10_filter(body)?, Form::Standard))
+        Part::Standard(kind @ (FLOWS | AGGREGATE)) => {
+            let filter = match version {
+                Version::V10 => decode_v10_filter(body)?,
+                _ => decode_filter(body, version)?,
+            };
+            Some((filter, if kind == FLOWS { Form::Standard } else { sum }))
         }
-        Part::Standard(FLOWS) => Some((decode_filter(body, version)?, Form::Standard)),
-        Part::Experimenter(NICIRA, 0) if version == Version::V10 => {
-            Some((decode_nicira_filter(body)?, Form::Nicira))
+        Part::Experimenter(NICIRA, kind @ (0 | 1)) if version == Version::V10 => {
+            Some((decode_nicira_filter(body)?, if kind == 0 { Form::Nicira } else { sum }))
         }
         _ => None,
     };
@@ -111,14 +113,6 @@ fn answer_standard<'a>(
             let mut reply = reply(out);
             let description = bridge.description();
             reply.entry(|out| encode_description(&description, out));
-            reply.finish();
-        }
-        AGGREGATE => {
-            let filter =
-                if is_v10 { decode_v10_filter(body)? } else { decode_filter(body, version)? };
-            let aggregate = bridge.aggregate(&filter)?;
-            let mut reply = reply(out);
-            reply.entry(|out| encode_aggregate(aggregate, version, out));
             reply.finish();
         }
         TABLES => {
@@ -228,12 +222,6 @@ fn answer_nicira<'a>(
     out: &'a mut Vec<u8>,
 ) -> Result<(), Refusal> {
     match subtype {
-        1 => {
-            let aggregate = bridge.aggregate(&decode_nicira_filter(body)?)?;
-            let mut reply = reply(out);
-            reply.entry(|out| encode_aggregate(aggregate, Version::V10, out));
-            reply.finish();
-        }
         7 => answer_groups(body.u32()?, Version::V10, bridge, reply(out)),
         8 => describe_groups(body.u32()?, Version::V10, bridge, reply(out)),
         9 => {

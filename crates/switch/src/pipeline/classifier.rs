@@ -151,11 +151,31 @@ impl Classifier {
             if tuple.mask().key == wider.mask {
                 found.extend(tuple.equal(&wider.value).cloned());
             } else if wider.mask.is_within(&tuple.mask().key) {
-                let rules = tuple.iter().filter(|rule| is_within(rule, wider));
+                let rules = tuple.iter().filter(|rule| rule.has_values_of(wider));
                 found.extend(rules.cloned());
             }
         }
         found
+    }
+
+    /// The masks and rules that [`Classifier::within`] looks at; some number above `most` if there
+    /// are more masks than that.
+    #[must_use]
+    pub fn search_length(&self, wider: &Match, most: usize) -> usize {
+        let masks = self.tuples.len();
+        if masks > most {
+            return masks;
+        }
+        let rules = |tuple: &Tuple| {
+            if tuple.mask().key == wider.mask {
+                tuple.equal(&wider.value).count()
+            } else if wider.mask.is_within(&tuple.mask().key) {
+                tuple.len()
+            } else {
+                0
+            }
+        };
+        masks + self.tuples.iter().map(rules).sum::<usize>()
     }
 
     /// Whether a rule of this priority takes packets that `matching` takes too.
@@ -210,13 +230,6 @@ impl Classifier {
         let tuples = &self.tuples;
         self.order.sort_by_key(|index| std::cmp::Reverse(tuples[*index].highest_priority()));
     }
-}
-
-fn is_within(rule: &Rule, wider: &Match) -> bool {
-    rule.mask.words.iter().zip(&rule.values).all(|((index, _), word)| {
-        let index = usize::from(*index);
-        word & wider.mask.words[index] == wider.value.words[index]
-    })
 }
 
 /// The conjunctions of which each clause has a rule among these, all of one priority.

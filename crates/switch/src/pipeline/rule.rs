@@ -6,7 +6,7 @@ use crate::action::Action;
 use crate::datapath::step::Counters;
 use crate::flow::{Key, Match, WORDS};
 use crate::port_number::PortNumber;
-use crate::request::{FlowEntry, FlowFlags, FlowMod};
+use crate::request::{FlowEntry, FlowFilter, FlowFlags, FlowMod};
 
 /// A mask, and the words that it uses.
 #[derive(Debug, PartialEq, Eq)]
@@ -131,6 +131,26 @@ impl Rule {
         words
             .into_iter()
             .all(|((index, mask), word)| key.words[usize::from(*index)] & mask == *word)
+    }
+
+    /// Whether a filter takes the rule.
+    #[must_use]
+    pub(crate) fn is_taken_by(&self, filter: &FlowFilter) -> bool {
+        filter.table.is_none_or(|table| table == self.table)
+            && filter.cookie.takes(self.cookie)
+            && filter.matching.mask.is_within(&self.mask.key)
+            && self.has_values_of(&filter.matching)
+            && self.sends_to(filter.out_port)
+            && self.has_group(filter.out_group)
+    }
+
+    /// Whether the rule requires the values of `wider`. Its mask has all bits of that of `wider`.
+    #[must_use]
+    pub(crate) fn has_values_of(&self, wider: &Match) -> bool {
+        self.mask.words.iter().zip(&self.values).all(|((index, _), word)| {
+            let index = usize::from(*index);
+            word & wider.mask.words[index] == wider.value.words[index]
+        })
     }
 
     /// Whether the rule takes what no other rule of its table takes.

@@ -19,9 +19,9 @@ use crate::action::Action;
 use crate::datapath::step::Counters;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, FlowEntry, FlowFilter, Fragments, GroupEntry, GroupMod, GroupStatistics,
-    MeterCommand, MeterEntry, MeterMod, MeterStatistics, PortDescription, PortMod, Refusal,
-    TableConfig, TableEntry, TableMod,
+    FlowEntry, FlowFilter, Fragments, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
+    MeterEntry, MeterMod, MeterStatistics, PortDescription, PortMod, Refusal, TableConfig,
+    TableEntry, TableMod,
 };
 
 /// The number of tables: 0 to 253.
@@ -129,7 +129,7 @@ impl Tables {
     /// As [`Tables::flows`], the rules themselves.
     pub(crate) fn rules(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
         let mut rules = self.filtered(filter)?;
-        rules.sort_by_key(|rule| (rule.table, std::cmp::Reverse(rule.priority)));
+        rules.sort_by_cached_key(|rule| (rule.table, std::cmp::Reverse(rule.priority)));
         Ok(rules)
     }
 
@@ -142,16 +142,6 @@ impl Tables {
         let table = self.table(flow.table);
         let found = table.rules.find(&flow.matching, flow.priority);
         found.is_some_and(|rule| rule.added == flow.added)
-    }
-
-    pub fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {
-        let mut total = Aggregate::default();
-        for rule in self.filtered(filter)? {
-            total.packets += rule.counters.packets.load(Ordering::Relaxed);
-            total.bytes += rule.counters.bytes.load(Ordering::Relaxed);
-            total.flows += 1;
-        }
-        Ok(total)
     }
 
     #[must_use]
@@ -486,11 +476,8 @@ impl Tables {
 
     /// As [`Tables::rules`], in any order.
     pub(crate) fn filtered(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
-        if filter.table.is_some_and(|table| table >= TABLES) {
-            return Ok(Vec::new());
-        }
         let mut found = Vec::new();
-        for number in filter.table.map_or(0..TABLES, |table| table..table + 1) {
+        for number in tables_of(filter) {
             let rules = self.table(number).rules.within(&filter.matching);
             found.extend(rules.into_iter().filter(|rule| {
                 filter.cookie.takes(rule.cookie)
@@ -499,6 +486,16 @@ impl Tables {
             }));
         }
         Ok(found)
+    }
+
+    /// Whether the search for the rules that a filter takes looks at `most` masks and rules at the
+    /// most.
+    pub(crate) fn is_search_short(&self, filter: &FlowFilter, most: usize) -> bool {
+        let mut length = 0;
+        tables_of(filter).all(|number| {
+            length += self.table(number).rules.search_length(&filter.matching, most);
+            length <= most
+        })
     }
 
     fn chosen_groups(&self, group: u32) -> impl Iterator<Item = &Group> {
@@ -529,6 +526,15 @@ impl Table {
             self.former_packets += rule.counters.packets.load(Ordering::Relaxed);
         }
         is_there
+    }
+}
+
+/// The numbers of the tables whose rules a filter may take.
+fn tables_of(filter: &FlowFilter) -> std::ops::Range<u8> {
+    match filter.table {
+        None => 0..TABLES,
+        Some(table) if table < TABLES => table..table + 1,
+        Some(_) => 0..0,
     }
 }
 

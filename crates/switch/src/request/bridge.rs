@@ -1,7 +1,7 @@
 use super::{
-    Aggregate, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments,
-    GroupEntry, GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut,
-    PortDescription, PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
+    Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod,
+    GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod,
+    PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
 use crate::port_number::PortNumber;
 
@@ -30,8 +30,6 @@ pub trait Bridge {
 
     /// Whether a rule is still there, perhaps with other actions.
     fn has_flow(&self, flow: &FlowEntry) -> bool;
-
-    fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal>;
 
     fn tables(&self) -> Vec<TableEntry>;
 

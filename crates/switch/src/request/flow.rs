@@ -150,6 +150,14 @@ pub struct Aggregate {
     pub flows: u32,
 }
 
+impl Aggregate {
+    pub fn count(&mut self, flow: &FlowEntry) {
+        self.packets += flow.packets;
+        self.bytes += flow.bytes;
+        self.flows += 1;
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableEntry {
     pub table: u8,

@@ -2,12 +2,14 @@ use std::fmt;
 
 use super::FlowEntry;
 
-/// The rules of one answer: those that there were when it was asked for, each once. Their counters
-/// and ages are read when a rule's turn comes, so that no request reads all of them at once.
+/// The rules of one answer: those that there were when it was asked for, each once. A rule is
+/// selected, and its counters and ages are read, when its turn comes, so that no request looks at
+/// all of them at once.
 pub struct Flows {
     newest: u64,
+    /// The rules that were not looked at.
     left: usize,
-    entries: Box<dyn Iterator<Item = FlowEntry> + Send>,
+    rules: Box<dyn Iterator<Item = Option<FlowEntry>> + Send>,
 }
 
 impl Flows {
@@ -17,10 +19,25 @@ impl Flows {
         newest: u64,
         entries: impl ExactSizeIterator<Item = FlowEntry> + Send + 'static,
     ) -> Self {
-        Self { newest, left: entries.len(), entries: Box::new(entries) }
+        Self::selected(newest, entries.map(Some))
     }
 
-    /// No rule is left. This reads no rule.
+    /// As [`Flows::new`], with `None` for each rule that the answer leaves out.
+    #[must_use]
+    pub fn selected(
+        newest: u64,
+        rules: impl ExactSizeIterator<Item = Option<FlowEntry>> + Send + 'static,
+    ) -> Self {
+        Self { newest, left: rules.len(), rules: Box::new(rules) }
+    }
+
+    /// Looks at the next rule, and returns it if it is in the answer.
+    pub fn look(&mut self) -> Option<FlowEntry> {
+        self.left = self.left.saturating_sub(1);
+        self.rules.next().flatten()
+    }
+
+    /// No rule is left. This looks at no rule.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left == 0
@@ -43,8 +60,13 @@ impl Iterator for Flows {
     type Item = FlowEntry;
 
     fn next(&mut self) -> Option<FlowEntry> {
-        self.left = self.left.saturating_sub(1);
-        self.entries.next()
+        while !self.is_over() {
+            let flow = self.look();
+            if flow.is_some() {
+                return flow;
+            }
+        }
+        None
     }
 }
 

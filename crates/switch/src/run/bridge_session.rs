@@ -11,9 +11,9 @@ use super::worker::translate_packet_out;
 use crate::pipeline::Tables;
 use crate::port_number::PortNumber;
 use crate::request::{
-    Aggregate, Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments,
-    GroupEntry, GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut,
-    PortDescription, PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
+    Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry,
+    GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
+    PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
 
 /// A bridge as the OpenFlow session of one connection changes it.
@@ -95,11 +95,6 @@ impl Bridge for BridgeSession {
 
     fn has_flow(&self, flow: &FlowEntry) -> bool {
         self.bridge.tables().has_flow(flow)
-    }
-
-    fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {
-        self.switch.credit(&self.bridge);
-        self.bridge.tables().aggregate(filter)
     }
 
     fn tables(&self) -> Vec<TableEntry> {

@@ -190,6 +190,35 @@ fn a_reply_lists_the_rules_of_the_time_of_its_request() {
 }
 
 #[test]
+fn rules_are_selected_in_pieces() {
+    let mut rig = Rig::with_rules(20_000);
+    let mut select = DUMP;
+    select[32..40].copy_from_slice(&7777_u64.to_be_bytes());
+    select[40..48].fill(0xff);
+    let mut sum = select;
+    sum[9] = SUM;
+    for (request, kind) in [(select, LIST), (sum, SUM)] {
+        let mut peer = rig.peer(&[&request, &BARRIER]);
+        let (mut turns, mut bytes) = (0, Vec::new());
+        while messages(&bytes).last().is_none_or(|last| *last != BARRIER_REPLY) {
+            rig.thread.turn();
+            turns += 1;
+            read(&mut peer, usize::MAX, &mut bytes);
+        }
+        assert!(turns > 8, "{turns} turns");
+        let answers = messages(&bytes);
+        let parts = &answers[..answers.len() - 1];
+        if kind == LIST {
+            assert_eq!(cookies(parts), [7777]);
+        } else {
+            assert_eq!((parts.len(), &parts[0][8..12]), (1, &[0, SUM, 0, 0][..]));
+            // The number of rules is behind their packets and bytes.
+            assert_eq!(parts[0][32..36], [0, 0, 0, 1]);
+        }
+    }
+}
+
+#[test]
 fn no_request_sees_a_rule_whose_timeout_has_passed() {
     let mut rig = Rig::with_rules(1);
     let clock = rig.thread.bridge.clock.clone();
@@ -238,6 +267,9 @@ const MONITOR: [u8; 48] = [
     4, 18, 0, 48, 0, 0, 0, 2, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0x4f, 0x4e, 0x46, 0, 0, 0, 7, 0x4e, 0,
     0, 0, 7, 0, 0x0e, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 1, 0, 4, 0, 0, 0, 0,
 ];
+/// OpenFlow's numbers of lists of rules, and of the sums of their counters.
+const LIST: u8 = 1;
+const SUM: u8 = 2;
 /// Asks for all rules.
 const DUMP: [u8; 56] = {
     let mut bytes = [0; 56];

@@ -4,8 +4,9 @@ use super::clock::Clock;
 use crate::pipeline::{Rule, Tables};
 use crate::request::{FlowFilter, Flows, Refusal};
 
-/// The lists of rules that replies are being made from. Replies to equal requests share a list
-/// while no rule changes; a list goes with its last reply.
+/// The lists of rules that replies are being made from. Replies about the same tables share a list
+/// while no rule changes; a list goes with its last reply. A reply selects among the rules of its
+/// list when their turn comes.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     last: Mutex<Option<Last>>,
@@ -14,7 +15,8 @@ pub(super) struct Snapshots {
 #[derive(Debug)]
 struct Last {
     generation: u64,
-    filter: FlowFilter,
+    /// The table of the rules; all tables if there is none.
+    table: Option<u8>,
     snapshot: Weak<Snapshot>,
 }
 
@@ -33,21 +35,36 @@ impl Snapshots {
         filter: &FlowFilter,
         clock: &Arc<Clock>,
     ) -> Result<Flows, Refusal> {
-        Ok(flows(self.snapshot(tables, filter)?, clock))
+        self.select(tables, filter, clock, SEARCHED_AT_ONCE)
     }
 
-    fn snapshot(&self, tables: &Tables, filter: &FlowFilter) -> Result<Arc<Snapshot>, Refusal> {
+    /// As [`Snapshots::flows`]. A search that looks at `most` rules or fewer is made at once.
+    fn select(
+        &self,
+        tables: &Tables,
+        filter: &FlowFilter,
+        clock: &Arc<Clock>,
+        most: usize,
+    ) -> Result<Flows, Refusal> {
+        let snapshot = match tables.is_search_short(filter, most) {
+            true => Arc::new(Snapshot::of(tables.rules(filter)?)),
+            false => self.snapshot(tables, filter.table)?,
+        };
+        Ok(flows(snapshot, filter, clock))
+    }
+
+    fn snapshot(&self, tables: &Tables, table: Option<u8>) -> Result<Arc<Snapshot>, Refusal> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = tables.generation();
-        let is_same = |last: &&Last| last.generation == generation && last.filter == *filter;
+        let is_same = |last: &&Last| last.generation == generation && last.table == table;
         if let Some(snapshot) =
             last.as_ref().filter(is_same).and_then(|last| last.snapshot.upgrade())
         {
             return Ok(snapshot);
         }
-        let snapshot = Arc::new(Snapshot::of(tables.rules(filter)?));
-        *last =
-            Some(Last { generation, filter: filter.clone(), snapshot: Arc::downgrade(&snapshot) });
+        let all = FlowFilter { table, ..FlowFilter::all() };
+        let snapshot = Arc::new(Snapshot::of(tables.rules(&all)?));
+        *last = Some(Last { generation, table, snapshot: Arc::downgrade(&snapshot) });
         Ok(snapshot)
     }
 }
@@ -70,23 +87,32 @@ pub(super) fn changes(
     let mut rules = tables.filtered(filter)?;
     rules.retain(|rule| rule.changed > since);
     rules.sort_by_key(|rule| rule.changed);
-    Ok(flows(Arc::new(Snapshot::of(rules)), clock))
+    Ok(flows(Arc::new(Snapshot::of(rules)), filter, clock))
 }
 
-fn flows(snapshot: Arc<Snapshot>, clock: &Arc<Clock>) -> Flows {
-    let clock = clock.clone();
+/// The rules of a list that a filter takes.
+fn flows(snapshot: Arc<Snapshot>, filter: &FlowFilter, clock: &Arc<Clock>) -> Flows {
+    let (filter, clock) = (filter.clone(), clock.clone());
     let newest = snapshot.newest;
-    let rules = (0..snapshot.rules.len()).map(move |index| snapshot.rules[index].clone());
-    Flows::new(newest, rules.map(move |rule| rule.entry(clock.now_ms())))
+    let rules = (0..snapshot.rules.len()).map(move |index| {
+        let rule = &snapshot.rules[index];
+        rule.is_taken_by(&filter).then(|| rule.entry(clock.now_ms()))
+    });
+    Flows::selected(newest, rules)
 }
+
+/// The rules and masks that a request may look at when it arrives.
+const SEARCHED_AT_ONCE: usize = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{FlowCommand, FlowMod};
+    use crate::request::{CookieFilter, FlowCommand, FlowMod};
 
+    /// Adds a rule whose cookie is its priority.
     fn add(tables: &mut Tables, priority: u16) {
-        let change = FlowMod { priority, ..FlowMod::new(FlowCommand::Add) };
+        let cookie = Some(priority.into());
+        let change = FlowMod { priority, cookie, ..FlowMod::new(FlowCommand::Add) };
         tables.flow_mod(change, 0).unwrap();
     }
 
@@ -113,6 +139,23 @@ mod tests {
     }
 
     #[test]
+    fn rules_are_selected_when_their_turn_comes() {
+        let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
+        let snapshots = Snapshots::default();
+        [1, 2, 3].into_iter().for_each(|priority| add(&mut tables, priority));
+        let cookie = CookieFilter { value: 2, mask: u64::MAX };
+        let filter = FlowFilter { cookie, ..FlowFilter::all() };
+        let mut flows = snapshots.select(&tables, &filter, &clock, 0).unwrap();
+        assert!(flows.look().is_none() && !flows.is_over());
+        assert_eq!(flows.look().map(|flow| flow.priority), Some(2));
+        assert!(flows.look().is_none() && flows.is_over());
+        // A short search is made at once: no other rule is in the list.
+        let mut flows = snapshots.flows(&tables, &filter, &clock).unwrap();
+        assert_eq!(flows.look().map(|flow| flow.priority), Some(2));
+        assert!(flows.is_over());
+    }
+
+    #[test]
     fn changes_come_in_their_order() {
         let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
         [3, 5, 4].into_iter().for_each(|priority| add(&mut tables, priority));
@@ -123,18 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn equal_requests_share_a_list_until_a_rule_changes() {
+    fn requests_about_the_same_tables_share_a_list_until_a_rule_changes() {
         let mut tables = Tables::new();
         let snapshots = Snapshots::default();
-        let all = FlowFilter::all();
         add(&mut tables, 1);
-        let first = snapshots.snapshot(&tables, &all).unwrap();
-        assert!(Arc::ptr_eq(&first, &snapshots.snapshot(&tables, &all).unwrap()));
-        let other = FlowFilter { table: Some(1), ..FlowFilter::all() };
-        assert!(snapshots.snapshot(&tables, &other).unwrap().rules.is_empty());
-        let second = snapshots.snapshot(&tables, &all).unwrap();
+        let first = snapshots.snapshot(&tables, None).unwrap();
+        assert!(Arc::ptr_eq(&first, &snapshots.snapshot(&tables, None).unwrap()));
+        assert!(snapshots.snapshot(&tables, Some(1)).unwrap().rules.is_empty());
+        let second = snapshots.snapshot(&tables, None).unwrap();
         add(&mut tables, 2);
-        assert_eq!(snapshots.snapshot(&tables, &all).unwrap().rules.len(), 2);
+        assert_eq!(snapshots.snapshot(&tables, None).unwrap().rules.len(), 2);
         assert_eq!((first.rules.len(), second.rules.len()), (1, 1));
     }
 
@@ -144,7 +185,7 @@ mod tests {
         let snapshots = Snapshots::default();
         add(&mut tables, 1);
         let clock = Arc::new(Clock::start());
-        let flows = snapshots.flows(&tables, &FlowFilter::all(), &clock).unwrap();
+        let flows = snapshots.select(&tables, &FlowFilter::all(), &clock, 0).unwrap();
         let is_there = || {
             let last = snapshots.last.lock().unwrap();
             last.as_ref().is_some_and(|last| last.snapshot.strong_count() > 0)

@@ -8,10 +8,10 @@ use switch::action::Action;
 use switch::openflow::{FlowChange, FlowRemovedReason};
 use switch::port_number::PortNumber;
 use switch::request::{
-    Aggregate, BucketStatistics, Change, ConnectionFlush, FlowCommand, FlowEntry, FlowFilter,
-    FlowMod, Flows, Fragments, GroupCommand, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
-    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics,
-    Refusal, Resumption, TableConfig, TableEntry, TableMod,
+    BucketStatistics, Change, ConnectionFlush, FlowCommand, FlowEntry, FlowFilter, FlowMod, Flows,
+    Fragments, GroupCommand, GroupEntry, GroupMod, GroupStatistics, MeterCommand, MeterEntry,
+    MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics, Refusal,
+    Resumption, TableConfig, TableEntry, TableMod,
 };
 
 #[derive(Debug, Default, Clone)]
@@ -164,16 +164,6 @@ impl switch::request::Bridge for Bridge {
             (known.table, known.priority, known.added) == (flow.table, flow.priority, flow.added)
                 && known.matching == flow.matching
         })
-    }
-
-    fn aggregate(&self, filter: &FlowFilter) -> Result<Aggregate, Refusal> {
-        let mut aggregate = Aggregate::default();
-        for flow in self.flows.iter().filter(|flow| is_listed(flow, filter)) {
-            aggregate.packets += flow.packets;
-            aggregate.bytes += flow.bytes;
-            aggregate.flows += 1;
-        }
-        Ok(aggregate)
     }
 
     fn tables(&self) -> Vec<TableEntry> {

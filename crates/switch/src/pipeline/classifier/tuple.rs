@@ -57,6 +57,10 @@ impl Tuple {
         self.rules == 0
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.rules
+    }
+
     pub(super) fn highest_priority(&self) -> u16 {
         self.priorities.last_key_value().map_or(0, |(priority, _)| *priority)
     }
