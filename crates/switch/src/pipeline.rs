@@ -9,6 +9,7 @@
 //! | `event.rs` | changes of rules, for monitors |
 //! | `learned_cookies.rs` | learned rules that go with the learn actions that add them |
 //! | `group.rs`, `meter.rs`, `ports.rs` | their state |
+//! | `references.rs` | how many rules name each group and meter |
 //! | `mac.rs` | the addresses that NORMAL learned |
 //! | `recirculation.rs` | the states in which packets wait for the datapath |
 //! | `translate.rs` | a packet's way through the tables |
@@ -25,6 +26,7 @@ mod mac;
 mod meter;
 mod ports;
 mod recirculation;
+mod references;
 mod rule;
 mod tables;
 #[cfg(test)]

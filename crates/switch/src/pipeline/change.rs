@@ -62,7 +62,7 @@ impl Tables {
                 for number in tables {
                     for rule in self.chosen(change, number) {
                         is_any = true;
-                        self.modify(&rule, rule.modified(change, &actions, now_ms), log);
+                        self.modify(rule.modified(change, &actions, now_ms), log);
                     }
                 }
                 // A modification of OpenFlow 1.2 and later has no cookie, and adds no rule.
@@ -140,12 +140,16 @@ impl Tables {
         log.done.push(Done::Removed(rule, reason));
     }
 
-    fn modify(&self, former: &Arc<Rule>, mut rule: Rule, log: &mut Log) {
+    fn modify(&self, mut rule: Rule, log: &mut Log) {
         rule.changed = self.next_change();
         let rule = Arc::new(rule);
-        self.table_mut(former.table).rules.insert(rule.clone());
+        // Packets on other threads may have changed or removed the former rule.
+        let replaced = self.table_mut(rule.table).rules.insert(rule.clone());
         lock(&self.timers).add(&rule);
-        log.done.push(Done::Modified(former.clone(), rule));
+        log.done.push(match replaced {
+            Some(former) => Done::Modified(former, rule),
+            None => Done::Added(rule),
+        });
     }
 
     /// The rules of a table that a modification or deletion is about.
@@ -199,7 +203,7 @@ impl Tables {
             }
             Done::Added(_) => None,
         });
-        self.remove_unlearned(came, went, now_ms);
+        self.count_rules(came, went, now_ms);
         if !log.done.is_empty() {
             self.invalidate();
         }

@@ -42,9 +42,9 @@ impl LearnedCookies {
 }
 
 impl Tables {
-    /// Counts the learn actions of rules that came and went, and removes the learned rules that
-    /// no learn action adds any more. Those may have learn actions too.
-    pub(super) fn remove_unlearned<'a>(
+    /// Counts the groups, meters and learn actions of rules that came and went, and removes the
+    /// learned rules that no learn action adds any more. Those may have learn actions too.
+    pub(super) fn count_rules<'a>(
         &self,
         came: impl Iterator<Item = &'a Rule>,
         went: impl Iterator<Item = &'a Rule>,
@@ -53,8 +53,15 @@ impl Tables {
         let mut unused = Vec::new();
         {
             let mut cookies = lock(&self.learned_cookies);
-            came.for_each(|rule| cookies.add(rule));
-            went.for_each(|rule| unused.extend(cookies.remove(rule)));
+            let mut references = lock(&self.references);
+            for rule in came {
+                cookies.add(rule);
+                references.add(rule);
+            }
+            for rule in went {
+                unused.extend(cookies.remove(rule));
+                references.remove(rule);
+            }
         }
         while let Some((number, cookie)) = unused.pop() {
             if number >= TABLES {
@@ -70,6 +77,7 @@ impl Tables {
                     lock(&self.removals).push(Removal { rule: rule.entry(now_ms), reason });
                 }
                 unused.extend(lock(&self.learned_cookies).remove(&rule));
+                lock(&self.references).remove(&rule);
             }
         }
     }

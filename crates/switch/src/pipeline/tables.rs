@@ -1,5 +1,4 @@
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -13,6 +12,7 @@ use super::mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 use super::meter::Meter;
 use super::ports::{BridgePort, Ports};
 use super::recirculation::Recirculations;
+use super::references::{Named, References};
 use super::rule::Rule;
 use super::translate::Failure;
 use crate::action::Action;
@@ -46,6 +46,7 @@ pub struct Tables {
     is_requested: bool,
     pub(super) events: Mutex<Vec<RecordedEvent>>,
     pub(super) learned_cookies: Mutex<LearnedCookies>,
+    pub(super) references: Mutex<References>,
     /// The number of the last change of a rule.
     changes: AtomicU64,
     generation: Arc<AtomicU64>,
@@ -82,6 +83,7 @@ impl Tables {
             is_requested: false,
             events: Mutex::default(),
             learned_cookies: Mutex::default(),
+            references: Mutex::default(),
             changes: AtomicU64::new(0),
             generation: Arc::new(AtomicU64::new(1)),
             is_miss_sent: false,
@@ -252,13 +254,9 @@ impl Tables {
 
     #[must_use]
     pub fn group_statistics(&self, group: u32, now_ms: u64) -> Vec<GroupStatistics> {
-        let by_rules = self.references(|action| match action {
-            Action::Group(id) => Some(*id),
-            _ => None,
-        });
-        let references = |group: &Group| by_rules.get(&group.entry.group).copied();
-        let groups = self.chosen_groups(group);
-        groups.map(|group| group.statistics(references(group).unwrap_or(0), now_ms)).collect()
+        let references = lock(&self.references);
+        let rules = |group: &Group| references.of(Named::Group(group.entry.group));
+        self.chosen_groups(group).map(|group| group.statistics(rules(group), now_ms)).collect()
     }
 
     pub fn meter_mod(&mut self, change: MeterMod, now_ms: u64) -> Result<(), Refusal> {
@@ -301,12 +299,9 @@ impl Tables {
         now_ms: u64,
     ) -> Result<Vec<MeterStatistics>, Refusal> {
         let meters = self.chosen_meters(meter)?;
-        let by_rules = self.references(|action| match action {
-            Action::Meter(id) => Some(*id),
-            _ => None,
-        });
-        let references = |meter: &Meter| by_rules.get(&meter.entry.meter).copied();
-        Ok(meters.map(|meter| meter.statistics(references(meter).unwrap_or(0), now_ms)).collect())
+        let references = lock(&self.references);
+        let rules = |meter: &Meter| references.of(Named::Meter(meter.entry.meter));
+        Ok(meters.map(|meter| meter.statistics(rules(meter), now_ms)).collect())
     }
 
     /// Removes the rules whose timeouts have passed, and ages the MAC table.
@@ -330,7 +325,7 @@ impl Tables {
                 gone.push(rule);
             }
         }
-        self.remove_unlearned(std::iter::empty(), gone.iter().map(AsRef::as_ref), now_ms);
+        self.count_rules(std::iter::empty(), gone.iter().map(AsRef::as_ref), now_ms);
         let has_aged = lock(&self.macs).expire(now_ms);
         if has_aged || !removed.is_empty() {
             self.invalidate();
@@ -453,25 +448,6 @@ impl Tables {
 
     pub(super) fn table_mut(&self, number: u8) -> RwLockWriteGuard<'_, Table> {
         self.tables[usize::from(number)].write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The rules that name each group or meter, counted in one look at all rules. `named` returns
-    /// the number that an action names.
-    fn references(&self, named: impl Fn(&Action) -> Option<u32>) -> HashMap<u32, u32> {
-        let mut references = HashMap::new();
-        for number in 0..TABLES {
-            for rule in self.table(number).rules.iter() {
-                let found = RefCell::new(BTreeSet::new());
-                super::rule::any(&rule.actions, &|action| {
-                    found.borrow_mut().extend(named(action));
-                    false
-                });
-                for number in found.into_inner() {
-                    *references.entry(number).or_insert(0) += 1;
-                }
-            }
-        }
-        references
     }
 
     /// As [`Tables::rules`], in any order.

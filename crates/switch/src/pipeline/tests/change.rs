@@ -88,6 +88,44 @@ fn groups_and_meters_count_each_rule_that_names_them_once() {
 }
 
 #[test]
+fn a_rule_that_goes_names_no_group_any_more() {
+    let mut tables = bridge(2);
+    let change = GroupMod {
+        command: GroupCommand::Add,
+        group: 7,
+        kind: GroupType::All,
+        buckets: Vec::new(),
+        bucket: GroupMod::EVERY,
+        selection: Default::default(),
+    };
+    tables.group_mod(change, 0).expect("added");
+    let references = |tables: &Tables| tables.group_statistics(7, 0)[0].references;
+    let to_group = |number, group| add(0, 5, to(number), vec![Action::Group(group)]);
+    for number in 1..=4 {
+        let hard_timeout = u16::from(number == 4);
+        let change = FlowMod { hard_timeout, ..to_group(number, 7) };
+        tables.flow_mod(change, 0).expect("added");
+    }
+    assert_eq!(references(&tables), 4);
+    tables.flow_mod(add(0, 5, to(1), vec![output(1)]), 0).expect("replaced");
+    assert_eq!(references(&tables), 3);
+    let strictly = |command, number| FlowMod {
+        table: Some(0),
+        priority: 5,
+        matching: to(number),
+        ..FlowMod::new(command)
+    };
+    tables.flow_mod(strictly(FlowCommand::ModifyStrict, 2), 0).expect("modified");
+    assert_eq!(references(&tables), 2);
+    tables.flow_mod(strictly(FlowCommand::DeleteStrict, 3), 0).expect("deleted");
+    assert_eq!(references(&tables), 1);
+    assert_eq!(tables.expire(1000).len(), 1);
+    assert_eq!(references(&tables), 0);
+    let refused = tables.change_all(vec![to_group(1, 7), to_group(2, 8)], 0);
+    assert_eq!((refused, references(&tables)), (Err((1, Refusal::BadOutGroup)), 0));
+}
+
+#[test]
 fn overlap_is_refused_if_asked() {
     let mut tables = bridge(2);
     tables.flow_mod(add(0, 5, to(1), vec![]), 0).expect("added");
