@@ -497,8 +497,8 @@ impl Session {
             28 if version >= Version::V13 => {
                 self.ask_for_events();
                 match version {
-                    Version::V13 => self.masks.decode(message.body()),
-                    _ => self.masks.decode_properties(message.body()),
+                    Version::V13 => self.masks.decode(message.body(), version),
+                    _ => self.masks.decode_properties(message.body(), version),
                 }
             }
             29 if version >= Version::V13 => {
@@ -637,7 +637,7 @@ impl Session {
             18 => {}
             19 => {
                 self.ask_for_events();
-                self.masks.decode(body)?;
+                self.masks.decode(body, version)?;
             }
             20 => {
                 body.skip(6)?;
@@ -652,7 +652,7 @@ impl Session {
             }
             27 => {
                 self.ask_for_events();
-                self.masks.decode_properties(body)?;
+                self.masks.decode_properties(body, version)?;
             }
             28 => bridge.resume(decode_resume(body, version)?)?,
             29 => bridge.flush_connections(&decode_zone_flush(body)?),

@@ -109,6 +109,12 @@ pub enum Refusal {
     StaleRole,
     #[error("unknown role")]
     BadRole,
+    #[error("unknown kind of events")]
+    UnknownEvent,
+    #[error("a mask of events has reasons that the version does not have")]
+    BadEventMask,
+    #[error("bad length of a property")]
+    BadPropertyLength,
     #[error("the group has no such bucket")]
     UnknownBucket,
     #[error("the group has such a bucket already")]
