@@ -19,6 +19,16 @@ pub enum FlowRemovedReason {
     Eviction = 5,
 }
 
+impl FlowRemovedReason {
+    /// The reason as a version has it.
+    pub(super) fn in_version(self, version: Version) -> Self {
+        match self {
+            Self::MeterDelete if version < Version::V14 => Self::Delete,
+            _ => self,
+        }
+    }
+}
+
 /// A change of the ports of a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -433,7 +433,7 @@ fn encode_update(
     out: &mut Vec<u8>,
 ) {
     let reason = match event {
-        Event::Deleted(reason) => reason as u8,
+        Event::Deleted(reason) => reason.in_version(version) as u8,
         _ => 0,
     };
     let actions = if with_actions { flow.actions.as_slice() } else { &[] };

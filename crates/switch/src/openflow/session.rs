@@ -215,6 +215,7 @@ impl Session {
 
     /// Writes that a rule is gone, if the peer takes it.
     pub fn flow_removed(&mut self, flow: &FlowEntry, reason: FlowRemovedReason, out: &mut Vec<u8>) {
+        let reason = reason.in_version(self.version.unwrap_or(Version::V10));
         if let Some(version) = self.takes(Event::FlowRemoved, reason as u8) {
             encode_flow_removed(flow, reason, version, self.takes_nicira_match, out);
         }

@@ -184,6 +184,35 @@ fn an_error_has_the_whole_request_in_its_version() {
 }
 
 #[test]
+fn openflow_1_4_is_told_of_rules_that_go_with_their_meter() {
+    let flow = FlowEntry {
+        table: 0,
+        priority: 0,
+        cookie: 0,
+        matching: crate::flow::Match::any(),
+        actions: Vec::new(),
+        idle_timeout: 0,
+        hard_timeout: 0,
+        importance: 0,
+        flags: crate::request::FlowFlags::default(),
+        duration: std::time::Duration::ZERO,
+        idle_age: std::time::Duration::ZERO,
+        hard_age: std::time::Duration::ZERO,
+        packets: 0,
+        bytes: 0,
+        added: 1,
+        changed: 1,
+    };
+    for (version, reason) in [(Version::V13, 2), (Version::V14, 4)] {
+        let (mut session, mut out) = (Session::new(Kind::Controller), Vec::new());
+        let hello = &conversation(version)[..8];
+        session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
+        session.flow_removed(&flow, FlowRemovedReason::MeterDelete, &mut out);
+        assert_eq!((out[1], out[18]), (11, reason), "{version}");
+    }
+}
+
+#[test]
 fn a_new_connection_takes_the_events_of_its_version() {
     let request = |version: Version| [version.number(), 26, 0, 8, 0, 0, 0, 1];
     let out = answers(Version::V13, &[&request(Version::V13)]);

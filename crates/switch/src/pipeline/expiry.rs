@@ -19,6 +19,8 @@ pub enum RemovalReason {
     Delete,
     /// Its group was deleted.
     GroupDelete,
+    /// Its meter was deleted.
+    MeterDelete,
 }
 
 /// Rules with timeouts, by the earliest time at which one may expire.

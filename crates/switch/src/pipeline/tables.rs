@@ -276,7 +276,7 @@ impl Tables {
                 let is_gone = |id: u32| change.meter == MeterMod::ALL || change.meter == id;
                 self.meters.retain(|id, _| !is_gone(*id));
                 let mut log = Log::default();
-                self.remove_where(RemovalReason::Delete, now_ms, &mut log, |rule| {
+                self.remove_where(RemovalReason::MeterDelete, now_ms, &mut log, |rule| {
                     let meters =
                         |action: &Action| matches!(action, Action::Meter(id) if is_gone(*id));
                     super::rule::any(&rule.actions, &meters)

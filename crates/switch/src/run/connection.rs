@@ -372,6 +372,7 @@ fn removed(reason: RemovalReason) -> FlowRemovedReason {
         RemovalReason::HardTimeout => FlowRemovedReason::HardTimeout,
         RemovalReason::Delete => FlowRemovedReason::Delete,
         RemovalReason::GroupDelete => FlowRemovedReason::GroupDelete,
+        RemovalReason::MeterDelete => FlowRemovedReason::MeterDelete,
     }
 }
 

@@ -88,6 +88,27 @@ fn groups_and_meters_count_each_rule_that_names_them_once() {
 }
 
 #[test]
+fn rules_go_with_their_meter() {
+    let mut tables = bridge(2);
+    let change = |command| MeterMod {
+        command,
+        meter: 4,
+        is_in_packets: false,
+        has_burst: false,
+        has_statistics: true,
+        bands: Vec::new(),
+    };
+    tables.meter_mod(change(MeterCommand::Add), 0).expect("added");
+    let mut rule = add(0, 5, to(1), vec![Action::Meter(4), output(1)]);
+    rule.flags.send_flow_removed = true;
+    tables.flow_mod(rule, 0).expect("added");
+    tables.meter_mod(change(MeterCommand::Delete), 0).expect("deleted");
+    let reasons: Vec<_> = tables.take_removals().iter().map(|removal| removal.reason).collect();
+    assert_eq!(reasons, [RemovalReason::MeterDelete]);
+    assert!(flows(&tables, 0).is_empty());
+}
+
+#[test]
 fn a_rule_that_goes_names_no_group_any_more() {
     let mut tables = bridge(2);
     let change = GroupMod {
