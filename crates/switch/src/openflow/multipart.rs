@@ -101,4 +101,4 @@ impl<'a> Multipart<'a> {
 }
 
 const MORE: u16 = 1;
-const MAX_MESSAGE: usize = 0xffff;
+pub(super) const MAX_MESSAGE: usize = 0xffff;

@@ -19,6 +19,7 @@ use super::message::{
 };
 use super::meter::decode_meter_mod;
 use super::monitor::{FlowUpdate, Monitors};
+use super::multipart::MAX_MESSAGE;
 use super::octets::{Put, Reader};
 use super::packet::{
     PacketInFormat, decode_packet_out, decode_resume, encode_packet_in, reason_number,
@@ -546,9 +547,7 @@ impl Session {
             // Statistics of flows, tables, ports and queues; matches of addresses in ARP.
             out.put_u32(0xc7);
             out.put_u32(0xfff);
-            for port in &bridge.ports() {
-                encode_port(port, version, out);
-            }
+            put_ports(bridge, version, start, out);
         } else {
             // Statistics of flows, tables, ports, groups and queues; bundles and monitors.
             out.put_u32(match version {
@@ -559,9 +558,7 @@ impl Session {
             });
             out.put_u32(0);
             if version <= Version::V12 {
-                for port in &bridge.ports() {
-                    encode_port(port, version, out);
-                }
+                put_ports(bridge, version, start, out);
             }
         }
         end_message(start, out);
@@ -726,6 +723,18 @@ impl Session {
     fn ask_for_events(&mut self) {
         if self.kind == Kind::Service && self.miss_send_len == 0 {
             self.miss_send_len = USUAL_MISS_SEND_LEN;
+        }
+    }
+}
+
+/// Writes the ports for which the message that begins at `start` has room. A peer that misses ports
+/// asks for their descriptions.
+fn put_ports(bridge: &dyn Bridge, version: Version, start: usize, out: &mut Vec<u8>) {
+    for port in &bridge.ports() {
+        let end = out.len();
+        encode_port(port, version, out);
+        if out.len() - start > MAX_MESSAGE {
+            return out.truncate(end);
         }
     }
 }

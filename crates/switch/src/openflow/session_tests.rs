@@ -13,6 +13,7 @@ struct Empty {
     changes: Vec<FlowMod>,
     generation: Option<u64>,
     fragments: Fragments,
+    ports: Vec<PortDescription>,
 }
 
 impl Bridge for Empty {
@@ -70,7 +71,7 @@ impl Bridge for Empty {
         Ok(())
     }
     fn ports(&self) -> Vec<PortDescription> {
-        Vec::new()
+        self.ports.clone()
     }
     fn port_statistics(&self, _: PortNumber) -> Result<Vec<PortStatistics>, Refusal> {
         Ok(Vec::new())
@@ -181,6 +182,29 @@ fn an_error_has_the_whole_request_in_its_version() {
     // OFPET_BAD_REQUEST, OFPBRC_BAD_VERSION.
     assert_eq!(out[..12], [2, 1, 0, 212, 0, 0, 0, 7, 0, 1, 0, 0]);
     assert_eq!(out[12..], request);
+}
+
+#[test]
+fn a_features_reply_has_the_ports_for_which_it_has_room() {
+    let port = |number| PortDescription {
+        number: PortNumber(number),
+        hardware_address: [0; 6],
+        name: format!("p{number}"),
+        config: 0,
+        state: 0,
+        current_speed_kbit: 0,
+        max_speed_kbit: 0,
+    };
+    let mut bridge = Empty { ports: (1..2000).map(port).collect(), ..Empty::default() };
+    for (version, size) in [(Version::V10, 48), (Version::V12, 64)] {
+        let (mut session, mut out) = (Session::new(Kind::Service), Vec::new());
+        session.receive(&conversation(version)[..8], &mut bridge, &mut out).unwrap();
+        out.clear();
+        let request = [version.number(), 5, 0, 8, 0, 0, 0, 1];
+        session.receive(&request, &mut bridge, &mut out).unwrap();
+        assert_eq!(usize::from(u16::from_be_bytes([out[2], out[3]])), out.len(), "{version}");
+        assert_eq!((out.len() - 32) / size, (0xffff - 32) / size);
+    }
 }
 
 #[test]
