@@ -99,7 +99,10 @@ impl Monitors {
                 self.cancel(id)?;
                 continue;
             };
-            if self.monitors.len() >= MAX_MONITORS || self.monitors.contains_key(&id) {
+            if self.monitors.contains_key(&id) {
+                return Err(Refusal::MonitorExists);
+            }
+            if self.monitors.len() >= MAX_MONITORS {
                 return Err(Refusal::NotPermitted);
             }
             self.monitors.insert(id, monitor);
@@ -145,7 +148,7 @@ impl Monitors {
     }
 
     pub(super) fn cancel(&mut self, id: u32) -> Result<(), Refusal> {
-        self.monitors.remove(&id).map(|_| ()).ok_or(Refusal::NotPermitted)
+        self.monitors.remove(&id).map(|_| ()).ok_or(Refusal::UnknownMonitor)
     }
 
     /// Writes the changes that monitors ask for. `own` says that a request of this connection made
@@ -323,10 +326,10 @@ fn decode(body: &mut Reader<'_>, version: Version) -> Result<(u32, Option<Monito
             match command {
                 0 => {}
                 2 => return Ok((id, None)),
-                _ => return Err(Refusal::BadCommand),
+                _ => return Err(Refusal::BadMonitorCommand),
             }
             if flags & !KNOWN != 0 || flags & (ADD | DELETE | MODIFY) == 0 {
-                return Err(Refusal::BadFlags);
+                return Err(Refusal::BadMonitorFlags);
             }
         }
     }
@@ -343,7 +346,7 @@ fn decode(body: &mut Reader<'_>, version: Version) -> Result<(u32, Option<Monito
 /// Nicira's flags as those of OpenFlow 1.4.
 fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     if flags & !0x3f != 0 || flags & 0x0e == 0 {
-        return Err(Refusal::BadFlags);
+        return Err(Refusal::BadMonitorFlags);
     }
     // Nicira's OWN is the sixth bit, where OpenFlow 1.4 has NO_ABBREV; both ask for whole updates.
     Ok(flags)

@@ -17,8 +17,10 @@ pub(super) enum Subject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     Standard(u16, u16),
-    /// Nicira's codes of OpenFlow 1.0.
+    /// Nicira's codes of OpenFlow 1.0 and 1.1.
     Nicira(u16, u16),
+    /// Nicira's codes of later versions.
+    NiciraLater(u16),
     /// Codes of ONF's extension of OpenFlow 1.3.
     Onf(u16),
 }
@@ -67,6 +69,9 @@ impl Code {
             Refusal::BadHardwareAddress => Standard(4, 1),
             Refusal::BadQueuePort => Standard(5, 0),
             Refusal::BadQueue => Standard(5, 1),
+            Refusal::MonitorExists => Nicira(1, 517),
+            Refusal::BadMonitorFlags => Nicira(1, 518),
+            Refusal::UnknownMonitor => Nicira(1, 519),
             _ => Self::shared(refusal),
         }
     }
@@ -85,6 +90,9 @@ impl Code {
                 Refusal::BadSetField => return Nicira(1, 523),
                 Refusal::IsSlave => return Standard(1, 5),
                 Refusal::BadRole => return Nicira(1, 513),
+                Refusal::MonitorExists => return Nicira(1, 517),
+                Refusal::BadMonitorFlags => return Nicira(1, 518),
+                Refusal::UnknownMonitor => return Nicira(1, 519),
                 _ => {}
             }
         }
@@ -135,6 +143,14 @@ impl Code {
             Refusal::BadHardwareAddress => Standard(7, 1),
             Refusal::BadQueuePort => Standard(9, 0),
             Refusal::BadQueue => Standard(9, 1),
+            Refusal::MonitorExists if version <= Version::V13 => Self::NiciraLater(6),
+            Refusal::MonitorExists => Standard(16, 1),
+            Refusal::BadMonitorFlags if version <= Version::V13 => Self::NiciraLater(7),
+            Refusal::BadMonitorFlags => Standard(16, 5),
+            Refusal::UnknownMonitor if version <= Version::V13 => Self::NiciraLater(8),
+            Refusal::UnknownMonitor => Standard(16, 3),
+            // Earlier versions have no command: one message begins monitors, another ends one.
+            Refusal::BadMonitorCommand => Standard(16, 4),
             Refusal::BadPropertyLength if version == Version::V13 => Standard(13, 3),
             Refusal::BadPropertyLength if version >= Version::V14 => Standard(14, 1),
             Refusal::BadEventMask if version >= Version::V14 => Standard(15, 0),
@@ -195,6 +211,11 @@ pub(super) fn encode_error(
             out.put_u32(0x2320);
             out.put_u16(kind);
             out.put_u16(code);
+        }
+        Code::NiciraLater(code) => {
+            out.put_u16(0xffff);
+            out.put_u16(code);
+            out.put_u32(0x2320);
         }
         Code::Onf(code) => {
             out.put_u16(0xffff);

@@ -109,6 +109,14 @@ pub enum Refusal {
     StaleRole,
     #[error("unknown role")]
     BadRole,
+    #[error("there is a monitor of this number")]
+    MonitorExists,
+    #[error("there is no monitor of this number")]
+    UnknownMonitor,
+    #[error("unknown flag of a monitor, or a monitor of no changes")]
+    BadMonitorFlags,
+    #[error("unknown command about a monitor")]
+    BadMonitorCommand,
     #[error("unknown kind of events")]
     UnknownEvent,
     #[error("a mask of events has reasons that the version does not have")]

@@ -161,6 +161,30 @@ fn a_connection_has_so_many_monitors_and_a_refused_message_begins_none() {
 }
 
 #[test]
+fn a_number_that_has_a_monitor_is_refused_and_so_is_the_end_of_no_monitor() {
+    let mut bridge = Bridge::default();
+    let nicira: [(u8, &[u8]); 2] = [
+        (2, &[0xb0, 0xc2, 0, 0, 0, 0, 0x23, 0x20, 0, 1, 2, 5]),
+        (3, &[0xff, 0xff, 0, 6, 0, 0, 0x23, 0x20]),
+    ];
+    for (version, code) in nicira {
+        let (mut session, mut out) = (Session::new(Kind::Service), Vec::new());
+        session.receive(&[version, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
+        out.clear();
+        session.receive(&nicira_monitor(version, &[1, 1]), &mut bridge, &mut out).unwrap();
+        assert_eq!((out[1], &out[8..8 + code.len()]), (1, code));
+    }
+    let (mut session, _) = monitor(&mut bridge, CHANGES, u32::MAX);
+    let mut end = monitor_request(9, CHANGES, u32::MAX);
+    end[31] = 2;
+    for (request, code) in [(monitor_request(7, CHANGES, u32::MAX), 1), (end, 3)] {
+        let mut out = Vec::new();
+        session.receive(&request, &mut bridge, &mut out).unwrap();
+        assert_eq!((out[1], &out[8..12]), (1, &[0, 16, 0, code][..]));
+    }
+}
+
+#[test]
 fn a_message_with_a_table_that_cannot_be_begins_no_monitor() {
     let mut bridge = Bridge::default();
     let mut session = Session::new(Kind::Service);
