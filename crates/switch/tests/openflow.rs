@@ -8,6 +8,8 @@ mod bridge;
 mod corpus;
 #[path = "openflow/monitors.rs"]
 mod monitors;
+#[path = "openflow/pieces.rs"]
+mod pieces;
 #[path = "openflow/server.rs"]
 mod server;
 #[path = "openflow/verbs.rs"]

@@ -82,20 +82,26 @@ impl Bridge for Empty {
     fn group_mod(&mut self, _: GroupMod) -> Result<(), Refusal> {
         Ok(())
     }
-    fn groups(&self, _: u32) -> Vec<GroupEntry> {
+    fn group_numbers(&self, _: u32) -> Vec<u32> {
         Vec::new()
     }
-    fn group_statistics(&self, _: u32) -> Vec<GroupStatistics> {
-        Vec::new()
+    fn group(&self, _: u32) -> Option<GroupEntry> {
+        None
+    }
+    fn group_statistics(&self, _: u32) -> Option<GroupStatistics> {
+        None
     }
     fn meter_mod(&mut self, _: MeterMod) -> Result<(), Refusal> {
         Ok(())
     }
-    fn meters(&self, _: u32) -> Result<Vec<MeterEntry>, Refusal> {
+    fn meter_numbers(&self, _: u32) -> Result<Vec<u32>, Refusal> {
         Ok(Vec::new())
     }
-    fn meter_statistics(&self, _: u32) -> Result<Vec<MeterStatistics>, Refusal> {
-        Ok(Vec::new())
+    fn meter(&self, _: u32) -> Option<MeterEntry> {
+        None
+    }
+    fn meter_statistics(&self, _: u32) -> Option<MeterStatistics> {
+        None
     }
     fn flush_connections(&mut self, _: &ConnectionFlush) {}
     fn packet_out(&mut self, _: PacketOut) -> Result<(), Refusal> {

@@ -1,21 +1,21 @@
 use super::Version;
 use super::flow_statistics::{decode_filter, decode_nicira_filter, decode_v10_filter, encode_table};
-use super::group::{encode_group, encode_group_features, encode_group_statistics};
+use super::group::encode_group_features;
 use super::message::{Message, NICIRA, ONF};
-use super::meter::{encode_meter, encode_meter_features, encode_meter_statistics};
+use super::meter::encode_meter_features;
 use super::monitor::Monitors;
 use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
 use super::parts::Parts;
 use super::port::{decode_port_request, encode_port, encode_port_statistics};
 use super::queue::{decode_queue_request, encode_queue_description, encode_queue_statistics};
-use super::reply::{Form, Reply};
+use super::reply::{Entries, Form, Reply};
 use super::table_features::{decode_table_names, encode_table_features};
 use super::table_mod::encode_table_description;
 use crate::port_number::PortNumber;
 use crate::request::{Aggregate, Bridge, GroupMod, Refusal};
 
-/// Answers a request for statistics or a description. A reply that is made from rules is only
+/// Answers a request for statistics or a description. A reply about rules, groups or meters is only
 /// begun: it is returned.
 pub(super) fn answer(
     message: &Message<'_>,
@@ -78,16 +78,44 @@ pub(super) fn answer(
         let flows = bridge.flows(&filter)?;
         return Ok(Some(Reply::new(version, header.xid, part, flows, form)));
     }
+    if let Some(entries) = entries(part, version) {
+        let numbers = match entries {
+            // OpenFlow 1.5 was the first to describe single groups, as Nicira's extension does.
+            Entries::Groups if (Version::V11..=Version::V14).contains(&version) => {
+                bridge.group_numbers(GroupMod::ALL)
+            }
+            Entries::Groups | Entries::GroupStatistics => bridge.group_numbers(body.u32()?),
+            Entries::Meters | Entries::MeterStatistics => bridge.meter_numbers(body.u32()?)?,
+        };
+        return Ok(Some(Reply::of_numbers(version, header.xid, part, entries, numbers)));
+    }
     let reply = |out| Multipart::new(version, header.xid, part, out);
     match part {
         Part::Standard(number) => answer_standard(number, version, body, bridge, reply, out),
-        Part::Experimenter(NICIRA, subtype) if version == Version::V10 => {
-            answer_nicira(subtype, body, bridge, reply, out)
+        Part::Experimenter(NICIRA, 9) if version == Version::V10 => {
+            let mut reply = Multipart::new(version, header.xid, part, out);
+            reply.entry(|out| encode_group_features(version, out));
+            reply.finish();
+            Ok(())
         }
         Part::Experimenter(NICIRA, _) => Err(Refusal::BadStatistics),
         Part::Experimenter(..) => Err(Refusal::BadExperimenter),
     }?;
     Ok(None)
+}
+
+/// The entries of the reply to a request about groups or meters.
+fn entries(part: Part, version: Version) -> Option<Entries> {
+    let is_v10 = version == Version::V10;
+    Some(match part {
+        Part::Standard(GROUPS) if !is_v10 => Entries::GroupStatistics,
+        Part::Standard(GROUP_DESCRIPTIONS) if !is_v10 => Entries::Groups,
+        Part::Standard(METERS) if version >= Version::V13 => Entries::MeterStatistics,
+        Part::Standard(METER_DESCRIPTIONS) if version >= Version::V13 => Entries::Meters,
+        Part::Experimenter(NICIRA, 7) if is_v10 => Entries::GroupStatistics,
+        Part::Experimenter(NICIRA, 8) if is_v10 => Entries::Groups,
+        _ => return None,
+    })
 }
 
 /// Whether a request also changes the bridge: it gives tables names.
@@ -107,7 +135,6 @@ fn answer_standard<'a>(
     reply: impl FnOnce(&'a mut Vec<u8>) -> Multipart<'a>,
     out: &'a mut Vec<u8>,
 ) -> Result<(), Refusal> {
-    let is_v10 = version == Version::V10;
     match number {
         DESCRIPTION => {
             let mut reply = reply(out);
@@ -139,30 +166,9 @@ fn answer_standard<'a>(
             }
             reply.finish();
         }
-        GROUPS if !is_v10 => answer_groups(body.u32()?, version, bridge, reply(out)),
-        GROUP_DESCRIPTIONS if !is_v10 => {
-            let group = if version == Version::V15 { body.u32()? } else { GroupMod::ALL };
-            describe_groups(group, version, bridge, reply(out));
-        }
         GROUP_FEATURES if version >= Version::V12 => {
             let mut reply = reply(out);
             reply.entry(|out| encode_group_features(version, out));
-            reply.finish();
-        }
-        METERS if version >= Version::V13 => {
-            let meters = bridge.meter_statistics(body.u32()?)?;
-            let mut reply = reply(out);
-            for meter in &meters {
-                reply.entry(|out| encode_meter_statistics(meter, out));
-            }
-            reply.finish();
-        }
-        METER_DESCRIPTIONS if version >= Version::V13 => {
-            let meters = bridge.meters(body.u32()?)?;
-            let mut reply = reply(out);
-            for meter in &meters {
-                reply.entry(|out| encode_meter(meter, out));
-            }
             reply.finish();
         }
         METER_FEATURES if version >= Version::V13 => {
@@ -212,40 +218,6 @@ fn answer_standard<'a>(
         _ => return Err(Refusal::BadStatistics),
     }
     Ok(())
-}
-
-fn answer_nicira<'a>(
-    subtype: u32,
-    mut body: Reader<'_>,
-    bridge: &dyn Bridge,
-    reply: impl FnOnce(&'a mut Vec<u8>) -> Multipart<'a>,
-    out: &'a mut Vec<u8>,
-) -> Result<(), Refusal> {
-    match subtype {
-        7 => answer_groups(body.u32()?, Version::V10, bridge, reply(out)),
-        8 => describe_groups(body.u32()?, Version::V10, bridge, reply(out)),
-        9 => {
-            let mut reply = reply(out);
-            reply.entry(|out| encode_group_features(Version::V10, out));
-            reply.finish();
-        }
-        _ => return Err(Refusal::BadStatistics),
-    }
-    Ok(())
-}
-
-fn answer_groups(group: u32, version: Version, bridge: &dyn Bridge, mut reply: Multipart<'_>) {
-    for group in &bridge.group_statistics(group) {
-        reply.entry(|out| encode_group_statistics(group, version, out));
-    }
-    reply.finish();
-}
-
-fn describe_groups(group: u32, version: Version, bridge: &dyn Bridge, mut reply: Multipart<'_>) {
-    for group in &bridge.groups(group) {
-        reply.entry(|out| encode_group(group, version, out));
-    }
-    reply.finish();
 }
 
 fn encode_description(description: &str, out: &mut Vec<u8>) {

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -63,8 +64,9 @@ impl Groups {
         self.by_id.get(&id)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
-        self.by_id.values()
+    /// The groups whose numbers are in a range.
+    pub(super) fn within(&self, numbers: RangeInclusive<u32>) -> impl Iterator<Item = &Group> {
+        self.by_id.range(numbers).map(|(_, group)| group)
     }
 
     /// Changes groups. Returns those that are gone.

@@ -247,6 +247,12 @@ impl Tables {
         Ok(())
     }
 
+    /// The number of a group if it is there, or of all if `group` is [`GroupMod::ALL`].
+    #[must_use]
+    pub fn group_numbers(&self, group: u32) -> Vec<u32> {
+        self.chosen_groups(group).map(|group| group.entry.group).collect()
+    }
+
     #[must_use]
     pub fn groups(&self, group: u32) -> Vec<GroupEntry> {
         self.chosen_groups(group).map(|group| group.entry.clone()).collect()
@@ -286,6 +292,11 @@ impl Tables {
         }
         self.invalidate();
         Ok(())
+    }
+
+    /// The number of a meter, or of all if `meter` is [`MeterMod::ALL`].
+    pub fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal> {
+        Ok(self.chosen_meters(meter)?.map(|meter| meter.entry.meter).collect())
     }
 
     pub fn meters(&self, meter: u32) -> Result<Vec<MeterEntry>, Refusal> {
@@ -475,16 +486,16 @@ impl Tables {
     }
 
     fn chosen_groups(&self, group: u32) -> impl Iterator<Item = &Group> {
-        let is_chosen = move |id: u32| group == GroupMod::ALL || group == id;
-        self.groups.iter().filter(move |group| is_chosen(group.entry.group))
+        let numbers = if group == GroupMod::ALL { 0..=u32::MAX } else { group..=group };
+        self.groups.within(numbers)
     }
 
     fn chosen_meters(&self, meter: u32) -> Result<impl Iterator<Item = &Meter>, Refusal> {
         if meter != MeterMod::ALL && !self.meters.contains_key(&meter) {
             return Err(Refusal::UnknownMeter);
         }
-        let is_chosen = move |id: u32| meter == MeterMod::ALL || meter == id;
-        Ok(self.meters.values().filter(move |meter| is_chosen(meter.entry.meter)))
+        let numbers = if meter == MeterMod::ALL { 0..=u32::MAX } else { meter..=meter };
+        Ok(self.meters.range(numbers).map(|(_, meter)| meter))
     }
 }
 

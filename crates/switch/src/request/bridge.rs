@@ -47,17 +47,21 @@ pub trait Bridge {
 
     fn group_mod(&mut self, change: GroupMod) -> Result<(), Refusal>;
 
-    /// A group, or all if `group` is [`GroupMod::ALL`].
-    fn groups(&self, group: u32) -> Vec<GroupEntry>;
+    /// The number of a group if it is there, or of all if `group` is [`GroupMod::ALL`].
+    fn group_numbers(&self, group: u32) -> Vec<u32>;
 
-    fn group_statistics(&self, group: u32) -> Vec<GroupStatistics>;
+    fn group(&self, group: u32) -> Option<GroupEntry>;
+
+    fn group_statistics(&self, group: u32) -> Option<GroupStatistics>;
 
     fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal>;
 
-    /// A meter, or all if `meter` is [`MeterMod::ALL`].
-    fn meters(&self, meter: u32) -> Result<Vec<MeterEntry>, Refusal>;
+    /// The number of a meter, or of all if `meter` is [`MeterMod::ALL`].
+    fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal>;
 
-    fn meter_statistics(&self, meter: u32) -> Result<Vec<MeterStatistics>, Refusal>;
+    fn meter(&self, meter: u32) -> Option<MeterEntry>;
+
+    fn meter_statistics(&self, meter: u32) -> Option<MeterStatistics>;
 
     fn packet_out(&mut self, packet: PacketOut) -> Result<(), Refusal>;
 

@@ -142,13 +142,18 @@ impl Bridge for BridgeSession {
         self.bridge.tables_mut().requested(|tables| tables.group_mod(change, now_ms))
     }
 
-    fn groups(&self, group: u32) -> Vec<GroupEntry> {
-        self.bridge.tables().groups(group)
+    fn group_numbers(&self, group: u32) -> Vec<u32> {
+        // For the statistics of the groups, which are read one by one.
+        self.switch.credit(&self.bridge);
+        self.bridge.tables().group_numbers(group)
     }
 
-    fn group_statistics(&self, group: u32) -> Vec<GroupStatistics> {
-        self.switch.credit(&self.bridge);
-        self.bridge.tables().group_statistics(group, self.now_ms())
+    fn group(&self, group: u32) -> Option<GroupEntry> {
+        self.bridge.tables().groups(group).pop()
+    }
+
+    fn group_statistics(&self, group: u32) -> Option<GroupStatistics> {
+        self.bridge.tables().group_statistics(group, self.now_ms()).pop()
     }
 
     fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal> {
@@ -170,20 +175,23 @@ impl Bridge for BridgeSession {
         Ok(())
     }
 
-    fn meters(&self, meter: u32) -> Result<Vec<MeterEntry>, Refusal> {
-        self.bridge.tables().meters(meter)
+    fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal> {
+        self.bridge.tables().meter_numbers(meter)
     }
 
-    fn meter_statistics(&self, meter: u32) -> Result<Vec<MeterStatistics>, Refusal> {
-        let mut statistics = self.bridge.tables().meter_statistics(meter, self.now_ms())?;
-        for meter in &mut statistics {
-            if let Some(counts) = self.bridge.meters.counts(meter.meter) {
-                meter.packets = counts.packets;
-                meter.bytes = counts.bytes;
-                meter.bands = counts.bands;
-            }
+    fn meter(&self, meter: u32) -> Option<MeterEntry> {
+        self.bridge.tables().meters(meter).ok()?.pop()
+    }
+
+    fn meter_statistics(&self, meter: u32) -> Option<MeterStatistics> {
+        let statistics = self.bridge.tables().meter_statistics(meter, self.now_ms());
+        let mut statistics = statistics.ok()?.pop()?;
+        if let Some(counts) = self.bridge.meters.counts(meter) {
+            statistics.packets = counts.packets;
+            statistics.bytes = counts.bytes;
+            statistics.bands = counts.bands;
         }
-        Ok(statistics)
+        Some(statistics)
     }
 
     fn fragments(&self) -> Fragments {

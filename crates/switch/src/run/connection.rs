@@ -383,13 +383,13 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
 const MOST_INPUT: usize = 256 << 10;
 /// A peer that has not read this much gets no more replies.
 const MOST_WAITING_REPLIES: usize = 1 << 20;
-/// A reply that lists rules goes on once less than this waits.
+/// A reply that is made in pieces goes on once less than this waits.
 const MOST_WAITING_PIECES: usize = 128 << 10;
 /// Beyond this, packets are dropped.
 const MOST_WAITING_PACKETS: usize = 1 << 20;
 /// Beyond this, monitors pause.
 const MOST_WAITING_UPDATES: usize = 128 << 10;
-/// Beyond this, events close the connection. Replies that do not list rules are made whole.
+/// Beyond this, events close the connection. Replies about ports, tables and queues are made whole.
 const MOST_OUTPUT: usize = 1 << 30;
 /// Enough for 262,144 rules of 140 bytes at 1 Mbit/s.
 const LONGEST_LIST: Duration = Duration::from_secs(300);

@@ -264,21 +264,25 @@ impl switch::request::Bridge for Bridge {
         Ok(())
     }
 
-    fn groups(&self, group: u32) -> Vec<GroupEntry> {
-        let is_wanted = |entry: &&GroupEntry| group == GroupMod::ALL || entry.group == group;
-        self.groups.iter().filter(is_wanted).cloned().collect()
+    fn group_numbers(&self, group: u32) -> Vec<u32> {
+        let numbers = self.groups.iter().map(|entry| entry.group);
+        numbers.filter(|number| group == GroupMod::ALL || *number == group).collect()
     }
 
-    fn group_statistics(&self, group: u32) -> Vec<GroupStatistics> {
-        let statistics = |group: GroupEntry| GroupStatistics {
+    fn group(&self, group: u32) -> Option<GroupEntry> {
+        self.groups.iter().find(|entry| entry.group == group).cloned()
+    }
+
+    fn group_statistics(&self, group: u32) -> Option<GroupStatistics> {
+        let group = self.group(group)?;
+        Some(GroupStatistics {
             group: group.group,
             references: 1,
             packets: 4,
             bytes: 240,
             duration: Duration::from_secs(3),
             buckets: vec![BucketStatistics { packets: 2, bytes: 120 }; group.buckets.len()],
-        };
-        self.groups(group).into_iter().map(statistics).collect()
+        })
     }
 
     fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal> {
@@ -302,21 +306,25 @@ impl switch::request::Bridge for Bridge {
         Ok(())
     }
 
-    fn meters(&self, meter: u32) -> Result<Vec<MeterEntry>, Refusal> {
-        let is_wanted = |entry: &&MeterEntry| meter == MeterMod::ALL || entry.meter == meter;
-        Ok(self.meters.iter().filter(is_wanted).cloned().collect())
+    fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal> {
+        let numbers = self.meters.iter().map(|entry| entry.meter);
+        Ok(numbers.filter(|number| meter == MeterMod::ALL || *number == meter).collect())
     }
 
-    fn meter_statistics(&self, meter: u32) -> Result<Vec<MeterStatistics>, Refusal> {
-        let statistics = |meter: MeterEntry| MeterStatistics {
+    fn meter(&self, meter: u32) -> Option<MeterEntry> {
+        self.meters.iter().find(|entry| entry.meter == meter).cloned()
+    }
+
+    fn meter_statistics(&self, meter: u32) -> Option<MeterStatistics> {
+        let meter = self.meter(meter)?;
+        Some(MeterStatistics {
             meter: meter.meter,
             flows: 1,
             packets: 8,
             bytes: 480,
             duration: Duration::from_secs(5),
             bands: vec![(1, 60); meter.bands.len()],
-        };
-        Ok(self.meters(meter)?.into_iter().map(statistics).collect())
+        })
     }
 
     fn flush_connections(&mut self, flush: &ConnectionFlush) {

@@ -1,0 +1,75 @@
+//! Replies about many groups or meters come in pieces.
+
+use switch::openflow::{Kind, Session};
+use switch::request::{Bridge as _, GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod};
+
+use super::bridge::Bridge;
+
+/// A bridge with groups and meters from 0 to 299.
+fn bridge() -> Bridge {
+    let mut bridge = Bridge::default();
+    for number in 0..300 {
+        let group = GroupMod {
+            command: GroupCommand::Add,
+            group: number,
+            kind: GroupType::All,
+            buckets: Vec::new(),
+            bucket: GroupMod::EVERY,
+            selection: Default::default(),
+        };
+        bridge.group_mod(group).unwrap();
+        let meter = MeterMod {
+            command: MeterCommand::Add,
+            meter: number,
+            is_in_packets: false,
+            has_burst: false,
+            has_statistics: true,
+            bands: Vec::new(),
+        };
+        bridge.meter_mod(meter).unwrap();
+    }
+    bridge
+}
+
+/// The numbers of the entries of a reply. `length` is the place of an entry's length, and `number`
+/// that of its number.
+fn numbers(mut bytes: &[u8], length: usize, number: usize) -> Vec<u32> {
+    let length_at = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    let mut numbers = Vec::new();
+    while !bytes.is_empty() {
+        let (message, behind) = bytes.split_at(length_at(bytes, 2).into());
+        assert_eq!(message[11], u8::from(!behind.is_empty()), "the last part says so");
+        let mut entries = &message[16..];
+        while !entries.is_empty() {
+            numbers.push(u32::from_be_bytes(entries[number..number + 4].try_into().unwrap()));
+            entries = &entries[usize::from(length_at(entries, length))..];
+        }
+        bytes = behind;
+    }
+    numbers
+}
+
+#[test]
+fn groups_and_meters_come_in_pieces() {
+    // Statistics and descriptions of all groups, then of all meters.
+    let requests = [(6, 0xfc, 0, 4), (7, 0xfc, 0, 4), (9, 0xff, 4, 0), (10, 0xff, 0, 4)];
+    for (kind, all, length, number) in requests {
+        let mut bridge = bridge();
+        let (mut session, mut out) = (Session::new(Kind::Service), Vec::new());
+        session.receive(&[4, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
+        out.clear();
+        let mut request = vec![4, 18, 0, 24, 0, 0, 0, 2, 0, kind, 0, 0, 0, 0, 0, 0];
+        request.extend([0xff, 0xff, 0xff, all, 0, 0, 0, 0]);
+        session.begin(&request, &mut bridge, &mut out).unwrap();
+        assert!(session.is_replying() && out.is_empty());
+        assert!(session.go_on(&bridge, &mut out) < 300);
+        assert!(session.is_replying());
+        // Those that go before their turn comes are left out.
+        bridge.groups.retain(|group| group.group < 299);
+        bridge.meters.retain(|meter| meter.meter < 299);
+        while session.is_replying() {
+            session.go_on(&bridge, &mut out);
+        }
+        assert!(numbers(&out, length, number).into_iter().eq(0..299), "kind {kind}");
+    }
+}
