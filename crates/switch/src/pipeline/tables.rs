@@ -239,9 +239,13 @@ impl Tables {
         for bucket in &change.buckets {
             self.check_bucket(&bucket.actions)?;
         }
-        for group in self.groups.change(change, now_ms)? {
+        // In the order of their numbers.
+        let gone = self.groups.change(change, now_ms)?;
+        let is_gone =
+            |action: &Action| matches!(action, Action::Group(id) if gone.binary_search(id).is_ok());
+        if !gone.is_empty() {
             self.remove_where(RemovalReason::GroupDelete, now_ms, log, |rule| {
-                rule.has_group(group)
+                super::rule::any(&rule.actions, &is_gone)
             });
         }
         Ok(())

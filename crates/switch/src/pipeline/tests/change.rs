@@ -88,6 +88,33 @@ fn groups_and_meters_count_each_rule_that_names_them_once() {
 }
 
 #[test]
+fn rules_go_with_any_of_many_groups() {
+    let mut tables = bridge(2);
+    let mut change = GroupMod {
+        command: GroupCommand::Add,
+        group: 0,
+        kind: GroupType::All,
+        buckets: Vec::new(),
+        bucket: GroupMod::EVERY,
+        selection: Default::default(),
+    };
+    for group in 1..=9 {
+        change.group = group;
+        tables.group_mod(change.clone(), 0).expect("added");
+    }
+    for (number, groups) in [(1, vec![1, 9]), (2, vec![4]), (3, vec![])] {
+        let mut rule = add(0, 5, to(number), groups.into_iter().map(Action::Group).collect());
+        rule.flags.send_flow_removed = true;
+        tables.flow_mod(rule, 0).expect("added");
+    }
+    (change.command, change.group) = (GroupCommand::Delete, GroupMod::ALL);
+    tables.group_mod(change, 0).expect("deleted");
+    let reasons: Vec<_> = tables.take_removals().iter().map(|removal| removal.reason).collect();
+    assert_eq!(reasons, [RemovalReason::GroupDelete; 2]);
+    assert_eq!(flows(&tables, 0).len(), 1);
+}
+
+#[test]
 fn rules_go_with_their_meter() {
     let mut tables = bridge(2);
     let change = |command| MeterMod {
