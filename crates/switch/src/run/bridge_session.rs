@@ -162,15 +162,14 @@ impl Bridge for BridgeSession {
         let mut tables = self.bridge.tables_mut();
         tables.requested(|tables| tables.meter_mod(change, now_ms))?;
         let now = Time::from_nanos(self.bridge.clock.now_ns());
-        let entries = tables.meters(MeterMod::ALL)?;
         let meters = &self.bridge.meters;
-        for entry in entries.iter().filter(|entry| entry.meter == number) {
+        if number == MeterMod::ALL {
+            // Only a deletion names all.
+            meters.numbers().into_iter().for_each(|gone| meters.remove(gone));
+        } else if let Ok([entry]) = tables.meters(number).as_deref() {
             meters.configure(entry, now);
-        }
-        for gone in meters.numbers() {
-            if entries.iter().all(|entry| entry.meter != gone) {
-                meters.remove(gone);
-            }
+        } else {
+            meters.remove(number);
         }
         Ok(())
     }

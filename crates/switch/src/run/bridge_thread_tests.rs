@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use tempfile::TempDir;
 
 use super::*;
-use crate::request::{FlowCommand, FlowMod};
+use crate::request::{Bridge as _, FlowCommand, FlowMod, MeterCommand, MeterMod};
 use crate::run::{Config, Process};
 use crate::text::{PortNames, parse_flow};
 
@@ -216,6 +216,30 @@ fn rules_are_selected_in_pieces() {
             assert_eq!(parts[0][32..36], [0, 0, 0, 1]);
         }
     }
+}
+
+#[test]
+fn the_datapath_has_the_meters_of_the_tables() {
+    let mut rig = Rig::with_rules(0);
+    let mut meters = |command, meter| {
+        let change = MeterMod {
+            command,
+            meter,
+            is_in_packets: false,
+            has_burst: false,
+            has_statistics: true,
+            bands: Vec::new(),
+        };
+        rig.thread.session.meter_mod(change).unwrap();
+        let mut numbers = rig.thread.bridge.meters.numbers();
+        numbers.sort_unstable();
+        numbers
+    };
+    assert_eq!(meters(MeterCommand::Add, 1), [1]);
+    assert_eq!(meters(MeterCommand::Add, 2), [1, 2]);
+    assert_eq!(meters(MeterCommand::Modify, 1), [1, 2]);
+    assert_eq!(meters(MeterCommand::Delete, 1), [2]);
+    assert_eq!(meters(MeterCommand::Delete, MeterMod::ALL), [] as [u32; 0]);
 }
 
 #[test]
