@@ -221,6 +221,8 @@ impl BridgeThread {
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             connection.read(&mut self.scratch)?;
         }
+        // Before a request begins a monitor: its first reply tells of these changes, too.
+        self.dispatch();
         let Some((before, [this, behind @ ..])) = self.connections.split_at_mut_checked(index)
         else {
             return Ok(());

@@ -269,13 +269,42 @@ fn a_peer_is_told_whole_of_a_change_that_it_did_not_ask_for() {
     let mut peer = rig.peer(&[&MONITOR, &BARRIER]);
     read_slowly(&mut rig, &mut peer, Vec::new());
     rig.change(1, FlowCommand::Add);
-    peer.write_all(&[BARRIER, BARRIER].concat()).unwrap();
+    // As if a packet had made the change while a request of the peer was answered.
+    let events = rig.thread.bridge.tables().take_events();
+    rig.thread.connections[0].rule_events(&events, Some(3));
+    peer.write_all(&BARRIER).unwrap();
     let bytes = read_slowly(&mut rig, &mut peer, HELLO.to_vec());
     let answers = messages(&bytes);
-    let [first, update, last] = answers.as_slice() else { panic!("{answers:?}") };
-    assert_eq!((*first, *last), (&BARRIER_REPLY[..], &BARRIER_REPLY[..]));
+    let [update, last] = answers.as_slice() else { panic!("{answers:?}") };
+    assert_eq!(*last, BARRIER_REPLY);
     // The event of the entry: a rule was added. 3 is the peer's own request.
     assert_eq!((update[1], &update[26..28]), (19, &[0, 0][..]));
+}
+
+#[test]
+fn a_new_monitor_hears_once_of_a_rule_that_came_before_it() {
+    let mut rig = Rig::with_rules(0);
+    let mut first = rig.peer(&[&MONITOR, &BARRIER]);
+    read_slowly(&mut rig, &mut first, Vec::new());
+    let mut second = rig.peer(&[&BARRIER]);
+    read_slowly(&mut rig, &mut second, Vec::new());
+    // Nothing but a turn of a connection hands out the change.
+    rig.thread.expires = Instant::now() + Duration::from_secs(600);
+    rig.change(1, FlowCommand::Add);
+    let mut request = MONITOR;
+    // With the rules that there are.
+    request[29] |= 1;
+    second.write_all(&[&request[..], &BARRIER[..]].concat()).unwrap();
+    let bytes = read_slowly(&mut rig, &mut second, HELLO.to_vec());
+    let answers = messages(&bytes);
+    let [told, last] = answers.as_slice() else { panic!("{answers:?}") };
+    assert_eq!(*last, BARRIER_REPLY);
+    let length = usize::from(u16::from_be_bytes([told[24], told[25]]));
+    assert_eq!((told[1], told.len()), (19, 24 + length));
+    // The other peer hears of the change.
+    first.write_all(&BARRIER).unwrap();
+    let bytes = read_slowly(&mut rig, &mut first, HELLO.to_vec());
+    assert_eq!(messages(&bytes).len(), 2);
 }
 
 const SOCKET: &str = "br0.mgmt";
