@@ -77,11 +77,10 @@ impl Bridge for BridgeSession {
     }
 
     fn watch(&mut self) {
-        let is_watched = self.bridge.tables().is_watched;
-        if !is_watched {
-            // A packet that changes rules has the lock for reading until it has done that.
-            self.bridge.tables_mut().is_watched = true;
-        }
+        // A packet that changes rules has the lock for reading until it has recorded the change and
+        // ended the sharing of earlier lists. Also if changes are recorded already, a list that is
+        // made now has all that were.
+        self.bridge.tables_mut().is_watched = true;
     }
 
     fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal> {
