@@ -23,7 +23,9 @@ pub struct Route {
     pub local: bool,
     pub blocked: bool,
     pub mtu: Option<u32>,
+    /// The largest window that this machine offers to the address, in bytes.
     pub window: Option<u32>,
+    /// In segments. The kernel ignores one that is not locked (ip-route(8)).
     pub congestion_window: Option<u32>,
 }
 
@@ -53,6 +55,12 @@ pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
             if matches!(source.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) =>
         {
             Ok(None)
+        }
+        // A route of the type blackhole or prohibit is reported as these (net/ipv4/fib_semantics.c).
+        Err(ProbeError::Kernel { source, .. })
+            if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) =>
+        {
+            Ok(Some(Route { blocked: true, ..Route::default() }))
         }
         Err(error) => Err(error),
     }
@@ -88,20 +96,25 @@ impl Route {
                 RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => {
                     route.gateway = Some(ip.into());
                 }
-                RouteAttribute::Metrics(metrics) => {
-                    for metric in metrics {
-                        match metric {
-                            RouteMetric::Mtu(mtu) => route.mtu = Some(mtu),
-                            RouteMetric::Window(window) => route.window = Some(window),
-                            RouteMetric::Cwnd(window) => route.congestion_window = Some(window),
-                            _ => {}
-                        }
-                    }
-                }
+                RouteAttribute::Metrics(metrics) => route.add(&metrics),
                 _ => {}
             }
         }
         route
+    }
+
+    fn add(&mut self, metrics: &[RouteMetric]) {
+        let is_locked = metrics
+            .iter()
+            .any(|metric| matches!(metric, RouteMetric::Lock(bits) if bits & LOCK_OF_CWND != 0));
+        for metric in metrics {
+            match metric {
+                RouteMetric::Mtu(mtu) => self.mtu = Some(*mtu),
+                RouteMetric::Window(window) => self.window = Some(*window),
+                RouteMetric::Cwnd(window) if is_locked => self.congestion_window = Some(*window),
+                _ => {}
+            }
+        }
     }
 }
 
@@ -121,9 +134,23 @@ impl SilentNeighbour {
     }
 }
 
+/// The bit of RTAX_CWND in RTAX_LOCK (include/uapi/linux/rtnetlink.h).
+const LOCK_OF_CWND: u32 = 1 << 7;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_congestion_window_counts_only_if_it_is_locked() {
+        let with = |metrics: &[RouteMetric]| {
+            let mut route = Route::default();
+            route.add(metrics);
+            route.congestion_window
+        };
+        assert_eq!(with(&[RouteMetric::Cwnd(4)]), None);
+        assert_eq!(with(&[RouteMetric::Lock(LOCK_OF_CWND), RouteMetric::Cwnd(4)]), Some(4));
+    }
 
     #[test]
     fn loopback_is_local() {

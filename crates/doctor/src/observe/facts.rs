@@ -110,7 +110,7 @@ fn live(
                 mtu: route.mtu,
                 window: route.window,
                 congestion_window: route.congestion_window,
-                refused: route.blocked.then(|| "the route says unreachable".to_owned()),
+                refused: route.blocked.then(|| BLOCKED.to_owned()),
             },
             Ok(None) => Path { refused: Some("there is no route".to_owned()), ..Path::default() },
             Err(error) => {
@@ -216,6 +216,7 @@ fn add_ethtool(name: &str, interface: &mut Interface, unseen: &mut BTreeSet<Unse
     }
 }
 
+const BLOCKED: &str = "the route is of the type unreachable, prohibit or blackhole";
 const MOST_INTERFACES: usize = 256;
 const MOST_PEERS: usize = 256;
 const SETTINGS: &[&str] = &[

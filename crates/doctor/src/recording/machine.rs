@@ -134,7 +134,9 @@ pub struct Path {
     /// This machine itself.
     pub local: bool,
     pub mtu: Option<u32>,
+    /// The largest window that this machine offers to the address, in bytes.
     pub window: Option<u32>,
+    /// The largest congestion window, in segments.
     pub congestion_window: Option<u32>,
     /// The reason why there is no route.
     pub refused: Option<String>,

@@ -69,6 +69,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 /// kernel may enlarge is at least twice that.
 fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
+    if let Some(held) = far_held(flow) {
+        return told_by_sender(flow, receiver, held, view);
+    }
     let (Some(window), Some(rtt)) = (receiver.median(|c| c.tcp.own_window), shortest(receiver))
     else {
         return Outcome::not_seen("the far sender's window");
@@ -86,16 +89,56 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             bytes(window)
         ));
     }
+    here(window, rtt, receiver, view)
+        .explains(share.min(0.95))
+        .allows(Some(allows))
+        .seen_from("part of the window that arrives in a round trip", percent(share), percent(FULL))
+        .seen("window / round trip", rate(allows))
+        .holds()
+}
+
+/// A far end that sent tells for how long the window of this one held it. A reader that lacks CPU
+/// time, or reads slowly, closes the window too.
+fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_>) -> Outcome {
+    if held < LIMITED || receiver.wants_cpu(view) >= FULL_CPU {
+        return Outcome::ruled_out(format!(
+            "the window of this machine held the far sender for {} of the time",
+            percent(held)
+        ));
+    }
+    if is_reader_slow(flow) {
+        return Outcome::Irrelevant;
+    }
+    let Some(window) = receiver.median(|c| c.tcp.own_window) else {
+        return Outcome::not_seen("the window that this machine offers");
+    };
+    let rtt = flow.far.and_then(|far| far.mean_rtt).or_else(|| flow.rtt()).unwrap_or_default();
+    here(window, rtt, receiver, view)
+        .explains(held)
+        .allows(bound::window(window, rtt))
+        .seen_from(
+            "time that it held the far sender, as that one tells",
+            percent(held),
+            percent(LIMITED),
+        )
+        .holds()
+}
+
+/// The share of the far sender's busy time in which the window of this machine held it.
+pub(super) fn far_held(flow: &Flow<'_>) -> Option<f64> {
+    let far = flow.far?;
+    let busy = far.busy.filter(|busy| *busy > Span::ZERO)?;
+    Some((far.window_limited?.secs_f64() / busy.secs_f64()).min(1.0))
+}
+
+/// The window of this machine.
+fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Finding {
     let most = view.sysctl_number("net.ipv4.tcp_rmem", 2).map(Bytes::new);
     Finding::new(format!(
         "the window of this receiver is the limit: it offers {} for a round trip of {}",
         bytes(window),
         span(rtt)
     ))
-    .explains(share.min(0.95))
-    .allows(Some(allows))
-    .seen_from("part of the window that arrives in a round trip", percent(share), percent(FULL))
-    .seen("window / round trip", rate(allows))
     .seen_if("receive buffer", receiver.last().receive_limit.map(bytes))
     .seen_if("tcp_rmem at most", most.map(bytes))
     .advise(
@@ -104,12 +147,11 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .run("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1")
             .not("A program that sets SO_RCVBUF keeps its size, whatever tcp_rmem is"),
     )
-    .holds()
 }
 
 /// The least round trip that the receiver knows: of its own handshake, or by the sender's
 /// timestamps. The latter contains the pauses of a sender.
-fn shortest(receiver: &End<'_>) -> Option<Span> {
+pub(super) fn shortest(receiver: &End<'_>) -> Option<Span> {
     let by_timestamps = receiver.values(|c| c.tcp.receive_rtt).into_iter().min();
     let by_handshake = receiver.tcp().min_rtt;
     by_timestamps.into_iter().chain(by_handshake).filter(|rtt| *rtt > Span::ZERO).min()
@@ -128,6 +170,11 @@ pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     let most = windows.iter().max().copied().unwrap_or_default().count();
     // A receiver whose buffer has room offers at least a segment (RFC 1122 section 4.2.3.3).
     let least = sender.tcp().mss.map_or(0, |mss| mss.count());
+    // A kernel that closed the window of a usual buffer opens it by a sixteenth of that at least
+    // (__tcp_select_window). One that never has room for two segments has a tiny buffer.
+    if (least..least * 2).contains(&most) && !flow.is_stalled() {
+        return false;
+    }
     let is_closed = |window: &&Bytes| window.count() < least || window.count() < most / 4;
     let small = windows.iter().filter(is_closed).count();
     // The same timer runs if this machine refuses to send into an open window.
@@ -141,6 +188,8 @@ pub(super) fn lacks_scaling(sender: &End<'_>) -> bool {
     sender.tcp().window_scaling == Some(false)
 }
 
+/// The share of a core with which a reader has no time left.
+const FULL_CPU: f64 = 0.8;
 /// The largest value of the setting.
 const MOST_BUFFER: u64 = 1 << 30;
 /// Measured.
@@ -178,6 +227,52 @@ mod tests {
             .with_receiver(|_, receiver| receiver.receive_queue = Bytes::new(3_000_000));
         reader.holds_not(RULE);
         limited(90, 65_535).tcp(|_, tcp| tcp.window_scaling = Some(false)).holds_not(RULE);
+    }
+
+    /// One segment fills the buffer.
+    #[test]
+    fn a_window_that_never_has_room_for_two_segments_is_a_tiny_buffer() {
+        let windows = |most: u64| {
+            limited(90, 0).tcp(move |at, tcp| {
+                tcp.peer_window = Some(Bytes::new(if at % 2 == 0 { most } else { 0 }));
+            })
+        };
+        assert!(windows(2_300).holds(RULE) > 0.8);
+        windows(2_300).holds_not(super::super::slow_reader::RULE);
+        windows(64_000).holds_not(RULE);
+        assert!(windows(64_000).holds(super::super::slow_reader::RULE) > 0.8);
+    }
+
+    /// The far end had data for two seconds, and this window held it for so many milliseconds.
+    fn told(millis: u64, change: impl Fn(Sketch) -> Sketch) -> Outcome {
+        let sketch = change(Sketch::new().receiving(|_, receiver| {
+            receiver.tcp.own_window = Some(Bytes::new(4_000));
+            receiver.tcp.receive_rtt = Some(Span::from_micros(100));
+        }));
+        let recording = sketch.attempt(crate::recording::Attempt {
+            connections: vec![("10.0.0.1:5201".parse().unwrap(), "10.0.0.2:5000".parse().unwrap())],
+            far: Some(crate::recording::FarEnd {
+                busy: Some(Span::from_secs(2)),
+                window_limited: Some(Span::from_millis(millis)),
+                mean_rtt: Some(Span::from_micros(90)),
+                ..Default::default()
+            }),
+            ..Default::default()
+        });
+        recording.judge(RULE)
+    }
+
+    #[test]
+    fn a_far_sender_tells_that_this_window_held_it() {
+        let same = |sketch: Sketch| sketch;
+        assert!(told(1_700, same).finding().unwrap().explains.is_some_and(|share| share > 0.8));
+        assert!(matches!(told(200, same), Outcome::RuledOut(_)));
+        let lacks_cpu = |sketch: Sketch| sketch.task(8, 95);
+        assert!(matches!(told(1_700, lacks_cpu), Outcome::RuledOut(_)));
+        let slow = |sketch: Sketch| {
+            sketch.each(|_, sample| sample.connections[0].receive_queue = Bytes::new(3_000_000))
+        };
+        assert_eq!(told(1_700, slow), Outcome::Irrelevant);
     }
 
     /// 400 Mbit/s at a round trip of 20 ms: 1 MB.

@@ -1,30 +1,40 @@
-//! A route fixes a window or a congestion window for everything that takes it.
+//! A route fixes a congestion window for what this machine sends on it, or a window for what it
+//! receives.
 
+use super::receiver_window::{far_held, shortest};
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
-use crate::view::{Flow, View};
-use crate::words::{bytes, rate};
+use crate::recording::Path;
+use crate::view::{End, Flow, View};
+use crate::words::{bytes, percent, rate};
 use units::Bytes;
 
 pub(super) const RULE: Rule = Rule::new("route-limits", "a limit of the route").flow(judge);
 
 fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let Some(path) = flow.path else { return Outcome::not_seen("the route of the connection") };
-    let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
-    let mss = sender.tcp().mss.unwrap_or(Bytes::new(1448));
-    let by_cwnd =
-        path.congestion_window.map(|n| Bytes::new(u64::from(n).saturating_mul(mss.count())));
-    let by_window = path.window.map(|n| Bytes::new(n.into()));
-    let Some(window) = by_cwnd.into_iter().chain(by_window).min() else {
-        return Outcome::ruled_out("the route fixes no window");
+    match (&flow.sender, &flow.receiver) {
+        (Some(sender), _) => of_sender(flow, path, sender),
+        (None, Some(receiver)) => of_receiver(flow, path, receiver),
+        (None, None) => Outcome::Irrelevant,
+    }
+}
+
+fn of_sender(flow: &Flow<'_>, path: &Path, sender: &End<'_>) -> Outcome {
+    let Some(segments) = path.congestion_window else {
+        return Outcome::ruled_out("the route fixes no congestion window");
     };
+    let mss = sender.tcp().mss.unwrap_or(Bytes::new(1448));
+    let window = Bytes::new(u64::from(segments).saturating_mul(mss.count()));
     let allows = sender.rtt().and_then(|rtt| bound::window(window, rtt));
     let share = allows.map_or(0.0, |allows| {
         flow.rate().bits_per_second() as f64 / allows.bits_per_second().max(1) as f64
     });
-    if share < NEAR {
+    // One that was set after the connection opened holds for later ones.
+    if !(NEAR..MOST).contains(&share) {
         return Outcome::ruled_out(format!(
-            "the route's window of {} is not reached",
+            "{} of what the route's window of {} allows pass",
+            percent(share),
             bytes(window)
         ));
     }
@@ -33,14 +43,58 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         .allows(allows)
         .seen_if("route's window / round trip", allows.map(rate))
         .advise(
-            Advice::new("Remove `window` and `cwnd` from the route")
+            Advice::new("Remove `cwnd` from the route; new connections have the usual window")
                 .run(format!("ip route get {}", flow.addresses().1.ip()))
                 .not("Buffers and congestion control change nothing while the route fixes the window"),
         )
         .holds()
 }
 
+/// `window` of a route is the largest that this machine offers (tcp_select_initial_window).
+fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
+    let Some(most) = path.window.map(|window| Bytes::new(window.into())) else {
+        return Outcome::ruled_out("the route fixes no window");
+    };
+    let Some(window) = receiver.median(|c| c.tcp.own_window) else {
+        return Outcome::not_seen("the window that this machine offers");
+    };
+    if window > most {
+        return Outcome::ruled_out(format!(
+            "this machine offers {}, more than the route's window of {}",
+            bytes(window),
+            bytes(most)
+        ));
+    }
+    let told = far_held(flow).unwrap_or(0.0);
+    let allows = shortest(receiver).and_then(|rtt| bound::window(most, rtt));
+    let share = allows.map_or(0.0, |allows| {
+        flow.rate().bits_per_second() as f64 / allows.bits_per_second().max(1) as f64
+    });
+    let finding = Finding::new(format!(
+        "the route fixes the window that this machine offers: {}",
+        bytes(most)
+    ))
+    .allows(allows)
+    .seen("window offered", bytes(window))
+    .seen_if("route's window / round trip", allows.map(rate))
+    .seen("time that it held the far sender, as that one tells", percent(told))
+    .advise(
+        Advice::new("Remove `window` from the route; new connections have the usual one")
+            .run(format!("ip route get {}", flow.addresses().0.ip()))
+            .not("Larger buffers change nothing while the route fixes the window"),
+    );
+    match told >= TOLD || (NEAR..MOST).contains(&share) {
+        true => finding.explains(0.97),
+        false => finding,
+    }
+    .holds()
+}
+
+/// The rate, of that which a window allows.
 const NEAR: f64 = 0.6;
+const MOST: f64 = 2.0;
+/// Of the time in which the far end had data to send.
+const TOLD: f64 = 0.2;
 
 #[cfg(test)]
 mod tests {
@@ -57,6 +111,27 @@ mod tests {
     fn a_fixed_congestion_window() {
         assert!(fixed(700).holds(RULE) > 0.9);
         fixed(5000).holds_not(RULE);
+        // More passes than it allows: it was set later.
+        fixed(70).holds_not(RULE);
         Sketch::new().holds_not(RULE);
+    }
+
+    #[test]
+    fn a_fixed_window_limits_what_this_machine_receives() {
+        let route = |sketch: Sketch, window: u32| {
+            sketch.machine(|machine| {
+                machine.paths.values_mut().for_each(|path| path.window = Some(window));
+            })
+        };
+        let receiving = |window: u32| {
+            let sketch = Sketch::new().receiving(|_, receiver| {
+                receiver.tcp.own_window = Some(Bytes::new(1_000_000));
+            });
+            route(sketch, window)
+        };
+        assert!(receiving(1_000_000).holds(RULE) > 0.95);
+        receiving(900_000).holds_not(RULE);
+        assert_eq!(receiving(4_000_000).judge(RULE).finding().unwrap().explains, None);
+        route(Sketch::new(), 8_192).holds_not(RULE);
     }
 }
