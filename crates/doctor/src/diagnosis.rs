@@ -86,6 +86,9 @@ pub struct FlowReport {
     pub one_sided: bool,
     /// The sender is far and unseen.
     pub receives_only: bool,
+    /// The flow of a test, whose sender had data all the time.
+    #[serde(skip)]
+    pub tested: bool,
     pub causes: Vec<Found>,
     pub ruled_out: Vec<RuledOut>,
     pub not_seen: Vec<RuledOut>,
@@ -173,6 +176,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> FlowReport {
         rtt: flow.rtt(),
         congestion: flow.sender.as_ref().and_then(|end| end.last().congestion.clone()),
         receives_only: flow.sender.is_none() && !flow.is_stalled(),
+        tested: flow.tested,
         one_sided: !flow.is_inside() && flow.far.is_none_or(|far| !far.weir),
         causes: sorted.causes,
         ruled_out: sorted.ruled_out,
@@ -247,7 +251,15 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
         .collect();
     // A slow application or a full link on a machine that nobody complained about is no fault.
     let is_fault = |found: &Found| question == Question::Flow || !found.finding.healthy;
-    limits.sort_by_key(|(_, found)| !is_fault(found));
+    // The direction of a test that is much slower than the other has the verdict.
+    let fastest = flows().filter(|flow| flow.tested).map(|flow| flow.rate).max();
+    let is_slow = |flow: &FlowReport| {
+        flow.tested
+            && fastest.is_some_and(|fastest| {
+                flow.rate.bits_per_second().saturating_mul(MUCH_SLOWER) < fastest.bits_per_second()
+            })
+    };
+    limits.sort_by_key(|(flow, found)| (!is_fault(found), !is_slow(flow)));
     let of_machine = periods
         .iter()
         .flat_map(|period| &period.machine)
@@ -255,6 +267,25 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
         .max_by(|a, b| {
             a.finding.explains.unwrap_or(0.0).total_cmp(&b.finding.explains.unwrap_or(0.0))
         });
+    // A full core or link of the fast direction says nothing about the slow one.
+    let unknown = flows().find(|flow| is_slow(flow) && !flow.causes.iter().any(limits_enough));
+    let is_used_up = |found: &Found| found.finding.healthy || found.cause == "cpu";
+    if let Some(flow) = unknown
+        && of_machine.is_none()
+        && limits.first().is_none_or(|(_, found)| is_used_up(found))
+    {
+        return nothing(
+            VerdictKind::NotEnoughEvidence,
+            format!(
+                "There is not enough evidence: nothing that was seen limits {} → {} at {}, and the other direction moves {}.",
+                flow.from,
+                flow.to,
+                words::rate(flow.rate),
+                words::rate(fastest.unwrap_or_default())
+            ),
+            Confidence::Low,
+        );
+    }
     match (limits.first(), of_machine) {
         (Some((flow, found)), _) if is_fault(found) => {
             let kind = match found.finding.healthy && !OF_APPLICATION.contains(&found.cause) {
@@ -446,6 +477,8 @@ const SAVED: [&str; 12] = [
     "bufferbloat",
 ];
 const MOST_FLOWS: usize = 8;
+/// The rate of the slow direction of a test, times this, is less than that of the other.
+const MUCH_SLOWER: u64 = 3;
 /// A cause that explains less is named beside the verdict, not as one.
 const LIMITS_FROM: f64 = 0.2;
 
@@ -508,6 +541,43 @@ mod tests {
         assert!(machine.sentence.starts_with("Nothing is wrong: "), "{}", machine.sentence);
         let flow = judged(&slow, Question::Flow);
         assert_eq!((flow.kind, flow.cause), (VerdictKind::Limited, Some("application")));
+    }
+
+    /// A test whose two directions have these sketches.
+    fn directions(sending: &Sketch, receiving: &Sketch) -> Verdict {
+        let mut recording = sending.recording().clone();
+        recording.focus = Some("a test with far".to_owned());
+        recording.periods.extend(receiving.recording().periods.clone());
+        for (sends, period) in [true, false].into_iter().zip(&mut recording.periods) {
+            let one = &period.samples[0].connections[0];
+            let connections = vec![(one.local, one.remote)];
+            period.attempt =
+                Some(crate::recording::Attempt { connections, sends, ..Default::default() });
+        }
+        diagnose(&recording, Question::Flow).verdict
+    }
+
+    #[test]
+    fn the_slow_direction_of_a_test_has_the_verdict() {
+        let fast = || {
+            Sketch::new().task(7, 99).core(0, [60, 37, 2, 0]).tcp(|_, tcp| {
+                tcp.unsent = Some(Bytes::ZERO);
+            })
+        };
+        let back = |mbit: u64, window: u64| {
+            Sketch::new().receiving(move |at, receiver| {
+                receiver.tcp.bytes_received = Some(Bytes::new(at * mbit * 125_000));
+                receiver.tcp.own_window = Some(Bytes::new(window));
+            })
+        };
+        // 20 Mbit/s at a round trip of 20 ms are 50 kB.
+        let slow = directions(&fast(), &back(20, 52_000));
+        assert_eq!(slow.cause, Some("receiver-window"), "{slow:?}");
+        let alike = directions(&fast(), &back(200, 520_000));
+        assert_eq!(alike.cause, Some("cpu"), "{alike:?}");
+        let unknown = directions(&fast(), &back(20, 3_000_000));
+        assert_eq!(unknown.kind, VerdictKind::NotEnoughEvidence, "{unknown:?}");
+        assert!(unknown.sentence.contains("20 Mbit/s"), "{unknown:?}");
     }
 
     #[test]

@@ -30,10 +30,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // leaves room in the window.
     let near = ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && is_window_full(sender);
     let waits = waits_for_timeouts(sender, loss);
+    // On a path of less than a millisecond the kernel's timers cost more than the formulas say.
+    let heavy = loss >= HEAVY && allows.is_some();
     // A queue that never empties passes all that its link carries. It drops what it cannot hold,
     // and these losses cost nothing.
     let is_overflow = path::is_always_full(flow, view);
-    let explains = (near || waits >= TIMEOUTS && !flow.is_stalled())
+    let explains = (near || (heavy || waits >= TIMEOUTS) && !flow.is_stalled())
         && stands(flow)
         && !is_overflow
         && !lacks_cpu(flow, view);
@@ -75,15 +77,21 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         _ => finding,
     };
     finding
-        .explains(match near {
-            true => 0.55 + 0.4 * ratio.unwrap_or(0.0).min(1.0),
-            false => (0.6 + 0.4 * waits).min(0.9),
+        .explains(match (near, waits >= TIMEOUTS) {
+            (true, _) => 0.55 + 0.4 * ratio.unwrap_or(0.0).min(1.0),
+            (false, true) => (0.6 + 0.4 * waits).min(0.9),
+            (false, false) => HEAVY_EXPLAINS,
         })
         .advise(
             Advice::new("Find the lossy hop: error counters of each interface and switch port on the path")
                 .run("ethtool -S DEV | grep -iE 'err|drop|crc'")
                 .run("ip -s link")
                 .not("Larger buffers do not help: the window does not grow into them"),
+        )
+        .advise(
+            Advice::new("Look for a rate limit that drops what exceeds it: a policer, or a filter with a limit or a quota")
+                .run("tc -s filter show dev DEV ingress   (on each hop and on the far end)")
+                .run("nft list ruleset; iptables-save"),
         )
         .advise(
             Advice::new("If the losses cannot be removed, use a congestion control that does not slow down for them")
@@ -240,7 +248,13 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             Finding::new(format!("lost packets: the far end retransmitted {}", percent(loss)))
                 .allows(allows)
                 .seen("retransmissions of the far end", again.to_string());
-        return if near && slows { finding.explains(0.8) } else { finding }.holds();
+        let heavy = loss >= HEAVY && !lacks_cpu(flow, view);
+        return match (near && slows, heavy && slows) {
+            (true, _) => finding.explains(0.8),
+            (false, true) => finding.explains(HEAVY_EXPLAINS),
+            (false, false) => finding,
+        }
+        .holds();
     }
     match receiver.count(|tcp| tcp.out_of_order).zip(receiver.count(|tcp| tcp.data_segments_in)) {
         Some((0, segments)) => {
@@ -324,6 +338,9 @@ const NEAR_GAPS: std::ops::Range<f64> = 0.3..4.0;
 const LATE: [&str; 2] = ["TcpExtTCPDSACKOldSent", "TcpExtTCPDSACKOfoSent"];
 /// Lost segments.
 const TIMEOUTS_FROM: f64 = 1e-3;
+/// Lost segments that slow each algorithm down that reacts to losses.
+const HEAVY: f64 = 0.02;
+const HEAVY_EXPLAINS: f64 = 0.6;
 
 #[cfg(test)]
 mod tests {
@@ -482,6 +499,25 @@ mod tests {
         };
         assert!(stops(4).holds(RULE) > 0.85);
         assert_eq!(stops(0).judge(RULE).finding().unwrap().explains, None);
+    }
+
+    /// A filter drops what exceeds 100 Mbit/s, on a cable whose formula gives 450.
+    #[test]
+    fn many_losses_on_a_cable_are_the_limit() {
+        let policed = |lost: u32, congestion| {
+            losing(lost, 100, congestion).tcp(|_, tcp| {
+                (tcp.rtt, tcp.min_rtt) =
+                    (Some(Span::from_micros(120)), Some(Span::from_micros(60)));
+                (tcp.unacked, tcp.cwnd) = (Some(4), Some(10));
+            })
+        };
+        assert!((0.5..0.7).contains(&policed(1_500, "cubic").holds(RULE)));
+        let few = policed(100, "cubic").judge(RULE);
+        assert_eq!(few.finding().unwrap().explains, None);
+        let bbr = policed(1_500, "bbr").judge(RULE);
+        assert_eq!(bbr.finding().unwrap().explains, None);
+        let idle = policed(1_500, "cubic").tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
+        assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
     }
 
     #[test]

@@ -11,9 +11,7 @@ use units::{Rate, Span};
 pub(super) const RULE: Rule = Rule::new("path", "a bottleneck beyond this machine").flow(judge);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    let Some(sender) = &flow.sender else {
-        return Outcome::not_seen("the far sender's round trips");
-    };
+    let Some(sender) = &flow.sender else { return at_receiver(flow, view) };
     if flow.is_inside() {
         return Outcome::Irrelevant;
     }
@@ -30,7 +28,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the delivery rate of the connection (Linux 4.9 and later)");
     }
     let mean = flow.rate().bits_per_second() as f64;
-    let near = rates.iter().filter(|rate| (0.7..1.4).contains(&(**rate as f64 / mean.max(1.0))));
+    let near = rates.iter().filter(|rate| NEAR_MEAN.contains(&(**rate as f64 / mean.max(1.0))));
     let steady = near.count() as f64 / rates.len().max(1) as f64;
     // A queue of this machine is another cause.
     let own = view
@@ -97,6 +95,77 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .not("No setting of this machine makes that hop faster; the queue shows that it is fully used"),
     )
     .holds()
+}
+
+/// The far end of a test has data all the time. A queue shows in the round trips that it reports, or
+/// else in those of the data that arrives here.
+fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let unknown = || Outcome::not_seen("the far sender's round trips");
+    let Some(receiver) = flow.receiver.as_ref().filter(|_| flow.tested) else { return unknown() };
+    let told = flow.far.and_then(|far| far.mean_rtt.zip(far.min_rtt));
+    let Some((rtt, least)) = told.or_else(|| of_arrivals(receiver)) else { return unknown() };
+    let queue = rtt - least;
+    let stands = queue >= SHORTEST && queue.nanos() >= least.nanos() / 4;
+    let steady = steady_arrivals(receiver);
+    let held = held_there(flow);
+    let is_device =
+        flow.interface().and_then(|name| view.interface(name)).is_some_and(|one| one.is_device());
+    let is_path = least >= SHORTEST || is_device || uses_little(flow, view);
+    if !stands || !is_path || held >= 0.5 || steady < STEADY || cpu::is_limit(flow, view) {
+        return Outcome::ruled_out(format!(
+            "the round trip is {} above its minimum, and data arrived at a steady rate in {} of the samples",
+            span(queue),
+            percent(steady)
+        ));
+    }
+    Finding::new(format!(
+        "a bottleneck beyond this machine is the limit: it passes {} to this machine, and a queue of {} stands before it",
+        rate(flow.rate()),
+        span(queue)
+    ))
+    .explains(if told.is_some() { TOLD_EXPLAINS } else { ARRIVALS_EXPLAIN })
+    .allows(Some(flow.rate()))
+    .seen_from("round trip above its minimum", span(queue), span(SHORTEST))
+    .seen(
+        "round trips measured by",
+        if told.is_some() { "the far sender" } else { "the timestamps of the data that arrives" },
+    )
+    .seen_from("samples with a steady rate of arrivals", percent(steady), percent(STEADY))
+    .advise(
+        Advice::new("Look at the far end's own queues first, then at the hops between")
+            .run("tc -s qdisc show   (on the far end, and on routers)")
+            .run("weir doctor   (on the far end)")
+            .not("No setting of this machine makes that hop faster"),
+    )
+    .holds()
+}
+
+/// The round trip of the data that arrives, and that of the handshake.
+fn of_arrivals(receiver: &End<'_>) -> Option<(Span, Span)> {
+    let least = receiver.tcp().min_rtt.filter(|least| *least > Span::ZERO)?;
+    let rtt = receiver.median(|c| c.tcp.receive_rtt)?;
+    (rtt - least >= RESOLUTION).then_some((rtt, least))
+}
+
+/// The share of the pairs of samples between which data arrived at about the mean rate.
+fn steady_arrivals(receiver: &End<'_>) -> f64 {
+    let mean = receiver.received().unwrap_or_default().bits_per_second() as f64;
+    let pairs = receiver.all.windows(2);
+    let near = pairs.clone().filter(|pair| {
+        let bytes = pair[1].1.tcp.bytes_received.zip(pair[0].1.tcp.bytes_received);
+        let bytes = bytes.map_or(0, |(later, earlier)| later.saturating_sub(earlier).count());
+        let elapsed = (pair[1].0 - pair[0].0).secs_f64();
+        NEAR_MEAN.contains(&(bytes as f64 * 8.0 / (mean * elapsed).max(1e-9)))
+    });
+    near.count() as f64 / pairs.len().max(1) as f64
+}
+
+/// The share of its busy time in which a buffer of an end held the far sender.
+fn held_there(flow: &Flow<'_>) -> f64 {
+    let Some(far) = flow.far else { return 0.0 };
+    let Some(busy) = far.busy.filter(|busy| *busy > Span::ZERO) else { return 0.0 };
+    let held = far.window_limited.unwrap_or_default() + far.buffer_limited.unwrap_or_default();
+    (held.secs_f64() / busy.secs_f64()).min(1.0)
 }
 
 /// A bottleneck beyond this machine whose queue never empties: its link is used all the time.
@@ -178,6 +247,12 @@ const SHORTEST: Span = Span::from_millis(1);
 /// BBR's pace against the rate that arrives: its gains are 0.75, 1 and 1.25.
 const PACED: std::ops::Range<f64> = 0.7..1.45;
 const PACE_EXPLAINS: f64 = 0.6;
+const TOLD_EXPLAINS: f64 = 0.75;
+const ARRIVALS_EXPLAIN: f64 = 0.6;
+/// The kernel's estimate at the receiver has a resolution of a millisecond.
+const RESOLUTION: Span = Span::from_millis(4);
+/// A steady rate, of the mean.
+const NEAR_MEAN: std::ops::Range<f64> = 0.7..1.4;
 const STEADY: f64 = 0.6;
 const MOSTLY_QUEUED: f64 = 0.75;
 const ALWAYS: f64 = 0.9;
@@ -273,5 +348,50 @@ mod tests {
         assert!(cable(0, 5).holds(RULE) > 0.5);
         assert!(cable(900, 40).holds(RULE) > 0.5);
         cable(0, 40).holds_not(RULE);
+    }
+
+    /// A test that receives, with these round trips in milliseconds.
+    fn receives(
+        queue: u64,
+        cpu: u64,
+        far: Option<crate::recording::FarEnd>,
+        rate: impl Fn(u64) -> u64,
+    ) -> Outcome {
+        let sketch = Sketch::new().receiving(move |at, receiver| {
+            receiver.tcp.bytes_received = Some(units::Bytes::new(rate(at) * 125_000));
+            receiver.tcp.receive_rtt = Some(Span::from_millis(queue));
+            receiver.tcp.min_rtt = Some(Span::from_micros(60));
+        });
+        let sketch = sketch.interface(|eth0| eth0.device = false).task(7, 1).task(8, cpu);
+        let core = [2, cpu, 2, 0];
+        let sketch = sketch.core(0, core).core(1, [1, 1, 1, 0]).each(|_, sample| {
+            sample.processes.push(crate::recording::Task { pid: 1, ..Default::default() });
+        });
+        let (local, remote) = ("10.0.0.1:5201".parse().unwrap(), "10.0.0.2:5000".parse().unwrap());
+        let connections = vec![(local, remote)];
+        let attempt = crate::recording::Attempt { connections, far, ..Default::default() };
+        sketch.attempt(attempt).judge(RULE)
+    }
+
+    /// The far end's own queue limits what it sends, over a virtual cable.
+    #[test]
+    fn a_bottleneck_of_what_a_test_receives() {
+        let steady = |at: u64| at * 50;
+        let share = |outcome: Outcome| outcome.finding().and_then(|finding| finding.explains);
+        assert!(share(receives(40, 3, None, steady)).is_some_and(|share| share > 0.5));
+        // Losses stop the sender now and then.
+        assert_eq!(share(receives(40, 3, None, |at| at / 2 * 150)), None);
+        assert_eq!(share(receives(1, 3, None, steady)), None);
+        assert_eq!(share(receives(40, 60, None, steady)), None, "a cable without a limit");
+        let far = |mean: u64, held: u64| crate::recording::FarEnd {
+            busy: Some(Span::from_secs(3)),
+            window_limited: Some(Span::from_secs(held)),
+            mean_rtt: Some(Span::from_millis(mean)),
+            min_rtt: Some(Span::from_micros(60)),
+            ..Default::default()
+        };
+        assert!(share(receives(0, 3, Some(far(9, 0)), steady)).is_some_and(|share| share > 0.7));
+        assert_eq!(share(receives(0, 3, Some(far(9, 2)), steady)), None);
+        assert_eq!(share(receives(0, 3, Some(far(0, 0)), steady)), None);
     }
 }

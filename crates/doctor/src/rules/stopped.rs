@@ -1,9 +1,11 @@
-//! A process of the connection is stopped by a signal (SIGSTOP, job control, a debugger), or its
-//! control group is frozen (a container that is paused).
+//! A process of the connection is stopped by a signal (SIGSTOP, job control, a debugger, cpulimit),
+//! or its control group is frozen (a container that is paused).
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, View};
+use crate::view::{End, Flow, View};
+use crate::words::percent;
 use std::collections::BTreeMap;
+use units::Bytes;
 
 pub(super) const RULE: Rule =
     Rule::new("stopped", "a stopped process").flow(of_flow).machine(of_machine);
@@ -21,8 +23,65 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             stopped[&pid].finding(pid).explains(1.0).seen("it is", format!("the {side}")).holds()
         }
         None if view.tasks.is_empty() => Outcome::not_seen("the threads of the flow's processes"),
-        None => Outcome::ruled_out("no process of the connection is stopped or frozen"),
+        None => again_and_again(flow, view).unwrap_or_else(|| {
+            Outcome::ruled_out("no process of the connection is stopped or frozen")
+        }),
     }
+}
+
+/// A program such as cpulimit stops a process and lets it go on, many times a second.
+fn again_and_again(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
+    let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
+    let waits = ends.into_iter().filter_map(|(side, end)| {
+        let end = end.as_ref()?;
+        // Data in the kernel moves while the process is stopped.
+        let is_served = match side {
+            "sender" => end.data_waits().unwrap_or(0.0) >= 0.5,
+            _ => end.often(|c| c.receive_queue > Bytes::ZERO) < SOMETIMES,
+        };
+        (!is_served).then_some((side, end))
+    });
+    let (side, end, pid, share) = waits
+        .flat_map(|(side, end)| end.pids().map(move |pid| (side, end, pid)))
+        .map(|(side, end, pid)| (side, end, pid, stopped_share(view, pid)))
+        .filter(|(.., share)| *share >= SOMETIMES)
+        .max_by(|a, b| a.3.total_cmp(&b.3))?;
+    let finding = Finding::new(format!(
+        "{}, the {side}, is stopped and continued again and again: a signal had stopped it in {} of the samples",
+        name(end, pid),
+        percent(share)
+    ))
+    .explains(0.5 + share)
+    .seen_from("samples in which all its threads were stopped", percent(share), percent(SOMETIMES));
+    let finding = finding.advise(
+        Advice::new("Look for the program that sends the signals: cpulimit, or a debugger")
+            .run("ps -eo pid,args | grep -w cpulimit")
+            .run(format!("grep TracerPid /proc/{pid}/status"))
+            .not("Nothing of the network is the reason"),
+    );
+    Some(finding.holds())
+}
+
+fn name(end: &End<'_>, pid: u32) -> String {
+    let holder = end.last().holders.iter().find(|holder| holder.pid == pid);
+    format!("{} (process {pid})", holder.map_or("a process", |holder| holder.name.as_str()))
+}
+
+/// The share of the samples in which a signal had stopped all threads of a process.
+fn stopped_share(view: &View<'_>, pid: u32) -> f64 {
+    let (mut seen, mut stopped) = (0u32, 0u32);
+    for sample in view.samples() {
+        let mut threads = sample.tasks.iter().filter(|task| task.pid == pid).peekable();
+        if threads.peek().is_some() {
+            seen += 1;
+            stopped += u32::from(threads.all(|task| is_stopped(&task.state)));
+        }
+    }
+    f64::from(stopped) / f64::from(seen.max(1))
+}
+
+fn is_stopped(state: &str) -> bool {
+    matches!(state, "T" | "t")
 }
 
 /// A stopped process moves no data, so that its connection is no busy flow. It is of interest only
@@ -82,7 +141,6 @@ impl Stopped<'_> {
 fn stopped<'a>(view: &View<'a>) -> BTreeMap<u32, Stopped<'a>> {
     let period = view.period;
     let tasks = || period.samples.iter().flat_map(|sample| &sample.tasks);
-    let is_stopped = |state: &str| matches!(state, "T" | "t");
     let mut found: BTreeMap<u32, Stopped<'a>> = BTreeMap::new();
     for task in tasks().filter(|task| is_stopped(&task.state)) {
         found.insert(task.pid, Stopped { name: &task.name, frozen: false });
@@ -95,6 +153,9 @@ fn stopped<'a>(view: &View<'a>) -> BTreeMap<u32, Stopped<'a>> {
     }
     found
 }
+
+/// A share of the samples.
+const SOMETIMES: f64 = 0.25;
 
 #[cfg(test)]
 mod tests {
@@ -115,6 +176,28 @@ mod tests {
         once.holds_not(RULE);
     }
 
+    /// cpulimit leaves a sender a part of the time.
+    #[test]
+    fn a_process_that_is_stopped_again_and_again() {
+        let limited = |unsent: u64| {
+            in_state("T")
+                .each(|at, sample| {
+                    if at == 2 {
+                        sample.tasks[0].state = "R".to_owned();
+                    }
+                })
+                .tcp(move |at, tcp| {
+                    tcp.busy = Some(units::Span::from_millis(100 * at));
+                    (tcp.unsent, tcp.unacked) = (Some(Bytes::new(unsent)), Some(0));
+                })
+        };
+        assert!(limited(0).holds(RULE) > 0.95);
+        let verdict = crate::diagnose(limited(0).recording(), crate::Question::Flow).verdict;
+        assert_eq!(verdict.cause, Some("stopped"), "{verdict:?}");
+        limited(500_000).holds_not(RULE);
+        in_state("S").holds_not(RULE);
+    }
+
     #[test]
     fn a_process_whose_control_group_is_frozen() {
         let frozen = || in_state("D").each(|_, sample| sample.tasks[0].frozen = true);
@@ -126,9 +209,9 @@ mod tests {
     #[test]
     fn a_suspended_program_is_no_fault_unless_somebody_asks_about_it() {
         let idle = in_state("T").tcp(|_, tcp| {
-            tcp.bytes_acked = Some(units::Bytes::new(7));
+            tcp.bytes_acked = Some(Bytes::new(7));
         });
-        let idle = idle.sender(|_, sender| sender.send_queue = units::Bytes::ZERO);
+        let idle = idle.sender(|_, sender| sender.send_queue = Bytes::ZERO);
         idle.machine_holds_not(RULE);
         let mut asked = idle.recording().clone();
         asked.focus = Some("process 7".to_owned());

@@ -90,7 +90,7 @@ impl<'a> Flow<'a> {
     pub fn is_busy(&self) -> bool {
         let rate = self.rate().bits_per_second();
         let least = if self.asked { 1 } else { BUSY_FROM };
-        self.is_opening() || self.is_stalled() || rate >= least
+        self.tested || self.is_opening() || self.is_stalled() || rate >= least
     }
 
     /// The names and numbers of its processes.
