@@ -14,6 +14,7 @@ mod clock;
 mod congestion_window;
 mod conntrack;
 mod contention;
+mod corked;
 mod cpu;
 mod damaged;
 mod delayed_ack;
@@ -113,6 +114,7 @@ pub const RULES: &[Rule] = &[
     disk::RULE,
     short_connections::RULE,
     delayed_ack::RULE,
+    corked::RULE,
     request_response::RULE,
     application::RULE,
     window_scaling::RULE,

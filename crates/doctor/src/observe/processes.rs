@@ -15,7 +15,7 @@ pub(super) struct Watched {
     sockets: BTreeSet<u32>,
     places: BTreeMap<u32, CgroupPaths>,
     /// The processes behind sockets, which may be closed at the end.
-    known: BTreeMap<u32, BTreeSet<u32>>,
+    known: BTreeMap<u32, Vec<u32>>,
     /// Their names and limits as they were last read.
     holders: BTreeMap<u32, Holder>,
     /// All processes at the first sample, to find the busiest.
@@ -39,15 +39,26 @@ impl Watched {
         let inodes = inodes.copied().filter(|inode| *inode != 0).collect();
         let found = Holders::find(tree, &inodes).unwrap_or_default();
         self.keep(tree, &found);
-        let pids: BTreeSet<_> = found.of.into_values().flatten().take(MOST_PROCESSES).collect();
+        let known = found.of.keys().filter_map(|inode| self.known.get(inode));
+        let pids: BTreeSet<u32> = known.flatten().copied().take(MOST_PROCESSES).collect();
         for pid in pids {
             self.watch(tree, pid);
         }
     }
 
+    /// The process that holds a socket is the first one. Those that feed it by a pipe, or that it
+    /// feeds, set its pace.
     fn keep(&mut self, tree: &Tree, found: &Holders) {
+        let all: BTreeSet<u32> = found.of.values().flatten().copied().collect();
+        let pipelines = match tree.is_here() && all.len() <= MOST_PROCESSES {
+            true => probe::process::pipelines(tree, &all),
+            false => BTreeMap::new(),
+        };
         for (inode, pids) in &found.of {
-            let pids: BTreeSet<u32> = pids.iter().copied().take(MOST_HOLDERS).collect();
+            let mut pids: Vec<u32> = pids.iter().copied().take(MOST_HOLDERS).collect();
+            let others = pids.iter().filter_map(|pid| pipelines.get(pid)).flatten().copied();
+            let others: BTreeSet<u32> = others.filter(|other| !pids.contains(other)).collect();
+            pids.extend(others.into_iter().take(MOST_HOLDERS));
             for pid in &pids {
                 if !self.holders.contains_key(pid) {
                     self.holders.extend(holder(tree, *pid).map(|holder| (*pid, holder)));
@@ -132,7 +143,7 @@ impl Watched {
                 *known = now;
             }
         }
-        let of = |pids: &BTreeSet<u32>| {
+        let of = |pids: &Vec<u32>| {
             pids.iter().filter_map(|pid| self.holders.get(pid)).cloned().collect()
         };
         self.known.iter().map(|(inode, pids)| (*inode, of(pids))).collect()

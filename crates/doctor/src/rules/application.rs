@@ -1,14 +1,14 @@
 //! The sending application has no more to send.
 
 use super::delayed_ack::held_back;
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Finding, Outcome, Rule, corked};
 use crate::view::{Flow, View};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("application", "the application").flow(judge);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    if held_back(flow).is_some() {
+    if held_back(flow).is_some() || corked::held_back(flow).is_some() {
         return Outcome::Irrelevant;
     }
     let Some(sender) = &flow.sender else {

@@ -2,7 +2,7 @@
 //! program at a hook of the kernel. TCP is told at once, so nothing is lost on a path. It keeps the
 //! data and tries again by its timer, while the windows are open.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Finding, Outcome, Rule, corked};
 use crate::recording::Connection;
 use crate::view::{Flow, View};
 use crate::words::percent;
@@ -20,7 +20,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         let changes = view.interface(name).and_then(|one| one.carrier_changes);
         changes.unwrap_or(0) == 0
     });
-    if !is_up || flow.path.is_some_and(|path| path.refused.is_some()) {
+    if !is_up
+        || flow.path.is_some_and(|path| path.refused.is_some())
+        || corked::held_back(flow).is_some()
+    {
         return Outcome::Irrelevant;
     }
     let refused = sender.often(is_refused);
@@ -51,6 +54,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .run("nft list ruleset   (hooks output and postrouting)")
             .run("iptables-save")
             .run("bpftool cgroup tree; bpftool net")
+            .run(format!(
+                "tc -s qdisc show dev {0}; tc -s filter show dev {0} egress",
+                flow.interface().unwrap_or("DEV")
+            ))
             .not("The path and the far end have no part in it: the packets never left"),
     );
     match stands || sender.has_data() {

@@ -172,7 +172,7 @@ pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     let least = sender.tcp().mss.map_or(0, |mss| mss.count());
     // A kernel that closed the window of a usual buffer opens it by a sixteenth of that at least
     // (__tcp_select_window). One that never has room for two segments has a tiny buffer.
-    if (least..least * 2).contains(&most) && !flow.is_stalled() {
+    if (least..least.saturating_mul(2)).contains(&most) && !flow.is_stalled() {
         return false;
     }
     let is_closed = |window: &&Bytes| window.count() < least || window.count() < most / 4;

@@ -82,9 +82,25 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 /// The connection is about as fast as a buffer allows that is sent once in each round trip. If it
 /// is much slower, the receiver answers in bursts, and the full buffer is a consequence.
 fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
-    allows.is_none_or(|allows| {
+    let near = allows.is_none_or(|allows| {
         flow.rate().bits_per_second() as f64 >= NEAR * allows.bits_per_second() as f64
-    })
+    });
+    near || is_tiny(flow)
+}
+
+/// The buffer is fixed, the receiver's window could take it several times, and no queue stands on the
+/// path: nothing but the buffer fills it. The application takes some time to fill it again, so that
+/// much less passes than one buffer in each round trip of a cable.
+fn is_tiny(flow: &Flow<'_>) -> bool {
+    let Some(sender) = &flow.sender else { return false };
+    let limits = sender.values(|c| c.send_limit);
+    let (Some(least), Some(most)) = (limits.iter().min(), limits.iter().max()) else {
+        return false;
+    };
+    let windows = sender.values(|c| c.tcp.peer_window);
+    let window = windows.into_iter().min().unwrap_or_default();
+    let queue = sender.rtt().unwrap_or_default() - sender.tcp().min_rtt.unwrap_or_default();
+    least == most && least.count().saturating_mul(2) <= window.count() && queue < SHORT
 }
 
 /// The rate of a buffer that is sent once in each round trip. The kernel counts the buffer's
@@ -150,6 +166,25 @@ mod tests {
         reader.holds_not(RULE);
         let unknown = limited(90, 200).judge(RULE);
         assert!(!unknown.finding().unwrap().against.is_empty());
+    }
+
+    /// 16 kB each 60 µs would be 2.2 Gbit/s, and 90 Mbit/s pass: the application writes late.
+    #[test]
+    fn a_tiny_buffer_of_a_cable() {
+        let tiny = |window: u64, grows: u64| {
+            limited(90, 200).sender(move |at, sender| {
+                sender.tcp.min_rtt = Some(Span::from_micros(60));
+                sender.tcp.bytes_acked = Some(Bytes::new(at * 11_250_000));
+                sender.tcp.peer_window = Some(Bytes::new(window));
+                sender.send_limit = Some(Bytes::new(32_768 + at * grows));
+            })
+        };
+        assert!(tiny(3_000_000, 0).holds(RULE) > 0.8);
+        tiny(3_000_000, 0).holds_not(super::super::slow_reader::RULE);
+        // The window is as small, or the kernel enlarges the buffer.
+        tiny(40_000, 0).holds_not(RULE);
+        tiny(3_000_000, 9_000).holds_not(RULE);
+        assert!(tiny(40_000, 0).holds(super::super::slow_reader::RULE) > 0.8);
     }
 
     /// The buffer is full because of a long queue, or because the receiver answers late: a round

@@ -7,6 +7,7 @@
 mod holders;
 mod ksoftirqd;
 mod memory;
+mod pipeline;
 mod set;
 mod stat;
 mod task;
@@ -15,6 +16,7 @@ mod thread;
 pub use holders::Holders;
 pub use ksoftirqd::{KsoftirqdSnapshot, KsoftirqdUse};
 pub use memory::Resident;
+pub use pipeline::pipelines;
 pub use set::{ProcessUse, Processes, ProcessesUse};
 pub(crate) use stat::ended;
 pub use stat::{CpuTime, Process};
