@@ -4,7 +4,7 @@ use crate::recording::{Conntrack, Group, Listener, Qdisc, UdpSocket};
 use crate::rules::sketch::Sketch;
 use crate::{Diagnosis, Question, Recording, diagnose, output};
 use serde_json::{Value, json};
-use units::{Bytes, Span};
+use units::{Bytes, Rate, Span};
 
 /// A recording in which most signals occur.
 fn full() -> Value {
@@ -32,6 +32,7 @@ fn full() -> Value {
                 drops: at,
                 overlimits: at * 90,
                 backlog: Bytes::new(3000),
+                flow_limit: Some(Rate::from_mbit(400)),
             });
             sample.groups.push(Group {
                 path: "/sys/fs/cgroup/x".to_owned(),

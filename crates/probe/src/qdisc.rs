@@ -2,8 +2,8 @@
 
 use netlink_packet_core::Nla as _;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
-use units::{Bytes, Span, Time};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
+use units::{Bytes, Rate, Span, Time};
 
 use crate::netlink::RouteDump;
 use crate::{ProbeError, clock, netlink};
@@ -28,6 +28,8 @@ pub struct Qdisc {
     pub backlog: Bytes,
     /// Packets queued now.
     pub queued: u32,
+    /// The rate of each flow at most (`maxrate` of `fq`).
+    pub flow_limit: Option<Rate>,
 }
 
 /// The kernel's handle, written `major:minor` in hexadecimal as by `tc`.
@@ -124,10 +126,14 @@ impl Qdisc {
             counters: QdiscCounters::default(),
             backlog: Bytes::ZERO,
             queued: 0,
+            flow_limit: None,
         };
         for attribute in message.attributes {
             match attribute {
                 TcAttribute::Kind(kind) => qdisc.kind = kind,
+                TcAttribute::Options(options) if qdisc.kind == "fq" => {
+                    qdisc.flow_limit = options.iter().find_map(flow_limit);
+                }
                 TcAttribute::Stats2(parts) => parts.iter().for_each(|part| qdisc.add(part)),
                 _ => {}
             }
@@ -159,6 +165,25 @@ impl Qdisc {
             _ => {}
         }
     }
+}
+
+/// The largest rate of a flow of `fq`, in bytes a second. All bits stand for none.
+fn flow_limit(option: &TcOption) -> Option<Rate> {
+    let TcOption::Other(all) = option else { return None };
+    let mut bytes = vec![0; all.value_len()];
+    all.emit_value(&mut bytes);
+    let mut rest = bytes.as_slice();
+    while rest.len() >= HEADER {
+        let length = usize::from(u16::from_ne_bytes([rest[0], rest[1]]));
+        let kind = u16::from_ne_bytes([rest[2], rest[3]]);
+        let value = rest.get(HEADER..length)?;
+        if kind == FLOW_MAX_RATE {
+            let rate = u32::from_ne_bytes(value.try_into().ok()?);
+            return (rate != u32::MAX).then(|| Rate::from_bits_per_second(u64::from(rate) * 8));
+        }
+        rest = rest.get(length.next_multiple_of(HEADER)..)?;
+    }
+    None
 }
 
 impl QdiscCounters {
@@ -194,6 +219,10 @@ impl std::fmt::Display for Handle {
 
 /// include/uapi/linux/gen_stats.h, TCA_STATS_PKT64.
 const STATS_PKT64: u16 = 8;
+/// include/uapi/linux/pkt_sched.h, TCA_FQ_FLOW_MAX_RATE.
+const FLOW_MAX_RATE: u16 = 7;
+/// Bytes of the length and the kind of an attribute, which begins at a multiple of them.
+const HEADER: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -229,6 +258,24 @@ mod tests {
         assert_eq!(spent.qdiscs[0].counters.packets, 2);
         let wide = snapshot("tbf", 1, Some(1 << 40));
         assert_eq!(wide.qdiscs[0].counters.packets, 1 << 40);
+    }
+
+    #[test]
+    fn fq_limits_the_rate_of_each_flow() {
+        let limit = |rate: u32| {
+            let attribute = |kind: u16, value: u32| {
+                let header = [8u16.to_ne_bytes(), kind.to_ne_bytes()].concat();
+                [header, value.to_ne_bytes().to_vec()].concat()
+            };
+            let nested = [attribute(1, 10_000), attribute(FLOW_MAX_RATE, rate)].concat();
+            let mut message = TcMessage::with_index(7);
+            let options = vec![TcOption::Other(DefaultNla::new(2, nested))];
+            message.attributes =
+                vec![TcAttribute::Kind("fq".to_owned()), TcAttribute::Options(options)];
+            Qdisc::of(message).unwrap().flow_limit
+        };
+        assert_eq!(limit(2_500_000), Some(Rate::from_mbit(20)));
+        assert_eq!(limit(u32::MAX), None);
     }
 
     #[test]

@@ -223,6 +223,7 @@ fn interfaces(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
                 drops: qdisc.counters.drops,
                 overlimits: qdisc.counters.overlimits,
                 backlog: qdisc.backlog,
+                flow_limit: qdisc.flow_limit,
             })
         });
         sample.qdiscs = known.filter(|qdisc| qdisc.kind != "noqueue").take(MOST_QDISCS).collect();

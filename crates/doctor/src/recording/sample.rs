@@ -2,7 +2,7 @@ use super::{Connection, Listener, UdpSocket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use units::{Bytes, Span};
+use units::{Bytes, Rate, Span};
 
 /// The counters at one time. Those that only grow are as the kernel shows them; a reader takes
 /// differences.
@@ -97,6 +97,9 @@ pub struct Qdisc {
     pub drops: u64,
     pub overlimits: u64,
     pub backlog: Bytes,
+    /// The rate of each connection at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow_limit: Option<Rate>,
 }
 
 /// Time in which tasks waited for a resource, since boot.

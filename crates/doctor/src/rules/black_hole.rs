@@ -2,13 +2,13 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{End, Flow, View};
-use crate::words::bytes;
-use units::Bytes;
+use crate::words::{bytes, span};
+use units::{Bytes, Span};
 
 pub(super) const RULE: Rule = Rule::new("mtu-black-hole", "a path-MTU black hole").flow(judge);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
+    let Some(sender) = &flow.sender else { return at_receiver(flow) };
     let tcp = sender.tcp();
     if !flow.is_stalled() || flow.is_opening() {
         return Outcome::ruled_out("data arrives");
@@ -49,6 +49,35 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// The far end of a test should send all the time, and its server has answered.
+fn at_receiver(flow: &Flow<'_>) -> Outcome {
+    let Some(receiver) = flow.receiver.as_ref().filter(|_| flow.tested) else {
+        return Outcome::Irrelevant;
+    };
+    let Some(received) = receiver.tcp().bytes_received else {
+        return Outcome::not_seen("the bytes that the test received");
+    };
+    if received > FEW_BYTES || receiver.elapsed() < NOTHING_FOR {
+        return Outcome::ruled_out("data arrives");
+    }
+    Finding::new(format!(
+        "a path-MTU black hole is the limit: the handshake with {} passed, and none of its data arrives",
+        flow.addresses().0
+    ))
+    .explains(0.9)
+    .seen("received", bytes(received))
+    .seen_from("time of the test", span(receiver.elapsed()), span(NOTHING_FOR))
+    .against("a filter that drops the data of this direction looks like this too")
+    .advise(
+        Advice::new("Let the far end find the size, or clamp it; then allow ICMP \"fragmentation needed\" on the path")
+            .run(format!("ping -M do -s 1472 {}", flow.addresses().0.ip()))
+            .run("sysctl -w net.ipv4.tcp_mtu_probing=1   (on the far end)")
+            .run("nft add rule inet filter forward tcp flags syn tcp option maxseg size set rt mtu")
+            .not("Buffers and congestion control change nothing while no segment arrives"),
+    )
+    .holds()
+}
+
 /// Many bytes arrived, in segments that were full on average.
 pub(super) fn has_passed_full(sender: &End<'_>) -> bool {
     let tcp = sender.tcp();
@@ -60,6 +89,9 @@ pub(super) fn has_passed_full(sender: &End<'_>) -> bool {
 
 const REPEATS: u8 = 2;
 const PASSED: u64 = 20;
+/// Less than a full segment.
+const FEW_BYTES: Bytes = Bytes::new(500);
+const NOTHING_FOR: Span = Span::from_millis(1_500);
 
 #[cfg(test)]
 mod tests {
@@ -78,6 +110,23 @@ mod tests {
     #[test]
     fn full_segments_vanish() {
         assert!(stalled(3, 65_000).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn nothing_of_what_a_test_should_receive_arrives() {
+        let test = |received: u64, tested: bool| {
+            let sketch = Sketch::new().receiving(move |_, receiver| {
+                receiver.tcp.bytes_received = Some(Bytes::new(received));
+            });
+            let (local, remote) = ("10.0.0.1:5201", "10.0.0.2:5000");
+            let ends = (local.parse().unwrap(), remote.parse().unwrap());
+            let connections = if tested { vec![ends] } else { Vec::new() };
+            let attempt = crate::recording::Attempt { connections, ..Default::default() };
+            sketch.attempt(attempt)
+        };
+        assert!(test(0, true).holds(RULE) > 0.85);
+        test(9_000_000, true).holds_not(RULE);
+        test(0, false).holds_not(RULE);
     }
 
     #[test]

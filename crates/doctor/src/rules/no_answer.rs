@@ -5,7 +5,8 @@ use super::{Advice, Finding, Outcome, Rule};
 use super::{conntrack, reverse_path, time_exceeded};
 use crate::recording::{Attempt, Listener, Refusal};
 use crate::view::{End, Flow, View};
-use crate::words::{bytes, counted, percent};
+use crate::words::{bytes, counted, percent, span};
+use units::{Bytes, Span};
 
 pub(super) const RULE: Rule =
     Rule::new("no-answer", "a connection that nobody answers").flow(judge).machine(of_machine);
@@ -70,7 +71,8 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
         && !sender.last().probing;
     let flaps = flow.interface().and_then(|name| view.interface(name)?.carrier_changes);
     let flaps = flaps.unwrap_or(0) > 0;
-    if !flow.is_stalled() || !open || !has_passed_full(sender) || flaps || has_other_reason(view) {
+    let ends = flow.is_stalled() || ends_in_silence(sender);
+    if !ends || !open || !has_passed_full(sender) || flaps || has_other_reason(view) {
         return Outcome::Irrelevant;
     }
     if repeats < REPEATS {
@@ -85,15 +87,32 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     .explains(0.97)
     .seen_from("retransmissions of the oldest segment", repeats.to_string(), REPEATS.to_string())
     .seen("waiting in the send queue", bytes(sender.last().send_queue))
+    .seen("time without an acknowledgement, until the end", span(silence(sender)))
     .seen_if("interface", flow.interface().map(str::to_owned))
     .advise(
-        Advice::new("Look whether the other end is still there, and for a link, a route or a filter that changed")
+        Advice::new("Look whether the other end is still there, and for a link, a route, a quota or a filter that changed")
             .run(format!("ping -c 3 {}", to.ip()))
-            .run(format!("ip route get {}", to.ip()))
+            .run(format!("ip route get {0}; ip neighbour show {0}", to.ip()))
             .run(format!("tcpdump -ni any 'tcp port {}'   (on both ends)", to.port()))
             .not("Buffers and congestion control change nothing while no segment arrives"),
     )
     .holds()
+}
+
+/// The connection moved with few losses, and then nothing was acknowledged any more.
+fn ends_in_silence(sender: &End<'_>) -> bool {
+    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(u64::MAX);
+    let sent = sender.count(|tcp| tcp.data_segments_out).unwrap_or(0);
+    sender.last().send_queue > Bytes::ZERO
+        && silence(sender) >= SILENT
+        && again <= FEW_LOSSES.max(sent / 100)
+}
+
+/// The time at the end of the observation in which nothing was acknowledged.
+fn silence(sender: &End<'_>) -> Span {
+    let acked = sender.tcp().bytes_acked;
+    let since = sender.all.iter().find(|(_, one)| one.tcp.bytes_acked == acked);
+    sender.elapsed() - since.map_or(sender.elapsed(), |(at, _)| *at - sender.all[0].0)
 }
 
 /// This machine drops the answers itself, or a router reports why there are none.
@@ -110,6 +129,10 @@ const FEWEST: u64 = 2;
 const OFTEN: f64 = 0.05;
 const REPEATED: f64 = 0.5;
 const REPEATS: u32 = 2;
+/// The timer has sent the oldest segment again three times by then.
+const SILENT: Span = Span::from_millis(1_300);
+/// Those of the silence itself.
+const FEW_LOSSES: u64 = 8;
 
 fn of_machine(view: &View<'_>) -> Outcome {
     match &view.period.attempt {
@@ -203,6 +226,23 @@ mod tests {
         // A connection that waits all the time is a verdict of its own.
         let waits = opening(2).counter("TcpActiveOpens", 9).counter("TcpExtTCPSynRetrans", 2);
         waits.machine_holds_not(RULE);
+    }
+
+    /// A quota of a filter is used up after the first second.
+    #[test]
+    fn a_connection_that_ends_in_silence() {
+        let silent = |moves: u64, again: u32| {
+            Sketch::new().sender(move |at, sender| {
+                sender.retransmits = if at > moves { 3 } else { 0 };
+                let at = at.min(moves);
+                sender.tcp.bytes_acked = Some(Bytes::new(1_000_000 + at * 50_000_000));
+                sender.tcp.data_segments_out = Some(1_000 + at as u32 * 34_530);
+                sender.tcp.retransmitted = Some(at as u32 * again);
+            })
+        };
+        assert!(silent(1, 4).holds(RULE) > 0.95);
+        silent(2, 4).holds_not(RULE);
+        silent(1, 3_000).holds_not(RULE);
     }
 
     #[test]

@@ -13,6 +13,9 @@ pub(super) const RULE: Rule =
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(name) = flow.interface() else { return Outcome::Irrelevant };
+    if let Some(outcome) = of_each_flow(flow, view, name) {
+        return outcome;
+    }
     let limits = limits(view);
     let is_own = |limit: &&Limit<'_>| flow.sender.is_some() && limit.qdisc.interface == name;
     let own = limits.iter().filter(is_own).max_by_key(|limit| limit.over);
@@ -21,7 +24,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let other = || limits.iter().find(|limit| limit.is_full() && limit.carries(flow));
     match own.filter(|own| own.is_full()).or_else(other) {
         Some(limit) => limit.finding().explains(limit.waits.max(0.5)).holds(),
-        None if flow.sender.is_none() => Outcome::Irrelevant,
+        None if flow.sender.is_none() => of_answers(flow, view, &limits, name),
         None => Outcome::ruled_out(match own {
             None => format!("no queueing discipline on {name} limits a rate"),
             Some(own) => format!(
@@ -32,6 +35,57 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             ),
         }),
     }
+}
+
+/// `fq` limits the rate of each connection, and counts no overlimits.
+fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome> {
+    let sender = flow.sender.as_ref()?;
+    let queues = view.last().qdiscs.iter().filter(|qdisc| qdisc.interface == name);
+    let most = queues.filter_map(|qdisc| qdisc.flow_limit).min()?;
+    let share = flow.rate().bits_per_second() as f64 / most.bits_per_second().max(1) as f64;
+    let is_reached = OF_FLOW_LIMIT.contains(&share) && sender.has_data();
+    is_reached.then(|| {
+        Finding::new(format!(
+            "a rate limit of this machine is the limit: fq on {name} lets each connection have {}",
+            rate(most)
+        ))
+        .explains(share.min(0.98))
+        .allows(Some(most))
+        .seen_from(
+            "rate, of the limit with headers",
+            percent(share),
+            percent(OF_FLOW_LIMIT.start),
+        )
+        .advise(
+            Advice::new("Raise or remove `maxrate`, if it is not intended")
+                .run(format!("tc -s -d qdisc show dev {name}"))
+                .run(format!("tc qdisc replace dev {name} root fq"))
+                .not("Buffers, congestion control and more CPU change nothing"),
+        )
+        .holds()
+    })
+}
+
+/// The limit of an interface that only acknowledgements leave through holds back the data that comes
+/// in.
+fn of_answers(flow: &Flow<'_>, view: &View<'_>, limits: &[Limit<'_>], name: &str) -> Outcome {
+    let own = limits.iter().filter(|limit| limit.qdisc.interface == name && limit.is_full());
+    let Some(limit) = own.max_by_key(|limit| limit.over) else { return Outcome::Irrelevant };
+    let passes = limit.passes.bits_per_second();
+    let sends = |other: &Flow<'_>| {
+        let rate = other.rate().bits_per_second();
+        other.sender.is_some() && other.interface() == Some(name) && rate >= passes / ANSWERS
+    };
+    let are_answers = flow.rate().bits_per_second() / ANSWERS >= passes;
+    if !are_answers || view.flows.iter().any(sends) {
+        return Outcome::Irrelevant;
+    }
+    limit
+        .finding()
+        .seen("rate of the data that comes in", rate(flow.rate()))
+        .seen("it holds back", "the acknowledgements of that data")
+        .explains(limit.waits.max(0.5))
+        .holds()
 }
 
 /// Packets that are forwarded, and datagrams, belong to no connection of this machine.
@@ -52,6 +106,8 @@ struct Limit<'a> {
     /// Packets that it delayed.
     over: u64,
     per_second: f64,
+    /// Bytes that it passed.
+    sent: u64,
     passes: Rate,
     /// The share of the samples in which it held packets.
     waits: f64,
@@ -74,6 +130,7 @@ fn limits<'a>(view: &View<'a>) -> Vec<Limit<'a>> {
             qdisc: later,
             over,
             per_second: over as f64 / seconds,
+            sent,
             passes: Rate::from_bits_per_second((sent as f64 * 8.0 / seconds) as u64),
             waits,
         })
@@ -83,7 +140,9 @@ fn limits<'a>(view: &View<'a>) -> Vec<Limit<'a>> {
 
 impl Limit<'_> {
     fn is_full(&self) -> bool {
-        self.per_second >= OVERLIMITS && self.waits >= WAITS
+        // A small rate delays few packets, and most of them.
+        let most = self.over >= FEW && self.sent / self.over.max(1) <= EACH;
+        (self.per_second >= OVERLIMITS || most) && self.waits >= WAITS
     }
 
     /// Most of its packets may be those of the flow, headers included.
@@ -113,6 +172,13 @@ impl Limit<'_> {
 }
 
 const OVERLIMITS: f64 = 20.0;
+const FEW: u64 = 5;
+/// Bytes for each packet that was delayed: two frames.
+const EACH: u64 = 3_028;
+/// The data that a limit of acknowledgements lets come in is several times as much.
+const ANSWERS: u64 = 5;
+/// The rate of a connection, by the limit of each, which counts headers too.
+const OF_FLOW_LIMIT: std::ops::Range<f64> = 0.8..1.1;
 /// Measured.
 const WAITS: f64 = 0.5;
 /// The rate of a connection, by that of the limit which all of it passes.
@@ -136,6 +202,7 @@ mod tests {
                 drops: 0,
                 overlimits: at * overlimits,
                 backlog: Bytes::new(backlog),
+                flow_limit: None,
             });
         })
     }
@@ -153,6 +220,45 @@ mod tests {
         shaped(3, 90_000).holds_not(RULE);
         shaped(5_000, 0).holds_not(RULE);
         Sketch::new().holds_not(RULE);
+    }
+
+    #[test]
+    fn a_small_rate_delays_few_packets() {
+        // 128 kbit/s.
+        let slow = |overlimits: u64| {
+            shaped(overlimits, 30_000)
+                .each(|at, sample| sample.qdiscs[0].sent = Bytes::new(at * 16_000))
+        };
+        assert!(slow(11).holds(RULE) > 0.9);
+        slow(1).holds_not(RULE);
+    }
+
+    #[test]
+    fn a_limit_of_each_connection() {
+        let limited = |mbit: u64| {
+            shaped(0, 90_000)
+                .each(move |_, sample| sample.qdiscs[0].flow_limit = Some(Rate::from_mbit(mbit)))
+        };
+        assert!(limited(420).holds(RULE) > 0.9);
+        limited(800).holds_not(RULE);
+        limited(100).holds_not(RULE);
+        let idle = limited(420).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
+        idle.holds_not(RULE);
+    }
+
+    /// 400 Mbit/s come in, and the limit passes acknowledgements.
+    #[test]
+    fn a_limit_of_the_acknowledgements_of_a_receiver() {
+        let answers = |passes: u64, backlog: u64| {
+            let queue = shaped(500, backlog).recording().periods[0].samples.clone();
+            Sketch::new().receiving(|_, _| {}).each(move |at, sample| {
+                sample.qdiscs = queue[at as usize].qdiscs.clone();
+                sample.qdiscs[0].sent = Bytes::new(at * passes);
+            })
+        };
+        assert!(answers(60_000, 9_000).holds(RULE) > 0.9);
+        answers(60_000, 0).holds_not(RULE);
+        answers(20_000_000, 9_000).holds_not(RULE);
     }
 
     #[test]

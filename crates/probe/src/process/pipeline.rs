@@ -2,9 +2,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tree::Tree;
 
-/// The other processes of the pipelines that these processes are in: `tar` and `gzip` for the `nc` of
-/// `tar c . | gzip | nc HOST PORT`. They write into its standard input, or read its standard output,
-/// by a pipe, or they do so for such a process.
+/// The other processes of the pipelines that these processes are in: `tar` and `gzip` for the `nc`
+/// of `tar c . | gzip | nc HOST PORT`. They write into its standard input by a pipe, or read its
+/// standard output, or they do so for such a process.
 pub fn pipelines(tree: &Tree, pids: &BTreeSet<u32>) -> BTreeMap<u32, BTreeSet<u32>> {
     let asked: Vec<_> = pids.iter().map(|pid| (*pid, Ends::of(tree, *pid))).collect();
     if !asked.iter().any(|(_, ends)| ends.has_pipe()) {
