@@ -63,6 +63,7 @@ mod steal;
 mod stopped;
 mod test_failed;
 mod time_exceeded;
+mod tunnel;
 mod udp_buffer;
 mod udp_port;
 mod window_scaling;

@@ -6,6 +6,7 @@ use probe::process::{Holders, Process};
 use probe::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// The processes that hold the connections of interest, and the busiest others.
 #[derive(Debug, Default)]
@@ -204,8 +205,8 @@ impl Watched {
         ranked.into_iter().map(|(_, earlier, later)| (earlier, later)).unzip()
     }
 
-    /// Adds the cores that the threads, and the busiest processes, may run on, and whether the
-    /// threads' control groups are frozen.
+    /// Adds the cores that the threads, and the busiest processes, may run on, whether the threads'
+    /// control groups are frozen, and the tunnels of the processes.
     pub(super) fn add_places(&self, tree: &Tree, sample: &mut Sample) {
         let cores = probe::process::Task::cores_allowed;
         let frozen = self.places.iter().filter(|(_, place)| {
@@ -221,6 +222,7 @@ impl Watched {
         }
         for process in &mut sample.processes {
             process.allowed = cores(tree, process.pid, process.pid);
+            process.tunnels = tunnels(tree, process.pid);
         }
     }
 
@@ -297,12 +299,31 @@ fn task(task: probe::process::Task) -> Task {
         in_kernel: None,
         frozen: false,
         allowed: None,
+        tunnels: Vec::new(),
     }
+}
+
+/// The interfaces behind the descriptors of `/dev/net/tun` that a process has open.
+fn tunnels(tree: &Tree, pid: u32) -> Vec<String> {
+    let descriptors = tree.names(&format!("/proc/{pid}/fd")).unwrap_or_default();
+    let is_tunnel = |descriptor: &&String| {
+        let target = tree.link(&format!("/proc/{pid}/fd/{descriptor}"));
+        target.is_some_and(|target| target == Path::new("/dev/net/tun"))
+    };
+    let interface = |descriptor: &String| {
+        let text = tree.text(&format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
+        let name = text.lines().find_map(|line| line.strip_prefix("iff:"))?;
+        Some(units::foreign(name.trim()).to_string())
+    };
+    let some = descriptors.iter().take(MOST_DESCRIPTORS);
+    some.filter(is_tunnel).filter_map(interface).take(MOST_TUNNELS).collect()
 }
 
 const MOST_PROCESSES: usize = 32;
 /// Behind one socket.
 const MOST_HOLDERS: usize = 4;
 const MOST_THREADS: usize = 128;
+const MOST_DESCRIPTORS: usize = 64;
+const MOST_TUNNELS: usize = 8;
 const MOST_BUSY: usize = 16;
 const MOST_LISTED: usize = 50_000;

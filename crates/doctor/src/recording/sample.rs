@@ -156,6 +156,10 @@ pub struct Task {
     /// The cores that it may run on, in the last sample of a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<Vec<usize>>,
+    /// The tunnel interfaces (TUN, TAP) whose packets a process takes, in the last sample of a
+    /// period.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tunnels: Vec<String>,
 }
 
 /// A control group with the CPU controller.

@@ -1,9 +1,11 @@
 //! The sending application has no more to send.
 
 use super::delayed_ack::held_back;
+use super::receiver_window::shortest;
 use super::{Advice, Finding, Outcome, Rule, corked};
-use crate::view::{Flow, View};
-use crate::words::{percent, rate};
+use crate::view::{End, Flow, View};
+use crate::words::{percent, rate, span};
+use units::{Bytes, Span};
 
 pub(super) const RULE: Rule = Rule::new("application", "the application").flow(judge);
 
@@ -13,14 +15,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     let Some(sender) = &flow.sender else {
         let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
-        // The far sender's kernel says nothing here. An empty queue and pauses point to it.
-        let pauses = receiver.often(|c| {
-            c.tcp.last_received.zip(c.tcp.receive_rtt).is_some_and(|(idle, rtt)| idle > rtt * 4)
-        });
-        return Outcome::not_seen(format!(
-            "the far sender: {} of the samples fell into a pause of it",
-            percent(pauses)
-        ));
+        return at_receiver(flow, receiver);
     };
     let Some(busy) = sender.busy() else {
         return Outcome::not_seen("the busy time of the connection (Linux 4.9 and later)");
@@ -83,6 +78,45 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
+/// The far sender's kernel says nothing here. Pauses of several round trips, an empty queue and no
+/// gap point to its application: a limit of the path lets data arrive all the time, and losses leave
+/// gaps. The far end of a test has no pauses of its own.
+fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
+    let rtt = shortest(receiver).unwrap_or_default();
+    let long = (rtt * 4).max(PAUSE);
+    let pauses = receiver.often(|c| c.tcp.last_received.is_some_and(|idle| idle >= long));
+    let is_empty = receiver.often(|c| c.receive_queue == Bytes::ZERO) >= EMPTY;
+    let in_order = receiver.count(|tcp| tcp.out_of_order) == Some(0);
+    if pauses < PAUSES || !is_empty || !in_order || flow.tested || rtt == Span::ZERO {
+        return Outcome::not_seen(format!(
+            "the far sender: {} of the samples fell into a pause of it",
+            percent(pauses)
+        ));
+    }
+    Finding::new(format!(
+        "the far application is the limit: it sends {} in parts, with pauses of {} and more",
+        rate(flow.rate()),
+        span(long)
+    ))
+    .explains(FAR_EXPLAINS)
+    .healthy()
+    .seen_from("samples in a pause of it", percent(pauses), percent(PAUSES))
+    .seen("segments out of order", "none")
+    .seen("receive queue", "empty")
+    .advise(
+        Advice::new("Look for the reason at the far end: its own rate limit, its source, its CPU time")
+            .run("weir doctor   (on the far end)")
+            .not("Larger buffers, another congestion control or a faster link change nothing"),
+    )
+    .holds()
+}
+
+/// The time without data, at least.
+const PAUSE: Span = Span::from_millis(5);
+/// Shares of the samples.
+const PAUSES: f64 = 0.5;
+const EMPTY: f64 = 0.9;
+const FAR_EXPLAINS: f64 = 0.6;
 /// Measured.
 const BUSY: f64 = 0.5;
 const FASTER: f64 = 1.25;
@@ -94,7 +128,6 @@ const IDLE: f64 = 0.6;
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
-    use units::{Bytes, Span};
 
     /// Data to send for this share of the time, in percent.
     fn sending(busy: u64) -> Sketch {
@@ -134,6 +167,24 @@ mod tests {
             sample.tasks[0].waited = Some(Span::from_millis(700 * at));
         });
         starved.holds_not(RULE);
+    }
+
+    #[test]
+    fn a_receiver_alone_sees_the_pauses_of_the_far_application() {
+        let receives = |pause: u64, behind: u32, queue: u64| {
+            Sketch::new().receiving(move |at, receiver| {
+                receiver.tcp.min_rtt = Some(Span::from_micros(80));
+                receiver.tcp.last_received = Some(Span::from_millis(pause));
+                receiver.tcp.out_of_order = Some(at as u32 * behind);
+                receiver.receive_queue = Bytes::new(queue);
+            })
+        };
+        let outcome = receives(8, 0, 0).judge(RULE);
+        assert!(outcome.finding().unwrap().healthy);
+        let unknown = |sketch: Sketch| matches!(sketch.judge(RULE), Outcome::NotSeen(_));
+        assert!(unknown(receives(1, 0, 0)));
+        assert!(unknown(receives(8, 7, 0)));
+        assert!(unknown(receives(8, 0, 9_000)));
     }
 
     #[test]

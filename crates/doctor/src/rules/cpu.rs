@@ -1,7 +1,8 @@
 //! A CPU core has no time left: the only one, or the one that runs a thread of an end.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Finding, Outcome, Rule, tunnel};
 use crate::bound;
+use crate::recording::{Connection, Origin};
 use crate::view::{CoreUse, End, Flow, Occupancy, TaskUse, View};
 use crate::words::{percent, rate};
 
@@ -15,6 +16,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     only_core(flow, view)
         .or_else(|| confined(flow, view))
         .or_else(|| thread(flow, view))
+        .or_else(|| tunnel::program(flow, view))
         .or_else(|| all_cores(flow, view))
         .or_else(|| far_end(flow))
         .unwrap_or_else(|| ruled_out(flow, view))
@@ -104,9 +106,13 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let busiest = ends
         .into_iter()
-        .filter_map(|(side, end)| Some((side, end.as_ref()?.busiest(view)?)))
-        .max_by(|(_, a), (_, b)| a.cpu.total_cmp(&b.cpu))?;
-    let (side, task) = busiest;
+        .filter_map(|(side, end)| {
+            let end = end.as_ref()?;
+            Some((side, end, end.busiest(view)?))
+        })
+        .filter(|(side, end, task)| *side == "sender" || !polls_for_data(end, task, view))
+        .max_by(|(.., a), (.., b)| a.cpu.total_cmp(&b.cpu))?;
+    let (side, end, task) = busiest;
     let shares = task.core.and_then(|core| view.cores.get(&core)).copied();
     // A thread shares its core with the softirqs of its own packets.
     let with_interrupts = task.cpu + shares.map_or(0.0, |shares| shares.interrupts());
@@ -139,6 +145,16 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         format!("{} of a core", percent(task.cpu.min(1.0))),
         percent(FULL),
     );
+    if let Some((each, mss)) = end.segments().filter(|_| side == "sender")
+        && each.count() < mss.count() / SMALL
+    {
+        finding = finding
+            .seen("bytes in a segment, at most", format!("{}, {}", each.count(), mss.count()))
+            .advise(
+                Advice::new("Let the application write more at a time: each write is a packet now")
+                    .not("A faster link changes nothing"),
+            );
+    }
     if let Some((core, shares)) = task.core.zip(shares) {
         finding =
             finding.seen(format!("core {core}: user, system, interrupt, softirq"), four(shares));
@@ -153,6 +169,15 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
             .not("RPS, RFS and more queues do not help: they spread packets, not a thread"),
     );
     Some(cheaper(finding, shares.map_or(0.0, |shares| shares.softirq)).holds())
+}
+
+/// A reader that polls fills a core too. Data of a reader without CPU time waits in its queue.
+fn polls_for_data(end: &End<'_>, task: &TaskUse<'_>, view: &View<'_>) -> bool {
+    let shares = task.core.and_then(|core| view.cores.get(&core));
+    let is_needed = shares.is_none_or(|shares| shares.interrupts() >= NEEDED);
+    let is_known = view.recording.origin != Origin::Saved && end.last().receive_limit.is_some();
+    let is_empty = |c: &Connection| c.receive_queue.count() == 0;
+    is_known && !is_needed && !end.alternates() && end.often(is_empty) >= EMPTY
 }
 
 /// A thread that polls fills a core and holds nothing back: its data waits in the kernel for the
@@ -302,6 +327,10 @@ const CONFINED_WAITS: f64 = 0.4;
 const WAITS: f64 = 0.15;
 /// Interrupts and softirqs of a core.
 const NEEDED: f64 = 0.1;
+/// The share of the samples in which nothing waits for a reader.
+const EMPTY: f64 = 0.95;
+/// A segment of less than this part of the most is small.
+const SMALL: u64 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -357,6 +386,31 @@ mod tests {
                 (Some(units::Span::from_micros(200)), Some(units::Span::from_micros(90)));
         });
         assert!(short.holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_reader_that_polls_an_empty_queue() {
+        let reads = |waiting: u64| {
+            let sketch = Sketch::new().receiving(move |_, receiver| {
+                receiver.receive_queue = units::Bytes::new(waiting);
+            });
+            sketch.task(7, 1).task(8, 99).core(0, [50, 49, 1, 0])
+        };
+        reads(0).holds_not(RULE);
+        assert!(reads(90_000).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn small_writes_of_a_full_thread() {
+        let writes = |segments: u32| {
+            let sketch = writing().task(7, 97).core(0, [10, 87, 2, 0]);
+            let sketch = sketch.tcp(move |at, tcp| {
+                tcp.data_segments_out = Some(at as u32 * segments);
+            });
+            let outcome = sketch.judge(RULE);
+            outcome.finding().unwrap().advice.iter().any(|one| one.action.contains("write more"))
+        };
+        assert!(writes(5_000_000) && !writes(34_530));
     }
 
     #[test]

@@ -276,6 +276,9 @@ fn gaps(
     segments: u64,
 ) -> Outcome {
     let unknown = || Outcome::not_seen("the far sender's retransmissions");
+    if let Some(waits) = waits_of_sender(flow, view, receiver, behind, segments) {
+        return waits;
+    }
     let (Some(mss), Some(rtt)) = (receiver.tcp().advmss, flow.rtt()) else { return unknown() };
     let each_trip = flow.rate().bytes_in(rtt).count() as f64 / mss.count().max(1) as f64;
     if rtt < LONG || each_trip < FEWEST {
@@ -283,7 +286,7 @@ fn gaps(
     }
     let gaps = behind as f64 / each_trip;
     // Duplicates tell that the segments were late and not lost.
-    let late = LATE.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add);
+    let late = late(view);
     let loss = gaps / segments.max(1) as f64;
     let allows = bound::mathis(mss, rtt, loss)
         .map(|reno| Rate::from_bits_per_second(reno.bits_per_second() / 2 * 3))
@@ -316,6 +319,48 @@ fn gaps(
     .holds()
 }
 
+/// Many segments arrive behind a gap, and then nothing for as long as a sender waits for its timer
+/// (at least 200 ms). An application that pauses leaves no gaps.
+fn waits_of_sender(
+    flow: &Flow<'_>,
+    view: &View<'_>,
+    receiver: &End<'_>,
+    behind: u64,
+    segments: u64,
+) -> Option<Outcome> {
+    let share = behind as f64 / segments.max(1) as f64;
+    let pauses = receiver.often(|c| c.tcp.last_received.is_some_and(|time| time >= PAUSE));
+    let is_late = late(view).saturating_mul(MANY) >= behind;
+    (share >= HEAVY && pauses >= TIMEOUTS && !is_late && !flow.is_stalled()).then(|| {
+        Finding::new(format!(
+            "lost packets are the limit: {} of the segments from {} arrive behind a gap, and the sender pauses as it does while it waits for its timer",
+            percent(share),
+            flow.addresses().0
+        ))
+        .explains(HEAVY_EXPLAINS)
+        .seen_from(
+            "segments that arrived behind a gap",
+            format!("{behind} of {segments}"),
+            percent(HEAVY),
+        )
+        .seen_from("samples in a pause of the sender", percent(pauses), percent(TIMEOUTS))
+        .seen("rate now", rate(flow.rate()))
+        .against("packets that overtake one another leave gaps too: only the sender can tell")
+        .advise(
+            Advice::new("Look for a filter or a rate limit that drops, here and on the path")
+                .run("nft list ruleset; iptables-save; tc -s filter show dev DEV ingress")
+                .run("weir doctor   (on the far end)")
+                .not("Larger buffers do not help: the sender's window does not grow into them"),
+        )
+        .holds()
+    })
+}
+
+/// Segments that arrived twice: they were late and not lost.
+fn late(view: &View<'_>) -> u64 {
+    LATE.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add)
+}
+
 const LEAST: f64 = 1e-5;
 /// Linux's `TCP_INFINITE_SSTHRESH`.
 const UNSET: u32 = 0x7fff_ffff;
@@ -341,6 +386,10 @@ const TIMEOUTS_FROM: f64 = 1e-3;
 /// Lost segments that slow each algorithm down that reacts to losses.
 const HEAVY: f64 = 0.02;
 const HEAVY_EXPLAINS: f64 = 0.6;
+/// Half of the least time that a sender waits for its timer.
+const PAUSE: Span = Span::from_millis(100);
+/// One in so many segments that arrived twice tells that they are reordered.
+const MANY: u64 = 50;
 
 #[cfg(test)]
 mod tests {
@@ -450,6 +499,23 @@ mod tests {
         assert!(matches!(behind_gaps(10, 1).judge(RULE), Outcome::NotSeen(_)));
         let late = behind_gaps(10, 130).counter("TcpExtTCPDSACKOldSent", 8);
         assert!(matches!(late.judge(RULE), Outcome::NotSeen(_)), "they are reordered");
+    }
+
+    /// A filter of the receiver drops what exceeds a rate, on a cable.
+    #[test]
+    fn a_receiver_alone_sees_a_sender_that_waits_for_its_timer() {
+        let receives = |behind: u32, pause: u64| {
+            behind_gaps(10, behind).sender(move |at, receiver| {
+                receiver.tcp.receive_rtt = Some(Span::from_micros(200));
+                receiver.tcp.last_received =
+                    Some(Span::from_millis(if at % 2 == 0 { pause } else { 0 }));
+            })
+        };
+        assert!(receives(130, 170).holds(RULE) > 0.5);
+        assert!(matches!(receives(130, 20).judge(RULE), Outcome::NotSeen(_)));
+        assert!(matches!(receives(0, 170).judge(RULE), Outcome::RuledOut(_)));
+        let late = receives(130, 170).counter("TcpExtTCPDSACKOldSent", 9);
+        assert!(matches!(late.judge(RULE), Outcome::NotSeen(_)));
     }
 
     /// An application that writes 20 Mbit/s, and a few probes that were taken for losses.

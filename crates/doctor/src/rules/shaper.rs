@@ -46,7 +46,7 @@ fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome>
     let is_reached = OF_FLOW_LIMIT.contains(&share) && sender.has_data();
     is_reached.then(|| {
         Finding::new(format!(
-            "a rate limit of this machine is the limit: fq on {name} lets each connection have {}",
+            "a rate limit of this machine is the limit: fq on {name} gives each connection {}",
             rate(most)
         ))
         .explains(share.min(0.98))

@@ -6,6 +6,7 @@ use super::send_buffer::waits_for_reader;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{End, Flow, TaskUse, View};
 use crate::words::{bytes, percent, rate};
+use std::net::SocketAddr;
 use units::Rate;
 
 pub(super) const RULE: Rule = Rule::new("slow-reader", "the receiving application").flow(judge);
@@ -42,6 +43,15 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             || reader.is_some_and(|task| task.cpu >= 0.9 || waits_for_disk(task, view))
         {
             return Outcome::Irrelevant;
+        }
+        if let Some(onward) = passes_on(receiver, flow, view) {
+            return Finding::new(format!(
+                "{} leaves {} unread because it passes the data on to {onward}, where data waits to be sent",
+                receiver.name(),
+                bytes(queue)
+            ))
+            .seen("samples with a full receive queue", percent(full))
+            .holds();
         }
         return advised(
             Finding::new(format!(
@@ -101,6 +111,22 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// The peer of another connection of the reader, whose data waits to be sent at about this rate. A
+/// proxy reads as fast as it may write.
+fn passes_on(receiver: &End<'_>, flow: &Flow<'_>, view: &View<'_>) -> Option<SocketAddr> {
+    let rate = flow.rate().bits_per_second();
+    let alike = |other: &&Flow<'_>| {
+        let other_rate = other.rate().bits_per_second();
+        other.addresses() != flow.addresses() && other_rate >= rate / 2 && other_rate / 2 <= rate
+    };
+    view.flows.iter().filter(alike).find_map(|other| {
+        let sender = other.sender.as_ref()?;
+        let is_same = sender.pids().any(|pid| receiver.pids().any(|one| one == pid));
+        let waits = sender.data_waits().unwrap_or(0.0) >= WAITS;
+        (is_same && waits).then(|| sender.last().remote)
+    })
+}
+
 /// The peer's kernel has room and acknowledges in bursts: its machine lacks CPU time, or stops the
 /// reader while it holds the socket. The mean deviation of the round trips is as large as they are
 /// (RFC 6298), and the path delivers many times faster than the mean.
@@ -152,6 +178,8 @@ const PAUSES_EXPLAIN: f64 = 0.8;
 /// No byte was read during the observation.
 const UNREAD: f64 = 0.9;
 const LIMITED: f64 = 0.2;
+/// The share of the samples in which data waits behind a proxy.
+const WAITS: f64 = 0.5;
 const FULL_CORES: f64 = 0.9;
 
 #[cfg(test)]
@@ -188,6 +216,31 @@ mod tests {
         let busy =
             limited(80).with_receiver(|_, c| c.receive_queue = Bytes::new(3_000_000)).task(8, 97);
         busy.holds_not(RULE);
+    }
+
+    /// The reader of one connection sends the same data on over another one.
+    #[test]
+    fn a_proxy_that_may_not_write() {
+        let proxy = |unsent: u64, pid: u32| {
+            let came = Sketch::new().receiving(|_, receiver| {
+                receiver.receive_queue = Bytes::new(3_000_000);
+            });
+            let sent = Sketch::new().tcp(move |_, tcp| tcp.unsent = Some(Bytes::new(unsent)));
+            let sent = sent.recording().periods[0].samples.clone();
+            let both = came.each(move |at, sample| {
+                let mut onward = sent[at as usize].connections[0].clone();
+                onward.remote = "10.0.0.3:80".parse().unwrap();
+                onward.cookie = 9;
+                onward.holders[0].pid = pid;
+                sample.connections.push(onward);
+            });
+            let view = View::of(both.recording(), &both.recording().periods[0]).unwrap();
+            let flow = view.flows.iter().find(|flow| flow.sender.is_none()).unwrap();
+            judge(flow, &view).finding().unwrap().explains
+        };
+        assert_eq!(proxy(500_000, 8), None);
+        assert!(proxy(0, 8).is_some_and(|share| share > 0.9));
+        assert!(proxy(500_000, 77).is_some_and(|share| share > 0.9));
     }
 
     #[test]

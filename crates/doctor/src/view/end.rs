@@ -63,6 +63,13 @@ impl<'a> End<'a> {
         self.bytes(|tcp| tcp.bytes_received).map(|bytes| self.rate(bytes))
     }
 
+    /// The bytes of a segment that it sent, on average, and the most that one may hold.
+    pub fn segments(&self) -> Option<(Bytes, Bytes)> {
+        let acked = self.bytes(|tcp| tcp.bytes_acked)?.count();
+        let sent = self.count(|tcp| tcp.data_segments_out).filter(|sent| *sent > 0)?;
+        Some((Bytes::new(acked / sent), self.tcp().mss?))
+    }
+
     /// Retransmitted segments that were not spurious, of all data segments.
     pub fn loss(&self) -> Option<f64> {
         let sent = self.count(|tcp| tcp.data_segments_out)?;
