@@ -2,7 +2,7 @@
 //! program at a hook of the kernel. TCP is told at once, so nothing is lost on a path. It keeps the
 //! data and tries again by its timer, while the windows are open.
 
-use super::{Advice, Finding, Outcome, Rule, corked};
+use super::{Advice, Finding, Outcome, Rule, corked, shaper};
 use crate::recording::Connection;
 use crate::view::{Flow, View};
 use crate::words::percent;
@@ -15,7 +15,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(failed) = view.counter("TcpExtTCPRetransFail") else {
         return Outcome::not_seen("retransmissions that this machine could not send");
     };
-    // A route or a link that comes and goes refuses packets too.
+    // A route or a link that comes and goes refuses packets too, and so does a rate limit whose
+    // queue is full.
     let is_up = flow.interface().is_none_or(|name| {
         let changes = view.interface(name).and_then(|one| one.carrier_changes);
         changes.unwrap_or(0) == 0
@@ -23,6 +24,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if !is_up
         || flow.path.is_some_and(|path| path.refused.is_some())
         || corked::held_back(flow).is_some()
+        || shaper::is_limit(flow, view)
     {
         return Outcome::Irrelevant;
     }

@@ -37,6 +37,11 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
+/// Whether it holds the flow back.
+pub(super) fn is_limit(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    of_flow(flow, view).finding().is_some()
+}
+
 /// `fq` limits the rate of each connection, and counts no overlimits.
 fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome> {
     let sender = flow.sender.as_ref()?;
