@@ -251,15 +251,14 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
         .collect();
     // A slow application or a full link on a machine that nobody complained about is no fault.
     let is_fault = |found: &Found| question == Question::Flow || !found.finding.healthy;
-    // The direction of a test that is much slower than the other has the verdict.
+    // The direction of a test that is slower than the other has the verdict.
     let fastest = flows().filter(|flow| flow.tested).map(|flow| flow.rate).max();
-    let is_slow = |flow: &FlowReport| {
-        flow.tested
-            && fastest.is_some_and(|fastest| {
-                flow.rate.bits_per_second().saturating_mul(MUCH_SLOWER) < fastest.bits_per_second()
-            })
+    let fastest = fastest.unwrap_or_default();
+    let is_slower = |flow: &FlowReport, times: u64| {
+        let rate = flow.rate.bits_per_second().saturating_mul(times);
+        flow.tested && rate < fastest.bits_per_second()
     };
-    limits.sort_by_key(|(flow, found)| (!is_fault(found), !is_slow(flow)));
+    limits.sort_by_key(|(flow, found)| (!is_fault(found), !is_slower(flow, SLOWER)));
     let of_machine = periods
         .iter()
         .flat_map(|period| &period.machine)
@@ -268,7 +267,9 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
             a.finding.explains.unwrap_or(0.0).total_cmp(&b.finding.explains.unwrap_or(0.0))
         });
     // A full core or link of the fast direction says nothing about the slow one.
-    let unknown = flows().find(|flow| is_slow(flow) && !flow.causes.iter().any(limits_enough));
+    let unknown = flows().find(|flow| {
+        is_slower(flow, MUCH_SLOWER) && !flow.causes.iter().any(limits_enough)
+    });
     let is_used_up = |found: &Found| found.finding.healthy || found.cause == "cpu";
     if let Some(flow) = unknown
         && of_machine.is_none()
@@ -281,7 +282,7 @@ fn verdict(recording: &Recording, periods: &[PeriodReport], question: Question) 
                 flow.from,
                 flow.to,
                 words::rate(flow.rate),
-                words::rate(fastest.unwrap_or_default())
+                words::rate(fastest)
             ),
             Confidence::Low,
         );
@@ -477,7 +478,8 @@ const SAVED: [&str; 12] = [
     "bufferbloat",
 ];
 const MOST_FLOWS: usize = 8;
-/// The rate of the slow direction of a test, times this, is less than that of the other.
+/// The rate of a direction of a test, times this, is less than that of the other.
+const SLOWER: u64 = 2;
 const MUCH_SLOWER: u64 = 3;
 /// A cause that explains less is named beside the verdict, not as one.
 const LIMITS_FROM: f64 = 0.2;

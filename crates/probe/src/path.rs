@@ -56,7 +56,7 @@ pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
         {
             Ok(None)
         }
-        // A route of the type blackhole or prohibit is reported as these (net/ipv4/fib_semantics.c).
+        // A route of the type blackhole or prohibit is reported as these (fib_semantics.c).
         Err(ProbeError::Kernel { source, .. })
             if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) =>
         {

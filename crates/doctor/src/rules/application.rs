@@ -79,8 +79,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 }
 
 /// The far sender's kernel says nothing here. Pauses of several round trips, an empty queue and no
-/// gap point to its application: a limit of the path lets data arrive all the time, and losses leave
-/// gaps. The far end of a test has no pauses of its own.
+/// gap point to its application: a limit of the path lets data arrive all the time, and losses
+/// leave gaps. The far end of a test has no pauses of its own.
 fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
     let rtt = shortest(receiver).unwrap_or_default();
     let long = (rtt * 4).max(PAUSE);

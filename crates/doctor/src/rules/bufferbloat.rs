@@ -5,7 +5,7 @@ use super::delayed_ack::held_back;
 use super::send_buffer;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
-use crate::words::span;
+use crate::words::{rate, span};
 use units::Span;
 
 pub(super) const RULE: Rule = Rule::new("bufferbloat", "a long queue on the path").flow(judge);
@@ -43,8 +43,9 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         ));
     }
     Finding::new(format!(
-        "a queue on the path holds {} of data: the round trip is {} instead of {}",
+        "a queue on the path holds {} of data before a bottleneck that passes {}: the round trip is {} instead of {}",
         span(queue),
+        rate(flow.rate()),
         span(rtt),
         span(least)
     ))

@@ -3,7 +3,7 @@
 //! data and tries again by its timer, while the windows are open.
 
 use super::{Advice, Finding, Outcome, Rule, corked, shaper};
-use crate::recording::Connection;
+use crate::recording::{Connection, Sample};
 use crate::view::{Flow, View};
 use crate::words::percent;
 
@@ -42,7 +42,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     let finding = Finding::new(
-        "this machine drops its own packets: a filter or a program at one of its hooks refuses what TCP sends",
+        "this machine drops its own packets: a filter, a queueing discipline or a program at one of its hooks refuses what TCP sends",
     )
     .seen_from("retransmissions that could not be sent", failed.to_string(), least.to_string())
     .seen_from(
@@ -51,6 +51,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         percent(REFUSED),
     )
     .seen_if("interface", flow.interface().map(str::to_owned))
+    .seen_if("packets dropped by its queueing disciplines", dropped(flow, view))
     .advise(
         Advice::new("Look for the rule on the way out of this machine")
             .run("nft list ruleset   (hooks output and postrouting)")
@@ -67,6 +68,17 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         false => finding,
     }
     .holds()
+}
+
+/// The drops of the queueing disciplines of the connection's interface, if there were any.
+fn dropped(flow: &Flow<'_>, view: &View<'_>) -> Option<String> {
+    let name = flow.interface()?;
+    let drops = |sample: &Sample| {
+        let queues = sample.qdiscs.iter().filter(|qdisc| qdisc.interface == name);
+        queues.map(|qdisc| qdisc.drops).fold(0, u64::saturating_add)
+    };
+    let drops = drops(view.last()).saturating_sub(drops(&view.samples()[0]));
+    (drops > 0).then(|| drops.to_string())
 }
 
 /// The timer that probes a closed window runs, and the window is open: nothing is in flight.

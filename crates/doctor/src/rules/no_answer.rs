@@ -54,6 +54,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         Advice::new("Look for a filter on the way, and for the SYNs at the other end")
             .run(format!("tcpdump -ni any 'tcp port {}'   (on the other end)", to.port()))
             .run("nft list ruleset   (on both ends)")
+            .run(format!("ip route get {0}; ip neighbour show {0}", to.ip()))
             .not("A port without a listener answers with a reset: this one does not"),
     )
     .advise(

@@ -97,8 +97,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The far end of a test has data all the time. A queue shows in the round trips that it reports, or
-/// else in those of the data that arrives here.
+/// The far end of a test has data all the time. A queue shows in the round trips that it reports,
+/// or else in those of the data that arrives here.
 fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let unknown = || Outcome::not_seen("the far sender's round trips");
     let Some(receiver) = flow.receiver.as_ref().filter(|_| flow.tested) else { return unknown() };

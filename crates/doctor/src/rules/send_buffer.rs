@@ -88,9 +88,9 @@ fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
     near || is_tiny(flow)
 }
 
-/// The buffer is fixed, the receiver's window could take it several times, and no queue stands on the
-/// path: nothing but the buffer fills it. The application takes some time to fill it again, so that
-/// much less passes than one buffer in each round trip of a cable.
+/// The buffer is fixed, the receiver's window could take it several times, and no queue stands on
+/// the path: nothing but the buffer limits it. The application takes some time to fill it again, so
+/// that much less passes than one buffer in each round trip of a cable.
 fn is_tiny(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let limits = sender.values(|c| c.send_limit);

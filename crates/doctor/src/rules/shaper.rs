@@ -56,11 +56,7 @@ fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome>
         ))
         .explains(share.min(0.98))
         .allows(Some(most))
-        .seen_from(
-            "rate, of the limit with headers",
-            percent(share),
-            percent(OF_FLOW_LIMIT.start),
-        )
+        .seen_from("rate, of the limit with headers", percent(share), percent(OF_FLOW_LIMIT.start))
         .advise(
             Advice::new("Raise or remove `maxrate`, if it is not intended")
                 .run(format!("tc -s -d qdisc show dev {name}"))
@@ -71,8 +67,8 @@ fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome>
     })
 }
 
-/// The limit of an interface that only acknowledgements leave through holds back the data that comes
-/// in.
+/// The limit of an interface that only acknowledgements leave through holds back the data that
+/// comes in.
 fn of_answers(flow: &Flow<'_>, view: &View<'_>, limits: &[Limit<'_>], name: &str) -> Outcome {
     let own = limits.iter().filter(|limit| limit.qdisc.interface == name && limit.is_full());
     let Some(limit) = own.max_by_key(|limit| limit.over) else { return Outcome::Irrelevant };

@@ -7,9 +7,11 @@ use crate::words::percent;
 pub(super) const RULE: Rule =
     Rule::new("tcp-memory", "the memory of TCP sockets").flow(of_flow).machine(judge);
 
-/// Its window is small, or its packets are dropped, because the memory is short.
+/// A buffer of an end is small, or its packets are dropped, because the memory is short.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    let held = flow.sender.as_ref().and_then(|sender| sender.window_limited()).unwrap_or(0.0);
+    let held = flow.sender.as_ref().map_or(0.0, |sender| {
+        sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0)
+    });
     match judge(view) {
         Outcome::Holds(finding) if held >= HELD || loss::is_limit(flow, view) => {
             finding.explains(OF_FLOW).holds()
@@ -72,6 +74,9 @@ mod tests {
             using(used).tcp(|at, tcp| tcp.window_limited = Some(units::Span::from_millis(900 * at)))
         };
         assert!(small(900).holds(RULE) > 0.95);
+        let send_buffer = using(900)
+            .tcp(|at, tcp| tcp.buffer_limited = Some(units::Span::from_millis(900 * at)));
+        assert!(send_buffer.holds(RULE) > 0.95);
         assert_eq!(small(100).judge(RULE), Outcome::Irrelevant);
         assert_eq!(using(900).judge(RULE), Outcome::Irrelevant);
         assert!(matches!(Sketch::new().on_machine(RULE), Outcome::NotSeen(_)));
