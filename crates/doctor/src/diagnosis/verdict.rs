@@ -39,7 +39,7 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
     let fastest = fastest.unwrap_or_default();
     let is_slower = |flow: &FlowReport, times: u64| {
         let rate = flow.rate.bits_per_second().saturating_mul(times);
-        flow.tested && rate < fastest.bits_per_second()
+        is_test && flow.tested && rate < fastest.bits_per_second()
     };
     limits.sort_by_key(|(flow, found)| {
         (!is_fault(found), !is_slower(flow, SLOWER), is_test && !flow.tested)

@@ -80,14 +80,18 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 /// The far sender's kernel says nothing here. Pauses of several round trips, an empty queue and no
 /// gap point to its application: a limit of the path lets data arrive all the time, and losses
-/// leave gaps. The far end of a test has no pauses of its own.
+/// leave gaps. The far end of a test has no pauses of its own. An answer waits for its request, and
+/// data that comes no more may be lost.
 fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
     let rtt = shortest(receiver).unwrap_or_default();
     let long = (rtt * 4).max(PAUSE);
     let pauses = receiver.often(|c| c.tcp.last_received.is_some_and(|idle| idle >= long));
     let is_empty = receiver.often(|c| c.receive_queue == Bytes::ZERO) >= EMPTY;
     let in_order = receiver.count(|tcp| tcp.out_of_order) == Some(0);
-    if pauses < PAUSES || !is_empty || !in_order || flow.tested || rtt == Span::ZERO {
+    let asks = receiver.bytes(|tcp| tcp.bytes_acked).is_none_or(|sent| sent > Bytes::ZERO);
+    let longest = receiver.values(|c| c.tcp.last_received).into_iter().max().unwrap_or_default();
+    let goes_on = longest * 2 < receiver.elapsed() && !asks;
+    if pauses < PAUSES || !is_empty || !in_order || !goes_on || flow.tested || rtt == Span::ZERO {
         return Outcome::not_seen(format!(
             "the far sender: {} of the samples fell into a pause of it",
             percent(pauses)
@@ -185,6 +189,9 @@ mod tests {
         assert!(unknown(receives(1, 0, 0)));
         assert!(unknown(receives(8, 7, 0)));
         assert!(unknown(receives(8, 0, 9_000)));
+        assert!(unknown(receives(2_000, 0, 0)), "nothing comes any more");
+        let asks = receives(8, 0, 0).tcp(|at, tcp| tcp.bytes_acked = Some(Bytes::new(at * 900)));
+        assert!(unknown(asks));
     }
 
     #[test]

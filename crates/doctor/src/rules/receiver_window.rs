@@ -171,8 +171,9 @@ pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     // A receiver whose buffer has room offers at least a segment (RFC 1122 section 4.2.3.3).
     let least = sender.tcp().mss.map_or(0, |mss| mss.count());
     // A kernel that closed the window of a usual buffer opens it by a sixteenth of that at least
-    // (__tcp_select_window). One that never has room for two segments has a tiny buffer.
-    if (least..least.saturating_mul(2)).contains(&most) && !flow.is_stalled() {
+    // (__tcp_select_window). One that never has room for a third segment has a tiny buffer.
+    // The sender's segments are half of such a window at most (tcp_bound_to_half_wnd).
+    if (least..=least.saturating_mul(2).saturating_add(1)).contains(&most) && !flow.is_stalled() {
         return false;
     }
     let is_closed = |window: &&Bytes| window.count() < least || window.count() < most / 4;
@@ -231,7 +232,7 @@ mod tests {
 
     /// One segment fills the buffer.
     #[test]
-    fn a_window_that_never_has_room_for_two_segments_is_a_tiny_buffer() {
+    fn a_window_that_never_has_room_for_a_third_segment_is_a_tiny_buffer() {
         let windows = |most: u64| {
             limited(90, 0).tcp(move |at, tcp| {
                 tcp.peer_window = Some(Bytes::new(if at % 2 == 0 { most } else { 0 }));
@@ -239,6 +240,7 @@ mod tests {
         };
         assert!(windows(2_300).holds(RULE) > 0.8);
         windows(2_300).holds_not(super::super::slow_reader::RULE);
+        assert!(windows(2 * 1448 + 1).holds(RULE) > 0.8);
         windows(64_000).holds_not(RULE);
         assert!(windows(64_000).holds(super::super::slow_reader::RULE) > 0.8);
     }

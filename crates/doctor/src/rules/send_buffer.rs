@@ -88,8 +88,8 @@ fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
     near || is_tiny(flow)
 }
 
-/// The buffer is fixed, the receiver's window could take it several times, and no queue stands on
-/// the path: nothing but the buffer limits it. The application takes some time to fill it again, so
+/// The buffer is fixed and small, the receiver's window could take it several times, no queue stands
+/// on the path, and the round trips are alike: nothing but the buffer limits it. The application takes some time to fill it again, so
 /// that much less passes than one buffer in each round trip of a cable.
 fn is_tiny(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
@@ -100,7 +100,12 @@ fn is_tiny(flow: &Flow<'_>) -> bool {
     let windows = sender.values(|c| c.tcp.peer_window);
     let window = windows.into_iter().min().unwrap_or_default();
     let queue = sender.rtt().unwrap_or_default() - sender.tcp().min_rtt.unwrap_or_default();
-    least == most && least.count().saturating_mul(2) <= window.count() && queue < SHORT
+    let varies = sender.median(|c| c.tcp.rttvar).unwrap_or_default();
+    least == most
+        && *most <= TINY
+        && least.count().saturating_mul(2) <= window.count()
+        && queue < SHORT
+        && varies < SHORT
 }
 
 /// The rate of a buffer that is sent once in each round trip. The kernel counts the buffer's
@@ -140,6 +145,8 @@ const NEAR: f64 = 0.3;
 /// Measured.
 const LIMITED: f64 = 0.2;
 const SHORT: Span = Span::from_millis(1);
+/// A kernel that may enlarge the buffer gives a new connection more (tcp_sndbuf_expand).
+const TINY: Bytes = Bytes::new(65_536);
 
 #[cfg(test)]
 mod tests {
@@ -184,6 +191,12 @@ mod tests {
         // The window is as small, or the kernel enlarges the buffer.
         tiny(40_000, 0).holds_not(RULE);
         tiny(3_000_000, 9_000).holds_not(RULE);
+        let stops = tiny(3_000_000, 0).tcp(|_, tcp| tcp.rttvar = Some(Span::from_millis(40)));
+        stops.holds_not(RULE);
+        let usual = tiny(3_000_000, 0).sender(|_, sender| {
+            sender.send_limit = Some(Bytes::new(500_000));
+        });
+        usual.holds_not(RULE);
         assert!(tiny(40_000, 0).holds(super::super::slow_reader::RULE) > 0.8);
     }
 

@@ -155,12 +155,16 @@ fn joined<'a>(
     let sent = amount(&one, |c| c.tcp.bytes_acked);
     let received = amount(&one, |c| c.tcp.bytes_received);
     let attempt = period.attempt.as_ref();
-    let tested = attempt.is_some_and(|attempt| {
-        attempt.connections.contains(&(one.last().local, one.last().remote))
-    });
+    // Both ends of a test may be on this machine.
+    let is_tested = |(local, remote): (SocketAddr, SocketAddr)| {
+        attempt.is_some_and(|attempt| attempt.connections.contains(&(local, remote)))
+    };
+    let (local, remote) = (one.last().local, one.last().remote);
+    let (tested_here, tested_there) = (is_tested((local, remote)), is_tested((remote, local)));
+    let tested = tested_here || tested_there;
     let waits = one.often(|connection| connection.send_queue > Bytes::ZERO) > 0.5;
     let sends = match attempt {
-        Some(attempt) if tested => attempt.sends,
+        Some(attempt) if tested => attempt.sends == tested_here,
         _ => {
             sent > received
                 || sent == received && waits
