@@ -88,10 +88,10 @@ fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
     near || is_tiny(flow)
 }
 
-/// The buffer is fixed and small, the receiver's window could take it several times, no queue stands
-/// on the path, and the round trips are alike: nothing but the buffer limits it. The application
-/// takes some time to fill it again, so that much less passes than one buffer in each round trip of
-/// a cable.
+/// The buffer is fixed and small, the receiver's window could take it several times, no queue is on
+/// the path, and the round trips are alike: nothing but the buffer limits it. The application takes
+/// some time to fill it again, so that much less passes than one buffer in each round trip of a
+/// cable.
 fn is_tiny(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let limits = sender.values(|c| c.send_limit);

@@ -37,10 +37,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         }
         // A reader without CPU time has a cause of its own.
         let throttled = receiver.throttled(view).is_some_and(|g| g.throttled_share() > 0.1);
-        let lacks = |task: &&TaskUse<'_>| {
-            task.cpu >= 0.9 || task.waited.unwrap_or(0.0) > 0.3 || waits_for_disk(task, view)
-        };
-        if throttled || receiver.tasks(view).iter().any(lacks) {
+        let starved = reader.is_some_and(|task| task.waited.unwrap_or(0.0) > 0.3);
+        // A pipeline behind the reader may wait for the disk instead of it.
+        let lacks = |task: &&TaskUse<'_>| task.cpu >= 0.9 || waits_for_disk(task, view);
+        if throttled || starved || receiver.tasks(view).iter().any(lacks) {
             return Outcome::Irrelevant;
         }
         if let Some(onward) = passes_on(receiver, flow, view) {
