@@ -116,9 +116,18 @@ fn alternate(
             return Err(LabError::Interrupted { directory: None });
         }
         let value = measure(state).map_err(|failure| not_measured(&failure))?;
-        decider
-            .observe(state, value)
-            .map_err(|error| LabError::NotMeasured { reason: error.to_string() })?;
+        decider.observe(state, value).map_err(|error| {
+            let name = if state == State::Base { base } else { change };
+            let reason = match error {
+                stats::StatsError::NotPositive { .. } => format!(
+                    "turn {} of `{name}` measured {value}, and a ratio needs values above zero: \
+                     measure for longer, or choose another number",
+                    observations.len() + 1
+                ),
+                other => other.to_string(),
+            };
+            LabError::NotMeasured { reason }
+        })?;
         observations.push(Observation { state, value });
         let (done, of) = decider.progress();
         watch(done, of);
