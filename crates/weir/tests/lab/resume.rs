@@ -67,7 +67,7 @@ fn a_killed_run_resumes_where_it_stopped() {
     drop(journal);
 
     let output = sandbox.weir(&["lab", "run", "steps.toml", "--resume"]);
-    assert!(output.status.success(), "{output:?}");
+    output.assert_measured(&sandbox.results(&run));
     let after = sandbox.journal(&run);
     assert_eq!(after[..before.len()], before, "finished turns were changed");
     assert_eq!(after.len(), 8);
@@ -85,8 +85,9 @@ fn a_killed_run_resumes_where_it_stopped() {
     // A run's directory alone names its lab and its form.
     let smoke = "runs/steps-smoke-99991231-000000";
     let output = sandbox.weir(&["lab", "run", "--resume", smoke]);
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(sandbox.results(smoke)["form"], "smoke");
+    let results = sandbox.results(smoke);
+    output.assert_measured(&results);
+    assert_eq!(results["form"], "smoke");
 }
 
 #[test]

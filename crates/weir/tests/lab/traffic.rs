@@ -1,7 +1,7 @@
 //! The programs that make the traffic of a lab: weir perf, weir perf without its probes, iperf3, a
 //! plain loop.
 
-use crate::support::{CommandOutput, Sandbox, is_installed};
+use crate::support::{Sandbox, is_installed};
 use serde_json::Value;
 use std::process::Command;
 
@@ -29,14 +29,6 @@ fn cell<'a>(results: &'a Value, system: &str) -> &'a Value {
     cells.iter().find(|cell| cell["system"] == system).unwrap_or_else(|| panic!("no {system}"))
 }
 
-/// Every cell was measured. A hypervisor that takes CPU time away makes the run invalid, and the
-/// exit status is then 1.
-fn assert_measured(output: &CommandOutput, results: &Value) {
-    let cells = results["cells"].as_array().unwrap();
-    assert!(cells.iter().all(|cell| cell["failed"].is_null()), "{output:?}");
-    assert_eq!(output.status.code(), Some(i32::from(results["valid"] != true)), "{output:?}");
-}
-
 fn goodput(cell: &Value) -> f64 {
     let goodput = &cell["metrics"]["goodput_mbit_s"]["median"];
     goodput.as_f64().unwrap_or_else(|| panic!("no goodput: {cell}"))
@@ -52,7 +44,7 @@ fn perf_overhead_compares_all_four() {
     });
     let (name, output) = tries.find(|(_, output)| !output.stderr.contains(stalled)).unwrap();
     let results = sandbox.results(name);
-    assert_measured(&output, &results);
+    output.assert_measured(&results);
     let mut systems = vec!["weir-perf", "weir-perf-bare", "iperf3", "sockets"];
     if !is_installed("iperf3") {
         eprintln!("SKIPPED in part: iperf3 is not installed");
@@ -118,8 +110,11 @@ fn wrong_of(results: &Value, system: &str) -> Option<String> {
         eprintln!("SKIPPED in part: iperf3 is not installed");
         return None;
     }
-    let goodput = goodput(cell(results, system));
-    (!(16.0..20.0).contains(&goodput)).then(|| format!("{system}: {goodput}"))
+    let cell = cell(results, system);
+    let goodput = goodput(cell);
+    // A late link carries less.
+    let least = if cell["valid"] == true { 16.0 } else { 0.1 };
+    (!(least..20.0).contains(&goodput)).then(|| format!("{system}: {goodput}"))
 }
 
 /// Only iperf3 needs whole seconds.
@@ -139,7 +134,7 @@ fn turns_may_be_fractions_of_a_second() {
         right = cells.iter().all(|cell| cell["failed"].is_null())
             && turns.iter().all(|turn| looked_at(turn) < 0.3);
         if right {
-            assert_measured(&output, &results);
+            output.assert_measured(&results);
             break;
         }
         wrong.push(format!("{output:?} {turns:?}"));
@@ -173,7 +168,7 @@ fn without_iperf3_its_system_is_skipped_with_a_note() {
     let output = run(&["run"]);
     assert!(output.stderr.contains("iperf3 is left out: iperf3 is not installed"), "{output:?}");
     let results = sandbox.results("run");
-    assert_measured(&output, &results);
+    output.assert_measured(&results);
     assert_eq!(results["cells"].as_array().unwrap().len(), 1);
     assert!(results["notes"].to_string().contains("iperf3 is left out"), "{results}");
     // A system that is named explicitly is not skipped silently.
@@ -210,7 +205,7 @@ fn ends_that_share_one_cpu_are_reported() {
     let output = sandbox.start_command(command).end();
     assert!(output.stderr.contains("both ends share one CPU"), "{output:?}");
     let results = sandbox.results("run");
-    assert_measured(&output, &results);
+    output.assert_measured(&results);
     assert!(results["notes"].to_string().contains("share one CPU"));
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
@@ -225,14 +220,20 @@ fn ab_alternates_makers_of_traffic() {
         let line = ["lab", "ab", "traffic.toml", "--pairs", "20", "--slice", "250ms", "--json"];
         sandbox.weir(&[&line, words].concat())
     };
-    let output = ab(&["--base", "perf-bare", "--change", "sockets"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // If the machine stalls for a whole slice, nothing arrives in it.
+    let measured = |words: &[&str]| {
+        let mut tries = (0..3).map(|_| ab(words));
+        let output = tries.find(|output| !output.stderr.contains("measured 0, and a ratio"));
+        let output = output.expect("a slice without a stall");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        output
+    };
+    let output = measured(&["--base", "perf-bare", "--change", "sockets"]);
     let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     let observations = answer["observations"].as_array().unwrap();
     assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() > 10.0), "{answer}");
     let metric = "cpu_seconds_per_gbit.system";
-    let output = ab(&["--base", "sockets", "--change", "sockets", "--metric", metric]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = measured(&["--base", "sockets", "--change", "sockets", "--metric", metric]);
     let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     let observations = answer["observations"].as_array().unwrap();
     assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() < 1.0), "{answer}");

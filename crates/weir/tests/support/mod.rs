@@ -38,6 +38,17 @@ pub struct Running {
     stderr: PathBuf,
 }
 
+impl CommandOutput {
+    /// Every cell of this run of a lab was measured. A machine that is busy, or from which a
+    /// hypervisor takes CPU time, makes the run invalid, and the exit status is then 1.
+    pub fn assert_measured(&self, results: &serde_json::Value) {
+        let cells = results["cells"].as_array().unwrap();
+        assert!(cells.iter().all(|cell| cell["failed"].is_null()), "{self:?}");
+        let expected = i32::from(results["valid"] != true);
+        assert_eq!(self.status.code(), Some(expected), "{self:?}");
+    }
+}
+
 impl Sandbox {
     /// `None`, with a note, if labs cannot run.
     pub fn new() -> Option<Self> {
