@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use host::MetricsAddress;
 use indexmap::IndexMap;
 use link::{Capacity, LinkError, QueueConfig};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use super::pcap::Capture;
@@ -60,8 +61,10 @@ pub struct BridgeConfig {
     /// The address of the bridge's own port; made from the bridge's name otherwise.
     pub hardware_address: Option<HardwareAddress>,
     /// TCP addresses on which controllers and ovs-ofctl may connect.
+    #[serde(deserialize_with = "addresses")]
     pub listen: Vec<SocketAddr>,
     /// Controllers to which the switch connects.
+    #[serde(deserialize_with = "addresses")]
     pub controller: Vec<SocketAddr>,
     pub fail_mode: FailMode,
     /// The seconds after which NORMAL forgets an address that it has not seen.
@@ -71,6 +74,32 @@ pub struct BridgeConfig {
     /// A file of rules in ovs-ofctl's language that is loaded at the start.
     pub flows: Option<PathBuf>,
     pub port: IndexMap<String, PortConfig>,
+}
+
+impl BridgeConfig {
+    /// Takes the former values of what a running bridge cannot change. Returns whether any differs.
+    pub(super) fn keep_fixed(&mut self, former: Self) -> bool {
+        let fixed = |config: &Self| {
+            let Self { datapath_id, hardware_address, listen, controller, .. } = config;
+            (datapath_id.clone(), *hardware_address, listen.clone(), controller.clone())
+        };
+        let differs = fixed(self) != fixed(&former);
+        let Self { datapath_id, hardware_address, listen, controller, .. } = former;
+        *self = Self { datapath_id, hardware_address, listen, controller, ..self.clone() };
+        differs
+    }
+}
+
+/// Open vSwitch writes `tcp:` before such an address.
+fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    let address = |text: &String| {
+        text.parse().map_err(|_| {
+            let text = units::foreign(text);
+            D::Error::custom(format!("`{text}` is no ADDRESS:PORT, such as 10.0.0.9:6653, without `tcp:`"))
+        })
+    };
+    texts.iter().map(address).collect()
 }
 
 /// The rules with which a bridge begins.

@@ -13,11 +13,11 @@ pub enum SwitchError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Port(#[from] OpenError),
-    #[error("cannot use {}: {error}", path.display())]
+    #[error("cannot use {}: {error}; run it as root, or choose another folder by --rundir", path.display())]
     Rundir { path: PathBuf, error: std::io::Error },
     #[error("another switch runs in {}: end it, or choose another folder by --rundir", rundir.display())]
     Running { rundir: PathBuf },
-    #[error("cannot listen at {place}: {error}")]
+    #[error("cannot listen at {place}: {error}; choose another address")]
     Listen { place: String, error: std::io::Error },
     #[error("{}:{line}: {problem}", path.display())]
     Flows { path: PathBuf, line: usize, problem: String },

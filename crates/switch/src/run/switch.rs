@@ -101,10 +101,17 @@ impl Switch {
 
     /// Reads the settings again and changes what differs. Returns what a user should know.
     pub(super) fn reload(self: &Arc<Self>) -> Result<Vec<String>, SwitchError> {
-        let config = (self.process.settings)()?;
+        let mut config = (self.process.settings)()?;
         let mut notes = Vec::new();
-        if config.metrics_on != self.settings().metrics_on {
+        // The former values stay, so that each later reload says so again.
+        let former = self.settings().clone();
+        if config.metrics_on != former.metrics_on {
             notes.push("a change of metrics-on takes effect after a restart".to_owned());
+            config.metrics_on = former.metrics_on;
+        }
+        if config.rundir != former.rundir {
+            notes.push("a change of rundir takes effect after a restart".to_owned());
+            config.rundir = former.rundir;
         }
         self.apply(&config, &mut |note| notes.push(note))?;
         Ok(notes)
@@ -157,32 +164,27 @@ impl Switch {
                 note(format!("bridge {}: removed", bridge.name));
             }
         }
+        let mut applied = config.clone();
         for (name, settings) in &config.bridge {
+            let Some(bridge) = self.bridge(name) else {
+                self.add_bridge(name, settings, note)?;
+                continue;
+            };
             let former = self.settings().bridge.get(name).cloned();
-            let is_other = former.as_ref().is_some_and(|former| {
-                (&former.datapath_id, &former.hardware_address)
-                    != (&settings.datapath_id, &settings.hardware_address)
-                    || (&former.listen, &former.controller)
-                        != (&settings.listen, &settings.controller)
-            });
-            if is_other && let Some(bridge) = self.bridge(name) {
+            if let Some(former) = former
+                && let Some(applied) = applied.bridge.get_mut(name)
+                && applied.keep_fixed(former)
+            {
                 note(format!(
                     "bridge {name}: changes of datapath-id, hardware-address, listen and \
                      controller take effect after a restart"
                 ));
-                self.apply_ports(&bridge, settings, note)?;
-                continue;
             }
-            if let Some(bridge) = self.bridge(name) {
-                limit_macs(&bridge, settings);
-            }
-            match self.bridge(name) {
-                Some(bridge) => self.apply_ports(&bridge, settings, note)?,
-                None => self.add_bridge(name, settings, note)?,
-            }
+            limit_macs(&bridge, settings);
+            self.apply_ports(&bridge, settings, note)?;
         }
         self.set_cpus(&cpus)?;
-        *self.settings() = config.clone();
+        *self.settings() = applied;
         self.assign_queues();
         Ok(())
     }
