@@ -41,6 +41,7 @@ impl DoctorError {
                 | Self::Malformed { .. }
                 | Self::TooLong { .. }
                 | Self::Read { .. }
+                | Self::Write { .. }
         )
     }
 }

@@ -9,7 +9,7 @@ pub enum GenError {
     Profile(#[from] Mistakes),
     #[error("cannot read {file}: {reason}")]
     Unreadable { file: String, reason: std::io::Error },
-    #[error("cannot write {file}: {reason}")]
+    #[error("cannot write {file}: {reason}; name another one")]
     Unwritable { file: String, reason: std::io::Error },
     #[error("{file}: {problem}")]
     Capture { file: String, problem: String },
@@ -24,6 +24,8 @@ pub enum GenError {
          give its MAC address with `dest-mac=`"
     )]
     NoNeighbour { gateway: std::net::IpAddr, port: String, attempts: u32 },
+    #[error("a port failed during the test: {0}")]
+    PortFailed(String),
     #[error("{port}; start the other end, for example `weir switch run`")]
     NoPeer { port: String },
     #[error("the clock cannot be read")]
@@ -37,6 +39,7 @@ impl GenError {
             self,
             Self::Profile(_)
                 | Self::Unreadable { .. }
+                | Self::Unwritable { .. }
                 | Self::Capture { .. }
                 | Self::Usage(_)
                 | Self::Port(PortError::NoSuchInterface { .. })

@@ -95,7 +95,7 @@ impl Tester for PortTester<'_> {
         let outcome = run::run(self.lanes, &job, &self.cancel, |_| {})?;
         let waited = Waits::read().longest_since(&before);
         if let Some(error) = outcome.error {
-            return Err(GenError::Usage(format!("a port failed during the test: {error}")));
+            return Err(GenError::PortFailed(error.to_string()));
         }
         Ok(trial(load, duration, &outcome, waited))
     }

@@ -14,8 +14,8 @@ use units::{Share, Span};
 
 #[derive(Debug, Args)]
 pub(crate) struct Ndr {
-    /// A port: INTERFACE, NAMESPACE:INTERFACE, tap:NAME or null, and its addresses. In pairs; the
-    /// first one sends
+    /// A port: INTERFACE, NAMESPACE:INTERFACE, xdp:INTERFACE, tap:NAME, ring:PLACE,
+    /// vhost-user:PATH or null, and its addresses. In pairs; the first one sends
     #[arg(short, long = "port", value_name = "PORT")]
     ports: Vec<String>,
     /// Sizes of frames on the wire, check sequence included, or imix (7 x 64, 4 x 594, 1 x 1518)
@@ -49,7 +49,8 @@ pub(crate) struct Ndr {
     /// Also search RFC 2544's throughput: no loss in 60 s
     #[arg(long)]
     rfc2544: bool,
-    /// The lowest load [default: a tenth of the rate forwarded under the highest load]
+    /// The lowest load [default: a tenth of the rate forwarded under the highest load; up to half of
+    /// it below 20,000 packets a second]
     #[arg(long, value_name = "PPS")]
     min_rate: Option<String>,
     /// The highest load [default: nine tenths of what the generator reaches]
