@@ -52,13 +52,24 @@ pub fn page(
     configurations(&mut out, written);
     line(&mut out, "## How to repeat it\n");
     let commit = text(results, "commit").unwrap_or_default();
-    let commands = format!("git checkout {commit}\n{}", method::command(results));
+    let commands = format!(
+        "git checkout {commit}\ncargo build --release --locked -p weir\n{}",
+        of_build(&method::command(results))
+    );
     line(&mut out, &format!("{}\n", fenced(&commands, "sh")));
     if let Some(lab_file) = lab_file {
         line(&mut out, "The lab file:\n");
         line(&mut out, &format!("{}\n", fenced(lab_file.trim_end(), "toml")));
     }
     Ok(visible(&out))
+}
+
+/// The command with the program that the checkout builds.
+fn of_build(command: &str) -> String {
+    match command.strip_prefix("weir ") {
+        Some(rest) => format!("target/release/weir {rest}"),
+        None => command.to_owned(),
+    }
 }
 
 /// A page is for others, to whom the folders of this machine say nothing.
@@ -229,7 +240,7 @@ mod tests {
             "505",
             "peer --listen",
             "window: 64",
-            "git checkout 0123abcd\nweir lab run quic-tun --quick",
+            "git checkout 0123abcd\ncargo build --release --locked -p weir\ntarget/release/weir lab run quic-tun --quick",
         ] {
             assert!(page.contains(text), "{text}\n{page}");
         }
