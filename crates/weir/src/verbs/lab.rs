@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use lab::{
     Build, Executor, Finished, LabError, LabFile, Location, Overview, Request, builtin, runs,
 };
+use perf::output::TextFormat;
 use results::{Cell, Form, Results};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -240,7 +241,7 @@ impl Run {
         if self.json {
             output::print(results.to_json()?)?;
         } else {
-            let colour = std::io::stdout().is_terminal();
+            let colour = TextFormat::of_stdout().colour;
             let table = report::terminal::render(&results, width(), colour);
             let report = absolute(&directory.join("report.html"));
             output::print(format_args!("{table}\nreport: {}\n", report.display()))?;
@@ -420,7 +421,7 @@ fn show(lab: &str, json: bool) -> anyhow::Result<Ending> {
         let results = run?;
         let text = match json {
             true => results.to_json()?,
-            false => report::terminal::render(&results, width(), std::io::stdout().is_terminal()),
+            false => report::terminal::render(&results, width(), TextFormat::of_stdout().colour),
         };
         output::print(text)?;
         return Ok(Ending::Fine);
