@@ -504,7 +504,7 @@ Examples:
 const LIST_EXAMPLES: &str = "\
 Examples:
   weir link list
-  weir link list --json | jq -r '.[].name'";
+  weir link list --json | jq -r '.[]'";
 const DOWN_EXAMPLES: &str = "\
 Example:
   weir link down link0";

@@ -496,7 +496,7 @@ Examples:
   weir perf client 10.0.0.2 --bidir -C bbr -J  # both directions, as JSON
   weir perf client host -n 1GiB -Z -A 0,1      # no copy, both ends pinned
   weir perf client host -t 120 --probe-cost    # measure the cost of the probes
-  weir perf client host --username ann --rsa-public-key public.pem
+  weir perf client host --username user --rsa-public-key public.pem
 
 The far end is `weir perf server`, or `iperf3 -s` of version 3.12 or later; options are iperf3's.";
 

@@ -341,8 +341,8 @@ Clients are `weir perf client HOST` and `iperf3 -c HOST`; many may measure at on
 Accounts are iperf3's. To make a key and a user:
   openssl genrsa -out private.pem 2048
   openssl rsa -in private.pem -pubout -out public.pem    # for clients
-  hash=$(printf '{ann}PASSWORD' | sha256sum | cut -d' ' -f1)
-  echo \"ann,$hash\" >> users.csv
+  hash=$(printf '{user}PASSWORD' | sha256sum | cut -d' ' -f1)
+  echo \"user,$hash\" >> users.csv
 Only the password is encrypted, not the test. An attacker who reads it on the way can replay it
 within --time-skew-threshold: not at this server, which refuses it a second time, but at a stock
 iperf3, at another server with the same key, and at this one after a restart. PKCS#1 v1.5 padding

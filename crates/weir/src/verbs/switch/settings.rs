@@ -101,7 +101,7 @@ pub(crate) struct Reload {
 
 #[derive(Debug, Args)]
 pub(crate) struct Call {
-    /// The command; list-commands prints all
+    /// The command, behind the options; list-commands prints all
     command: String,
     /// Its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -17,7 +17,7 @@ pub(crate) struct Reload {
 pub(crate) fn run(arguments: &Reload) -> anyhow::Result<Ending> {
     let all = tunnel::run::reload(arguments.status_socket.as_deref())?;
     if all.is_empty() {
-        note("no tunnel of this user runs here");
+        note(super::status::NONE);
         return Ok(Ending::Failed);
     }
     if arguments.json {

@@ -28,11 +28,15 @@ pub(crate) fn run(arguments: &StatusOf) -> anyhow::Result<Ending> {
     let all = read()?;
     print(shown(&all, arguments.json, false)?)?;
     if all.is_empty() {
-        note("no tunnel of this user runs here");
+        note(NONE);
         return Ok(Ending::Failed);
     }
     Ok(Ending::Fine)
 }
+
+/// The units of the package put their sockets elsewhere.
+pub(super) const NONE: &str = "no tunnel of this user runs here; for a service, name its socket: \
+     --status-socket /run/weir-tunnel-server/status.sock or /run/weir-tunnel-client/status.sock";
 
 fn shown(all: &[Status], json: bool, compact: bool) -> anyhow::Result<String> {
     match json {
