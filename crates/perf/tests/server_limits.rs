@@ -56,8 +56,7 @@ fn silent_control_connections_hold_no_session() {
 
 #[test]
 fn a_client_that_never_sends_its_parameters_is_closed() {
-    let server =
-        TestServer::open(Limits { patience: Duration::from_secs(3), ..long_timeouts() });
+    let server = TestServer::open(Limits { patience: Duration::from_secs(3), ..long_timeouts() });
     let mut raw = RawClient::connect(&server);
     raw.send_cookie();
     // RECEIVE_PARAMETERS of iperf3.

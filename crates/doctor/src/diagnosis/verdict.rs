@@ -52,9 +52,8 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
             a.finding.explains.unwrap_or(0.0).total_cmp(&b.finding.explains.unwrap_or(0.0))
         });
     // A full core or link of the fast direction says nothing about the slow one.
-    let unknown = flows().find(|flow| {
-        is_slower(flow, MUCH_SLOWER) && !flow.causes.iter().any(limits_enough)
-    });
+    let unknown =
+        flows().find(|flow| is_slower(flow, MUCH_SLOWER) && !flow.causes.iter().any(limits_enough));
     let is_used_up = |found: &Found| found.finding.healthy || found.cause == "cpu";
     if let Some(flow) = unknown
         && of_machine.is_none()

@@ -108,9 +108,11 @@ fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
     .seen("segments out of order", "none")
     .seen("receive queue", "empty")
     .advise(
-        Advice::new("Look for the reason at the far end: its own rate limit, its source, its CPU time")
-            .run("weir doctor   (on the far end)")
-            .not("Larger buffers, another congestion control or a faster link change nothing"),
+        Advice::new(
+            "Look for the reason at the far end: its own rate limit, its source, its CPU time",
+        )
+        .run("weir doctor   (on the far end)")
+        .not("Larger buffers, another congestion control or a faster link change nothing"),
     )
     .holds()
 }

@@ -74,8 +74,8 @@ mod tests {
             using(used).tcp(|at, tcp| tcp.window_limited = Some(units::Span::from_millis(900 * at)))
         };
         assert!(small(900).holds(RULE) > 0.95);
-        let send_buffer = using(900)
-            .tcp(|at, tcp| tcp.buffer_limited = Some(units::Span::from_millis(900 * at)));
+        let send_buffer =
+            using(900).tcp(|at, tcp| tcp.buffer_limited = Some(units::Span::from_millis(900 * at)));
         assert!(send_buffer.holds(RULE) > 0.95);
         assert_eq!(small(100).judge(RULE), Outcome::Irrelevant);
         assert_eq!(using(900).judge(RULE), Outcome::Irrelevant);

@@ -1,5 +1,7 @@
 use super::Version;
-use super::flow_statistics::{decode_filter, decode_nicira_filter, decode_v10_filter, encode_table};
+use super::flow_statistics::{
+    decode_filter, decode_nicira_filter, decode_v10_filter, encode_table,
+};
 use super::group::encode_group_features;
 use super::message::{Message, NICIRA, ONF};
 use super::meter::encode_meter_features;

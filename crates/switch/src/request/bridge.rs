@@ -1,7 +1,7 @@
 use super::{
-    Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod,
-    GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod,
-    PortStatistics, Refusal, Resumption, TableEntry, TableMod,
+    Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry,
+    GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
+    PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
 use crate::port_number::PortNumber;
 

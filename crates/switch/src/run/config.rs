@@ -96,7 +96,9 @@ fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::E
     let address = |text: &String| {
         text.parse().map_err(|_| {
             let text = units::foreign(text);
-            D::Error::custom(format!("`{text}` is no ADDRESS:PORT, such as 10.0.0.9:6653, without `tcp:`"))
+            D::Error::custom(format!(
+                "`{text}` is no ADDRESS:PORT, such as 10.0.0.9:6653, without `tcp:`"
+            ))
         })
     };
     texts.iter().map(address).collect()
