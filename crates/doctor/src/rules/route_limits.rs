@@ -93,7 +93,7 @@ fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
 /// The rate, of that which a window allows.
 const NEAR: f64 = 0.6;
 const MOST: f64 = 2.0;
-/// Of the time in which the far end had data to send.
+/// The least share of the time in which the far end had data to send.
 const TOLD: f64 = 0.2;
 
 #[cfg(test)]

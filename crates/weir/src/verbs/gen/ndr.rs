@@ -49,8 +49,8 @@ pub(crate) struct Ndr {
     /// Also search RFC 2544's throughput: no loss in 60 s
     #[arg(long)]
     rfc2544: bool,
-    /// The lowest load [default: a tenth of the rate forwarded under the highest load; up to half of
-    /// it below 20,000 packets a second]
+    /// The lowest load [default: a tenth of the rate forwarded under the highest load; below 20,000
+    /// packets a second up to half of it]
     #[arg(long, value_name = "PPS")]
     min_rate: Option<String>,
     /// The highest load [default: nine tenths of what the generator reaches]
