@@ -1,55 +1,71 @@
 use std::cell::RefCell;
 
+use crate::frame::{Body, SHORT};
+
 /// The buffers of dropped frames, kept for the next ones.
 ///
 /// Every thread has its own pool, so that taking and returning a buffer are a few instructions
 /// without lock or atomic. A frame that is dropped on another thread leaves its buffer there; that
 /// costs an allocation, not correctness.
-#[derive(Debug)]
 pub struct FramePool {
-    small: Vec<Box<[u8]>>,
-    large: Vec<Box<[u8]>>,
+    bodies: Vec<Box<Body>>,
+    long: Vec<Box<[u8]>>,
 }
 
 impl FramePool {
-    /// Prepares `frames` buffers for frames of up to 2 KiB on this thread and touches their memory,
-    /// so that a running link meets no page faults.
+    /// Prepares `frames` buffers for frames of up to 1,984 bytes on this thread and touches their
+    /// memory, so that a running link meets no page faults.
     pub fn prepare(frames: usize) {
         with_pool(|pool| {
-            let missing = frames.min(KEPT_SMALL).saturating_sub(pool.small.len());
-            pool.small.extend((0..missing).map(|_| vec![1; SMALL].into_boxed_slice()));
+            let missing = frames.min(KEPT).saturating_sub(pool.bodies.len());
+            pool.bodies.extend((0..missing).map(|_| Body::new()));
         });
     }
 
-    /// A buffer of at least `len` bytes with undefined contents.
+    /// A body with a buffer of at least `len` bytes, whose contents are undefined.
     #[inline]
-    pub(crate) fn take(len: usize) -> Box<[u8]> {
-        let kept = if len <= SMALL {
-            with_pool(|pool| pool.small.pop())
-        } else if len <= LARGE {
-            with_pool(|pool| pool.large.pop())
-        } else {
-            None
-        };
-        kept.flatten().unwrap_or_else(|| {
-            let class = [SMALL, LARGE].into_iter().find(|class| len <= *class);
-            vec![0; class.unwrap_or(len)].into_boxed_slice()
-        })
+    pub(crate) fn take(len: usize) -> Box<Body> {
+        let kept = with_pool(|pool| pool.bodies.pop()).flatten();
+        let mut body = kept.unwrap_or_else(Body::new);
+        if len > SHORT {
+            body.long = long(len);
+        }
+        body
     }
 
     #[inline]
-    pub(crate) fn give_back(buffer: Box<[u8]>) {
-        match buffer.len() {
-            SMALL => with_pool(|pool| keep(&mut pool.small, buffer, KEPT_SMALL)),
-            LARGE => with_pool(|pool| keep(&mut pool.large, buffer, KEPT_LARGE)),
-            _ => None,
-        };
+    pub(crate) fn give_back(mut body: Box<Body>) {
+        if !body.long.is_empty() {
+            keep_long(std::mem::take(&mut body.long));
+        }
+        with_pool(|pool| {
+            if pool.bodies.len() < KEPT {
+                pool.bodies.push(body);
+            }
+        });
     }
 }
 
-fn keep(kept: &mut Vec<Box<[u8]>>, buffer: Box<[u8]>, most: usize) {
-    if kept.len() < most {
-        kept.push(buffer);
+impl std::fmt::Debug for FramePool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FramePool").field("frames", &self.bodies.len()).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+fn long(len: usize) -> Box<[u8]> {
+    let kept = if len <= LONG { with_pool(|pool| pool.long.pop()).flatten() } else { None };
+    kept.unwrap_or_else(|| vec![0; len.max(LONG)].into_boxed_slice())
+}
+
+#[cold]
+fn keep_long(buffer: Box<[u8]>) {
+    if buffer.len() == LONG {
+        with_pool(|pool| {
+            if pool.long.len() < KEPT_LONG {
+                pool.long.push(buffer);
+            }
+        });
     }
 }
 
@@ -60,16 +76,14 @@ fn with_pool<T>(work: impl FnOnce(&mut FramePool) -> T) -> Option<T> {
 
 thread_local! {
     static POOL: RefCell<FramePool> =
-        const { RefCell::new(FramePool { small: Vec::new(), large: Vec::new() }) };
+        const { RefCell::new(FramePool { bodies: Vec::new(), long: Vec::new() }) };
 }
 
-/// A frame of the usual MTU with two tags, and a whole number of cache lines.
-const SMALL: usize = 2048;
 /// A jumbo frame of 9000 bytes.
-const LARGE: usize = 9216;
-/// 128 MiB: a second at 500 Mbit/s in flight.
-const KEPT_SMALL: usize = 65536;
-const KEPT_LARGE: usize = 4096;
+const LONG: usize = 9216;
+/// 132 MiB: a second at 500 Mbit/s in flight.
+const KEPT: usize = 65536;
+const KEPT_LONG: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -77,14 +91,15 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back() {
-        for (len, size) in [(60, SMALL), (SMALL, SMALL), (SMALL + 1, LARGE), (70_000, 70_000)] {
-            let buffer = FramePool::take(len);
-            assert_eq!(buffer.len(), size);
-            let first = buffer.as_ptr();
-            FramePool::give_back(buffer);
-            if size <= LARGE {
-                let again = FramePool::take(len);
-                assert_eq!(again.as_ptr(), first);
+        for (len, long) in [(60, 0), (SHORT, 0), (SHORT + 1, LONG), (70_000, 70_000)] {
+            let body = FramePool::take(len);
+            assert_eq!(body.long.len(), long);
+            let first = (std::ptr::from_ref(&*body).addr(), body.long.as_ptr());
+            FramePool::give_back(body);
+            let again = FramePool::take(len);
+            assert_eq!(std::ptr::from_ref(&*again).addr(), first.0);
+            if long <= LONG {
+                assert_eq!(again.long.as_ptr(), first.1);
             }
         }
     }

@@ -64,7 +64,7 @@ impl Packet {
 
     /// Reads the fields of the frame again. Metadata and connection state stay.
     pub fn parse(&mut self) {
-        self.layout = parse(self.frame.bytes(), &mut self.key);
+        parse(self.frame.bytes(), &mut self.key, &mut self.layout);
         self.is_stale = false;
     }
 
