@@ -12,6 +12,7 @@
 //! | `shard.rs`, `index.rs`, `slab.rs`, `wheel.rs` | the table of connections |
 //! | `nat.rs`, `translate.rs` | the choice of a translation, and its application |
 //! | `track.rs`, `thread.rs` | a packet's way through them |
+//! | `known.rs` | the same for most packets: TCP or UDP over IPv4, of a known connection |
 //! | `admin.rs` | dumps, flushes and limits |
 //!
 //! # Rules beyond the manual pages
@@ -36,6 +37,7 @@ mod admin;
 mod entry;
 mod extract;
 mod index;
+mod known;
 mod nat;
 mod settings;
 mod shard;

@@ -45,11 +45,14 @@ impl Tuple {
 
     #[inline(always)]
     pub(super) fn hash(&self, key: &Key) -> u32 {
-        let mut hash = SEED;
-        for (index, bits) in &self.words {
-            hash = mix(hash, key.words[usize::from(*index)] & bits);
+        let word = |(index, bits): &(u8, u64)| key.words[usize::from(*index)] & bits;
+        let (pairs, last) = self.words.as_chunks::<2>();
+        let mut hash = last.first().map_or(0, |last| fold(word(last) ^ KEYS[0].0, KEYS[0].1));
+        // The products do not wait for each other.
+        for ([first, second], keys) in pairs.iter().zip(&KEYS[1..]) {
+            hash ^= fold(word(first) ^ keys.0, word(second) ^ keys.1);
         }
-        (hash >> 32) as u32
+        (fold(hash, MULTIPLIER) >> 32) as u32
     }
 
     #[inline(always)]
@@ -172,14 +175,31 @@ impl Tuple {
     }
 }
 
-/// Mixes a word into a hash; both halves of the product count.
+/// Multiplies; both halves of the product count.
 #[inline(always)]
-fn mix(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ word) * u128::from(MULTIPLIER);
-    (product as u64 ^ (product >> 64) as u64).wrapping_add(SEED)
+fn fold(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
+    product as u64 ^ (product >> 64) as u64
 }
 
-const SEED: u64 = 0x243f_6a88_85a3_08d3;
+/// A pair of numbers for each pair of words, so that each word counts by its place (SplitMix64).
+const KEYS: [(u64, u64); WORDS / 2 + 1] = {
+    let mut keys = [(0, 0); WORDS / 2 + 1];
+    let mut at = 0;
+    while at < keys.len() {
+        keys[at] = (split_mix(2 * at as u64), split_mix(2 * at as u64 + 1));
+        at += 1;
+    }
+    keys
+};
+
+const fn split_mix(number: u64) -> u64 {
+    let state = number.wrapping_add(1).wrapping_mul(MULTIPLIER);
+    let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Buckets of a table that has grown that the sweep moves at a time.
 const SWEPT_BUCKETS: usize = 64;

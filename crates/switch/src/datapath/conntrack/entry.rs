@@ -68,6 +68,20 @@ pub(super) enum Verdict {
     Restart,
 }
 
+/// The addresses and the ports of a packet over IPv4, each with the source in the upper half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Words {
+    pub(super) addresses: u64,
+    pub(super) ports: u32,
+}
+
+impl Words {
+    #[inline(always)]
+    fn reversed(self) -> Self {
+        Self { addresses: self.addresses.rotate_left(32), ports: self.ports.rotate_left(16) }
+    }
+}
+
 impl Entry {
     pub(super) const FREE: Self = Self {
         near: [0; 4],
@@ -218,6 +232,52 @@ impl Entry {
             && (!is_wide || rest == 0)
             && self.ports == tuple.ports
             && (self.zone, self.protocol, self.kind) == (tuple.zone, tuple.protocol, tuple.kind)
+    }
+
+    /// [`Entry::direction`] of a packet over IPv4 by words: addresses and ports, each with the source
+    /// in the upper half.
+    #[inline(always)]
+    pub(super) fn direction_v4(&self, packet: Words, zone: u16, protocol: u8) -> Option<bool> {
+        if self.flags & IN_USE == 0
+            || (self.zone, self.protocol, self.kind) != (zone, protocol, Kind::V4)
+        {
+            return None;
+        }
+        if self.original_v4() == packet {
+            return Some(false);
+        }
+        (self.reply_v4() == packet).then_some(true)
+    }
+
+    /// The words of the original direction over IPv4.
+    #[inline(always)]
+    pub(super) fn original_v4(&self) -> Words {
+        let Ports { source, destination } = self.ports;
+        Words { addresses: self.near[0], ports: u32::from(source) << 16 | u32::from(destination) }
+    }
+
+    #[inline(always)]
+    fn reply_v4(&self) -> Words {
+        let Words { addresses, ports } = self.original_v4().reversed();
+        let (translated, new_ports) = (self.near[1] >> 32, self.near[1] as u32);
+        let (low, high) = (addresses & 0xffff_ffff, addresses >> 32);
+        match self.translation() {
+            None => Words { addresses, ports },
+            Some(Translation::Source) => {
+                Words { addresses: high << 32 | translated, ports: new_ports }
+            }
+            Some(Translation::Destination) => {
+                Words { addresses: translated << 32 | low, ports: new_ports }
+            }
+        }
+    }
+
+    /// The words with which a packet over IPv4 leaves, once it is translated: those that the other
+    /// direction expects.
+    #[inline(always)]
+    pub(super) fn translated_v4(&self, is_reply: bool) -> Words {
+        let other = if is_reply { self.original_v4() } else { self.reply_v4() };
+        other.reversed()
     }
 
     /// Whether the tuple is one of this connection's, which has not expired.

@@ -289,7 +289,7 @@ fn has_whole_chunks(transport: &[u8]) -> bool {
 
 /// The sum is the same in either byte order, once it is complete.
 #[inline]
-fn has_valid_header(header: &[u8]) -> bool {
+pub(super) fn has_valid_header(header: &[u8]) -> bool {
     let (words, _) = header.as_chunks::<4>();
     let mut sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     sum = (sum & 0xffff_ffff) + (sum >> 32);
@@ -306,12 +306,8 @@ fn has_valid_checksum(transport: &[u8], network: &Network, protocol: u8) -> bool
         // A UDP checksum of 0 is none in IPv4, and wrong in IPv6 (RFC 8200 section 8.1).
         (UDP, false) if transport[6..8] == [0, 0] => return true,
         (TCP | UDP, false) => {
-            let (source, destination) = (network.source as u32, network.destination as u32);
-            Sum::of(transport)
-                .plus_long(source)
-                .plus_long(destination)
-                .plus_word(transport.len() as u16)
-                .plus_word(protocol.into())
+            let addresses = (network.source as u64) << 32 | u64::from(network.destination as u32);
+            return has_valid_sum_v4(transport, addresses, protocol);
         }
         (TCP | UDP | ICMPV6, true) => {
             let addresses = network.source.to_be_bytes();
@@ -324,6 +320,17 @@ fn has_valid_checksum(transport: &[u8], network: &Network, protocol: u8) -> bool
         }
         _ => return true,
     };
+    sum.folded() == 0xffff
+}
+
+/// Whether the checksum of a TCP or UDP packet over IPv4 is right.
+#[inline]
+pub(super) fn has_valid_sum_v4(transport: &[u8], addresses: u64, protocol: u8) -> bool {
+    let sum = Sum::of(transport)
+        .plus_long((addresses >> 32) as u32)
+        .plus_long(addresses as u32)
+        .plus_word(transport.len() as u16)
+        .plus_word(protocol.into());
     sum.folded() == 0xffff
 }
 

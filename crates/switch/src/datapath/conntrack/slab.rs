@@ -31,6 +31,11 @@ impl Slab {
     }
 
     #[inline]
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Entry> {
+        self.chunks.get_mut(number as usize / CHUNK)?.get_mut(number as usize % CHUNK)
+    }
+
+    #[inline]
     pub(super) fn entry_mut(&mut self, number: u32) -> &mut Entry {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }

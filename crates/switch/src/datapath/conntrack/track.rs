@@ -139,6 +139,14 @@ impl Conntrack {
         for at in order[..count].iter().map(|at| usize::from(*at)) {
             let Some(awaited) = &mut batch[usize::from(places[at])] else { continue };
             let Some(packet) = packets.get_mut(usize::from(awaited.index)) else { continue };
+            if found[at] != NONE {
+                let shard = self.hold(&mut held, self.home(place(awaited.hash)));
+                if self.track_known(shard, found[at], packet, &awaited.call, milliseconds(now)) {
+                    awaited.tracked = Tracked::Continues;
+                    then(packet, awaited.index);
+                    continue;
+                }
+            }
             let mut view = View::of(packet);
             let look_up = |case: &mut Case<'_, '_, '_, '_>| {
                 self.look_up_candidate(&mut held, found[at], case)
@@ -149,6 +157,19 @@ impl Conntrack {
                 then(packet, awaited.index);
             }
         }
+    }
+
+    /// Takes the lock of a shard, unless it is held. Another one is given back before.
+    #[inline(always)]
+    fn hold<'s, 'h>(
+        &'s self,
+        held: &'h mut Option<MutexGuard<'s, Shard>>,
+        home: u8,
+    ) -> &'h mut Shard {
+        if held.as_ref().is_some_and(|shard| shard.number != home) {
+            *held = None;
+        }
+        held.get_or_insert_with(|| self.shard(home))
     }
 
     /// Looks at the entry that was found for the batch. The lock is given back before another shard
@@ -162,14 +183,10 @@ impl Conntrack {
     ) -> Next {
         let home = self.home(case.place);
         if candidate != NONE {
-            if held.as_ref().is_none_or(|shard| shard.number != home) {
-                *held = None;
-                *held = Some(self.shard(home));
-            }
+            let shard = self.hold(held, home);
             // Since `warm`, another packet may have removed the entry or put another one in its
             // place; the tuple shows it.
-            if let Some(shard) = held
-                && let Some(entry) = shard.entries.get(candidate)
+            if let Some(entry) = shard.entries.get(candidate)
                 && let Some(is_reply) = case.direction_of(entry)
             {
                 let (next, remainder) = self.hit(shard, candidate, is_reply, case);
@@ -655,7 +672,7 @@ impl Case<'_, '_, '_, '_> {
     }
 }
 
-fn set_marks(entry: &mut Entry, track: &Track) {
+pub(super) fn set_marks(entry: &mut Entry, track: &Track) {
     if let Some((value, mask)) = track.mark {
         entry.mark = value & mask | entry.mark & !mask;
     }
