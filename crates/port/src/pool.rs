@@ -8,9 +8,12 @@ use crate::frame::{Body, SHORT};
 /// without lock or atomic. A frame that is dropped on another thread leaves its buffer there; that
 /// costs an allocation, not correctness.
 pub struct FramePool {
-    bodies: Vec<Box<Body>>,
+    bodies: Vec<Kept>,
     long: Vec<Box<[u8]>>,
 }
+
+/// A body keeps its address: it is too large to move.
+struct Kept(Box<Body>);
 
 impl FramePool {
     /// Prepares `frames` buffers for frames of up to 1,984 bytes on this thread and touches their
@@ -18,7 +21,7 @@ impl FramePool {
     pub fn prepare(frames: usize) {
         with_pool(|pool| {
             let missing = frames.min(KEPT).saturating_sub(pool.bodies.len());
-            pool.bodies.extend((0..missing).map(|_| Body::new()));
+            pool.bodies.extend((0..missing).map(|_| Kept(Body::new())));
         });
     }
 
@@ -26,7 +29,7 @@ impl FramePool {
     #[inline]
     pub(crate) fn take(len: usize) -> Box<Body> {
         let kept = with_pool(|pool| pool.bodies.pop()).flatten();
-        let mut body = kept.unwrap_or_else(Body::new);
+        let mut body = kept.map_or_else(Body::new, |kept| kept.0);
         if len > SHORT {
             body.long = long(len);
         }
@@ -40,7 +43,7 @@ impl FramePool {
         }
         with_pool(|pool| {
             if pool.bodies.len() < KEPT {
-                pool.bodies.push(body);
+                pool.bodies.push(Kept(body));
             }
         });
     }
