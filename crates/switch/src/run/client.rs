@@ -22,12 +22,24 @@ pub enum ClientError {
         path.display()
     )]
     NotRunning { path: PathBuf },
-    #[error("cannot talk to the switch at {}: {error}", path.display())]
+    #[error("cannot talk to the switch at {}: {error}{}", path.display(), remedy(.error))]
     Connection { path: PathBuf, error: std::io::Error },
-    #[error("the switch at {} sent a malformed reply", path.display())]
+    #[error(
+        "the switch at {} sent a malformed reply: restart it, if it is of another version",
+        path.display()
+    )]
     Malformed { path: PathBuf },
     #[error("{0}")]
     Refused(String),
+}
+
+/// Advice where the system's own message is not enough.
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => ": run this command as the switch's user, or as root",
+        ErrorKind::TimedOut => ": the switch may be stopped; continue it, or restart it",
+        _ => "",
+    }
 }
 
 /// Calls a command of the switch whose folder is `rundir`.

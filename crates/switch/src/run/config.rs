@@ -30,7 +30,7 @@ const KINDS: [&str; 8] = ["pcap", "null", "dummy", "packet", "tap", "ring", "xdp
 
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    #[error("cannot read {}: {error}", path.display())]
+    #[error("cannot read {}: {error}; check the path and the permissions", path.display())]
     Read { path: PathBuf, error: std::io::Error },
     #[error("{}: {error}", path.display())]
     Syntax { path: PathBuf, error: toml::de::Error },
@@ -250,14 +250,20 @@ impl Config {
         let (bridge, port) = place.split_once(':').ok_or_else(malformed)?;
         let known = self.bridge.keys().cloned().collect::<Vec<_>>().join(", ");
         let Some(bridge) = self.bridge.get_mut(bridge) else {
+            let advice = match known.is_empty() {
+                true => format!(": add it by --bridge {bridge}"),
+                false => format!("; the bridges are: {known}"),
+            };
             return Err(ConfigError::Value(format!(
-                "--port {text}: there is no bridge {bridge}; the bridges are: {known}"
+                "--port {text}: there is no bridge {bridge}{advice}"
             )));
         };
         let config = PortConfig::parse(kind)
             .map_err(|problem| ConfigError::Value(format!("--port {text}: {problem}")))?;
         if bridge.port.insert(port.to_owned(), config).is_some() {
-            return Err(ConfigError::Value(format!("--port {text}: the port exists already")));
+            return Err(ConfigError::Value(format!(
+                "--port {text}: the port exists already: name another, or leave this one out"
+            )));
         }
         Ok(())
     }
@@ -291,8 +297,9 @@ impl Config {
             }
         }
         let available = host::online_cpus();
+        let known = available.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         for cpu in self.pmd_cpus.iter().flatten().filter(|cpu| !available.contains(cpu)) {
-            problems.push(format!("pmd-cpus: CPU {cpu} is not available"));
+            problems.push(format!("CPU {cpu} is not available: pmd-cpus may name {known}"));
         }
         problems
     }
@@ -307,12 +314,17 @@ impl Config {
             );
         }
         if self.bridge.len() > MOST_BRIDGES {
-            return wrong(format!("there are more than {MOST_BRIDGES} bridges"));
+            return wrong(format!(
+                "there are more than {MOST_BRIDGES} bridges: run another switch for the rest, with \
+                 a rundir of its own"
+            ));
         }
         for (name, bridge) in &self.bridge {
             check_name("bridge", name)?;
             if bridge.port.len() > MOST_PORTS {
-                return wrong(format!("bridge {name} has more than {MOST_PORTS} ports"));
+                return wrong(format!(
+                    "bridge {name} has more than {MOST_PORTS} ports: give some to another bridge"
+                ));
             }
             if bridge.mac_aging_time.is_some_and(|time| !AGING_TIMES.contains(&time)) {
                 return wrong(format!("bridge {name}: mac-aging-time: use 1 to 86400 seconds"));
@@ -323,7 +335,8 @@ impl Config {
             let is_id = |id: &String| id.len() == 16 && u64::from_str_radix(id, 16).is_ok();
             if let Some(id) = bridge.datapath_id.as_ref().filter(|id| !is_id(id)) {
                 return wrong(format!(
-                    "bridge {name}: datapath-id = {id:?} is not 16 hexadecimal digits"
+                    "bridge {name}: datapath-id = {id:?}: write 16 hexadecimal digits, for example \
+                     0000000000000001"
                 ));
             }
             let mut numbers = HashMap::new();
@@ -335,7 +348,8 @@ impl Config {
                 let other = config.number.and_then(|number| numbers.insert(number, port));
                 if let Some(other) = other {
                     return wrong(format!(
-                        "ports {other} and {port} of bridge {name} have the same number"
+                        "ports {other} and {port} of bridge {name} have the same number: change \
+                         one, or leave it out"
                     ));
                 }
             }
@@ -346,7 +360,7 @@ impl Config {
         let mut cpus = self.pmd_cpus.clone().unwrap_or_default();
         cpus.sort_unstable();
         if let Some(twice) = cpus.windows(2).find(|pair| pair[0] == pair[1]) {
-            return wrong(format!("pmd-cpus names CPU {} twice", twice[0]));
+            return wrong(format!("pmd-cpus names CPU {} twice: name it once", twice[0]));
         }
         Ok(())
     }
@@ -411,7 +425,7 @@ impl PortConfig {
             ("ring" | "vhost-user", argument) => config.path = argument.map(PathBuf::from),
             ("null" | "dummy", None) => {}
             ("null" | "dummy", Some(_)) => {
-                return Err(format!("a {kind} port takes no argument"));
+                return Err(format!("a {kind} port takes no argument: write {kind} alone"));
             }
             (kind, _) => return Err(unknown_kind(kind)),
         }
@@ -428,14 +442,12 @@ impl PortConfig {
                 }
                 Some(("write", path)) => config.write = Some(PathBuf::from(path)),
                 Some(("number", number)) => {
-                    let number =
-                        number.parse().map_err(|_| format!("number={number} is no number"))?;
-                    config.number = Some(number);
+                    let wrong = |_| format!("number={number}: write a number, such as number=1");
+                    config.number = Some(number.parse().map_err(wrong)?);
                 }
                 Some(("queues", number)) => {
-                    let number =
-                        number.parse().map_err(|_| format!("queues={number} is no number"))?;
-                    config.queues = Some(number);
+                    let wrong = |_| format!("queues={number}: write a number, such as queues=2");
+                    config.queues = Some(number.parse().map_err(wrong)?);
                 }
                 Some(("rate", rate)) => {
                     config.rate = Some(rate.parse().map_err(|e: LinkError| e.to_string())?);
@@ -462,10 +474,10 @@ impl PortConfig {
                 return Err(format!("queues = {queues}: use 1 to {MOST_QUEUES}"));
             }
             _ if self.queue.is_some() && self.rate.is_none() => {
-                return Err("queue needs a rate in front of which frames wait".to_owned());
+                return Err("queue needs a rate: set one, for example 100mbit".to_owned());
             }
             Some(2..) if !matches!(self.kind.as_str(), "pcap" | "vhost-user") => {
-                return Err(format!("a {} port has one queue", self.kind));
+                return Err(format!("a {} port has one queue: leave queues out", self.kind));
             }
             _ => {}
         }
@@ -493,7 +505,7 @@ impl PortConfig {
                     Err(format!("number {number} is reserved: the highest is 65279"))
                 }
                 _ if self.repeats && self.file.is_none() => {
-                    Err("loop needs a file to play".to_owned())
+                    Err("loop needs a file to play: name it by file, or as pcap:FILE".to_owned())
                 }
                 _ => Ok(()),
             },
@@ -594,12 +606,39 @@ mod tests {
             ("br1:p0=null", "there is no bridge br1; the bridges are: br0"),
             ("br0:p0=pcapp:x", "did you mean \"pcap\"?"),
             ("br0:p0=null,lop", "unknown option \"lop\""),
-            ("br0:p0=null:x", "takes no argument"),
+            ("br0:p0=null:x", "takes no argument: write null alone"),
+            ("br0:p0=null,number=x", "such as number=1"),
+            ("br0:p0=null,queues=x", "such as queues=2"),
         ];
         for (flag, expected) in cases {
             let error = with_bridge().add_port(flag).unwrap_err().to_string();
             assert!(error.contains(expected), "{flag}: {error}");
         }
+        let error = Config::default().add_port("br0:p0=null").unwrap_err().to_string();
+        assert!(error.contains("there is no bridge br0: add it by --bridge br0"), "{error}");
+        let mut twice = with_bridge();
+        twice.add_port("br0:p0=null").unwrap();
+        let error = twice.add_port("br0:p0=null").unwrap_err().to_string();
+        assert!(error.contains("name another"), "{error}");
+    }
+
+    #[test]
+    fn settings_that_cannot_be_are_refused_with_advice() {
+        let problem = |change: fn(&mut Config)| {
+            let mut config = with_bridge();
+            config.add_port("br0:p0=null").unwrap();
+            config.add_port("br0:p1=null").unwrap();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        let numbers = problem(|config| {
+            config.bridge["br0"].port.values_mut().for_each(|port| port.number = Some(7));
+        });
+        assert!(numbers.contains("change one, or leave it out"), "{numbers}");
+        let cpus = problem(|config| config.pmd_cpus = Some(vec![1, 1]));
+        assert!(cpus.contains("name it once"), "{cpus}");
+        let id = problem(|config| config.bridge["br0"].datapath_id = Some("1".to_owned()));
+        assert!(id.contains("for example 0000000000000001"), "{id}");
     }
 
     #[test]

@@ -21,13 +21,13 @@ pub enum SwitchError {
     Listen { place: String, error: std::io::Error },
     #[error("{}:{line}: {problem}", path.display())]
     Flows { path: PathBuf, line: usize, problem: String },
-    #[error("cannot read {}: {error}", path.display())]
+    #[error("cannot read {}: {error}; check the path and the permissions", path.display())]
     ReadFlows { path: PathBuf, error: std::io::Error },
     #[error("CPU {cpu} is not available: pmd-cpus may name {available}")]
     NoCpu { cpu: usize, available: String },
     #[error("{0}")]
     Host(#[from] HostError),
-    #[error("cannot start a thread: {0}")]
+    #[error("cannot start a thread: {0}; end other programs, or raise `ulimit -u`")]
     Thread(std::io::Error),
     #[error("{0}")]
     Refused(String),

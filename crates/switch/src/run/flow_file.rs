@@ -21,7 +21,10 @@ pub(super) fn load(path: &Path, bridge: &BridgeState) -> Result<usize, SwitchErr
 pub(super) fn check(path: &Path, names: &PortNames) -> Option<String> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) => return Some(format!("cannot read {}: {error}", path.display())),
+        Err(error) => {
+            let error = SwitchError::ReadFlows { path: path.to_owned(), error };
+            return Some(error.to_string());
+        }
     };
     let (line, problem) = parse(&text, names).err()?;
     Some(format!("{}:{line}: {problem}", path.display()))

@@ -15,15 +15,15 @@ const BIGGEST_FILE: u64 = 4 << 30;
 
 #[derive(Debug, Error)]
 pub enum PcapError {
-    #[error("cannot read {}: {error}", path.display())]
+    #[error("cannot read {}: {error}; check the path and the permissions", path.display())]
     Read { path: PathBuf, error: std::io::Error },
-    #[error("cannot write {}: {error}", path.display())]
+    #[error("cannot write {}: {error}; name another file", path.display())]
     Write { path: PathBuf, error: std::io::Error },
     #[error("{} {error}", path.display())]
     Format { path: PathBuf, error: pcap::PcapError },
-    #[error("{}: record {record} is damaged: {reason}", path.display())]
+    #[error("{}: record {record} is damaged: {reason}; name another capture", path.display())]
     Record { path: PathBuf, record: usize, reason: &'static str },
-    #[error("{} has no frames", path.display())]
+    #[error("{} has no frames: name another capture", path.display())]
     Empty { path: PathBuf },
 }
 

@@ -323,7 +323,9 @@ impl Switch {
             )));
         }
         let Some(index) = self.ports.free_index(number) else {
-            return Err(SwitchError::Refused(format!("port {name}: there are too many ports")));
+            return Err(SwitchError::Refused(format!(
+                "port {name}: there are too many ports: delete others"
+            )));
         };
         let now = Time::from_nanos(self.clock.now_ns());
         let (port, missing) = SwitchPort::open(name, bridge.index, number, index, settings, now)?;

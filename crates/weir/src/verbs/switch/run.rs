@@ -56,7 +56,9 @@ impl Run {
         }
         for name in &self.bridge {
             if config.bridge.insert(name.clone(), BridgeConfig::default()).is_some() {
-                return Err(ConfigError::Value(format!("bridge {name} is named twice")));
+                return Err(ConfigError::Value(format!(
+                    "--bridge {name}: the bridge is named already, here or in the file: leave one out"
+                )));
             }
         }
         for port in &self.port {
