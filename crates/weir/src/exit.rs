@@ -46,6 +46,11 @@ impl Unusable {
         Self(format!("cannot {doing} {}: {cause}; name another with {flag}", path.display()))
     }
 
+    /// The same for a path without a flag.
+    pub(crate) fn argument(doing: &str, path: &Path, cause: &io::Error) -> Self {
+        Self(format!("cannot {doing} {}: {cause}; name another file", path.display()))
+    }
+
     /// A directory that has to be empty, and one of the things in it.
     pub(crate) fn held(directory: &Path, name: &OsStr, flag: &str) -> Self {
         let (directory, name) = (directory.display(), name.display());

@@ -31,6 +31,9 @@ fn rules_are_added_changed_dumped_and_deleted() {
     let refused = switch.try_weir(&["add-flows", "br0", "rules"]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(refused.stderr.contains("line 2") && refused.stderr.contains("unknown keyword foo"));
+    let unread = switch.try_weir(&["add-flows", "br0", "missing"]);
+    assert_eq!(unread.status.code(), Some(2), "{unread:?}");
+    assert!(unread.stderr.contains("cannot read missing"), "{unread:?}");
     switch.sandbox.write("rules", "arp actions=drop\n");
     switch.weir(&["replace-flows", "br0", "rules"]);
     assert_eq!(switch.ofctl(&["--no-stats", "dump-flows", "br0"]).trim(), "arp actions=drop");

@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &Check) -> anyhow::Result<Ending> {
         Ok(config) => config.problems(),
         // Nothing was checked.
         Err(ConfigError::Read { path, error }) => {
-            return Err(Unusable::path("read", &path, &error, "`weir switch check FILE`").into());
+            return Err(Unusable::argument("read", &path, &error).into());
         }
         Err(error) => vec![error.to_string()],
     };

@@ -1,5 +1,5 @@
 use super::client::{Answer, Running};
-use crate::exit::Ending;
+use crate::exit::{Ending, Unusable};
 use crate::output::print;
 use anyhow::Context;
 use clap::Args;
@@ -144,7 +144,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
         std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
         return Ok(text);
     }
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    std::fs::read_to_string(path).map_err(|cause| Unusable::argument("read", path, &cause).into())
 }
 
 pub(super) const EXAMPLES: &str = "\

@@ -57,7 +57,7 @@ impl Run {
         for name in &self.bridge {
             if config.bridge.insert(name.clone(), BridgeConfig::default()).is_some() {
                 return Err(ConfigError::Value(format!(
-                    "--bridge {name}: the bridge is named already, here or in the file: leave one out"
+                    "--bridge {name}: it is named twice, or in the file already: leave one out"
                 )));
             }
         }
