@@ -79,16 +79,17 @@ impl<'de> Deserialize<'de> for Endpoint {
 fn check_interface(name: &str) -> Result<(), String> {
     let problem = match name {
         "" => "has no interface: write NAMESPACE:INTERFACE, for example left:eth0".to_owned(),
-        "." | ".." => "does not name an interface".to_owned(),
+        "." | ".." => "does not name an interface: `ip link` lists them".to_owned(),
         _ if name.len() > LONGEST_INTERFACE => {
             format!(
-                "names an interface of more than {LONGEST_INTERFACE} characters, which Linux does not take"
+                "names an interface of more than {LONGEST_INTERFACE} characters, which Linux does not take: \
+                 shorten it"
             )
         }
         _ if name
             .contains(|c: char| c == '/' || c == '%' || c.is_whitespace() || c.is_control()) =>
         {
-            format!("names the interface {name:?}, and Linux takes no such character in it")
+            format!("names the interface {name:?}; Linux takes no such character in it: rename it")
         }
         _ => return Ok(()),
     };
@@ -108,7 +109,7 @@ fn check_namespace(name: &str) -> Result<(), String> {
     match name {
         "" => Err("has nothing before the `:`: write NAMESPACE:INTERFACE, or the interface alone"
             .to_owned()),
-        "." | ".." => Err("does not name a namespace".to_owned()),
+        "." | ".." => Err("does not name a namespace: `ip netns list` lists them".to_owned()),
         "pid" => Err("names no process: write pid:123:eth0".to_owned()),
         _ if name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control()) => {
             Err(format!(

@@ -2,6 +2,7 @@ use crate::UsageError;
 use host::HostError;
 use link::LinkError;
 use port::PortError;
+use std::io::{self, ErrorKind};
 
 /// The reason why an emulated link cannot start, or has ended early.
 #[derive(Debug, thiserror::Error)]
@@ -12,9 +13,11 @@ pub enum EmuError {
     Port { cable: String, side: char, source: PortError },
     #[error("there is no cable {0}")]
     NoSuchCable(usize),
-    #[error("the emulator's thread cannot start: {0}")]
-    Thread(std::io::Error),
-    #[error("the emulator's thread ended by an internal error: {0}")]
+    #[error(
+        "the emulator's thread cannot start: {0}; end other programs, or raise `ulimit -u` and `ulimit -n`"
+    )]
+    Thread(io::Error),
+    #[error("the emulator's thread ended by an internal error: {0}; please report it")]
     Died(String),
     #[error("the emulated link has ended")]
     Ended,
@@ -40,8 +43,8 @@ pub enum EmuError {
     NoSuchLink { name: String, hint: String },
     #[error("cannot access the links of this user: {0}")]
     Directory(#[source] HostError),
-    #[error("{doing}: {source}")]
-    Control { doing: String, source: std::io::Error },
+    #[error("{doing}: {source}{}", remedy(.source))]
+    Control { doing: String, source: io::Error },
     #[error("{0}")]
     Refused(String),
 }
@@ -65,5 +68,16 @@ impl EmuError {
             }
             _ => false,
         }
+    }
+}
+
+/// Advice where the system's own message is not enough.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => ": run this command as the link's user, or as root",
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+            ": its process may be stopped; continue it, or kill it"
+        }
+        _ => "",
     }
 }

@@ -157,7 +157,7 @@ impl LinkOptions {
         let b = self.b.ok_or_else(|| missing('b'))?;
         if a == b {
             return Err(UsageError::Wrong(format!(
-                "both sides are {a}: a link needs two interfaces"
+                "both sides are {a}: a link needs two interfaces; name another with --b"
             )));
         }
         let perfect = LinkConfig::default();

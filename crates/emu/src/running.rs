@@ -111,7 +111,8 @@ impl Inspector {
         if [both, ab, ba].iter().any(|settings| settings.seed.is_some()) {
             return Err(UsageError::value(
                 "seed",
-                "cannot change while the link runs: its random streams have begun",
+                "cannot change while the link runs, because its random streams have begun: start \
+                 another link with it",
             )
             .into());
         }

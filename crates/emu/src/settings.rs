@@ -138,12 +138,14 @@ impl Settings {
     }
 
     fn one_capacity(&self, key: &str) -> Result<(), UsageError> {
-        let problem = "`rate` and `trace` exclude each other, and each may be given once";
+        let problem =
+            "`rate` and `trace` exclude each other, and each may be given once: leave one out";
         self.rate.is_none().then_some(()).ok_or_else(|| UsageError::value(key, problem))
     }
 
     fn one_delay(&self, key: &str) -> Result<(), UsageError> {
-        let problem = "`delay` and `rtt` exclude each other, and each may be given once";
+        let problem =
+            "`delay` and `rtt` exclude each other, and each may be given once: leave one out";
         self.delay.is_none().then_some(()).ok_or_else(|| UsageError::value(key, problem))
     }
 }
@@ -163,7 +165,7 @@ fn read_trace(path: &str) -> Result<Capacity, UsageError> {
     let length = file.take(LARGEST_TRACE + 1).read_to_string(&mut text).map_err(unreadable)?;
     if length as u64 > LARGEST_TRACE {
         let problem =
-            format!("{path} has more than the {LARGEST_TRACE} bytes that can be replayed");
+            format!("{path} has more than {LARGEST_TRACE} bytes: shorten it; a trace repeats");
         return Err(UsageError::value("trace", problem));
     }
     let trace = Trace::parse(&text)
@@ -209,8 +211,8 @@ mod tests {
         assert!(message(&["queue=dropptail:3p"]).contains("did you mean `droptail`?"));
         assert!(message(&["los=1%"]).contains("no setting `los`, did you mean `loss`?"));
         assert!(message(&["loss"]).contains("not KEY=VALUE"));
-        assert!(message(&["delay=1ms", "rtt=2ms"]).contains("exclude each other"));
-        assert!(message(&["trace=/no/such/file"]).contains("cannot read /no/such/file"));
+        assert!(message(&["delay=1ms", "rtt=2ms"]).contains("leave one out"));
+        assert!(message(&["trace=/no/such/file"]).contains("; check the path"));
         assert!(message(&["seed=-1"]).contains("whole number"));
     }
 

@@ -11,7 +11,7 @@ pub enum UsageError {
     NotAPair { text: String },
     #[error("{file}:{line}: {problem}")]
     File { file: String, line: usize, problem: String },
-    #[error("cannot read {file}: {source}")]
+    #[error("cannot read {file}: {source}; check the path and the permissions")]
     Unreadable { file: String, source: std::io::Error },
     #[error("{0}")]
     Wrong(String),

@@ -133,7 +133,9 @@ fn converse(mut lines: Lines, shared: &Shared) {
             Ok(Request::Set { both, ab, ba }) => {
                 shared.inspector.change(&both, &ab, &ba).map(|()| Reply::Done("changed".to_owned()))
             }
-            Err(error) => Err(EmuError::Refused(format!("the request is not understood: {error}"))),
+            Err(error) => Err(EmuError::Refused(format!(
+                "the request is not understood: {error}; use the weir that made the link"
+            ))),
         };
         let reply = reply.unwrap_or_else(|error| Reply::Error(error.to_string()));
         if say(&mut lines, &reply).is_err() {

@@ -105,7 +105,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
                     leaving.get_or_insert_with(Leaving::begin).go_on(&near);
                 }
             }
-            Err(_) => anyhow::bail!("the emulated link ended before the command"),
+            Err(_) => anyhow::bail!("the emulated link ended before the command: run it again"),
         }
     };
     // The command may have left programs in the background.

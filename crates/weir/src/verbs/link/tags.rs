@@ -1,5 +1,5 @@
 use super::{LOOK_EVERY, print};
-use crate::exit::Ending;
+use crate::exit::{Ending, Unusable};
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::Args;
@@ -56,9 +56,7 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
     let mut seen = Seen::default();
     let file = Path::new(&arguments.what);
     if file.is_file() {
-        let bytes = std::fs::read(file).map_err(|cause| {
-            EmuError::Refused(format!("cannot read {}: {cause}", file.display()))
-        })?;
+        let bytes = std::fs::read(file).map_err(|cause| Unusable::argument("read", file, &cause))?;
         let packets = tags::of_capture(&bytes).with_context(|| file.display().to_string())?;
         for (when, frame) in packets {
             if seen.enough(arguments) {
