@@ -77,7 +77,7 @@ pub(crate) fn read(path: &Path, longest: u64) -> Result<Vec<u8>, GenError> {
         return Err(GenError::Capture { file: file(), problem });
     }
     if about.len() > longest {
-        let problem = format!("the file has more than {} MiB", longest >> 20);
+        let problem = format!("the file has more than {} MiB: shorten it", longest >> 20);
         return Err(GenError::Capture { file: file(), problem });
     }
     let mut bytes = Vec::new();

@@ -7,7 +7,7 @@ use crate::profile::Mistakes;
 pub enum GenError {
     #[error("{0}")]
     Profile(#[from] Mistakes),
-    #[error("cannot read {file}: {reason}")]
+    #[error("cannot read {file}: {reason}; check the path and the permissions")]
     Unreadable { file: String, reason: std::io::Error },
     #[error("cannot write {file}: {reason}; name another one")]
     Unwritable { file: String, reason: std::io::Error },
@@ -28,8 +28,8 @@ pub enum GenError {
     PortFailed(String),
     #[error("{port}; start the other end, for example `weir switch run`")]
     NoPeer { port: String },
-    #[error("the clock cannot be read")]
-    Clock,
+    #[error("{0}")]
+    Thread(&'static str),
 }
 
 impl GenError {

@@ -181,7 +181,7 @@ pub fn run(
         let receiving = std::thread::Builder::new()
             .name("receive".to_owned())
             .spawn_scoped(scope, || receiver.run(&live, &stop, real_time))
-            .map_err(|_| GenError::Usage("no thread can be started: free some".to_owned()));
+            .map_err(|_| GenError::Thread(NO_THREAD));
         let live = &live;
         let mut sending = Vec::new();
         for (number, sender) in senders.into_iter().enumerate() {
@@ -206,11 +206,11 @@ pub fn run(
         (parts, received)
     });
     if parts.len() < threads {
-        return Err(GenError::Usage("a sending thread could not be started".to_owned()));
+        return Err(GenError::Thread(NO_THREAD));
     }
     let (streams, error) = match received? {
         Ok(received) => received,
-        Err(_) => return Err(GenError::Usage("the receiving thread ended early".to_owned())),
+        Err(_) => return Err(GenError::Thread("the receiving thread ended early: report it")),
     };
     Ok(collect(lanes, job, &live, &parts, streams, error, cancel))
 }
@@ -303,3 +303,4 @@ const LEAD: Span = Span::from_millis(10);
 const QUIET: Span = Span::from_millis(50);
 const LONGEST_DRAIN: Span = Span::from_secs(2);
 const WATCH: Duration = Duration::from_millis(20);
+const NO_THREAD: &str = "a thread cannot be started: end other programs, or raise `ulimit -u`";

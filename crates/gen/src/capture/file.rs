@@ -31,7 +31,9 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, GenError> {
             )));
         }
         if number > MOST_PACKETS {
-            return Err(refuse(&format!("the capture has more than {MOST_PACKETS} packets")));
+            return Err(refuse(&format!(
+                "the capture has more than {MOST_PACKETS} packets: shorten it"
+            )));
         }
         let start = *first.get_or_insert(record.time_ns);
         packets.push(CapturedPacket {
@@ -40,7 +42,7 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Capture, GenError> {
         });
     }
     if packets.is_empty() {
-        return Err(refuse("the capture has no packets"));
+        return Err(refuse("the capture has no packets: name another"));
     }
     Ok(Capture { packets })
 }

@@ -32,7 +32,7 @@ fn document(text: &str, mistakes: &mut Mistakes) -> Option<Profile> {
                 return None;
             }
             [_, second, ..] => {
-                mistakes.add(second.line, "a second profile in one file: TRex reads one");
+                mistakes.add(second.line, "a second profile in one file: move it to another");
                 return None;
             }
         },

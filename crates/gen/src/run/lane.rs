@@ -266,7 +266,8 @@ impl Lane {
     /// Asks for the MAC address of the gateway.
     fn resolve(&mut self, own: IpAddr, gateway: IpAddr) -> Result<[u8; 6], GenError> {
         let Some(request) = neighbour::request(self.addresses.source, own, gateway) else {
-            return Err(GenError::Usage("an address and its gateway differ in family".to_owned()));
+            let problem = "`ip` and `gateway` differ in family: give two of one";
+            return Err(GenError::Usage(problem.to_owned()));
         };
         let mut batch = Vec::new();
         for _ in 0..ATTEMPTS {

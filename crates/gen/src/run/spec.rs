@@ -99,22 +99,23 @@ impl FromStr for PortSpec {
                 continue;
             }
             let Some((key, value)) = part.split_once('=') else {
-                return Err(wrong(format!("`{}` is no KEY=VALUE", units::foreign(part))));
+                let part = units::foreign(part);
+                return Err(wrong(format!("`{part}` is no KEY=VALUE, such as ip=192.168.10.2")));
             };
             let (key, value) = (key.trim(), value.trim());
             let bad =
                 |example: &str| wrong(format!("`{}` is not {example}", units::foreign(value)));
             match key {
-                "ip" => spec.ip = Some(value.parse().map_err(|_| bad("an IP address"))?),
+                "ip" => spec.ip = Some(value.parse().map_err(|_| bad(ADDRESS))?),
                 "gateway" | "gw" => {
-                    spec.gateway = Some(value.parse().map_err(|_| bad("an IP address"))?);
+                    spec.gateway = Some(value.parse().map_err(|_| bad(ADDRESS))?);
                 }
                 "mac" => {
-                    let mac = mac(value).ok_or_else(|| bad("a MAC address"))?;
+                    let mac = mac(value).ok_or_else(|| bad(MAC))?;
                     spec.source_mac = Some(mac);
                 }
                 "dest-mac" => {
-                    let mac = mac(value).ok_or_else(|| bad("a MAC address"))?;
+                    let mac = mac(value).ok_or_else(|| bad(MAC))?;
                     spec.destination_mac = Some(mac);
                 }
                 "vlan" => {
@@ -138,7 +139,7 @@ impl FromStr for PortSpec {
         if let (Some(ip), Some(gateway)) = (spec.ip, spec.gateway)
             && ip.is_ipv4() != gateway.is_ipv4()
         {
-            return Err(wrong("`ip` and `gateway` are of different families".to_owned()));
+            return Err(wrong("`ip` and `gateway` differ in family: give two of one".to_owned()));
         }
         Ok(spec)
     }
@@ -157,7 +158,8 @@ impl PortKind {
             (Self::Xdp { options, .. }, "busy-poll") => options.busy_poll = true,
             (Self::Xdp { options, .. }, option) => match option.strip_prefix("queue=") {
                 Some(number) => {
-                    let bad = |_| format!("`{}` is not a queue's number", units::foreign(number));
+                    let shown = units::foreign(number);
+                    let bad = |_| format!("`{shown}` is not a queue's number, such as queue=0");
                     options.queue = number.parse().map_err(bad)?;
                 }
                 None => return Ok(false),
@@ -211,6 +213,9 @@ fn mac(text: &str) -> Option<[u8; 6]> {
     parts.next().is_none().then_some(mac)
 }
 
+const ADDRESS: &str = "an IP address, such as 192.168.10.2";
+const MAC: &str = "a MAC address, such as 02:00:00:00:00:01";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +251,9 @@ mod tests {
             ("03:00.0", "address of a PCI device"),
             ("0000:03:00.1", "address of a PCI device"),
             ("xdp:eth0,queue=x", "not a queue's number"),
-            ("tap:t0,copy", "no KEY=VALUE"),
+            ("tap:t0,copy", "no KEY=VALUE, such as ip="),
+            ("eth0,ip=10.0.0", "not an IP address, such as"),
+            ("eth0,ip=10.0.0.2,gateway=fd00::1", "give two of one"),
         ] {
             let error = text.parse::<PortSpec>().unwrap_err().to_string();
             assert!(error.contains(message), "{text}: {error}");

@@ -144,7 +144,9 @@ impl Plan {
     pub fn check(&self, multiplier: f64, duration: Span) -> Result<(), GenError> {
         let rate = self.packet_rate(1.0).events() * multiplier;
         if rate <= 0.0 {
-            return Err(GenError::Usage("nothing would be sent: every `cps` is 0".to_owned()));
+            return Err(GenError::Usage(
+                "nothing would be sent, because every `cps` is 0: raise one".to_owned(),
+            ));
         }
         if rate > HIGHEST_RATE {
             return Err(GenError::Usage(format!(

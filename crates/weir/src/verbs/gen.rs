@@ -193,7 +193,7 @@ fn settling(asked: Option<&str>, specs: &[PortSpec]) -> anyhow::Result<Span> {
 
 fn check_range(multiplier: f64, duration: Span) -> anyhow::Result<()> {
     if !(multiplier.is_finite() && multiplier > 0.0) {
-        return Err(GenError::Usage("-m is a factor above 0".to_owned()).into());
+        return Err(GenError::Usage("-m is a factor above 0, such as 0.5 or 10".to_owned()).into());
     }
     if duration == Span::ZERO || duration > LONGEST {
         return Err(GenError::Usage(

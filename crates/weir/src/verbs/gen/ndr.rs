@@ -99,7 +99,7 @@ pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
     run::settle(wait, &cancel.flag());
     if !lanes.iter().any(Lane::receives) {
         return Err(GenError::Usage(
-            "no port receives: a search needs the port behind the device".to_owned(),
+            "no port receives: add the port behind the device by a second --port".to_owned(),
         )
         .into());
     }
@@ -176,7 +176,8 @@ impl Ndr {
         if let (Some(lowest), Some(highest)) = (lowest, highest)
             && lowest >= highest
         {
-            return Err(GenError::Usage("--min-rate is not below --max-rate".to_owned()).into());
+            let problem = "--min-rate is not below --max-rate: lower it, or leave one of them out";
+            return Err(GenError::Usage(problem.to_owned()).into());
         }
         let latency = if self.no_latency { None } else { Some(time(&self.latency_time)?) };
         Ok(Bench { goals, lowest, highest, latency, back_to_back: !self.no_back_to_back })
