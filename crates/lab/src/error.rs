@@ -16,7 +16,9 @@ pub enum LabError {
         "there is no lab `{name}`{hint}; built-in labs: {known}. Name a file of your own by its path, as in ./{name}.toml"
     )]
     NoSuchLab { name: String, hint: String, known: String },
-    #[error("none of the lab's systems can run here: {reasons}")]
+    #[error(
+        "none of the lab's systems can run here; install what is missing, or name others with --systems: {reasons}"
+    )]
     NothingToRun { reasons: String },
     /// Found out before the first measurement.
     #[error(

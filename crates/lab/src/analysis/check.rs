@@ -145,7 +145,10 @@ impl Bound {
         self.check_names(results)?;
         let cells = self.cells(results);
         if cells.is_empty() {
-            return Err(LabError::Usage(format!("--bound `{}`: no cell matches it", self.text)));
+            return Err(LabError::Usage(format!(
+                "--bound `{}`: no cell matches it; `weir lab show RUN` prints the cells",
+                self.text
+            )));
         }
         let holds = cells.iter().all(|cell| cell.holds);
         Ok(CheckedBound { bound: self.text.clone(), holds, cells })

@@ -63,7 +63,7 @@ pub fn runs(
     };
     if let Some(other) = all.iter().find(|run| run.results.lab != first.results.lab) {
         let (a, b) = (&first.results.lab, &other.results.lab);
-        let text = format!("these are runs of different labs: {a} and {b}");
+        let text = format!("these are runs of different labs, {a} and {b}: name runs of one");
         return Err(LabError::Usage(text));
     }
     let metrics = match metrics {

@@ -52,7 +52,8 @@ impl RunDirectory {
         fs::create_dir_all(path)
             .map_err(|e| wrong(format!("cannot be created: {e}; name another with --out")))?;
         let lock = lock(path)?;
-        let entries = fs::read_dir(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
+        let entries = fs::read_dir(path)
+            .map_err(|e| wrong(format!("cannot be read: {e}; name another with --out")))?;
         let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
         if names.iter().any(|name| name == JOURNAL) {
             let advice =
@@ -93,12 +94,13 @@ impl RunDirectory {
             |difference: String| LabError::ResumesAnother { path: path.to_owned(), difference };
         let owner = if trust { Owner::Anybody } else { Owner::Myself };
         let read = |name: &str| {
-            own::read(&path.join(name), owner)
-                .map_err(|e| wrong(format!("is not a run that can be resumed: {name}: {e}")))
+            own::read(&path.join(name), owner).map_err(|e| wrong(not_resumable(name, &e)))
         };
         own::check_folder(path, owner).map_err(&wrong)?;
         if read(LAB)? != lab {
-            return Err(another("the lab file has changed since".to_owned()));
+            let difference = "the lab file has changed since: leave out the lab's name to go on \
+                              with the file as it was, or begin a new run";
+            return Err(another(difference.to_owned()));
         }
         let run = Self::description(path, trust)?;
         let ran = run.get("form").and_then(toml::Value::as_str).unwrap_or_default();
@@ -120,9 +122,9 @@ impl RunDirectory {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         let owner = if trust { Owner::Anybody } else { Owner::Myself };
         own::check_folder(path, owner).map_err(&wrong)?;
-        let text = own::read(&path.join(RUN), owner)
-            .map_err(|e| wrong(format!("is not a run that can be resumed: {RUN}: {e}")))?;
-        toml::from_str(&text).map_err(|e| wrong(format!("{RUN} cannot be read: {e}")))
+        let text = own::read(&path.join(RUN), owner).map_err(|e| wrong(not_resumable(RUN, &e)))?;
+        toml::from_str(&text)
+            .map_err(|e| wrong(format!("{RUN} cannot be read: {e}; begin a new run")))
     }
 
     /// Replaces `run.toml` once more is known than at the start.
@@ -144,7 +146,9 @@ impl RunDirectory {
         self.journal.write_all(text.as_bytes()).and_then(|()| self.journal.sync_data()).map_err(
             |e| LabError::Unwritten {
                 path: self.path.clone(),
-                reason: format!("cannot write {JOURNAL}: {e}"),
+                reason: format!(
+                    "cannot write {JOURNAL}: {e}; make room, then continue the run with --resume"
+                ),
             },
         )
     }
@@ -156,11 +160,20 @@ impl Drop for RunDirectory {
     }
 }
 
+/// The reason why the file `name` of a run cannot be read.
+fn not_resumable(name: &str, error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        std::io::ErrorKind::NotFound => "; name the directory of a run that was begun",
+        _ => "",
+    };
+    format!("is not a run that can be resumed: {name}: {error}{advice}")
+}
+
 /// An empty folder, as an absolute path, because a program may change its directory.
 fn room(path: &Path) -> Result<PathBuf, LabError> {
     let wrong = |e: std::io::Error| LabError::RunDirectory {
         path: path.to_owned(),
-        reason: format!("cannot create the folder for temporary files: {e}"),
+        reason: format!("cannot create the folder for temporary files: {e}; check the permissions"),
     };
     let room = std::path::absolute(path.join(PROGRAMS)).map_err(wrong)?;
     match fs::remove_dir_all(&room) {
@@ -183,7 +196,11 @@ fn finished(journal: &mut File) -> Result<Vec<Outcome>, String> {
             Ok(outcome) => outcomes.push(outcome),
             // After a crash of the machine the last block may be on the disk only in part.
             Err(_) if number + 1 == lines.len() => break,
-            Err(e) => return Err(format!("{JOURNAL}, line {}: {e}", number + 1)),
+            Err(e) => {
+                let line = number + 1;
+                let advice = "remove the line to measure its turn again";
+                return Err(format!("{JOURNAL}, line {line}: {e}; {advice}"));
+            }
         }
         good += text.len() as u64;
     }
@@ -228,7 +245,8 @@ fn put(folder: &Path, name: &str, new: &str, text: &str) -> Result<(), LabError>
 
 fn lock(path: &Path) -> Result<File, LabError> {
     let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
-    let folder = File::open(path).map_err(|e| wrong(format!("cannot be opened: {e}")))?;
+    let folder = File::open(path)
+        .map_err(|e| wrong(format!("cannot be opened: {e}; check the permissions")))?;
     match folder.try_lock() {
         Ok(()) => Ok(folder),
         Err(fs::TryLockError::WouldBlock) => Err(wrong(

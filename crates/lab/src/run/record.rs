@@ -22,7 +22,8 @@ pub fn record(run: &Path, folder: &Path) -> Result<PathBuf, LabError> {
     let runs::Run { results, lab_file, .. } = runs::read(run)?;
     let refuse = |reason: String| LabError::NotOnRecord { path: run.to_owned(), reason };
     let named = results.environment.get("lab_sha256").and_then(serde_json::Value::as_str);
-    let lab_file = lab_file.ok_or_else(|| refuse("it has no lab.toml".to_owned()))?;
+    let lab_file =
+        lab_file.ok_or_else(|| refuse("it has no lab.toml: run the lab again".to_owned()))?;
     if named != Some(programs::sha256(&lab_file).as_str()) {
         let reason = "its lab.toml is not the file that was run: run the lab again";
         return Err(refuse(reason.to_owned()));

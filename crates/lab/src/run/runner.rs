@@ -220,7 +220,7 @@ fn seed(request: &Request, began: &toml::Table) -> Result<Option<u64>, LabError>
     let ran = environment.and_then(toml::Value::as_integer).map(i64::cast_unsigned);
     match (&request.location, ran, request.seed) {
         (Location::Resume { run, .. }, Some(ran), Some(asked)) if ran != asked => {
-            let difference = format!("it was begun with seed {ran}, not {asked}");
+            let difference = format!("it was begun with seed {ran}, not {asked}: leave out --seed");
             Err(LabError::ResumesAnother { path: run.clone(), difference })
         }
         (_, ran, asked) => Ok(asked.or(ran)),

@@ -80,7 +80,7 @@ pub fn begun(path: &Path, trust: bool) -> Result<(LabFile, Form), LabError> {
         None => LabFile::read(&kept)?,
     };
     form.map(|form| (lab, form)).ok_or_else(|| {
-        let reason = format!("names no form of a lab: {:?}", word("form"));
+        let reason = format!("names no form of a lab, {:?}: begin a new run", word("form"));
         LabError::RunDirectory { path: path.to_owned(), reason }
     })
 }

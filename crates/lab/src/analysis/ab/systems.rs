@@ -37,7 +37,7 @@ pub fn direction_of(metric: &str) -> Result<Direction, LabError> {
         return Err(LabError::Usage(format!("--metric: no lab measures `{metric}`{hint}")));
     }
     metrics::direction(metric).ok_or_else(|| {
-        let text = format!("--metric: neither more nor less of `{metric}` is better");
+        let text = format!("--metric: neither more nor less of `{metric}` is better: name another");
         LabError::Usage(text)
     })
 }
