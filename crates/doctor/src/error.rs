@@ -23,7 +23,7 @@ pub enum DoctorError {
     },
     #[error("{path} cannot be judged: {reason}")]
     Malformed { path: PathBuf, reason: String },
-    #[error("{path} has more than {most} bytes, which no recording has")]
+    #[error("{path} has more than {most} bytes, which no recording has: name another file")]
     TooLong { path: PathBuf, most: u64 },
     #[error("no TCP connection matches {0}; `ss -tnp` lists the connections of this machine")]
     NoFlow(String),

@@ -17,7 +17,7 @@ pub enum PerfError {
     Refused { peer: String },
     #[error("no answer from {peer} within {} s: the host is down, or a firewall drops what is sent there", .within.as_secs_f64())]
     NoAnswer { peer: String, within: Duration },
-    #[error("no way to {peer}: {reason}")]
+    #[error("no way to {peer}: {reason}{}", remedy(.reason))]
     Unreachable { peer: String, reason: io::Error },
     #[error("{peer} is busy with another test: try again later")]
     Busy { peer: String },
@@ -70,6 +70,9 @@ fn remedy(error: &io::Error) -> &'static str {
             ": let this program open more with `ulimit -n`, or do with fewer streams or tests at once"
         }
         Some(Errno::NFILE) => ": raise this machine's fs.file-max",
+        Some(Errno::NETUNREACH | Errno::HOSTUNREACH) => {
+            ": check the address, and the route to it with `ip route get`"
+        }
         _ => "",
     }
 }
@@ -95,5 +98,8 @@ mod tests {
         assert!(text.contains("ulimit -n"), "{text}");
         assert!(reported(Errno::NFILE).contains("fs.file-max"));
         assert!(!reported(Errno::NODEV).contains("ulimit"));
+        let reason = Errno::HOSTUNREACH.into();
+        let text = PerfError::Unreachable { peer: "far".to_owned(), reason }.to_string();
+        assert!(text.ends_with("with `ip route get`"), "{text}");
     }
 }

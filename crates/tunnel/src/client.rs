@@ -102,7 +102,7 @@ pub struct Client {
 pub enum ClientError {
     #[error(transparent)]
     Quic(#[from] QuicError),
-    #[error("threads cannot be started: {0}")]
+    #[error("threads cannot be started: {0}; end other programs, or raise `ulimit -u`")]
     Threads(#[source] io::Error),
     #[error("{0} cannot be listened on: {1}{advice}", advice = advice(.1))]
     Listen(ListenAt, #[source] io::Error),

@@ -64,7 +64,7 @@ pub struct Server {
 pub enum ServerError {
     #[error(transparent)]
     Quic(#[from] QuicError),
-    #[error("threads cannot be started: {0}")]
+    #[error("threads cannot be started: {0}; end other programs, or raise `ulimit -u`")]
     Threads(#[source] io::Error),
 }
 

@@ -136,7 +136,10 @@ pub(crate) fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Res
     match bytes[..came].first().copied().map(State::from_byte) {
         Some(None) => Err(PerfError::NotIperf {
             peer: control.peer().to_owned(),
-            saw: format!("it answers `{}`", printable(&bytes[..came])),
+            saw: format!(
+                "it answers `{}`; name the port of its server with --port",
+                printable(&bytes[..came])
+            ),
         }),
         Some(Some(_)) | None => Ok(()),
     }

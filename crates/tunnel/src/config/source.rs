@@ -10,7 +10,7 @@ pub enum ConfigError {
     At { file: String, line: usize, message: String },
     #[error("{flag}: {message}")]
     Flag { flag: &'static str, message: String },
-    #[error("cannot read {file}: {reason}")]
+    #[error("cannot read {file}: {reason}; check the path and the permissions")]
     Unreadable { file: String, reason: std::io::Error },
     #[error("{0} is outside the directories that this process kept when it started: restart it")]
     OutOfReach(PathBuf),

@@ -1,23 +1,24 @@
 use super::certificate::date;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use units::foreign;
 
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    #[error("cannot {doing} {path}: {source}")]
-    File { doing: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("cannot {doing} {path}: {source}{}", remedy(.source))]
+    File { doing: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "{path} already exists: --force replaces it, and the other ends must then be given the new pin"
     )]
     Exists { path: PathBuf },
-    #[error("{path} holds no {what} in PEM form: {reason}")]
+    #[error("{path} holds no {what} in PEM form: {reason}; name another file")]
     Pem { path: PathBuf, what: &'static str, reason: String },
     #[error("{path} holds no revocation list in PEM or DER form: {reason}")]
     RevocationList { path: PathBuf, reason: String },
     #[error("anyone on this machine may read the key in {path}: chmod 600 {path}")]
     OpenKey { path: PathBuf },
-    #[error("the key in {key} is not that of the certificate in {certificate}")]
+    #[error("the key in {key} is not that of the certificate in {certificate}: name a pair")]
     Mismatch { certificate: PathBuf, key: PathBuf },
     #[error("the certificate is valid only from {} on: is a clock wrong?", date(*.from))]
     NotYetValid { from: Duration },
@@ -44,7 +45,7 @@ pub enum IdentityError {
     Pin(String),
     #[error("`{0}` cannot name a peer: 1 to 64 letters, digits, dots, dashes and underscores")]
     PeerName(String),
-    #[error("`{0}` is not the name of a server's certificate")]
+    #[error("`{0}` is not the name of a server's certificate: write a DNS name or an address")]
     ServerName(String),
     #[error("cannot generate a key: {0}")]
     Making(#[from] rcgen::Error),
@@ -53,7 +54,16 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
-    pub(super) fn file(doing: &'static str, path: &Path, source: std::io::Error) -> Self {
+    pub(super) fn file(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File { doing, path: path.to_owned(), source }
+    }
+}
+
+/// Advice where the system's own message is not enough.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run this command as the file's owner, or as root",
+        io::ErrorKind::NotFound => "; check the path",
+        _ => "",
     }
 }

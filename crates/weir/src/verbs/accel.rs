@@ -202,7 +202,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         },
         Verb::Policy { file, check, reach, after } => {
             let file = file.or_else(|| config_file::find("accel.toml")).ok_or_else(|| {
-                AccelError::Usage("no /etc/weir/accel.toml: name a policy's file".to_owned())
+                let places = "~/.config/weir/accel.toml or /etc/weir/accel.toml";
+                AccelError::Usage(format!("there is no {places}: name a policy's file"))
             })?;
             let policy = PolicyFile::read(&file)?;
             if check {
