@@ -3,13 +3,13 @@
 mod background;
 mod completions;
 mod config_file;
+mod destination;
 mod exit;
 mod help;
 mod log;
 mod output;
 mod port;
 mod progress;
-mod report_directory;
 mod signals;
 mod terminal;
 mod verbs;

@@ -117,12 +117,16 @@ fn a_path_that_cannot_be_used_is_wrong_use_and_the_flag_is_named() {
     std::fs::create_dir(sandbox.path("folder")).unwrap();
     let client = ["perf", "client", "127.0.0.1"];
     let run = ["link", "run", "--far", "true"];
+    let search = ["gen", "ndr", "--port", "null", "--port", "null"];
     for (words, says) in [
         ([&client[..], &["--report", "file/report"]].concat(), "name another with --report"),
         ([&client[..], &["--logfile", "none/log"]].concat(), "name another with --logfile"),
         ([&client[..], &["--bind", "203.0.113.7"]].concat(), "of --bind is no address"),
         (vec!["perf", "server", "--bind", "203.0.113.7"], "leave --bind out"),
         ([&client[..], &["--port", "https"]].concat(), "write a number from 1 to 65535"),
+        (vec!["doctor", "--record", "none/seen.json"], "name another with --record"),
+        (vec!["doctor", "--record", "folder"], "name another with --record"),
+        ([&search[..], &["--report", "none/ndr.md"]].concat(), "name another with --report"),
         (vec!["doctor", "--cpus", "two"], "for example 1,2 or 0-3"),
         (vec!["doctor", "--cpus", "8191"], "--cpus 8191: the CPUs are 0"),
         (vec!["lab", "run", "--resume"], "name the lab, or the directory"),

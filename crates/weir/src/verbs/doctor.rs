@@ -2,10 +2,10 @@ pub(crate) mod load;
 mod page;
 mod subject;
 
+use crate::destination;
 use crate::exit::Ending;
 use crate::output;
 use crate::port;
-use crate::report_directory;
 use crate::signals::cancel_on_signals;
 use clap::Args;
 use doctor::observe::{self, Focus, Plan};
@@ -62,7 +62,10 @@ pub(crate) struct Doctor {
 pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
     let subject = arguments.subject()?;
     if let Some(directory) = &arguments.report {
-        report_directory::check(directory)?;
+        destination::check_directory(directory)?;
+    }
+    if let Some(path) = &arguments.record {
+        destination::check_file(path, "--record")?;
     }
     if let (Some(cpus), false) = (&arguments.cpus, matches!(subject, Subject::Recording(_))) {
         doctor::recording::chosen::check(cpus, &observe::cpus())?;

@@ -1,4 +1,5 @@
 use super::{ports, settling, time};
+use crate::destination;
 use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
@@ -93,6 +94,9 @@ pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
         ipv6: false,
         stamped: true,
     };
+    if let Some(file) = &arguments.report {
+        destination::check_file(file, "--report")?;
+    }
     let cancel = cancel_on_signals()?;
     let wait = settling(arguments.wait.as_deref(), &specs)?;
     let mut lanes = Lane::open_all(&specs)?;

@@ -319,7 +319,7 @@ impl Client {
         let Some(directory) = &self.output.report else {
             return Ok(perf::client::run(options, stop, audience)?);
         };
-        crate::report_directory::check(directory)?;
+        crate::destination::check_directory(directory)?;
         let mut report = report_audience(directory);
         let outcome = perf::client::run(options, stop, &mut report.beside(audience));
         let written = report.write();

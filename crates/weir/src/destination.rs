@@ -1,0 +1,70 @@
+//! The files and directories that a verb writes after its measurement: whether it can is found out
+//! before.
+
+use crate::exit::Unusable;
+use anyhow::Context;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// Checks the directory of `--report`. One that holds something is refused.
+pub(crate) fn check_directory(directory: &Path) -> anyhow::Result<()> {
+    let absent = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
+    let absent: Vec<&Path> = absent.take_while(|path| !path.exists()).collect();
+    std::fs::create_dir_all(directory)
+        .map_err(|cause| Unusable::path("create", directory, &cause, "--report"))?;
+    let held =
+        || std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.file_name()).next();
+    if let Some(name) = held() {
+        return Err(Unusable::held(directory, &name, "--report").into());
+    }
+    let trial = directory.join(".weir");
+    std::fs::write(&trial, "")
+        .and_then(|()| std::fs::remove_file(&trial))
+        .map_err(|cause| Unusable::path("write to", directory, &cause, "--report"))?;
+    // A measurement that never begins leaves nothing behind.
+    absent.iter().try_for_each(std::fs::remove_dir).context("removing an empty directory")
+}
+
+/// Checks the file that `flag` names. One that exists keeps its content until it is written.
+pub(crate) fn check_file(path: &Path, flag: &str) -> anyhow::Result<()> {
+    let tried = match std::fs::metadata(path) {
+        // The reader of a pipe would take the end of the trial for that of the data.
+        Ok(found) if !found.is_file() && !found.is_dir() => Ok(()),
+        Ok(_) => OpenOptions::new().append(true).open(path).map(drop),
+        Err(error) if error.kind() == ErrorKind::NotFound => create_and_remove(path),
+        Err(error) => Err(error),
+    };
+    Ok(tried.map_err(|cause| Unusable::path("write", path, &cause, flag))?)
+}
+
+fn create_and_remove(path: &Path) -> io::Result<()> {
+    File::create_new(path)?;
+    std::fs::remove_file(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_leaves_a_file_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("seen.json");
+        check_file(&path, "--record").unwrap();
+        assert!(!path.exists());
+        std::fs::write(&path, "earlier").unwrap();
+        check_file(&path, "--record").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "earlier");
+        check_file(Path::new("/dev/null"), "--record").unwrap();
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_refused_with_its_flag() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().to_owned(), folder.path().join("none/seen.json")] {
+            let error = check_file(&path, "--record").unwrap_err().to_string();
+            assert!(error.ends_with("name another with --record"), "{error}");
+        }
+    }
+}
