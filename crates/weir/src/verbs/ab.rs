@@ -21,7 +21,7 @@ pub(crate) struct Ab {
     /// The system with the change
     #[arg(long, value_name = "SYSTEM", requires = "lab", requires = "base")]
     change: Option<String>,
-    /// Point on the lab's axes [default: the first value of each]
+    /// Point on the lab's axes, for example loss=1%,rtt=80ms [default: the first value of each]
     #[arg(long, value_name = "AXIS=VALUE", value_delimiter = ',', requires = "lab")]
     at: Vec<String>,
     /// How long each transfer is measured
@@ -30,7 +30,7 @@ pub(crate) struct Ab {
     /// Metric to compare, for example cpu_seconds_per_gbit.system [default: goodput_mbit_s]
     #[arg(long, value_name = "METRIC", requires = "lab")]
     metric: Option<String>,
-    /// A command that prints a number, without the change
+    /// A command that prints a number, without the change; no shell runs it
     #[arg(long, value_name = "COMMAND", requires = "change_command")]
     base_command: Option<String>,
     /// The same with the change

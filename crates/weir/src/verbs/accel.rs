@@ -150,13 +150,14 @@ pub(crate) enum Algorithm {
 #[command(next_help_heading = "Selected connections (all given conditions must hold)")]
 #[group(required = true, multiple = true)]
 struct Selector {
-    /// Connections of the processes in this control group and those below it
+    /// Connections of the processes in this control group and those below it, for example
+    /// /system.slice/nginx.service
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
     /// Connections to this prefix, for example 192.0.2.0/24
     #[arg(long, value_name = "CIDR")]
     to: Option<String>,
-    /// Connections of this local port
+    /// Connections of this local port, for example 443
     #[arg(long, value_name = "N", value_parser = port::named)]
     port: Option<u16>,
     /// All connections that no other rule matches

@@ -45,7 +45,8 @@ pub(crate) struct Doctor {
     /// Keep observing, and print a line whenever the verdict changes
     #[arg(long)]
     watch: bool,
-    /// Also write all signals to a file, which names processes and peers
+    /// Also write all signals to a file, which names processes and peers; an existing one is
+    /// replaced
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Also write a page with time series to this directory, and the recording beside it

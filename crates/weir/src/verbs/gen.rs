@@ -24,7 +24,7 @@ pub(crate) struct Gen {
     /// The profile, in TRex's YAML
     #[arg(short, value_name = "PROFILE")]
     file: Option<PathBuf>,
-    /// Multiply every template's new flows a second
+    /// Multiply every template's new flows a second, for example by 10 or 0.5
     #[arg(short, value_name = "FACTOR", default_value_t = 1.0)]
     multiplier: f64,
     /// Send for so long, for example 60 or 60s [default: the profile's duration]
@@ -34,7 +34,8 @@ pub(crate) struct Gen {
     #[arg(short, value_name = "THREADS", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     cores: u16,
-    /// Also send so many packets a second by each port that measure latency, loss and order
+    /// Also send so many packets a second by each port that measure latency, loss and order, for
+    /// example 100
     #[arg(short, value_name = "PPS")]
     latency: Option<String>,
     /// A port: INTERFACE, NAMESPACE:INTERFACE, xdp:INTERFACE, tap:NAME, ring:PATH,
@@ -53,11 +54,12 @@ pub(crate) struct Gen {
     /// Send IPv6 packets, with the profile's src_ipv6 and dst_ipv6 before the addresses
     #[arg(long)]
     ipv6: bool,
-    /// Give up after so long if the ports are full [default: four times the duration and 5 s]
+    /// Give up after so long if the ports are full, for example 300 or 5min [default: four times
+    /// the duration and 5 s]
     #[arg(long, value_name = "TIME")]
     max_time: Option<String>,
-    /// Wait so long between opening the ports and sending [default: 1 s with a vhost-user port,
-    /// because some switches take that long to make it ready; none otherwise]
+    /// Wait so long between opening the ports and sending, for example 2s [default: 1 s with a
+    /// vhost-user port, because some switches take that long to make it ready; none otherwise]
     #[arg(short, long, value_name = "TIME")]
     wait: Option<String>,
     /// Do not ask for real-time scheduling

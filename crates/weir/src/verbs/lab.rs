@@ -136,7 +136,8 @@ pub(crate) struct Compare {
     /// Differences smaller than this do not matter
     #[arg(long, value_name = "SHARE", default_value = "3%")]
     threshold: String,
-    /// Only these metrics, separated by commas [default: the lab's main one]
+    /// Only these metrics, separated by commas, for example goodput_mbit_s [default: the lab's main
+    /// one]
     #[arg(long, value_delimiter = ',', value_name = "METRIC")]
     metrics: Vec<String>,
     /// Print one JSON document
@@ -148,7 +149,8 @@ pub(crate) struct Compare {
 pub(crate) struct Check {
     /// A run's directory or its results.json
     run: PathBuf,
-    /// METRIC[SYSTEM, AXIS=VALUE …] OP NUMBER; may be given several times
+    /// METRIC[SYSTEM, AXIS=VALUE …] OP NUMBER, for example 'goodput_mbit_s[tcpa, loss=1%] >= 90';
+    /// may be given several times
     #[arg(long = "bound", value_name = "BOUND", required = true)]
     bounds: Vec<String>,
     /// Accept a run that is marked invalid

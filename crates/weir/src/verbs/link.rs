@@ -86,16 +86,17 @@ pub(crate) struct Up {
     /// A setting from a to b only, for example --ab loss=1%; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ab: Vec<String>,
-    /// A setting from b to a only; may be repeated
+    /// A setting from b to a only, for example --ba rate=20mbit; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
-    /// The CPU for the emulation; leave the others to the measured programs
+    /// The CPU for the emulation, for example 1; leave the others to the measured programs
+    /// [default: any]
     #[arg(long, value_name = "N", help_heading = "Emulation")]
     cpu: Option<String>,
     /// Do not ask for real-time scheduling
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Emulation")]
     no_real_time: bool,
-    /// Time before a deadline to spin instead of sleep
+    /// Time before a deadline to spin instead of sleep [default: 60us]
     #[arg(long, value_name = "TIME", help_heading = "Emulation")]
     spin: Option<String>,
 }
@@ -103,7 +104,7 @@ pub(crate) struct Up {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Both directions")]
 struct Both {
-    /// The rate, counted from the MAC addresses on [default: unlimited]
+    /// The rate, counted from the MAC addresses on, for example 100mbit [default: unlimited]
     #[arg(long)]
     rate: Option<String>,
     /// A recorded capacity instead: a file with one time in milliseconds per line, each for 1504
@@ -113,7 +114,7 @@ struct Both {
     /// The delay of each way, for example 10ms
     #[arg(long, value_name = "TIME")]
     delay: Option<String>,
-    /// Twice the delay: half of it each way
+    /// Twice the delay, half of it each way, for example 20ms
     #[arg(long, value_name = "TIME")]
     rtt: Option<String>,
     /// Variation of the delay: 1ms, or 1ms,normal; with ,reorder packets may overtake one another
@@ -125,17 +126,18 @@ struct Both {
     /// Share of packets delayed further, and by how much: 1%,5ms
     #[arg(long, value_name = "SHARE,TIME")]
     reorder: Option<String>,
-    /// Share of packets that arrive twice
+    /// Share of packets that arrive twice, for example 0.1%
     #[arg(long, value_name = "SHARE")]
     duplicate: Option<String>,
-    /// Share of packets in which one bit is flipped
+    /// Share of packets in which one bit is flipped, for example 0.1%
     #[arg(long, value_name = "SHARE")]
     corrupt: Option<String>,
-    /// Queue discipline: droptail:256KiB, headdrop, red, codel, fq_codel,
-    /// pie or caqm:143KB
+    /// Queue discipline: droptail:256KiB, headdrop, red, codel, fq_codel, pie or caqm:143KB
+    /// [default: droptail:10000p, which is 10,000 packets]
     #[arg(long)]
     queue: Option<String>,
     /// Bytes that each frame takes in addition to its own: ethernet (+24), ip (-14) or a number
+    /// [default: 0]
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     overhead: Option<String>,
     /// The seed; equal seeds give equal decisions. The direction from b to a uses the seed plus one
@@ -151,10 +153,10 @@ pub(crate) struct Set {
     /// For both directions, for example loss=1%
     #[arg(value_name = "KEY=VALUE")]
     both: Vec<String>,
-    /// From a to b only
+    /// From a to b only, for example --ab rate=20mbit; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ab: Vec<String>,
-    /// From b to a only
+    /// From b to a only, likewise
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
     /// Then print what `weir link show NAME --json` prints

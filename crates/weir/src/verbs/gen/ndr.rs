@@ -16,10 +16,12 @@ use units::{Share, Span};
 #[derive(Debug, Args)]
 pub(crate) struct Ndr {
     /// A port: INTERFACE, NAMESPACE:INTERFACE, xdp:INTERFACE, tap:NAME, ring:PLACE,
-    /// vhost-user:PATH or null, and its addresses. In pairs; the first one sends
+    /// vhost-user:PATH or null, and its addresses, for example
+    /// veth0,ip=192.168.10.2,gateway=192.168.10.1. In pairs; the first one sends
     #[arg(short, long = "port", value_name = "PORT")]
     ports: Vec<String>,
-    /// Sizes of frames on the wire, check sequence included, or imix (7 x 64, 4 x 594, 1 x 1518)
+    /// Sizes of frames on the wire, check sequence included, or imix (7 x 64, 4 x 594, 1 x 1518),
+    /// for example 64,1518,imix
     #[arg(short, long, value_name = "BYTES", value_delimiter = ',', default_value = "64")]
     size: Vec<String>,
     /// The number of different flows
@@ -32,7 +34,7 @@ pub(crate) struct Ndr {
     /// The order of addresses: lockstep or destination
     #[arg(long, value_name = "ORDER", default_value = "lockstep")]
     addressing: String,
-    /// Loss goals
+    /// Loss goals, each a share of the packets; the rate is searched for every one
     #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0,0.5%")]
     goal: Vec<String>,
     /// Duration of the trials that decide
@@ -50,11 +52,11 @@ pub(crate) struct Ndr {
     /// Also search RFC 2544's throughput: no loss in 60 s
     #[arg(long)]
     rfc2544: bool,
-    /// The lowest load [default: a tenth of the rate forwarded under the highest load; below 20,000
-    /// packets a second up to half of it]
+    /// The lowest load, for example 500k [default: a tenth of the rate forwarded under the highest
+    /// load; below 20,000 packets a second up to half of it]
     #[arg(long, value_name = "PPS")]
     min_rate: Option<String>,
-    /// The highest load [default: nine tenths of what the generator reaches]
+    /// The highest load, for example 1.2mpps [default: nine tenths of what the generator reaches]
     #[arg(long, value_name = "PPS")]
     max_rate: Option<String>,
     /// Sending threads, one a core
@@ -77,7 +79,7 @@ pub(crate) struct Ndr {
     /// Do not ask for real-time scheduling
     #[arg(long)]
     no_real_time: bool,
-    /// Also write a report in Markdown
+    /// Also write a report in Markdown; an existing file is replaced
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print one JSON document

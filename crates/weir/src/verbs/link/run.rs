@@ -23,10 +23,12 @@ use units::visible;
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// A setting from the command's side to the far one only, for example --ab loss=1%
+    /// A setting from the command's side to the far one only, for example --ab loss=1%; may be
+    /// repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ab: Vec<String>,
-    /// A setting from the far side to the command's only
+    /// A setting from the far side to the command's only, for example --ba rate=20mbit; may be
+    /// repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
     /// A command line for the shell on the far side, 10.0.0.2. It is ended with the command. Its

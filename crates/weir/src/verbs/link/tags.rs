@@ -21,7 +21,7 @@ pub(crate) struct ShowTags {
     /// End after this many tagged packets
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End after this time
+    /// End after this time, for example 5s
     #[arg(long, value_name = "TIME")]
     duration: Option<String>,
     /// Also print the packets' first bytes

@@ -55,10 +55,10 @@ struct Test {
     #[arg(short = 'n', long, value_name = "SIZE", value_parser = values::bytes)]
     #[arg(conflicts_with = "blockcount")]
     bytes: Option<u64>,
-    /// How many blocks or datagrams to send, instead of a time
+    /// How many blocks or datagrams to send, instead of a time: 1000, 10K
     #[arg(short = 'k', long, value_name = "N", value_parser = values::count)]
     blockcount: Option<u64>,
-    /// Time at the start to leave out of every figure
+    /// Time at the start to leave out of every figure: seconds, or with a unit [default: 0]
     #[arg(short = 'O', long, value_name = "TIME", value_parser = values::omit)]
     omit: Option<Span>,
     /// Reverse: the server sends, this end receives
@@ -97,10 +97,10 @@ struct Streams {
     /// Bytes of a write or datagram [default: 128KiB; UDP: what fits into a packet]
     #[arg(short, long, value_name = "SIZE", value_parser = values::block)]
     length: Option<Bytes>,
-    /// Socket buffers at both ends
+    /// Socket buffers at both ends, for example 4M [default: the kernel's choice]
     #[arg(short, long, value_name = "SIZE", value_parser = values::window)]
     window: Option<Bytes>,
-    /// TCP's maximum segment size
+    /// TCP's maximum segment size, for example 1400 [default: that of the path]
     #[arg(short = 'M', long, value_name = "BYTES")]
     #[arg(value_parser = clap::value_parser!(u32).range(88..=32767))]
     set_mss: Option<u32>,
@@ -126,10 +126,10 @@ struct Streams {
     /// DSCP, the upper six bits of the type of service: 46, or a name such as ef, cs1, af41
     #[arg(long, value_name = "NAME", value_parser = values::dscp)]
     dscp: Option<u8>,
-    /// IPv6's flow label
+    /// IPv6's flow label: 1 to 0xfffff
     #[arg(short = 'L', long, value_name = "N", value_parser = values::flow_label)]
     flowlabel: Option<u32>,
-    /// Pace in the kernel (SO_MAX_PACING_RATE)
+    /// Pace in the kernel (SO_MAX_PACING_RATE), for example at 100mbit
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     fq_rate: Option<Rate>,
     /// How often the pace of --bitrate is checked: microseconds, or with a unit [default: 1ms; UDP

@@ -8,7 +8,7 @@ use units::visible;
 /// The running switch that a command is for.
 #[derive(Debug, Args)]
 pub(crate) struct Running {
-    /// The folder of the switch's sockets
+    /// The folder of the switch's sockets, that of `weir switch run --rundir`
     #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNDIR)]
     rundir: PathBuf,
 }

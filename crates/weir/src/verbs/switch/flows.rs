@@ -22,7 +22,7 @@ pub(crate) struct OneFlow {
 pub(crate) struct FlowFile {
     /// The bridge
     bridge: String,
-    /// A file with a rule in each line, or - for standard input
+    /// A file with a rule in each line, as ovs-ofctl takes it, or - for standard input
     file: PathBuf,
     #[command(flatten)]
     answer: Answer,

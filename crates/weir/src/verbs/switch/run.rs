@@ -16,7 +16,7 @@ pub(crate) struct Run {
     /// [default: /run/weir-switch]
     #[arg(long, value_name = "DIR")]
     rundir: Option<PathBuf>,
-    /// A bridge; may be repeated
+    /// A bridge, for example br0; may be repeated
     #[arg(long, value_name = "NAME")]
     bridge: Vec<String>,
     /// A port: pcap:FILE, null, dummy, packet:INTERFACE, tap:INTERFACE, xdp:INTERFACE, ring:PATH

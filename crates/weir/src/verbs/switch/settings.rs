@@ -101,7 +101,8 @@ pub(crate) struct Reload {
 
 #[derive(Debug, Args)]
 pub(crate) struct Call {
-    /// The command, behind the options; list-commands prints all
+    /// The command; list-commands prints all. Options stand before it: what is behind it belongs to
+    /// it
     command: String,
     /// Its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -180,4 +181,8 @@ pub(super) const CALL_EXAMPLES: &str = "\
 Examples:
   weir switch call list-commands
   weir switch call ofproto/trace br0 in_port=1,ip,nw_dst=10.0.0.1
-  weir switch call dpif-netdev/pmd-perf-show";
+  weir switch call dpif-netdev/pmd-perf-show
+  weir switch call --rundir /tmp/sw list-commands
+
+--rundir stands before the command. It names the folder that the switch was given, by
+`weir switch run --rundir /tmp/sw` or by `rundir` in its file; leave it out if it was given none.";
