@@ -61,7 +61,7 @@ impl Download {
     }
 
     /// Fetches the file. The connection is returned open, so that the caller can inspect it first.
-    /// `stop` is polled several times a second.
+    /// `stop` is polled before each read, and several times a second while nothing arrives.
     pub fn run(&self, stop: impl Fn() -> bool) -> Result<(Downloaded, TcpStream), PerfError> {
         let begun = Instant::now();
         let mut socket = TcpStream::connect_timeout(&self.from, self.patience)
@@ -202,14 +202,14 @@ struct Reader<'a, S> {
 impl<S: Fn() -> bool> Reader<'_, S> {
     fn read(&mut self, socket: &mut TcpStream, block: &mut [u8]) -> Result<usize, PerfError> {
         loop {
+            if (self.stop)() {
+                return Err(PerfError::Interrupted);
+            }
             match socket.read(block) {
                 Ok(count) => return Ok(count),
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                        if (self.stop)() {
-                            return Err(PerfError::Interrupted);
-                        }
                         if self.begun.elapsed() > self.from.patience {
                             return Err(self.from.silent());
                         }

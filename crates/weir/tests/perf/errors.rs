@@ -107,6 +107,27 @@ fn a_port_in_use_is_reported() {
     assert!(output.contains("5201"), "{output}");
 }
 
+/// The first fetch is answered, and the second one is not.
+#[test]
+fn fetches_that_are_stopped_have_status_1() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:0").unwrap());
+    let url = format!("http://{}/file", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut first, _) = listener.accept().unwrap();
+        let _ = first.read(&mut [0; 1024]);
+        let _ = first.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+        let second = listener.accept();
+        let _ = second.map(|(mut second, _)| second.read_to_end(&mut Vec::new()));
+    });
+    let running = sandbox.start(&["perf", "download", &url, "--times", "2"]);
+    await_some("the first fetch", || running.output_so_far().0.starts_with("1: ").then_some(()));
+    running.signal("INT");
+    let output = running.end();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.starts_with("1: "), "{output:?}");
+}
+
 #[test]
 fn contradictory_arguments_are_wrong_use() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -81,7 +81,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
             shown::percent(available)
         ))?;
     }
-    Ok(if tried > 0 && failed.is_empty() { Ending::Fine } else { Ending::Failed })
+    let is_complete = came.len() == arguments.times as usize;
+    Ok(if is_complete { Ending::Fine } else { Ending::Failed })
 }
 
 fn line(number: u32, one: &Downloaded) -> String {
