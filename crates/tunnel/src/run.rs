@@ -12,6 +12,7 @@ use crate::status::{
     self, Answer, Directory, Facts, MetricsListener, Status, StatusError, StatusListener,
     StatusSource,
 };
+use crate::transport::quic::QuicError;
 use std::fmt::Display;
 use std::future::Future;
 use std::io;
@@ -42,6 +43,21 @@ pub enum RunError {
     Failed,
     #[error("the process cannot be prepared: {0}")]
     Process(#[source] io::Error),
+}
+
+impl RunError {
+    /// Whether another command line or file would have helped.
+    pub fn is_misuse(&self) -> bool {
+        match self {
+            Self::Config(_) => true,
+            // An address that this machine does not have.
+            Self::Server(ServerError::Quic(QuicError::Bind(_, error)))
+            | Self::Client(ClientError::Quic(QuicError::Bind(_, error)))
+            | Self::Client(ClientError::Listen(_, error))
+            | Self::Metrics(_, error) => error.kind() == io::ErrorKind::AddrNotAvailable,
+            _ => false,
+        }
+    }
 }
 
 /// Runs until SIGINT or SIGTERM; a second signal ends it at once. On SIGHUP, `again` supplies the
@@ -416,3 +432,18 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const RELOAD_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_another_machine_is_wrong_use_and_one_in_use_is_not() {
+        let refused = |kind: io::ErrorKind| {
+            let bind = QuicError::Bind(([203, 0, 113, 7], 7500).into(), kind.into());
+            RunError::from(ServerError::from(bind))
+        };
+        assert!(refused(io::ErrorKind::AddrNotAvailable).is_misuse());
+        assert!(!refused(io::ErrorKind::AddrInUse).is_misuse());
+    }
+}

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::{fmt, io};
 use switch::run::SwitchError;
 use tunnel::config::ConfigError;
+use tunnel::run::RunError;
 use units::visible;
 
 /// The outcome of a verb that was used correctly.
@@ -93,4 +94,5 @@ fn is_misuse(error: &anyhow::Error) -> bool {
         || error.downcast_ref().is_some_and(GenError::is_misuse)
         || error.downcast_ref().is_some_and(LabError::is_misuse)
         || error.downcast_ref().is_some_and(PerfError::is_misuse)
+        || error.downcast_ref().is_some_and(RunError::is_misuse)
 }

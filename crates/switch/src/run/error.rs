@@ -1,3 +1,4 @@
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use host::HostError;
@@ -37,15 +38,32 @@ impl SwitchError {
     /// Whether the user, not the machine, has to change something.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Config(_)
-                | Self::Port(OpenError::Pcap { .. })
-                | Self::Running { .. }
-                | Self::Flows { .. }
-                | Self::ReadFlows { .. }
-                | Self::NoCpu { .. }
-                | Self::Refused(_)
-        )
+            | Self::Port(OpenError::Pcap { .. })
+            | Self::Running { .. }
+            | Self::Flows { .. }
+            | Self::ReadFlows { .. }
+            | Self::NoCpu { .. }
+            | Self::Refused(_) => true,
+            // An address that this machine does not have.
+            Self::Listen { error, .. } => error.kind() == ErrorKind::AddrNotAvailable,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_another_machine_is_wrong_use_and_one_in_use_is_not() {
+        let refused = |kind: ErrorKind| {
+            let place = "203.0.113.7:6653".to_owned();
+            SwitchError::Listen { place, error: kind.into() }.is_misuse()
+        };
+        assert!(refused(ErrorKind::AddrNotAvailable));
+        assert!(!refused(ErrorKind::AddrInUse));
     }
 }

@@ -11,6 +11,7 @@ use lab::{
     Build, Executor, Finished, LabError, LabFile, Location, Overview, Request, builtin, runs,
 };
 use perf::output::TextFormat;
+use report::ReportError;
 use results::{Cell, Form, Results};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -495,7 +496,13 @@ fn check(arguments: &Check) -> anyhow::Result<Ending> {
 }
 
 fn record(arguments: &Record) -> anyhow::Result<Ending> {
-    let page = lab::record::record(&arguments.run, &arguments.folder)?;
+    let page = lab::record::record(&arguments.run, &arguments.folder);
+    let page = page.map_err(|error| match error {
+        LabError::Report(ReportError::Write { file, source }) => {
+            anyhow::Error::new(Unusable::path("write", &file, &source, "--folder"))
+        }
+        other => other.into(),
+    })?;
     if arguments.json {
         output::print(serde_json::json!({ "page": page }).to_string() + "\n")?;
     } else {

@@ -52,6 +52,10 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(output.stdout.trim_end().ends_with("docs/results/small.md"), "{output:?}");
+    sandbox.write("file", "");
+    let output = sandbox.weir(&["lab", "record", "run", "--folder", "file/pages"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.contains("name another with --folder"), "{output:?}");
 }
 
 const LAB: &str = r#"

@@ -17,6 +17,9 @@ pub(crate) struct Reload {
 pub(crate) fn run(arguments: &Reload) -> anyhow::Result<Ending> {
     let all = tunnel::run::reload(arguments.status_socket.as_deref())?;
     if all.is_empty() {
+        if arguments.json {
+            print("[]\n")?;
+        }
         note(super::status::NONE);
         return Ok(Ending::Failed);
     }
