@@ -3,5 +3,5 @@
 mod json;
 mod table;
 
-pub use json::document;
+pub use json::{document, planned};
 pub use table::{live_table, summary};

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use units::Span;
 
 use super::table::missed;
 use crate::Plan;
@@ -34,6 +35,20 @@ pub fn document(plan: &Plan, multiplier: f64, outcome: &Outcome) -> Value {
         "seconds": outcome.seconds.iter()
             .map(|second| json!({ "planned": second.planned, "sent": second.sent }))
             .collect::<Vec<_>>(),
+        "notes": plan.notes(),
+    })
+}
+
+/// A run that was only planned.
+pub fn planned(plan: &Plan, multiplier: f64, duration: Span) -> Value {
+    let packets = plan.packet_rate(multiplier);
+    json!({
+        "valid": true,
+        "planned_pps": packets.events(),
+        "planned_cps": plan.flow_rate(multiplier).events(),
+        "planned_bps": plan.bit_rate(multiplier).bits_per_second(),
+        "planned_s": duration.secs_f64(),
+        "packets": { "planned": packets.times(duration.secs_f64()).events().round() as u64 },
         "notes": plan.notes(),
     })
 }

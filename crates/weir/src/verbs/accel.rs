@@ -210,6 +210,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             if check {
                 policy.check_machine(reach.reach())?;
                 note("no mistakes found");
+                after.print()?;
                 return Ok(Ending::Fine);
             }
             let applied = policy.apply(reach.reach())?;

@@ -71,7 +71,7 @@ pub(crate) struct Gen {
     /// List the captures that are built in
     #[arg(long)]
     captures: bool,
-    /// Print one JSON document at the end instead of the tables
+    /// Print one JSON document at the end instead of the tables; also of --check and --captures
     #[arg(long)]
     json: bool,
 }
@@ -88,9 +88,12 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
         return ndr::run(arguments);
     }
     if arguments.captures {
-        let names: String =
-            Capture::built_in_names().map(|name| format!("{name}.pcap\n")).collect();
-        output::print(names)?;
+        let names: Vec<_> = Capture::built_in_names().map(|name| format!("{name}.pcap")).collect();
+        if arguments.json {
+            output::print(serde_json::to_string_pretty(&names)? + "\n")?;
+        } else {
+            output::print(names.join("\n") + "\n")?;
+        }
         return Ok(Ending::Fine);
     }
     let Some(file) = &arguments.file else {
@@ -224,6 +227,11 @@ fn checked(arguments: &Gen, plan: &Plan, duration: Span) -> anyhow::Result<Endin
         output::note(format_args!("note: {note}"));
     }
     let packets = plan.packet_rate(multiplier);
+    if arguments.json {
+        let document = report::planned(plan, multiplier, duration);
+        output::print(format_args!("{document:#}\n"))?;
+        return Ok(Ending::Fine);
+    }
     output::print(format_args!(
         "The profile is valid: {} in {} new flows a second for {duration}, {} in all.\n",
         packets,

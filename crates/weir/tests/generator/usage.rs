@@ -1,5 +1,6 @@
 use crate::device::write_profile;
 use crate::support::Sandbox;
+use serde_json::Value;
 
 #[test]
 fn wrong_use_is_refused_with_advice() {
@@ -48,5 +49,11 @@ fn wrong_use_is_refused_with_advice() {
     assert!(output.stderr.lines().count() >= 3, "all mistakes at once: {}", output.stderr);
     let output = sandbox.weir(&["gen", "-f", "right.yaml", "--check", "-m", "10"]);
     assert!(output.status.success() && output.stdout.contains("1000 pps"), "{output:?}");
+    let output = sandbox.weir(&["gen", "-f", "right.yaml", "--check", "-m", "10", "--json"]);
+    let document: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(document["planned_pps"], 1000.0, "{output:?}");
+    let output = sandbox.weir(&["gen", "--captures", "--json"]);
+    let names: Vec<String> = serde_json::from_str(&output.stdout).unwrap();
+    assert!(names.iter().any(|name| name == "udp_64B.pcap"), "{output:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
