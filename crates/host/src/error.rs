@@ -12,7 +12,9 @@ pub enum HostError {
     NotPermitted { doing: String },
     #[error("no network namespace is called `{name}`: `ip netns list` lists the existing ones")]
     NoSuchNamespace { name: String },
-    #[error("no interface is called `{name}` in namespace {namespace}")]
+    #[error(
+        "no interface is called `{name}` in namespace {namespace}: `ip link` there lists the existing ones"
+    )]
     NoSuchInterface { name: String, namespace: String },
     #[error("`{program}` is not installed, or not in PATH: install it, or name it with its path")]
     NoSuchProgram { program: String },

@@ -119,6 +119,10 @@ pub enum ClientError {
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => ": stop its owner (ss -tulpn), or choose another address",
+        io::ErrorKind::AddrNotAvailable => ": see `ip address`, or choose another address",
+        io::ErrorKind::PermissionDenied => {
+            ": choose a port from 1024 on, or a folder that you may write to"
+        }
         _ => "",
     }
 }

@@ -35,7 +35,7 @@ pub enum RunError {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Status(#[from] StatusError),
-    #[error("metrics cannot be served on {0}: {1}")]
+    #[error("metrics cannot be served on {0}: {1}; choose another --metrics-on")]
     Metrics(crate::config::MetricsAddress, #[source] io::Error),
     #[error(
         "a task that this end depends on has failed: restart it, and report the panic in its log"

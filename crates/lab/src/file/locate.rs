@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub enum FileError {
     #[error("{file}:{line}: {message}")]
     At { file: String, line: usize, message: String },
-    #[error("cannot read {file}: {reason}")]
+    #[error("cannot read {file}: {reason}; check the path and the permissions")]
     Unreadable { file: String, reason: std::io::Error },
     /// All mistakes of a file that has more than one.
     #[error("{}", lines(.0))]

@@ -16,7 +16,7 @@ use units::foreign;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
-    #[error("cannot {doing} {path}: {source}")]
+    #[error("cannot {doing} {path}: {source}{}", remedy(.source))]
     Socket { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("another process answers on {0}: stop it, or choose another --status-socket")]
     Taken(PathBuf),
@@ -24,8 +24,18 @@ pub enum StatusError {
     Directory(#[from] HostError),
     #[error("not querying {path}: {source}")]
     Process { path: PathBuf, source: HostError },
-    #[error("{path} gave no answer of a tunnel of this version: {reason}")]
+    #[error("{path} gave no answer of a tunnel of this version: {reason}; use the weir that runs it")]
     Malformed { path: PathBuf, reason: String },
+}
+
+/// Advice where the system's own message is not enough.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => "; check the path, or leave --status-socket out",
+        ErrorKind::PermissionDenied => "; run this command as the folder's owner, or as root",
+        ErrorKind::TimedOut => "; the end may be stopped: continue it, or restart it",
+        _ => "",
+    }
 }
 
 #[derive(Debug, Clone)]
