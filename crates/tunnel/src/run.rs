@@ -50,6 +50,7 @@ impl RunError {
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Config(_) => true,
+            Self::Identity(error) => error.is_misuse(),
             // An address that this machine does not have.
             Self::Server(ServerError::Quic(QuicError::Bind(_, error)))
             | Self::Client(ClientError::Quic(QuicError::Bind(_, error)))

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::{fmt, io};
 use switch::run::SwitchError;
 use tunnel::config::ConfigError;
+use tunnel::identity::IdentityError;
 use tunnel::run::RunError;
 use units::visible;
 
@@ -93,6 +94,7 @@ fn is_misuse(error: &anyhow::Error) -> bool {
         || error.downcast_ref().is_some_and(EmuError::is_misuse)
         || error.downcast_ref().is_some_and(GenError::is_misuse)
         || error.downcast_ref().is_some_and(LabError::is_misuse)
+        || error.downcast_ref().is_some_and(IdentityError::is_misuse)
         || error.downcast_ref().is_some_and(PerfError::is_misuse)
         || error.downcast_ref().is_some_and(RunError::is_misuse)
 }

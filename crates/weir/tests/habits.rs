@@ -115,6 +115,7 @@ fn a_path_that_cannot_be_used_is_wrong_use_and_the_flag_is_named() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("file", "");
     std::fs::create_dir(sandbox.path("folder")).unwrap();
+    sandbox.write("folder/server.crt", "");
     let client = ["perf", "client", "127.0.0.1"];
     let run = ["link", "run", "--far", "true"];
     let search = ["gen", "ndr", "--port", "null", "--port", "null"];
@@ -134,6 +135,7 @@ fn a_path_that_cannot_be_used_is_wrong_use_and_the_flag_is_named() {
         (vec!["perf", "server", "-D", "-I", "none/pid"], "name another with --pidfile"),
         ([&run[..], &["--far-log", "none/log", "--", "true"]].concat(), "with --far-log"),
         (vec!["tunnel", "keys", "server", "--directory", "file/keys"], "with --directory"),
+        (vec!["tunnel", "keys", "server", "--directory", "folder"], "--force replaces it"),
         (vec!["accel", "policy", "none.toml"], "cannot read none.toml"),
         (vec!["accel", "enable", "tcpa", "--all", "--init-cwnd", "0"], "1 to 10000 segments"),
         (vec!["accel", "set", "init_cwn=60"], "no tunable is called `init_cwn`"),

@@ -54,6 +54,19 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
+    /// Whether another file would have helped.
+    pub fn is_misuse(&self) -> bool {
+        matches!(
+            self,
+            Self::File { .. }
+                | Self::Exists { .. }
+                | Self::Pem { .. }
+                | Self::RevocationList { .. }
+                | Self::OpenKey { .. }
+                | Self::Mismatch { .. }
+        )
+    }
+
     pub(super) fn file(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File { doing, path: path.to_owned(), source }
     }
