@@ -10,7 +10,7 @@ pub enum AccelError {
     NotPermitted { doing: &'static str },
     #[error("this kernel has no {feature}, which {doing} needs: {advice}")]
     NotSupported { feature: &'static str, doing: &'static str, advice: &'static str },
-    #[error("the kernel refused {what}: {source}{}", details(log))]
+    #[error("the kernel refused {what}: {source}; please report it with `uname -r`{}", details(log))]
     Refused {
         what: &'static str,
         /// Output of libbpf and the verifier, if any.
@@ -32,9 +32,11 @@ pub enum AccelError {
     NoSuchCgroup { name: PathBuf, mount: PathBuf },
     #[error("there is no Ethernet interface `{name}` ({known}): name one with --interface")]
     NoSuchInterface { name: String, known: String },
-    #[error("the kernel did not list its interfaces: {source}")]
+    #[error("the kernel did not list its interfaces: {source}; run it again")]
     Interfaces { source: io::Error },
-    #[error("the kernel refused the programs for tags at {name}: {source}")]
+    #[error(
+        "the kernel refused the programs for tags at {name}: {source}; name other interfaces with --interface"
+    )]
     Attach { name: String, source: io::Error },
     #[error("{name} cannot have that value: {advice}")]
     Tunable { name: &'static str, advice: &'static str },
