@@ -92,7 +92,7 @@ pub(crate) struct Run {
     /// The shortest form, one cell per system, to test that it works at all
     #[arg(long)]
     smoke: bool,
-    /// Only these systems, separated by commas
+    /// Only these systems, separated by commas, for example tcp-bbr,tcp-cubic
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     systems: Vec<String>,
     /// Repeats of each cell, instead of the form's

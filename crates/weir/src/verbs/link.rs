@@ -56,10 +56,10 @@ pub(crate) struct Up {
     /// Side b, likewise
     #[arg(long, value_name = "END")]
     b: Option<String>,
-    /// An address for side a, if it is created; may be repeated
+    /// An address for side a, if it is created, for example 10.0.0.1/24; may be repeated
     #[arg(long, value_name = "IP/PREFIX")]
     address_a: Vec<String>,
-    /// An address for side b, if it is created; may be repeated
+    /// An address for side b, likewise
     #[arg(long, value_name = "IP/PREFIX")]
     address_b: Vec<String>,
     /// The MTU of created interfaces [default: 1500]

@@ -196,7 +196,7 @@ struct Connection {
     /// The local address, interface or both: 10.0.0.1, %eth0, fe80::1%eth0
     #[arg(short = 'B', long, value_name = "ADDRESS[%DEV]", value_parser = values::bind)]
     bind: Option<Bind>,
-    /// The local interface (SO_BINDTODEVICE)
+    /// The local interface (SO_BINDTODEVICE), for example eth1
     #[arg(long, value_name = "DEV")]
     bind_dev: Option<String>,
     /// The local port of the first stream; the others use the next ones

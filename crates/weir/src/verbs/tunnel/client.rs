@@ -12,7 +12,8 @@ use tunnel::identity::Pin;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Client {
-    /// The server; may be repeated: the next one is used if the one before cannot be reached
+    /// The server, for example tokyo.example:7500; may be repeated: the next one is used if the one
+    /// before cannot be reached
     #[arg(long, value_name = "HOST:PORT")]
     server: Vec<HostPort>,
     /// Its pin, as `weir tunnel keys server` prints it there; may be repeated, and any of them is
