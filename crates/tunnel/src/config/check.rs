@@ -44,9 +44,9 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
     let (mut peers, mut rights) = (Vec::new(), Vec::new());
     let (mut names, mut pins) = (HashSet::new(), HashSet::new());
     for Located { value: peer, origin } in &table.peer {
-        once(file, *origin, &mut names, &peer.name, "there are two peers of this name")?;
+        once(file, *origin, &mut names, &peer.name, "two peers have this name: rename one")?;
         for pin in peer.pin.iter().flat_map(|pins| &pins.value.0) {
-            once(file, *origin, &mut pins, pin, "another peer has this pin already")?;
+            once(file, *origin, &mut pins, pin, "another peer has this pin already: drop one")?;
         }
         let proof = proof(file, *origin, peer, authorities.as_ref())?;
         if peer.allow.is_empty() && peer.reverse.is_empty() {
@@ -78,12 +78,13 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
     let settings = settings(file, &common)?;
     if table.server.is_empty() {
         return Err(ConfigError::Incomplete(
-            "there is no server to connect to: --server HOST:PORT or [[client.server]]".to_owned(),
+            "there is no server to connect to: add --server HOST:PORT or [[client.server]]"
+                .to_owned(),
         ));
     }
     if table.forward.is_empty() && table.reverse.is_empty() {
         return Err(ConfigError::Incomplete(
-            "there is nothing to carry: --forward or --reverse LISTEN=TARGET, or their tables"
+            "there is nothing to carry: add --forward or --reverse LISTEN=TARGET, or their tables"
                 .to_owned(),
         ));
     }
@@ -256,7 +257,8 @@ fn far_server(
 ) -> Result<FarServer, ConfigError> {
     let endpoint = server.endpoint.clone();
     if endpoint.port() == 0 {
-        return Err(file.source.error(*origin, "no server has port 0"));
+        let message = "no server has port 0: write its UDP port, 7500 by default";
+        return Err(file.source.error(*origin, message));
     }
     let name = server.certificate_name.as_ref();
     let trust = match (pins(&server.pin), name, authorities) {
@@ -291,13 +293,13 @@ fn forward(
         return wrong(format!("{listen_on} cannot be listened on: write an address, not a name"));
     }
     if port(target) == Some(0) {
-        return wrong(format!("{target}: there is no port 0 to connect to"));
+        return wrong(format!("{target}: there is no port 0: write the target's"));
     }
     if listen_on.is_datagrams() != target.is_datagrams() {
         return wrong(format!("{listen_on} cannot lead to {target}: datagrams only go to udp:"));
     }
     if port(listen_on) != Some(0) {
-        let again = format!("{listen_on} is listened on twice");
+        let again = format!("{listen_on} is listened on twice: change one");
         once(file, *origin, taken, listen_on, &again)?;
     }
     Ok(Forward { listen_on: listen_on.clone(), target: target.clone() })

@@ -93,10 +93,10 @@ fn flags_come_first_and_add_to_lists() {
     assert_eq!(server.peers.len(), 2);
     let reported = |flags| file.server_config(flags).unwrap_err().to_string();
     let again = ServerTable { peer: vec![peer("a", &"ab".repeat(32))], ..ServerTable::default() };
-    assert_eq!(reported(again), "--peer: there are two peers of this name");
+    assert_eq!(reported(again), "--peer: two peers have this name: rename one");
     let same =
         ServerTable { peer: vec![peer("b", &home.pin.to_string())], ..ServerTable::default() };
-    assert_eq!(reported(same), "--peer: another peer has this pin already");
+    assert_eq!(reported(same), "--peer: another peer has this pin already: drop one");
     let little = Some(Located::by_flag("--memory", Bytes::kib(1)));
     let little = ServerTable { memory: little, ..ServerTable::default() };
     assert_eq!(reported(little), "--memory: 1KiB is out of range: 8MiB to 1024GiB");
