@@ -357,3 +357,17 @@ fn nonsense_on_the_command_line_is_refused() {
     }
     insta::assert_snapshot!("command_line", messages);
 }
+
+/// Nothing that was found is lost if a later file cannot be read.
+#[test]
+fn mistakes_are_told_before_a_file_that_cannot_be_read() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("wrong.toml", LAB.replace("hosts =", "hots ="));
+    let output = sandbox.weir(&["lab", "validate", "wrong.toml", "none.toml"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    for told in ["wrong.toml:2: ", "cannot read none.toml"] {
+        assert!(output.stderr.contains(told), "{told}: {output:?}");
+    }
+    let output = sandbox.weir(&["lab", "validate", "--json", "wrong.toml", "none.toml"]);
+    assert_eq!((output.status.code(), output.stdout.as_str()), (Some(2), ""), "{output:?}");
+}

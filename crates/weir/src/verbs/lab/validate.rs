@@ -9,15 +9,19 @@ use std::path::Path;
 use units::visible;
 
 pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
-    let mut found = Found::default();
+    let (mut found, mut outcome) = (Found::default(), Ok(()));
     for lab in labs {
-        match run_at(lab) {
-            Some(run) => found.add_run(lab, &run?, json)?,
-            None => found.add_file(lab, json)?,
+        outcome = match run_at(lab) {
+            Some(run) => run.and_then(|run| found.add_run(lab, &run, json)),
+            None => found.add_file(lab, json),
+        };
+        if outcome.is_err() {
+            break;
         }
     }
     let Found { mistakes, lacking } = found;
     if json {
+        outcome?;
         let each = |key: &str, all: &[(String, String)]| -> Vec<_> {
             all.iter().map(|(file, text)| json!({ "file": file, key: text })).collect()
         };
@@ -29,6 +33,7 @@ pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
         output::print(format_args!("{document:#}\n"))?;
     } else {
         mistakes.iter().chain(&lacking).for_each(|(_, text)| output::note(visible(text)));
+        outcome?;
     }
     Ok(if mistakes.is_empty() { Ending::Fine } else { Ending::Failed })
 }
