@@ -4,8 +4,7 @@ use super::message::{Header, begin_message, begin_nicira_message, end_message};
 use super::octets::Put;
 use super::oxm_match::{write_entries, write_match};
 use super::plain_match::write_plain_match;
-use super::port::encode_port;
-use crate::request::{FlowEntry, PortDescription};
+use crate::request::FlowEntry;
 
 /// The reason for which a rule went away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +26,6 @@ impl FlowRemovedReason {
             _ => self,
         }
     }
-}
-
-/// A change of the ports of a bridge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum PortChange {
-    Add = 0,
-    Delete = 1,
-    Modify = 2,
 }
 
 /// Writes that a rule is gone. `is_nicira` says that OpenFlow 1.0's controller took Nicira's match.
@@ -105,18 +95,4 @@ pub(super) fn encode_flow_removed(
     end_message(start, out);
 }
 
-pub(super) fn encode_port_status(
-    port: &PortDescription,
-    change: PortChange,
-    version: Version,
-    out: &mut Vec<u8>,
-) {
-    let start = begin_message(Header { version, kind: PORT_STATUS, xid: 0 }, out);
-    out.put_u8(change as u8);
-    out.put_zeros(7);
-    encode_port(port, version, out);
-    end_message(start, out);
-}
-
 const FLOW_REMOVED: u8 = 11;
-const PORT_STATUS: u8 = 12;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::Version;
-use super::asynchronous::{FlowRemovedReason, PortChange, encode_flow_removed, encode_port_status};
+use super::asynchronous::{FlowRemovedReason, encode_flow_removed};
 use super::bundle::{BundleMemory, Bundles};
 use super::connection_flush::{decode_flush, decode_zone_flush};
 use super::event_masks::{Event, Masks};
@@ -26,14 +26,13 @@ use super::packet::{
 };
 use super::parts::Parts;
 use super::port::{decode_port_mod, encode_port};
+use super::port_status::PortStatus;
 use super::queue::answer_queue_config;
 use super::refusal_code::{Code, Subject, encode_error};
 use super::reply::Reply;
 use super::statistics;
 use super::table_mod::decode_table_mod;
-use crate::request::{
-    Bridge, Change, FlowEntry, Fragments, PacketIn, PacketInReason, PortDescription, Refusal,
-};
+use crate::request::{Bridge, Change, FlowEntry, Fragments, PacketIn, PacketInReason, Refusal};
 
 /// A reason to close a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -222,10 +221,14 @@ impl Session {
         }
     }
 
-    /// Writes that a port changed, if the peer takes it.
-    pub fn port_status(&mut self, port: &PortDescription, change: PortChange, out: &mut Vec<u8>) {
-        if let Some(version) = self.takes(Event::PortStatus, change as u8) {
-            encode_port_status(port, change, version, out);
+    /// Writes that a port changed, if the peer takes it. `is_own` says that the peer's own request
+    /// changed the configuration: before OpenFlow 1.5 it is not told of that.
+    pub fn port_status(&mut self, status: &PortStatus, is_own: bool, out: &mut Vec<u8>) {
+        let is_known =
+            |version: &Version| is_own && status.is_of_config() && *version < Version::V15;
+        let version = self.takes(Event::PortStatus, status.change as u8);
+        if let Some(version) = version.filter(|version| !is_known(version)) {
+            status.encode(version, out);
         }
     }
 

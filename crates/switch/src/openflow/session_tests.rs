@@ -3,8 +3,8 @@ use crate::openflow::bundle::Waiting;
 use crate::port_number::PortNumber;
 use crate::request::{
     ConnectionFlush, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod, GroupStatistics,
-    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortMod, PortStatistics, Resumption,
-    TableEntry, TableMod,
+    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics,
+    Resumption, TableEntry, TableMod,
 };
 
 /// A bridge that takes all and holds nothing.
@@ -210,6 +210,33 @@ fn a_features_reply_has_the_ports_for_which_it_has_room() {
         session.receive(&request, &mut bridge, &mut out).unwrap();
         assert_eq!(usize::from(u16::from_be_bytes([out[2], out[3]])), out.len(), "{version}");
         assert_eq!((out.len() - 32) / size, (0xffff - 32) / size);
+    }
+}
+
+#[test]
+fn the_peer_that_changes_a_port_is_told_of_its_configuration_from_openflow_1_5_on() {
+    let port = |config, state| PortDescription {
+        number: PortNumber(1),
+        hardware_address: [0; 6],
+        name: "p1".into(),
+        config,
+        state,
+        current_speed_kbit: 0,
+        max_speed_kbit: 0,
+    };
+    let statuses = PortStatus::of_modified(&port(0, 4), &port(1, 1));
+    for (version, own) in [(Version::V10, 1), (Version::V14, 1), (Version::V15, 2)] {
+        for (is_own, expected) in [(true, own), (false, 2)] {
+            let mut session = Session::new(Kind::Controller);
+            let hello = &conversation(version)[..8];
+            session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
+            let told = statuses.iter().filter(|status| {
+                let mut out = Vec::new();
+                session.port_status(status, is_own, &mut out);
+                !out.is_empty()
+            });
+            assert_eq!(told.count(), expected, "{version}, {is_own}");
+        }
     }
 }
 

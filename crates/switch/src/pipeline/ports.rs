@@ -29,8 +29,9 @@ pub struct Ports {
 }
 
 impl Ports {
-    pub fn insert(&mut self, port: BridgePort) {
-        self.by_number.insert(port.description.number, port);
+    /// Adds a port. Returns the one of its number that it replaces.
+    pub fn insert(&mut self, port: BridgePort) -> Option<BridgePort> {
+        self.by_number.insert(port.description.number, port)
     }
 
     pub fn remove(&mut self, number: PortNumber) -> Option<BridgePort> {
@@ -51,21 +52,13 @@ impl Ports {
         self.by_number.values()
     }
 
-    /// Whether [`Ports::change`] can make a change.
-    pub(super) fn check(&self, change: &PortMod) -> Result<(), Refusal> {
+    /// Refuses a change of a port that is not there, or that has another address.
+    pub fn check(&self, change: &PortMod) -> Result<(), Refusal> {
         let port = self.by_number.get(&change.number).ok_or(Refusal::BadPort)?;
         match change.hardware_address == port.description.hardware_address {
             true => Ok(()),
             false => Err(Refusal::BadHardwareAddress),
         }
-    }
-
-    pub(super) fn change(&mut self, change: &PortMod) -> Result<(), Refusal> {
-        self.check(change)?;
-        let port = self.by_number.get_mut(&change.number).ok_or(Refusal::BadPort)?;
-        let description = &mut port.description;
-        description.config = description.config & !change.mask | change.config & change.mask;
-        Ok(())
     }
 }
 

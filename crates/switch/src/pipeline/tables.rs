@@ -20,8 +20,8 @@ use crate::datapath::step::Counters;
 use crate::port_number::PortNumber;
 use crate::request::{
     FlowEntry, FlowFilter, Fragments, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
-    MeterEntry, MeterMod, MeterStatistics, PortDescription, PortMod, Refusal, TableConfig,
-    TableEntry, TableMod,
+    MeterEntry, MeterMod, MeterStatistics, PortDescription, Refusal, TableConfig, TableEntry,
+    TableMod,
 };
 
 /// The number of tables: 0 to 253.
@@ -203,10 +203,11 @@ impl Tables {
         self.ports.iter().map(|port| port.description.clone()).collect()
     }
 
-    /// Adds a port, or replaces the one of its number.
-    pub fn insert_port(&mut self, port: BridgePort) {
-        self.ports.insert(port);
+    /// Adds a port. Returns the one of its number that it replaces.
+    pub fn insert_port(&mut self, port: BridgePort) -> Option<BridgePort> {
+        let former = self.ports.insert(port);
         self.invalidate();
+        former
     }
 
     pub fn remove_port(&mut self, number: PortNumber) -> Option<BridgePort> {
@@ -214,12 +215,6 @@ impl Tables {
         lock(&self.macs).forget(number);
         self.invalidate();
         Some(removed)
-    }
-
-    pub fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {
-        self.ports.change(change)?;
-        self.invalidate();
-        Ok(())
     }
 
     pub fn group_mod(&mut self, change: GroupMod, now_ms: u64) -> Result<(), Refusal> {

@@ -8,10 +8,10 @@ use super::ports::SwitchPort;
 use super::waker::Waker;
 use crate::datapath::Meters;
 use crate::datapath::step::PortIndex;
-use crate::openflow::PortChange;
+use crate::openflow::PortStatus;
 use crate::pipeline::{BridgePort, Removal, Tables};
 use crate::port_number::PortNumber;
-use crate::request::{PacketIn, PortDescription};
+use crate::request::PacketIn;
 use crate::text::PortNames;
 
 /// A bridge of a running switch: its tables and ports, and events for its OpenFlow connections.
@@ -39,7 +39,11 @@ pub struct BridgeState {
 #[derive(Debug)]
 pub(super) enum BridgeEvent {
     PacketIn(Box<PacketIn>),
-    Port(PortDescription, PortChange),
+    Port {
+        status: PortStatus,
+        /// The connection that asked for the change.
+        requester: Option<u64>,
+    },
     Expired(Box<Removal>),
 }
 
@@ -114,23 +118,33 @@ impl BridgeState {
         let entry = BridgePort { index: port.index, description: description.clone() };
         self.tables_mut().insert_port(entry);
         self.ports.write().unwrap_or_else(PoisonError::into_inner).insert(port.number, port);
-        self.push(BridgeEvent::Port(description, PortChange::Add));
+        self.push_ports(PortStatus::of_added(&description), None);
     }
 
     pub(super) fn remove_port(&self, number: PortNumber) {
         self.tables_mut().remove_port(number);
         let removed = self.ports.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
         if let Some(port) = removed {
-            self.push(BridgeEvent::Port(port.description(), PortChange::Delete));
+            self.push_ports(vec![PortStatus::of_deleted(port.description())], None);
         }
     }
 
-    /// Tells tables and connections that a port's state or configuration is another now.
+    /// Tells tables and connections that a port's state is another now.
     pub(super) fn port_changed(&self, port: &SwitchPort) {
+        self.port_configured(port, None);
+    }
+
+    /// As [`BridgeState::port_changed`], because a connection has changed the configuration.
+    pub(super) fn port_configured(&self, port: &SwitchPort, requester: Option<u64>) {
+        let mut tables = self.tables_mut();
         let description = port.description();
         let entry = BridgePort { index: port.index, description: description.clone() };
-        self.tables_mut().insert_port(entry);
-        self.push(BridgeEvent::Port(description, PortChange::Modify));
+        let former = tables.insert_port(entry);
+        // Under the lock, so that messages have the order of the changes.
+        if let Some(former) = former {
+            let statuses = PortStatus::of_modified(&former.description, &description);
+            self.push_ports(statuses, requester);
+        }
     }
 
     /// Hands a packet to the connections. Packets beyond a limit are counted and dropped.
@@ -158,6 +172,12 @@ impl BridgeState {
     #[must_use]
     pub fn lost_packet_ins(&self) -> u64 {
         self.lost_packet_ins.load(Ordering::Relaxed)
+    }
+
+    fn push_ports(&self, statuses: Vec<PortStatus>, requester: Option<u64>) {
+        for status in statuses {
+            self.push(BridgeEvent::Port { status, requester });
+        }
     }
 
     fn push(&self, event: BridgeEvent) {

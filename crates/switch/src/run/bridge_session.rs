@@ -22,12 +22,14 @@ pub(super) struct BridgeSession {
     pub(super) bridge: Arc<BridgeState>,
     pub(super) switch: Arc<Switch>,
     pub(super) generation: Option<u64>,
+    /// The connection whose requests are answered.
+    pub(super) requester: Option<u64>,
     snapshots: Snapshots,
 }
 
 impl BridgeSession {
     pub(super) fn new(bridge: Arc<BridgeState>, switch: Arc<Switch>) -> Self {
-        Self { bridge, switch, generation: None, snapshots: Snapshots::default() }
+        Self { bridge, switch, generation: None, requester: None, snapshots: Snapshots::default() }
     }
 
     fn now_ms(&self) -> u64 {
@@ -125,13 +127,13 @@ impl Bridge for BridgeSession {
     }
 
     fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {
-        self.bridge.tables_mut().port_mod(change)?;
+        self.bridge.tables().port_set().check(change)?;
         let Some(port) = self.bridge.port(change.number) else { return Err(Refusal::BadPort) };
         let former = port.config.load(Ordering::Relaxed);
         let config = former & !change.mask | change.config & change.mask;
         port.config.store(config, Ordering::Relaxed);
         if config != former {
-            self.bridge.port_changed(&port);
+            self.bridge.port_configured(&port, self.requester);
         }
         Ok(())
     }

@@ -25,6 +25,8 @@ pub(super) struct BridgeThread {
     _file: BoundFile,
     tcp: Vec<TcpListener>,
     connections: Vec<Connection>,
+    /// The number of the last connection.
+    last_number: u64,
     /// For the bundles of all connections.
     memory: Arc<BundleMemory>,
     controllers: Vec<Controller>,
@@ -67,6 +69,7 @@ impl BridgeThread {
             _file: doors.file,
             tcp: doors.tcp,
             connections: Vec::new(),
+            last_number: 0,
             memory: Arc::default(),
             controllers: doors.controllers.into_iter().map(controller).collect(),
             scratch: vec![0; READ],
@@ -145,7 +148,9 @@ impl BridgeThread {
     fn admit(&mut self, accepted: std::io::Result<Stream>) -> bool {
         match accepted {
             Ok(stream) if self.connections.len() < MOST_CONNECTIONS => {
-                self.connections.push(Connection::accepted(stream, self.memory.clone()));
+                let number = self.next_number();
+                let memory = self.memory.clone();
+                self.connections.push(Connection::accepted(number, stream, memory));
                 true
             }
             Ok(_) => {
@@ -162,6 +167,11 @@ impl BridgeThread {
                 false
             }
         }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
     /// With as many connections as there may be, closes the one that has lasted longest without a
@@ -227,6 +237,7 @@ impl BridgeThread {
         else {
             return Ok(());
         };
+        self.session.requester = Some(this.number);
         let bridge = self.bridge.clone();
         let mut is_watched = this.is_monitoring()
             || before.iter().chain(behind.iter()).any(Connection::is_monitoring);
@@ -288,7 +299,9 @@ impl BridgeThread {
             for connection in &mut self.connections {
                 match &event {
                     BridgeEvent::PacketIn(packet) => connection.packet_in(packet),
-                    BridgeEvent::Port(port, change) => connection.port_status(port, *change),
+                    BridgeEvent::Port { status, requester } => {
+                        connection.port_status(status, *requester);
+                    }
                     BridgeEvent::Expired(removal) => {
                         connection.flow_removed(&removal.rule, removal.reason);
                     }
@@ -371,19 +384,18 @@ impl BridgeThread {
     }
 
     fn connect_to_controllers(&mut self) {
-        for number in 0..self.controllers.len() {
-            let controller = &mut self.controllers[number];
+        for index in 0..self.controllers.len() {
+            let controller = &mut self.controllers[index];
             if controller.next.is_none_or(|next| next > Instant::now()) {
                 continue;
             }
             match Stream::connect(controller.address) {
                 Ok(stream) => {
                     controller.next = None;
-                    self.connections.push(Connection::connecting(
-                        stream,
-                        number,
-                        self.memory.clone(),
-                    ));
+                    let number = self.next_number();
+                    let memory = self.memory.clone();
+                    let connection = Connection::connecting(number, stream, index, memory);
+                    self.connections.push(connection);
                 }
                 Err(error) => {
                     let address = controller.address;

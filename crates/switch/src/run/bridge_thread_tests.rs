@@ -3,9 +3,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use tempfile::TempDir;
+use units::Time;
 
 use super::*;
+use crate::datapath::step::PortIndex;
 use crate::request::{Bridge as _, FlowCommand, FlowMod, MeterCommand, MeterMod};
+use crate::run::ports::SwitchPort;
 use crate::run::{Config, Process};
 use crate::text::{PortNames, parse_flow};
 
@@ -307,6 +310,31 @@ fn a_new_monitor_hears_once_of_a_rule_that_came_before_it() {
     assert_eq!(messages(&bytes).len(), 2);
 }
 
+#[test]
+fn the_peer_that_changes_a_port_hears_of_its_link_alone() {
+    let mut rig = Rig::with_rules(0);
+    let local = SwitchPort::local("br0", 0, PortIndex(100), None, Time::from_nanos(0));
+    let address = local.hardware_address;
+    rig.thread.bridge.add_port(Arc::new(local));
+    let mut other = rig.peer(&[&TAKE_EVENTS, &BARRIER]);
+    read_slowly(&mut rig, &mut other, Vec::new());
+    let mut down = vec![4, 16, 0, 40, 0, 0, 0, 2, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0];
+    down.extend(address);
+    down.extend([0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let mut own = rig.peer(&[&TAKE_EVENTS, &down, &BARRIER]);
+    read_slowly(&mut rig, &mut own, Vec::new());
+    for (peer, expected) in [(&mut other, &[(1, 0), (1, 1)][..]), (&mut own, &[(1, 1)][..])] {
+        peer.write_all(&BARRIER).unwrap();
+        let bytes = read_slowly(&mut rig, peer, HELLO.to_vec());
+        let answers = messages(&bytes);
+        let statuses = &answers[..answers.len() - 1];
+        assert!(statuses.iter().all(|status| (status[1], status[8]) == (12, 2)), "{answers:?}");
+        // The configuration and the state.
+        let told: Vec<_> = statuses.iter().map(|status| (status[51], status[55])).collect();
+        assert_eq!(told, expected);
+    }
+}
+
 const SOCKET: &str = "br0.mgmt";
 /// Somewhat more than the bytes of the rules that one turn lists.
 const PIECE: usize = 64 << 10;
@@ -315,6 +343,8 @@ const PIECE: usize = 64 << 10;
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
 const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 3];
 const BARRIER_REPLY: [u8; 8] = [4, 21, 0, 8, 0, 0, 0, 3];
+/// Sets the length of packets, and so asks for events.
+const TAKE_EVENTS: [u8; 12] = [4, 9, 0, 12, 0, 0, 0, 2, 0, 0, 0, 128];
 /// Asks for changes of all rules.
 const MONITOR: [u8; 48] = [
     4, 18, 0, 48, 0, 0, 0, 2, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0x4f, 0x4e, 0x46, 0, 0, 0, 7, 0x4e, 0,

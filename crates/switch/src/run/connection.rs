@@ -9,14 +9,16 @@ use super::outgoing::Outgoing;
 use super::stream::Stream;
 use crate::openflow::{
     BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PIECE_RULES,
-    PortChange, Session,
+    PortStatus, Session,
 };
 use crate::pipeline::{RecordedEvent, RemovalReason, RuleEvent};
-use crate::request::{Bridge, FlowEntry, PacketIn, PortDescription};
+use crate::request::{Bridge, FlowEntry, PacketIn};
 
 /// An OpenFlow connection.
 #[derive(Debug)]
 pub(super) struct Connection {
+    /// No other connection of the bridge has had it.
+    pub(super) number: u64,
     stream: Stream,
     session: Session,
     kind: Kind,
@@ -57,25 +59,32 @@ pub(super) enum Closed {
 
 impl Connection {
     /// A tool or controller that connected to the switch.
-    pub(super) fn accepted(stream: Stream, memory: Arc<BundleMemory>) -> Self {
-        Self::new(stream, Kind::Service, None, memory)
+    pub(super) fn accepted(number: u64, stream: Stream, memory: Arc<BundleMemory>) -> Self {
+        Self::new(number, stream, None, memory)
     }
 
     /// A connection to a controller that is not established yet.
-    pub(super) fn connecting(stream: Stream, controller: usize, memory: Arc<BundleMemory>) -> Self {
-        Self::new(stream, Kind::Controller, Some(controller), memory)
+    pub(super) fn connecting(
+        number: u64,
+        stream: Stream,
+        controller: usize,
+        memory: Arc<BundleMemory>,
+    ) -> Self {
+        Self::new(number, stream, Some(controller), memory)
     }
 
     fn new(
+        number: u64,
         stream: Stream,
-        kind: Kind,
         controller: Option<usize>,
         memory: Arc<BundleMemory>,
     ) -> Self {
+        let kind = if controller.is_some() { Kind::Controller } else { Kind::Service };
         let mut session = Session::sharing(kind, memory);
         let mut out = Outgoing::new();
         session.start(out.buffer());
         Self {
+            number,
             stream,
             session,
             kind,
@@ -323,8 +332,10 @@ impl Connection {
         self.session.flow_removed(flow, removed(reason), self.out.buffer());
     }
 
-    pub(super) fn port_status(&mut self, port: &PortDescription, change: PortChange) {
-        self.session.port_status(port, change, self.out.buffer());
+    /// `requester` is the connection that asked for the change.
+    pub(super) fn port_status(&mut self, status: &PortStatus, requester: Option<u64>) {
+        let is_own = requester == Some(self.number);
+        self.session.port_status(status, is_own, self.out.buffer());
     }
 
     fn takes_requests(&self) -> bool {
