@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::clock::Clock;
@@ -24,6 +24,8 @@ pub struct BridgeState {
     tables: RwLock<Tables>,
     generation: Arc<AtomicU64>,
     ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>>,
+    /// The last number that a port got without asking for it.
+    last_number: AtomicU32,
     /// Megaflows match all fields of their first packet.
     pub(super) is_exact: AtomicBool,
     /// The state of the meters that `tables` has.
@@ -62,6 +64,7 @@ impl BridgeState {
             generation: tables.generation_source(),
             tables: RwLock::new(tables),
             ports: RwLock::default(),
+            last_number: AtomicU32::new(0),
             is_exact: AtomicBool::new(false),
             meters: Arc::default(),
             events: Mutex::default(),
@@ -106,11 +109,17 @@ impl BridgeState {
         self.port_map().values().map(|port| (port.number, port.name.clone())).collect()
     }
 
-    /// The number that a new port gets if it asks for none.
+    /// The number that a new port gets if it asks for none. As in Open vSwitch, the search begins
+    /// behind the last one, so that rules for a port that is gone do not take another's packets.
     pub(super) fn free_number(&self) -> PortNumber {
         let ports = self.port_map();
-        let mut numbers = (1..).map(PortNumber);
-        numbers.find(|number| !ports.contains_key(number)).unwrap_or(PortNumber::NONE)
+        let last = self.last_number.load(Ordering::Relaxed);
+        let mut numbers = (last + 1..=LAST_NUMBER).chain(1..=last).map(PortNumber);
+        let Some(free) = numbers.find(|number| !ports.contains_key(number)) else {
+            return PortNumber::NONE;
+        };
+        self.last_number.store(free.0, Ordering::Relaxed);
+        free
     }
 
     pub(super) fn add_port(&self, port: Arc<SwitchPort>) {
@@ -207,3 +216,31 @@ fn default_datapath_id(name: &str) -> u64 {
 }
 
 const MOST_EVENTS: usize = 4096;
+/// Open vSwitch leaves higher numbers to ports that ask for them.
+const LAST_NUMBER: u32 = 0x7fff;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_port_that_is_gone_is_the_last_to_be_used_again() {
+        let bridge = BridgeState::new("br0", 0, None, Arc::new(Clock::start())).unwrap();
+        let add = |number: PortNumber| {
+            let index = PortIndex(number.0 as u16);
+            let mut port = SwitchPort::local("p", 0, index, None, units::Time::ZERO);
+            port.number = number;
+            bridge.add_port(Arc::new(port));
+        };
+        for expected in [1, 2] {
+            let number = bridge.free_number();
+            assert_eq!(number, PortNumber(expected));
+            add(number);
+        }
+        bridge.remove_port(PortNumber(1));
+        add(PortNumber(3));
+        assert_eq!(bridge.free_number(), PortNumber(4));
+        bridge.last_number.store(LAST_NUMBER, Ordering::Relaxed);
+        assert_eq!(bridge.free_number(), PortNumber(1));
+    }
+}

@@ -199,6 +199,8 @@ impl Switch {
         settings: &BridgeConfig,
         note: &mut dyn FnMut(String),
     ) -> Result<(), SwitchError> {
+        // A port that only gets other settings keeps its number.
+        let mut former = HashMap::new();
         for port in bridge.ports() {
             if port.number == PortNumber::LOCAL {
                 continue;
@@ -209,13 +211,16 @@ impl Switch {
             });
             if !is_same {
                 self.remove_port(bridge, &port);
+                if port.settings.number.is_none() {
+                    former.insert(port.name.clone(), port.number);
+                }
                 note(format!("bridge {}: port {} removed", bridge.name, port.name));
             }
         }
         for (name, wanted) in numbered_first(settings) {
             if bridge.port_named(name).is_none() {
                 self.free_number(bridge, wanted, note);
-                self.open_port(bridge, name, wanted, note)?;
+                self.open_port(bridge, name, wanted, former.remove(name), note)?;
             }
         }
         Ok(())
@@ -246,7 +251,7 @@ impl Switch {
             bridge.add_port(local);
         }
         for (name, port) in numbered_first(settings) {
-            self.open_port(&bridge, name, port, note)?;
+            self.open_port(&bridge, name, port, None, note)?;
         }
         if settings.fail_mode == FailMode::Standalone {
             let mut normal = FlowMod::new(FlowCommand::Add);
@@ -313,9 +318,12 @@ impl Switch {
         bridge: &Arc<BridgeState>,
         name: &str,
         settings: &PortConfig,
+        former: Option<PortNumber>,
         note: &mut dyn FnMut(String),
     ) -> Result<(), SwitchError> {
-        let number = settings.number.map_or_else(|| bridge.free_number(), PortNumber);
+        let former = former.filter(|number| bridge.port(*number).is_none());
+        let number = settings.number.map(PortNumber).or(former);
+        let number = number.unwrap_or_else(|| bridge.free_number());
         if let Some(taken) = bridge.port(number) {
             return Err(SwitchError::Refused(format!(
                 "port {name}: number {} is port {}'s: choose another",
