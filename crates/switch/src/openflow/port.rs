@@ -2,7 +2,7 @@ use super::Version;
 use super::flow_statistics::put_duration;
 use super::octets::{Put, Reader};
 use crate::port_number::PortNumber;
-use crate::request::{PortDescription, PortMod, PortStatistics, Refusal};
+use crate::request::{Bridge, PortDescription, PortMod, PortStatistics, Refusal};
 
 /// Writes a port's description.
 pub(super) fn encode_port(port: &PortDescription, version: Version, out: &mut Vec<u8>) {
@@ -89,6 +89,14 @@ pub(super) fn decode_port_request(
         Version::V10 => PortNumber::from_16_bits(body.u16()?),
         _ => PortNumber(body.u32()?),
     })
+}
+
+/// The number of a port that has statistics, or those of all ports if `port` is NONE.
+pub(super) fn port_numbers(port: PortNumber, bridge: &dyn Bridge) -> Option<Vec<u32>> {
+    if port == PortNumber::NONE {
+        return Some(bridge.port_numbers().iter().map(|number| number.0).collect());
+    }
+    bridge.port_statistics(port).map(|_| vec![port.0])
 }
 
 /// Reads a port_mod. A port in software ignores the advertised features.

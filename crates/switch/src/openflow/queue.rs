@@ -4,15 +4,16 @@ use super::Version;
 use super::flow_statistics::put_duration;
 use super::message::{Message, begin_message, end_message};
 use super::octets::{Put, Reader};
+use super::port::port_numbers;
 use crate::port_number::PortNumber;
 use crate::request::{Bridge, PortStatistics, Refusal};
 
-/// The ports whose queue a request for statistics or descriptions names.
+/// The numbers of the ports whose queue a request for statistics or descriptions names.
 pub(super) fn decode_queue_request(
     mut body: Reader<'_>,
     version: Version,
     bridge: &dyn Bridge,
-) -> Result<Vec<PortStatistics>, Refusal> {
+) -> Result<Vec<u32>, Refusal> {
     let port = read_port(&mut body, version)?;
     let queue = body.u32()?;
     let ports = ports(port, bridge)?;
@@ -76,13 +77,13 @@ pub(super) fn answer_queue_config(
             out.put_zeros(4);
         }
     }
-    for port in &ports {
+    for port in ports {
         out.put_u32(ONLY);
         if matches!(version, Version::V10 | Version::V11) {
             out.put_u16(8);
             out.put_zeros(2);
         } else {
-            out.put_u32(port.number);
+            out.put_u32(port);
             out.put_u16(16);
             out.put_zeros(6);
         }
@@ -102,10 +103,10 @@ fn read_port(body: &mut Reader<'_>, version: Version) -> Result<PortNumber, Refu
     })
 }
 
-/// The statistics of a port, or of all.
-fn ports(port: PortNumber, bridge: &dyn Bridge) -> Result<Vec<PortStatistics>, Refusal> {
+/// The number of a port, or those of all.
+fn ports(port: PortNumber, bridge: &dyn Bridge) -> Result<Vec<u32>, Refusal> {
     let wanted = if port == PortNumber::ALL { PortNumber::NONE } else { port };
-    bridge.port_statistics(wanted).map_err(|_| Refusal::BadQueuePort)
+    port_numbers(wanted, bridge).ok_or(Refusal::BadQueuePort)
 }
 
 /// The number of a port's queue.

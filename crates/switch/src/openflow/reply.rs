@@ -1,14 +1,21 @@
-//! Replies that list rules, groups or meters. They are made in pieces, so that other peers'
-//! requests are answered between them and no more waits for a peer than it reads.
+//! Replies that list rules, groups, meters, ports, queues or tables. They are made in pieces, so
+//! that other peers' requests are answered between them and no more waits for a peer than it reads.
 
 use std::vec::IntoIter;
 
 use super::Version;
-use super::flow_statistics::{encode_aggregate, encode_flow, encode_nicira_flow, encode_v10_flow};
+use super::flow_statistics::{
+    encode_aggregate, encode_flow, encode_nicira_flow, encode_table, encode_v10_flow,
+};
 use super::group::{encode_group, encode_group_statistics};
 use super::meter::{encode_meter, encode_meter_statistics};
 use super::monitor::Monitors;
 use super::multipart::{Multipart, Part};
+use super::port::{encode_port, encode_port_statistics};
+use super::queue::{encode_queue_description, encode_queue_statistics};
+use super::table_features::encode_table_features;
+use super::table_mod::encode_table_description;
+use crate::port_number::PortNumber;
 use crate::request::{Aggregate, Bridge, Flows};
 
 /// A reply whose last part has not been written.
@@ -39,13 +46,20 @@ pub(super) enum Form {
     Changes(u64),
 }
 
-/// The entries of a reply about groups or meters.
-#[derive(Debug, Clone, Copy)]
+/// The entries of a reply about things that have numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entries {
     Groups,
     GroupStatistics,
     Meters,
     MeterStatistics,
+    Ports,
+    PortStatistics,
+    Queues,
+    QueueStatistics,
+    Tables,
+    TableFeatures,
+    TableStatistics,
 }
 
 impl Reply {
@@ -53,8 +67,8 @@ impl Reply {
         Self { version, xid, part, source: Source::Rules(flows, form) }
     }
 
-    /// A reply about the groups or meters of these numbers. Those that go before their turn comes
-    /// have no entry.
+    /// A reply about the things of these numbers. Those that go before their turn comes have no
+    /// entry.
     pub(super) fn of_numbers(
         version: Version,
         xid: u32,
@@ -155,30 +169,63 @@ fn write_entries(
     while count < PIECE_RULES && reply.length() < most {
         let Some(number) = left.next() else { break };
         count += 1;
-        match entries {
-            Entries::Groups => {
-                if let Some(group) = bridge.group(number) {
-                    reply.entry(|out| encode_group(&group, version, out));
-                }
+        reply.entry(|out| write_entry(entries, number, bridge, version, out));
+    }
+    count
+}
+
+/// Writes an entry, or nothing if there is nothing of this number.
+fn write_entry(
+    entries: Entries,
+    number: u32,
+    bridge: &dyn Bridge,
+    version: Version,
+    out: &mut Vec<u8>,
+) {
+    match entries {
+        Entries::Groups => {
+            if let Some(group) = bridge.group(number) {
+                encode_group(&group, version, out);
             }
-            Entries::GroupStatistics => {
-                if let Some(group) = bridge.group_statistics(number) {
-                    reply.entry(|out| encode_group_statistics(&group, version, out));
-                }
+        }
+        Entries::GroupStatistics => {
+            if let Some(group) = bridge.group_statistics(number) {
+                encode_group_statistics(&group, version, out);
             }
-            Entries::Meters => {
-                if let Some(meter) = bridge.meter(number) {
-                    reply.entry(|out| encode_meter(&meter, out));
-                }
+        }
+        Entries::Meters => {
+            if let Some(meter) = bridge.meter(number) {
+                encode_meter(&meter, out);
             }
-            Entries::MeterStatistics => {
-                if let Some(meter) = bridge.meter_statistics(number) {
-                    reply.entry(|out| encode_meter_statistics(&meter, out));
-                }
+        }
+        Entries::MeterStatistics => {
+            if let Some(meter) = bridge.meter_statistics(number) {
+                encode_meter_statistics(&meter, out);
+            }
+        }
+        Entries::Ports => {
+            if let Some(port) = bridge.port(PortNumber(number)) {
+                encode_port(&port, version, out);
+            }
+        }
+        Entries::PortStatistics | Entries::Queues | Entries::QueueStatistics => {
+            let Some(port) = bridge.port_statistics(PortNumber(number)) else { return };
+            match entries {
+                Entries::Queues => encode_queue_description(&port, out),
+                Entries::QueueStatistics => encode_queue_statistics(&port, version, out),
+                _ => encode_port_statistics(&port, version, out),
+            }
+        }
+        Entries::Tables | Entries::TableFeatures | Entries::TableStatistics => {
+            let table = u8::try_from(number).ok().and_then(|number| bridge.table(number));
+            let Some(table) = table else { return };
+            match entries {
+                Entries::Tables => encode_table_description(&table, out),
+                Entries::TableFeatures => encode_table_features(&table, version, out),
+                _ => encode_table(&table, version, out),
             }
         }
     }
-    count
 }
 
 /// The most entries of a piece, and the bytes after which it takes no more.

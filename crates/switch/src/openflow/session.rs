@@ -733,9 +733,9 @@ impl Session {
 /// Writes the ports for which the message that begins at `start` has room. A peer that misses ports
 /// asks for their descriptions.
 fn put_ports(bridge: &dyn Bridge, version: Version, start: usize, out: &mut Vec<u8>) {
-    for port in &bridge.ports() {
+    for port in bridge.port_numbers().into_iter().filter_map(|number| bridge.port(number)) {
         let end = out.len();
-        encode_port(port, version, out);
+        encode_port(&port, version, out);
         if out.len() - start > MAX_MESSAGE {
             return out.truncate(end);
         }

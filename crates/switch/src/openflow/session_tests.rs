@@ -61,8 +61,11 @@ impl Bridge for Empty {
     fn has_flow(&self, _: &FlowEntry) -> bool {
         false
     }
-    fn tables(&self) -> Vec<TableEntry> {
+    fn table_numbers(&self) -> Vec<u8> {
         Vec::new()
+    }
+    fn table(&self, _: u8) -> Option<TableEntry> {
+        None
     }
     fn table_mod(&mut self, _: &TableMod) -> Result<(), Refusal> {
         Ok(())
@@ -70,11 +73,14 @@ impl Bridge for Empty {
     fn name_table(&mut self, _: u8, _: &str) -> Result<(), Refusal> {
         Ok(())
     }
-    fn ports(&self) -> Vec<PortDescription> {
-        self.ports.clone()
+    fn port_numbers(&self) -> Vec<PortNumber> {
+        self.ports.iter().map(|port| port.number).collect()
     }
-    fn port_statistics(&self, _: PortNumber) -> Result<Vec<PortStatistics>, Refusal> {
-        Ok(Vec::new())
+    fn port(&self, number: PortNumber) -> Option<PortDescription> {
+        self.ports.iter().find(|port| port.number == number).cloned()
+    }
+    fn port_statistics(&self, _: PortNumber) -> Option<PortStatistics> {
+        None
     }
     fn port_mod(&mut self, _: &PortMod) -> Result<(), Refusal> {
         Ok(())

@@ -1,7 +1,5 @@
 use super::Version;
-use super::flow_statistics::{
-    decode_filter, decode_nicira_filter, decode_v10_filter, encode_table,
-};
+use super::flow_statistics::{decode_filter, decode_nicira_filter, decode_v10_filter};
 use super::group::encode_group_features;
 use super::message::{Message, NICIRA, ONF};
 use super::meter::encode_meter_features;
@@ -9,16 +7,15 @@ use super::monitor::Monitors;
 use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
 use super::parts::Parts;
-use super::port::{decode_port_request, encode_port, encode_port_statistics};
-use super::queue::{decode_queue_request, encode_queue_description, encode_queue_statistics};
+use super::port::{decode_port_request, port_numbers};
+use super::queue::decode_queue_request;
 use super::reply::{Entries, Form, Reply};
-use super::table_features::{decode_table_names, encode_table_features};
-use super::table_mod::encode_table_description;
+use super::table_features::decode_table_names;
 use crate::port_number::PortNumber;
 use crate::request::{Aggregate, Bridge, GroupMod, Refusal};
 
-/// Answers a request for statistics or a description. A reply about rules, groups or meters is only
-/// begun: it is returned.
+/// Answers a request for statistics or a description. A reply that may be long is only begun: it is
+/// returned.
 pub(super) fn answer(
     message: &Message<'_>,
     monitors: &mut Monitors,
@@ -81,42 +78,90 @@ pub(super) fn answer(
         return Ok(Some(Reply::new(version, header.xid, part, flows, form)));
     }
     if let Some(entries) = entries(part, version) {
-        let numbers = match entries {
-            // OpenFlow 1.5 was the first to describe single groups, as Nicira's extension does.
-            Entries::Groups if (Version::V11..=Version::V14).contains(&version) => {
-                bridge.group_numbers(GroupMod::ALL)
-            }
-            Entries::Groups | Entries::GroupStatistics => bridge.group_numbers(body.u32()?),
-            Entries::Meters | Entries::MeterStatistics => bridge.meter_numbers(body.u32()?)?,
-        };
+        let numbers = numbers(entries, version, body, bridge)?;
         return Ok(Some(Reply::of_numbers(version, header.xid, part, entries, numbers)));
     }
-    let reply = |out| Multipart::new(version, header.xid, part, out);
+    let mut entry = Vec::new();
     match part {
-        Part::Standard(number) => answer_standard(number, version, body, bridge, reply, out),
-        Part::Experimenter(NICIRA, 9) if version == Version::V10 => {
-            let mut reply = Multipart::new(version, header.xid, part, out);
-            reply.entry(|out| encode_group_features(version, out));
-            reply.finish();
-            Ok(())
+        Part::Standard(DESCRIPTION) => encode_description(&bridge.description(), &mut entry),
+        Part::Standard(GROUP_FEATURES) if version >= Version::V12 => {
+            encode_group_features(version, &mut entry);
         }
-        Part::Experimenter(NICIRA, _) => Err(Refusal::BadStatistics),
-        Part::Experimenter(..) => Err(Refusal::BadExperimenter),
-    }?;
+        Part::Experimenter(NICIRA, 9) if version == Version::V10 => {
+            encode_group_features(version, &mut entry);
+        }
+        Part::Standard(METER_FEATURES) if version >= Version::V13 => {
+            encode_meter_features(&mut entry);
+        }
+        Part::Standard(_) | Part::Experimenter(NICIRA, _) => return Err(Refusal::BadStatistics),
+        Part::Experimenter(..) => return Err(Refusal::BadExperimenter),
+    }
+    let mut reply = Multipart::new(version, header.xid, part, out);
+    reply.entry(|out| out.extend_from_slice(&entry));
+    reply.finish();
     Ok(None)
 }
 
-/// The entries of the reply to a request about groups or meters.
+/// The entries of the reply to a request about things that have numbers.
 fn entries(part: Part, version: Version) -> Option<Entries> {
     let is_v10 = version == Version::V10;
     Some(match part {
+        Part::Standard(TABLES) => Entries::TableStatistics,
+        Part::Standard(PORTS) => Entries::PortStatistics,
+        Part::Standard(QUEUES) => Entries::QueueStatistics,
         Part::Standard(GROUPS) if !is_v10 => Entries::GroupStatistics,
         Part::Standard(GROUP_DESCRIPTIONS) if !is_v10 => Entries::Groups,
         Part::Standard(METERS) if version >= Version::V13 => Entries::MeterStatistics,
         Part::Standard(METER_DESCRIPTIONS) if version >= Version::V13 => Entries::Meters,
+        Part::Standard(TABLE_FEATURES) if version >= Version::V13 => Entries::TableFeatures,
+        Part::Standard(PORT_DESCRIPTIONS) => Entries::Ports,
+        Part::Standard(TABLE_DESCRIPTIONS) if version >= Version::V14 => Entries::Tables,
+        Part::Standard(QUEUE_DESCRIPTIONS) if version >= Version::V14 => Entries::Queues,
         Part::Experimenter(NICIRA, 7) if is_v10 => Entries::GroupStatistics,
         Part::Experimenter(NICIRA, 8) if is_v10 => Entries::Groups,
         _ => return None,
+    })
+}
+
+/// The numbers of the things that a request asks for. A request for the features of tables may also
+/// give them names.
+fn numbers(
+    entries: Entries,
+    version: Version,
+    mut body: Reader<'_>,
+    bridge: &mut dyn Bridge,
+) -> Result<Vec<u32>, Refusal> {
+    Ok(match entries {
+        // OpenFlow 1.5 was the first to describe single groups, as Nicira's extension does.
+        Entries::Groups if (Version::V11..=Version::V14).contains(&version) => {
+            bridge.group_numbers(GroupMod::ALL)
+        }
+        Entries::Groups | Entries::GroupStatistics => bridge.group_numbers(body.u32()?),
+        Entries::Meters | Entries::MeterStatistics => bridge.meter_numbers(body.u32()?)?,
+        Entries::Ports => {
+            // As OpenFlow 1.5 was for single ports.
+            let wanted = match version {
+                Version::V15 => PortNumber(body.u32()?),
+                _ => PortNumber::NONE,
+            };
+            match wanted {
+                PortNumber::NONE => port_numbers(wanted, bridge).unwrap_or_default(),
+                wanted => vec![wanted.0],
+            }
+        }
+        Entries::PortStatistics => {
+            let wanted = decode_port_request(body, version)?;
+            port_numbers(wanted, bridge).ok_or(Refusal::BadPort)?
+        }
+        Entries::Queues | Entries::QueueStatistics => decode_queue_request(body, version, bridge)?,
+        Entries::Tables | Entries::TableFeatures | Entries::TableStatistics => {
+            if entries == Entries::TableFeatures {
+                for (table, name) in decode_table_names(body)? {
+                    bridge.name_table(table, &name)?;
+                }
+            }
+            bridge.table_numbers().into_iter().map(u32::from).collect()
+        }
     })
 }
 
@@ -127,99 +172,6 @@ pub(super) fn is_change(message: &Message<'_>) -> bool {
         && body.u16() == Ok(TABLE_FEATURES)
         && body.skip(6).is_ok()
         && !body.is_empty()
-}
-
-fn answer_standard<'a>(
-    number: u16,
-    version: Version,
-    mut body: Reader<'_>,
-    bridge: &mut dyn Bridge,
-    reply: impl FnOnce(&'a mut Vec<u8>) -> Multipart<'a>,
-    out: &'a mut Vec<u8>,
-) -> Result<(), Refusal> {
-    match number {
-        DESCRIPTION => {
-            let mut reply = reply(out);
-            let description = bridge.description();
-            reply.entry(|out| encode_description(&description, out));
-            reply.finish();
-        }
-        TABLES => {
-            let mut reply = reply(out);
-            for table in &bridge.tables() {
-                reply.entry(|out| encode_table(table, version, out));
-            }
-            reply.finish();
-        }
-        PORTS => {
-            let port = decode_port_request(body, version)?;
-            let ports = bridge.port_statistics(port)?;
-            let mut reply = reply(out);
-            for port in &ports {
-                reply.entry(|out| encode_port_statistics(port, version, out));
-            }
-            reply.finish();
-        }
-        QUEUES => {
-            let ports = decode_queue_request(body, version, bridge)?;
-            let mut reply = reply(out);
-            for port in &ports {
-                reply.entry(|out| encode_queue_statistics(port, version, out));
-            }
-            reply.finish();
-        }
-        GROUP_FEATURES if version >= Version::V12 => {
-            let mut reply = reply(out);
-            reply.entry(|out| encode_group_features(version, out));
-            reply.finish();
-        }
-        METER_FEATURES if version >= Version::V13 => {
-            let mut reply = reply(out);
-            reply.entry(encode_meter_features);
-            reply.finish();
-        }
-        TABLE_FEATURES if version >= Version::V13 => {
-            for (table, name) in decode_table_names(body)? {
-                bridge.name_table(table, &name)?;
-            }
-            let mut reply = reply(out);
-            for table in &bridge.tables() {
-                reply.entry(|out| encode_table_features(table, version, out));
-            }
-            reply.finish();
-        }
-        PORT_DESCRIPTIONS => {
-            let wanted = match version {
-                Version::V15 => PortNumber(body.u32()?),
-                _ => PortNumber::NONE,
-            };
-            let ports = bridge.ports();
-            let mut reply = reply(out);
-            for port in &ports {
-                if wanted == PortNumber::NONE || port.number == wanted {
-                    reply.entry(|out| encode_port(port, version, out));
-                }
-            }
-            reply.finish();
-        }
-        TABLE_DESCRIPTIONS if version >= Version::V14 => {
-            let mut reply = reply(out);
-            for table in &bridge.tables() {
-                reply.entry(|out| encode_table_description(table, out));
-            }
-            reply.finish();
-        }
-        QUEUE_DESCRIPTIONS if version >= Version::V14 => {
-            let ports = decode_queue_request(body, version, bridge)?;
-            let mut reply = reply(out);
-            for port in &ports {
-                reply.entry(|out| encode_queue_description(port, out));
-            }
-            reply.finish();
-        }
-        _ => return Err(Refusal::BadStatistics),
-    }
-    Ok(())
 }
 
 fn encode_description(description: &str, out: &mut Vec<u8>) {

@@ -20,8 +20,7 @@ use crate::datapath::step::Counters;
 use crate::port_number::PortNumber;
 use crate::request::{
     FlowEntry, FlowFilter, Fragments, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
-    MeterEntry, MeterMod, MeterStatistics, PortDescription, Refusal, TableConfig, TableEntry,
-    TableMod,
+    MeterEntry, MeterMod, MeterStatistics, Refusal, TableConfig, TableEntry, TableMod,
 };
 
 /// The number of tables: 0 to 253.
@@ -148,21 +147,26 @@ impl Tables {
 
     #[must_use]
     pub fn tables(&self) -> Vec<TableEntry> {
-        let entries = (0..TABLES).map(|number| {
-            let table = self.table(number);
-            let packets = |rule: &Arc<Rule>| rule.counters.packets.load(Ordering::Relaxed);
-            let matched = table.former_packets + table.rules.iter().map(packets).sum::<u64>();
-            TableEntry {
-                table: number,
-                name: table.name.clone(),
-                active: table.rules.len() as u32,
-                lookups: matched + table.missed.packets.load(Ordering::Relaxed),
-                matched,
-                max_entries: MAX_ENTRIES,
-                config: table.config,
-            }
-        });
-        entries.collect()
+        (0..TABLES).filter_map(|number| self.table_entry(number)).collect()
+    }
+
+    #[must_use]
+    pub fn table_entry(&self, number: u8) -> Option<TableEntry> {
+        if number >= TABLES {
+            return None;
+        }
+        let table = self.table(number);
+        let packets = |rule: &Arc<Rule>| rule.counters.packets.load(Ordering::Relaxed);
+        let matched = table.former_packets + table.rules.iter().map(packets).sum::<u64>();
+        Some(TableEntry {
+            table: number,
+            name: table.name.clone(),
+            active: table.rules.len() as u32,
+            lookups: matched + table.missed.packets.load(Ordering::Relaxed),
+            matched,
+            max_entries: MAX_ENTRIES,
+            config: table.config,
+        })
     }
 
     /// Changes the settings of a table, or of all.
@@ -196,11 +200,6 @@ impl Tables {
     #[must_use]
     pub fn port_set(&self) -> &Ports {
         &self.ports
-    }
-
-    #[must_use]
-    pub fn ports(&self) -> Vec<PortDescription> {
-        self.ports.iter().map(|port| port.description.clone()).collect()
     }
 
     /// Adds a port. Returns the one of its number that it replaces.

@@ -31,17 +31,22 @@ pub trait Bridge {
     /// Whether a rule is still there, perhaps with other actions.
     fn has_flow(&self, flow: &FlowEntry) -> bool;
 
-    fn tables(&self) -> Vec<TableEntry>;
+    /// The numbers of all tables, in their order.
+    fn table_numbers(&self) -> Vec<u8>;
+
+    fn table(&self, number: u8) -> Option<TableEntry>;
 
     fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal>;
 
     /// Gives a table a name, for people.
     fn name_table(&mut self, table: u8, name: &str) -> Result<(), Refusal>;
 
-    fn ports(&self) -> Vec<PortDescription>;
+    /// The numbers of all ports, in their order.
+    fn port_numbers(&self) -> Vec<PortNumber>;
 
-    /// Statistics of a port, or of all if `port` is NONE.
-    fn port_statistics(&self, port: PortNumber) -> Result<Vec<PortStatistics>, Refusal>;
+    fn port(&self, number: PortNumber) -> Option<PortDescription>;
+
+    fn port_statistics(&self, number: PortNumber) -> Option<PortStatistics>;
 
     fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal>;
 

@@ -4,11 +4,10 @@ use std::sync::atomic::Ordering;
 use units::Time;
 
 use super::bridge::BridgeState;
-use super::ports::SwitchPort;
 use super::snapshots::{self, Snapshots};
 use super::switch::Switch;
 use super::worker::translate_packet_out;
-use crate::pipeline::Tables;
+use crate::pipeline::{TABLES, Tables};
 use crate::port_number::PortNumber;
 use crate::request::{
     Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry,
@@ -98,9 +97,14 @@ impl Bridge for BridgeSession {
         self.bridge.tables().has_flow(flow)
     }
 
-    fn tables(&self) -> Vec<TableEntry> {
+    fn table_numbers(&self) -> Vec<u8> {
+        // For the statistics of the tables, which are read one by one.
         self.switch.credit(&self.bridge);
-        self.bridge.tables().tables()
+        (0..TABLES).collect()
+    }
+
+    fn table(&self, number: u8) -> Option<TableEntry> {
+        self.bridge.tables().table_entry(number)
     }
 
     fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal> {
@@ -111,19 +115,18 @@ impl Bridge for BridgeSession {
         self.bridge.tables_mut().name_table(table, name)
     }
 
-    fn ports(&self) -> Vec<PortDescription> {
-        self.bridge.tables().ports()
+    fn port_numbers(&self) -> Vec<PortNumber> {
+        self.bridge.tables().port_set().iter().map(|port| port.description.number).collect()
     }
 
-    fn port_statistics(&self, number: PortNumber) -> Result<Vec<PortStatistics>, Refusal> {
+    fn port(&self, number: PortNumber) -> Option<PortDescription> {
+        self.bridge.tables().port_set().port(number).map(|port| port.description.clone())
+    }
+
+    fn port_statistics(&self, number: PortNumber) -> Option<PortStatistics> {
+        let port = self.bridge.port(number)?;
         let now = Time::from_nanos(self.bridge.clock.now_ns());
-        let statistics =
-            |port: &SwitchPort| PortStatistics { duration: port.age(now), ..port.statistics() };
-        if number == PortNumber::NONE {
-            return Ok(self.bridge.ports().iter().map(|port| statistics(port)).collect());
-        }
-        let port = self.bridge.port(number).ok_or(Refusal::BadPort)?;
-        Ok(vec![statistics(&port)])
+        Some(PortStatistics { duration: port.age(now), ..port.statistics() })
     }
 
     fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {

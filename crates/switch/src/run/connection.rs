@@ -400,7 +400,7 @@ const MOST_WAITING_PIECES: usize = 128 << 10;
 const MOST_WAITING_PACKETS: usize = 1 << 20;
 /// Beyond this, monitors pause.
 const MOST_WAITING_UPDATES: usize = 128 << 10;
-/// Beyond this, events close the connection. Replies about ports, tables and queues are made whole.
+/// Beyond this, events close the connection.
 const MOST_OUTPUT: usize = 1 << 30;
 /// Enough for 262,144 rules of 140 bytes at 1 Mbit/s.
 const LONGEST_LIST: Duration = Duration::from_secs(300);

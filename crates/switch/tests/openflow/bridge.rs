@@ -166,17 +166,20 @@ impl switch::request::Bridge for Bridge {
         })
     }
 
-    fn tables(&self) -> Vec<TableEntry> {
-        let entry = |table: u8| TableEntry {
-            table,
-            name: self.names.get(&table).cloned().unwrap_or_default(),
-            active: self.flows.iter().filter(|flow| flow.table == table).count() as u32,
+    fn table_numbers(&self) -> Vec<u8> {
+        (0..254).collect()
+    }
+
+    fn table(&self, number: u8) -> Option<TableEntry> {
+        Some(TableEntry {
+            table: number,
+            name: self.names.get(&number).cloned().unwrap_or_default(),
+            active: self.flows.iter().filter(|flow| flow.table == number).count() as u32,
             lookups: 11,
             matched: 5,
             max_entries: 1_000_000,
             config: TableConfig::default(),
-        };
-        (0..254).map(entry).collect()
+        })
     }
 
     fn table_mod(&mut self, _: &TableMod) -> Result<(), Refusal> {
@@ -188,26 +191,26 @@ impl switch::request::Bridge for Bridge {
         Ok(())
     }
 
-    fn ports(&self) -> Vec<PortDescription> {
-        let port = |(number, name): (u32, &str), config| PortDescription {
-            number: PortNumber(number),
-            hardware_address: [2, 0, 0, 0, 0, number as u8],
-            name: name.into(),
-            config,
+    fn port_numbers(&self) -> Vec<PortNumber> {
+        PORTS.iter().map(|(number, _)| *number).collect()
+    }
+
+    fn port(&self, number: PortNumber) -> Option<PortDescription> {
+        let index = PORTS.iter().position(|(known, _)| *known == number)?;
+        Some(PortDescription {
+            number,
+            hardware_address: [2, 0, 0, 0, 0, number.0 as u8],
+            name: PORTS[index].1.into(),
+            config: self.port_config[index],
             state: 4,
             current_speed_kbit: 10_000_000,
             max_speed_kbit: 10_000_000,
-        };
-        let names = [(1, "p1"), (2, "p2"), (0xffff_fffe, "br0")];
-        names.into_iter().zip(self.port_config).map(|(name, config)| port(name, config)).collect()
+        })
     }
 
-    fn port_statistics(&self, port: PortNumber) -> Result<Vec<PortStatistics>, Refusal> {
-        if port != PortNumber::NONE && !(1..=2).contains(&port.0) {
-            return Err(Refusal::BadPort);
-        }
-        let statistics = |number| PortStatistics {
-            number,
+    fn port_statistics(&self, number: PortNumber) -> Option<PortStatistics> {
+        (1..=2).contains(&number.0).then(|| PortStatistics {
+            number: number.0,
             received_packets: 100,
             received_bytes: 6400,
             sent_packets: 50,
@@ -218,12 +221,7 @@ impl switch::request::Bridge for Bridge {
             sent_errors: Some(0),
             duration: Duration::from_secs(9),
             ..PortStatistics::default()
-        };
-        Ok([1, 2]
-            .into_iter()
-            .filter(|number| port == PortNumber::NONE || port.0 == *number)
-            .map(statistics)
-            .collect())
+        })
     }
 
     fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {
@@ -359,3 +357,7 @@ fn sends_to(flow: &FlowEntry, wanted: PortNumber) -> bool {
     let mut actions = flow.actions.iter();
     actions.any(|action| matches!(action, Action::Output { port, .. } if *port == wanted))
 }
+
+/// The numbers and names of the ports. The bridge's own has no counters.
+const PORTS: [(PortNumber, &str); 3] =
+    [(PortNumber(1), "p1"), (PortNumber(2), "p2"), (PortNumber::LOCAL, "br0")];

@@ -1,4 +1,4 @@
-//! Replies about many groups or meters come in pieces.
+//! Replies about many groups, meters or tables come in pieces.
 
 use switch::openflow::{Kind, Session};
 use switch::request::{Bridge as _, GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod};
@@ -72,4 +72,42 @@ fn groups_and_meters_come_in_pieces() {
         }
         assert!(numbers(&out, length, number).into_iter().eq(0..299), "kind {kind}");
     }
+}
+
+#[test]
+fn the_features_of_tables_come_in_pieces() {
+    let mut bridge = Bridge::default();
+    let (mut session, mut out) = (Session::new(Kind::Service), Vec::new());
+    session.receive(&[4, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
+    out.clear();
+    let request = [4, 18, 0, 16, 0, 0, 0, 2, 0, 12, 0, 0, 0, 0, 0, 0];
+    session.begin(&request, &mut bridge, &mut out).unwrap();
+    assert!(session.is_replying() && out.is_empty());
+    let mut pieces = 0;
+    while session.is_replying() {
+        let before = out.len();
+        session.go_on(&bridge, &mut out);
+        assert!(out.len() - before < 128 << 10);
+        pieces += 1;
+    }
+    assert!(pieces > 2, "{pieces} pieces");
+    // The number of a table has one byte.
+    let tables = numbers(&out, 0, 2).into_iter().map(|number| number >> 24);
+    assert!(tables.eq(0..254));
+}
+
+#[test]
+fn ports_come_in_their_order_without_those_that_have_no_counters() {
+    let mut bridge = Bridge::default();
+    let (mut session, mut out) = (Session::new(Kind::Service), Vec::new());
+    session.receive(&[5, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
+    out.clear();
+    // Statistics of all ports.
+    let request = [5, 18, 0, 24, 0, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+    let request = [&request[..], &[0; 4]].concat();
+    session.begin(&request, &mut bridge, &mut out).unwrap();
+    assert!(session.is_replying() && out.is_empty());
+    session.go_on(&bridge, &mut out);
+    assert!(!session.is_replying());
+    assert_eq!(numbers(&out, 0, 4), [1, 2]);
 }
