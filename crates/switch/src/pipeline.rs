@@ -3,6 +3,7 @@
 //! | file | for |
 //! | --- | --- |
 //! | `tables.rs` | [`Tables`]: all of a bridge that a packet's way depends on |
+//! | `table.rs` | a table of rules, its limit and its vacancy |
 //! | `change.rs`, `bundle.rs` | changes of rules, and of all else, all or nothing |
 //! | `rule.rs`, `classifier.rs` | a rule, and the search for the rule of a packet |
 //! | `expiry.rs` | the timeouts of rules |
@@ -28,6 +29,7 @@ mod ports;
 mod recirculation;
 mod references;
 mod rule;
+mod table;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@
 //! | `client` | the other end of it, for `weir switch` |
 //! | `metrics`, `metrics_thread` | figures for Prometheus |
 //! | `coverage` | events and their rates, for `coverage/show` |
-//! | `config`, `flow_file` | settings, rules in files |
+//! | `config`, `table_settings`, `flow_file` | settings, rules in files |
 //! | `clock`, `waker`, `stream`, `outgoing` | their parts |
 
 mod bridge;
@@ -40,6 +40,7 @@ mod snapshots;
 mod start;
 mod stream;
 mod switch;
+mod table_settings;
 pub mod unixctl;
 mod unixctl_thread;
 mod waker;
@@ -55,3 +56,4 @@ pub use error::SwitchError;
 pub use ports::{OpenError, SwitchPort};
 pub use start::{Process, run};
 pub use switch::Switch;
+pub use table_settings::{Overflow, TableSettings};

@@ -8,7 +8,8 @@ pub(super) enum Event {
     PacketIn,
     PortStatus,
     FlowRemoved,
-    RequestForward = 5,
+    TableStatus = 4,
+    RequestForward,
 }
 
 /// The events that the peer takes, by reason: as master or equal, and as slave.

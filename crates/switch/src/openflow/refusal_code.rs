@@ -11,6 +11,7 @@ pub(super) enum Subject {
     Group,
     Meter,
     Port,
+    Table,
 }
 
 /// An error's type and code, and the experimenter that defined them.
@@ -81,7 +82,7 @@ impl Code {
         if version == Version::V11 {
             // Codes that OpenFlow 1.2 was the first to have.
             match refusal {
-                Refusal::BadTable => return Nicira(1, 512),
+                Refusal::BadTable if subject != Subject::Table => return Nicira(1, 512),
                 Refusal::BadPort if subject != Subject::Port => return Nicira(1, 514),
                 Refusal::BadFlags if subject != Subject::Meter => return Nicira(3, 258),
                 Refusal::BadMatchMask => return Nicira(1, 259),
@@ -102,7 +103,9 @@ impl Code {
                 Subject::Meter => Standard(12, 4),
                 _ => Standard(5, 6),
             },
+            Refusal::BadTable if subject == Subject::Table => Standard(8, 0),
             Refusal::BadTable => Standard(1, 9),
+            Refusal::ReservedTable if subject == Subject::Table => Standard(8, 2),
             Refusal::BadTableFeature => Standard(13, 0),
             Refusal::TableFull => Standard(5, 1),
             Refusal::Overlap => Standard(5, 3),
@@ -153,6 +156,7 @@ impl Code {
             Refusal::BadMonitorCommand => Standard(16, 4),
             Refusal::BadPropertyLength if version == Version::V13 => Standard(13, 3),
             Refusal::BadPropertyLength if version >= Version::V14 => Standard(14, 1),
+            Refusal::BadPropertyValue => Standard(14, 2),
             Refusal::BadEventMask if version >= Version::V14 => Standard(15, 0),
             Refusal::UnknownEvent if version >= Version::V14 => Standard(15, 1),
             Refusal::BadBundle => Self::bundle(2, version),

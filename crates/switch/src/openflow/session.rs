@@ -31,8 +31,10 @@ use super::queue::answer_queue_config;
 use super::refusal_code::{Code, Subject, encode_error};
 use super::reply::Reply;
 use super::statistics;
-use super::table_mod::decode_table_mod;
-use crate::request::{Bridge, Change, FlowEntry, Fragments, PacketIn, PacketInReason, Refusal};
+use super::table_mod::{decode_table_mod, encode_table_status};
+use crate::request::{
+    Bridge, Change, FlowEntry, Fragments, PacketIn, PacketInReason, Refusal, TableStatus,
+};
 
 /// A reason to close a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -229,6 +231,14 @@ impl Session {
         let version = self.takes(Event::PortStatus, status.change as u8);
         if let Some(version) = version.filter(|version| !is_known(version)) {
             status.encode(version, out);
+        }
+    }
+
+    /// Writes that a table's vacancy crossed a limit, if the peer takes that.
+    pub fn table_status(&mut self, status: &TableStatus, out: &mut Vec<u8>) {
+        let version = self.takes(Event::TableStatus, status.change as u8);
+        if let Some(version) = version.filter(|version| *version >= Version::V14) {
+            encode_table_status(status, version, out);
         }
     }
 
@@ -759,6 +769,7 @@ fn subject(kind: u8, bytes: &[u8], version: Version) -> Subject {
         (15, Version::V10) => Subject::Port,
         (15, _) => Subject::Group,
         (16, version) if version > Version::V10 => Subject::Port,
+        (17, version) if version > Version::V10 => Subject::Table,
         (29, _) => Subject::Meter,
         (EXPERIMENTER, _) if nicira && bytes[15] == 13 => Subject::Flow,
         (EXPERIMENTER, _) if nicira && bytes[15] == 31 => Subject::Group,

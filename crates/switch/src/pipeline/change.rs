@@ -95,6 +95,11 @@ impl Tables {
         {
             return Err(Refusal::Overlap);
         }
+        if former.is_none() && table.is_full() {
+            let evicted = table.first_to_go().ok_or(Refusal::TableFull)?;
+            table.take(&evicted);
+            log.remove(evicted, RemovalReason::Eviction, now_ms);
+        }
         let mask = table.rules.mask(&change.matching.mask);
         let mut rule = Rule::new(mask, number, change, now_ms);
         if let Some(former) = &former {
@@ -132,12 +137,15 @@ impl Tables {
         }
     }
 
-    fn remove(&self, rule: Arc<Rule>, reason: RemovalReason, now_ms: u64, log: &mut Log) {
+    pub(super) fn remove(
+        &self,
+        rule: Arc<Rule>,
+        reason: RemovalReason,
+        now_ms: u64,
+        log: &mut Log,
+    ) {
         self.table_mut(rule.table).take(&rule);
-        if rule.flags.send_flow_removed {
-            log.removals.push(Removal { rule: rule.entry(now_ms), reason });
-        }
-        log.done.push(Done::Removed(rule, reason));
+        log.remove(rule, reason, now_ms);
     }
 
     fn modify(&self, mut rule: Rule, log: &mut Log) {
@@ -204,6 +212,10 @@ impl Tables {
             Done::Added(_) => None,
         });
         self.count_rules(came, went, now_ms);
+        self.report_vacancies(log.done.iter().filter_map(|done| match done {
+            Done::Added(rule) | Done::Removed(rule, _) => Some(rule.table),
+            Done::Replaced(..) | Done::Modified(..) => None,
+        }));
         if !log.done.is_empty() {
             self.invalidate();
         }
@@ -312,6 +324,16 @@ fn check_port(port: PortNumber) -> Result<(), Refusal> {
 pub(super) struct Log {
     done: Vec<Done>,
     removals: Vec<Removal>,
+}
+
+impl Log {
+    /// Notes that a rule was removed.
+    fn remove(&mut self, rule: Arc<Rule>, reason: RemovalReason, now_ms: u64) {
+        if rule.flags.send_flow_removed {
+            self.removals.push(Removal { rule: rule.entry(now_ms), reason });
+        }
+        self.done.push(Done::Removed(rule, reason));
+    }
 }
 
 #[derive(Debug)]

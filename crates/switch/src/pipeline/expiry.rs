@@ -21,6 +21,8 @@ pub enum RemovalReason {
     GroupDelete,
     /// Its meter was deleted.
     MeterDelete,
+    /// Its table was full.
+    Eviction,
 }
 
 /// Rules with timeouts, by the earliest time at which one may expire.

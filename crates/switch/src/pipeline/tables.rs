@@ -3,7 +3,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::change::Log;
-use super::classifier::Classifier;
 use super::event::{RecordedEvent, RuleEvent};
 use super::expiry::{Removal, RemovalReason, Timers};
 use super::group::{Group, Groups};
@@ -14,13 +13,14 @@ use super::ports::{BridgePort, Ports};
 use super::recirculation::Recirculations;
 use super::references::{Named, References};
 use super::rule::Rule;
+use super::table::Table;
 use super::translate::Failure;
 use crate::action::Action;
 use crate::datapath::step::Counters;
 use crate::port_number::PortNumber;
 use crate::request::{
     FlowEntry, FlowFilter, Fragments, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
-    MeterEntry, MeterMod, MeterStatistics, Refusal, TableConfig, TableEntry, TableMod,
+    MeterEntry, MeterMod, MeterStatistics, Refusal, TableEntry, TableLimit, TableMod, TableStatus,
 };
 
 /// The number of tables: 0 to 253.
@@ -44,6 +44,7 @@ pub struct Tables {
     /// Whether the change that is being made is a controller's request.
     is_requested: bool,
     pub(super) events: Mutex<Vec<RecordedEvent>>,
+    table_statuses: Mutex<Vec<TableStatus>>,
     pub(super) learned_cookies: Mutex<LearnedCookies>,
     pub(super) references: Mutex<References>,
     /// The number of the last change of a rule.
@@ -54,16 +55,6 @@ pub struct Tables {
     fragments: Fragments,
     /// The packets that came to each limit, in the order of [`Failure::ALL`].
     pub(super) failures: [Arc<Counters>; Failure::ALL.len()],
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    pub(super) rules: Classifier,
-    pub(super) missed: Arc<Counters>,
-    /// The packets of rules that are gone.
-    pub(super) former_packets: u64,
-    pub(super) config: TableConfig,
-    name: String,
 }
 
 impl Tables {
@@ -81,6 +72,7 @@ impl Tables {
             is_watched: false,
             is_requested: false,
             events: Mutex::default(),
+            table_statuses: Mutex::default(),
             learned_cookies: Mutex::default(),
             references: Mutex::default(),
             changes: AtomicU64::new(0),
@@ -155,37 +147,36 @@ impl Tables {
         if number >= TABLES {
             return None;
         }
-        let table = self.table(number);
-        let packets = |rule: &Arc<Rule>| rule.counters.packets.load(Ordering::Relaxed);
-        let matched = table.former_packets + table.rules.iter().map(packets).sum::<u64>();
-        Some(TableEntry {
-            table: number,
-            name: table.name.clone(),
-            active: table.rules.len() as u32,
-            lookups: matched + table.missed.packets.load(Ordering::Relaxed),
-            matched,
-            max_entries: MAX_ENTRIES,
-            config: table.config,
-        })
+        Some(self.table(number).entry(number))
     }
 
     /// Changes the settings of a table, or of all.
     pub fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal> {
-        if change.table.is_some_and(|table| table >= TABLES) {
-            return Err(Refusal::BadTable);
-        }
-        if change.vacancy.flatten().is_some_and(|(down, up)| down > up || up > 100) {
-            return Err(Refusal::BadFlags);
+        match change.table {
+            // Open vSwitch has a table of its own there.
+            Some(TABLES) => return Err(Refusal::ReservedTable),
+            Some(table) if table > TABLES => return Err(Refusal::BadTable),
+            _ => {}
         }
         for number in change.table.map_or(0..TABLES, |table| table..table + 1) {
-            let mut table = self.table_mut(number);
-            let config = &mut table.config;
-            config.miss = change.miss.unwrap_or(config.miss);
-            config.is_evicting = change.is_evicting.unwrap_or(config.is_evicting);
-            config.vacancy = change.vacancy.unwrap_or(config.vacancy);
+            self.table_mut(number).configure(change);
         }
         self.invalidate();
         Ok(())
+    }
+
+    /// Limits the rules of a table. Those beyond the limit go if they may.
+    pub fn limit_table(&mut self, number: u8, limit: TableLimit, now_ms: u64) {
+        if number >= TABLES || self.table(number).limit == limit {
+            return;
+        }
+        self.table_mut(number).limit = limit;
+        let mut log = Log::default();
+        let evicted = self.table(number).beyond_limit();
+        for rule in evicted {
+            self.remove(rule, RemovalReason::Eviction, now_ms, &mut log);
+        }
+        self.finish(log, now_ms);
     }
 
     /// Gives a table a name, for people.
@@ -335,6 +326,7 @@ impl Tables {
             }
         }
         self.count_rules(std::iter::empty(), gone.iter().map(AsRef::as_ref), now_ms);
+        self.report_vacancies(gone.iter().map(|rule| rule.table));
         let has_aged = lock(&self.macs).expire(now_ms);
         if has_aged || !removed.is_empty() {
             self.invalidate();
@@ -360,6 +352,12 @@ impl Tables {
     #[must_use]
     pub fn take_events(&self) -> Vec<RecordedEvent> {
         std::mem::take(&mut *lock(&self.events))
+    }
+
+    /// The changes of tables' vacancies since the last call.
+    #[must_use]
+    pub fn take_table_statuses(&self) -> Vec<TableStatus> {
+        std::mem::take(&mut *lock(&self.table_statuses))
     }
 
     /// Makes changes that a controller asked for: the events of these changes say that.
@@ -442,6 +440,18 @@ impl Tables {
         }
     }
 
+    /// Looks at the vacancies of tables that rules were added to or removed from.
+    pub(super) fn report_vacancies(&self, tables: impl Iterator<Item = u8>) {
+        let mut last = None;
+        for number in tables {
+            // Nearly all changes are of one table, and nearly no table reports.
+            if last.replace(number) != Some(number) && self.table(number).is_reporting() {
+                let status = self.table_mut(number).report(number);
+                lock(&self.table_statuses).extend(status);
+            }
+        }
+    }
+
     /// The number of a new change of a rule.
     pub(super) fn next_change(&self) -> u64 {
         self.changes.fetch_add(1, Ordering::Relaxed) + 1
@@ -503,17 +513,6 @@ impl Default for Tables {
     }
 }
 
-impl Table {
-    /// Removes a rule and keeps what it counted.
-    pub(super) fn take(&mut self, rule: &Arc<Rule>) -> bool {
-        let is_there = self.rules.remove(rule);
-        if is_there {
-            self.former_packets += rule.counters.packets.load(Ordering::Relaxed);
-        }
-        is_there
-    }
-}
-
 /// The numbers of the tables whose rules a filter may take.
 fn tables_of(filter: &FlowFilter) -> std::ops::Range<u8> {
     match filter.table {
@@ -527,6 +526,4 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The figure that a table reports; there is no limit.
-const MAX_ENTRIES: u32 = 1_000_000;
 const LAST_METER: u32 = 0xffff_0000;

@@ -1,6 +1,7 @@
 //! Tests of the pipeline as a whole.
 
 mod change;
+mod limits;
 mod packets;
 mod random;
 mod rule_sets;

@@ -167,4 +167,6 @@ pub struct TableEntry {
     pub matched: u64,
     pub max_entries: u32,
     pub config: TableConfig,
+    /// The percentage of free places.
+    pub vacancy: u8,
 }

@@ -123,6 +123,8 @@ pub enum Refusal {
     BadEventMask,
     #[error("bad length of a property")]
     BadPropertyLength,
+    #[error("bad value of a property")]
+    BadPropertyValue,
     #[error("the group has no such bucket")]
     UnknownBucket,
     #[error("the group has such a bucket already")]

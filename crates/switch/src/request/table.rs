@@ -39,3 +39,32 @@ pub struct TableMod {
     pub is_evicting: Option<bool>,
     pub vacancy: Option<Option<(u8, u8)>>,
 }
+
+/// The most rules of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TableLimit {
+    /// `None`: there is no limit.
+    pub rules: Option<u32>,
+    /// Rules with timeouts make room for others, also if OpenFlow does not ask for that.
+    pub is_evicting: bool,
+}
+
+/// A change of a table's vacancy, by its number among OpenFlow's reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum VacancyChange {
+    /// It has fallen below the lower limit.
+    Down = 3,
+    /// It has risen above the upper limit.
+    Up = 4,
+}
+
+/// A table's vacancy has crossed a limit, for controllers that are told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableStatus {
+    pub change: VacancyChange,
+    pub table: u8,
+    pub config: TableConfig,
+    /// The percentage of free places.
+    pub vacancy: u8,
+}

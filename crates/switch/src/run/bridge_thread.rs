@@ -283,9 +283,9 @@ impl BridgeThread {
 
     /// Hands events to all connections.
     fn dispatch(&mut self) {
-        let (removals, events) = {
+        let (removals, events, statuses) = {
             let tables = self.bridge.tables();
-            (tables.take_removals(), tables.take_events())
+            (tables.take_removals(), tables.take_events(), tables.take_table_statuses())
         };
         for connection in &mut self.connections {
             connection.rule_events(&events, None);
@@ -294,6 +294,9 @@ impl BridgeThread {
             for connection in &mut self.connections {
                 connection.flow_removed(&removal.rule, removal.reason);
             }
+        }
+        for status in &statuses {
+            self.connections.iter_mut().for_each(|connection| connection.table_status(status));
         }
         for event in self.bridge.take_events() {
             for connection in &mut self.connections {

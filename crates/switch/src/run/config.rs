@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use super::pcap::Capture;
+use super::table_settings::TableSettings;
 use crate::port_number::PortNumber;
 use crate::text::PortNames;
 
@@ -73,6 +74,8 @@ pub struct BridgeConfig {
     pub mac_table_size: Option<usize>,
     /// A file of rules in ovs-ofctl's language that is loaded at the start.
     pub flows: Option<PathBuf>,
+    /// Tables by their numbers.
+    pub table: IndexMap<String, TableSettings>,
     pub port: IndexMap<String, PortConfig>,
 }
 
@@ -338,6 +341,11 @@ impl Config {
                     "bridge {name}: datapath-id = {id:?}: write 16 hexadecimal digits, for example \
                      0000000000000001"
                 ));
+            }
+            for (table, settings) in &bridge.table {
+                settings.check(table).map_err(|problem| {
+                    ConfigError::Value(format!("bridge {name}: {problem}"))
+                })?;
             }
             let mut numbers = HashMap::new();
             for (port, config) in &bridge.port {

@@ -12,7 +12,7 @@ use crate::openflow::{
     PortStatus, Session,
 };
 use crate::pipeline::{RecordedEvent, RemovalReason, RuleEvent};
-use crate::request::{Bridge, FlowEntry, PacketIn};
+use crate::request::{Bridge, FlowEntry, PacketIn, TableStatus};
 
 /// An OpenFlow connection.
 #[derive(Debug)]
@@ -332,6 +332,10 @@ impl Connection {
         self.session.flow_removed(flow, removed(reason), self.out.buffer());
     }
 
+    pub(super) fn table_status(&mut self, status: &TableStatus) {
+        self.session.table_status(status, self.out.buffer());
+    }
+
     /// `requester` is the connection that asked for the change.
     pub(super) fn port_status(&mut self, status: &PortStatus, requester: Option<u64>) {
         let is_own = requester == Some(self.number);
@@ -384,6 +388,7 @@ fn removed(reason: RemovalReason) -> FlowRemovedReason {
         RemovalReason::Delete => FlowRemovedReason::Delete,
         RemovalReason::GroupDelete => FlowRemovedReason::GroupDelete,
         RemovalReason::MeterDelete => FlowRemovedReason::MeterDelete,
+        RemovalReason::Eviction => FlowRemovedReason::Eviction,
     }
 }
 

@@ -55,16 +55,18 @@ pub(super) fn replace(text: &str, bridge: &BridgeState) -> Result<usize, (usize,
         let place = (flow.table, flow.priority, flow.matching.clone());
         former.insert(place, flow);
     }
-    let mut changes = Vec::new();
+    let mut wanted = Vec::new();
     let mut places = Vec::new();
     for (line, addition) in lines.iter().zip(additions) {
         let place = (addition.table.unwrap_or(0), addition.priority, addition.matching.clone());
         if former.remove(&place).is_none_or(|flow| !is_same(&flow, &addition)) {
-            changes.push(addition);
+            wanted.push(addition);
             places.push(*line);
         }
     }
     let count = lines.len();
+    // Deletions are the first: they make room in tables that have a limit.
+    let mut changes = Vec::new();
     for (table, priority, matching) in former.into_keys() {
         let mut deletion = FlowMod::new(FlowCommand::DeleteStrict);
         deletion.table = Some(table);
@@ -72,10 +74,13 @@ pub(super) fn replace(text: &str, bridge: &BridgeState) -> Result<usize, (usize,
         deletion.matching = matching;
         changes.push(deletion);
     }
+    let deletions = changes.len();
+    changes.extend(wanted);
     let changed = tables.change_all(changes, now_ms);
     drop(tables);
     changed.map_err(|(index, refusal)| {
-        (places.get(index).copied().unwrap_or(0), refusal.to_string())
+        let place = index.checked_sub(deletions).and_then(|index| places.get(index));
+        (place.copied().unwrap_or(0), refusal.to_string())
     })?;
     bridge.waker.wake();
     Ok(count)

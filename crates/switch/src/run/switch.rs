@@ -25,12 +25,13 @@ use super::pmd::{Pmd, Queue};
 use super::port_table::PortTable;
 use super::ports::SwitchPort;
 use super::start::Process;
+use super::table_settings::TableSettings;
 use super::worker::{Worker, WorkerStatistics};
 use crate::action::Action;
 use crate::datapath::MAX_MEGAFLOWS;
 use crate::datapath::conntrack::{self, Conntrack};
 use crate::datapath::step::Translation;
-use crate::pipeline::{MacTable, Removal};
+use crate::pipeline::{MacTable, Removal, TABLES};
 use crate::port_number::PortNumber;
 use crate::request::{FlowCommand, FlowMod, PacketOut, Resumption};
 use crate::text::PortNames;
@@ -181,6 +182,7 @@ impl Switch {
                 ));
             }
             limit_macs(&bridge, settings);
+            limit_tables(&bridge, settings);
             self.apply_ports(&bridge, settings, note)?;
         }
         self.set_cpus(&cpus)?;
@@ -243,6 +245,7 @@ impl Switch {
         let bridge = BridgeState::new(name, index.unwrap_or(0), id, self.clock.clone());
         let bridge = Arc::new(bridge.map_err(SwitchError::Thread)?);
         limit_macs(&bridge, settings);
+        limit_tables(&bridge, settings);
         if let Some(index) = self.ports.free_index(PortNumber::LOCAL) {
             let now = Time::from_nanos(self.clock.now_ns());
             let address = settings.hardware_address;
@@ -672,6 +675,14 @@ fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
     let aging = settings.mac_aging_time.unwrap_or(MacTable::AGING_SECONDS);
     let capacity = settings.mac_table_size.unwrap_or(MacTable::CAPACITY);
     bridge.tables_mut().limit_macs(aging, capacity);
+}
+
+fn limit_tables(bridge: &BridgeState, settings: &BridgeConfig) {
+    for number in 0..TABLES {
+        let settings = settings.table.get(&number.to_string());
+        let limit = settings.map(TableSettings::limit).unwrap_or_default();
+        bridge.tables_mut().limit_table(number, limit, bridge.clock.now_ms());
+    }
 }
 
 /// The CPUs of the packet threads: the first one that this process may use, if none is named.

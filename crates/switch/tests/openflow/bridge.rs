@@ -179,6 +179,7 @@ impl switch::request::Bridge for Bridge {
             matched: 5,
             max_entries: 1_000_000,
             config: TableConfig::default(),
+            vacancy: 100,
         })
     }
 

@@ -70,6 +70,9 @@ class State:
         for bridge, settings in self.bridges.items():
             lines.append(f"[bridge.{json.dumps(bridge)}]")
             lines += [f"{key} = {json.dumps(value)}" for key, value in settings["config"].items()]
+            for table, options in settings.get("tables", {}).items():
+                lines.append(f"[bridge.{json.dumps(bridge)}.table.{json.dumps(table)}]")
+                lines += [f"{key} = {json.dumps(value)}" for key, value in options.items()]
             # Ports that ask for a number first, so that no other port takes it.
             for port, options in sorted(
                 settings["ports"].items(), key=lambda item: "number" not in item[1]

@@ -1,0 +1,127 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::classifier::Classifier;
+use super::rule::Rule;
+use crate::datapath::step::Counters;
+use crate::request::{TableConfig, TableEntry, TableLimit, TableMod, TableStatus, VacancyChange};
+
+/// A table of rules.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) rules: Classifier,
+    pub(super) missed: Arc<Counters>,
+    /// The packets of rules that are gone.
+    pub(super) former_packets: u64,
+    pub(super) config: TableConfig,
+    pub(super) limit: TableLimit,
+    pub(super) name: String,
+    /// The change of the vacancy that is reported next.
+    awaited: Option<VacancyChange>,
+}
+
+impl Table {
+    /// Removes a rule and keeps what it counted.
+    pub(super) fn take(&mut self, rule: &Arc<Rule>) -> bool {
+        let is_there = self.rules.remove(rule);
+        if is_there {
+            self.former_packets += rule.counters.packets.load(Ordering::Relaxed);
+        }
+        is_there
+    }
+
+    pub(super) fn entry(&self, number: u8) -> TableEntry {
+        let packets = |rule: &Arc<Rule>| rule.counters.packets.load(Ordering::Relaxed);
+        let matched = self.former_packets + self.rules.iter().map(packets).sum::<u64>();
+        TableEntry {
+            table: number,
+            name: self.name.clone(),
+            active: self.rules.len() as u32,
+            lookups: matched + self.missed.packets.load(Ordering::Relaxed),
+            matched,
+            max_entries: self.limit.rules.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES),
+            config: self.config,
+            vacancy: self.vacancy(),
+        }
+    }
+
+    /// Changes the settings. A table that begins to report its vacancy reports first that it falls,
+    /// unless it is below the upper limit already.
+    pub(super) fn configure(&mut self, change: &TableMod) {
+        self.config.miss = change.miss.unwrap_or(self.config.miss);
+        self.config.is_evicting = change.is_evicting.unwrap_or(self.config.is_evicting);
+        if let Some(vacancy) = change.vacancy {
+            self.config.vacancy = vacancy;
+            let is_below = vacancy.is_some_and(|(_, up)| self.vacancy() < up);
+            let first = if is_below { VacancyChange::Up } else { VacancyChange::Down };
+            self.awaited = vacancy.map(|_| self.awaited.unwrap_or(first));
+        }
+    }
+
+    /// Whether the table has no place for another rule.
+    pub(super) fn is_full(&self) -> bool {
+        self.limit.rules.is_some_and(|most| self.rules.len() >= most as usize)
+    }
+
+    /// The rule that makes room for another one.
+    pub(super) fn first_to_go(&self) -> Option<Arc<Rule>> {
+        self.evictable().min_by_key(|(order, _)| *order).map(|(_, rule)| rule.clone())
+    }
+
+    /// The rules that go because there are more than the limit allows.
+    pub(super) fn beyond_limit(&self) -> Vec<Arc<Rule>> {
+        let most = self.limit.rules.map_or(usize::MAX, |most| most as usize);
+        let excess = self.rules.len().saturating_sub(most);
+        if excess == 0 {
+            return Vec::new();
+        }
+        let mut rules: Vec<_> = self.evictable().collect();
+        rules.sort_unstable_by_key(|(order, _)| *order);
+        rules.into_iter().take(excess).map(|(_, rule)| rule.clone()).collect()
+    }
+
+    /// Whether the vacancy is reported.
+    pub(super) fn is_reporting(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// What is to be reported of the vacancy. Behind a fall, a rise is next, and the other way
+    /// round.
+    pub(super) fn report(&mut self, number: u8) -> Option<TableStatus> {
+        let (down, up) = self.config.vacancy?;
+        let vacancy = self.vacancy();
+        let (change, next) = if vacancy < down {
+            (VacancyChange::Down, VacancyChange::Up)
+        } else if vacancy > up {
+            (VacancyChange::Up, VacancyChange::Down)
+        } else {
+            return None;
+        };
+        if self.awaited != Some(change) {
+            return None;
+        }
+        self.awaited = Some(next);
+        Some(TableStatus { change, table: number, config: self.config, vacancy })
+    }
+
+    /// The percentage of free places.
+    fn vacancy(&self) -> u8 {
+        let most = u64::from(self.limit.rules.unwrap_or(u32::MAX)).max(1);
+        let free = most.saturating_sub(self.rules.len() as u64);
+        (free * 100 / most) as u8
+    }
+
+    /// The rules that may go, if any may, and their order. As in Open vSwitch, those without
+    /// timeouts stay. The least important one is the first, and then the one that expires first.
+    fn evictable(&self) -> impl Iterator<Item = ((u16, u64, u64), &Arc<Rule>)> {
+        let is_evicting = self.limit.is_evicting || self.config.is_evicting;
+        let rules = self.rules.iter().filter(move |_| is_evicting);
+        rules.filter_map(|rule| {
+            let (deadline, _) = rule.deadline()?;
+            Some(((rule.importance, deadline, rule.added), rule))
+        })
+    }
+}
+
+/// The most rules that a table reports to have room for.
+const MAX_ENTRIES: u32 = 1_000_000;

@@ -1,0 +1,63 @@
+//! The settings of a bridge's tables.
+
+use serde::Deserialize;
+
+use crate::pipeline::TABLES;
+use crate::request::TableLimit;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct TableSettings {
+    /// The most rules; there is no limit otherwise.
+    pub flow_limit: Option<u32>,
+    pub overflow: Overflow,
+}
+
+/// The fate of a rule that is added to a full table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overflow {
+    /// It is refused, unless a controller asks for eviction.
+    #[default]
+    Refuse,
+    /// A rule that has a timeout makes room.
+    Evict,
+}
+
+impl TableSettings {
+    pub(super) fn limit(&self) -> TableLimit {
+        TableLimit { rules: self.flow_limit, is_evicting: self.overflow == Overflow::Evict }
+    }
+
+    /// Checks the settings of the table that `name` is to be.
+    pub(super) fn check(&self, name: &str) -> Result<(), String> {
+        let number = name.parse::<u8>().ok().filter(|number| number.to_string() == name);
+        if number.is_none_or(|number| number >= TABLES) {
+            let last = TABLES - 1;
+            return Err(format!("table {name:?}: the tables have the numbers 0 to {last}"));
+        }
+        if self.flow_limit == Some(0) {
+            return Err(format!("table {name}: flow-limit: use 1 or more"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_number_and_room_for_a_rule() {
+        let settings = |text| toml::from_str::<TableSettings>(text);
+        let limited = settings("flow-limit = 4\noverflow = \"evict\"").unwrap();
+        assert_eq!(limited.limit(), TableLimit { rules: Some(4), is_evicting: true });
+        assert!(limited.check("0").is_ok() && limited.check("253").is_ok());
+        for name in ["254", "01", "-1", "acl", ""] {
+            assert!(limited.check(name).is_err(), "{name}");
+        }
+        assert!(settings("flow-limit = 0").unwrap().check("0").is_err());
+        assert!(settings("flow-limits = 4").is_err());
+        assert_eq!(settings("").unwrap().limit(), TableLimit::default());
+    }
+}
