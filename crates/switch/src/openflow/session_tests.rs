@@ -1,10 +1,11 @@
 use super::*;
 use crate::openflow::bundle::Waiting;
+use crate::openflow::{FlowRemovedReason, PortStatus};
 use crate::port_number::PortNumber;
 use crate::request::{
-    ConnectionFlush, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod, GroupStatistics,
-    MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics,
-    Resumption, TableEntry, TableMod,
+    Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod,
+    GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketIn, PacketInReason, PacketOut,
+    PortDescription, PortMod, PortStatistics, Resumption, TableEntry, TableMod,
 };
 
 /// A bridge that takes all and holds nothing.

@@ -1,6 +1,6 @@
 //! The messages of bundles.
 
-use super::{ONF_BUNDLE_CONTROL, Session, message_length, subject};
+use super::{Session, message_length, subject};
 use crate::openflow::bundle::{Committed, Control, Waiting, is_allowed};
 use crate::openflow::forward::Request;
 use crate::openflow::message::{
@@ -82,7 +82,20 @@ impl Session {
         let start = bytes.to_vec();
         self.bundles.add(control, Waiting { change, xid, start })
     }
+
+    /// Removes bundles that were left alone for too long, and writes that.
+    pub fn expire_bundles(&mut self, now_ms: u64, out: &mut Vec<u8>) {
+        let Some(version) = self.version else { return };
+        for (xid, message) in self.bundles.expire(now_ms) {
+            encode_error(version, xid, Code::bundle(TIMED_OUT, version), &message, out);
+        }
+    }
 }
 
 /// One message of a bundle was refused.
 const MESSAGE_FAILED: u16 = 13;
+/// Nothing was heard of the bundle for too long.
+const TIMED_OUT: u16 = 14;
+
+pub(super) const ONF_BUNDLE_CONTROL: u32 = 2300;
+pub(super) const ONF_BUNDLE_ADD: u32 = 2301;

@@ -1,0 +1,119 @@
+//! Events of which a peer is told without a request.
+
+use super::{Kind, Role, Session, USUAL_MISS_SEND_LEN};
+use crate::openflow::asynchronous::{FlowRemovedReason, encode_flow_removed};
+use crate::openflow::event_masks::Event;
+use crate::openflow::forward::{Forward, Request};
+use crate::openflow::monitor::FlowUpdate;
+use crate::openflow::packet::{encode_packet_in, reason_number};
+use crate::openflow::port_status::PortStatus;
+use crate::openflow::table_mod::encode_table_status;
+use crate::openflow::version::Version;
+use crate::request::{Bridge, FlowEntry, PacketIn, TableStatus};
+
+impl Session {
+    /// Writes a packet-in, if the peer takes it.
+    pub fn packet_in(&mut self, packet: &PacketIn, out: &mut Vec<u8>) {
+        let reason = reason_number(packet.reason, self.version.unwrap_or(Version::V10));
+        let Some(version) = self.takes(Event::PacketIn, reason) else { return };
+        if packet.controller == self.controller {
+            encode_packet_in(packet, version, self.packet_in_format, out);
+        }
+    }
+
+    /// Writes that a rule is gone, if the peer takes it.
+    pub fn flow_removed(&mut self, flow: &FlowEntry, reason: FlowRemovedReason, out: &mut Vec<u8>) {
+        let reason = reason.in_version(self.version.unwrap_or(Version::V10));
+        if let Some(version) = self.takes(Event::FlowRemoved, reason as u8) {
+            encode_flow_removed(flow, reason, version, self.takes_nicira_match, out);
+        }
+    }
+
+    /// Writes that a port changed, if the peer takes it. `is_own` says that the peer's own request
+    /// changed the configuration: before OpenFlow 1.5 it is not told of that.
+    pub fn port_status(&mut self, status: &PortStatus, is_own: bool, out: &mut Vec<u8>) {
+        let is_known =
+            |version: &Version| is_own && status.is_of_config() && *version < Version::V15;
+        let version = self.takes(Event::PortStatus, status.change as u8);
+        if let Some(version) = version.filter(|version| !is_known(version)) {
+            status.encode(version, out);
+        }
+    }
+
+    /// Writes that a table's vacancy crossed a limit, if the peer takes that.
+    pub fn table_status(&mut self, status: &TableStatus, out: &mut Vec<u8>) {
+        let version = self.takes(Event::TableStatus, status.change as u8);
+        if let Some(version) = version.filter(|version| *version >= Version::V14) {
+            encode_table_status(status, version, out);
+        }
+    }
+
+    /// Writes changes of rules, if the peer monitors them. `own` is the number of the peer's own
+    /// request that made them.
+    pub fn flows_changed(
+        &mut self,
+        updates: &[FlowUpdate<'_>],
+        own: Option<u32>,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(version) = self.version {
+            self.monitors.changed(updates, own, version, out);
+        }
+    }
+
+    /// Stops updates of rules because the peer reads too slowly, and writes that.
+    pub fn pause_monitors(&mut self, out: &mut Vec<u8>) {
+        if let Some(version) = self.version {
+            self.monitors.pause(version, out);
+        }
+    }
+
+    #[must_use]
+    pub fn has_paused_monitors(&self) -> bool {
+        self.monitors.is_paused()
+    }
+
+    /// Writes the updates that were held back since [`Session::pause_monitors`], or begins to, as
+    /// [`Session::begin`] does.
+    pub fn resume_monitors(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) {
+        if let Some(version) = self.version.filter(|_| !self.is_replying()) {
+            self.reply = self.monitors.resume(version, bridge);
+            self.go_on(bridge, out);
+        }
+    }
+
+    /// The changes of groups and meters that the peer made since the last call.
+    #[must_use]
+    pub fn take_forwards(&mut self) -> Vec<Forward> {
+        std::mem::take(&mut self.forwards)
+    }
+
+    /// Writes another peer's change of groups or meters, if this one asks for those.
+    pub fn forward(&mut self, forward: &Forward, out: &mut Vec<u8>) {
+        let version = self.takes(Event::RequestForward, forward.reason());
+        if let Some(version) = version.filter(|version| forward.is_in(*version)) {
+            forward.encode(version, out);
+        }
+    }
+
+    pub(super) fn note(&mut self, xid: u32, request: Request) {
+        self.forwards.push(Forward { xid, request });
+    }
+
+    /// The session's version, if the peer takes an event of this reason.
+    fn takes(&self, event: Event, reason: u8) -> Option<Version> {
+        if self.kind == Kind::Service && self.miss_send_len == 0 {
+            return None;
+        }
+        let is_slave = self.role == Role::Slave;
+        self.version.filter(|_| self.masks.takes(event, is_slave, reason))
+    }
+
+    /// A peer that asks for events gets them, also if it did not ask for packets: then their usual
+    /// length counts.
+    pub(super) fn ask_for_events(&mut self) {
+        if self.kind == Kind::Service && self.miss_send_len == 0 {
+            self.miss_send_len = USUAL_MISS_SEND_LEN;
+        }
+    }
+}
