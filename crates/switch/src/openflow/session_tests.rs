@@ -5,7 +5,8 @@ use crate::port_number::PortNumber;
 use crate::request::{
     Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod,
     GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketIn, PacketInReason, PacketOut,
-    PortDescription, PortMod, PortStatistics, Resumption, TableEntry, TableMod,
+    PortDescription, PortMod, PortStatistics, Resumption, TableConfig, TableEntry, TableMod,
+    TableStatus, VacancyChange,
 };
 
 /// A bridge that takes all and holds nothing.
@@ -244,6 +245,26 @@ fn the_peer_that_changes_a_port_is_told_of_its_configuration_from_openflow_1_5_o
             });
             assert_eq!(told.count(), expected, "{version}, {is_own}");
         }
+    }
+}
+
+#[test]
+fn a_peer_of_openflow_1_4_that_asks_for_it_is_told_of_vacancies() {
+    let (change, config) = (VacancyChange::Up, TableConfig::default());
+    let status = TableStatus { change, table: 1, config, vacancy: 90 };
+    for (version, is_told) in [(Version::V13, false), (Version::V14, true)] {
+        let (mut session, mut out) = (Session::new(Kind::Controller), Vec::new());
+        let hello = &conversation(version)[..8];
+        session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
+        session.table_status(&status, &mut out);
+        assert!(out.is_empty(), "nobody asked");
+        // Nicira's request for the events of masters: vacancies that fall or rise.
+        let mut ask = vec![version.number(), 4, 0, 24, 0, 0, 0, 1];
+        ask.extend(NICIRA.to_be_bytes());
+        ask.extend([0, 0, 0, 27, 0, 9, 0, 8, 0, 0, 0, 0x18]);
+        session.receive(&ask, &mut Empty::default(), &mut Vec::new()).unwrap();
+        session.table_status(&status, &mut out);
+        assert_eq!(!out.is_empty(), is_told, "{version}");
     }
 }
 
