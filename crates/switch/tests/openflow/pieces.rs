@@ -104,7 +104,7 @@ fn ports_come_in_their_order_without_those_that_have_no_counters() {
     out.clear();
     // Statistics of all ports.
     let request = [5, 18, 0, 24, 0, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
-    let request = [&request[..], &[0; 4]].concat();
+    let request = [&request[..], &[0; 4][..]].concat();
     session.begin(&request, &mut bridge, &mut out).unwrap();
     assert!(session.is_replying() && out.is_empty());
     session.go_on(&bridge, &mut out);
