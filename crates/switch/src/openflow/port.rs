@@ -113,7 +113,9 @@ pub(super) fn decode_port_mod(mut body: Reader<'_>, version: Version) -> Result<
     if !is_v10 {
         body.skip(2)?;
     }
-    let (config, mask) = (body.u32()?, body.u32()?);
+    // Bits that the version does not have change nothing.
+    let known = if is_v10 { CONFIG_V10 } else { CONFIG };
+    let (config, mask) = (body.u32()?, body.u32()? & known);
     Ok(PortMod { number, hardware_address, config: config & mask, mask })
 }
 
@@ -130,3 +132,22 @@ fn feature(speed_kbit: u32) -> u32 {
 const LINK_DOWN: u32 = 1;
 /// Port down, no receive, no forward, no packet-in: OpenFlow 1.1 has no others.
 const CONFIG: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6;
+/// OpenFlow 1.0 also has no spanning tree, no receipt of its packets, and no flood.
+const CONFIG_V10: u32 = CONFIG | 1 << 1 | 1 << 3 | 1 << 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_changes_the_bits_of_the_configuration_that_it_has() {
+        let all = [0xff; 8];
+        let v10 = [&[0, 1][..], &[0; 6][..], &all[..], &[0; 8][..]].concat();
+        let v13 = [&[0, 0, 0, 1][..], &[0; 12][..], &all[..], &[0; 8][..]].concat();
+        for (version, bytes, known) in [(Version::V10, v10, 0x7f), (Version::V13, v13, 0x65)] {
+            let body = Reader::new(&bytes, Refusal::BadLength);
+            let change = decode_port_mod(body, version).unwrap();
+            assert_eq!((change.number.0, change.config, change.mask), (1, known, known));
+        }
+    }
+}
