@@ -107,6 +107,7 @@ impl Code {
             Refusal::BadTable => Standard(1, 9),
             Refusal::ReservedTable if subject == Subject::Table => Standard(8, 2),
             Refusal::BadTableFeature => Standard(13, 0),
+            Refusal::FixedTableName => Standard(13, 5),
             Refusal::TableFull => Standard(5, 1),
             Refusal::Overlap => Standard(5, 3),
             Refusal::NotPermitted => match subject {

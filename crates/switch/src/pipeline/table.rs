@@ -15,7 +15,9 @@ pub(super) struct Table {
     pub(super) former_packets: u64,
     pub(super) config: TableConfig,
     pub(super) limit: TableLimit,
-    pub(super) name: String,
+    name: String,
+    /// The settings of the switch name the table: OpenFlow does not.
+    has_fixed_name: bool,
     /// The change of the vacancy that is reported next.
     awaited: Option<VacancyChange>,
 }
@@ -55,6 +57,24 @@ impl Table {
             let is_below = vacancy.is_some_and(|(_, up)| self.vacancy() < up);
             let first = if is_below { VacancyChange::Up } else { VacancyChange::Down };
             self.awaited = vacancy.map(|_| self.awaited.unwrap_or(first));
+        }
+    }
+
+    /// Takes the name that OpenFlow gives. Returns false if the settings of the switch give the
+    /// table another one.
+    pub(super) fn rename(&mut self, name: &str) -> bool {
+        if self.has_fixed_name {
+            return self.name == name;
+        }
+        name.clone_into(&mut self.name);
+        true
+    }
+
+    /// Takes the name that the settings of the switch have, or gives it up.
+    pub(super) fn fix_name(&mut self, name: Option<&str>) {
+        if name.is_some() || self.has_fixed_name {
+            name.unwrap_or_default().clone_into(&mut self.name);
+            self.has_fixed_name = name.is_some();
         }
     }
 

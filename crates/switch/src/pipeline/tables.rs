@@ -184,8 +184,14 @@ impl Tables {
         if number >= TABLES {
             return Err(Refusal::BadTableFeature);
         }
-        name.clone_into(&mut self.table_mut(number).name);
-        Ok(())
+        if self.table_mut(number).rename(name) { Ok(()) } else { Err(Refusal::FixedTableName) }
+    }
+
+    /// Gives a table a name that OpenFlow does not change, or takes that back.
+    pub fn fix_table_name(&mut self, number: u8, name: Option<&str>) {
+        if number < TABLES {
+            self.table_mut(number).fix_name(name);
+        }
     }
 
     #[must_use]

@@ -11,6 +11,8 @@ pub enum Refusal {
     ReservedTable,
     #[error("there is no such table to describe")]
     BadTableFeature,
+    #[error("the settings of the switch name the table")]
+    FixedTableName,
     #[error("the table is full")]
     TableFull,
     #[error("the rule overlaps a rule of the same priority")]

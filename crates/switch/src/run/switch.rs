@@ -182,7 +182,7 @@ impl Switch {
                 ));
             }
             limit_macs(&bridge, settings);
-            limit_tables(&bridge, settings);
+            set_up_tables(&bridge, settings);
             self.apply_ports(&bridge, settings, note)?;
         }
         self.set_cpus(&cpus)?;
@@ -245,7 +245,7 @@ impl Switch {
         let bridge = BridgeState::new(name, index.unwrap_or(0), id, self.clock.clone());
         let bridge = Arc::new(bridge.map_err(SwitchError::Thread)?);
         limit_macs(&bridge, settings);
-        limit_tables(&bridge, settings);
+        set_up_tables(&bridge, settings);
         if let Some(index) = self.ports.free_index(PortNumber::LOCAL) {
             let now = Time::from_nanos(self.clock.now_ns());
             let address = settings.hardware_address;
@@ -677,11 +677,14 @@ fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
     bridge.tables_mut().limit_macs(aging, capacity);
 }
 
-fn limit_tables(bridge: &BridgeState, settings: &BridgeConfig) {
+fn set_up_tables(bridge: &BridgeState, settings: &BridgeConfig) {
     for number in 0..TABLES {
         let settings = settings.table.get(&number.to_string());
         let limit = settings.map(TableSettings::limit).unwrap_or_default();
-        bridge.tables_mut().limit_table(number, limit, bridge.clock.now_ms());
+        let name = settings.and_then(|settings| settings.name.as_deref());
+        let mut tables = bridge.tables_mut();
+        tables.limit_table(number, limit, bridge.clock.now_ms());
+        tables.fix_table_name(number, name);
     }
 }
 

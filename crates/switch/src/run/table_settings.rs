@@ -8,6 +8,8 @@ use crate::request::TableLimit;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct TableSettings {
+    /// The name that ovs-ofctl uses; OpenFlow does not change it.
+    pub name: Option<String>,
     /// The most rules; there is no limit otherwise.
     pub flow_limit: Option<u32>,
     pub overflow: Overflow,
@@ -36,12 +38,23 @@ impl TableSettings {
             let last = TABLES - 1;
             return Err(format!("table {name:?}: the tables have the numbers 0 to {last}"));
         }
+        let is_usable = |text: &String| {
+            (1..=LONGEST_NAME).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic())
+        };
+        if let Some(text) = self.name.as_ref().filter(|text| !is_usable(text)) {
+            return Err(format!(
+                "table {name}: name = {text:?}: use 1 to {LONGEST_NAME} visible characters"
+            ));
+        }
         if self.flow_limit == Some(0) {
             return Err(format!("table {name}: flow-limit: use 1 or more"));
         }
         Ok(())
     }
 }
+
+/// OpenFlow has room for so many bytes.
+const LONGEST_NAME: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -58,6 +71,11 @@ mod tests {
         }
         assert!(settings("flow-limit = 0").unwrap().check("0").is_err());
         assert!(settings("flow-limits = 4").is_err());
+        assert!(settings("name = \"acl\"").unwrap().check("0").is_ok());
+        for name in ["", "a b", "äcl", &"a".repeat(33)] {
+            let named = TableSettings { name: Some(name.to_owned()), ..TableSettings::default() };
+            assert!(named.check("0").is_err(), "{name}");
+        }
         assert_eq!(settings("").unwrap().limit(), TableLimit::default());
     }
 }

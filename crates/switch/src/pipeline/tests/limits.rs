@@ -1,4 +1,4 @@
-//! Tables whose rules are limited.
+//! Tables that have settings: limits and names.
 
 use super::packets::{add, bridge, matching};
 use crate::flow::{Field, Match};
@@ -146,4 +146,21 @@ fn rules_that_expire_raise_the_vacancy() {
     assert_eq!(reported(&tables), [(VacancyChange::Down, 0)]);
     assert_eq!(tables.expire(1000).len(), 1);
     assert_eq!(reported(&tables), [(VacancyChange::Up, 100)]);
+}
+
+#[test]
+fn openflow_names_the_tables_that_the_settings_do_not_name() {
+    let mut tables = bridge(1);
+    let name = |tables: &Tables| tables.table_entry(0).unwrap().name;
+    tables.name_table(0, "of").unwrap();
+    tables.fix_table_name(0, None);
+    assert_eq!(name(&tables), "of");
+    tables.fix_table_name(0, Some("fixed"));
+    assert_eq!(tables.name_table(0, "of"), Err(Refusal::FixedTableName));
+    tables.name_table(0, "fixed").unwrap();
+    assert_eq!(name(&tables), "fixed");
+    tables.fix_table_name(0, None);
+    assert_eq!(name(&tables), "");
+    tables.name_table(0, "of").unwrap();
+    assert_eq!(name(&tables), "of");
 }
