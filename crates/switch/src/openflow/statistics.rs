@@ -139,7 +139,7 @@ fn numbers(
         Entries::Groups | Entries::GroupStatistics => bridge.group_numbers(body.u32()?),
         Entries::Meters | Entries::MeterStatistics => bridge.meter_numbers(body.u32()?)?,
         Entries::Ports => {
-            // As OpenFlow 1.5 was for single ports.
+            // OpenFlow 1.5 was the first to describe single ports.
             let wanted = match version {
                 Version::V15 => PortNumber(body.u32()?),
                 _ => PortNumber::NONE,
