@@ -82,6 +82,9 @@ fn queues_and_filters() {
         assert_eq!(count(Filter::all().local_port(address.port())), 2);
         assert_eq!(count(Filter::established().remote(address)), 1);
         assert_eq!(count(Filter::all().remote_address([10, 0, 0, 1].into())), 0);
+        let client_port = client.local_addr().unwrap().port();
+        let ports = [address.port(), client_port, 1];
+        assert_eq!(ports.map(|port| tcp::has_port(port).unwrap()), [true, true, false]);
         drop((client, server));
     });
 }

@@ -1,5 +1,4 @@
 use crate::DoctorError;
-use probe::tcp::Filter;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,11 +17,7 @@ pub enum Focus {
 impl Focus {
     /// A plain number is a port if a TCP socket of this machine has it, and otherwise a process.
     pub fn parse(text: &str) -> Result<Self, DoctorError> {
-        Self::parse_with(text, |port| {
-            probe::tcp::sockets(&Filter::all()).is_ok_and(|sockets| {
-                sockets.iter().any(|one| one.local.port() == port || one.remote.port() == port)
-            })
-        })
+        Self::parse_with(text, |port| probe::tcp::has_port(port).unwrap_or(false))
     }
 
     fn parse_with(text: &str, is_port: impl Fn(u16) -> bool) -> Result<Self, DoctorError> {

@@ -1,6 +1,7 @@
 //! The kernel's answers about TCP sockets (inet_diag) as it wrote them. Nothing of them is copied:
 //! an observer of thousands of connections reads the few fields that it needs.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -33,6 +34,11 @@ impl Diag {
         Self::with([INFO, INFO, CONGESTION, MEMORY])
     }
 
+    /// Without any attribute that costs time: states, addresses and ports alone.
+    pub(super) fn of_addresses() -> Self {
+        Self { socket: None, buffer: Vec::new(), sequence: 0, extensions: 0 }
+    }
+
     fn with(attributes: [u16; 4]) -> Self {
         let extensions = attributes.iter().fold(0, |bits, one| bits | 1 << (one - 1));
         Self { socket: None, buffer: Vec::new(), sequence: 0, extensions }
@@ -58,6 +64,31 @@ impl Diag {
             }
         }
         Ok(())
+    }
+
+    /// Whether a socket matches, over IPv4 or IPv6. The kernel walks its table no further than to
+    /// the first ones.
+    pub(super) fn has(&mut self, filter: &Filter) -> Result<bool, ProbeError> {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let request = Request::listing(filter, family as u8);
+            let found = Cell::new(false);
+            let answered = self.try_exchange(
+                &request,
+                SOCKETS,
+                &mut |socket: RawSocket<'_>| found.set(found.get() || filter.passes(&socket)),
+                &|| found.get(),
+            );
+            // The rest of the answer may still wait in it.
+            self.socket = None;
+            match answered {
+                Err(error) if family == libc::AF_INET6 && error.is_not_supported() => {}
+                answered => answered?,
+            }
+            if found.get() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Passes this connection to `each`, if it exists. The kernel looks it up, and does not walk
@@ -89,7 +120,7 @@ impl Diag {
         what: &'static str,
         each: &mut dyn FnMut(RawSocket<'_>),
     ) -> Result<(), ProbeError> {
-        let answered = self.try_exchange(request, what, each);
+        let answered = self.try_exchange(request, what, each, &|| false);
         if answered.is_err() {
             // The rest of an answer may still wait in it.
             self.socket = None;
@@ -102,6 +133,7 @@ impl Diag {
         request: &Request,
         what: &'static str,
         each: &mut dyn FnMut(RawSocket<'_>),
+        is_enough: &dyn Fn() -> bool,
     ) -> Result<(), ProbeError> {
         let failed = |source| ProbeError::Kernel { what, source };
         self.sequence = self.sequence.wrapping_add(1);
@@ -125,7 +157,7 @@ impl Diag {
             match read(&self.buffer, what, each)? {
                 Left::Nothing => return Ok(()),
                 // Only a dump has an explicit end.
-                Left::Unknown if !request.is_dump => return Ok(()),
+                Left::Unknown if !request.is_dump || is_enough() => return Ok(()),
                 Left::Unknown => {}
             }
         }

@@ -12,4 +12,4 @@ pub use diag::{Diag, Ends, RawSocket};
 pub(crate) use info::rate_over;
 pub use info::{CongestionState, TcpInfo, TcpState, TcpUse};
 pub use of_socket::of_socket;
-pub use sockets::{Filter, Memory, Queues, TcpSocket, Timer, connection, sockets};
+pub use sockets::{Filter, Memory, Queues, TcpSocket, Timer, connection, has_port, sockets};

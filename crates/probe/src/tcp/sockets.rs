@@ -14,6 +14,12 @@ pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
     Ok(found)
 }
 
+/// Whether a TCP socket of the calling thread's network namespace has this port at either end.
+pub fn has_port(port: u16) -> Result<bool, ProbeError> {
+    let mut diag = Diag::of_addresses();
+    Ok(diag.has(&Filter::all().local_port(port))? || diag.has(&Filter::all().remote_port(port))?)
+}
+
 /// One connection by its ends. This is far cheaper than [`sockets`], for which the kernel walks its
 /// whole table of connections. `None` if there is no such connection.
 pub fn connection(local: SocketAddr, remote: SocketAddr) -> Result<Option<TcpSocket>, ProbeError> {
