@@ -41,6 +41,11 @@ pub fn machine(plan: &Plan, stop: &AtomicBool) -> Result<Recording, DoctorError>
     }
 }
 
+/// The CPU time that the calling thread has used so far, for [`Plan::spent`].
+pub fn own_cpu_time() -> Span {
+    probe::clock::own_thread_cpu_time()
+}
+
 /// The CPUs that this machine uses; none if they cannot be seen.
 pub fn cpus() -> Vec<usize> {
     facts::cores(&Tree::here()).unwrap_or_default()

@@ -73,9 +73,15 @@ impl Tree {
         std::fs::File::open(self.path(path))
     }
 
-    /// The number of names in a directory.
-    pub fn count(&self, path: &str) -> Option<usize> {
-        Some(std::fs::read_dir(self.path(path)).ok()?.take(MOST_NAMES).count())
+    /// The number of open descriptors of a process. Since Linux 6.2 it is the size of their
+    /// directory (fs/proc/fd.c, proc_fd_getattr); before, they are counted.
+    pub fn descriptors(&self, pid: u32) -> Option<u64> {
+        let directory = self.path(&format!("/proc/{pid}/fd"));
+        let size = if self.is_here() { directory.metadata().ok()?.len() } else { 0 };
+        match size {
+            0 => Some(std::fs::read_dir(directory).ok()?.take(MOST_NAMES).count() as u64),
+            size => Some(size),
+        }
     }
 
     /// The target of a symbolic link, as it is written there.
@@ -125,7 +131,9 @@ mod tests {
         assert!(here.names("/proc").unwrap().contains(&"self".to_owned()));
         assert!(here.number("/proc/sys/kernel/pid_max").unwrap() > 0);
         assert!(here.link("/proc/self").is_some());
-        assert!(here.count("/proc/self/fd").is_some_and(|count| count > 0));
+        let file = std::fs::File::open("/proc/stat").unwrap();
+        assert!(here.descriptors(std::process::id()).is_some_and(|count| count > 0));
+        drop(file);
         let nowhere = Tree::at("/nowhere");
         let reason = nowhere.text("/proc/stat").unwrap_err().reason();
         assert_eq!(reason, "there is no /nowhere/proc/stat");

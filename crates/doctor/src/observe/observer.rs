@@ -19,11 +19,20 @@ pub struct Plan {
     pub focus: Focus,
     /// Connections that are kept.
     pub most: usize,
+    /// CPU time that counts as the observation's although it was used before: to start the program,
+    /// or to judge the observation before this one. The samples leave room for it.
+    pub spent: Span,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { time: super::TIME, interval: super::INTERVAL, focus: Focus::All, most: 32 }
+        Self {
+            time: super::TIME,
+            interval: super::INTERVAL,
+            focus: Focus::All,
+            most: 32,
+            spent: Span::ZERO,
+        }
     }
 }
 
@@ -39,8 +48,6 @@ pub struct Observer {
     pace: Pace,
     sockets: Sockets,
     watched: Watched,
-    /// Sockets whose processes were looked for.
-    searched: BTreeSet<u32>,
     searched_at: Option<Span>,
     searches: usize,
     unseen: BTreeSet<Unseen>,
@@ -54,16 +61,16 @@ impl Observer {
             start: clock::now(),
             cpu_before: clock::own_thread_cpu_time(),
             samples: Vec::new(),
-            pace: Pace::new(plan.interval, plan.time),
+            pace: Pace::new(plan.interval, plan.time, plan.spent),
             sockets: Sockets::new(plan.most),
             plan,
             watched: Watched::default(),
-            searched: BTreeSet::new(),
             searched_at: None,
             searches: 0,
             unseen: BTreeSet::new(),
         };
         observer.watched.begin(&observer.tree, &observer.plan.focus);
+        observer.pace.spend(clock::own_thread_cpu_time() - observer.cpu_before);
         observer.sample();
         observer
     }
@@ -99,7 +106,7 @@ impl Observer {
     }
 
     /// Looks for the processes of connections that are new. That reads all of /proc, so it is done
-    /// seldom.
+    /// seldom, and for the connections that may be kept later too.
     fn find_processes(&mut self, now: Span) {
         let soon = self.searched_at.is_some_and(|at| now - at < SEARCH_GAP);
         if self.samples.is_empty() || soon || self.searches >= MOST_SEARCHES {
@@ -108,12 +115,12 @@ impl Observer {
         let kept = self.sockets.kept();
         let inodes: BTreeSet<u32> =
             kept.iter().filter_map(|cookie| self.sockets.inode(*cookie)).collect();
-        if self.searches > 0 && inodes.is_subset(&self.searched) {
-            return;
+        if self.searches == 0 || !self.watched.has_searched(&inodes) {
+            let others = self.sockets.inodes().take(MOST_SEARCHED);
+            self.watched.search(&self.tree, inodes.iter().copied().chain(others).collect());
+            (self.searches, self.searched_at) = (self.searches + 1, Some(now));
         }
-        self.watched.find(&self.tree, inodes.iter());
-        self.searched.extend(inodes);
-        (self.searches, self.searched_at) = (self.searches + 1, Some(now));
+        self.watched.take(&self.tree, &inodes);
     }
 
     /// Ends the period and adds it, with the facts of the machine, to a recording.
@@ -147,7 +154,6 @@ impl Observer {
         if let Some(sample) = self.samples.last_mut() {
             sample.processes = later;
             self.watched.name_udp(&self.tree, sample);
-            self.watched.add_places(&self.tree, sample);
         }
         let ends = ends_elsewhere(&self.samples);
         let far_ends = match self.samples.last() {
@@ -155,6 +161,11 @@ impl Observer {
             None => Vec::new(),
         };
         facts::read(&self.tree, &peers, &mut recording.machine, &mut self.unseen);
+        let mut interfaces = recording.machine.interfaces.values();
+        let has_tunnel = interfaces.any(|one| one.kind.as_deref() == Some("tun"));
+        if let Some(sample) = self.samples.last_mut() {
+            self.watched.add_places(&self.tree, sample, has_tunnel || !self.tree.is_here());
+        }
         recording.periods.push(Period {
             label: label.into(),
             samples: self.samples,
@@ -200,6 +211,8 @@ fn own_pid(tree: &Tree) -> Option<u32> {
 
 const SEARCH_GAP: Span = Span::from_millis(450);
 const MOST_SEARCHES: usize = 8;
+/// Sockets in one search for their processes.
+const MOST_SEARCHED: usize = 16_384;
 
 #[cfg(test)]
 mod tests {

@@ -12,18 +12,23 @@ pub(super) struct Pace {
     samples: u32,
     /// CPU time of everything until now.
     counted: Span,
+    /// CPU time that the end of the observation will probably take. It reads all processes again,
+    /// as the first sample does and the second does not.
+    ending: Span,
     /// CPU time of the last sample with all sockets, and of the last with the chosen ones.
     listing: Span,
     looking: Option<Span>,
 }
 
 impl Pace {
-    pub(super) fn new(interval: Span, time: Span) -> Self {
+    /// `spent` is CPU time that counts although it was used before the first sample.
+    pub(super) fn new(interval: Span, time: Span, spent: Span) -> Self {
         Self {
             interval,
             longest: interval.max(time / FEWEST),
             samples: 0,
-            counted: Span::ZERO,
+            counted: spent,
+            ending: Span::ZERO,
             listing: Span::ZERO,
             looking: None,
         }
@@ -44,7 +49,7 @@ impl Pace {
     }
 
     fn fits(&self, at: Span) -> bool {
-        (self.counted + self.listing).secs_f64() <= at.secs_f64() * SHARE
+        (self.counted + self.ending + self.listing).secs_f64() <= at.secs_f64() * SHARE
     }
 
     /// CPU time of something that is no part of a sample.
@@ -55,6 +60,9 @@ impl Pace {
     pub(super) fn note(&mut self, listed: bool, cost: Span) {
         self.spend(cost);
         self.samples += 1;
+        if self.samples == 2 {
+            self.ending = self.listing - cost;
+        }
         match listed {
             true => self.listing = cost,
             false => self.looking = Some(cost),
@@ -71,7 +79,7 @@ impl Pace {
     }
 }
 
-/// The share of a core that the observation may take. Its start, and judging, add a little.
+/// The share of a core that the observation may take. Judging adds a little.
 const SHARE: f64 = 0.015;
 const FEWEST: u64 = 3;
 
@@ -83,13 +91,25 @@ mod tests {
 
     /// The share of a core and the numbers of samples and listings of an observation.
     fn observed(seconds: u64, listing: Span, looking: Span) -> (f64, u32, u32) {
+        observed_after(Span::ZERO, Span::ZERO, seconds, listing, looking)
+    }
+
+    /// The same after a start of this price, and with a first sample that costs so much more.
+    fn observed_after(
+        start: Span,
+        more: Span,
+        seconds: u64,
+        listing: Span,
+        looking: Span,
+    ) -> (f64, u32, u32) {
         let time = Span::from_secs(seconds);
-        let mut pace = Pace::new(INTERVAL, time);
-        let (mut at, mut spent, mut listings) = (Span::ZERO, Span::ZERO, 0);
+        let mut pace = Pace::new(INTERVAL, time, start);
+        let (mut at, mut spent, mut listings) = (Span::ZERO, start, 0);
         while at <= time {
             let lists = pace.lists(at);
             listings += u32::from(lists);
             let cost = if lists { listing } else { looking };
+            let cost = if pace.samples == 0 { cost + more } else { cost };
             pace.note(lists, cost);
             spent = spent + cost;
             at = at + pace.period();
@@ -111,6 +131,19 @@ mod tests {
             observed(10, Span::from_millis(9), Span::from_micros(1_500));
         assert!(share < 0.017 && samples > 35, "{share} {samples}");
         assert!((5..20).contains(&listings), "{listings}");
+    }
+
+    #[test]
+    fn the_start_and_the_end_take_listings_and_no_samples() {
+        let (listing, looking) = (Span::from_millis(7), Span::from_micros(1_500));
+        let (start, more) = (Span::from_millis(6), Span::from_millis(4));
+        let (share, samples, listings) = observed(3, listing, looking);
+        let (with_both, others, fewer) = observed_after(start, more, 3, listing, looking);
+        assert!(listings >= 4 && fewer == 2, "{listings} {fewer}");
+        // The end costs what the first sample cost more.
+        let end = more.secs_f64() / 3.0;
+        assert!(with_both + end < 0.0155 && share < 0.0155, "{with_both} {share}");
+        assert!(samples - others <= 2, "{samples} {others}");
     }
 
     #[test]

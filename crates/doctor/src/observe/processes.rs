@@ -15,7 +15,11 @@ pub(super) struct Watched {
     /// Sockets of the process in focus.
     sockets: BTreeSet<u32>,
     places: BTreeMap<u32, CgroupPaths>,
-    /// The processes behind sockets, which may be closed at the end.
+    /// Sockets whose processes were searched for, and those that were found.
+    searched: BTreeSet<u32>,
+    found: BTreeMap<u32, Vec<u32>>,
+    /// The processes behind the sockets of interest, which may be closed at the end, with those of
+    /// their pipelines.
     known: BTreeMap<u32, Vec<u32>>,
     /// Their names and limits as they were last read.
     holders: BTreeMap<u32, Holder>,
@@ -35,12 +39,31 @@ impl Watched {
         inode != 0 && self.sockets.contains(&inode)
     }
 
-    /// Adds the processes behind these sockets.
-    pub(super) fn find<'a>(&mut self, tree: &Tree, inodes: impl Iterator<Item = &'a u32>) {
-        let inodes = inodes.copied().filter(|inode| *inode != 0).collect();
+    pub(super) fn has_searched(&self, inodes: &BTreeSet<u32>) -> bool {
+        inodes.is_subset(&self.searched)
+    }
+
+    /// Searches all processes for those behind these sockets.
+    pub(super) fn search(&mut self, tree: &Tree, mut inodes: BTreeSet<u32>) {
+        let is_unowned = inodes.remove(&0);
         let found = Holders::find(tree, &inodes).unwrap_or_default();
-        self.keep(tree, &found);
-        let known = found.of.keys().filter_map(|inode| self.known.get(inode));
+        self.add(&found);
+        self.searched.append(&mut inodes);
+        if is_unowned {
+            self.searched.insert(0);
+        }
+    }
+
+    fn add(&mut self, found: &Holders) {
+        for (inode, pids) in &found.of {
+            self.found.insert(*inode, pids.iter().copied().take(MOST_HOLDERS).collect());
+        }
+    }
+
+    /// Watches the processes behind these sockets, if a search found them.
+    pub(super) fn take(&mut self, tree: &Tree, inodes: &BTreeSet<u32>) {
+        let new = self.keep(tree, inodes);
+        let known = new.iter().filter_map(|inode| self.known.get(inode));
         let pids: BTreeSet<u32> = known.flatten().copied().take(MOST_PROCESSES).collect();
         for pid in pids {
             self.watch(tree, pid);
@@ -48,15 +71,19 @@ impl Watched {
     }
 
     /// The process that holds a socket is the first one. Those that feed it by a pipe, or that it
-    /// feeds, set its pace.
-    fn keep(&mut self, tree: &Tree, found: &Holders) {
-        let all: BTreeSet<u32> = found.of.values().flatten().copied().collect();
+    /// feeds, set its pace. Returns the sockets that were not known.
+    fn keep(&mut self, tree: &Tree, inodes: &BTreeSet<u32>) -> Vec<u32> {
+        let is_new = |inode: &u32| !self.known.contains_key(inode);
+        let found = inodes.iter().copied().filter(|inode| self.found.contains_key(inode));
+        let new: Vec<u32> = found.filter(is_new).collect();
+        let all: BTreeSet<u32> =
+            new.iter().filter_map(|inode| self.found.get(inode)).flatten().copied().collect();
         let pipelines = match tree.is_here() && all.len() <= MOST_PROCESSES {
             true => probe::process::pipelines(tree, &all),
             false => BTreeMap::new(),
         };
-        for (inode, pids) in &found.of {
-            let mut pids: Vec<u32> = pids.iter().copied().take(MOST_HOLDERS).collect();
+        for inode in &new {
+            let mut pids = self.found.get(inode).cloned().unwrap_or_default();
             let others = pids.iter().filter_map(|pid| pipelines.get(pid)).flatten().copied();
             let others: BTreeSet<u32> = others.filter(|other| !pids.contains(other)).collect();
             pids.extend(others.into_iter().take(MOST_HOLDERS));
@@ -67,6 +94,7 @@ impl Watched {
             }
             self.known.insert(*inode, pids);
         }
+        new
     }
 
     fn watch(&mut self, tree: &Tree, pid: u32) {
@@ -119,7 +147,7 @@ impl Watched {
         inodes: &BTreeSet<u32>,
         unseen: &mut BTreeSet<Unseen>,
     ) -> BTreeMap<u32, Vec<Holder>> {
-        let is_new = |inode: &u32| *inode != 0 && !self.known.contains_key(inode);
+        let is_new = |inode: &u32| *inode != 0 && !self.found.contains_key(inode);
         let new: BTreeSet<u32> = inodes.iter().copied().filter(is_new).collect();
         let found = match Holders::find(tree, &new) {
             Ok(found) => found,
@@ -137,7 +165,8 @@ impl Watched {
                 ),
             });
         }
-        self.keep(tree, &found);
+        self.add(&found);
+        self.keep(tree, inodes);
         // The number of descriptors is that of the end, if the process is still there.
         for (pid, known) in &mut self.holders {
             if let Some(now) = holder(tree, *pid) {
@@ -206,8 +235,9 @@ impl Watched {
     }
 
     /// Adds the cores that the threads, and the busiest processes, may run on, whether the threads'
-    /// control groups are frozen, and the tunnels of the processes.
-    pub(super) fn add_places(&self, tree: &Tree, sample: &mut Sample) {
+    /// control groups are frozen, and the tunnels of the processes. A namespace without a tunnel's
+    /// interface has no process behind it, and the descriptors of the busy ones are not read.
+    pub(super) fn add_places(&self, tree: &Tree, sample: &mut Sample, has_tunnel: bool) {
         let cores = probe::process::Task::cores_allowed;
         let frozen = self.places.iter().filter(|(_, place)| {
             let is_frozen = place.is_frozen();
@@ -222,7 +252,9 @@ impl Watched {
         }
         for process in &mut sample.processes {
             process.allowed = cores(tree, process.pid, process.pid);
-            process.tunnels = tunnels(tree, process.pid);
+            if has_tunnel {
+                process.tunnels = tunnels(tree, process.pid);
+            }
         }
     }
 
@@ -247,7 +279,7 @@ fn holder(tree: &Tree, pid: u32) -> Option<Holder> {
     Some(Holder {
         pid,
         name: units::foreign(tree.line(&format!("/proc/{pid}/comm"))?).to_string(),
-        descriptors: tree.count(&format!("/proc/{pid}/fd")).map(|count| count as u64),
+        descriptors: tree.descriptors(pid),
         descriptors_most: most,
     })
 }

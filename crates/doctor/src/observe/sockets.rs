@@ -233,6 +233,11 @@ impl Sockets {
         })
     }
 
+    /// Those of all connections.
+    pub(super) fn inodes(&self) -> impl Iterator<Item = u32> {
+        self.tracks.values().map(|track| track.inode)
+    }
+
     pub(super) fn inode(&self, cookie: u64) -> Option<u32> {
         self.tracks.get(&cookie).map(|track| track.inode)
     }

@@ -130,7 +130,8 @@ impl Doctor {
     fn plan(&self) -> Result<Plan, DoctorError> {
         let focus = self.flow.as_deref().map_or(Ok(Focus::All), Focus::parse)?;
         let time = self.time.map_or(observe::TIME, |seconds| Span::from_secs(seconds.into()));
-        Ok(Plan { time, focus, ..Plan::default() })
+        // The start of this program, and the search for a port, are part of the price.
+        Ok(Plan { time, focus, spent: observe::own_cpu_time(), ..Plan::default() })
     }
 
     fn test(&self, host: &str) -> anyhow::Result<Recording> {
@@ -146,14 +147,18 @@ impl Doctor {
     fn keep_watching(&self, subject: &Subject) -> anyhow::Result<Ending> {
         debug_assert!(matches!(subject, Subject::Machine));
         let cancel = cancel_on_signals()?;
-        let (plan, begun) = (self.plan()?, Instant::now());
+        let (mut plan, begun) = (self.plan()?, Instant::now());
         let mut changes = doctor::Changes::default();
         while !cancel.is_cancelled() {
             let mut recording = match observe::machine(&plan, &cancel.flag()) {
                 // The connection of interest may come later.
-                Err(DoctorError::NoFlow(_)) => continue,
+                Err(DoctorError::NoFlow(_)) => {
+                    plan.spent = Span::ZERO;
+                    continue;
+                }
                 recording => recording?,
             };
+            let observed = observe::own_cpu_time();
             if cancel.is_cancelled() {
                 break;
             }
@@ -166,6 +171,7 @@ impl Doctor {
                     false => output::print(line + "\n")?,
                 }
             }
+            plan.spent = observe::own_cpu_time() - observed;
         }
         Ok(Ending::Fine)
     }
