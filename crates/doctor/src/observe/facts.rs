@@ -232,6 +232,7 @@ const SETTINGS: &[&str] = &[
     "net.ipv4.ip_default_ttl",
     "net.ipv4.ip_forward",
     "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
     "net.ipv4.neigh.default.gc_thresh3",
     "net.ipv4.tcp_congestion_control",
     "net.ipv4.tcp_max_syn_backlog",

@@ -1,4 +1,5 @@
-//! All local ports for one destination are in use: connect(2) fails with EADDRNOTAVAIL.
+//! All local ports for one destination are in use, or reserved: connect(2) fails with
+//! EADDRNOTAVAIL.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Refusal;
@@ -12,7 +13,12 @@ fn judge(view: &View<'_>) -> Outcome {
     let Some([least, most]) = range.as_deref() else {
         return Outcome::not_seen("the range of local ports");
     };
-    let size = most.saturating_add(1).saturating_sub(*least).max(1);
+    let all = most.saturating_add(1).saturating_sub(*least).max(1);
+    let reserved = reserved(view.sysctl(RESERVED).unwrap_or_default(), *least, *most);
+    if reserved >= all {
+        return none_is_left(*least, *most);
+    }
+    let size = all - reserved;
     let Some(worst) = &view.last().busiest_remote else {
         return Outcome::ruled_out(format!("none of the {size} local ports is in use"));
     };
@@ -34,14 +40,42 @@ fn judge(view: &View<'_>) -> Outcome {
     .seen_from("ports in use for that destination", percent(share), percent(NEAR))
     .seen("of these in TIME_WAIT", percent(waits))
     .seen(RANGE, format!("{least} {most}"))
+    .seen_if("ports of it that are reserved", (reserved > 0).then(|| reserved.to_string()))
     .advise(
         Advice::new("Keep connections open and use them again, or widen the range")
             .run("sysctl -w net.ipv4.ip_local_port_range='1024 65535'")
+            .run(format!("sysctl {RESERVED}"))
             .not("More memory or descriptors do not help; more addresses at either end do"),
     );
     if used_up || failed { finding.explains(0.8) } else { finding }.holds()
 }
 
+/// The administrator keeps every port of the range for programs that name their own.
+fn none_is_left(least: u64, most: u64) -> Outcome {
+    Finding::new(format!(
+        "no local port is left for connections: all of {least} to {most} are reserved"
+    ))
+    .explains(0.8)
+    .seen(RANGE, format!("{least} {most}"))
+    .advise(
+        Advice::new("Reserve fewer ports, or widen the range")
+            .run(format!("sysctl {RESERVED}"))
+            .run("sysctl -w net.ipv4.ip_local_port_range='1024 65535'"),
+    )
+    .holds()
+}
+
+/// Ports between these that the kernel gives to no connection: `8080,9148-9150`.
+fn reserved(list: &str, least: u64, most: u64) -> u64 {
+    let ports = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        Some(last.min(most).saturating_add(1).saturating_sub(first.max(least)))
+    };
+    list.split(',').filter_map(ports).fold(0, u64::saturating_add)
+}
+
+const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
 const RANGE: &str = "net.ipv4.ip_local_port_range";
 const NEAR: f64 = 0.9;
 const USED_UP: f64 = 0.98;
@@ -71,5 +105,22 @@ mod tests {
         );
         using(9).machine_holds_not(RULE);
         Sketch::idle().machine_holds_not(RULE);
+    }
+
+    #[test]
+    fn ports_that_are_reserved_are_not_there() {
+        let keeping = |list: &str, ports| {
+            using(ports).machine(|machine| {
+                machine.sysctls.insert(RESERVED.to_owned(), list.to_owned());
+            })
+        };
+        keeping("80,8080-8090", 9).machine_holds_not(RULE);
+        let kept = keeping("50003-50010,8080", 3);
+        assert!(kept.holds_machine(RULE).is_some_and(|share| share > 0.7));
+        keeping("50003-50010", 1).machine_holds_not(RULE);
+        let none = keeping("49000-51000", 0).each(|_, sample| sample.busiest_remote = None);
+        assert!(none.holds_machine(RULE).is_some_and(|share| share > 0.7));
+        assert_eq!(reserved("x,7-", 1, 9), 0);
+        assert_eq!(reserved("", 1, 9), 0);
     }
 }
