@@ -26,6 +26,7 @@ mod finding;
 mod forwarding;
 mod fragments;
 mod idle_restart;
+mod input_filter;
 mod interface_errors;
 mod link;
 mod link_down;
@@ -94,6 +95,7 @@ pub const RULES: &[Rule] = &[
     bus::RULE,
     shaper::RULE,
     policer::RULE,
+    input_filter::RULE,
     pacing::RULE,
     route_limits::RULE,
     link_down::RULE,

@@ -106,6 +106,10 @@ fn counters(tree: &Tree) -> Result<BTreeMap<String, u64>, ProbeError> {
     let chosen =
         COUNTERS.iter().filter_map(|name| Some(((*name).to_owned(), snapshot.value(name)?)));
     let mut chosen: BTreeMap<_, _> = chosen.collect();
+    // Packets that a virtual server (IPVS) passes on are delivered to nobody here, nor forwarded.
+    if tree.has(&net(tree, "ip_vs")) {
+        chosen.remove("IpInReceives");
+    }
     // Only the machine's own namespace has these tables.
     let tables =
         ["arp_cache", "ndisc_cache"].map(|name| tree.text(&net(tree, &format!("stat/{name}"))));
@@ -243,9 +247,14 @@ const MOST_QDISCS: usize = 256;
 const MOST_INTERFACES: usize = 256;
 const COUNTERS: &[&str] = &[
     "IpExtInNoRoutes",
+    "IpExtInTruncatedPkts",
+    "IpForwDatagrams",
     "IpInAddrErrors",
+    "IpInDelivers",
     "IpInDiscards",
     "IpInHdrErrors",
+    "IpInReceives",
+    "IpInUnknownProtos",
     "IpOutDiscards",
     "IpOutNoRoutes",
     "IpFragFails",

@@ -2,7 +2,7 @@
 
 use super::black_hole::has_passed_full;
 use super::{Advice, Finding, Outcome, Rule};
-use super::{conntrack, reverse_path, time_exceeded};
+use super::{conntrack, input_filter, reverse_path, time_exceeded};
 use crate::recording::{Attempt, Listener, Refusal};
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, counted, percent, span};
@@ -29,6 +29,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if is_own && view.last().listeners.iter().any(is_full)
         || view.counter("IcmpInDestUnreachs").unwrap_or(0) > 0
         || has_other_reason(view)
+        || input_filter::is_limit(flow, view)
     {
         return Outcome::Irrelevant;
     }
@@ -151,7 +152,9 @@ fn repeated(view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the handshakes that were repeated");
     };
     let share = again as f64 / opened.max(1) as f64;
-    let is_held = |flow: &Flow<'_>| judge(flow, view).finding().is_some();
+    let is_held = |flow: &Flow<'_>| {
+        judge(flow, view).finding().is_some() || input_filter::is_limit(flow, view)
+    };
     if again < FEWEST || share < OFTEN || view.flows.iter().any(is_held) || has_other_reason(view) {
         return Outcome::ruled_out(format!(
             "{again} SYNs were sent again for {opened} connections"

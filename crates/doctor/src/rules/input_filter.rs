@@ -1,0 +1,253 @@
+//! This machine itself drops packets that came in: a rule of its packet filter, or a route that
+//! discards them. The kernel counts each packet that comes, and each that it delivers, forwards, or
+//! drops for another reason; the rest is what a filter took. Only IPv4 is counted.
+
+use super::policer::is_hook;
+use super::{Advice, Finding, Outcome, Rule, fragments};
+use crate::recording::Sample;
+use crate::view::{Flow, View, counted};
+use crate::words::percent;
+
+pub(super) const RULE: Rule =
+    Rule::new("input-filter", "a filter of received packets").flow(of_flow).machine(of_machine);
+
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    let Some(counts) = Counts::of(view) else { return not_seen() };
+    let waits = waits_for_packets(flow);
+    let counts = if waits { counts.with_hooks(flow, view) } else { counts };
+    // Each SYN that is sent again brings an answer, which the filter drops too.
+    let again = view.counter("TcpExtTCPSynRetrans").filter(|_| flow.is_opening()).unwrap_or(0);
+    if waits
+        && counts.dropped >= FEW
+        && counts.dropped.saturating_mul(2) >= again
+        && counts.share() >= MANY
+    {
+        return counts.finding().explains(0.98).holds();
+    }
+    let behind = flow.receiver.as_ref().and_then(|end| end.count(|tcp| tcp.out_of_order));
+    let has_gaps = flow.sender.is_none() && behind.unwrap_or(0) > 0;
+    if has_gaps && counts.dropped >= LOST && counts.share() >= LOST_SHARE {
+        return counts
+            .finding()
+            .seen_if("segments that arrived behind a gap", behind.map(|count| count.to_string()))
+            .explains(0.97)
+            .holds();
+    }
+    counts.ruled_out()
+}
+
+/// Whether it holds the flow back.
+pub(super) fn is_limit(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    of_flow(flow, view).finding().is_some()
+}
+
+/// A filter has to drop packets of strangers. Many of them are worth a word where nothing else
+/// comes.
+fn of_machine(view: &View<'_>) -> Outcome {
+    let Some(counts) = Counts::of(view) else { return not_seen() };
+    let is_explained = fragments::RULE.machine.is_some_and(|judge| judge(view).finding().is_some());
+    if is_explained || view.flows.iter().any(|flow| is_limit(flow, view)) {
+        return Outcome::Irrelevant;
+    }
+    let per_second = counts.dropped as f64 / view.elapsed().secs_f64();
+    match per_second >= PER_SECOND && counts.share() >= MANY {
+        true => counts.finding().explains(OF_MACHINE).holds(),
+        false => counts.ruled_out(),
+    }
+}
+
+/// A handshake without an answer, or data that is sent again and again into an open window.
+fn waits_for_packets(flow: &Flow<'_>) -> bool {
+    let Some(sender) = &flow.sender else { return false };
+    let last = sender.last();
+    let repeats = last.retransmits > 0 || last.tcp.backoff.unwrap_or(0) > 0;
+    flow.is_opening() || flow.is_stalled() && repeats && !last.probing
+}
+
+/// Packets during the observation.
+struct Counts {
+    received: u64,
+    dropped: u64,
+    /// Those that filters of traffic control dropped before IP counted them.
+    at_hooks: u64,
+}
+
+impl Counts {
+    fn of(view: &View<'_>) -> Option<Self> {
+        let count = |name: &str| view.counter(name).unwrap_or(0);
+        let received = view.counter("IpInReceives")?;
+        let delivered = view.counter("IpInDelivers")?;
+        // Several fragments become one packet.
+        let joined = count("IpReasmReqds").saturating_sub(count("IpReasmOKs"));
+        let known = ELSEWHERE.iter().map(|name| count(name)).fold(delivered, u64::saturating_add);
+        let known = known.saturating_add(joined).saturating_add(untracked(view));
+        Some(Self { received, dropped: received.saturating_sub(known), at_hooks: 0 })
+    }
+
+    fn with_hooks(self, flow: &Flow<'_>, view: &View<'_>) -> Self {
+        // The same hook may have dropped packets on their way out.
+        let Some(name) = flow.interface().filter(|_| !fails_to_send(view)) else { return self };
+        let drops = |sample: &Sample| {
+            let hooks = sample.qdiscs.iter().filter(|one| one.interface == name && is_hook(one));
+            hooks.map(|hook| hook.drops).fold(0, u64::saturating_add)
+        };
+        let at_hooks = drops(view.last()).saturating_sub(drops(&view.samples()[0]));
+        Self {
+            received: self.received.saturating_add(at_hooks),
+            dropped: self.dropped.saturating_add(at_hooks),
+            at_hooks,
+        }
+    }
+
+    fn share(&self) -> f64 {
+        self.dropped as f64 / self.received.max(1) as f64
+    }
+
+    fn ruled_out(&self) -> Outcome {
+        Outcome::ruled_out(format!(
+            "{} of {} packets that came were neither delivered nor forwarded",
+            self.dropped, self.received
+        ))
+    }
+
+    fn finding(&self) -> Finding {
+        Finding::new(format!(
+            "this machine drops packets that come in: {} of {} arrived and were not delivered, as a rule of its packet filter does it",
+            self.dropped, self.received
+        ))
+        .seen_from(
+            "packets that came and were not delivered",
+            format!("{} ({})", self.dropped, percent(self.share())),
+            FEW.to_string(),
+        )
+        .seen_if(
+            "of these dropped by filters of traffic control",
+            (self.at_hooks > 0).then(|| self.at_hooks.to_string()),
+        )
+        .advise(
+            Advice::new("Look for the rule that drops them; a filter must let answers to this machine's own connections in")
+                .run("nft list ruleset   (hooks prerouting, input and forward)")
+                .run("iptables-save -c")
+                .run("tc -s filter show dev DEV ingress")
+                .run("ip route show type blackhole; ip rule")
+                .not("The path and the other end have no part in it: the packets arrived here"),
+        )
+    }
+}
+
+fn not_seen() -> Outcome {
+    Outcome::not_seen("the counts of packets that came and that were delivered")
+}
+
+/// Packets for which connection tracking made no entry: a cause of its own.
+fn untracked(view: &View<'_>) -> u64 {
+    let tables = view.samples()[0].conntrack.as_ref().zip(view.last().conntrack.as_ref());
+    tables.map_or(0, |(earlier, later)| {
+        let failed = counted(later.insert_failed, earlier.insert_failed).unwrap_or(0);
+        failed.saturating_add(counted(later.dropped, earlier.dropped).unwrap_or(0))
+    })
+}
+
+fn fails_to_send(view: &View<'_>) -> bool {
+    view.counter("TcpExtTCPRetransFail").unwrap_or(0) > 0
+}
+
+/// Packets that came and went another way (net/ipv4/ip_input.c, ip_forward.c, route.c).
+const ELSEWHERE: [&str; 9] = [
+    "IpForwDatagrams",
+    "IpFragFails",
+    "IpInAddrErrors",
+    "IpInDiscards",
+    "IpInHdrErrors",
+    "IpInUnknownProtos",
+    "IpExtInNoRoutes",
+    "IpExtInTruncatedPkts",
+    "TcpExtIPReversePathFilter",
+];
+const FEW: u64 = 2;
+/// A share of the packets that came. A filter drops some of strangers all the time.
+const MANY: f64 = 0.2;
+/// The kernel counts up to some packets of a batch before it delivers them.
+const LOST: u64 = 20;
+const LOST_SHARE: f64 = 5e-3;
+const PER_SECOND: f64 = 10.0;
+const OF_MACHINE: f64 = 0.55;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::recording::{ConnectionState, Qdisc};
+    use crate::{Question, diagnose};
+
+    fn counts(sketch: Sketch, received: u64, delivered: u64) -> Sketch {
+        sketch.counter("IpInReceives", received).counter("IpInDelivers", delivered)
+    }
+
+    fn opening() -> Sketch {
+        Sketch::new().counter("TcpExtTCPSynRetrans", 1).sender(|_, sender| {
+            sender.state = ConnectionState::SynSent;
+            sender.retransmits = 2;
+            sender.tcp = Default::default();
+        })
+    }
+
+    #[test]
+    fn answers_to_a_handshake_that_the_own_filter_drops() {
+        let dropped = counts(opening(), 2, 0);
+        assert!(dropped.holds(RULE) > 0.95);
+        let verdict = diagnose(dropped.recording(), Question::Machine).verdict;
+        assert_eq!(verdict.cause, Some("input-filter"), "{verdict:?}");
+        assert!(!verdict.causes.contains(&"no-answer"), "{verdict:?}");
+        let silent = counts(opening(), 2, 2);
+        silent.holds_not(RULE);
+        let verdict = diagnose(silent.recording(), Question::Machine).verdict;
+        assert_eq!(verdict.cause, Some("no-answer"), "{verdict:?}");
+    }
+
+    #[test]
+    fn packets_of_strangers_are_few_among_many() {
+        counts(opening(), 1_000, 999).holds_not(RULE);
+        counts(Sketch::idle(), 5, 3).machine_holds_not(RULE);
+        let flood = counts(Sketch::idle(), 500, 20);
+        assert!(flood.holds_machine(RULE).is_some_and(|share| share > 0.5));
+    }
+
+    #[test]
+    fn other_reasons_are_other_causes() {
+        for name in ELSEWHERE {
+            counts(opening(), 2, 0).counter(name, 2).holds_not(RULE);
+        }
+        let fragments = counts(Sketch::idle(), 500, 0).counter("IpReasmReqds", 300);
+        fragments.machine_holds_not(RULE);
+        assert!(matches!(opening().judge(RULE), Outcome::NotSeen(_)));
+    }
+
+    #[test]
+    fn a_rate_limit_that_drops_at_the_receiver() {
+        let receives = |behind: u32| {
+            counts(Sketch::new(), 1_000, 980).receiving(move |at, receiver| {
+                receiver.tcp.out_of_order = Some(at as u32 * behind);
+            })
+        };
+        assert!(receives(40).holds(RULE) > 0.95);
+        receives(0).holds_not(RULE);
+    }
+
+    #[test]
+    fn a_filter_of_traffic_control() {
+        let at_hook = |failed: u64| {
+            let sketch = counts(opening(), 0, 0).counter("TcpExtTCPRetransFail", failed);
+            sketch.each(|at, sample| {
+                sample.qdiscs.push(Qdisc {
+                    interface: "eth0".to_owned(),
+                    kind: "clsact".to_owned(),
+                    drops: at,
+                    ..Qdisc::default()
+                });
+            })
+        };
+        assert!(at_hook(0).holds(RULE) > 0.95);
+        at_hook(1).holds_not(RULE);
+    }
+}
