@@ -56,6 +56,7 @@ mod route_limits;
 mod send_buffer;
 mod shaper;
 mod short_connections;
+mod slow_answers;
 mod slow_reader;
 mod small_segments;
 mod socket_memory;
@@ -118,6 +119,7 @@ pub const RULES: &[Rule] = &[
     short_connections::RULE,
     delayed_ack::RULE,
     corked::RULE,
+    slow_answers::RULE,
     request_response::RULE,
     application::RULE,
     window_scaling::RULE,

@@ -245,7 +245,7 @@ fn capital(text: &str) -> String {
 }
 
 /// Limits of the application, which are verdicts if somebody asks about its connection.
-const OF_APPLICATION: [&str; 2] = ["application", "request-response"];
+const OF_APPLICATION: [&str; 3] = ["application", "request-response", "slow-answers"];
 /// The rate of a direction of a test, times this, is less than that of the other.
 const SLOWER: u64 = 2;
 const MUCH_SLOWER: u64 = 3;

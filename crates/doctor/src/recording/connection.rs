@@ -153,6 +153,19 @@ impl Connection {
         Some(self.tcp.unsent? >= least)
     }
 
+    /// The time since its last data was sent, if all of it has arrived and no data came back since.
+    /// `ties`: data that was sent and data that came at the same time count as sent last.
+    pub fn waits_for_answer(&self, ties: bool) -> Option<Span> {
+        let (sent, received) = self.tcp.last_sent.zip(self.tcp.last_received)?;
+        // The kernel counts the SYN of the end that opened it.
+        let has_sent = self.tcp.bytes_acked.is_some_and(|acked| acked > Bytes::new(1));
+        let is_done = self.state == ConnectionState::Established
+            && self.send_queue == Bytes::ZERO
+            && self.receive_queue == Bytes::ZERO;
+        let is_last = received > sent || ties && received == sent;
+        (has_sent && is_done && is_last).then_some(sent)
+    }
+
     pub fn is_same_as(&self, other: &Self) -> bool {
         (self.local, self.remote, self.cookie) == (other.local, other.remote, other.cookie)
     }

@@ -2,7 +2,7 @@
 //! round trip.
 
 use super::delayed_ack::held_back;
-use super::{Advice, Finding, Outcome, Rule, corked};
+use super::{Advice, Finding, Outcome, Rule, corked, slow_answers};
 use crate::view::{Flow, View};
 use crate::words::{percent, span};
 use units::Bytes;
@@ -10,7 +10,10 @@ use units::Bytes;
 pub(super) const RULE: Rule = Rule::new("request-response", "waiting for answers").flow(judge);
 
 fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
-    if held_back(flow).is_some() || corked::held_back(flow).is_some() {
+    if held_back(flow).is_some()
+        || corked::held_back(flow).is_some()
+        || slow_answers::waiting(flow).is_some()
+    {
         return Outcome::Irrelevant;
     }
     let Some(sender) = &flow.sender else { return Outcome::Irrelevant };

@@ -123,6 +123,17 @@ impl<'a> End<'a> {
         out > 0 && back * 3 >= out && back <= out.saturating_mul(4)
     }
 
+    /// Its peer has acknowledged all that it sent and has not answered, and neither sends any more.
+    pub fn is_left_waiting(&self) -> bool {
+        let rests = |of: fn(&Tcp) -> Option<u32>| self.count(of) == Some(0);
+        // A peer that has never sent any data did not send the last.
+        let ties = self.tcp().bytes_received == Some(Bytes::ZERO);
+        rests(|tcp| tcp.data_segments_out)
+            && rests(|tcp| tcp.data_segments_in)
+            && self.elapsed() >= LEFT
+            && self.all.iter().all(|(_, connection)| connection.waits_for_answer(ties).is_some())
+    }
+
     /// The values of the samples.
     pub fn values<T>(&self, of: impl Fn(&'a Connection) -> Option<T>) -> Vec<T> {
         self.all.iter().filter_map(|(_, connection)| of(connection)).collect()
@@ -196,6 +207,8 @@ impl<'a> End<'a> {
 /// Half of the samples: between two of them the data may be sent and come again.
 const WAITS: f64 = 0.5;
 const MOSTLY: f64 = 0.8;
+/// Longer than most programs take to answer.
+const LEFT: Span = Span::from_secs(1);
 /// More than a full core adds to the round trips of a short path.
 const LONG: Span = Span::from_millis(2);
 /// The part of the window that is in flight while the next burst is put off.

@@ -16,6 +16,8 @@ pub struct Flow<'a> {
     pub tested: bool,
     /// The recording is about this flow.
     pub asked: bool,
+    /// The period has a test, of this flow or of another.
+    pub in_test: bool,
 }
 
 impl<'a> Flow<'a> {
@@ -81,6 +83,13 @@ impl<'a> Flow<'a> {
             && self.rate().bits_per_second() < STALLED_BELOW
     }
 
+    /// An end waits for an answer that does not come. Many programs keep connections that they do
+    /// not use for a while, so that it is of interest only if somebody asks about it.
+    pub fn is_left_waiting(&self) -> bool {
+        let mut ends = [&self.sender, &self.receiver].into_iter().flatten();
+        self.asked && !self.in_test && ends.any(End::is_left_waiting)
+    }
+
     /// The interface that it goes through.
     pub fn interface(&self) -> Option<&'a str> {
         self.path?.interface.as_deref()
@@ -90,7 +99,11 @@ impl<'a> Flow<'a> {
     pub fn is_busy(&self) -> bool {
         let rate = self.rate().bits_per_second();
         let least = if self.asked { 1 } else { BUSY_FROM };
-        self.tested || self.is_opening() || self.is_stalled() || rate >= least
+        self.tested
+            || self.is_opening()
+            || self.is_stalled()
+            || self.is_left_waiting()
+            || rate >= least
     }
 
     /// The names and numbers of its processes.
@@ -177,6 +190,7 @@ fn joined<'a>(
         far: attempt.filter(|_| tested).and_then(|attempt| attempt.far.as_ref()),
         tested,
         asked: recording.focus.is_some(),
+        in_test: attempt.is_some(),
         sender: if sends { Some(one.clone()) } else { other.clone() },
         receiver: if sends { other } else { Some(one) },
     }

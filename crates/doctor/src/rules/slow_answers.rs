@@ -1,0 +1,222 @@
+//! The program at the other end takes its time: all that this end sent is acknowledged, and no data
+//! comes back for many round trips. It is a verdict only if somebody asks about the connection.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::Tcp;
+use crate::view::{End, Flow, View};
+use crate::words::{percent, span};
+use units::{Bytes, Span};
+
+pub(super) const RULE: Rule = Rule::new("slow-answers", "a program that answers late").flow(judge);
+
+fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+    let ends = || [&flow.sender, &flow.receiver].into_iter().flatten();
+    let Some((end, waits)) = waiting(flow) else {
+        return match ends().any(|end| end.tcp().last_sent.is_some()) {
+            true => Outcome::ruled_out("no end waits for the other's answer for long"),
+            false => Outcome::not_seen("the times at which data was sent and received"),
+        };
+    };
+    let (ties, remote) = (counts_ties(end), end.last().remote);
+    let times = end.values(|connection| connection.waits_for_answer(ties));
+    let longest = times.into_iter().max().unwrap_or_default();
+    let peer = match ends().find(|other| other.last().local == remote) {
+        Some(other) => other.name(),
+        None => format!("the program at {remote}"),
+    };
+    let is_left = flow.is_left_waiting();
+    let sentence = match is_left {
+        true => format!(
+            "{peer} is the limit: it has taken all that {} sent, and has not answered for {} and more",
+            end.name(),
+            span(longest)
+        ),
+        false => format!(
+            "{peer} is the limit: it takes up to {} and more to answer, and {} has nothing to send until then",
+            span(longest),
+            end.name()
+        ),
+    };
+    let (out, back) = segments(end).unwrap_or_default();
+    Finding::new(sentence)
+        .explains(if is_left { LEFT_EXPLAINS } else { (waits + 0.3).min(LEFT_EXPLAINS) })
+        .healthy()
+        .seen_from(
+            "samples in which all is acknowledged, and no answer has come",
+            percent(waits),
+            percent(WAITS),
+        )
+        .seen("time since its last data was sent, at most", span(longest))
+        .seen_if("least round trip", end.tcp().min_rtt.map(span))
+        .seen("data segments sent, received", format!("{out}, {back}"))
+        .against_if(
+            is_left && has_never_answered(end),
+            "a program that expects no answer, and has nothing to send, looks like this too",
+        )
+        .advise(
+            Advice::new("Look at the program at the other end: its own requests, its locks, its disk, its threads")
+                .run("weir doctor   (on the other end)")
+                .run("strace -f -tt -p PID   (on the other end)")
+                .not("The path passes each message at once: a faster link and larger buffers change nothing"),
+        )
+        .holds()
+}
+
+/// The end that waits, and the share of the samples in which it does.
+pub(super) fn waiting<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
+    // The control connection of a test is silent while data moves.
+    if flow.in_test {
+        return None;
+    }
+    let mut ends = [&flow.sender, &flow.receiver].into_iter().flatten();
+    if flow.is_left_waiting() {
+        return ends.find(|end| end.is_left_waiting()).map(|end| (end, 1.0));
+    }
+    ends.filter(|end| end.all.len() >= LEAST_SAMPLES && is_answered(end))
+        .map(|end| (end, late(end)))
+        .find(|(_, share)| *share >= WAITS)
+}
+
+/// The share of the samples in which an answer is due for several round trips.
+fn late(end: &End<'_>) -> f64 {
+    let ties = counts_ties(end);
+    let least = (end.tcp().min_rtt.unwrap_or_default() * TRIPS).max(LEAST);
+    end.often(|c| c.waits_for_answer(ties).is_some_and(|waited| waited >= least))
+}
+
+/// The peer answers what this end sends. One that only receives sends a little at times.
+fn is_answered(end: &End<'_>) -> bool {
+    segments(end)
+        .is_some_and(|(out, back)| out > 0 && back >= FEWEST && back.saturating_mul(3) >= out)
+}
+
+/// Data segments sent and received.
+fn segments(end: &End<'_>) -> Option<(u64, u64)> {
+    end.count(|tcp| tcp.data_segments_out).zip(end.count(|tcp| tcp.data_segments_in))
+}
+
+/// Within a tick of the kernel's clock the order of two events is unknown: a request that follows
+/// an answer at once, or an answer that follows its request. A path of several ticks has only the
+/// former. Elsewhere acknowledgements without data tell: a program that takes longer than 40 ms to
+/// answer makes its kernel send one.
+fn counts_ties(end: &End<'_>) -> bool {
+    if has_never_answered(end) || end.tcp().min_rtt.is_some_and(|least| least >= TICKS) {
+        return true;
+    }
+    let theirs = without_data(end, |tcp| tcp.segments_in, |tcp| tcp.data_segments_in);
+    let own = without_data(end, |tcp| tcp.segments_out, |tcp| tcp.data_segments_out);
+    let (Some((theirs, own)), Some((out, back))) = (theirs.zip(own), segments(end)) else {
+        return false;
+    };
+    let peer_is_late = theirs.saturating_mul(2) >= out;
+    let end_is_not = own.saturating_mul(2) < back || back >= out.saturating_mul(3);
+    peer_is_late && end_is_not
+}
+
+fn has_never_answered(end: &End<'_>) -> bool {
+    end.tcp().bytes_received == Some(Bytes::ZERO)
+}
+
+/// The segments without data: acknowledgements.
+fn without_data(
+    end: &End<'_>,
+    all: fn(&Tcp) -> Option<u32>,
+    data: fn(&Tcp) -> Option<u32>,
+) -> Option<u64> {
+    Some(end.count(all)?.saturating_sub(end.count(data)?))
+}
+
+/// Shares of the samples.
+const WAITS: f64 = 0.3;
+const LEAST_SAMPLES: usize = 4;
+/// Answers.
+const FEWEST: u64 = 2;
+/// Longer than a program that is ready to answer takes.
+const LEAST: Span = Span::from_millis(30);
+/// Round trips.
+const TRIPS: u64 = 3;
+/// Ticks of a kernel of 250 Hz.
+const TICKS: Span = Span::from_millis(10);
+const LEFT_EXPLAINS: f64 = 0.9;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::{Question, diagnose};
+
+    /// Five requests a second, and the milliseconds since the last data was sent and received.
+    fn asking(sent: u64, received: u64) -> Sketch {
+        Sketch::new().sender(move |at, sender| {
+            sender.send_queue = Bytes::ZERO;
+            let (tcp, messages) = (&mut sender.tcp, 1 + 5 * at as u32);
+            tcp.min_rtt = Some(Span::from_micros(200));
+            (tcp.unsent, tcp.unacked) = (Some(Bytes::ZERO), Some(0));
+            tcp.last_sent = Some(Span::from_millis(sent));
+            tcp.last_received = Some(Span::from_millis(received));
+            tcp.bytes_acked = Some(Bytes::new(u64::from(messages) * 200));
+            tcp.bytes_received = Some(Bytes::new(u64::from(messages)));
+            (tcp.data_segments_out, tcp.data_segments_in) = (Some(messages), Some(messages));
+            (tcp.segments_out, tcp.segments_in) = (Some(messages), Some(messages));
+            tcp.busy = Some(Span::from_millis(40 * at));
+        })
+    }
+
+    fn asked(sketch: &Sketch) -> Option<&'static str> {
+        let mut recording = sketch.recording().clone();
+        recording.focus = Some("port 5201".to_owned());
+        diagnose(&recording, Question::Flow).verdict.cause
+    }
+
+    #[test]
+    fn an_answer_that_comes_late() {
+        let late = asking(150, 155);
+        assert!(late.holds(RULE) > 0.8);
+        assert!(late.judge(RULE).finding().unwrap().healthy);
+        assert_eq!(asked(&late), Some("slow-answers"));
+        // Within three round trips it is not late.
+        asking(150, 155).tcp(|_, tcp| tcp.min_rtt = Some(Span::from_millis(60))).holds_not(RULE);
+    }
+
+    #[test]
+    fn an_end_that_pauses_itself() {
+        asking(150, 149).holds_not(RULE);
+        asking(10, 30).holds_not(RULE);
+        assert_eq!(asked(&asking(150, 149)), Some("application"));
+    }
+
+    #[test]
+    fn acknowledgements_decide_where_the_order_is_unknown() {
+        asking(150, 150).holds_not(RULE);
+        let theirs = asking(150, 150).tcp(|at, tcp| tcp.segments_in = Some(2 + 10 * at as u32));
+        assert!(theirs.holds(RULE) > 0.8);
+        let both = theirs.tcp(|at, tcp| tcp.segments_out = Some(2 + 10 * at as u32));
+        both.holds_not(RULE);
+    }
+
+    #[test]
+    fn a_sender_that_nobody_answers_has_pauses_of_its_own() {
+        let one_way = asking(150, 900).tcp(|_, tcp| {
+            (tcp.data_segments_in, tcp.bytes_received) = (Some(1), Some(Bytes::new(1)));
+        });
+        one_way.holds_not(RULE);
+    }
+
+    #[test]
+    fn a_program_that_hangs() {
+        let hangs = || {
+            asking(4_000, 4_000).tcp(|_, tcp| {
+                tcp.bytes_acked = Some(Bytes::new(201));
+                tcp.bytes_received = Some(Bytes::ZERO);
+                (tcp.data_segments_out, tcp.data_segments_in) = (Some(1), Some(0));
+            })
+        };
+        assert_eq!(asked(&hangs()), Some("slow-answers"));
+        // Nobody complained about it.
+        assert_eq!(diagnose(hangs().recording(), Question::Machine).verdict.cause, None);
+        let silent = hangs().tcp(|_, tcp| tcp.bytes_acked = Some(Bytes::new(1)));
+        assert_eq!(asked(&silent), None);
+        let has_answered = hangs().tcp(|_, tcp| tcp.bytes_received = Some(Bytes::new(7)));
+        assert_eq!(asked(&has_answered), None, "the order is unknown");
+    }
+}
