@@ -2,14 +2,17 @@
 //! comes back for many round trips. It is a verdict only if somebody asks about the connection.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::recording::Tcp;
+use crate::recording::{Connection, Sample, Tcp};
 use crate::view::{End, Flow, View};
 use crate::words::{percent, span};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use units::{Bytes, Span};
 
-pub(super) const RULE: Rule = Rule::new("slow-answers", "a program that answers late").flow(judge);
+pub(super) const RULE: Rule =
+    Rule::new("slow-answers", "a program that answers late").flow(of_flow).machine(of_machine);
 
-fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+fn of_flow(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let ends = || [&flow.sender, &flow.receiver].into_iter().flatten();
     let Some((end, waits)) = waiting(flow) else {
         return match ends().any(|end| end.tcp().last_sent.is_some()) {
@@ -38,7 +41,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         ),
     };
     let (out, back) = segments(end).unwrap_or_default();
-    Finding::new(sentence)
+    let finding = Finding::new(sentence)
         .explains(if is_left { LEFT_EXPLAINS } else { (waits + 0.3).min(LEFT_EXPLAINS) })
         .healthy()
         .seen_from(
@@ -52,14 +55,76 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         .against_if(
             is_left && has_never_answered(end),
             "a program that expects no answer, and has nothing to send, looks like this too",
-        )
-        .advise(
-            Advice::new("Look at the program at the other end: its own requests, its locks, its disk, its threads")
-                .run("weir doctor   (on the other end)")
-                .run("strace -f -tt -p PID   (on the other end)")
-                .not("The path passes each message at once: a faster link and larger buffers change nothing"),
-        )
-        .holds()
+        );
+    advised(finding).holds()
+}
+
+/// Connections that open for one request each are too short to be judged one by one.
+fn of_machine(view: &View<'_>) -> Outcome {
+    let is_long = |flow: &Flow<'_>| flow.is_busy() && flow.end().elapsed() * 3 >= view.elapsed();
+    if view.flows.iter().any(is_long) {
+        return Outcome::Irrelevant;
+    }
+    let Some(short) = among_short(view) else { return Outcome::Irrelevant };
+    let finding = Finding::new(format!(
+        "the program at {} is the limit: connections wait for {} and more for its answer",
+        short.remote,
+        span(short.longest)
+    ))
+    .explains(LEFT_EXPLAINS)
+    .healthy()
+    .seen_from(
+        "samples in which a connection waits for its answer",
+        percent(short.share),
+        percent(MOSTLY),
+    )
+    .seen_from("connections that waited", short.waited.to_string(), FEWEST_SHORT.to_string());
+    advised(finding).holds()
+}
+
+/// Connections that were not there all the time and wait for their answers.
+pub(super) struct Short {
+    share: f64,
+    waited: usize,
+    longest: Span,
+    remote: SocketAddr,
+}
+
+/// `None` if these wait seldom, or if nobody asks about them.
+pub(super) fn among_short(view: &View<'_>) -> Option<Short> {
+    if view.recording.focus.is_none() || view.period.attempt.is_some() {
+        return None;
+    }
+    let (first, last) = (&view.samples()[0], view.last());
+    let has = |sample: &Sample, one: &Connection| {
+        sample.connections.iter().any(|other| other.is_same_as(one))
+    };
+    let waits = |sample: &Sample| {
+        let short = sample.connections.iter().filter(|one| !has(first, one) || !has(last, one));
+        let late = short.filter_map(|one| Some((is_late(one)?, one.remote, one.cookie)));
+        late.max_by_key(|(waited, ..)| *waited)
+    };
+    let each: Vec<_> = view.samples().iter().filter_map(waits).collect();
+    let cookies: BTreeSet<u64> = each.iter().map(|(.., cookie)| *cookie).collect();
+    let share = each.len() as f64 / view.samples().len() as f64;
+    let (longest, remote, _) = each.into_iter().max_by_key(|(waited, ..)| *waited)?;
+    let is_common = share >= MOSTLY && cookies.len() >= FEWEST_SHORT;
+    is_common.then_some(Short { share, waited: cookies.len(), longest, remote })
+}
+
+/// The time that a connection has waited for its first answer, if it is long.
+fn is_late(connection: &Connection) -> Option<Span> {
+    let ties = connection.tcp.bytes_received == Some(Bytes::ZERO);
+    connection.waits_for_answer(ties).filter(|waited| *waited >= least(connection))
+}
+
+fn advised(finding: Finding) -> Finding {
+    finding.advise(
+        Advice::new("Look at the program at the other end: its own requests, its locks, its disk, its threads")
+            .run("weir doctor   (on the other end)")
+            .run("strace -f -tt -p PID   (on the other end)")
+            .not("The path passes each message at once: a faster link and larger buffers change nothing"),
+    )
 }
 
 /// The end that waits, and the share of the samples in which it does.
@@ -79,9 +144,13 @@ pub(super) fn waiting<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> 
 
 /// The share of the samples in which an answer is due for several round trips.
 fn late(end: &End<'_>) -> f64 {
-    let ties = counts_ties(end);
-    let least = (end.tcp().min_rtt.unwrap_or_default() * TRIPS).max(LEAST);
+    let (ties, least) = (counts_ties(end), least(end.last()));
     end.often(|c| c.waits_for_answer(ties).is_some_and(|waited| waited >= least))
+}
+
+/// An answer that takes longer is late.
+fn least(connection: &Connection) -> Span {
+    (connection.tcp.min_rtt.unwrap_or_default() * TRIPS).max(LEAST)
 }
 
 /// The peer answers what this end sends. One that only receives sends a little at times.
@@ -128,6 +197,9 @@ fn without_data(
 
 /// Shares of the samples.
 const WAITS: f64 = 0.3;
+const MOSTLY: f64 = 0.5;
+/// Connections.
+const FEWEST_SHORT: usize = 3;
 const LEAST_SAMPLES: usize = 4;
 /// Answers.
 const FEWEST: u64 = 2;
@@ -143,6 +215,7 @@ const LEFT_EXPLAINS: f64 = 0.9;
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
+    use crate::recording::{Recording, ShortLived};
     use crate::{Question, diagnose};
 
     /// Five requests a second, and the milliseconds since the last data was sent and received.
@@ -214,9 +287,31 @@ mod tests {
         assert_eq!(asked(&hangs()), Some("slow-answers"));
         // Nobody complained about it.
         assert_eq!(diagnose(hangs().recording(), Question::Machine).verdict.cause, None);
-        let silent = hangs().tcp(|_, tcp| tcp.bytes_acked = Some(Bytes::new(1)));
-        assert_eq!(asked(&silent), None);
+        let connected = hangs().tcp(|_, tcp| tcp.bytes_acked = Some(Bytes::new(1)));
+        assert_eq!(asked(&connected), None);
         let has_answered = hangs().tcp(|_, tcp| tcp.bytes_received = Some(Bytes::new(7)));
         assert_eq!(asked(&has_answered), None, "the order is unknown");
+    }
+
+    /// A connection for each request, which every sample sees once.
+    #[test]
+    fn a_server_that_is_late_on_each_of_many_connections() {
+        let each = |sent: u64| {
+            let sketch = asking(sent, sent).sender(|at, sender| {
+                sender.cookie = at;
+                sender.tcp.bytes_received = Some(Bytes::ZERO);
+            });
+            let mut recording = sketch.recording().clone();
+            let bytes = Bytes::new(9_000);
+            recording.periods[0].short_lived = Some(ShortLived { connections: 9, bytes });
+            recording
+        };
+        let cause = |mut recording: Recording| {
+            recording.focus = Some("port 5201".to_owned());
+            diagnose(&recording, Question::Flow).verdict.cause
+        };
+        assert_eq!(cause(each(150)), Some("slow-answers"));
+        assert_eq!(cause(each(5)), Some("short-connections"));
+        assert_eq!(diagnose(&each(150), Question::Machine).verdict.cause, None);
     }
 }
