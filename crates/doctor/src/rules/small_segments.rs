@@ -1,9 +1,10 @@
 //! The segments are much smaller than the path carries: a middlebox clamps the MSS, or the far end
-//! names a small one. Every byte costs more CPU time.
+//! names a small one. Every byte costs more CPU time, and the headers of tiny segments take much of
+//! the link.
 
 use super::{Advice, Finding, Outcome, Rule, cpu};
-use crate::view::{Flow, View};
-use crate::words::{bytes, rate};
+use crate::view::{End, Flow, View};
+use crate::words::{bytes, percent, rate};
 use units::Bytes;
 
 pub(super) const RULE: Rule = Rule::new("small-segments", "small segments").flow(judge);
@@ -13,6 +14,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some((mss, path)) = sender.tcp().mss.zip(sender.tcp().path_mtu) else {
         return Outcome::not_seen("the size of segments");
     };
+    let used = flow.interface().and_then(|name| view.interface(name));
+    let named = flow.path.and_then(|path| path.mtu).filter(|mtu| *mtu < LEAST_LEARNED);
+    let carries = used.as_ref().and_then(|used| used.facts.mtu).filter(|_| named.is_some());
+    let path = carries.map_or(path, |mtu| mtu.max(path));
     if mss == Bytes::ZERO
         || flow.is_opening()
         || mss.count().saturating_mul(2) > path.count().saturating_sub(HEADERS)
@@ -30,6 +35,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     .seen("segment", bytes(mss))
     .seen("path MTU", bytes(path))
+    .seen_if("MTU that the route names", named.map(|mtu| bytes(Bytes::new(mtu.into()))))
     .seen("rate now", rate(flow.rate()))
     .advise(
         Advice::new("Find who names the small MSS: the far end's interface or route, or a filter that clamps it")
@@ -39,19 +45,39 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .not("A larger MTU changes nothing while the option in the SYN is small"),
     );
     // A super-packet that no device segments costs as much as one of large segments.
-    let used = flow.interface().and_then(|name| view.interface(name));
     let each = used.map(|used| used.sent.count() / used.sent_packets.max(1));
     let is_small = each.is_some_and(|each| each / 2 <= mss.count().saturating_add(HEADERS));
-    match is_small && cpu::is_limit(flow, view) {
-        true => finding.explains(1.0),
-        false => finding,
+    let headers = HEADERS_ON_WIRE as f64 / (mss.count() + HEADERS_ON_WIRE) as f64;
+    match cpu::is_limit(flow, view) {
+        true if is_small => finding.explains(1.0),
+        false if is_tiny(flow, sender, mss) => finding
+            .explains(TINY_EXPLAINS)
+            .seen_from("headers, of the bytes on the link", percent(headers), "34 %"),
+        _ => finding,
     }
     .seen_if("bytes for each packet sent", each.map(|each| each.to_string()))
     .holds()
 }
 
+/// A third of each packet is headers, and the windows hold many of them: data waits for the link.
+fn is_tiny(flow: &Flow<'_>, sender: &End<'_>, mss: Bytes) -> bool {
+    let window = sender.values(|c| c.tcp.peer_window).into_iter().min().unwrap_or_default();
+    mss <= TINY
+        && window.count() >= mss.count().saturating_mul(MANY)
+        && sender.has_data()
+        && !flow.is_stalled()
+}
+
 /// Headers of IPv6 and TCP with timestamps.
 const HEADERS: u64 = 72;
+/// Headers of Ethernet, IPv4, and TCP with timestamps.
+const HEADERS_ON_WIRE: u64 = 66;
+/// The kernel learns no smaller MTU from messages of a path (net.ipv4.route.min_pmtu).
+const LEAST_LEARNED: u32 = 552;
+const TINY: Bytes = Bytes::new(128);
+/// Segments.
+const MANY: u64 = 16;
+const TINY_EXPLAINS: f64 = 0.98;
 
 #[cfg(test)]
 mod tests {
@@ -74,6 +100,29 @@ mod tests {
             sample.interfaces.get_mut("eth0").unwrap().sent_packets = at * 220_000;
         });
         assert!(each.holds(RULE) > 0.95);
+    }
+
+    #[test]
+    fn segments_that_are_mostly_headers() {
+        assert!(clamped(88, 1500).holds(RULE) > 0.95);
+        let explains = |sketch: Sketch| sketch.judge(RULE).finding().unwrap().explains;
+        let closed = clamped(88, 1500).tcp(|_, tcp| tcp.peer_window = Some(Bytes::new(500)));
+        assert_eq!(explains(closed), None);
+        let sent = clamped(88, 1500).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
+        assert_eq!(explains(sent), None);
+    }
+
+    #[test]
+    fn a_route_that_names_a_tiny_mtu() {
+        let route = |mtu: u32| {
+            clamped(u64::from(mtu) - 52, mtu.into()).machine(|machine| {
+                let path = machine.paths.values_mut().next().unwrap();
+                path.mtu = Some(mtu);
+            })
+        };
+        assert!(route(150).holds(RULE) > 0.95);
+        // A router may have reported it.
+        route(576).holds_not(RULE);
     }
 
     #[test]
