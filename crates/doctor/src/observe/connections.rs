@@ -93,6 +93,7 @@ fn tcp(info: &TcpInfo) -> Tcp {
         buffer_limited: info.sndbuf_limited,
         last_sent: info.last_data_sent,
         last_received: info.last_data_received,
+        last_acknowledged: info.last_ack_received,
     }
 }
 

@@ -115,6 +115,9 @@ pub struct Tcp {
     pub buffer_limited: Option<Span>,
     pub last_sent: Option<Span>,
     pub last_received: Option<Span>,
+    /// The time since the last acknowledgement came, with data or without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_acknowledged: Option<Span>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,7 +157,8 @@ impl Connection {
     }
 
     /// The time since its last data was sent, if all of it has arrived and no data came back since.
-    /// `ties`: data that was sent and data that came at the same time count as sent last.
+    /// `ties`: data that was sent and data that came at the same time count as sent last. They do so
+    /// too if an acknowledgement came later: that of the data that was sent.
     pub fn waits_for_answer(&self, ties: bool) -> Option<Span> {
         let (sent, received) = self.tcp.last_sent.zip(self.tcp.last_received)?;
         // The kernel counts the SYN of the end that opened it.
@@ -162,7 +166,8 @@ impl Connection {
         let is_done = self.state == ConnectionState::Established
             && self.send_queue == Bytes::ZERO
             && self.receive_queue == Bytes::ZERO;
-        let is_last = received > sent || ties && received == sent;
+        let is_acked_later = self.tcp.last_acknowledged.is_some_and(|acked| acked < received);
+        let is_last = received > sent || received == sent && (ties || is_acked_later);
         (has_sent && is_done && is_last).then_some(sent)
     }
 

@@ -265,6 +265,13 @@ mod tests {
         assert!(theirs.holds(RULE) > 0.8);
         let both = theirs.tcp(|at, tcp| tcp.segments_out = Some(2 + 10 * at as u32));
         both.holds_not(RULE);
+        let acked = |since: u64| {
+            asking(150, 150).tcp(move |_, tcp| {
+                tcp.last_acknowledged = Some(Span::from_millis(since));
+            })
+        };
+        assert!(acked(110).holds(RULE) > 0.8);
+        acked(150).holds_not(RULE);
     }
 
     #[test]
@@ -291,6 +298,10 @@ mod tests {
         assert_eq!(asked(&connected), None);
         let has_answered = hangs().tcp(|_, tcp| tcp.bytes_received = Some(Bytes::new(7)));
         assert_eq!(asked(&has_answered), None, "the order is unknown");
+        let acked = has_answered.tcp(|_, tcp| {
+            tcp.last_acknowledged = Some(Span::from_millis(3_960));
+        });
+        assert_eq!(asked(&acked), Some("slow-answers"));
     }
 
     /// A connection for each request, which every sample sees once.
