@@ -58,6 +58,7 @@ mod shaper;
 mod short_connections;
 mod slow_answers;
 mod slow_reader;
+mod slow_timeouts;
 mod small_segments;
 mod socket_memory;
 mod softirq_core;
@@ -128,6 +129,7 @@ pub const RULES: &[Rule] = &[
     send_buffer::RULE,
     queue_drops::RULE,
     damaged::RULE,
+    slow_timeouts::RULE,
     loss::RULE,
     reordering::RULE,
     ecn::RULE,

@@ -1,0 +1,114 @@
+//! The kernel waits much longer for an acknowledgement than the round trips ask for: a route
+//! (`rto_min`) or a setting names a large minimum of the retransmission timeout (RFC 6298). Each
+//! loss that only the timer repairs then costs that time.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{End, Flow, View};
+use crate::words::{percent, span};
+use units::{Bytes, Span};
+
+pub(super) const RULE: Rule =
+    Rule::new("slow-timeouts", "a long minimum of the retransmission timeout").flow(judge);
+
+fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+    let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
+    let Some(least) = least_timeout(sender) else { return Outcome::Irrelevant };
+    let waits = sender.often(|c| {
+        let is_silent = c.tcp.last_sent.is_some_and(|time| time >= USUAL);
+        is_silent && c.tcp.unacked.is_some_and(|flying| flying > 0)
+    });
+    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
+    let moves = sender.bytes(|tcp| tcp.bytes_acked).unwrap_or_default() > Bytes::ZERO;
+    if waits < WAITS || again == 0 || !moves || flow.is_stalled() {
+        return Outcome::ruled_out(format!(
+            "the retransmission timeout is at least {}, and the sender waited for it in {} of the samples",
+            span(least),
+            percent(waits)
+        ));
+    }
+    Finding::new(format!(
+        "a long retransmission timeout is the limit: this machine waits {} and more for each loss that its timer repairs, at a round trip of {}",
+        span(least),
+        span(sender.rtt().unwrap_or_default())
+    ))
+    .explains(0.98)
+    .seen_from("timeout, above the round trip", span(least), span(LONG))
+    .seen_from(
+        "samples in which nothing was sent for longer than a usual timeout",
+        percent(waits),
+        percent(WAITS),
+    )
+    .seen("retransmitted segments", again.to_string())
+    .advise(
+        Advice::new("Remove the minimum from the route, or the setting; new connections have the usual 200 ms")
+            .run(format!("ip route get {}   (rto_min)", flow.addresses().1.ip()))
+            .run("sysctl net.ipv4.tcp_rto_min_us")
+            .not("It does not bring the lost packets back: look for their reason too"),
+    )
+    .holds()
+}
+
+/// The time that the kernel adds to the smoothed round trip, if it is long and does not follow the
+/// deviation of the round trips. A timer that has backed off is longer for another reason.
+fn least_timeout(sender: &End<'_>) -> Option<Span> {
+    let added = sender.values(|c| {
+        let rtt = c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO)?;
+        c.tcp.rto.filter(|_| c.tcp.backoff == Some(0)).map(|rto| rto - rtt)
+    });
+    let (least, most) = (*added.iter().min()?, *added.iter().max()?);
+    let varies = sender.values(|c| c.tcp.rttvar).into_iter().max()?;
+    let is_named = least >= LONG && most - least <= ALIKE && varies * 4 < least / 2;
+    (is_named && added.len() >= FEWEST).then_some(least)
+}
+
+/// The minimum of the kernel is 200 ms.
+const LONG: Span = Span::from_millis(600);
+const USUAL: Span = Span::from_millis(300);
+/// The kernel counts timeouts in ticks.
+const ALIKE: Span = Span::from_millis(20);
+/// Samples.
+const FEWEST: usize = 3;
+/// A share of the samples.
+const WAITS: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use crate::{Question, diagnose};
+
+    /// The timeout of each sample, and the time since something was sent.
+    fn waiting(rto: [u64; 4], silent: u64) -> Sketch {
+        Sketch::new().tcp(move |at, tcp| {
+            tcp.backoff = Some(0);
+            tcp.rto = Some(Span::from_millis(rto[at as usize]));
+            tcp.rttvar = Some(Span::from_millis(2));
+            tcp.last_sent = Some(Span::from_millis(silent));
+            tcp.unacked = Some(3);
+            tcp.retransmitted = Some(at as u32 * 5);
+            tcp.bytes_acked = Some(Bytes::new(at * 100_000));
+            tcp.data_segments_out = Some(at as u32 * 75);
+        })
+    }
+
+    #[test]
+    fn a_route_with_a_long_minimum() {
+        let named = waiting([1_020, 1_024, 1_020, 1_028], 700);
+        assert!(named.holds(RULE) > 0.95);
+        let verdict = diagnose(named.recording(), Question::Flow).verdict;
+        assert_eq!(verdict.cause, Some("slow-timeouts"), "{verdict:?}");
+        waiting([1_020; 4], 10).holds_not(RULE);
+    }
+
+    #[test]
+    fn a_usual_timeout_or_one_that_follows_the_round_trips() {
+        waiting([220; 4], 700).holds_not(RULE);
+        waiting([1_020, 900, 700, 650], 700).holds_not(RULE);
+        let varies = waiting([1_020; 4], 700).tcp(|_, tcp| {
+            tcp.rttvar = Some(Span::from_millis(250));
+        });
+        varies.holds_not(RULE);
+        let backed_off = waiting([1_020; 4], 700).tcp(|_, tcp| tcp.backoff = Some(2));
+        backed_off.holds_not(RULE);
+    }
+}
