@@ -67,6 +67,7 @@ mod stopped;
 mod test_failed;
 mod time_exceeded;
 mod tunnel;
+mod tunnel_program;
 mod udp_buffer;
 mod udp_port;
 mod window_scaling;
@@ -101,6 +102,7 @@ pub const RULES: &[Rule] = &[
     pacing::RULE,
     route_limits::RULE,
     link_down::RULE,
+    tunnel_program::RULE,
     neighbour::RULE,
     local_drops::RULE,
     no_answer::RULE,
