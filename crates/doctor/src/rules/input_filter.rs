@@ -1,6 +1,7 @@
 //! This machine itself drops packets that came in: a rule of its packet filter, or a route that
 //! discards them. The kernel counts each packet that comes, and each that it delivers, forwards, or
-//! drops for another reason; the rest is what a filter took. Only IPv4 is counted.
+//! drops for another reason; the rest is what a filter took. Only IPv4 is counted. Linux 6.6 and
+//! later count a packet as forwarded before the hook that may drop it.
 
 use super::policer::is_hook;
 use super::{Advice, Finding, Outcome, Rule, fragments};
@@ -126,7 +127,7 @@ impl Counts {
         )
         .advise(
             Advice::new("Look for the rule that drops them; a filter must let answers to this machine's own connections in")
-                .run("nft list ruleset   (hooks prerouting, input and forward)")
+                .run("nft list ruleset   (hooks prerouting and input)")
                 .run("iptables-save -c")
                 .run("tc -s filter show dev DEV ingress")
                 .run("ip route show type blackhole; ip rule")

@@ -2,15 +2,16 @@
 //! program at a hook of the kernel. TCP is told at once, so nothing is lost on a path. It keeps the
 //! data and tries again by its timer, while the windows are open.
 
-use super::{Advice, Finding, Outcome, Rule, corked, shaper};
+use super::{Advice, Finding, Outcome, Rule, corked, policer, queue_drops, shaper};
 use crate::recording::{Connection, Sample};
 use crate::view::{Flow, View};
 use crate::words::percent;
 
-pub(super) const RULE: Rule =
-    Rule::new("local-drops", "packets that this machine drops itself").flow(judge);
+pub(super) const RULE: Rule = Rule::new("local-drops", "packets that this machine drops itself")
+    .flow(of_flow)
+    .machine(of_machine);
 
-fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
     let Some(failed) = view.counter("TcpExtTCPRetransFail") else {
         return Outcome::not_seen("retransmissions that this machine could not send");
@@ -70,6 +71,43 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// A program that sends datagrams gets an error (EPERM, ENOBUFS), and many ignore it. The kernel
+/// counts neither these as sent (ip_send_skb in net/ipv4/ip_output.c).
+fn of_machine(view: &View<'_>) -> Outcome {
+    let Some(discarded) = view.counter("IpOutDiscards") else {
+        return Outcome::not_seen("datagrams that this machine discarded on their way out");
+    };
+    // A queue that overflows is a cause of its own.
+    let is_explained = [shaper::RULE, queue_drops::RULE, policer::RULE].iter().any(|rule| {
+        let found = rule.machine.map(|judge| judge(view));
+        found.is_some_and(|outcome| outcome.finding().is_some())
+    });
+    let sent = view.counter("UdpOutDatagrams").unwrap_or(0);
+    let share = discarded as f64 / discarded.saturating_add(sent).max(1) as f64;
+    let per_second = discarded as f64 / view.elapsed().secs_f64();
+    if is_explained || per_second < DISCARDED || share < DISCARDED_SHARE {
+        return Outcome::ruled_out(format!("{discarded} datagrams were discarded on their way out"));
+    }
+    Finding::new(format!(
+        "this machine drops its own datagrams: a filter or a queue on the way out refused {discarded} of them"
+    ))
+    .explains(0.5 + share * 0.2)
+    .seen_from(
+        "datagrams discarded on their way out",
+        format!("{per_second:.0} a second"),
+        format!("{DISCARDED} a second"),
+    )
+    .seen_from("of all that programs sent", percent(share), percent(DISCARDED_SHARE))
+    .advise(
+        Advice::new("Look for the rule on the way out of this machine, and at the error that the program gets")
+            .run("nft list ruleset   (hooks output and postrouting)")
+            .run("iptables-save -c")
+            .run("strace -f -e trace=sendto,sendmsg,sendmmsg,write -p PID   (EPERM, ENOBUFS)")
+            .not("The path and the far end have no part in it: the datagrams never left"),
+    )
+    .holds()
+}
+
 /// The drops of the queueing disciplines of the connection's interface, if there were any.
 fn dropped(flow: &Flow<'_>, view: &View<'_>) -> Option<String> {
     let name = flow.interface()?;
@@ -90,6 +128,9 @@ fn is_refused(connection: &Connection) -> bool {
 }
 
 const FAILED: u64 = 3;
+/// Datagrams a second.
+const DISCARDED: f64 = 5.0;
+const DISCARDED_SHARE: f64 = 0.02;
 /// A share of the samples.
 const REFUSED: f64 = 0.25;
 
@@ -97,7 +138,7 @@ const REFUSED: f64 = 0.25;
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
-    use crate::recording::ConnectionState;
+    use crate::recording::{ConnectionState, Qdisc};
     use units::Bytes;
 
     fn refused(window: u64) -> Sketch {
@@ -137,6 +178,26 @@ mod tests {
             sample.interfaces.get_mut("eth0").unwrap().carrier_changes = Some(1 + at);
         });
         assert_eq!(flaps.judge(RULE), Outcome::Irrelevant);
+    }
+
+    #[test]
+    fn datagrams_that_a_filter_refuses() {
+        let discarding = |discarded: u64, sent: u64| {
+            let idle = Sketch::idle().counter("IpOutDiscards", discarded);
+            idle.counter("UdpOutDatagrams", sent)
+        };
+        assert!(discarding(900, 0).holds_machine(RULE).is_some_and(|share| share > 0.6));
+        discarding(1, 0).machine_holds_not(RULE);
+        discarding(9, 9_000).machine_holds_not(RULE);
+        let overflows = discarding(900, 900).each(|at, sample| {
+            sample.qdiscs.push(Qdisc {
+                interface: "eth0".to_owned(),
+                kind: "pfifo".to_owned(),
+                drops: at * 900,
+                ..Qdisc::default()
+            });
+        });
+        overflows.machine_holds_not(RULE);
     }
 
     #[test]
