@@ -359,3 +359,32 @@ const MOST_DESCRIPTORS: usize = 64;
 const MOST_TUNNELS: usize = 8;
 const MOST_BUSY: usize = 16;
 const MOST_LISTED: usize = 50_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_socket_that_is_of_interest_later_needs_no_other_search() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let inodes = listeners.each_ref().map(|listener| {
+            let path = format!("/proc/self/fd/{}", listener.as_raw_fd());
+            u32::try_from(std::fs::metadata(path).unwrap().ino()).unwrap()
+        });
+        let (tree, own, both) = (Tree::here(), std::process::id(), BTreeSet::from(inodes));
+        let mut watched = Watched::default();
+        assert!(!watched.has_searched(&both));
+        watched.search(&tree, both.clone());
+        watched.take(&tree, &BTreeSet::from([inodes[0]]));
+        assert!(watched.pids.contains(&own) && watched.has_searched(&both));
+        assert!(!watched.known.contains_key(&inodes[1]));
+        watched.take(&tree, &both);
+        assert!(watched.known[&inodes[1]].contains(&own));
+        let holders = watched.holders(&tree, &both, &mut BTreeSet::new());
+        let is_own = |holder: &Holder| holder.pid == own && holder.descriptors > Some(2);
+        assert!(holders[&inodes[1]].iter().any(is_own), "{holders:?}");
+    }
+}

@@ -13,27 +13,28 @@ fn watching_a_thousand_connections() {
         eprintln!("SKIPPED: 2,000 sockets need more descriptors");
         return;
     }
-    let _ends: Vec<(TcpStream, TcpStream)> = sandbox.inside(|| {
+    let (port, _ends): (u16, Vec<(TcpStream, TcpStream)>) = sandbox.inside(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let pair = |_| (TcpStream::connect(address).unwrap(), listener.accept().unwrap().0);
-        (0..CONNECTIONS).map(pair).collect()
+        (address.port(), (0..CONNECTIONS).map(pair).collect())
     });
-    for seconds in [3u64, 10] {
-        let ended = observe(&sandbox, seconds).end();
+    let of_port = format!("--flow {port}");
+    for (seconds, words) in [(3u64, ""), (3, of_port.as_str()), (10, "")] {
+        let ended = observe(&sandbox, seconds, words).end();
         assert!(ended.status.success(), "{ended:?}");
         let spent = children(&ended.stdout).expect(&ended.stdout);
         println!(
-            "{CONNECTIONS} connections, both ends here, for {seconds} s: {:.2} % of a core",
+            "{CONNECTIONS} connections, both ends here, for {seconds} s {words}: {:.2} % of a core",
             spent * 100.0 / seconds as f64
         );
     }
 }
 
-fn observe(sandbox: &Sandbox, seconds: u64) -> Running {
+fn observe(sandbox: &Sandbox, seconds: u64, words: &str) -> Running {
     let weir = env!("CARGO_BIN_EXE_weir");
     let mut shell = Command::new("bash");
-    shell.args(["-c", &format!("'{weir}' doctor --json -t {seconds} > seen.json; times")]);
+    shell.args(["-c", &format!("'{weir}' doctor --json -t {seconds} {words} > seen.json; times")]);
     sandbox.start_command(shell)
 }
 
