@@ -10,7 +10,10 @@ pub enum AccelError {
     NotPermitted { doing: &'static str },
     #[error("this kernel has no {feature}, which {doing} needs: {advice}")]
     NotSupported { feature: &'static str, doing: &'static str, advice: &'static str },
-    #[error("the kernel refused {what}: {source}; please report it with `uname -r`{}", details(log))]
+    #[error(
+        "the kernel refused {what}: {source}; please report it with `uname -r`{}",
+        details(log)
+    )]
     Refused {
         what: &'static str,
         /// Output of libbpf and the verifier, if any.

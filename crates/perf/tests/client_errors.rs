@@ -135,7 +135,8 @@ fn a_server_of_another_protocol_is_named() {
     });
     let error = failure(&options("127.0.0.1", port)).to_string();
     assert!(
-        error.contains("does not speak iperf3's protocol: it answers `SSH-2.0-OpenSSH_9.2p1`; name")
+        error
+            .contains("does not speak iperf3's protocol: it answers `SSH-2.0-OpenSSH_9.2p1`; name")
     );
     let port = one_connection(|mut socket| {
         let _ = socket.read(&mut [0; 64]);

@@ -157,8 +157,8 @@ impl Connection {
     }
 
     /// The time since its last data was sent, if all of it has arrived and no data came back since.
-    /// `ties`: data that was sent and data that came at the same time count as sent last. They do so
-    /// too if an acknowledgement came later: that of the data that was sent.
+    /// `ties`: data that was sent and data that came at the same time count as sent last. They do
+    /// so too if an acknowledgement came later: that of the data that was sent.
     pub fn waits_for_answer(&self, ties: bool) -> Option<Span> {
         let (sent, received) = self.tcp.last_sent.zip(self.tcp.last_received)?;
         // The kernel counts the SYN of the end that opened it.

@@ -86,7 +86,9 @@ fn of_machine(view: &View<'_>) -> Outcome {
     let share = discarded as f64 / discarded.saturating_add(sent).max(1) as f64;
     let per_second = discarded as f64 / view.elapsed().secs_f64();
     if is_explained || per_second < DISCARDED || share < DISCARDED_SHARE {
-        return Outcome::ruled_out(format!("{discarded} datagrams were discarded on their way out"));
+        return Outcome::ruled_out(format!(
+            "{discarded} datagrams were discarded on their way out"
+        ));
     }
     Finding::new(format!(
         "this machine drops its own datagrams: a filter or a queue on the way out refused {discarded} of them"

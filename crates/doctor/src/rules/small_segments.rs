@@ -50,9 +50,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let headers = HEADERS_ON_WIRE as f64 / (mss.count() + HEADERS_ON_WIRE) as f64;
     match cpu::is_limit(flow, view) {
         true if is_small => finding.explains(1.0),
-        false if is_tiny(flow, sender, mss) => finding
-            .explains(TINY_EXPLAINS)
-            .seen_from("headers, of the bytes on the link", percent(headers), "34 %"),
+        false if is_tiny(flow, sender, mss) => finding.explains(TINY_EXPLAINS).seen_from(
+            "headers, of the bytes on the link",
+            percent(headers),
+            "34 %",
+        ),
         _ => finding,
     }
     .seen_if("bytes for each packet sent", each.map(|each| each.to_string()))

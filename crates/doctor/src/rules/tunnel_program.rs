@@ -1,5 +1,5 @@
-//! The program behind a TUN or TAP interface takes no packet: it hangs, or it is stopped. The kernel
-//! counts a packet of such an interface as sent when the program reads it.
+//! The program behind a TUN or TAP interface takes no packet: it hangs, or it is stopped. The
+//! kernel counts a packet of such an interface as sent when the program reads it.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};

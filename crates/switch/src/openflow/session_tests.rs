@@ -3,10 +3,10 @@ use crate::openflow::bundle::Waiting;
 use crate::openflow::{FlowRemovedReason, PortStatus};
 use crate::port_number::PortNumber;
 use crate::request::{
-    Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry, GroupMod,
-    GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketIn, PacketInReason, PacketOut,
-    PortDescription, PortMod, PortStatistics, Resumption, TableConfig, TableEntry, TableMod,
-    TableStatus, VacancyChange,
+    Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry,
+    GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketIn, PacketInReason,
+    PacketOut, PortDescription, PortMod, PortStatistics, Resumption, TableConfig, TableEntry,
+    TableMod, TableStatus, VacancyChange,
 };
 
 /// A bridge that takes all and holds nothing.

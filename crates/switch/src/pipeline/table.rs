@@ -105,7 +105,7 @@ impl Table {
         self.awaited.is_some()
     }
 
-    /// What is to be reported of the vacancy. Behind a fall, a rise is next, and the other way
+    /// The report of the vacancy that is due. Behind a fall, a rise is next, and the other way
     /// round.
     pub(super) fn report(&mut self, number: u8) -> Option<TableStatus> {
         let (down, up) = self.config.vacancy?;

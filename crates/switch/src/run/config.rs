@@ -343,9 +343,9 @@ impl Config {
                 ));
             }
             for (table, settings) in &bridge.table {
-                settings.check(table).map_err(|problem| {
-                    ConfigError::Value(format!("bridge {name}: {problem}"))
-                })?;
+                settings
+                    .check(table)
+                    .map_err(|problem| ConfigError::Value(format!("bridge {name}: {problem}")))?;
             }
             let mut numbers = HashMap::new();
             for (port, config) in &bridge.port {

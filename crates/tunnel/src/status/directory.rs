@@ -24,7 +24,9 @@ pub enum StatusError {
     Directory(#[from] HostError),
     #[error("not querying {path}: {source}")]
     Process { path: PathBuf, source: HostError },
-    #[error("{path} gave no answer of a tunnel of this version: {reason}; use the weir that runs it")]
+    #[error(
+        "{path} gave no answer of a tunnel of this version: {reason}; use the weir that runs it"
+    )]
     Malformed { path: PathBuf, reason: String },
 }
 

@@ -234,8 +234,8 @@ impl Entry {
             && (self.zone, self.protocol, self.kind) == (tuple.zone, tuple.protocol, tuple.kind)
     }
 
-    /// [`Entry::direction`] of a packet over IPv4 by words: addresses and ports, each with the source
-    /// in the upper half.
+    /// [`Entry::direction`] of a packet over IPv4 by words: addresses and ports, each with the
+    /// source in the upper half.
     #[inline(always)]
     pub(super) fn direction_v4(&self, packet: Words, zone: u16, protocol: u8) -> Option<bool> {
         if self.flags & IN_USE == 0

@@ -56,7 +56,8 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
     let mut seen = Seen::default();
     let file = Path::new(&arguments.what);
     if file.is_file() {
-        let bytes = std::fs::read(file).map_err(|cause| Unusable::argument("read", file, &cause))?;
+        let bytes =
+            std::fs::read(file).map_err(|cause| Unusable::argument("read", file, &cause))?;
         let packets = tags::of_capture(&bytes).with_context(|| file.display().to_string())?;
         for (when, frame) in packets {
             if seen.enough(arguments) {
