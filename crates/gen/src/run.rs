@@ -9,7 +9,8 @@ mod spec;
 mod streams;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 pub use lane::Lane;
@@ -87,6 +88,14 @@ pub struct Outcome {
 pub struct Second {
     pub planned: f64,
     pub sent: u64,
+}
+
+impl Job {
+    /// Whether the one sending thread also takes what arrives, because no other CPU could: two
+    /// threads would take turns too slowly for the ports' rings.
+    fn receives_between(&self) -> bool {
+        self.threads <= 1 && host::online_cpus().len() == 1
+    }
 }
 
 impl Outcome {
@@ -175,43 +184,51 @@ pub fn run(
     let stop = AtomicBool::new(false);
     let start = monotonic() + LEAD;
     let late = job.late_after.map(|late| (start + job.duration, late.grace));
-    let mut receiver = Receiver::new(lanes, job.first_stream, streams, late);
-    let real_time = job.real_time;
-    let (parts, received) = std::thread::scope(|scope| {
-        let receiving = std::thread::Builder::new()
-            .name("receive".to_owned())
-            .spawn_scoped(scope, || receiver.run(&live, &stop, real_time))
-            .map_err(|_| GenError::Thread(NO_THREAD));
-        let live = &live;
+    let receiver = Receiver::new(lanes, &live, (job.first_stream, streams), late);
+    let ended = AtomicUsize::new(0);
+    let outcomes = std::thread::scope(|scope| {
+        let thread = |name: String| std::thread::Builder::new().name(name);
+        let (live, stop, ended) = (&live, &stop, &ended);
+        let mut receiver = Some(receiver);
+        let mut receiving = None;
+        if !job.receives_between() {
+            let receiver = receiver.take();
+            let work = move || (None, receiver.map(|receiver| receiver.run(stop, job.real_time)));
+            receiving = thread("receive".to_owned()).spawn_scoped(scope, work).ok();
+        }
         let mut sending = Vec::new();
         for (number, sender) in senders.into_iter().enumerate() {
-            let builder = std::thread::Builder::new().name(format!("send{number}"));
-            if let Ok(thread) =
-                builder.spawn_scoped(scope, move || sender.run(start, job, live, cancel))
-            {
-                sending.push(thread);
-            }
+            let mut receiver = receiver.take();
+            let work = move || {
+                let part = sender.run(start, job, (live, cancel), receiver.as_mut());
+                ended.fetch_add(1, Ordering::Relaxed);
+                (Some(part), receiver.map(|receiver| receiver.run(stop, job.real_time)))
+            };
+            sending.extend(thread(format!("send{number}")).spawn_scoped(scope, work));
         }
-        while sending.iter().any(|thread| !thread.is_finished()) {
+        while ended.load(Ordering::Relaxed) < sending.len()
+            && sending.iter().any(|thread| !thread.is_finished())
+        {
             std::thread::sleep(WATCH);
             watch(&live.snapshot(monotonic().since(start), job));
         }
-        let mut parts = Vec::new();
-        for thread in sending {
-            parts.extend(thread.join().ok());
-        }
         drain(job, live, cancel);
         stop.store(true, Ordering::Relaxed);
-        let received = receiving.map(|thread| thread.join());
-        (parts, received)
+        let threads = receiving.into_iter().chain(sending);
+        threads.map(ScopedJoinHandle::join).collect::<Vec<_>>()
     });
-    if parts.len() < threads {
+    if outcomes.len() < threads + usize::from(!job.receives_between()) {
         return Err(GenError::Thread(NO_THREAD));
     }
-    let (streams, error) = match received? {
-        Ok(received) => received,
-        Err(_) => return Err(GenError::Thread("the receiving thread ended early: report it")),
-    };
+    let ended_early = || GenError::Thread("a thread ended early: report it");
+    let mut parts = Vec::with_capacity(threads);
+    let mut received = None;
+    for outcome in outcomes {
+        let (part, receiver) = outcome.map_err(|_| ended_early())?;
+        parts.extend(part);
+        received = received.or(receiver);
+    }
+    let (streams, error) = received.ok_or_else(ended_early)?;
     Ok(collect(lanes, job, &live, &parts, streams, error, cancel))
 }
 

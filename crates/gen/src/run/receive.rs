@@ -12,74 +12,69 @@ use super::streams::StreamCounts;
 use crate::neighbour;
 use crate::traffic::Stamp;
 
-/// The receiving side of all ports, on one thread. Its memory does not depend on what arrives.
+/// The receiving side of all ports, by one thread. Its memory does not depend on what arrives.
 pub(super) struct Receiver<'a> {
     lanes: &'a mut [Lane],
+    live: &'a Live,
     first_stream: u16,
     streams: Vec<StreamCounts>,
     /// The planned end, and the time after it in which packets still count as in time.
     late: Option<(Time, Span)>,
+    progress: Vec<Progress>,
+    error: Option<String>,
+    batch: Vec<Frame>,
+}
+
+/// The state of one lane.
+struct Progress {
+    has_failed: bool,
+    /// What the lane had lost before.
+    drops_before: u64,
+    room: Option<usize>,
+    /// Frames taken in full batches, one after another.
+    waiting: usize,
 }
 
 impl<'a> Receiver<'a> {
     pub(super) fn new(
         lanes: &'a mut [Lane],
-        first_stream: u16,
-        streams: usize,
+        live: &'a Live,
+        (first_stream, streams): (u16, usize),
         late: Option<(Time, Span)>,
     ) -> Self {
         let numbers = 0..streams.min(MOST_STREAMS) as u16;
-        Self { lanes, first_stream, streams: numbers.map(StreamCounts::new).collect(), late }
+        let progress = lanes.iter_mut().map(|lane| Progress {
+            has_failed: false,
+            drops_before: lane.sink_drops(),
+            room: lane.room(),
+            waiting: 0,
+        });
+        Self {
+            progress: progress.collect(),
+            lanes,
+            live,
+            first_stream,
+            streams: numbers.map(StreamCounts::new).collect(),
+            late,
+            error: None,
+            batch: Vec::with_capacity(BATCH),
+        }
     }
 
-    /// Counts until `stop`. A port that fails ends nothing: the counts of the others go on.
+    /// Counts until `stop`, and what waits then.
     pub(super) fn run(
-        &mut self,
-        live: &Live,
+        mut self,
         stop: &AtomicBool,
         real_time: bool,
     ) -> (Vec<StreamCounts>, Option<String>) {
         let mut breaks = Breaks::begin(real_time);
-        let before: Vec<u64> = self.lanes.iter_mut().map(Lane::sink_drops).collect();
-        let mut failed: Vec<bool> = vec![false; self.lanes.len()];
-        let rooms: Vec<Option<usize>> = self.lanes.iter().map(Lane::room).collect();
-        // Frames taken in full batches, one after another.
-        let mut waiting: Vec<usize> = vec![0; self.lanes.len()];
         // The sending threads have no other CPU.
         let every = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY };
-        let mut error = None;
-        let mut batch: Vec<Frame> = Vec::with_capacity(BATCH);
-        // At the end what waits is still taken, and a flood ends nevertheless.
+        // A flood ends nevertheless.
         let mut rounds_left = 1000usize;
         loop {
             let last = stop.load(Ordering::Relaxed);
-            let mut any = false;
-            for (number, failed) in failed.iter_mut().enumerate() {
-                if *failed {
-                    continue;
-                }
-                batch.clear();
-                let received = self.lanes[number].receive(&mut batch, BATCH);
-                let taken = received.and_then(|count| {
-                    self.take(number, &batch, live)?;
-                    Ok(count)
-                });
-                match taken {
-                    Ok(count) => {
-                        any |= count > 0;
-                        let waiting = &mut waiting[number];
-                        *waiting = if count == BATCH { *waiting + count } else { 0 };
-                        if rooms[number].is_some_and(|room| *waiting >= room) {
-                            add(&live.lanes[number].sink_full, 1);
-                            *waiting = 0;
-                        }
-                    }
-                    Err(problem) => {
-                        *failed = true;
-                        error.get_or_insert(problem.to_string());
-                    }
-                }
-            }
+            let any = self.poll();
             rounds_left -= usize::from(last);
             if last && (!any || rounds_left == 0) {
                 break;
@@ -91,15 +86,51 @@ impl<'a> Receiver<'a> {
                 breaks.slept();
             }
         }
-        for (number, (lane, before)) in self.lanes.iter_mut().zip(before).enumerate() {
-            let drops = lane.sink_drops().saturating_sub(before);
-            add(&live.lanes[number].sink_drops, drops);
+        for (number, (lane, progress)) in self.lanes.iter_mut().zip(self.progress).enumerate() {
+            let drops = lane.sink_drops().saturating_sub(progress.drops_before);
+            add(&self.live.lanes[number].sink_drops, drops);
         }
-        (std::mem::take(&mut self.streams), error)
+        (self.streams, self.error)
     }
 
-    fn take(&mut self, lane: usize, batch: &[Frame], live: &Live) -> Result<(), port::PortError> {
-        let counts = &live.lanes[lane];
+    /// Takes at most a batch of each lane; true if there was any. A port that fails ends nothing:
+    /// the counts of the others go on.
+    pub(super) fn poll(&mut self) -> bool {
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut any = false;
+        for number in 0..self.lanes.len() {
+            if self.progress[number].has_failed {
+                continue;
+            }
+            batch.clear();
+            let received = self.lanes[number].receive(&mut batch, BATCH);
+            let taken = received.and_then(|count| {
+                self.take(number, &batch)?;
+                Ok(count)
+            });
+            let progress = &mut self.progress[number];
+            match taken {
+                Ok(count) => {
+                    any |= count > 0;
+                    progress.waiting = if count == BATCH { progress.waiting + count } else { 0 };
+                    if progress.room.is_some_and(|room| progress.waiting >= room) {
+                        add(&self.live.lanes[number].sink_full, 1);
+                        progress.waiting = 0;
+                    }
+                }
+                Err(problem) => {
+                    progress.has_failed = true;
+                    self.error.get_or_insert(problem.to_string());
+                }
+            }
+        }
+        batch.clear();
+        self.batch = batch;
+        any
+    }
+
+    fn take(&mut self, lane: usize, batch: &[Frame]) -> Result<(), port::PortError> {
+        let counts = &self.live.lanes[lane];
         let (mut received, mut bytes, mut errors, mut own, mut arps) = (0, 0, 0, 0, 0);
         for frame in batch {
             let bytes_of = frame.bytes();

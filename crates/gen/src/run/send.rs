@@ -7,6 +7,7 @@ use units::{Span, Time};
 use super::breaks::Breaks;
 use super::lane::{Lane, LaneSender, locked};
 use super::live::{Live, add};
+use super::receive::Receiver;
 use super::{Job, Second, monotonic};
 use crate::{GenError, Traffic};
 
@@ -88,17 +89,20 @@ impl Sender {
             });
         }
         let expected = job.plan.packet_rate(job.multiplier).events() / job.threads.max(1) as f64;
-        // The receiving thread has no other CPU.
-        let every_busy = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY_BUSY };
+        // The kernel's work for its interfaces has no other CPU, or the receiving thread.
+        let alone = job.receives_between() && lanes.iter().all(|lane| lane.room().is_some());
+        let is_shared = host::online_cpus().len() == 1 && !alone;
+        let every_busy = if is_shared { EVERY_SHARED } else { EVERY_BUSY };
         Ok(Self { sources, lanes: outlets, expected, every_busy })
     }
 
+    /// Sends to the end of the job. With a `receiver`, this thread also takes what arrives.
     pub(super) fn run(
         mut self,
         start: Time,
         job: &Job,
-        live: &Live,
-        cancel: &AtomicBool,
+        (live, cancel): (&Live, &AtomicBool),
+        mut receiver: Option<&mut Receiver<'_>>,
     ) -> PartOutcome {
         let mut breaks = Breaks::begin(job.real_time);
         let mut account = Account::new(job.duration, self.expected);
@@ -109,7 +113,7 @@ impl Sender {
         // The logical clock starts with `start` and is moved back when packets are too late.
         let mut moved = Span::ZERO;
         let mut now = monotonic();
-        wait_until(start, &mut now);
+        wait_until(start, &mut now, &mut receiver);
         while !cancel.load(Ordering::Relaxed) {
             let real = now.since(start);
             let logical = real.saturating_sub(moved).min(job.duration);
@@ -123,14 +127,14 @@ impl Sender {
                 if real >= job.duration {
                     break;
                 }
-                wait_until(start + job.duration, &mut now);
+                wait_until(start + job.duration, &mut now, &mut receiver);
                 continue;
             }
             let lag = logical.saturating_sub(due);
             if due > logical {
                 let end = start + limit;
                 if !breaks.take(EVERY, &mut now) {
-                    wait_until((start + moved + due).min(end), &mut now);
+                    wait_until((start + moved + due).min(end), &mut now, &mut receiver);
                 }
                 continue;
             }
@@ -141,7 +145,11 @@ impl Sender {
                 continue;
             }
             let count = self.collect(now, logical, &mut account);
-            let outcome = self.flush(live, cancel, start + limit, &mut account);
+            let outcome = self.flush(live, &mut account, || {
+                poll(&mut receiver);
+                cancel.load(Ordering::Relaxed) || monotonic() >= start + limit
+            });
+            poll(&mut receiver);
             let after = monotonic();
             account.busy = account.busy + after.since(now);
             add(&live.busy, after.since(now).nanos());
@@ -200,13 +208,12 @@ impl Sender {
         count
     }
 
-    /// Sends what was collected. A full port makes this thread wait.
+    /// Sends what was collected. A full port makes this thread wait until `give_up`.
     fn flush(
         &mut self,
         live: &Live,
-        cancel: &AtomicBool,
-        limit: Time,
         account: &mut Account,
+        mut give_up: impl FnMut() -> bool,
     ) -> Result<(), PortError> {
         for (number, outlet) in self.lanes.iter_mut().enumerate() {
             if outlet.lens.is_empty() {
@@ -214,8 +221,7 @@ impl Sender {
             }
             let counts = &live.lanes[number];
             let total = outlet.lens.len();
-            let (sent, bytes) =
-                outlet.send(account, || cancel.load(Ordering::Relaxed) || monotonic() >= limit)?;
+            let (sent, bytes) = outlet.send(account, &mut give_up)?;
             add(&counts.sent, sent as u64);
             add(&counts.sent_bytes, bytes);
             add(&counts.send_errors, (total - sent) as u64);
@@ -255,7 +261,7 @@ impl Outlet {
     fn send(
         &mut self,
         account: &mut Account,
-        give_up: impl Fn() -> bool,
+        give_up: impl FnMut() -> bool,
     ) -> Result<(usize, u64), PortError> {
         let frames = |from: usize| {
             let (slots, slot) = (&self.slots, self.slot);
@@ -306,7 +312,7 @@ impl Outlet {
     fn send_all(
         &self,
         account: &mut Account,
-        give_up: impl Fn() -> bool,
+        mut give_up: impl FnMut() -> bool,
         send: impl Fn(usize) -> Result<Accepted, PortError>,
     ) -> Result<(usize, u64), PortError> {
         let (mut done, mut sent, mut bytes) = (0, 0, 0);
@@ -426,18 +432,28 @@ impl Account {
     }
 }
 
+/// Takes what has arrived, if that is this thread's task; true if there was any.
+#[inline]
+fn poll(receiver: &mut Option<&mut Receiver<'_>>) -> bool {
+    receiver.as_deref_mut().is_some_and(Receiver::poll)
+}
+
 /// Sleeps until shortly before `deadline` and spins for the rest.
-fn wait_until(deadline: Time, now: &mut Time) {
+fn wait_until(deadline: Time, now: &mut Time, receiver: &mut Option<&mut Receiver<'_>>) {
+    let longest = if receiver.is_some() { BETWEEN_POLLS } else { LONGEST_SLEEP };
     loop {
         *now = monotonic();
         let left = deadline.since(*now);
         if left == Span::ZERO {
             return;
         }
+        if poll(receiver) {
+            continue;
+        }
         if left > SPIN {
-            let left = (left - SPIN).min(LONGEST_SLEEP);
+            let left = (left - SPIN).min(longest);
             std::thread::sleep(Duration::from_nanos(left.nanos()));
-            if left == LONGEST_SLEEP {
+            if left == longest {
                 // The caller looks whether the run was cancelled.
                 *now = monotonic();
                 return;
@@ -466,3 +482,5 @@ const EVERY_SHARED: Span = Span::from_micros(250);
 /// A sleep on a busy machine ends this much late at times.
 const SPIN: Span = Span::from_micros(80);
 const LONGEST_SLEEP: Span = Span::from_millis(50);
+/// Less than the time in which a device fills a receiving port.
+const BETWEEN_POLLS: Span = Span::from_micros(100);
