@@ -79,6 +79,14 @@ impl GuestMemory {
         }
     }
 
+    /// See [`SharedMemory::prefetch`].
+    #[inline]
+    pub(super) fn prefetch(&self, address: u64, is_written: bool) {
+        if let Some(spot) = self.spot(address, 1) {
+            self.of(spot).prefetch(spot.at, is_written);
+        }
+    }
+
     /// The place of `len` bytes at a guest address.
     #[inline]
     pub(super) fn spot(&self, address: u64, len: u64) -> Option<Spot> {
