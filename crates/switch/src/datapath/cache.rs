@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 pub(super) use self::ahead::Ahead;
 use self::programs::Programs;
-pub(super) use self::programs::{Program, Tracking};
+pub(super) use self::programs::{Program, Rest, Tracking};
 use self::store::{Cold, Head, Store, widen};
 use self::table::SLOTS;
 use self::tuple::Tuple;

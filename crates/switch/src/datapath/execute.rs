@@ -5,6 +5,7 @@ use std::sync::Arc;
 use port::Frame;
 use units::Time;
 
+use super::cache::Tracking;
 use super::meter::{Meters, Verdict};
 use super::packet::Packet;
 use super::program::{Op, WHOLE, controller, track_flag};
@@ -38,6 +39,7 @@ struct Outputs {
 }
 
 impl Outputs {
+    #[inline]
     fn push(&mut self, port: PortIndex, frame: Frame) {
         let index = usize::from(port.0);
         if index >= self.by_port.len() {
@@ -180,6 +182,25 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         }
     }
 
+    /// Runs a program that sends the packet, perhaps with other MAC addresses, and does no more.
+    #[inline(always)]
+    pub(super) fn forward(&mut self, index: u16, addresses: Option<[u8; 12]>, port: PortIndex) {
+        let packet = &mut self.lane.packets[usize::from(index)];
+        let mut frame = std::mem::take(&mut packet.frame);
+        if let Some(addresses) = addresses
+            && let Some(head) = frame.bytes_mut().first_chunk_mut::<14>()
+        {
+            head[..12].copy_from_slice(&addresses);
+        }
+        self.lane.outputs.push(port, frame);
+    }
+
+    #[inline(always)]
+    pub(super) fn recirculate(&mut self, index: u16, id: u32) {
+        self.lane.packets[usize::from(index)].recirculate(id);
+        self.lane.next.push(index);
+    }
+
     pub(super) fn statistics(&mut self) -> &mut Statistics {
         &mut self.lane.statistics
     }
@@ -189,7 +210,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
     pub(super) fn track_batch(
         &mut self,
         batch: &mut [Option<Awaited<'_>>],
-        then: &mut dyn FnMut(&mut Packet, u16),
+        then: impl FnMut(&mut Packet, u16),
     ) {
         self.tracker.track_batch(&mut self.lane.packets, batch, self.now, then);
         for awaited in batch.iter().flatten() {
@@ -240,8 +261,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                     continue;
                 }
                 Op::Recirculate(id) => {
-                    packet.recirculate(*id);
-                    self.lane.next.push(index);
+                    self.recirculate(index, *id);
                     return End::Recirculates;
                 }
                 Op::Track { zone, flags, ordinal } => {
@@ -314,21 +334,10 @@ fn track_call(zone: u16, flags: u8, ordinal: u16, steps: Steps<'_>) -> TrackCall
 
 /// The call of a program's first operation, if that tracks the packet.
 #[inline(always)]
-pub(super) fn first_call<'a>(ops: &[Op], steps: Steps<'a>) -> Option<TrackCall<'a>> {
-    match ops.first() {
-        Some(Op::Track { zone, flags, ordinal }) => {
-            Some(track_call(*zone, *flags, *ordinal, steps))
-        }
-        _ => None,
-    }
-}
-
-/// The recirculation that follows the first operation of a program at once; 0 for none.
-#[inline(always)]
-pub(super) fn second_recirculation(ops: &[Op]) -> u32 {
-    match ops.get(1) {
-        Some(Op::Recirculate(id)) => *id,
-        _ => 0,
+pub(super) fn first_call(tracking: Tracking, steps: Steps<'_>) -> Option<TrackCall<'_>> {
+    match tracking {
+        Tracking::First { zone, flags } => Some(track_call(zone, flags, 0, steps)),
+        Tracking::None | Tracking::Elsewhere => None,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use units::Time;
 
-use super::cache::{Place, Tracking};
-use super::execute::{Runner, first_call, second_recirculation};
+use super::cache::{Place, Rest, Tracking};
+use super::execute::{Runner, first_call};
 use super::packet::Packet;
 use super::program::compile;
 use super::step::Translate;
@@ -71,7 +71,7 @@ impl Datapath {
             }
             match self.cache.program(*place).tracking {
                 Tracking::None => {}
-                Tracking::First { zone: first } => *zone = Some(first),
+                Tracking::First { zone: first, .. } => *zone = Some(first),
                 Tracking::Elsewhere => is_plain = false,
             }
         }
@@ -155,20 +155,22 @@ impl Datapath {
             let mut recirculations = [0; BATCH];
             for (position, slot) in batch[..chosen.len()].iter_mut().enumerate() {
                 let (place, index) = (places[position], chosen[position]);
-                let ops = &self.cache.program(place).ops;
-                let call = first_call(ops, Steps::Cached(&self.cache, place));
+                let program = self.cache.program(place);
+                let call = first_call(program.tracking, Steps::Cached(&self.cache, place));
                 let candidate = sought.candidates[position];
                 *slot = sought.hashes[position]
                     .zip(call)
                     .map(|(hash, call)| Awaited::new(index, call, hash, candidate));
-                if let Some(recirculation) = recirculations.get_mut(usize::from(index)) {
-                    *recirculation = second_recirculation(ops);
+                if let Some(recirculation) = recirculations.get_mut(usize::from(index))
+                    && let Rest::Recirculate(id) = program.rest
+                {
+                    *recirculation = id;
                 }
             }
             // A packet whose only step left is the recirculation has its next key already.
             let (cache, ahead) = (&self.cache, &mut self.lookup.ahead);
             ahead.prepare(1);
-            runner.track_batch(&mut batch[..chosen.len()], &mut |packet: &mut Packet, index| {
+            runner.track_batch(&mut batch[..chosen.len()], |packet: &mut Packet, index| {
                 let index = usize::from(index);
                 if let Some(id) = recirculations.get(index).filter(|id| **id != 0) {
                     packet.recirculate(*id);
@@ -183,9 +185,16 @@ impl Datapath {
             if awaited.is_some_and(|awaited| awaited.tracked == Tracked::Dropped) {
                 continue;
             }
-            let ops = &self.cache.program(*place).ops;
-            let done = usize::from(awaited.is_some());
-            runner.packet(*index, ops, done, Steps::Cached(&self.cache, *place), None);
+            let program = self.cache.program(*place);
+            match program.rest {
+                Rest::Forward { addresses, port } => runner.forward(*index, addresses, port),
+                Rest::Recirculate(id) => runner.recirculate(*index, id),
+                Rest::Other => {
+                    let done = usize::from(awaited.is_some());
+                    let steps = Steps::Cached(&self.cache, *place);
+                    runner.packet(*index, &program.ops, done, steps, None);
+                }
+            }
         }
         watch.lap(&mut runner.statistics().stages.actions);
     }

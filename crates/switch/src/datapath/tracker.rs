@@ -48,7 +48,7 @@ pub trait Tracker {
         packets: &mut [Packet],
         batch: &mut [Option<Awaited<'_>>],
         now: Time,
-        then: &mut dyn FnMut(&mut Packet, u16),
+        mut then: impl FnMut(&mut Packet, u16),
     ) {
         for awaited in batch.iter_mut().flatten() {
             if let Some(packet) = packets.get_mut(usize::from(awaited.index)) {

@@ -89,7 +89,7 @@ impl Bridge {
         &mut self,
         in_port: u32,
         frames: &[Vec<u8>],
-        tracker: &mut dyn Tracker,
+        tracker: &mut impl Tracker,
     ) -> Collected {
         let mut collected = Collected::default();
         let mut frames: Vec<_> =

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-use crate::datapath::program::Op;
+use crate::datapath::program::{Op, WHOLE};
+use crate::datapath::step::PortIndex;
 
 /// Growth moves a small part of the programs at a time, because a packet waits for it.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ impl Default for Programs {
 pub(in crate::datapath) struct Program {
     pub(in crate::datapath) ops: Box<[Op]>,
     pub(in crate::datapath) tracking: Tracking,
+    pub(in crate::datapath) rest: Rest,
     users: u32,
 }
 
@@ -40,8 +42,18 @@ pub(in crate::datapath) enum Tracking {
     /// In its first operation, and nowhere else.
     First {
         zone: u16,
+        flags: u8,
     },
     Elsewhere,
+}
+
+/// The operations behind the first one that tracks, or all of a program that does not: those of
+/// most packets are here, so that they need not be fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::datapath) enum Rest {
+    Recirculate(u32),
+    Forward { addresses: Option<[u8; 12]>, port: PortIndex },
+    Other,
 }
 
 impl Programs {
@@ -61,7 +73,8 @@ impl Programs {
                 return *id;
             }
         }
-        let program = Program { tracking: tracking(&ops), ops, users: 1 };
+        let tracking = tracking(&ops);
+        let program = Program { tracking, rest: rest(&ops, tracking), ops, users: 1 };
         let id = match self.free.pop() {
             Some(id) => {
                 self.chunks[id as usize / CHUNK][id as usize % CHUNK] = program;
@@ -106,11 +119,29 @@ fn append(chunks: &mut Vec<Vec<Program>>, program: Program) -> u32 {
 fn tracking(ops: &[Op]) -> Tracking {
     let Some((first, rest)) = ops.split_first() else { return Tracking::None };
     match (first, any_track(rest)) {
-        (Op::Track { zone, .. }, false) => Tracking::First { zone: *zone },
+        (Op::Track { zone, flags, .. }, false) => Tracking::First { zone: *zone, flags: *flags },
         (Op::Track { .. }, true) => Tracking::Elsewhere,
         (Op::Clone { ops, .. }, false) if !any_track(ops) => Tracking::None,
         (Op::Clone { .. }, _) | (_, true) => Tracking::Elsewhere,
         (_, false) => Tracking::None,
+    }
+}
+
+fn rest(ops: &[Op], tracking: Tracking) -> Rest {
+    let ops = match tracking {
+        Tracking::First { .. } => ops.get(1..).unwrap_or_default(),
+        Tracking::None => ops,
+        Tracking::Elsewhere => return Rest::Other,
+    };
+    match ops {
+        [Op::Recirculate(id)] => Rest::Recirculate(*id),
+        [Op::Output { port, is_last: true, length: WHOLE }] => {
+            Rest::Forward { addresses: None, port: *port }
+        }
+        [Op::Addresses(addresses), Op::Output { port, is_last: true, length: WHOLE }] => {
+            Rest::Forward { addresses: Some(*addresses), port: *port }
+        }
+        _ => Rest::Other,
     }
 }
 

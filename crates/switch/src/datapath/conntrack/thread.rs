@@ -50,7 +50,7 @@ impl Tracker for ThreadTracker {
         packets: &mut [Packet],
         batch: &mut [Option<Awaited<'_>>],
         now: Time,
-        then: &mut dyn FnMut(&mut Packet, u16),
+        then: impl FnMut(&mut Packet, u16),
     ) {
         self.table.track_batch(packets, batch, now, then);
     }

@@ -109,7 +109,7 @@ impl Conntrack {
         packets: &mut [Packet],
         batch: &mut [Option<Awaited<'_>>],
         now: Time,
-        then: &mut dyn FnMut(&mut Packet, u16),
+        mut then: impl FnMut(&mut Packet, u16),
     ) {
         let mut hashes = [0; MOST_WARM];
         let mut found = [NONE; MOST_WARM];
