@@ -131,7 +131,7 @@ impl Lane {
                     true => VhostDriver::listen(path)?,
                     false => VhostDriver::connect(path)?,
                 };
-                (Kind::Duplex { port: with_peer(port)?, room: Some(VHOST_ROOM) }, made_up)
+                (Kind::Duplex { port: with_peer(port)?, room: Some(VhostDriver::ROOM) }, made_up)
             }
             PortKind::Xdp { namespace, name, options } => {
                 let namespace = namespace.as_deref().map(Namespace::named).transpose()?;
@@ -326,9 +326,8 @@ fn inside<T: Send>(
     }
 }
 
-/// The sizes of the ports' rings, in frames of 64 bytes.
+/// The size of a ring port, in frames of 64 bytes.
 const RING_ROOM: usize = 4096;
-const VHOST_ROOM: usize = 1024;
 const ATTEMPTS: u32 = 4;
 const PATIENCE: Span = Span::from_millis(400);
 const PEER_PATIENCE: Span = Span::from_secs(5);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::driver_rings::{DeviceFault, LONGEST, ReceiveRing, TransmitRing};
+use super::driver_rings::{DeviceFault, LONGEST, ReceiveRing, SIZE, TransmitRing};
 use super::driver_session::{Negotiated, negotiate};
 use crate::bell::{Bell, Watched};
 use crate::clock::monotonic;
@@ -46,6 +46,9 @@ struct Receiving {
 }
 
 impl VhostDriver {
+    /// The frames of 2 KB that each direction holds.
+    pub const ROOM: usize = SIZE as usize;
+
     /// Connects to a device that listens at a path, now or later, and again when it returns.
     pub fn connect(path: &Path) -> Result<Self, PortError> {
         Self::start(path, Meeting::with(path))
