@@ -89,10 +89,8 @@ impl Sender {
             });
         }
         let expected = job.plan.packet_rate(job.multiplier).events() / job.threads.max(1) as f64;
-        // The kernel's work for its interfaces has no other CPU, or the receiving thread.
-        let alone = job.receives_between() && lanes.iter().all(|lane| lane.room().is_some());
-        let is_shared = host::online_cpus().len() == 1 && !alone;
-        let every_busy = if is_shared { EVERY_SHARED } else { EVERY_BUSY };
+        // Others have no other CPU: a device's control threads, or the kernel's for an interface.
+        let every_busy = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY_BUSY };
         Ok(Self { sources, lanes: outlets, expected, every_busy })
     }
 

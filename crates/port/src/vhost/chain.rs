@@ -105,6 +105,16 @@ impl Descriptor {
         }
     }
 
+    /// The buffer, if it is all of a chain.
+    #[inline]
+    pub(super) fn alone(self) -> Option<Piece> {
+        (self.flags & (NEXT | INDIRECT) == 0).then_some(Piece {
+            address: self.address,
+            len: self.len,
+            is_writable: self.flags & WRITE != 0,
+        })
+    }
+
     #[inline]
     pub(super) fn to_bytes(self) -> [u8; DESCRIPTOR as usize] {
         let word = u128::from(self.address)

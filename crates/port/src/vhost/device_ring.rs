@@ -26,6 +26,9 @@ pub(super) struct DeviceRing {
     settings: RingSettings,
     pieces: Vec<Piece>,
     chains: Vec<Chain>,
+    /// The heads of the entries from `ahead_from` on, with their first descriptors.
+    ahead: Vec<(u16, Option<Descriptor>)>,
+    ahead_from: u16,
 }
 
 /// The part of a ring's settings that does not concern its memory.
@@ -102,6 +105,8 @@ impl DeviceRing {
             settings,
             pieces: Vec::with_capacity(64),
             chains: Vec::with_capacity(64),
+            ahead: Vec::with_capacity(AHEAD),
+            ahead_from: 0,
         };
         // Everything that was taken was also returned, so that both indexes are the same. They are
         // in the memory even after this process was killed.
@@ -153,11 +158,11 @@ impl DeviceRing {
             if received.entries.is_multiple_of(AHEAD) {
                 self.prefetch(AHEAD.min(limit - received.entries), false);
             }
-            let head = self.head(self.next_available);
             self.pieces.clear();
-            if let Err(error) = self.follow(head) {
-                break Err(error.into());
-            }
+            let head = match self.follow(self.next_available) {
+                Ok(head) => head,
+                Err(error) => break Err(error.into()),
+            };
             match self.gather(arrival) {
                 Some(frame) => batch.push(frame),
                 None => received.malformed += 1,
@@ -241,20 +246,25 @@ impl DeviceRing {
         }
     }
 
-    /// Starts to load the buffers of the next entries, which the other side has in its cache: the
-    /// header and the beginning of a frame.
+    /// Reads the descriptors of the next entries, and starts to load the buffers, which the other
+    /// side has in its cache: the header and the beginning of a frame.
     #[inline]
-    fn prefetch(&self, count: usize, is_written: bool) {
+    fn prefetch(&mut self, count: usize, is_written: bool) {
+        self.ahead.clear();
+        self.ahead_from = self.next_available;
         for number in 0..count as u16 {
             let head = self.head(self.next_available.wrapping_add(number));
-            let descriptor = self.table.address.checked_add(u64::from(head) * DESCRIPTOR);
+            let address = self.table.address.checked_add(u64::from(head) * DESCRIPTOR);
+            let address = address.filter(|_| head < self.table.size);
             let mut bytes = [0; DESCRIPTOR as usize];
-            if descriptor.is_some_and(|address| self.memory.read(address, &mut bytes)) {
-                let buffer = Descriptor::parse(bytes).address;
-                for line in [buffer, buffer.saturating_add(LINE)] {
+            let is_read = address.is_some_and(|address| self.memory.read(address, &mut bytes));
+            let descriptor = is_read.then(|| Descriptor::parse(bytes));
+            if let Some(Descriptor { address, .. }) = descriptor {
+                for line in [address, address.saturating_add(LINE)] {
                     self.memory.prefetch(line, is_written);
                 }
             }
+            self.ahead.push((head, descriptor));
         }
     }
 
@@ -270,10 +280,19 @@ impl DeviceRing {
         word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
+    /// Appends the buffers of an entry's chain, and returns its head.
     #[inline]
-    fn follow(&mut self, head: u16) -> Result<(), ChainError> {
-        let memory = &self.memory;
-        walk(self.table, head, |address, out| memory.read(address, out), &mut self.pieces)
+    fn follow(&mut self, entry: u16) -> Result<u16, ChainError> {
+        let ahead = usize::from(entry.wrapping_sub(self.ahead_from));
+        if let Some((head, Some(descriptor))) = self.ahead.get(ahead)
+            && let Some(piece) = descriptor.alone()
+        {
+            self.pieces.push(piece);
+            return Ok(*head);
+        }
+        let (memory, head) = (&self.memory, self.head(entry));
+        walk(self.table, head, |address, out| memory.read(address, out), &mut self.pieces)?;
+        Ok(head)
     }
 
     /// The frame in the buffers, behind its header. `None` if it is none.
@@ -314,9 +333,9 @@ impl DeviceRing {
         }
         let mut room = 0;
         for number in 0..waiting {
-            let head = self.head(self.next_available.wrapping_add(number));
             let start = self.pieces.len();
-            self.follow(head).map_err(|error| Unfit::Broken(error.into()))?;
+            let entry = self.next_available.wrapping_add(number);
+            let head = self.follow(entry).map_err(|error| Unfit::Broken(error.into()))?;
             let pieces = &self.pieces[start..];
             if pieces.iter().any(|piece| !piece.is_writable) {
                 return Err(Unfit::Broken(RingError::Buffer));
