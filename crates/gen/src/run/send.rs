@@ -436,7 +436,8 @@ fn poll(receiver: &mut Option<&mut Receiver<'_>>) -> bool {
     receiver.as_deref_mut().is_some_and(Receiver::poll)
 }
 
-/// Sleeps until shortly before `deadline` and spins for the rest.
+/// Sleeps until shortly before `deadline` and spins for the rest. Returns earlier after a long
+/// sleep, and when packets have arrived.
 fn wait_until(deadline: Time, now: &mut Time, receiver: &mut Option<&mut Receiver<'_>>) {
     let longest = if receiver.is_some() { BETWEEN_POLLS } else { LONGEST_SLEEP };
     loop {
@@ -445,14 +446,15 @@ fn wait_until(deadline: Time, now: &mut Time, receiver: &mut Option<&mut Receive
         if left == Span::ZERO {
             return;
         }
+        // The caller looks whether the run was cancelled.
         if poll(receiver) {
-            continue;
+            *now = monotonic();
+            return;
         }
         if left > SPIN {
             let left = (left - SPIN).min(longest);
             std::thread::sleep(Duration::from_nanos(left.nanos()));
             if left == longest {
-                // The caller looks whether the run was cancelled.
                 *now = monotonic();
                 return;
             }
