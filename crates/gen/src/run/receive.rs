@@ -28,7 +28,7 @@ pub(super) struct Receiver<'a> {
 /// The state of one lane.
 struct Progress {
     has_failed: bool,
-    /// What the lane had lost before.
+    /// The losses of the lane before the run.
     drops_before: u64,
     room: Option<usize>,
     /// Frames taken in full batches, one after another.
