@@ -110,6 +110,8 @@ impl Sender {
         };
         // The logical clock starts with `start` and is moved back when packets are too late.
         let mut moved = Span::ZERO;
+        // A packet that is due at the end is not of this run, however late the others are.
+        let last = job.duration.saturating_sub(Span::from_nanos(1));
         let mut now = monotonic();
         wait_until(start, &mut now, &mut receiver);
         while !cancel.load(Ordering::Relaxed) {
@@ -142,7 +144,7 @@ impl Sender {
                 moved = moved + (lag - burst);
                 continue;
             }
-            let count = self.collect(now, logical, &mut account);
+            let count = self.collect(now, logical.min(last), &mut account);
             let outcome = self.flush(live, &mut account, || {
                 poll(&mut receiver);
                 cancel.load(Ordering::Relaxed) || monotonic() >= start + limit
