@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::fault::Guard;
+use crate::prefetch::{prefetch_address, prefetch_to_write};
 
 /// A mapping. Bytes are copied in and out, and words are atomic: there is never a reference to
 /// bytes that the other side may change. Every access is checked against the length, because its
@@ -141,22 +142,13 @@ impl SharedMemory {
     /// written. A place outside is ignored.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, is_written: bool) {
-        #[cfg(target_arch = "x86_64")]
         if self.holds(at, 1) {
-            use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
-            // SAFETY: `at` is within the mapping. The instructions read and write nothing that a
-            // program can see, and fault at no address; processors without the second one ignore
-            // it.
-            unsafe {
-                let place = self.start.as_ptr().add(at).cast::<i8>().cast_const();
-                match is_written {
-                    false => _mm_prefetch::<_MM_HINT_T0>(place),
-                    true => _mm_prefetch::<_MM_HINT_ET0>(place),
-                }
+            let address = self.start.addr().get() + at;
+            match is_written {
+                false => prefetch_address(address),
+                true => prefetch_to_write(address),
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (at, is_written);
     }
 
     #[inline]

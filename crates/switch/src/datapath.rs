@@ -52,7 +52,6 @@ mod meter;
 mod packet;
 mod parse;
 mod pass;
-mod prefetch;
 mod program;
 mod sink;
 mod statistics;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use port::HugeVec;
 
-use crate::datapath::prefetch::prefetch;
 use crate::datapath::step::{Counters, Step};
+use port::prefetch::prefetch;
 
 /// The part of a megaflow that each of its packets needs: one cache line.
 #[derive(Debug, Clone, Default)]

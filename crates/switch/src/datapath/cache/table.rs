@@ -2,7 +2,7 @@
 
 use port::HugeVec;
 
-use crate::datapath::prefetch::prefetch;
+use port::prefetch::prefetch;
 
 /// Numbers of megaflows by hash.
 ///

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use port::HugeVec;
 
-use crate::datapath::prefetch::{prefetch, prefetch_address};
+use port::prefetch::{prefetch, prefetch_address};
 
 /// A reference from an index to an entry: the entry's shard and its number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

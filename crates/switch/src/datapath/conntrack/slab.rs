@@ -2,7 +2,7 @@ use port::HugeVec;
 
 use super::entry::{Entry, NONE};
 use super::index::MAX_ENTRIES;
-use crate::datapath::prefetch::prefetch;
+use port::prefetch::prefetch;
 
 /// Entries by number, in pieces that grow up to a huge page, so that growth copies little and few
 /// places are unused.

@@ -1,0 +1,37 @@
+//! The start of memory accesses whose results are needed later. A processor ignores one that it
+//! cannot begin.
+#![allow(unsafe_code)]
+
+/// Starts to load the cache line of `place`.
+#[inline(always)]
+pub fn prefetch<T>(place: &T) {
+    prefetch_address(std::ptr::from_ref(place).addr());
+}
+
+/// Starts to load the cache line of an address, at which there need not be anything.
+#[inline(always)]
+pub fn prefetch_address(address: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction is part of SSE, which every x86-64 processor has; it reads and writes
+    // nothing that a program can see, and faults at no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// As [`prefetch_address`], and takes the line from the caches of other processors, because it is
+/// to be written.
+#[inline(always)]
+pub fn prefetch_to_write(address: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above; x86-64 processors without this instruction ignore it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(std::ptr::without_provenance(address));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
