@@ -22,8 +22,8 @@
 //! | [`VhostDevice`] | a virtual machine, or another driver of virtio devices |
 //! | [`VhostDriver`] | another process's virtio device |
 //!
-//! [`HugeVec`] is memory for tables with an entry for each flow, and [`mod@prefetch`] begins to load
-//! such an entry.
+//! [`HugeVec`] is memory for tables with an entry for each flow. [`mod@prefetch`] starts to load an
+//! entry.
 //!
 //! AF_XDP completes no packets: it delivers their bytes without a `virtio_net_hdr`. Then a veth
 //! peer's partial checksum looks like a wrong one, and a super-packet is lost, unless the peer's
