@@ -6,7 +6,7 @@ use crate::words::percent;
 
 pub(super) const RULE: Rule = Rule::new("clock", "the cores' frequency").flow(judge);
 
-fn judge(_flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let clocks = &view.machine().clocks;
     if clocks.is_empty() {
         return Outcome::not_seen("the cores' frequency");
@@ -16,21 +16,25 @@ fn judge(_flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             let clock = clocks.get(core)?;
             let (now, most) = (clock.now_hz?, clock.most_hz?);
             let share = now as f64 / most.max(1) as f64;
-            (share < SLOW).then_some((core, clock, share))
+            (share < SLOW && serves(*core, flow, view)).then_some((core, clock, share))
         });
     let Some((core, clock, share)) = slow else {
-        return Outcome::ruled_out("no busy core runs below 80 % of its frequency");
+        return Outcome::ruled_out(
+            "no busy core of the connection runs below 80 % of its frequency",
+        );
     };
+    // A buffer of the far end holds the sender, however fast its core is.
+    let held = flow.sender.as_ref().filter(|_| flow.receiver.is_none()).map_or(0.0, |sender| {
+        sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0)
+    });
     let ghz = |hz: Option<u64>| format!("{:.2} GHz", hz.unwrap_or(0) as f64 / 1e9);
     let governor = clock.governor.clone().unwrap_or_else(|| "unknown".to_owned());
     let limited = clock.limit_hz.zip(clock.most_hz).is_some_and(|(limit, most)| limit < most);
-    Finding::new(format!(
+    let finding = Finding::new(format!(
         "the CPU's clock is the limit: core {core} is busy and runs at {} of {}",
         ghz(clock.now_hz),
         ghz(clock.most_hz)
     ))
-    // A core that is full goes on to be full; the clock is why it is full early.
-    .explains(0.98)
     .seen_from("frequency of the core", percent(share), format!("below {}", percent(SLOW)))
     .seen("governor", governor)
     .seen_if("limit set by the administrator", limited.then(|| ghz(clock.limit_hz)))
@@ -42,12 +46,31 @@ fn judge(_flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         false => Advice::new("Let the core run at its full frequency")
             .run("cpupower frequency-set -g performance")
             .not("It does not help if heat or power keeps the clock down: see `dmesg` and the board's sensors"),
-    })
+    });
+    // A core that is full goes on to be full; the clock is why it is full early.
+    match held < HELD {
+        true => finding.explains(0.98),
+        false => finding,
+    }
     .holds()
+}
+
+/// A machine with many cores runs each of them below the frequency that one alone may have, and
+/// most of them serve others.
+fn serves(core: usize, flow: &Flow<'_>, view: &View<'_>) -> bool {
+    let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
+    let places: Vec<usize> =
+        ends.filter_map(|end| end.busiest(view)).filter_map(|task| task.core).collect();
+    let interrupts = view.cores.get(&core).map_or(0.0, |shares| shares.interrupts());
+    places.is_empty() || places.contains(&core) || interrupts >= INTERRUPTS
 }
 
 const BUSY: f64 = 0.8;
 const SLOW: f64 = 0.8;
+/// The share of a core's time, from which on it may be the one that processes the packets.
+const INTERRUPTS: f64 = 0.3;
+/// The share of the time.
+const HELD: f64 = 0.5;
 
 #[cfg(test)]
 mod tests {
@@ -70,6 +93,15 @@ mod tests {
     #[test]
     fn a_busy_core_with_a_slow_clock() {
         assert!(at(1_200_000_000, 85).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_slow_core_of_others_or_a_buffer_of_the_far_end_are_something_else() {
+        at(1_200_000_000, 85).each(|_, sample| sample.tasks[0].core = Some(1)).holds_not(RULE);
+        let held = at(1_200_000_000, 85).tcp(|at, tcp| {
+            tcp.window_limited = Some(units::Span::from_millis(900 * at));
+        });
+        assert_eq!(held.judge(RULE).finding().unwrap().explains, None);
     }
 
     #[test]
