@@ -4,7 +4,7 @@
 use super::delayed_ack::held_back;
 use super::send_buffer;
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, View};
+use crate::view::{End, Flow, View};
 use crate::words::{rate, span};
 use units::Span;
 
@@ -34,6 +34,12 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     if varies * 2 > queue && queue >= SHORTEST {
         return Outcome::ruled_out(format!("the round trips differ by {}", span(varies)));
     }
+    if queue <= DELAYED && sends_lone_segments(sender) {
+        return Outcome::ruled_out(format!(
+            "the round trip is {}, and the peer may delay the acknowledgement of a lone segment as long",
+            span(rtt)
+        ));
+    }
     let long = queue >= LONG || rtt.nanos() > least.nanos().saturating_mul(TIMES) && queue >= FELT;
     if !long || flow.is_inside() {
         return Outcome::ruled_out(format!(
@@ -62,11 +68,22 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// An application that writes a little now and then, and gets no answer: the peer has nothing to
+/// send its acknowledgement with, and waits for a second segment (RFC 9293 section 3.8.6.3).
+fn sends_lone_segments(sender: &End<'_>) -> bool {
+    let flying = sender.median(|c| c.tcp.unacked);
+    !sender.has_data() && !sender.alternates() && flying.is_some_and(|segments| segments <= FEW)
+}
+
 const SHARE: f64 = 0.9;
 const HELD: f64 = 0.3;
 /// Measured.
 const LONG: Span = Span::from_millis(100);
 const TIMES: u64 = 5;
+/// The longest delay of an acknowledgement in the kernel (TCP_DELACK_MAX).
+const DELAYED: Span = Span::from_millis(200);
+/// Segments in flight.
+const FEW: u32 = 2;
 const SHORTEST: Span = Span::from_millis(5);
 /// The least round trip of a cable is so short that any queue is many times longer: a shorter one
 /// than this belongs to the bottleneck, and nobody notices it.
@@ -100,6 +117,24 @@ mod tests {
         cable(7).holds_not(RULE);
         assert!(cable(7).holds(super::super::path::RULE) > 0.7);
         assert!(cable(45).holds(RULE) > 0.85);
+    }
+
+    /// A message each 100 ms over a cable, whose acknowledgement comes 40 ms later.
+    #[test]
+    fn delayed_acknowledgements_of_small_messages_are_no_queue() {
+        let messages = |rtt: u64, flying: u32| {
+            Sketch::new().tcp(move |at, tcp| {
+                tcp.min_rtt = Some(Span::from_micros(80));
+                tcp.rtt = Some(Span::from_millis(rtt));
+                tcp.unsent = Some(units::Bytes::ZERO);
+                tcp.unacked = Some(flying);
+                tcp.bytes_acked = Some(units::Bytes::new(at * 10_000));
+                tcp.data_segments_out = Some(at as u32 * 10);
+            })
+        };
+        messages(40, 1).holds_not(RULE);
+        assert!(messages(40, 30).holds(RULE) > 0.85);
+        assert!(messages(700, 1).holds(RULE) > 0.85);
     }
 
     #[test]
