@@ -3,7 +3,7 @@
 use super::rule_set::{RULE_SETS, RuleSet};
 use crate::file::{Document, FileError, Key, nearest};
 use generator::Addressing;
-use results::Axes;
+use results::{Axes, NOT_RUN};
 use units::Span;
 
 /// One cell.
@@ -80,6 +80,21 @@ impl Case {
             load: span(LOAD)?.unwrap_or(Span::from_secs(10)),
         })
     }
+
+    /// The CPUs without which no window of the cell would be valid. Several packet threads never
+    /// leave their CPUs to the switch's other threads, the generator and the lab.
+    pub(super) fn least_cpus(&self) -> usize {
+        match self.pmds {
+            0 | 1 => 1,
+            pmds => pmds + 1,
+        }
+    }
+
+    /// The reason why a machine with so many CPUs does not run the cell.
+    pub(super) fn not_run(&self, online: usize) -> Option<String> {
+        let needs = self.least_cpus();
+        (needs > online).then(|| format!("{NOT_RUN}needs {needs} CPUs, this machine has {online}"))
+    }
 }
 
 const SET: Key = Key::text("set");
@@ -93,3 +108,26 @@ const LOAD: Key = Key::text("load");
 const MOST_RULES: u32 = 500_000;
 const SHORTEST: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_packet_threads_leave_a_cpu_to_all_else() {
+        let case = |pmds| Case {
+            set: RuleSet::Raw,
+            rules: 1,
+            pmds,
+            order: Addressing::Lockstep,
+            ports: PushedPorts::VhostUser,
+            search: Span::from_secs(1),
+            load: Span::from_secs(1),
+        };
+        let told = "not run: needs 3 CPUs, this machine has 2";
+        assert_eq!(case(2).not_run(2).as_deref(), Some(told));
+        assert_eq!(case(2).not_run(3), None);
+        assert_eq!(case(1).not_run(1), None);
+        assert!(case(4).not_run(4).is_some());
+    }
+}

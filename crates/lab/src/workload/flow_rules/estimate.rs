@@ -12,7 +12,7 @@ use units::Span;
 /// The rules are loaded once, and once more for the pushed ports of the full form.
 pub(super) fn of_cell(case: &Case, product: Option<Product>, plan: &Plan) -> Span {
     let cpus = host::online_cpus().len();
-    if case.pmds > cpus {
+    if case.least_cpus() > cpus {
         return Span::ZERO;
     }
     let warm = ready(case, product) + plan.omit.max(SHORTEST_WARM_UP);

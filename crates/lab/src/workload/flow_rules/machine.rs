@@ -9,15 +9,14 @@ use crate::executor::machine::{MachineStep, Measured, Roles, Watch};
 use crate::run::Measurement;
 use crate::workload::switches::Counts;
 use probe::process::Resident;
-use results::{Form, NOT_RUN};
+use results::Form;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use units::Time;
 
 pub(super) fn measure(case: &Case, step: &MachineStep<'_>) -> Result<Measured, Failure> {
     let online = host::online_cpus().len();
-    if case.pmds > online {
-        let reason = format!("{NOT_RUN}needs {} CPUs, this machine has {online}", case.pmds);
+    if let Some(reason) = case.not_run(online) {
         return Err(Failure::Workload(reason));
     }
     let mut place = Place::of(case, step)?;

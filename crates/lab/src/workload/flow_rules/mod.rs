@@ -107,7 +107,8 @@ const METHOD: &[(&str, &str)] = &[
     ),
     (
         "validity",
-        "a window is invalid if other programs took more than 3 % of it from a packet thread, which never sleeps",
+        "a window is invalid if other programs took more than 3 % of it from a packet thread, which never sleeps. \
+         Several packet threads need one CPU more than they are, and a machine without it does not run their cells",
     ),
     (
         "traffic",

@@ -49,6 +49,7 @@ pub(super) fn measure(
         inside: &near,
         ports: cables.ports,
         cpus: &free,
+        room: Room { pmds: case.pmds, online: online.len() },
         folder: place.folder.path(),
     };
     if !generator.warm_up(&mut switch)? {
@@ -58,7 +59,12 @@ pub(super) fn measure(
     let (begun, before) = (Instant::now(), Threads::of(switch.pid()));
     let mut found = Measurement::default();
     match generator.search(&mut found)? {
-        Some(highest) => generator.fixed_load(highest * ABOVE, &switch, &mut found)?,
+        Some(highest) => match generator.fixed_load(highest * ABOVE, &switch, &mut found) {
+            Ok(()) => {}
+            Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+            // The rate that the search found stands.
+            Err(failure) => found.miss(&METRICS, failure.to_string(), true),
+        },
         None => found.miss(&METRICS, "there is no rate to begin from".to_owned(), false),
     }
     match before.contended(&Threads::of(switch.pid()), begun.elapsed()) {
@@ -66,7 +72,10 @@ pub(super) fn measure(
             result.metrics.extend(found.metrics);
             result.missing.extend(found.missing);
         }
-        Some(flaw) => result.miss(&METRICS, format!("{}: {}", flaw.what, flaw.detail), true),
+        Some(flaw) => {
+            let (reason, failed) = generator.room.judged(format!("{}: {}", flaw.what, flaw.detail));
+            result.miss(&METRICS, reason, failed);
+        }
     }
     result.warnings.extend(found.warnings);
     Ok(())
@@ -75,6 +84,31 @@ pub(super) fn measure(
 /// The goal of the search: no loss, with this much time at one load.
 pub(super) fn goal(sum: Span) -> Goal {
     Goal { duration_sum: sum, ..Goal::with_loss(Share::ZERO) }
+}
+
+/// The CPUs of the packet threads, and all of them.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    pmds: usize,
+    online: usize,
+}
+
+impl Room {
+    /// The reason why nothing was valid, and whether the measurement failed. Without a CPU for the
+    /// switch's other threads these share the generator's, and the machine is too small for a
+    /// result: nothing broke.
+    fn judged(self, reason: String) -> (String, bool) {
+        let needs = self.pmds + 2;
+        if self.online >= needs {
+            return (reason, true);
+        }
+        let has = self.online;
+        let reason = format!(
+            "no valid trial: needs {needs} CPUs, so that the switch's other threads do not share the \
+             generator's; this machine has {has} ({reason})"
+        );
+        (reason, false)
+    }
 }
 
 /// The two ends of both ports.
@@ -124,6 +158,7 @@ struct Generator<'a> {
     inside: &'a Namespace,
     ports: [String; 2],
     cpus: &'a [usize],
+    room: Room,
     folder: &'a Path,
 }
 
@@ -160,9 +195,13 @@ impl Generator<'_> {
             result.miss(&["ndr_pps"], reason, false);
         } else if found.is_some() {
             result.record("ndr_pps", found);
+        } else if verdict.is_some() {
+            // A verdict is one about the device.
+            result.miss(&["ndr_pps"], reason, false);
         } else {
-            // A verdict is one about the device; without any the search was stopped.
-            result.miss(&["ndr_pps"], reason, verdict.is_none());
+            // Without any the search was stopped, because its trials were invalid.
+            let (reason, failed) = self.room.judged(reason);
+            result.miss(&["ndr_pps"], reason, failed);
         }
         Ok(found)
     }
@@ -240,3 +279,19 @@ const WARM_UP_RATE: f64 = 100_000.0;
 /// The report's loads go beyond the highest rate without loss.
 const ABOVE: f64 = 1.1;
 const PATIENCE: Duration = Duration::from_secs(900);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_a_cpu_for_the_generator_alone_has_no_result_and_no_failure() {
+        let judged = |pmds, online| Room { pmds, online }.judged("INVALID: it".to_owned());
+        let (reason, failed) = judged(1, 2);
+        assert!(!failed);
+        assert!(reason.starts_with("no valid trial: needs 3 CPUs, so that"), "{reason}");
+        assert!(reason.ends_with("this machine has 2 (INVALID: it)"), "{reason}");
+        assert_eq!(judged(1, 3), ("INVALID: it".to_owned(), true));
+        assert!(!judged(2, 3).1 && judged(2, 4).1);
+    }
+}
