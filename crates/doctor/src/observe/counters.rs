@@ -275,6 +275,7 @@ const COUNTERS: &[&str] = &[
     "TcpOutSegs",
     "TcpPassiveOpens",
     "TcpRetransSegs",
+    "TcpExtEmbryonicRsts",
     "TcpExtIPReversePathFilter",
     "TcpExtListenDrops",
     "TcpExtListenOverflows",

@@ -3,7 +3,7 @@
 use super::black_hole::has_passed_full;
 use super::{Advice, Finding, Outcome, Rule};
 use super::{conntrack, input_filter, reverse_path, time_exceeded};
-use crate::recording::{Attempt, Listener, Refusal};
+use crate::recording::{Attempt, ConnectionState, Listener, Refusal, Sample};
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, counted, percent, span};
 use units::{Bytes, Span};
@@ -42,27 +42,54 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if repeats == 0 && again.unwrap_or(0) == 0 {
         return Outcome::ruled_out("the first SYN has waited for less than its timeout");
     }
-    Finding::new(format!(
-        "nobody answers at {to}: this machine has sent its SYN {} again, and no answer or refusal came back",
+    // A limit of their number leaves those alone that are open.
+    let is_open = |other: &&Flow<'_>| {
+        let end = other.end().last();
+        let moves = other.rate().bits_per_second() > 0;
+        end.remote == to && end.state == ConnectionState::Established && moves
+    };
+    let open = view.flows.iter().filter(is_open).count() as u64;
+    let others = match open {
+        0 => String::new(),
+        1 => ", while 1 other connection to it moves data".to_owned(),
+        _ => format!(", while {open} other connections to it move data"),
+    };
+    let finding = Finding::new(format!(
+        "nobody answers at {to}: this machine has sent its SYN {} again, and no answer or refusal came back{others}",
         counted(repeats.max(1).into(), "time", "times")
     ))
     .explains(0.95)
     .seen("retransmissions of this SYN", repeats.to_string())
     .seen_if("SYNs sent again by this machine", again.map(|count| count.to_string()))
     .seen_if("interface", flow.interface().map(str::to_owned))
-    .seen_if("gateway", flow.path.and_then(|path| path.gateway).map(|gateway| gateway.to_string()))
-    .advise(
-        Advice::new("Look for a filter on the way, and for the SYNs at the other end")
-            .run(format!("tcpdump -ni any 'tcp port {}'   (on the other end)", to.port()))
-            .run("nft list ruleset   (on both ends)")
-            .run(format!("ip route get {0}; ip neighbour show {0}", to.ip()))
-            .not("A port without a listener answers with a reset: this one does not"),
-    )
-    .advise(
-        Advice::new("If the SYNs arrive there, look at its reverse-path filter and its accept queue")
+    .seen_if("gateway", flow.path.and_then(|path| path.gateway).map(|gateway| gateway.to_string()));
+    let finding = match open {
+        0 => finding,
+        _ => finding.seen("other connections to the same port", open.to_string()).advise(
+            Advice::new(
+                "Look for a limit of the number of connections, and for a full accept queue",
+            )
+            .run("nft list ruleset   (ct count, on both ends and between)")
+            .run("iptables-save | grep connlimit")
+            .run("ss -ltn   (on the other end: Recv-Q is the queue, Send-Q its limit)")
+            .not("The path, the port and its program work: other connections move data"),
+        ),
+    };
+    finding
+        .advise(
+            Advice::new("Look for a filter on the way, and for the SYNs at the other end")
+                .run(format!("tcpdump -ni any 'tcp port {}'   (on the other end)", to.port()))
+                .run("nft list ruleset   (on both ends)")
+                .run(format!("ip route get {0}; ip neighbour show {0}", to.ip()))
+                .not("A port without a listener answers with a reset: this one does not"),
+        )
+        .advise(
+            Advice::new(
+                "If the SYNs arrive there, look at its reverse-path filter and its accept queue",
+            )
             .run("weir doctor   (on the other end)"),
-    )
-    .holds()
+        )
+        .holds()
 }
 
 /// Data arrived, and now nothing comes back for any segment.
@@ -155,6 +182,14 @@ fn repeated(view: &View<'_>) -> Outcome {
     let is_held = |flow: &Flow<'_>| {
         judge(flow, view).finding().is_some() || input_filter::is_limit(flow, view)
     };
+    // The answers to SYNs that are sent again count too (tcp_rtx_synack): those to strangers who
+    // scan this machine, and to clients that went away.
+    let answers = |sample: &Sample| sample.states.get("syn-received").is_some_and(|some| *some > 0);
+    if opened == 0 || view.samples().iter().any(answers) {
+        return Outcome::ruled_out(format!(
+            "{again} SYNs, or answers to those of others, were sent again for {opened} connections"
+        ));
+    }
     if again < FEWEST || share < OFTEN || view.flows.iter().any(is_held) || has_other_reason(view) {
         return Outcome::ruled_out(format!(
             "{again} SYNs were sent again for {opened} connections"
@@ -197,7 +232,6 @@ fn of_test(attempt: &Attempt, view: &View<'_>) -> Outcome {
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
-    use crate::recording::ConnectionState;
 
     fn opening(retransmits: u32) -> Sketch {
         Sketch::new().sender(move |_, sender| {
@@ -211,6 +245,22 @@ mod tests {
     fn a_syn_that_is_sent_again() {
         assert!(opening(2).holds(RULE) > 0.9);
         assert!(opening(0).counter("TcpExtTCPSynRetrans", 1).holds(RULE) > 0.9);
+    }
+
+    /// A filter allows so many connections and drops the SYN of the next one.
+    #[test]
+    fn a_limit_of_the_number_of_connections() {
+        let limited = opening(2).each(|at, sample| {
+            let mut other = sample.connections[0].clone();
+            (other.state, other.cookie, other.retransmits) = (ConnectionState::Established, 9, 0);
+            other.local.set_port(6000);
+            other.tcp.bytes_acked = Some(Bytes::new(at * 1_000_000));
+            sample.connections.push(other);
+        });
+        let outcome = limited.judge(RULE);
+        let finding = outcome.finding().unwrap();
+        assert!(finding.sentence.ends_with("1 other connection to it moves data"), "{finding:?}");
+        assert!(finding.advice[0].commands[0].contains("ct count"), "{finding:?}");
     }
 
     #[test]
@@ -227,6 +277,12 @@ mod tests {
         };
         assert!(again(9).holds_machine(RULE).is_some_and(|share| share > 0.4));
         again(900).machine_holds_not(RULE);
+        // Answers to the SYNs of a scan.
+        again(0).machine_holds_not(RULE);
+        let scanned = again(9).each(|_, sample| {
+            sample.states.insert("syn-received".to_owned(), 3);
+        });
+        scanned.machine_holds_not(RULE);
         // A connection that waits all the time is a verdict of its own.
         let waits = opening(2).counter("TcpActiveOpens", 9).counter("TcpExtTCPSynRetrans", 2);
         waits.machine_holds_not(RULE);

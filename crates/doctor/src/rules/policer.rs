@@ -15,7 +15,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         Ok(finding) => {
             let finding = finding.seen("rate of this connection", rate(flow.rate()));
             let has_data = flow.sender.as_ref().is_none_or(|sender| sender.has_data());
-            match has_data {
+            match has_data && loses(flow) {
                 true => finding.explains(0.98),
                 false => finding,
             }
@@ -23,6 +23,14 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         }
         Err(outcome) => outcome,
     }
+}
+
+/// A filter that drops packets of strangers takes nothing from the connection.
+fn loses(flow: &Flow<'_>) -> bool {
+    let again = flow.sender.as_ref().map(|end| end.count(|tcp| tcp.retransmitted));
+    let behind = flow.receiver.as_ref().map(|end| end.count(|tcp| tcp.out_of_order));
+    let lost = again.or(behind).flatten();
+    lost.is_none_or(|lost| lost > 0) || flow.is_opening() || flow.is_stalled()
 }
 
 /// Packets that are forwarded, and datagrams, belong to no connection of this machine.
@@ -100,11 +108,18 @@ mod tests {
         })
     }
 
+    /// So many segments a second are lost.
+    fn losing(segments: u32) -> Sketch {
+        hook(40).tcp(move |at, tcp| tcp.retransmitted = Some(at as u32 * segments))
+    }
+
     #[test]
     fn drops_of_a_filter() {
-        assert!(hook(40).holds(RULE) > 0.95);
-        hook(40).holds_not(super::super::queue_drops::RULE);
-        let idle = hook(40).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
+        assert!(losing(40).holds(RULE) > 0.95);
+        losing(40).holds_not(super::super::queue_drops::RULE);
+        // It drops what strangers send.
+        assert_eq!(losing(0).judge(RULE).finding().unwrap().explains, None);
+        let idle = losing(40).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
         assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
     }
 

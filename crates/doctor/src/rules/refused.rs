@@ -16,14 +16,19 @@ fn judge(view: &View<'_>) -> Outcome {
     // Attempts that end by their timeout have sent their SYN again.
     let repeated = view.counter("TcpExtTCPSynRetrans").unwrap_or(0);
     let rejected = view.counter("IcmpInDestUnreachs").unwrap_or(0);
-    let resets = failed.saturating_sub(repeated);
+    // A client of this machine that ends its handshake with a reset, as a scan of ports and many
+    // checks of load balancers do it, counts too (tcp_check_req).
+    let theirs = view.counter("TcpExtEmbryonicRsts").unwrap_or(0);
+    let tried = view.counter("TcpActiveOpens");
+    let resets = failed.saturating_sub(repeated).saturating_sub(theirs);
+    let resets = tried.map_or(resets, |tried| resets.min(tried));
     let opening = view.flows.iter().any(Flow::is_opening);
     // Routers limit the rate of these messages, so that some SYNs get none.
     let by_icmp = rejected > 0 && (opening || rejected.saturating_mul(2) >= resets.max(1));
     if resets < LEAST && !(by_icmp && opening) {
         return Outcome::ruled_out(format!("{failed} attempts to connect failed"));
     }
-    let opened = view.counter("TcpActiveOpens").unwrap_or(0);
+    let opened = tried.unwrap_or(0);
     let share = if by_icmp { 1.0 } else { resets as f64 / opened.max(resets) as f64 };
     let finding = Finding::new(match by_icmp {
         true => format!(
@@ -90,5 +95,13 @@ mod tests {
         Sketch::idle().counter("TcpAttemptFails", 0).machine_holds_not(RULE);
         let silent = Sketch::idle().counter("TcpAttemptFails", 2);
         silent.counter("TcpExtTCPSynRetrans", 9).machine_holds_not(RULE);
+    }
+
+    #[test]
+    fn handshakes_that_clients_of_this_machine_reset() {
+        let scanned = || Sketch::idle().counter("TcpAttemptFails", 90);
+        scanned().counter("TcpActiveOpens", 0).machine_holds_not(RULE);
+        let serving = scanned().counter("TcpExtEmbryonicRsts", 90);
+        serving.counter("TcpActiveOpens", 9).machine_holds_not(RULE);
     }
 }
