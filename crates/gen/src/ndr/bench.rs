@@ -22,6 +22,9 @@ pub struct SizeResult {
     pub goals: Vec<GoalResult>,
     pub highest: Frequency,
     pub lowest: Frequency,
+    /// The packets a second that the device's rings took while the generator offered its highest
+    /// rate, if they were full: the others cost the generator less than packets that are taken.
+    pub taken: Option<Frequency>,
     pub latency: Vec<LatencyAt>,
     pub back_to_back: Option<BackToBack>,
     pub trials: u32,
@@ -32,6 +35,16 @@ pub struct SizeResult {
     pub foreign: u64,
     /// The reason for which the test ended without results for all goals.
     pub stopped: Option<Stop>,
+}
+
+/// The highest load of a test.
+#[derive(Debug, Clone, Copy)]
+struct Calibrated {
+    highest: Frequency,
+    /// The generator reaches no more.
+    limited: bool,
+    /// The part that the device took, if its rings were full.
+    taken: Option<Frequency>,
 }
 
 /// A test that ended early.
@@ -78,7 +91,7 @@ impl Bench {
         mut is_cancelled: impl FnMut() -> bool,
         mut tell: impl FnMut(Event<'_>),
     ) -> Result<SizeResult, GenError> {
-        let (highest, limited) = self.highest(tester)?;
+        let Calibrated { highest, limited, taken } = self.highest(tester)?;
         let lowest = self.lowest.unwrap_or(Frequency::per_second(1.0));
         let asked = self.highest.unwrap_or(highest);
         let mut search = Search::new(&self.goals, lowest, asked);
@@ -89,6 +102,7 @@ impl Bench {
             goals: Vec::new(),
             highest,
             lowest,
+            taken,
             latency: Vec::new(),
             back_to_back: None,
             trials: 0,
@@ -99,6 +113,8 @@ impl Bench {
             stopped: None,
         };
         let mut in_sequence = 0;
+        // The generator has once failed to keep a load that it nearly reached.
+        let mut is_near = false;
         let mut is_first = self.lowest.is_none();
         while let Step::Measure { load, duration } = search.next_step() {
             for goal in &search.results()[result.goals.len()..] {
@@ -132,16 +148,23 @@ impl Bench {
             in_sequence += 1;
             let limit = match &reason {
                 // Far below: the generator is not fast enough. Close to it, something interrupted
-                // the generator, and the trial is worth repeating.
-                Invalid::Generator { reached, .. } | Invalid::SinkFull { reached, .. }
-                    if reached.events() < load.events() * SAFE =>
-                {
-                    Some(reached.times(SAFE)).filter(|limit| *limit > search.lowest())
+                // the generator, and the trial is worth repeating. After many repeats the load is
+                // just above the generator's rate.
+                Invalid::Generator { reached, .. } | Invalid::SinkFull { reached, .. } => {
+                    let is_far = reached.events() < load.events() * SAFE;
+                    let is_enough = match is_far {
+                        true => in_sequence >= MOST_SLOW,
+                        false => {
+                            in_sequence >= MOST_INVALID && !std::mem::replace(&mut is_near, true)
+                        }
+                    };
+                    let limit = reached.times(SAFE);
+                    (is_enough && limit > search.lowest()).then_some(limit)
                 }
                 _ => None,
             };
             match limit {
-                Some(limit) if in_sequence >= MOST_SLOW => {
+                Some(limit) if result.invalid_trials < MOST_INVALID_IN_ALL => {
                     search.limit(limit);
                     in_sequence = 0;
                 }
@@ -166,22 +189,32 @@ impl Bench {
     }
 
     /// The highest load: the one asked for, or what the generator reaches without a device's help.
-    fn highest(&self, tester: &mut dyn Tester) -> Result<(Frequency, bool), GenError> {
+    ///
+    /// A slow device takes fewer packets than the generator can send, so those that its full ring
+    /// refused count too: otherwise the device's limit would pass for the generator's. They cost
+    /// the generator less than others, so the result says what the device took.
+    fn highest(&self, tester: &mut dyn Tester) -> Result<Calibrated, GenError> {
         if let Some(highest) = self.highest {
-            return Ok((highest, false));
+            return Ok(Calibrated { highest, limited: false, taken: None });
         }
         let mut best = Frequency::ZERO;
+        let mut taken = None;
         for _ in 0..2 {
             let trial = tester.trial(BEYOND_ALL, CALIBRATION)?;
-            let reached = trial.sent as f64 / CALIBRATION.secs_f64();
-            best = Frequency::per_second(best.events().max(reached));
+            let rate =
+                |packets: u64| Frequency::per_second(packets as f64 / CALIBRATION.secs_f64());
+            if rate(trial.sent) >= best {
+                best = rate(trial.sent);
+                let accepted = rate(trial.sent.saturating_sub(trial.ring_full));
+                taken = (trial.ring_full > 0).then_some(accepted);
+            }
         }
         if best.events() < 1.0 {
             return Err(GenError::Usage(
                 "no packet could be sent: check that the ports are up".to_owned(),
             ));
         }
-        Ok((best.times(SAFE), true))
+        Ok(Calibrated { highest: best.times(SAFE), limited: true, taken })
     }
 
     /// Latency and back-to-back frames, at the first rate that was found.

@@ -167,6 +167,7 @@ fn size(name: &str, result: &SizeResult) -> Value {
         "invalid_trials": result.invalid_trials,
         "min_pps": result.lowest.events(),
         "max_pps": result.highest.events(),
+        "max_taken_pps": result.taken.map(Frequency::events),
         "duplicates": result.duplicates,
         "reordered": result.reordered,
         "foreign": result.foreign,
@@ -233,6 +234,12 @@ fn remarks(result: &SizeResult) -> Vec<String> {
         "{} trials, {} of them invalid and repeated; loads from {} to {}",
         result.trials, result.invalid_trials, result.lowest, result.highest
     ));
+    if let Some(taken) = result.taken {
+        lines.push(format!(
+            "when the highest load was found, the device took {taken} and its ring was full: the \
+             generator's rate into a faster device is not known"
+        ));
+    }
     let counts = [
         (result.duplicates, "packets came twice"),
         (result.reordered, "packets came out of order"),

@@ -16,6 +16,8 @@ pub struct Trial {
     /// Packets that were due, and that left.
     pub planned: u64,
     pub sent: u64,
+    /// Sent packets for which the device's ring had no room: the device lost them.
+    pub ring_full: u64,
     /// Different packets that came back, those that came too late included.
     pub received: u64,
     pub late: u64,
@@ -186,6 +188,7 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
         duration,
         planned,
         sent,
+        ring_full: outcome.ring_full(),
         received,
         late: sum(|stream| stream.late),
         duplicates: sum(|stream| stream.duplicates),

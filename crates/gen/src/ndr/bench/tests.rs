@@ -19,6 +19,7 @@ impl Tester for Machine {
             duration,
             planned: sent,
             sent,
+            ring_full: 0,
             received,
             late: 0,
             duplicates: 0,
@@ -47,4 +48,74 @@ fn a_full_receiving_port_limits_the_search() {
         panic!("{:?}", result.goals)
     };
     assert!((load.events() / 4.5e5 - 1.0).abs() < 1e-6, "{load}");
+}
+
+/// A generator that sends so many packets a second, into a device whose ring takes fewer.
+struct SlowRing {
+    sends: f64,
+    takes: f64,
+}
+
+impl Tester for SlowRing {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+        let packets = |rate: f64| (rate.min(self.sends) * duration.secs_f64()).round() as u64;
+        let (planned, sent) =
+            ((load.events() * duration.secs_f64()) as u64, packets(load.events()));
+        let received = sent.min(packets(self.takes));
+        let is_slow = load.events() > self.sends;
+        let reached = Frequency::per_second(self.sends);
+        Ok(Trial {
+            load,
+            duration,
+            planned,
+            sent,
+            ring_full: sent - received,
+            received,
+            late: 0,
+            duplicates: 0,
+            reordered: 0,
+            foreign: 0,
+            invalid: is_slow.then_some(Invalid::Generator { planned, sent, reached }),
+            latency: run::new_histogram(),
+        })
+    }
+}
+
+fn lossless(lowest: Option<f64>, highest: Option<f64>) -> Bench {
+    Bench {
+        goals: vec![Goal::with_loss(Share::ZERO)],
+        lowest: lowest.map(Frequency::per_second),
+        highest: highest.map(Frequency::per_second),
+        latency: None,
+        back_to_back: false,
+    }
+}
+
+/// A full ring is the device's limit and not the generator's, and the result says what it took.
+#[test]
+fn a_slow_ring_is_no_limit_of_the_generator() {
+    let mut device = SlowRing { sends: 8e6, takes: 4e5 };
+    let result = lossless(None, None).run(&mut device, || false, |_| {}).unwrap();
+    let taken = result.taken.map(Frequency::events).unwrap_or_default();
+    assert!((taken / 4e5 - 1.0).abs() < 1e-6, "{taken}");
+    let Verdict::Found { lower, .. } = result.goals[0].verdict else {
+        panic!("{:?}", result.goals)
+    };
+    assert!((lower.events() / 4e5 - 1.0).abs() < 0.01, "{lower}");
+    let mut fast = SlowRing { sends: 8e5, takes: 1e9 };
+    let result = lossless(None, None).run(&mut fast, || false, |_| {}).unwrap();
+    assert_eq!(result.taken, None);
+    assert!(matches!(result.goals[0].verdict, Verdict::GeneratorLimited { .. }));
+}
+
+/// A load that the generator nearly keeps is never valid, and must not end the test.
+#[test]
+fn a_load_just_above_the_generator_s_rate_limits_the_search() {
+    let mut device = SlowRing { sends: 9.5e5, takes: 1e9 };
+    let result = lossless(Some(1e3), Some(1e6)).run(&mut device, || false, |_| {}).unwrap();
+    assert_eq!(result.stopped, None);
+    let Verdict::GeneratorLimited { load } = result.goals[0].verdict else {
+        panic!("{:?}", result.goals)
+    };
+    assert!((load.events() / 8.55e5 - 1.0).abs() < 1e-6, "{load}");
 }

@@ -29,8 +29,8 @@ impl Threads {
             let waited = part(task.waited, before.waited)?;
             // Threads that sleep are not on the packets' way. The switch's own other threads, such
             // as Open vSwitch's revalidators, may be busy all the time and share one CPU.
-            let is_packet_thread = task.name.starts_with(PACKET_THREAD)
-                && part(task.ran, before.ran)? + waited > BUSY;
+            let is_packet_thread =
+                task.name.starts_with(PACKET_THREAD) && part(task.ran, before.ran)? + waited > BUSY;
             is_packet_thread.then_some(waited * 100.0)
         });
         let most = waited.max_by(f64::total_cmp)?;
