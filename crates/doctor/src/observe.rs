@@ -27,7 +27,7 @@ pub fn machine(plan: &Plan, stop: &AtomicBool) -> Result<Recording, DoctorError>
     let end = Instant::now() + plan.time.as_duration();
     while Instant::now() < end && !stop.load(Ordering::Relaxed) {
         let left = end.saturating_duration_since(Instant::now());
-        std::thread::sleep(left.min(observer.period().as_duration()).max(Duration::from_millis(1)));
+        std::thread::sleep(left.min(observer.pause().as_duration()).max(Duration::from_millis(1)));
         observer.sample();
     }
     observer.finish("this machine", &mut recording);

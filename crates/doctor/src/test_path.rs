@@ -105,7 +105,7 @@ fn one_way(
             std::thread::sleep(TICK);
             if Instant::now() >= next {
                 observer.sample();
-                next = Instant::now() + observer.period().as_duration();
+                next = Instant::now() + observer.pause().as_duration();
             }
         }
         running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

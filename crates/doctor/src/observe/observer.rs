@@ -76,8 +76,8 @@ impl Observer {
     }
 
     /// The time to wait before the next sample, so that the observation takes little CPU time.
-    pub fn period(&self) -> Span {
-        self.pace.period()
+    pub fn pause(&self) -> Span {
+        self.pace.pause()
     }
 
     pub fn sample(&mut self) {

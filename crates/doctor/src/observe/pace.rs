@@ -69,8 +69,16 @@ impl Pace {
         }
     }
 
-    /// The time until the next sample.
-    pub(super) fn period(&self) -> Span {
+    /// The time until the next sample. The gaps vary: samples at even gaps see a load of the same
+    /// period at one point of it.
+    pub(super) fn pause(&self) -> Span {
+        let place = |sample: u32| (f64::from(sample) * GOLDEN).fract();
+        let shift = place(self.samples) - place(self.samples.saturating_sub(1));
+        Span::from_secs_f64(self.period().secs_f64() * SPREAD.mul_add(shift, 1.0))
+    }
+
+    /// The mean time between two samples.
+    fn period(&self) -> Span {
         let least = match self.looking {
             Some(looking) if !self.is_cheap() => looking,
             _ => self.listing,
@@ -82,6 +90,10 @@ impl Pace {
 /// The share of a core that the observation may take. Judging adds a little.
 const SHARE: f64 = 0.015;
 const FEWEST: u64 = 3;
+/// The samples' places in their gaps spread over this share of one. The multiples of the golden
+/// ratio, without their whole parts, lie far from one another.
+const SPREAD: f64 = 0.6;
+const GOLDEN: f64 = 0.618_033_988_749_895;
 
 #[cfg(test)]
 mod tests {
@@ -123,6 +135,28 @@ mod tests {
             observed(3, Span::from_micros(1_100), Span::from_micros(1_000));
         assert_eq!((samples, listings), (13, 13));
         assert!(share < 0.006, "{share}");
+    }
+
+    /// A server that answers every 250 ms is seen at many points of its pause.
+    #[test]
+    fn a_load_with_the_period_of_the_samples_is_seen_at_many_points() {
+        let mut pace = Pace::new(INTERVAL, Span::from_secs(2), Span::ZERO);
+        let mut at = Span::ZERO;
+        let mut points: Vec<u64> = (0..8)
+            .map(|_| {
+                pace.note(true, Span::ZERO);
+                at = at + pace.pause();
+                at.nanos() / 1_000_000 % 250
+            })
+            .collect();
+        points.sort_unstable();
+        assert!(points[7] - points[0] > 100, "{points:?}");
+        let in_a_tenth =
+            |from: u64| points.iter().filter(move |at| (from..from + 25).contains(*at)).count();
+        assert!((0..250).all(|from| in_a_tenth(from) <= 3), "{points:?}");
+        // The gaps have the length of the interval in the mean.
+        let mean = at.secs_f64() / 8.0 / INTERVAL.secs_f64();
+        assert!((0.9..1.1).contains(&mean), "{mean}");
     }
 
     #[test]
