@@ -211,4 +211,5 @@ fn is_traced(job: &Job<'_>) -> bool {
 
 /// A longer report is unreadable, and the journal would be large.
 const MOST_TURNS_WITH_CURVES: usize = 60;
-const LEAST_PATIENCE: Span = Span::from_secs(120);
+/// A flow beside one that takes nearly all of a slow link still ends in this time.
+const LEAST_PATIENCE: Span = Span::from_secs(900);
