@@ -14,7 +14,7 @@ pub use end::{BURST, End};
 pub use flow::Flow;
 pub use interface::InterfaceUse;
 pub use occupancy::Occupancy;
-pub use task::{GroupUse, TaskUse};
+pub use task::{GroupUse, OFTEN_THROTTLED, TaskUse};
 
 use crate::recording::{Machine, Period, Recording, Sample};
 use std::collections::BTreeMap;

@@ -40,7 +40,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // A process that lacks CPU time, is stopped by its quota, or waits for its disk has no choice.
     let by_choice = sender.wants_cpu(view) < WANTS
         && !sender.tasks(view).iter().any(|task| task.waits_for_disk())
-        && sender.throttled(view).is_none_or(|group| group.throttled_share() < 0.1);
+        && sender.throttled(view).is_none_or(|group| !group.is_held_back());
     // With a small buffer everything that was written is in flight.
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     let starved = idle_there >= IDLE && held < HELD;

@@ -51,7 +51,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .into_iter()
         .flatten()
         .filter_map(|end| end.throttled(view))
-        .any(|group| group.throttled_share() > 0.1);
+        .any(|group| group.is_held_back());
     if throttled {
         return Outcome::Irrelevant;
     }

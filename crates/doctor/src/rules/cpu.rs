@@ -290,7 +290,7 @@ fn thread_of(task: &TaskUse<'_>) -> String {
 
 fn throttled(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
-    ends.filter_map(|end: &End<'_>| end.throttled(view)).any(|group| group.throttled_share() > 0.1)
+    ends.filter_map(|end: &End<'_>| end.throttled(view)).any(|group| group.is_held_back())
 }
 
 fn of_link(flow: &Flow<'_>, view: &View<'_>) -> String {

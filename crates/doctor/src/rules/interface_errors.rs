@@ -1,8 +1,8 @@
 //! An interface counts errors or drops, or its carrier comes and goes.
 
-use super::link_down;
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{InterfaceUse, View};
+use super::{backlog, link_down};
+use crate::view::{Flow, InterfaceUse, View};
 use crate::words::counted;
 
 pub(super) const RULE: Rule =
@@ -18,9 +18,9 @@ fn judge(view: &View<'_>) -> Outcome {
         .map(|one| (bad(one), one))
         .filter(|(bad, one)| {
             let packets = one.received_packets.saturating_add(one.sent_packets);
-            *bad > 0 && *bad as f64 >= packets as f64 * SHARE || flaps(one) > 0
+            *bad > 0 && *bad as f64 >= packets as f64 * SHARE || flaps(one, view) > 0
         })
-        .max_by_key(|(bad, one)| (flaps(one), *bad))
+        .max_by_key(|(bad, one)| (flaps(one, view), *bad))
     else {
         return Outcome::ruled_out(format!(
             "{} counted no errors, drops or carrier changes",
@@ -28,7 +28,7 @@ fn judge(view: &View<'_>) -> Outcome {
         ));
     };
     let name = worst.name;
-    let flaps = flaps(worst);
+    let flaps = flaps(worst, view);
     let mut finding = Finding::new(match flaps > 0 {
         true if link_down::down(worst.facts).is_some() => format!("the link of {name} went down"),
         true => format!("the link of {name} goes down and comes back"),
@@ -44,7 +44,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let share = bad as f64 / packets.saturating_add(bad).max(1) as f64;
     if flaps > 0 {
         finding = finding.explains(0.9);
-    } else if share >= LIMITS && bad >= FEW {
+    } else if share >= LIMITS && bad >= FEW && !is_backlog(worst, bad, view) {
         // Losses of this size halve the rate of a connection over some milliseconds.
         finding = finding.explains(0.7);
     }
@@ -80,8 +80,34 @@ fn bad(one: &InterfaceUse<'_>) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-fn flaps(one: &InterfaceUse<'_>) -> u64 {
-    one.carrier_changes.unwrap_or(0)
+/// A bridge has a carrier while one of its ports has one, and the end of a virtual cable gets one
+/// when the other end is switched on: containers that start and end change both.
+fn flaps(one: &InterfaceUse<'_>, view: &View<'_>) -> u64 {
+    let changes = one.carrier_changes.unwrap_or(0);
+    let is_used = |flow: &Flow<'_>| flow.interface() == Some(one.name);
+    let came = changes == 1 && link_down::down(one.facts).is_none();
+    match one.facts.kind.as_deref() {
+        Some(kind) if kind == "bridge" || came => {
+            if view.flows.iter().any(is_used) {
+                changes
+            } else {
+                0
+            }
+        }
+        _ => changes,
+    }
+}
+
+/// The input queues of cores are full, a cause of its own. The kernel counts such a packet at its
+/// interface too.
+fn is_backlog(one: &InterfaceUse<'_>, bad: u64, view: &View<'_>) -> bool {
+    let at_cores = view.softnet().values().map(|counts| counts[1]).fold(0, u64::saturating_add);
+    let found = backlog::RULE.machine.map(|judge| judge(view));
+    let limits = found
+        .is_some_and(|outcome| outcome.finding().is_some_and(|finding| finding.explains.is_some()));
+    limits
+        && at_cores.saturating_mul(2) >= one.received_drops
+        && one.received_drops.saturating_mul(2) >= bad
 }
 
 fn pair(errors: u64, drops: u64) -> String {
@@ -109,6 +135,40 @@ mod tests {
         assert!(errors.holds_machine(RULE).is_some_and(|share| share > 0.5));
         let flaps = counting(|at, eth0| eth0.carrier_changes = Some(1 + at));
         assert!(flaps.holds_machine(RULE).is_some_and(|share| share > 0.8));
+    }
+
+    /// The first container of a machine starts, or the last one ends.
+    #[test]
+    fn a_bridge_without_ports_and_a_cable_that_is_plugged_in_are_in_order() {
+        let changed = |kind: &str, state: &str| {
+            let sketch = Sketch::new().machine(|machine| {
+                let mut other = machine.interfaces["eth0"].clone();
+                (other.device, other.kind) = (false, Some(kind.to_owned()));
+                other.state = state.to_owned();
+                machine.interfaces.insert("other0".to_owned(), other);
+            });
+            sketch.each(|at, sample| {
+                let carrier_changes = Some(if at > 1 { 2 } else { 1 });
+                let counters = InterfaceCounters { carrier_changes, ..Default::default() };
+                sample.interfaces.insert("other0".to_owned(), counters);
+            })
+        };
+        changed("bridge", "up").machine_holds_not(RULE);
+        changed("bridge", "down").machine_holds_not(RULE);
+        changed("veth", "up").machine_holds_not(RULE);
+        assert!(changed("veth", "lowerlayerdown").holds_machine(RULE).is_some_and(|s| s > 0.8));
+    }
+
+    #[test]
+    fn drops_of_a_full_input_queue_have_a_cause_of_their_own() {
+        let dropping = counting(|at, eth0| eth0.received_drops = at * 900);
+        assert!(dropping.holds_machine(RULE).is_some_and(|share| share > 0.5));
+        let queue = dropping.each(|at, sample| {
+            let core = sample.softnet.get_mut(&0).unwrap();
+            (core.processed, core.dropped) = (at * 20_000, at * 900);
+        });
+        assert_eq!(queue.on_machine(RULE).finding().unwrap().explains, None);
+        assert!(queue.holds_machine(backlog::RULE).is_some_and(|share| share > 0.5));
     }
 
     #[test]

@@ -18,14 +18,16 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::Irrelevant;
     };
     let sent = sender.count(|tcp| tcp.data_segments_out).unwrap_or(0);
-    if let Some(outcome) = queue.is_in_order(sent, SHARE) {
+    let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
+    let are_its = again.saturating_mul(2) >= queue.drops;
+    if let Some(outcome) = queue.is_in_order(sent, SHARE, are_its) {
         return outcome;
     }
     let finding = queue
         .finding()
         .seen_if(
             "retransmissions of this connection",
-            sender.count(|tcp| tcp.retransmitted).map(|count| count.to_string()),
+            sender.tcp().retransmitted.map(|_| again.to_string()),
         )
         .seen("rate now", rate(flow.rate()));
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
@@ -43,7 +45,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
         return Outcome::Irrelevant;
     };
     let sent = view.interface(&queue.qdisc.interface).map_or(0, |one| one.sent_packets);
-    match queue.is_in_order(sent, SHARE_OF_ALL) {
+    match queue.is_in_order(sent, SHARE_OF_ALL, true) {
         Some(outcome) => outcome,
         None => queue.finding().explains(OF_MACHINE).holds(),
     }
@@ -81,9 +83,13 @@ impl<'a> Queue<'a> {
     }
 
     /// The reason why it is, if it is. One packet may be up to 64 KiB, and lose as many segments.
-    fn is_in_order(&self, sent: u64, most: f64) -> Option<Outcome> {
+    /// `are_its`: the packets that were sent are those that it drops.
+    fn is_in_order(&self, sent: u64, most: f64, are_its: bool) -> Option<Outcome> {
         let (kind, name, drops) = (&self.qdisc.kind, &self.qdisc.interface, self.drops);
-        if self.per_second < DROPS || (drops as f64) < most * (sent as f64).max(1.0) {
+        let share = drops as f64 / (sent as f64).max(1.0);
+        // A slow connection loses few packets a second, and many of those that it sends.
+        let many = self.per_second >= DROPS || are_its && drops >= FEW && share >= HEAVY;
+        if !many || share < most {
             return Some(Outcome::ruled_out(format!("{kind} on {name} dropped {drops} packets")));
         }
         // A queue that stands belongs to a limit of the rate, or to a link that is full.
@@ -115,6 +121,8 @@ impl<'a> Queue<'a> {
 
 /// Packets a second.
 const DROPS: f64 = 3.0;
+const FEW: u64 = 4;
+const HEAVY: f64 = 5e-3;
 /// Packets dropped by segments sent.
 const SHARE: f64 = 1e-5;
 /// Packets dropped by packets that the interface sent.
@@ -147,6 +155,21 @@ mod tests {
         assert!(dropping(40, 0).holds(RULE) > 0.95);
         let idle = dropping(40, 0).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
         assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
+    }
+
+    /// Two drops a second of a hundred segments.
+    #[test]
+    fn drops_of_a_slow_connection() {
+        let slow = |again: u32| {
+            dropping(2, 0).tcp(move |at, tcp| {
+                tcp.data_segments_out = Some(at as u32 * 100);
+                tcp.retransmitted = Some(at as u32 * again);
+            })
+        };
+        assert!(slow(2).holds(RULE) > 0.95);
+        // Those of other connections.
+        slow(0).holds_not(RULE);
+        dropping(2, 0).holds_not(RULE);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A control group's quota stops the process in most of its periods.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, View};
+use crate::view::{Flow, OFTEN_THROTTLED, View};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("quota", "a CPU quota").flow(judge);
@@ -22,10 +22,15 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         };
     };
     let share = group.throttled_share();
-    if share < THROTTLED {
+    if !group.is_held_back() {
         return Outcome::ruled_out(format!(
-            "the quota ran out in {} of {} periods",
-            group.throttled, group.periods
+            "the quota ran out in {} of {} periods{}",
+            group.throttled,
+            group.periods,
+            group.stopped_share().map_or_else(String::new, |stopped| format!(
+                ", for {} of the time",
+                percent(stopped)
+            ))
         ));
     }
     let cores = group.quota.map_or_else(|| "its quota".to_owned(), |q| format!("{q:.2} cores"));
@@ -36,7 +41,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     // It stops everything else that the process would do.
     .explains(share.max(0.6) + 0.4)
-    .seen_from("periods in which the quota ran out", percent(share), percent(THROTTLED))
+    .seen_from("periods in which the quota ran out", percent(share), percent(OFTEN_THROTTLED))
+    .seen_if("time for which it was stopped, added over the cores", group.stopped_share().map(percent))
     .seen("quota", cores)
     .seen("control group", group.path)
     .seen("rate now", rate(flow.rate()))
@@ -50,9 +56,6 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     )
     .holds()
 }
-
-/// Measured.
-const THROTTLED: f64 = 0.1;
 
 #[cfg(test)]
 mod tests {
@@ -88,5 +91,17 @@ mod tests {
         });
         rare.holds_not(RULE);
         throttled(90, 99).holds_not(RULE);
+        // It runs out at the end of each fifth period, for 10 ms in a second.
+        let short = throttled(20, 7).each(|at, sample| {
+            sample.groups[0].throttled_time = Span::from_millis(at * 10);
+        });
+        short.holds_not(RULE);
+        short
+            .task(7, 97)
+            .core(0, [10, 87, 2, 0])
+            .tcp(|_, tcp| {
+                tcp.unsent = Some(units::Bytes::ZERO);
+            })
+            .holds(super::super::cpu::RULE);
     }
 }

@@ -36,7 +36,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             return Outcome::Irrelevant;
         }
         // A reader without CPU time has a cause of its own.
-        let throttled = receiver.throttled(view).is_some_and(|g| g.throttled_share() > 0.1);
+        let throttled = receiver.throttled(view).is_some_and(|group| group.is_held_back());
         let starved = reader.is_some_and(|task| task.waited.unwrap_or(0.0) > 0.3);
         // A pipeline behind the reader may wait for the disk instead of it.
         let lacks = |task: &&TaskUse<'_>| task.cpu >= 0.9 || waits_for_disk(task, view);

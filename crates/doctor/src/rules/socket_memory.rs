@@ -37,8 +37,16 @@ fn judge(view: &View<'_>) -> Outcome {
         .seen("pages in use", memory.used.to_string())
         .seen("pages from which on it is short", memory.pressure.to_string())
         .seen("times that it became short", events.to_string())
-        .advise(
-            Advice::new("Raise the limit, or look for sockets that are not read")
+        .advise(match memory.used < memory.pressure {
+            // The sockets of a control group count as its memory.
+            true => Advice::new(
+                "The machine's own limit is not reached: look at the control group of the process",
+            )
+            .run("cat /proc/PID/cgroup")
+            .run("cat /sys/fs/cgroup/GROUP/memory.max /sys/fs/cgroup/GROUP/memory.events")
+            .run("cat /sys/fs/cgroup/memory/GROUP/memory.kmem.tcp.failcnt   (version 1)")
+            .not("net.ipv4.tcp_mem changes nothing"),
+            false => Advice::new("Raise the limit, or look for sockets that are not read")
                 .run(format!(
                     "sysctl -w net.ipv4.tcp_mem='{} {} {}'",
                     memory.pressure,
@@ -46,7 +54,7 @@ fn judge(view: &View<'_>) -> Outcome {
                     memory.most.saturating_mul(2)
                 ))
                 .run("ss -tnm"),
-        )
+        })
         .holds()
 }
 
@@ -70,6 +78,9 @@ mod tests {
     fn memory_that_is_short() {
         assert!(using(900).holds_machine(RULE).is_some_and(|share| share > 0.5));
         using(100).machine_holds_not(RULE);
+        let group = using(100).counter("TcpExtTCPMemoryPressures", 2).on_machine(RULE);
+        let advice = &group.finding().unwrap().advice[0];
+        assert!(advice.action.contains("control group"), "{advice:?}");
         let small = |used| {
             using(used).tcp(|at, tcp| tcp.window_limited = Some(units::Span::from_millis(900 * at)))
         };

@@ -20,7 +20,7 @@ fn judge(view: &View<'_>) -> Outcome {
     if dropped == 0 {
         return Outcome::ruled_out("no UDP packet was dropped at a socket");
     }
-    let received = count("UdpInDatagrams");
+    let received = count("UdpInDatagrams").saturating_add(count("Udp6InDatagrams"));
     let earlier = &view.samples()[0];
     let worst = view
         .last()
@@ -82,6 +82,8 @@ mod tests {
         assert!(many.holds_machine(RULE).is_some_and(|share| share > 0.6));
         let few = Sketch::new().counter("UdpRcvbufErrors", 1).counter("UdpInDatagrams", 10_000);
         assert_eq!(few.on_machine(RULE).finding().unwrap().explains, None);
+        let v6 = Sketch::new().counter("Udp6RcvbufErrors", 1).counter("Udp6InDatagrams", 10_000);
+        assert_eq!(v6.on_machine(RULE).finding().unwrap().explains, None);
         Sketch::new().machine_holds_not(RULE);
         let memory = Sketch::new().counter("UdpMemErrors", 500).counter("UdpInDatagrams", 1_000);
         assert!(memory.holds_machine(RULE).is_some_and(|share| share > 0.6));

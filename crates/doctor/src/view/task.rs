@@ -52,6 +52,11 @@ const USUALLY: f64 = 0.66;
 /// Less is the reading of a program's own files.
 const BLOCKED: f64 = 0.2;
 
+/// A share of the periods. Measured.
+pub const OFTEN_THROTTLED: f64 = 0.1;
+/// A share of the time.
+const LONG_STOPPED: f64 = 0.04;
+
 /// A control group's use of its quota.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupUse<'a> {
@@ -69,6 +74,19 @@ impl GroupUse<'_> {
     /// The share of its periods in which the quota ran out.
     pub fn throttled_share(&self) -> f64 {
         if self.periods == 0 { 0.0 } else { self.throttled as f64 / self.periods as f64 }
+    }
+
+    /// The share of the time for which the quota stopped it, added over the cores; `None` if the
+    /// kernel does not tell.
+    pub fn stopped_share(&self) -> Option<f64> {
+        let stopped = Some(self.throttled_time).filter(|time| *time > Span::ZERO)?;
+        Some(stopped.secs_f64() / self.elapsed.secs_f64())
+    }
+
+    /// The quota runs out often, and not only at the very end of its periods.
+    pub fn is_held_back(&self) -> bool {
+        self.throttled_share() >= OFTEN_THROTTLED
+            && self.stopped_share().is_none_or(|share| share >= LONG_STOPPED)
     }
 }
 
