@@ -106,8 +106,8 @@ impl Node {
         None
     }
 
-    /// The number of values, this one included. A value is at most [`DEEPEST`] deep, and an alias
-    /// adds as many again.
+    /// The number of values, this one included. The recursion has a bound: `n` aliases inside one
+    /// another have `n * n / 2` values in all, which count.
     fn size(&self) -> usize {
         match &self.value {
             Value::Scalar(_) => 1,
