@@ -137,6 +137,13 @@ fn all_mistakes_are_named_with_line_and_spelling() {
 
 #[test]
 fn missing_and_contradicting_keys_are_mistakes() {
+    // Each line has ten times the values of the one before it.
+    let line = |number: usize| {
+        let ten = vec![format!("*a{}", number - 1); 10].join(", ");
+        format!("  x{number} : &a{number} [{ten}]\n")
+    };
+    let bomb = "  x0 : &a0 1\n".to_owned() + &(1..9).map(line).collect::<String>();
+    let bomb = with_top(&bomb);
     for (text, message) in [
         (String::new(), "empty"),
         ("- duration : 1\n".to_owned(), "`generator` is missing"),
@@ -154,13 +161,28 @@ fn missing_and_contradicting_keys_are_mistakes() {
         (with_top("  vlan : { enable : 1, vlan0 : 9999 }\n"), "from 0 to 4095"),
         (with_top("  src_ipv6 : [1, 2]\n"), "six 16-bit words"),
         (with_top("  cap_ipg : maybe\n"), "true or false"),
-        (with_top("  x : &a 1\n  y : *a\n"), "aliases"),
+        (with_top("  x : &a [*a]\n"), "inside the value that it names"),
+        (with_top("  cap_ipg : *none\n"), "this is not YAML"),
+        (bomb, "too many or too deeply"),
         (REPORT.replace("w     : 1", "w : -1"), "whole number"),
         (REPORT.replace("duration : 1", "duration : soon"), "is a number"),
     ] {
         let found = mistakes(&text).join("\n");
         assert!(found.contains(message), "{text}\n{found}");
     }
+}
+
+#[test]
+fn an_alias_is_the_value_that_it_names() {
+    let text = REPORT.replace("cps   : 10000.0", "cps : &rate 77.5").replace(
+        "       limit : 255",
+        "     - &second\n       name: cap2/dns.pcap\n       cps : *rate\n       ipg : 1\n       \
+         rtt : 1\n       w : 1\n     - *second",
+    );
+    let profile = Profile::parse("p.yaml", &text).unwrap();
+    let flows: Vec<f64> = profile.templates.iter().map(|one| one.flows.events()).collect();
+    assert_eq!(flows, [77.5; 3]);
+    assert_eq!(profile.templates[1], profile.templates[2]);
 }
 
 #[test]

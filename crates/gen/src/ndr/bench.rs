@@ -293,7 +293,14 @@ fn back_to_back(
                 return Ok(None);
             }
             let span = Span::from_secs_f64(frames / rate.events());
-            let trial = tester.trial(rate, span)?;
+            let mut trial = tester.trial(rate, span)?;
+            // A burst that this machine interrupted or dropped says nothing about a buffer.
+            for _ in 0..2 {
+                if trial.invalid.is_none() || is_cancelled() {
+                    break;
+                }
+                trial = tester.trial(rate, span)?;
+            }
             if trial.sent == trial.received {
                 good = frames;
             } else {

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
 use super::mistakes::Mistakes;
@@ -32,6 +34,8 @@ impl Node {
         }
         let mut open: Vec<Open> = Vec::new();
         let mut nodes = 0usize;
+        // The values with a name (`&name`), by the parser's numbers from 1 on.
+        let mut anchors: HashMap<usize, Self> = HashMap::new();
         let mut parser = Parser::new_from_str(text);
         while let Some(event) = parser.next_event() {
             let (event, span) = match event {
@@ -46,33 +50,53 @@ impl Node {
             let line = span.start.line().max(1);
             nodes += 1;
             if open.len() > DEEPEST || nodes > MOST_NODES {
-                mistakes.add(line, "the document has too many or too deeply nested values");
+                mistakes.add(line, TOO_MANY);
                 return None;
             }
-            let done = match event {
-                Event::SequenceStart(..) => {
-                    open.push(Open { line, kind: Kind::List(Vec::new()) });
+            let (done, anchor) = match event {
+                Event::SequenceStart(anchor, _) => {
+                    open.push(Open { line, anchor, kind: Kind::List(Vec::new()) });
                     continue;
                 }
-                Event::MappingStart(..) => {
-                    open.push(Open { line, kind: Kind::Map(Vec::new(), None) });
+                Event::MappingStart(anchor, _) => {
+                    open.push(Open { line, anchor, kind: Kind::Map(Vec::new(), None) });
                     continue;
                 }
-                Event::Scalar(text, style, ..) => {
+                Event::Scalar(text, style, anchor, _) => {
                     let text = match style {
                         ScalarStyle::Plain if matches!(&*text, "~" | "null") => String::new(),
                         _ => text.into_owned(),
                     };
-                    Node { line, value: Value::Scalar(text) }
+                    (Node { line, value: Value::Scalar(text) }, anchor)
                 }
-                Event::Alias(_) => {
-                    mistakes.add(line, "aliases (`*name`) are not supported: repeat the value");
-                    return None;
+                Event::Alias(name) => match anchors.get(&name) {
+                    Some(node) if nodes + node.size() <= MOST_NODES => {
+                        nodes += node.size();
+                        (node.clone(), NO_ANCHOR)
+                    }
+                    Some(_) => {
+                        mistakes.add(line, TOO_MANY);
+                        return None;
+                    }
+                    None => {
+                        mistakes
+                            .add(line, "an alias (`*name`) stands inside the value that it names");
+                        return None;
+                    }
+                },
+                Event::SequenceEnd | Event::MappingEnd => {
+                    let ended = open.pop()?;
+                    let anchor = ended.anchor;
+                    (ended.close(), anchor)
                 }
-                Event::SequenceEnd | Event::MappingEnd => open.pop()?.close(),
                 Event::DocumentEnd | Event::StreamEnd => break,
                 Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
             };
+            if anchor != NO_ANCHOR {
+                // The copy counts too: values with names may stand inside one another.
+                nodes += done.size();
+                anchors.insert(anchor, done.clone());
+            }
             match open.last_mut() {
                 None => return Some(done),
                 Some(parent) => parent.take(done, mistakes),
@@ -80,6 +104,16 @@ impl Node {
         }
         mistakes.add(1, "the file is empty");
         None
+    }
+
+    /// The number of values, this one included. The recursion has a bound: `n` aliases inside one
+    /// another have `n * n / 2` values in all, which count.
+    fn size(&self) -> usize {
+        match &self.value {
+            Value::Scalar(_) => 1,
+            Value::List(list) => 1 + list.iter().map(Self::size).sum::<usize>(),
+            Value::Map(map) => 1 + map.iter().map(|entry| entry.value.size()).sum::<usize>(),
+        }
     }
 
     pub(super) fn kind(&self) -> &'static str {
@@ -94,6 +128,7 @@ impl Node {
 
 struct Open {
     line: usize,
+    anchor: usize,
     kind: Kind,
 }
 
@@ -133,6 +168,9 @@ impl Open {
     }
 }
 
+/// The parser's number for a value without a name.
+const NO_ANCHOR: usize = 0;
+const TOO_MANY: &str = "the document has too many or too deeply nested values";
 const LONGEST_TEXT: usize = 8 << 20;
 const MOST_NODES: usize = 500_000;
 const DEEPEST: usize = 32;

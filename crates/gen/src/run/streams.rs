@@ -13,7 +13,8 @@ pub struct StreamCounts {
     pub duplicates: u64,
     /// Packets that arrived after one with a higher number.
     pub reordered: u64,
-    /// Arrivals so late that duplicates among them cannot be told.
+    /// Arrivals so late that duplicates among them cannot be told. They count as lost: otherwise a
+    /// device that repeats old packets would hide its losses.
     pub too_late: u64,
     /// Packets that arrived too long after the end of the run.
     pub late: u64,
@@ -53,7 +54,7 @@ impl StreamCounts {
 
     /// Different packets that arrived.
     pub fn unique(&self) -> u64 {
-        self.received - self.duplicates
+        self.received.saturating_sub(self.duplicates).saturating_sub(self.too_late)
     }
 
     pub fn lost(&self) -> u64 {
@@ -61,6 +62,9 @@ impl StreamCounts {
     }
 
     pub(super) fn take(&mut self, stamp: Stamp, arrival: Time, late: Option<(Time, Span)>) {
+        if !self.is_plausible(stamp, arrival) {
+            return;
+        }
         self.received += 1;
         if let Some(last) = self.last_arrival.replace(arrival) {
             self.longest_gap = self.longest_gap.max(arrival.since(last));
@@ -72,7 +76,10 @@ impl StreamCounts {
                 self.duplicates += 1;
                 return;
             }
-            Seen::TooLate => self.too_late += 1,
+            Seen::TooLate => {
+                self.too_late += 1;
+                return;
+            }
         }
         self.shortest = self.shortest.min(arrival.since(stamp.sent));
         if let Some((end, grace)) = late
@@ -86,6 +93,17 @@ impl StreamCounts {
             self.jitter_nanos += (transit.abs_diff(last) as f64 - self.jitter_nanos) / 16.0;
             self.jitter = Span::from_nanos(self.jitter_nanos as u64);
         }
+    }
+}
+
+impl StreamCounts {
+    /// False for a number that the generator cannot have reached since the last arrival. One of
+    /// 65,536 corrupted stamps passes its check, and one with a high number would make all packets
+    /// behind it too late.
+    fn is_plausible(&self, stamp: Stamp, arrival: Time) -> bool {
+        let Some(last) = self.last_arrival else { return true };
+        let ahead = stamp.sequence.saturating_sub(self.window.next);
+        ahead <= AT_ONCE.saturating_add(arrival.since(last).nanos() / NANOS_OF_A_PACKET)
     }
 }
 
@@ -149,6 +167,9 @@ impl Window {
     }
 }
 
+/// A stream has at most so many packets on the way at once, and one in so many nanoseconds.
+const AT_ONCE: u64 = 1 << 26;
+const NANOS_OF_A_PACKET: u64 = 5;
 /// 262,144 numbers: a quarter of a second at a million packets a second.
 const WORDS: u64 = 4096;
 
@@ -173,6 +194,36 @@ mod tests {
         counts.take(later, Time::from_nanos(9_050_000), None);
         assert_eq!(counts.longest_gap, Span::from_millis(8));
         assert_eq!(counts.latency.max() / 1000, 50);
+    }
+
+    fn take(counts: &mut StreamCounts, sequence: u64) {
+        let (sent, arrival) = (Time::from_nanos(1_000_000), Time::from_nanos(1_050_000));
+        counts.take(Stamp { stream: 0, sequence, sent }, arrival, None);
+    }
+
+    #[test]
+    fn a_device_that_repeats_old_packets_hides_no_loss() {
+        let mut counts = StreamCounts::new(0);
+        counts.sent = 1_000_000;
+        for sequence in (0..1_000_000).filter(|number| number % 2 == 0) {
+            take(&mut counts, sequence);
+        }
+        for sequence in 0..500_000 {
+            take(&mut counts, sequence % 4);
+        }
+        assert_eq!((counts.unique(), counts.lost()), (500_000, 500_000));
+        assert_eq!((counts.received, counts.too_late), (1_000_000, 500_000));
+    }
+
+    #[test]
+    fn a_corrupted_number_does_not_move_the_window() {
+        let mut counts = StreamCounts::new(0);
+        counts.sent = 4;
+        for sequence in [0, 1, (1 << 48) - 1, 1 << 40, 2, 3] {
+            take(&mut counts, sequence);
+        }
+        assert_eq!((counts.received, counts.unique(), counts.lost()), (4, 4, 0));
+        assert_eq!(counts.reordered, 0);
     }
 
     proptest! {

@@ -96,7 +96,8 @@ fn both_switches_take_packets_from_a_generator() {
                 let needs = format!("needs {} CPUs", pmds + 1);
                 // With several packet threads the whole cell is not run.
                 let whole = cell["failed"].as_str().unwrap_or_default();
-                let told = missing.contains(&needs) || whole.starts_with(&format!("not run: {needs}"));
+                let told =
+                    missing.contains(&needs) || whole.starts_with(&format!("not run: {needs}"));
                 assert!(told && !has("ndr_pps"), "{cell}");
             }
             if cell["valid"] == false || pmds >= cpus {
