@@ -2,7 +2,7 @@
 
 use crate::interval::Around;
 use crate::{axis, method, missing, number, overall, pivot};
-use results::{Axes, Cell, Comparison, Metric, Results, Verdict, metrics};
+use results::{Axes, Cell, Comparison, Metric, NOT_RUN, Results, Verdict, metrics};
 use stats::Direction;
 
 /// The lab's own answer, or sentences about comparisons of the main metric, and the figures that
@@ -63,9 +63,12 @@ fn bounds(results: &Results) -> Option<String> {
 pub(crate) fn tally(results: &Results) -> String {
     let count = |test: fn(&Cell) -> bool| results.cells.iter().filter(|c| test(c)).count();
     let failed = count(|cell| cell.failed.is_some());
+    let not_run =
+        count(|cell| cell.failed.as_deref().is_some_and(|reason| reason.starts_with(NOT_RUN)));
     let mut parts = vec![format!("{} measured", counted(results.cells.len() - failed, "cell"))];
     for (number, words) in [
-        (failed, "failed"),
+        (failed - not_run, "failed"),
+        (not_run, "not run"),
         (count(|cell| !cell.valid && cell.failed.is_none()), "not valid"),
         (count(|cell| missing::of(cell).next().is_some()), "incomplete"),
         (count(|cell| cell.cpu_limited), "short of CPU"),

@@ -96,8 +96,9 @@ fn rows_of(
     };
     let name = format!("{}{}", cell.system, method::mark(cell));
     let mut rows = Vec::new();
-    if cell.failed.is_some() {
-        rows.push(row(format!("{name} (failed)"), "", &|_| None));
+    if let Some(reason) = &cell.failed {
+        let word = missing::in_a_word(reason);
+        rows.push(row(format!("{name} ({word})"), "", &|_| None));
     } else if cell.rounds.is_empty() {
         let median = |metric: &str| cell.metrics.get(metric).map(|metric| metric.median);
         rows.push(row(name, "median", &|metric| measured(metric, median(metric))));

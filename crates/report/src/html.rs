@@ -133,7 +133,7 @@ fn failures_and_warnings(results: &Results) -> Markup {
             @for mend in doubtful::mends(results) { p class="note" { (prose::markup(&mend)) } }
         }
         @if !failed.is_empty() {
-            h2 id="failed" { "Failed" }
+            h2 id="failed" { @if failed.iter().any(|cell| cell.has_failed()) { "Failed" } @else { "Not run" } }
             ul {
                 @for cell in failed {
                     li {

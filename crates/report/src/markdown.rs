@@ -129,7 +129,7 @@ fn headline_tables(out: &mut String, results: &Results) {
 fn entry(entry: &Entry<'_>) -> String {
     let published = entry.published.map(|(_, value)| number::format(value));
     match (entry.cell, entry.metric) {
-        (Some(cell), _) if cell.failed.is_some() => "failed".to_owned(),
+        (Some(Cell { failed: Some(reason), .. }), _) => missing::in_a_word(reason).to_owned(),
         (Some(cell), Some(metric)) => {
             let mut text = number::with_interval(metric) + method::mark(cell);
             if let Some(value) = published {

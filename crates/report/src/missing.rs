@@ -2,10 +2,23 @@
 
 use crate::answer::counted;
 use crate::doubtful::place;
-use results::{Cell, Missing, Results, metrics};
+use results::{Cell, Missing, NOT_RUN, Results, metrics};
 
 /// Stands in a table in place of the figure.
 pub(crate) const WORD: &str = "not measured";
+
+/// Stands in place of the figures of a failed cell, or of one that this machine cannot measure.
+pub(crate) fn in_a_word(reason: &str) -> &'static str {
+    if reason.starts_with(NOT_RUN) { "not run" } else { "failed" }
+}
+
+/// The same with the reason.
+pub(crate) fn failure(reason: &str) -> String {
+    match reason.strip_prefix(NOT_RUN) {
+        Some(_) => reason.to_owned(),
+        None => format!("failed: {reason}"),
+    }
+}
 
 /// A failed cell has no figure at all, and its own reason.
 pub(crate) fn of(cell: &Cell) -> impl Iterator<Item = &Missing> {
@@ -56,6 +69,15 @@ fn labels(missing: &Missing) -> String {
 mod tests {
     use super::*;
     use results::{Axes, Form};
+
+    #[test]
+    fn a_cell_that_this_machine_cannot_measure_has_not_failed() {
+        let few = format!("{NOT_RUN}needs 3 CPUs, this machine has 2");
+        assert_eq!(failure(&few), few);
+        assert_eq!(in_a_word(&few), "not run");
+        assert_eq!(failure("the peer ended"), "failed: the peer ended");
+        assert_eq!(in_a_word("the peer ended"), "failed");
+    }
 
     #[test]
     fn the_answer_counts_cells_and_names_a_failure_first() {

@@ -194,7 +194,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
             }),
         );
         if let Some(reason) = &cell.failed {
-            row.push(Text::new(&format!("failed: {reason}"), Style::Bad));
+            row.push(Text::new(&missing::failure(reason), Style::Bad));
             table.spanning_row(row);
             continue;
         }
@@ -350,7 +350,7 @@ fn failures(results: &Results, width: usize, colour: bool) -> String {
     table.left("system", 0);
     table.left("at", 0);
     for cell in &results.cells {
-        let reason = cell.failed.as_deref().map(|reason| format!("failed: {reason}"));
+        let reason = cell.failed.as_deref().map(missing::failure);
         table.spanning_row(vec![
             Text::new(&cell.system, Style::Plain),
             Text::new(&axis::describe(&cell.axes), Style::Plain),

@@ -26,7 +26,7 @@ pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
             details class="cell" id={"cell-" (index)} {
                 (summary(results, cell, headline))
                 div class="inside" {
-                    @if let Some(reason) = &cell.failed { p class="failed" { "Failed: " (reason) } }
+                    @if let Some(reason) = &cell.failed { p class="failed" { (missing::failure(reason)) } }
                     @for reason in &cell.invalid_reasons {
                         p class="failed" { "Not valid: " (reason) }
                         @if !reason.mend.is_empty() { p class="note" { "To mend it: " (reason.mend) "." } }
@@ -53,8 +53,8 @@ fn summary(results: &Results, cell: &Cell, headline: Option<&str>) -> Markup {
         summary {
             b { (cell.system) }
             span class="muted" { (axis::describe(&cell.axes)) }
-            @if cell.failed.is_some() {
-                span class="number failed" { "failed" }
+            @if let Some(reason) = &cell.failed {
+                span class="number failed" { (missing::in_a_word(reason)) }
             } @else if let Some((name, metric)) = metric {
                 span class="number" {
                     (number::format(metric.median)) (method::mark(cell))

@@ -222,7 +222,7 @@ fn entry(entry: &Entry<'_>) -> Markup {
     html! {
         td {
             @if let Some(reason) = &cell.failed {
-                span class="failed" title=(reason) { "failed" }
+                span class="failed" title=(reason) { (missing::in_a_word(reason)) }
             } @else if let Some(metric) = entry.metric {
                 b { (number::format(metric.median)) }
                 span class="mark" title=[cell.cpu_limit.as_ref()] { (method::mark(cell)) }
