@@ -125,8 +125,8 @@ impl Starter<'_> {
         match error.trim() {
             "[]" => Ok(()),
             error => Err(Failure::Workload(format!(
-                "Open vSwitch cannot open the port {name}: {}; are librte-net-pcap23, \
-                 librte-net-null23 and librte-net-af-packet23 installed?",
+                "Open vSwitch cannot open the port {name}: {}; are librte-mempool-ring23, \
+                 librte-net-pcap23, librte-net-null23 and librte-net-af-packet23 installed?",
                 units::foreign(error)
             ))),
         }
