@@ -49,11 +49,15 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
 }
 
 /// The time that the kernel adds to the smoothed round trip, if it is long and does not follow the
-/// deviation of the round trips. A timer that has backed off is longer for another reason.
+/// deviation of the round trips. The kernel doubles a timer with each backoff.
 fn least_timeout(sender: &End<'_>) -> Option<Span> {
     let added = sender.values(|c| {
         let rtt = c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO)?;
-        c.tcp.rto.filter(|_| c.tcp.backoff == Some(0)).map(|rto| rto - rtt)
+        let doubled = u32::from(c.tcp.backoff?);
+        // A persist timer backs off too, and does not double this one.
+        let runs = doubled == 0 || c.tcp.unacked.is_some_and(|flying| flying > 0);
+        let rto = c.tcp.rto.filter(|_| runs && doubled < BACKOFFS)?;
+        Some(rto / 2_u64.pow(doubled) - rtt)
     });
     let (least, most) = (*added.iter().min()?, *added.iter().max()?);
     let varies = sender.values(|c| c.tcp.rttvar).into_iter().max()?;
@@ -66,6 +70,8 @@ const LONG: Span = Span::from_millis(600);
 const USUAL: Span = Span::from_millis(300);
 /// The kernel counts timeouts in ticks.
 const ALIKE: Span = Span::from_millis(20);
+/// After as many, the timer may have reached its maximum, 120 s.
+const BACKOFFS: u32 = 6;
 /// Samples.
 const FEWEST: usize = 3;
 /// A share of the samples.
@@ -108,7 +114,20 @@ mod tests {
             tcp.rttvar = Some(Span::from_millis(250));
         });
         varies.holds_not(RULE);
-        let backed_off = waiting([1_020; 4], 700).tcp(|_, tcp| tcp.backoff = Some(2));
+        let backed_off = waiting([880; 4], 700).tcp(|_, tcp| tcp.backoff = Some(2));
         backed_off.holds_not(RULE);
+    }
+
+    #[test]
+    fn a_long_minimum_that_has_backed_off() {
+        let doubled = waiting([1_020, 2_040, 4_080, 4_080], 700).tcp(|at, tcp| {
+            tcp.backoff = Some([0, 1, 2, 2][at as usize]);
+        });
+        assert!(doubled.holds(RULE) > 0.95);
+        let persists = waiting([1_020; 4], 700).tcp(|_, tcp| {
+            tcp.backoff = Some(2);
+            tcp.unacked = Some(0);
+        });
+        persists.holds_not(RULE);
     }
 }
