@@ -165,8 +165,10 @@ fn write_entries(
     most: usize,
     reply: &mut Multipart<'_>,
 ) -> usize {
+    // Open vSwitch's reply about all tables is one message.
+    let piece = if entries == Entries::TableStatistics { MAX_TABLES } else { PIECE_RULES };
     let mut count = 0;
-    while count < PIECE_RULES && reply.length() < most {
+    while count < piece && reply.length() < most {
         let Some(number) = left.next() else { break };
         count += 1;
         reply.entry(|out| write_entry(entries, number, bridge, version, out));
@@ -230,6 +232,7 @@ fn write_entry(
 
 /// The most entries of a piece, and the bytes after which it takes no more.
 pub(crate) const PIECE_RULES: usize = 128;
+const MAX_TABLES: usize = 255;
 const PIECE_BYTES: usize = 64 << 10;
 /// A rule that is only looked at takes that much less time than one that is written.
 const LOOKS_OF_A_RULE: usize = 16;
