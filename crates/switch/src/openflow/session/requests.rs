@@ -160,12 +160,13 @@ impl Session {
             out.put_u32(0xfff);
             put_ports(bridge, version, start, out);
         } else {
-            // Statistics of flows, tables, ports, groups and queues; bundles and monitors.
+            // Statistics of flows, tables, ports, groups and queues; bundles. Open vSwitch 3.1 names
+            // its monitors of flows in no version.
             out.put_u32(match version {
                 // Matches of addresses in ARP.
                 Version::V11 => 0xcf,
                 Version::V12 | Version::V13 => 0x4f,
-                _ => 0x64f,
+                _ => 0x24f,
             });
             out.put_u32(0);
             if version <= Version::V12 {
