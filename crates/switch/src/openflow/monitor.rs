@@ -371,18 +371,18 @@ fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Resu
     }
 }
 
-/// Whether a filter selects a rule that has, or had before a change, the actions it asks for.
+/// Whether a filter selects a rule that has, or had before a change, the port it asks for, and that
+/// has the group. Open vSwitch makes that difference.
 fn selects(filter: &FlowFilter, flow: &FlowEntry, former: &[Action]) -> bool {
-    let leads = |actions: &[Action]| {
-        let is_port = filter.out_port == PortNumber::NONE
-            || any(actions, &|action| sends_to(action, filter.out_port));
-        let is_group = filter.out_group == FlowMod::ANY_GROUP
-            || any(actions, &|action| *action == Action::Group(filter.out_group));
-        is_port && is_group
+    let has_port = |actions: &[Action]| {
+        filter.out_port == PortNumber::NONE
+            || any(actions, &|action| sends_to(action, filter.out_port))
     };
+    let is_group = |action: &Action| *action == Action::Group(filter.out_group);
     filter.table.is_none_or(|table| table == flow.table)
         && flow.matching.is_within(&filter.matching)
-        && (leads(&flow.actions) || leads(former))
+        && (has_port(&flow.actions) || has_port(former))
+        && (filter.out_group == FlowMod::ANY_GROUP || any(&flow.actions, &is_group))
 }
 
 /// Whether `test` holds for an action or for one nested in it.

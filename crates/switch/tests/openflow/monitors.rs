@@ -24,9 +24,13 @@ const RESUMED: u16 = 6;
 
 /// A session of OpenFlow 1.4 that monitors rules that send to a port, and the reply.
 fn monitor(bridge: &mut Bridge, flags: u16, port: u32) -> (Session, Vec<Vec<u16>>) {
+    monitor_of(bridge, &monitor_request(7, flags, port))
+}
+
+fn monitor_of(bridge: &mut Bridge, request: &[u8]) -> (Session, Vec<Vec<u16>>) {
     let mut session = Session::new(Kind::Service);
     let mut bytes = vec![5, 0, 0, 8, 0, 0, 0, 1];
-    bytes.extend(monitor_request(7, flags, port));
+    bytes.extend(request);
     let mut out = Vec::new();
     session.receive(&bytes, bridge, &mut out).unwrap();
     (session, events(&out))
@@ -216,6 +220,21 @@ fn a_monitor_of_a_port_hears_of_rules_that_no_longer_send_there() {
     let former = [Action::Output { port: PortNumber(2), max_len: 0 }];
     let left = FlowUpdate { former: &former, ..other };
     assert_eq!(write(&mut session, &[left], None), [[MODIFIED]]);
+}
+
+#[test]
+fn a_monitor_of_a_group_hears_of_no_rule_that_has_another() {
+    let mut bridge = Bridge::default();
+    let flow = add(&mut bridge, "in_port=1 actions=group:1");
+    let mut request = monitor_request(7, CHANGES, u32::MAX);
+    request[24..28].copy_from_slice(&1_u32.to_be_bytes());
+    let (mut session, _) = monitor_of(&mut bridge, &request);
+    let joined =
+        FlowUpdate { change: FlowChange::Modified, flow: &flow, former: &[Action::Group(2)] };
+    assert_eq!(write(&mut session, &[joined], None), [[MODIFIED]]);
+    let other = add(&mut bridge, "in_port=2 actions=group:2");
+    let left = FlowUpdate { flow: &other, former: &[Action::Group(1)], ..joined };
+    assert!(write(&mut session, &[left], None).is_empty());
 }
 
 #[test]
