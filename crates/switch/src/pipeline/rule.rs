@@ -178,11 +178,12 @@ impl Rule {
         self.modified_ms.max(refreshed)
     }
 
-    /// When the rule expires if no packet comes before, and whether by its idle timeout.
+    /// When the rule expires if no packet comes before, and whether by its idle timeout. As in Open
+    /// vSwitch, it stays until more than the timeout has passed.
     #[must_use]
     pub fn deadline(&self) -> Option<(u64, bool)> {
         let after = |seconds: u16, since: u64| {
-            (seconds != 0).then(|| since.saturating_add(u64::from(seconds) * 1000))
+            (seconds != 0).then(|| since.saturating_add(u64::from(seconds) * 1000 + 1))
         };
         let hard = after(self.hard_timeout(), self.confirmed_ms()).map(|at| (at, false));
         let used = self.counters.used.load(Ordering::Relaxed).max(self.created_ms);

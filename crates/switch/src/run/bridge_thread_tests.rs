@@ -257,7 +257,7 @@ fn no_request_sees_a_rule_whose_timeout_has_passed() {
     let bytes = read_slowly(&mut rig, &mut peer, Vec::new());
     let answers = messages(&bytes);
     assert_eq!(cookies(&answers[..answers.len() - 1]).len(), 4);
-    clock.warp(Duration::from_secs(10));
+    clock.warp(Duration::from_millis(10_001));
     peer.write_all(&[&DUMP[..], &BARRIER[..]].concat()).unwrap();
     let bytes = read_slowly(&mut rig, &mut peer, HELLO.to_vec());
     let answers = messages(&bytes);

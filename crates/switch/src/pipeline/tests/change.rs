@@ -167,7 +167,7 @@ fn a_rule_that_goes_names_no_group_any_more() {
     assert_eq!(references(&tables), 2);
     tables.flow_mod(strictly(FlowCommand::DeleteStrict, 3), 0).expect("deleted");
     assert_eq!(references(&tables), 1);
-    assert_eq!(tables.expire(1000).len(), 1);
+    assert_eq!(tables.expire(1001).len(), 1);
     assert_eq!(references(&tables), 0);
     let refused = tables.change_all(vec![to_group(1, 7), to_group(2, 8)], 0);
     assert_eq!((refused, references(&tables)), (Err((1, Refusal::BadOutGroup)), 0));
@@ -451,11 +451,14 @@ fn rules_expire_by_their_timeouts() {
     tables.flow_mod(idle, 0).expect("added");
     tables.flow_mod(hard, 0).expect("added");
     translate(&tables, &udp(2, 9, 1)).counters[0].add(1, 60, 8_000);
-    assert!(tables.expire(10_000).is_empty());
-    let removed = tables.expire(15_000);
+    assert!(tables.expire(10_001).is_empty());
+    // More than the timeout must pass.
+    assert!(tables.expire(15_000).is_empty());
+    let removed = tables.expire(15_001);
     assert_eq!(removed.len(), 1);
     assert_eq!(removed[0].reason, RemovalReason::HardTimeout);
-    let removed = tables.expire(18_000);
+    assert!(tables.expire(18_000).is_empty());
+    let removed = tables.expire(18_001);
     assert_eq!(removed[0].reason, RemovalReason::IdleTimeout);
     assert_eq!(outputs(&translate(&tables, &udp(2, 9, 1))), [] as [u16; 0]);
     assert_eq!(tables.next_expiry_ms(), None);

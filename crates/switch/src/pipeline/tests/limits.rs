@@ -144,7 +144,7 @@ fn rules_that_expire_raise_the_vacancy() {
     tables.table_mod(&settings(None, Some(Some((20, 80))))).unwrap();
     tables.flow_mod(FlowMod { hard_timeout: 1, ..rule(1) }, 0).unwrap();
     assert_eq!(reported(&tables), [(VacancyChange::Down, 0)]);
-    assert_eq!(tables.expire(1000).len(), 1);
+    assert_eq!(tables.expire(1001).len(), 1);
     assert_eq!(reported(&tables), [(VacancyChange::Up, 100)]);
 }
 

@@ -263,8 +263,8 @@ fn a_learned_rule_takes_the_next_packet() {
     for counters in &first.counters {
         counters.add(1, 60, 5000);
     }
-    assert_eq!(tables.expire(10_000).len(), 1);
-    assert_eq!(tables.expire(15_000).len(), 1);
+    assert_eq!(tables.expire(10_001).len(), 1);
+    assert_eq!(tables.expire(15_001).len(), 1);
 }
 
 #[test]
