@@ -136,6 +136,11 @@ impl<'a, P: Print> Trace<'a, P> {
         let mut mask = translation.mask.clone();
         mask.write(Field::RecircId, u128::MAX);
         mask.words[word::METADATA..word::CT].fill(0);
+        if key.words[word::VLAN_TPID] == 0 {
+            // The type, which every megaflow of Open vSwitch matches, says that there is no tag.
+            mask.write(Field::VlanTci, 0);
+            mask.words[word::VLAN_TPID] = 0;
+        }
         self.printer.megaflow(&Match { value: key.masked(&mask), mask })
     }
 

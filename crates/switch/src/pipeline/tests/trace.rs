@@ -3,7 +3,7 @@
 use super::packets::{add, bridge, matching, output, udp};
 use crate::action::{Action, Ct, Nat, NatAddresses, NatDirection};
 use crate::datapath::step::Step;
-use crate::flow::{Field, Key, Match};
+use crate::flow::{Field, Key, Match, word};
 use crate::pipeline::{Print, Tables, Trace};
 use crate::port_number::PortNumber;
 use crate::text::{PortNames, print_connection_state, print_steps};
@@ -22,7 +22,8 @@ impl Print for Names {
 
     fn megaflow(&self, matching: &Match) -> String {
         let id = matching.value.read(Field::RecircId);
-        format!("recirc_id={id},eth,{}", self.matching(matching))
+        let tag = if matching.is_set(Field::VlanTci) { "tci," } else { "" };
+        format!("recirc_id={id},eth,{tag}{}", self.matching(matching))
     }
 
     fn steps(&self, steps: &[Step], key: &Key) -> String {
@@ -101,6 +102,20 @@ Megaflow: recirc_id=0,eth,in_port=1
 Datapath actions: 2
 ";
     assert_eq!(trace(&tables), expected);
+}
+
+#[test]
+fn the_megaflow_of_an_untagged_packet_names_no_tag() {
+    let mut tables = bridge(3);
+    let normal = Action::Output { port: PortNumber::NORMAL, max_len: 0 };
+    tables.flow_mod(add(0, 1, matching(&[]), vec![normal]), 0).expect("added");
+    let text = trace(&tables);
+    assert!(text.contains("Megaflow: recirc_id=0,eth,in_port=1,eth_src="), "{text}");
+    let mut packet = udp(1, 0x1000_0001, 0x3000_0003);
+    packet.words[word::VLAN_TPID] = 0x8100;
+    packet.write(Field::VlanTci, 0x1005);
+    let text = Trace::new(&tables, "br0", Names).run(&packet, &[0; 60], 0);
+    assert!(text.contains("Megaflow: recirc_id=0,eth,tci,in_port=1,"), "{text}");
 }
 
 #[test]
