@@ -193,8 +193,24 @@ fn old_keys_and_repeated_ones_leave_a_note() {
                 w : 1\n       w : 2\n";
     let profile = Profile::parse("p.yaml", text).unwrap();
     assert_eq!(profile.client_pools[0].first.to_string(), "16.0.0.1");
-    assert_eq!(profile.templates[0].window, 1);
+    assert_eq!(profile.templates[0].window, 2, "TRex's parser keeps the last value");
     assert!(profile.notes.iter().any(|note| note.contains("repeated")), "{:?}", profile.notes);
+}
+
+#[test]
+fn numbers_have_the_base_that_trex_reads() {
+    for (text, limit) in [("0100", 64), ("0x1F", 31), ("0", 0), ("00", 0), ("\" 7 \"", 7)] {
+        let profile = REPORT.replace("limit : 255", &format!("limit : {text}"));
+        let profile = Profile::parse("p.yaml", &profile).unwrap();
+        assert_eq!(profile.templates[0].limit.unwrap_or(0), limit, "{text}");
+    }
+    // A rate is decimal.
+    let rate = Profile::parse("p.yaml", &REPORT.replace("10000.0", "010.5")).unwrap();
+    assert_eq!(rate.templates[0].flows.events(), 10.5);
+    for text in ["08", "0x", "0o17", "1.0", "0x+1", "0+7"] {
+        let wrong = mistakes(&REPORT.replace("limit : 255", &format!("limit : {text}")));
+        assert!(wrong[0].contains("`limit` is a whole number"), "{wrong:?}");
+    }
 }
 
 #[test]
@@ -210,6 +226,11 @@ fn a_platform_file_names_ports_and_gateways() {
             "veth1,dest-mac=02:ac:10:ff:01:02,mac=02:00:00:00:00:07"
         ]
     );
+    // A published file repeats the key, at first without a value.
+    let text = "- interfaces : [a, b]\n  port_info :\n  port_info :\n  - ip : 1.1.1.1\n";
+    assert_eq!(ports_of_platform("x", text).unwrap(), ["a,ip=1.1.1.1", "b"]);
+    let text = "- interfaces : [a, b]\n  port_info :\n";
+    assert_eq!(ports_of_platform("x", text).unwrap(), ["a", "b"]);
     assert!(ports_of_platform("x", "- a : 1\n").unwrap_err().to_string().contains("`interfaces`"));
 }
 

@@ -26,15 +26,15 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The value of a key; of a repeated key the first, as in TRex.
+    /// The value of a key; of a repeated key the last, as in TRex.
     pub(super) fn find(&mut self, key: &'static str) -> Option<&'a Node> {
         self.asked.push(key);
-        self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+        self.peek(key)
     }
 
     /// The same without asking for it.
     pub(super) fn peek(&self, key: &str) -> Option<&'a Node> {
-        self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+        self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -110,7 +110,7 @@ impl<'a> Fields<'a> {
             } else if self.entries[..number].iter().any(|earlier| earlier.key == entry.key) {
                 let key = foreign(&entry.key);
                 notes.push(format!(
-                    "line {}: `{key}` is repeated; the first one counts, as in TRex",
+                    "line {}: `{key}` is repeated; the last one counts, as in TRex",
                     entry.line
                 ));
             }
@@ -129,9 +129,11 @@ pub(super) fn scalar<'a>(node: &'a Node, key: &str, mistakes: &mut Mistakes) -> 
     }
 }
 
+/// A key without a value is an empty list, as in TRex.
 pub(super) fn list<'a>(node: &'a Node, key: &str, mistakes: &mut Mistakes) -> Option<&'a [Node]> {
     match &node.value {
         Value::List(list) => Some(list),
+        Value::Scalar(text) if text.is_empty() => Some(&[]),
         _ => {
             let kind = node.kind();
             mistakes.add(node.line, format!("`{key}` is a list, found {kind}"));
@@ -142,7 +144,7 @@ pub(super) fn list<'a>(node: &'a Node, key: &str, mistakes: &mut Mistakes) -> Op
 
 pub(super) fn number(node: &Node, key: &str, mistakes: &mut Mistakes) -> Option<f64> {
     let text = scalar(node, key, mistakes)?;
-    match text.parse::<f64>() {
+    match text.trim().parse::<f64>() {
         Ok(value) if value.is_finite() && (0.0..=LARGEST).contains(&value) => Some(value),
         _ => {
             let text = foreign(text);
@@ -161,13 +163,17 @@ pub(super) fn micros(node: &Node, key: &str, mistakes: &mut Mistakes) -> Option<
     Some(Span::from_secs_f64(micros / 1e6))
 }
 
+/// The digits are hexadecimal after `0x` and octal after `0`, as in TRex's parser.
 pub(super) fn whole(node: &Node, key: &str, most: u64, mistakes: &mut Mistakes) -> Option<u64> {
     let text = scalar(node, key, mistakes)?;
-    let value = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
+    let (digits, radix) = match text.trim() {
+        hex if hex.starts_with("0x") || hex.starts_with("0X") => (&hex[2..], 16),
+        octal if octal.len() > 1 && octal.starts_with('0') => (&octal[1..], 8),
+        decimal => (decimal, 10),
     };
-    let value = value.filter(|value| *value <= most);
+    let is_signed = radix != 10 && digits.starts_with('+');
+    let value = u64::from_str_radix(digits, radix).ok();
+    let value = value.filter(|value| *value <= most && !is_signed);
     if value.is_none() {
         let text = foreign(text);
         mistakes

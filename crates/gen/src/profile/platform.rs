@@ -42,7 +42,8 @@ fn read(text: &str, mistakes: &mut Mistakes) -> Option<Vec<String>> {
                     port.push_str(&format!(",{own}={mac}"));
                 }
             }
-            if let Some(vlan) = info.whole("vlan", 4094, mistakes) {
+            // 0 is no VLAN, as in TRex.
+            if let Some(vlan @ 1..) = info.whole("vlan", 4094, mistakes) {
                 port.push_str(&format!(",vlan={vlan}"));
             }
         }
