@@ -135,6 +135,48 @@ fn all_mistakes_are_named_with_line_and_spelling() {
     }
 }
 
+/// A template that names a pool with a mistake has none itself.
+#[test]
+fn the_mistakes_of_a_pool_are_named_with_line_and_spelling() {
+    let text = REPORT.replace(
+        "          udp_aging      : 0\n",
+        "          udp_aging      : 0\n          generator_clients :\n             \
+         - nmae : c1\n               ip_strat : 26.0.0.1\n               ip_end : 26.0.1.255\n             \
+         - name : c2\n               ip_start : 27.0.0.1\n               ip_nd : 27.0.1.255\n",
+    );
+    let text = text.replace(
+        "       limit : 255\n",
+        "       client_pool : c1\n     - name : cap2/dns.pcap\n       cps : 1\n       ipg : 1\n       \
+         rtt : 1\n       w : 1\n       client_pool : c2\n",
+    );
+    assert_eq!(
+        mistakes(&text),
+        [
+            "p.yaml:17: `name` is missing in a pool of addresses",
+            "p.yaml:17: `ip_start` is missing in a pool of addresses",
+            "p.yaml:17: unknown key `nmae` in a pool of addresses (did you mean `name`?)",
+            "p.yaml:18: unknown key `ip_strat` in a pool of addresses (did you mean `ip_start`?)",
+            "p.yaml:20: `ip_end` is missing",
+            "p.yaml:22: unknown key `ip_nd` in a pool of addresses (did you mean `ip_end`?)",
+        ]
+    );
+}
+
+#[test]
+fn the_default_pool_is_the_first_one() {
+    let (before, rest) = REPORT.split_once("          distribution").unwrap();
+    let (_, after) = rest.split_once("udp_aging      : 0\n").unwrap();
+    let pools = ["clients", "servers"].map(|side| {
+        format!(
+            "          generator_{side} :\n             - name : first\n               \
+             ip_start : 10.0.0.1\n               ip_end : 10.0.0.9\n"
+        )
+    });
+    let text = format!("{before}{}{after}       client_pool : default\n", pools.concat());
+    let profile = Profile::parse("p.yaml", &text).unwrap();
+    assert_eq!((profile.templates[0].client_pool, profile.templates[0].server_pool), (0, 0));
+}
+
 #[test]
 fn missing_and_contradicting_keys_are_mistakes() {
     // Each line has ten times the values of the one before it.

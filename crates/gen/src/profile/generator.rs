@@ -65,10 +65,13 @@ pub(super) fn pools(
         let Some(node) = block.find(key) else { continue };
         let Some(nodes) = list(node, key, mistakes) else { continue };
         for node in nodes {
-            let Some(mut own) = Fields::of(node, "a pool of addresses", mistakes) else { continue };
-            let Some(read) = named(&mut own, shared, mistakes) else { continue };
+            let Some(mut own) = Fields::of(node, "a pool of addresses", mistakes) else {
+                into.push(unread(String::new()));
+                continue;
+            };
+            let read = named(&mut own, shared, mistakes);
             own.finish(mistakes, notes);
-            if into.iter().any(|other| other.name == read.name) {
+            if !read.name.is_empty() && into.iter().any(|other| other.name == read.name) {
                 let name = units::foreign(&read.name);
                 mistakes.add(node.line, format!("there are two pools `{name}` in `{key}`"));
             }
@@ -87,17 +90,23 @@ pub(super) fn pools(
     pools
 }
 
-/// The pool of that name, which is the default one if none is given.
+/// A pool with mistakes: templates that name it have none for that reason.
+fn unread(name: String) -> Pool {
+    let range = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);
+    pool(&name, range, Distribution::Sequential, Shared::default())
+}
+
+/// The pool of that name. The default pool is the first, as in TRex.
 pub(super) fn find(
     pools: &[Pool],
     key: &str,
     name: Option<(&str, usize)>,
     mistakes: &mut Mistakes,
 ) -> usize {
-    let Some((name, line)) = name else {
-        return pools.iter().position(|pool| pool.name == "default").unwrap_or(0);
-    };
-    pools.iter().position(|pool| pool.name == name).unwrap_or_else(|| {
+    let Some((name, line)) = name.filter(|(name, _)| *name != "default") else { return 0 };
+    // A pool whose name has a mistake may be the one.
+    let is_it = |pool: &Pool| pool.name == name || pool.name.is_empty();
+    pools.iter().position(is_it).unwrap_or_else(|| {
         let hint = nearest(name, pools.iter().map(|pool| pool.name.as_str()));
         let name = units::foreign(name);
         mistakes.add(line, format!("`{key}` names no pool: `{name}`{hint}"));
@@ -133,7 +142,8 @@ fn legacy(
     }
 }
 
-fn named(own: &mut Fields<'_>, shared: Shared, mistakes: &mut Mistakes) -> Option<Pool> {
+/// A pool with mistakes is still read to its end, so that all of them are reported.
+fn named(own: &mut Fields<'_>, shared: Shared, mistakes: &mut Mistakes) -> Pool {
     let name = own
         .require("name", mistakes)
         .and_then(|node| super::fields::scalar(node, "name", mistakes))
@@ -155,7 +165,10 @@ fn named(own: &mut Fields<'_>, shared: Shared, mistakes: &mut Mistakes) -> Optio
     if keys.udp_aging == Span::ZERO {
         keys.udp_aging = shared.udp_aging;
     }
-    Some(pool(&name?, range?, distribution, keys))
+    match (name, range) {
+        (Some(name), Some(range)) => pool(&name, range, distribution, keys),
+        (name, _) => unread(name.unwrap_or_default()),
+    }
 }
 
 fn pool(
