@@ -103,16 +103,24 @@ impl Search {
         self.lowest = self.lowest.max(lowest.events().min(self.highest));
     }
 
-    /// The generator reaches no more than this load.
-    pub fn limit(&mut self, load: Frequency) {
+    /// The generator reaches no more than this load, or than the highest one that it has kept and
+    /// that is a lower bound. Returns the highest load from now on.
+    pub fn limit(&mut self, load: Frequency) -> Frequency {
         if load.events() <= self.highest {
-            self.highest = load.events().max(self.lowest);
-            self.lowest = self.lowest.min(self.highest);
+            let kept = self.open_target().and_then(|target| self.bounds(&target).0);
+            self.highest = load.events().max(self.lowest).max(kept.unwrap_or(0.0));
             self.is_limited = true;
             let highest = self.highest;
             self.loads.retain(|known| known.load <= highest);
             self.open = self.open.filter(|(load, _)| *load <= highest);
         }
+        self.highest()
+    }
+
+    /// The target whose load is being decided.
+    fn open_target(&self) -> Option<Target> {
+        let (_, number) = self.open?;
+        self.goals.get(self.current)?.targets().get(number).copied()
     }
 
     pub fn next_step(&mut self) -> Step {

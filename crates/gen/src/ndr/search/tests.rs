@@ -152,6 +152,31 @@ fn a_limit_of_the_generator_becomes_the_verdict() {
     assert_eq!(search.results()[0].verdict, Verdict::GeneratorLimited { load });
 }
 
+/// The generator kept a load without loss, and becomes slower than that at the next one.
+#[test]
+fn a_limit_keeps_a_higher_load_that_is_a_lower_bound() {
+    let per_second = Frequency::per_second;
+    let mut search = Search::new(&[goal(0.0)], per_second(100.0), per_second(1e6));
+    let mut limits = 0;
+    loop {
+        match search.next_step() {
+            Step::Measure { load, duration } if load.events() == 1e6 => {
+                search.record(load, duration, 0.4, per_second(6e5));
+            }
+            Step::Measure { load, duration } if load.events() <= 6e5 => {
+                search.record(load, duration, 0.0, load);
+            }
+            Step::Measure { .. } => {
+                limits += 1;
+                assert_eq!(search.limit(per_second(5e5)), per_second(6e5));
+            }
+            Step::Done => break,
+        }
+    }
+    let load = per_second(6e5);
+    assert_eq!((search.results()[0].verdict, limits), (Verdict::GeneratorLimited { load }, 1));
+}
+
 #[test]
 fn a_dead_device_ends_at_the_lowest_load() {
     let mut device = Device::new(0.0, 1);
