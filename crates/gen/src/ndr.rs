@@ -12,6 +12,6 @@ mod usual;
 pub use bench::{BackToBack, Bench, Event, LatencyAt, SizeResult, Stop};
 pub use goal::Goal;
 pub use report::{json, markdown, text};
-pub use search::{GoalResult, Search, Step, Verdict};
+pub use search::{GoalResult, Observed, Search, Step, Verdict};
 pub use tester::{PortTester, Tester, Trial};
 pub use usual::usual_time;

@@ -137,7 +137,7 @@ impl Bench {
                 result.duplicates += trial.duplicates;
                 result.reordered += trial.reordered;
                 result.foreign += trial.foreign;
-                search.record(load, duration, trial.loss(), trial.forwarded());
+                search.record(load, duration, trial.observed());
                 if std::mem::take(&mut is_first) {
                     search.raise_lowest(default_lowest(trial.forwarded()));
                     result.lowest = default_lowest(trial.forwarded());

@@ -1,3 +1,5 @@
+use std::cmp::Ordering;
+
 use units::Span;
 
 use super::Goal;
@@ -40,6 +42,7 @@ pub struct GoalResult {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
     /// The highest load within the goal, the lowest beyond it, and the rate forwarded at the first.
+    /// A load within the goal is the one that was sent, not the planned one.
     Found { lower: Frequency, upper: Frequency, forwarded: Frequency },
     /// Even the highest load that was asked for is within the goal.
     AtMaximum { load: Frequency },
@@ -58,8 +61,19 @@ struct Load {
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     duration: f64,
+    offered: f64,
     loss: f64,
     forwarded: f64,
+}
+
+/// The rates of a valid trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Observed {
+    /// The rate that was sent. It may be less than the load, up to the generator's tolerance.
+    pub offered: Frequency,
+    /// The lost part of what was sent.
+    pub loss: f64,
+    pub forwarded: Frequency,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,13 +167,14 @@ impl Search {
         Step::Done
     }
 
-    /// The result of a valid trial. `loss` is the lost part of what was sent.
-    pub fn record(&mut self, load: Frequency, duration: Span, loss: f64, forwarded: Frequency) {
+    /// The result of a valid trial.
+    pub fn record(&mut self, load: Frequency, duration: Span, observed: Observed) {
         let load = load.events();
         let measured = Measured {
             duration: duration.secs_f64(),
-            loss: loss.clamp(0.0, 1.0),
-            forwarded: forwarded.events(),
+            offered: observed.offered.events().min(load),
+            loss: observed.loss.clamp(0.0, 1.0),
+            forwarded: observed.forwarded.events(),
         };
         match self.loads.iter_mut().find(|known| known.load == load) {
             Some(known) => known.trials.push(measured),
@@ -192,7 +207,7 @@ impl Search {
         };
         match (lower, upper) {
             (Some(lower), _) if lower >= self.highest => {
-                let load = Frequency::per_second(lower);
+                let load = self.offered(lower, target);
                 Ok(match self.is_limited {
                     true => Verdict::GeneratorLimited { load },
                     false => Verdict::AtMaximum { load },
@@ -204,7 +219,7 @@ impl Search {
             (Some(lower), Some(upper)) if (upper - lower) / upper <= target.width + ROUNDING => {
                 self.expansions = 0;
                 Ok(Verdict::Found {
-                    lower: Frequency::per_second(lower),
+                    lower: self.offered(lower, target),
                     upper: Frequency::per_second(upper),
                     forwarded: Frequency::per_second(self.forwarded(lower, target)),
                 })
@@ -267,23 +282,41 @@ impl Search {
         sum / known.trials.len().max(1) as f64
     }
 
-    /// The conditional throughput: the load without the loss that the goal's share of the time
-    /// does not exceed.
+    /// The load without the loss that the goal's share of the time does not exceed: the
+    /// conditional throughput.
     fn forwarded(&self, load: f64, target: &Target) -> f64 {
-        let Some(known) = self.loads.iter().find(|known| known.load == load) else { return load };
-        let mut trials: Vec<&Measured> =
-            known.trials.iter().filter(|trial| trial.is_long(target)).collect();
-        trials.sort_by(|a, b| a.loss.total_cmp(&b.loss));
-        let whole: f64 = trials.iter().map(|trial| trial.duration).sum();
+        let by_loss = |a: &Measured, b: &Measured| a.loss.total_cmp(&b.loss);
+        let trial = self.typical(load, target, by_loss, |_| true);
+        trial.map_or(load, |trial| trial.offered * (1.0 - trial.loss))
+    }
+
+    /// The load that was sent in the good time which makes a lower bound.
+    fn offered(&self, load: f64, target: &Target) -> Frequency {
+        let by_rate = |a: &Measured, b: &Measured| b.offered.total_cmp(&a.offered);
+        let trial = self.typical(load, target, by_rate, |trial| trial.loss <= target.loss);
+        Frequency::per_second(trial.map_or(load, |trial| trial.offered))
+    }
+
+    /// The last of the trials, in an order, that the goal's share of the time needs.
+    fn typical(
+        &self,
+        load: f64,
+        target: &Target,
+        order: impl Fn(&Measured, &Measured) -> Ordering,
+        counts: impl Fn(&Measured) -> bool,
+    ) -> Option<&Measured> {
+        let known = self.loads.iter().find(|known| known.load == load)?;
+        let long = || known.trials.iter().filter(|trial| trial.is_long(target));
+        let whole: f64 = long().map(|trial| trial.duration).sum();
         let wanted = whole.max(target.sum) * (1.0 - target.exceed);
+        let mut trials: Vec<&Measured> = long().filter(|trial| counts(trial)).collect();
+        trials.sort_by(|a, b| order(a, b));
         let mut passed = 0.0;
-        for trial in &trials {
+        let is_enough = |trial: &&&Measured| {
             passed += trial.duration;
-            if passed + ROUNDING >= wanted {
-                return load * (1.0 - trial.loss);
-            }
-        }
-        trials.last().map_or(load, |trial| load * (1.0 - trial.loss))
+            passed + ROUNDING >= wanted
+        };
+        trials.iter().find(is_enough).or(trials.last()).copied()
     }
 }
 

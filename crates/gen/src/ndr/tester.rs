@@ -5,6 +5,7 @@ use hdrhistogram::Histogram;
 use units::Span;
 
 use super::others::Waits;
+use super::search::Observed;
 use crate::run::{self, Job, Lane, LateAfter, Outcome, Pace, StreamCounts};
 use crate::{Frequency, GenError, Plan};
 
@@ -115,6 +116,12 @@ impl Trial {
 
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
+    }
+
+    pub(super) fn observed(&self) -> Observed {
+        let kept = self.sent as f64 / self.planned.max(1) as f64;
+        let offered = self.load.times(kept.min(1.0));
+        Observed { offered, loss: self.loss(), forwarded: self.forwarded() }
     }
 
     /// The rate at which the device forwarded in time.

@@ -2,7 +2,7 @@ use units::Span;
 
 use super::Goal;
 use super::bench::CALIBRATION;
-use super::search::{Search, Step};
+use super::search::{Observed, Search, Step};
 use super::tester::DRAIN;
 use crate::Frequency;
 
@@ -17,7 +17,8 @@ pub fn usual_time(goals: &[Goal]) -> Span {
     while let Step::Measure { load, duration } = search.next_step() {
         let forwarded = load.events().min(DEVICE);
         let lost = 1.0 - forwarded / load.events();
-        search.record(load, duration, lost, per_second(forwarded));
+        let forwarded = per_second(forwarded);
+        search.record(load, duration, Observed { offered: load, loss: lost, forwarded });
         whole = whole + of_trial(duration);
     }
     whole

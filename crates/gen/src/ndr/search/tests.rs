@@ -9,6 +9,10 @@ struct Device {
     drift: f64,
     /// The share of trials in which it loses a few packets for no reason.
     hiccups: f64,
+    /// The part of its load that the generator sends.
+    sent: f64,
+    /// The part of a trial after its end in which packets still count as in time.
+    grace: f64,
     random: u64,
     trials: u32,
 }
@@ -16,7 +20,16 @@ struct Device {
 impl Device {
     fn new(capacity: f64, seed: u64) -> Self {
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Self { capacity, random_loss: 0.0, drift: 0.0, hiccups: 0.0, random, trials: 0 }
+        Self {
+            capacity,
+            random_loss: 0.0,
+            drift: 0.0,
+            hiccups: 0.0,
+            sent: 1.0,
+            grace: 0.0,
+            random,
+            trials: 0,
+        }
     }
 
     fn uniform(&mut self) -> f64 {
@@ -30,8 +43,8 @@ impl Device {
     fn lost(&mut self, load: f64, duration: f64) -> (f64, f64) {
         self.trials += 1;
         let capacity = self.capacity * (1.0 + self.drift * f64::from(self.trials) / 1000.0);
-        let sent = (load * duration).floor().max(1.0);
-        let passed = sent.min((capacity * duration).ceil());
+        let sent = (load * self.sent * duration).floor().max(1.0);
+        let passed = sent.min((capacity * duration * (1.0 + self.grace)).ceil());
         let mean = passed * self.random_loss;
         // A sum of exponential times counts a Poisson number; large means need no noise.
         let random = if mean > 500.0 {
@@ -60,11 +73,17 @@ fn search(device: &mut Device, goals: &[Goal], lowest: f64, highest: f64) -> Vec
             Step::Measure { load, duration } => {
                 let (sent, lost) = device.lost(load.events(), duration.secs_f64());
                 let forwarded = Frequency::per_second((sent - lost) / duration.secs_f64());
-                search.record(load, duration, lost / sent, forwarded);
+                let offered = load.times(device.sent);
+                let observed = Observed { offered, loss: lost / sent, forwarded };
+                search.record(load, duration, observed);
             }
         }
     }
     panic!("the search does not end: {:?}", search.loads);
+}
+
+fn lossless(load: Frequency) -> Observed {
+    Observed { offered: load, loss: 0.0, forwarded: load }
 }
 
 fn goal(percent: f64) -> Goal {
@@ -120,6 +139,28 @@ fn hiccups_in_a_fifth_of_the_trials_and_drift_do_not_move_the_result() {
     }
 }
 
+/// The sender may miss its load by half a percent, and the receiver waits for as much: the errors
+/// do not add up.
+#[test]
+fn what_was_sent_is_the_result_and_not_what_was_planned() {
+    for goals in [[goal(0.0), goal(0.5)], [Goal::rfc_2544(), goal(0.0)]] {
+        let mut device = Device::new(12_345.0, 7);
+        (device.sent, device.grace) = (0.9951, 0.005);
+        for result in search(&mut device, &goals, 100.0, 1e6) {
+            let Verdict::Found { lower, forwarded, .. } = result.verdict else {
+                panic!("{result:?}")
+            };
+            let allowed = 1.005 + result.goal.loss.fraction() + 1e-4;
+            assert!(lower.events() <= 12_345.0 * allowed, "{result:?}");
+            assert!(forwarded.events() <= 12_345.0 * 1.0051, "{result:?}");
+        }
+        let mut fast = Device::new(1e9, 7);
+        fast.sent = 0.9951;
+        let result = search(&mut fast, &goals[..1], 100.0, 1e6)[0];
+        assert_eq!(result.verdict, Verdict::AtMaximum { load: Frequency::per_second(995_100.0) });
+    }
+}
+
 #[test]
 fn rfc_2544_takes_long_trials_only_near_the_result() {
     let mut device = Device::new(98_765.0, 3);
@@ -144,7 +185,7 @@ fn a_limit_of_the_generator_becomes_the_verdict() {
             Step::Measure { load, .. } if load.events() > 5e5 => {
                 search.limit(Frequency::per_second(5e5));
             }
-            Step::Measure { load, duration } => search.record(load, duration, 0.0, load),
+            Step::Measure { load, duration } => search.record(load, duration, lossless(load)),
             Step::Done => break,
         }
     }
@@ -161,10 +202,11 @@ fn a_limit_keeps_a_higher_load_that_is_a_lower_bound() {
     loop {
         match search.next_step() {
             Step::Measure { load, duration } if load.events() == 1e6 => {
-                search.record(load, duration, 0.4, per_second(6e5));
+                let forwarded = per_second(6e5);
+                search.record(load, duration, Observed { offered: load, loss: 0.4, forwarded });
             }
             Step::Measure { load, duration } if load.events() <= 6e5 => {
-                search.record(load, duration, 0.0, load);
+                search.record(load, duration, lossless(load));
             }
             Step::Measure { .. } => {
                 limits += 1;
