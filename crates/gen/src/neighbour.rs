@@ -71,7 +71,13 @@ struct Exchange {
     target: IpAddr,
 }
 
+/// `None` for a sender that names a group's MAC address or none, which RFC 1812 section 3.3.2 tells
+/// hosts not to believe: all packets of a test would be broadcast.
 fn parse(frame: &[u8]) -> Option<Exchange> {
+    read(frame).filter(|found| found.sender_mac[0] & 1 == 0 && found.sender_mac != [0; 6])
+}
+
+fn read(frame: &[u8]) -> Option<Exchange> {
     let layout = wire::Layout::parse(frame)?;
     let at = layout.network_offset;
     match layout.network {
@@ -191,6 +197,21 @@ const TARGET_MAC: u8 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_is_no_neighbour() {
+        let ours = [2, 0, 0, 0, 0, 1];
+        for (own, other) in [("192.168.10.2", "192.168.10.1"), ("fd00::2", "fd00::1")] {
+            let (own, other): (IpAddr, IpAddr) = (own.parse().unwrap(), other.parse().unwrap());
+            for mac in [[0xff; 6], [1, 0, 0x5e, 0, 0, 1], [0; 6]] {
+                let question = request(mac, own, other).unwrap();
+                assert_eq!(reply(&question, ours, &[other]), None, "{mac:?}");
+                let question = request(ours, own, other).unwrap();
+                let lie = reply(&question, mac, &[other]).unwrap();
+                assert_eq!(answer(&lie, other), None, "{mac:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_question_is_answered_and_understood() {
