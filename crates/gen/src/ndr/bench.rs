@@ -50,7 +50,13 @@ struct Calibrated {
 /// A test that ended early.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
-    Invalid { load: Frequency, reason: Invalid, times: u32 },
+    Invalid {
+        load: Frequency,
+        reason: Invalid,
+        times: u32,
+    },
+    /// A trial could not be made, for example because an interface vanished.
+    Failed(String),
     Cancelled,
 }
 
@@ -125,7 +131,15 @@ impl Bench {
                 result.stopped = Some(Stop::Cancelled);
                 break;
             }
-            let trial = tester.trial(load, duration)?;
+            let trial = match tester.trial(load, duration) {
+                Ok(trial) => trial,
+                // There are results before.
+                Err(problem) if result.trials > 0 => {
+                    result.stopped = Some(Stop::Failed(problem.to_string()));
+                    break;
+                }
+                Err(problem) => return Err(problem),
+            };
             if is_cancelled() {
                 result.stopped = Some(Stop::Cancelled);
                 break;
@@ -183,8 +197,10 @@ impl Bench {
             result.goals.push(*goal);
         }
         result.highest = search.highest();
-        if result.stopped.is_none() {
-            self.after(tester, &mut result, &mut is_cancelled, &mut tell)?;
+        if result.stopped.is_none()
+            && let Err(problem) = self.after(tester, &mut result, &mut is_cancelled, &mut tell)
+        {
+            result.stopped = Some(Stop::Failed(problem.to_string()));
         }
         Ok(result)
     }

@@ -259,6 +259,10 @@ fn stop(stop: &Stop) -> String {
         Stop::Cancelled => {
             "the test was cancelled; the goals without a verdict are open".to_owned()
         }
+        Stop::Failed(problem) => format!(
+            "INVALID: {problem}; the goals without a verdict are open: check the ports and repeat the \
+             test"
+        ),
         Stop::Invalid { load, reason, times } => format!(
             "INVALID: {times} trials in sequence say nothing about the device; the last one at {load}: \
              {reason}. Free this machine's CPUs, use fewer or more threads (-c), or lower --max-rate"

@@ -119,3 +119,48 @@ fn a_load_just_above_the_generator_s_rate_limits_the_search() {
     };
     assert!((load.events() / 8.55e5 - 1.0).abs() < 1e-6, "{load}");
 }
+
+/// A device that loses nothing up to its rate, and a port that vanishes in a trial.
+struct Vanishing {
+    takes: f64,
+    trials_left: u32,
+}
+
+impl Tester for Vanishing {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+        let gone = || GenError::PortFailed("receiving: no such device".to_owned());
+        self.trials_left = self.trials_left.checked_sub(1).ok_or_else(gone)?;
+        SlowRing { sends: 1e9, takes: self.takes }.trial(load, duration)
+    }
+}
+
+#[test]
+fn a_port_that_vanishes_ends_the_test_and_keeps_its_results() {
+    let mut bench = lossless(Some(1e3), Some(1e6));
+    bench.goals.push(Goal::with_loss(Share::new(0.1).unwrap()));
+    let mut device = Vanishing { takes: 1e5, trials_left: u32::MAX };
+    let (mut whole, mut of_first) = (0, 0);
+    bench
+        .run(
+            &mut device,
+            || false,
+            |event| match event {
+                Event::Trial(_) => whole += 1,
+                Event::Goal(_) => of_first = if of_first == 0 { whole } else { of_first },
+                _ => {}
+            },
+        )
+        .unwrap();
+    assert!(of_first > 0 && of_first < whole, "{of_first} of {whole}");
+    for trials_left in [1, of_first - 1, of_first, whole - 1] {
+        let mut device = Vanishing { takes: 1e5, trials_left };
+        let result = bench.run(&mut device, || false, |_| {}).unwrap();
+        let Some(Stop::Failed(problem)) = &result.stopped else { panic!("{:?}", result.stopped) };
+        assert!(problem.contains("no such device") && !result.is_valid());
+        assert_eq!(result.trials, trials_left);
+        assert_eq!(result.goals.len(), usize::from(trials_left >= of_first), "{trials_left}");
+    }
+    // Nothing was measured: the command fails.
+    let mut device = Vanishing { takes: 1e5, trials_left: 0 };
+    assert!(bench.run(&mut device, || false, |_| {}).is_err());
+}
