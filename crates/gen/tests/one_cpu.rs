@@ -132,10 +132,12 @@ struct Deaf(Box<dyn Port>);
 
 impl Port for Deaf {
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
+        let before = batch.len();
         let count = self.0.receive(batch, limit)?;
         if count == 0 {
             return Ok(0);
         }
+        batch.truncate(before);
         let source = std::io::ErrorKind::BrokenPipe.into();
         Err(PortError::Io { doing: "receiving".to_owned(), source })
     }

@@ -85,6 +85,13 @@ impl Lane {
         Self { name: name.to_owned(), kind, addresses, own: Vec::new() }
     }
 
+    /// Answers questions for the MAC address of `own`.
+    #[must_use]
+    pub fn answering(mut self, own: IpAddr) -> Self {
+        self.own.push(own);
+        self
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }

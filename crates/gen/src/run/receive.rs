@@ -104,12 +104,10 @@ impl<'a> Receiver<'a> {
             }
             batch.clear();
             let received = self.lanes[number].receive(&mut batch, BATCH);
-            let taken = received.and_then(|count| {
-                self.take(number, &batch)?;
-                Ok(count)
-            });
+            // A port that fails may have handed over frames before.
+            self.take(number, &batch);
             let progress = &mut self.progress[number];
-            match taken {
+            match received {
                 Ok(count) => {
                     any |= count > 0;
                     progress.waiting = if count == BATCH { progress.waiting + count } else { 0 };
@@ -129,7 +127,8 @@ impl<'a> Receiver<'a> {
         any
     }
 
-    fn take(&mut self, lane: usize, batch: &[Frame]) -> Result<(), port::PortError> {
+    /// Counts every frame. A port that cannot answer may still receive.
+    fn take(&mut self, lane: usize, batch: &[Frame]) {
         let counts = &self.live.lanes[lane];
         let (mut received, mut bytes, mut errors, mut own, mut arps) = (0, 0, 0, 0, 0);
         for frame in batch {
@@ -147,10 +146,12 @@ impl<'a> Receiver<'a> {
                 let is_arp = neighbour::is_arp(bytes_of);
                 arps += u64::from(is_arp);
                 own += 1;
-                if self.lanes[lane].answer(bytes_of)? {
-                    add(&counts.arp_sent, 1);
-                } else if !is_arp && !is_ip(bytes_of) {
-                    errors += 1;
+                match self.lanes[lane].answer(bytes_of) {
+                    Ok(true) => add(&counts.arp_sent, 1),
+                    Ok(false) => errors += u64::from(!is_arp && !is_ip(bytes_of)),
+                    Err(problem) => {
+                        self.error.get_or_insert(problem.to_string());
+                    }
                 }
                 continue;
             }
@@ -162,7 +163,6 @@ impl<'a> Receiver<'a> {
         add(&counts.receive_errors, errors);
         add(&counts.housekeeping, own);
         add(&counts.arp_received, arps);
-        Ok(())
     }
 }
 

@@ -1,0 +1,243 @@
+//! Devices that do what no device should: every frame is counted, and every run ends.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use generator::run::{self, Job, Lane, Outcome, Pace};
+use generator::{Capture, LaneAddresses, Plan, PlanOptions, Profile, neighbour};
+use port::{Frame, Port, PortCounters, PortError, SendReport};
+use units::{Bytes, Span, Time};
+
+const ADDRESSES: LaneAddresses =
+    LaneAddresses { source: [2, 0, 0, 0, 0, 1], destination: [2, 0, 0, 0, 0, 2], vlan: None };
+const OWN: &str = "192.168.10.2";
+const SENT: u64 = 2_000;
+
+/// The frames that a device returns for its `number`th one: true for those at the sender's own port.
+type Mood = fn(number: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)>;
+
+#[derive(Debug)]
+struct Device {
+    name: &'static str,
+    mood: Mood,
+    seen: u64,
+    own: Queue,
+    peer: Queue,
+    /// The port answers no question after so many frames.
+    mute_after: u64,
+    /// The port fails once so many frames have been received.
+    dies_after: u64,
+    received: u64,
+}
+
+type Queue = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+impl Port for Device {
+    fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
+        let mut queue = self.own.lock().unwrap();
+        let left = (self.dies_after - self.received).min(limit as u64) as usize;
+        let count = queue.len().min(left);
+        batch.extend(queue.drain(..count).map(|bytes| Frame::from_bytes(&bytes, now())));
+        self.received += count as u64;
+        if self.received == self.dies_after {
+            return Err(gone("receiving"));
+        }
+        Ok(count)
+    }
+
+    fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
+        for frame in frames {
+            if is_arp(frame.bytes()) && self.seen >= self.mute_after {
+                return Err(gone("answering"));
+            }
+            for (is_back, bytes) in (self.mood)(self.seen, frame.bytes()) {
+                let queue = if is_back { &self.own } else { &self.peer };
+                queue.lock().unwrap().push_back(bytes);
+            }
+            self.seen += 1;
+        }
+        Ok(SendReport { sent: frames.len(), dropped: 0 })
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn mtu(&self) -> Bytes {
+        Bytes::new(1500)
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        PortCounters::default()
+    }
+
+    fn describe(&self) -> String {
+        self.name.to_owned()
+    }
+}
+
+fn gone(doing: &str) -> PortError {
+    PortError::Io { doing: doing.to_owned(), source: std::io::ErrorKind::BrokenPipe.into() }
+}
+
+fn now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+fn is_arp(frame: &[u8]) -> bool {
+    frame.len() >= 42 && neighbour::is_arp(frame)
+}
+
+/// Sends stamped packets by the first port of the device.
+fn run(mood: Mood, change: impl Fn(&mut Device)) -> Outcome {
+    let queues: [Queue; 2] = [Queue::default(), Queue::default()];
+    let port = |number: usize| {
+        let [own, peer] = [number, number ^ 1].map(|number| Arc::clone(&queues[number]));
+        let (mute_after, dies_after) = (u64::MAX, u64::MAX);
+        let name = ["left", "right"][number];
+        let mut device =
+            Device { name, mood, seen: 0, own, peer, mute_after, dies_after, received: 0 };
+        change(&mut device);
+        Lane::over(name, Box::new(device), ADDRESSES).answering(OWN.parse().unwrap())
+    };
+    let mut lanes = vec![port(0), port(1)];
+    let text = "- duration : 1\n  generator :\n    distribution : seq\n    clients_start : 16.0.0.1\n    \
+         clients_end : 16.0.0.9\n    servers_start : 48.0.0.1\n    servers_end : 48.0.0.9\n    \
+         dual_port_mask : 1.0.0.0\n  cap_info :\n   - name : cap2/udp_64B.pcap\n     cps : 10000\n     \
+         ipg : 1000\n     rtt : 5000\n     w : 1\n";
+    let profile = Profile::parse("p.yaml", text).unwrap();
+    let captures = [Capture::built_in("cap2/udp_64B.pcap").unwrap()];
+    let options = PlanOptions { stamped: true, ..PlanOptions::default() };
+    let plan = Arc::new(Plan::new(&profile, &captures, &[ADDRESSES; 2], options).unwrap());
+    let job = Job {
+        plan,
+        multiplier: 1.0,
+        duration: Span::from_millis(200),
+        threads: 1,
+        pace: Pace::Complete { at_most: Span::from_secs(20) },
+        drain: Span::from_millis(50),
+        probes: Vec::new(),
+        first_stream: 3,
+        late_after: None,
+        real_time: false,
+    };
+    let outcome = run::run(&mut lanes, &job, &AtomicBool::new(false), |_| {}).unwrap();
+    assert_eq!(outcome.sent(), SENT);
+    outcome
+}
+
+fn unique(outcome: &Outcome) -> u64 {
+    outcome.streams.iter().map(|stream| stream.unique()).sum()
+}
+
+fn whole(_: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)> {
+    vec![(false, frame.to_vec())]
+}
+
+/// A question for the port's own address, before every hundredth packet.
+fn asks(number: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)> {
+    if is_arp(frame) {
+        return Vec::new();
+    }
+    let question = || {
+        let asker = "192.168.10.1".parse().unwrap();
+        neighbour::request([2, 0, 0, 0, 0, 9], asker, OWN.parse().unwrap()).unwrap()
+    };
+    let mut out: Vec<_> = (number % 100 == 0).then(|| (false, question())).into_iter().collect();
+    out.extend(whole(number, frame));
+    out
+}
+
+#[test]
+fn questions_are_answered_beside_packets() {
+    let outcome = run(asks, |_| {});
+    assert_eq!(outcome.error, None);
+    assert_eq!((unique(&outcome), outcome.received()), (SENT, SENT));
+    let lane = &outcome.lanes[1];
+    assert_eq!((lane.arp_received, lane.arp_sent, lane.housekeeping), (20, 20, 20));
+}
+
+/// An answer that cannot be sent loses no packet of its batch, nor any later one.
+#[test]
+fn a_port_that_cannot_answer_counts_on() {
+    let outcome = run(asks, |device| device.mute_after = 0);
+    assert!(outcome.error.as_ref().is_some_and(|error| error.contains("answering")));
+    assert_eq!((unique(&outcome), outcome.received()), (SENT, SENT));
+    assert_eq!((outcome.lanes[1].arp_received, outcome.lanes[1].arp_sent), (20, 0));
+}
+
+#[test]
+fn what_arrived_before_a_port_failed_is_counted() {
+    for dies_after in [1, 777, SENT] {
+        let outcome = run(whole, |device| {
+            device.dies_after = if device.name == "right" { dies_after } else { u64::MAX };
+        });
+        assert!(outcome.error.as_ref().is_some_and(|error| error.contains("receiving")));
+        assert_eq!((unique(&outcome), outcome.received()), (dies_after, dies_after));
+    }
+}
+
+#[test]
+fn a_flood_of_repeated_packets_hides_no_loss() {
+    // Every second packet is lost, and the others come 60 times to both ports.
+    let outcome = run(
+        |number, frame| match number % 2 {
+            0 => (0..120).map(|copy| (copy % 2 == 0, frame.to_vec())).collect(),
+            _ => Vec::new(),
+        },
+        |_| {},
+    );
+    assert_eq!((unique(&outcome), outcome.received()), (SENT / 2, SENT / 2 * 120));
+    let duplicates: u64 = outcome.streams.iter().map(|stream| stream.duplicates).sum();
+    assert_eq!(duplicates, SENT / 2 * 119);
+    assert_eq!((outcome.lanes[0].received, outcome.lanes[1].received), (60_000, 60_000));
+}
+
+/// Every kind of frame that is none: all are counted beside the packets, which all are found.
+#[test]
+fn nonsense_is_counted_and_hides_nothing() {
+    let outcome = run(
+        |number, frame| {
+            let mut out = whole(number, frame);
+            if is_arp(frame) {
+                return Vec::new();
+            }
+            let mut lie = frame.to_vec();
+            match number % 8 {
+                // Shorter than a MAC header, or than any other header.
+                0 => lie.truncate((number / 8 % 50) as usize),
+                // An IPv4 header that is longer than the frame, and lengths of the packet.
+                1 => lie[14] = 0x4f,
+                2 => lie[16..18].copy_from_slice(&[0xff, 0xff]),
+                3 => lie[16..18].copy_from_slice(&[0, 21]),
+                // The length of UDP.
+                4 => lie[38..40].copy_from_slice(&[0xff, 0xff]),
+                // ARP with lengths of addresses that do not fit, and one that ends early.
+                5 => {
+                    lie[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 0xff, 0xff, 0, 1]);
+                    lie.truncate(22 + (number / 8 % 20) as usize);
+                }
+                // Tags to the end.
+                6 => lie[12..].chunks_mut(4).for_each(|tag| {
+                    tag.copy_from_slice(&[0x81, 0, 0, 0][..tag.len()]);
+                }),
+                // Bytes of a pattern without a meaning.
+                _ => lie.iter_mut().enumerate().for_each(|(at, byte)| {
+                    *byte = (number as usize * 31 + at * 17) as u8 & !1;
+                }),
+            }
+            out.push((number % 3 == 0, lie));
+            out
+        },
+        |_| {},
+    );
+    assert_eq!(outcome.error, None);
+    assert_eq!(unique(&outcome), SENT);
+    let all: u64 = outcome.lanes.iter().map(|lane| lane.received + lane.housekeeping).sum();
+    assert_eq!(all, 2 * SENT, "{:?}", outcome.lanes);
+    assert_eq!(outcome.lanes.iter().map(|lane| lane.arp_sent).sum::<u64>(), 0);
+}
