@@ -145,7 +145,7 @@ impl Sender {
                 continue;
             }
             let count = self.collect(now, logical.min(last), &mut account);
-            let outcome = self.flush(live, &mut account, || {
+            self.flush(live, &mut account, || {
                 poll(&mut receiver);
                 cancel.load(Ordering::Relaxed) || monotonic() >= start + limit
             });
@@ -156,8 +156,7 @@ impl Sender {
             now = after;
             let accepted = std::mem::take(&mut account.accepted);
             account.sent_in(now.since(start), accepted);
-            if let Err(problem) = outcome {
-                account.error = Some(problem.to_string());
+            if account.error.is_some() {
                 break;
             }
             if count > 0 {
@@ -208,20 +207,19 @@ impl Sender {
         count
     }
 
-    /// Sends what was collected. A full port makes this thread wait until `give_up`.
-    fn flush(
-        &mut self,
-        live: &Live,
-        account: &mut Account,
-        mut give_up: impl FnMut() -> bool,
-    ) -> Result<(), PortError> {
+    /// Sends what was collected. A full port makes this thread wait until `give_up`. Packets that a
+    /// failing port did not take are send errors.
+    fn flush(&mut self, live: &Live, account: &mut Account, mut give_up: impl FnMut() -> bool) {
         for (number, outlet) in self.lanes.iter_mut().enumerate() {
             if outlet.lens.is_empty() {
                 continue;
             }
             let counts = &live.lanes[number];
             let total = outlet.lens.len();
-            let (sent, bytes) = outlet.send(account, &mut give_up)?;
+            let (sent, bytes) = outlet.send(account, &mut give_up).unwrap_or_else(|problem| {
+                account.error.get_or_insert(problem.to_string());
+                (0, 0)
+            });
             add(&counts.sent, sent as u64);
             add(&counts.sent_bytes, bytes);
             add(&counts.send_errors, (total - sent) as u64);
@@ -231,7 +229,6 @@ impl Sender {
             outlet.lens.clear();
             outlet.counted = 0;
         }
-        Ok(())
     }
 }
 
@@ -295,7 +292,7 @@ impl Outlet {
                 Ok((report.sent, share))
             }
             LaneSender::Packet(sender) => {
-                self.send_all(account, give_up, |from| sender.send(frames(from)))
+                Ok(self.send_all(account, give_up, |from| sender.send(frames(from))))
             }
             LaneSender::Duplex { port, .. } => {
                 let mut packets: [&[u8]; BATCH] = [&[]; BATCH];
@@ -303,7 +300,7 @@ impl Outlet {
                     *packet = frame;
                 }
                 let packets = &packets[..self.lens.len().min(BATCH)];
-                self.send_all(account, give_up, |from| port.send(&packets[from..]))
+                Ok(self.send_all(account, give_up, |from| port.send(&packets[from..])))
             }
         }
     }
@@ -314,10 +311,16 @@ impl Outlet {
         account: &mut Account,
         mut give_up: impl FnMut() -> bool,
         send: impl Fn(usize) -> Result<Accepted, PortError>,
-    ) -> Result<(usize, u64), PortError> {
+    ) -> (usize, u64) {
         let (mut done, mut sent, mut bytes) = (0, 0, 0);
         while done < self.lens.len() {
-            let accepted = send(done)?;
+            let accepted = match send(done) {
+                Ok(accepted) => accepted,
+                Err(problem) => {
+                    account.error.get_or_insert(problem.to_string());
+                    break;
+                }
+            };
             let lens = &self.lens[done..done + accepted.sent];
             bytes += lens.iter().map(|len| *len as u64).sum::<u64>();
             done += accepted.sent;
@@ -343,7 +346,7 @@ impl Outlet {
                 Some(Refusal::TooLong | Refusal::Refused) => done += 1,
             }
         }
-        Ok((sent, bytes))
+        (sent, bytes)
     }
 }
 
