@@ -153,8 +153,8 @@ impl Bench {
                 result.foreign += trial.foreign;
                 search.record(load, duration, trial.observed());
                 if std::mem::take(&mut is_first) {
-                    search.raise_lowest(default_lowest(trial.forwarded()));
-                    result.lowest = default_lowest(trial.forwarded());
+                    result.lowest = default_lowest(trial.forwarded(), self.shortest_trial());
+                    search.raise_lowest(result.lowest);
                 }
                 continue;
             };
@@ -232,6 +232,12 @@ impl Bench {
             ));
         }
         Ok(Calibrated { highest: best.times(SAFE), limited: true, taken })
+    }
+
+    /// The shortest of the trials that decide.
+    fn shortest_trial(&self) -> Span {
+        let trials = self.goals.iter().map(|goal| goal.final_trial);
+        trials.fold(Span::from_secs(1), Span::min)
     }
 
     /// Latency and back-to-back frames, at the first rate that was found.
@@ -340,9 +346,10 @@ fn back_to_back(
 
 /// The lowest load, if the user gives none: a tenth of what the device forwarded under the highest
 /// load. It is not so low that a short trial at it is likely to miss a loss of one in a thousand.
-fn default_lowest(forwarded: Frequency) -> Frequency {
+fn default_lowest(forwarded: Frequency, trial: Span) -> Frequency {
     let forwarded = forwarded.events();
-    Frequency::per_second((forwarded / 10.0).max((forwarded / 2.0).min(2_000.0)).max(1.0))
+    let enough = ENOUGH_PACKETS / trial.secs_f64().max(1e-3);
+    Frequency::per_second((forwarded / 10.0).max((forwarded / 2.0).min(enough)).max(1.0))
 }
 
 /// More than any port takes.
@@ -354,6 +361,8 @@ const SAFE: f64 = 0.9;
 const MOST_SLOW: u32 = 3;
 const MOST_INVALID: u32 = 12;
 const MOST_INVALID_IN_ALL: u32 = 80;
+/// A trial of so many packets rarely misses a loss of one in a thousand.
+const ENOUGH_PACKETS: f64 = 2_000.0;
 const LONGEST_BURST: Span = Span::from_secs(2);
 const REPEATS: u32 = 3;
 const MOST_HALVINGS: u32 = 20;

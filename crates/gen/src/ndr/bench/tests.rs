@@ -164,3 +164,44 @@ fn a_port_that_vanishes_ends_the_test_and_keeps_its_results() {
     let mut device = Vanishing { takes: 1e5, trials_left: 0 };
     assert!(bench.run(&mut device, || false, |_| {}).is_err());
 }
+
+/// A device that loses one packet in a thousand, at random, beside those beyond its rate.
+struct Lossy {
+    takes: f64,
+    random: u64,
+}
+
+impl Tester for Lossy {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+        let mut trial = SlowRing { sends: 1e9, takes: self.takes }.trial(load, duration)?;
+        for _ in 0..trial.received {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            trial.received -= u64::from(self.random.is_multiple_of(1000));
+        }
+        Ok(trial)
+    }
+}
+
+/// Short trials do not make the loss rare, because the lowest load has as many packets in them.
+#[test]
+fn random_loss_leaves_no_lossless_rate_in_short_trials() {
+    let brief = |millis| Goal {
+        final_trial: Span::from_millis(millis),
+        duration_sum: Span::from_millis(20 * millis),
+        ..Goal::with_loss(Share::ZERO)
+    };
+    for (millis, lowest) in [(50, 6_172.5), (200, 6_172.5), (400, 5_000.0), (1_000, 2_000.0)] {
+        for number in 1..=10 {
+            let mut device = Lossy { takes: 12_345.0, random: number << 20 | 1 };
+            let bench = Bench { goals: vec![brief(millis)], ..lossless(None, Some(4e4)) };
+            let result = bench.run(&mut device, || false, |_| {}).unwrap();
+            let off = (result.lowest.events() / lowest - 1.0).abs();
+            assert!(off < 0.01, "{millis} ms: {}", result.lowest);
+            // A trial of 50 ms has 300 packets, and mostly loses none.
+            let is_none = matches!(result.goals[0].verdict, Verdict::BelowMinimum { .. });
+            assert!(is_none || millis < 400, "{millis} ms: {:?}", result.goals);
+        }
+    }
+}
