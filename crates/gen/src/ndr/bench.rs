@@ -50,10 +50,12 @@ struct Calibrated {
 /// A test that ended early.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
+    /// So many trials, in sequence or in all, say nothing about the device.
     Invalid {
         load: Frequency,
         reason: Invalid,
         times: u32,
+        in_sequence: bool,
     },
     /// A trial could not be made, for example because an interface vanished.
     Failed(String),
@@ -186,7 +188,10 @@ impl Bench {
                 _ if in_sequence >= MOST_INVALID
                     || result.invalid_trials >= MOST_INVALID_IN_ALL =>
                 {
-                    result.stopped = Some(Stop::Invalid { load, reason, times: in_sequence });
+                    let is_sequence = in_sequence >= MOST_INVALID;
+                    let times = if is_sequence { in_sequence } else { result.invalid_trials };
+                    let stop = Stop::Invalid { load, reason, times, in_sequence: is_sequence };
+                    result.stopped = Some(stop);
                     break;
                 }
                 _ => {}

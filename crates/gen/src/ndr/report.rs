@@ -263,9 +263,10 @@ fn stop(stop: &Stop) -> String {
             "INVALID: {problem}; the goals without a verdict are open: check the ports and repeat the \
              test"
         ),
-        Stop::Invalid { load, reason, times } => format!(
-            "INVALID: {times} trials in sequence say nothing about the device; the last one at {load}: \
-             {reason}. Free this machine's CPUs, use fewer or more threads (-c), or lower --max-rate"
+        Stop::Invalid { load, reason, times, in_sequence } => format!(
+            "INVALID: {times} trials{} say nothing about the device; the last one at {load}: {reason}. \
+             Free this machine's CPUs, use fewer or more threads (-c), or lower --max-rate",
+            if *in_sequence { " in sequence" } else { "" }
         ),
     }
 }

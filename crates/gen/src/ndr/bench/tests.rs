@@ -205,3 +205,27 @@ fn random_loss_leaves_no_lossless_rate_in_short_trials() {
         }
     }
 }
+
+/// A machine that interrupts every second trial.
+struct Busy(SlowRing, bool);
+
+impl Tester for Busy {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+        let mut trial = self.0.trial(load, duration)?;
+        self.1 = !self.1;
+        trial.invalid = self.1.then_some(Invalid::Sink { drops: 1 });
+        Ok(trial)
+    }
+}
+
+#[test]
+fn a_machine_that_is_busy_now_and_then_ends_the_test_with_the_right_number() {
+    let long = Goal { duration_sum: Span::from_secs(1000), ..Goal::with_loss(Share::ZERO) };
+    let bench = Bench { goals: vec![long], ..lossless(Some(1e3), Some(1e6)) };
+    let mut machine = Busy(SlowRing { sends: 1e9, takes: 4e5 }, false);
+    let result = bench.run(&mut machine, || false, |_| {}).unwrap();
+    assert_eq!(result.invalid_trials, MOST_INVALID_IN_ALL);
+    let text = super::super::text(&[("64".to_owned(), result)]);
+    let (_, told) = text.split_once("INVALID: ").unwrap();
+    assert!(told.starts_with("80 trials say nothing about the device;"), "{told}");
+}

@@ -227,3 +227,23 @@ fn a_dead_device_ends_at_the_lowest_load() {
         assert!(matches!(result.verdict, Verdict::BelowMinimum { .. }), "{result:?}");
     }
 }
+
+/// A device without any rule: each trial loses by chance what it likes.
+#[test]
+fn a_device_without_a_rule_ends_the_search() {
+    let goals = [goal(0.0), goal(0.5), Goal::rfc_2544()];
+    for seed in 0..200 {
+        let mut device = Device::new(1e9, seed + 1);
+        let mut search =
+            Search::new(&goals, Frequency::per_second(1.0), Frequency::per_second(1e9));
+        let mut trials = 0;
+        while let Step::Measure { load, duration } = search.next_step() {
+            let loss = if device.uniform() < 0.5 { 0.0 } else { device.uniform() };
+            let forwarded = load.times(device.uniform());
+            search.record(load, duration, Observed { offered: load, loss, forwarded });
+            trials += 1;
+            assert!(trials < 3000, "seed {seed}: {:?}", search.results());
+        }
+        assert_eq!(search.results().len(), 3);
+    }
+}
