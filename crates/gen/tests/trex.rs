@@ -30,6 +30,10 @@ const fn text(profile: &'static str, recording: &'static str) -> Case {
     Case { profile, recording, ipv6: false, has_text: true }
 }
 
+const fn ipv6_text(profile: &'static str, recording: &'static str) -> Case {
+    Case { profile, recording, ipv6: true, has_text: true }
+}
+
 const CASES: &[Case] = &[
     case("cap2/dns.yaml", "dns"),
     case("cap2/dns_one_server.yaml", "dns_one_server"),
@@ -56,6 +60,12 @@ const CASES: &[Case] = &[
     text("cap2/rtsp_short3.yaml", "rtsp_short3"),
     text("cap2/sip_short1.yaml", "sip_short1"),
     text("cap2/sip_short2.yaml", "sip_short2"),
+    ipv6_text("cap2/http_plugin.yaml", "http_plugin_v6"),
+    ipv6_text("cap2/rtsp_short1.yaml", "rtsp_short1_v6"),
+    ipv6_text("cap2/rtsp_short2.yaml", "rtsp_short2_v6"),
+    ipv6_text("cap2/rtsp_short3.yaml", "rtsp_short3_v6"),
+    ipv6_text("cap2/sip_short1.yaml", "sip_short1_v6"),
+    ipv6_text("cap2/sip_short2.yaml", "sip_short2_v6"),
 ];
 
 #[test]
