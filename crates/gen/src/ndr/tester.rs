@@ -119,7 +119,8 @@ impl Trial {
     }
 
     pub(super) fn observed(&self) -> Observed {
-        let kept = self.sent as f64 / self.planned.max(1) as f64;
+        // One packet may belong to the time just before or after a trial.
+        let kept = self.sent.saturating_add(1) as f64 / self.planned.max(1) as f64;
         let offered = self.load.times(kept.min(1.0));
         Observed { offered, loss: self.loss(), forwarded: self.forwarded() }
     }
