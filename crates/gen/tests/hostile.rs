@@ -6,8 +6,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use generator::ndr::{PortTester, Tester};
 use generator::run::{self, Job, Lane, Outcome, Pace};
-use generator::{Capture, LaneAddresses, Plan, PlanOptions, Profile, neighbour};
+use generator::{Capture, Frequency, LaneAddresses, Plan, PlanOptions, Profile, neighbour};
 use port::{Frame, Port, PortCounters, PortError, SendReport};
 use units::{Bytes, Span, Time};
 
@@ -30,6 +31,8 @@ struct Device {
     mute_after: u64,
     /// The port takes no packet after so many frames.
     full_after: u64,
+    /// The port has no other end, and refuses every packet.
+    is_alone: bool,
     /// The port fails once so many frames have been received.
     dies_after: u64,
     received: u64,
@@ -51,6 +54,9 @@ impl Port for Device {
     }
 
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
+        if self.is_alone {
+            return Ok(SendReport { sent: 0, dropped: frames.len() });
+        }
         for frame in frames {
             if is_arp(frame.bytes()) && self.seen >= self.mute_after {
                 return Err(gone("answering"));
@@ -97,8 +103,8 @@ fn is_arp(frame: &[u8]) -> bool {
     frame.len() >= 42 && neighbour::is_arp(frame)
 }
 
-/// Sends stamped packets by the first port of the device.
-fn run(mood: Mood, change: impl Fn(&mut Device)) -> Outcome {
+/// The generator's ports, which lead to the device.
+fn lanes(mood: Mood, change: impl Fn(&mut Device)) -> Vec<Lane> {
     let queues: [Queue; 2] = [Queue::default(), Queue::default()];
     let port = |number: usize| {
         let [own, peer] = [number, number ^ 1].map(|number| Arc::clone(&queues[number]));
@@ -110,6 +116,7 @@ fn run(mood: Mood, change: impl Fn(&mut Device)) -> Outcome {
             peer,
             mute_after: u64::MAX,
             full_after: u64::MAX,
+            is_alone: false,
             dies_after: u64::MAX,
             received: 0,
         };
@@ -117,7 +124,11 @@ fn run(mood: Mood, change: impl Fn(&mut Device)) -> Outcome {
         change(&mut device);
         Lane::over(name, Box::new(device), ADDRESSES).answering(OWN.parse().unwrap())
     };
-    let mut lanes = vec![port(0), port(1)];
+    vec![port(0), port(1)]
+}
+
+/// 10,000 stamped packets a second, by the first port.
+fn plan() -> Arc<Plan> {
     let text = "- duration : 1\n  generator :\n    distribution : seq\n    clients_start : 16.0.0.1\n    \
          clients_end : 16.0.0.9\n    servers_start : 48.0.0.1\n    servers_end : 48.0.0.9\n    \
          dual_port_mask : 1.0.0.0\n  cap_info :\n   - name : cap2/udp_64B.pcap\n     cps : 10000\n     \
@@ -125,9 +136,12 @@ fn run(mood: Mood, change: impl Fn(&mut Device)) -> Outcome {
     let profile = Profile::parse("p.yaml", text).unwrap();
     let captures = [Capture::built_in("cap2/udp_64B.pcap").unwrap()];
     let options = PlanOptions { stamped: true, ..PlanOptions::default() };
-    let plan = Arc::new(Plan::new(&profile, &captures, &[ADDRESSES; 2], options).unwrap());
+    Arc::new(Plan::new(&profile, &captures, &[ADDRESSES; 2], options).unwrap())
+}
+
+fn run(mood: Mood, change: impl Fn(&mut Device)) -> Outcome {
     let job = Job {
-        plan,
+        plan: plan(),
         multiplier: 1.0,
         duration: Span::from_millis(200),
         threads: 1,
@@ -138,7 +152,7 @@ fn run(mood: Mood, change: impl Fn(&mut Device)) -> Outcome {
         late_after: None,
         real_time: false,
     };
-    run::run(&mut lanes, &job, &AtomicBool::new(false), |_| {}).unwrap()
+    run::run(&mut lanes(mood, change), &job, &AtomicBool::new(false), |_| {}).unwrap()
 }
 
 fn unique(outcome: &Outcome) -> u64 {
@@ -202,6 +216,21 @@ fn packets_that_a_failed_port_did_not_take_are_send_errors() {
     assert!(outcome.lanes[0].send_errors > 0);
     assert_eq!(outcome.sent() + outcome.lanes[0].send_errors, planned);
     assert!(outcome.sent() <= 500 && unique(&outcome) <= 500);
+}
+
+/// The reason of an invalid trial is the port, and not a slow generator.
+#[test]
+fn a_port_without_another_end_is_told_from_a_slow_generator() {
+    let mut lanes = lanes(whole, |device| device.is_alone = true);
+    let mut tester = PortTester::new(&mut lanes, plan(), 1, Arc::default());
+    tester.real_time = false;
+    // A busy machine may send too few, which is the generator's fault.
+    let mut reasons = (0..10).map(|_| {
+        let load = Frequency::per_second(2_000.0);
+        let trial = tester.trial(load, Span::from_millis(100)).unwrap();
+        trial.invalid.unwrap().to_string()
+    });
+    assert!(reasons.any(|reason| reason.starts_with("the ports refused")));
 }
 
 #[test]

@@ -148,7 +148,11 @@ impl std::fmt::Display for Invalid {
                 "this machine took {reached}, and its receiving port was full {times} times: the \
                  device may have lost packets because of it"
             ),
-            Self::Port { refused } => write!(f, "the port refused {refused} packets"),
+            Self::Port { refused } => write!(
+                f,
+                "the ports refused {refused} packets: the other end of one may be gone, or its MTU \
+                 too small"
+            ),
             Self::Busy { gap, waited } => write!(
                 f,
                 "packets are missing, none arrived for {} ms, and another program of this machine \
@@ -165,13 +169,18 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
     let (sent, planned) = (outcome.sent(), outcome.packets_planned);
     let received = sum(StreamCounts::unique);
     let refused: u64 = outcome.lanes.iter().map(|lane| lane.send_errors).sum();
-    let missed = (planned as f64 - sent as f64).abs() > (planned as f64 * run::TOLERANCE).max(1.0);
+    let is_planned = |count: u64| {
+        (planned as f64 - count as f64).abs() <= (planned as f64 * run::TOLERANCE).max(1.0)
+    };
+    let missed = !is_planned(sent);
     let reached = Frequency::per_second(sent as f64 / duration.secs_f64().max(1e-9));
     let invalid = if let drops @ 1.. = outcome.sink_drops() {
         Some(Invalid::Sink { drops })
     } else if let (times @ 1.., true) = (outcome.sink_full(), received < sent) {
         let reached = Frequency::per_second(received as f64 / duration.secs_f64().max(1e-9));
         Some(Invalid::SinkFull { times, reached })
+    } else if refused > 0 && is_planned(sent + refused) {
+        Some(Invalid::Port { refused })
     } else if missed || !outcome.missed().is_empty() {
         Some(Invalid::Generator { planned, sent, reached })
     } else if refused > 0 {
