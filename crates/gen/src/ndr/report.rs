@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::bench::{LatencyAt, SizeResult, Stop};
 use super::search::{GoalResult, Verdict};
+use super::tester::Invalid;
 use crate::Frequency;
 
 /// The result of each size, in lines for a terminal.
@@ -265,8 +266,13 @@ fn stop(stop: &Stop) -> String {
         ),
         Stop::Invalid { load, reason, times, in_sequence } => format!(
             "INVALID: {times} trials{} say nothing about the device; the last one at {load}: {reason}. \
-             Free this machine's CPUs, use fewer or more threads (-c), or lower --max-rate",
-            if *in_sequence { " in sequence" } else { "" }
+             {}",
+            if *in_sequence { " in sequence" } else { "" },
+            match reason {
+                Invalid::Port { .. } => "Check the other ends of the ports",
+                _ =>
+                    "Free this machine's CPUs, use fewer or more threads (-c), or lower --max-rate",
+            }
         ),
     }
 }

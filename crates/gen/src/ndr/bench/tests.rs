@@ -228,4 +228,25 @@ fn a_machine_that_is_busy_now_and_then_ends_the_test_with_the_right_number() {
     let text = super::super::text(&[("64".to_owned(), result)]);
     let (_, told) = text.split_once("INVALID: ").unwrap();
     assert!(told.starts_with("80 trials say nothing about the device;"), "{told}");
+    assert!(told.contains("Free this machine's CPUs"), "{told}");
+}
+
+/// A port whose other end is gone.
+struct Alone;
+
+impl Tester for Alone {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+        let mut trial = SlowRing { sends: 1e9, takes: 0.0 }.trial(load, duration)?;
+        trial.invalid = Some(Invalid::Port { refused: trial.planned });
+        Ok(trial)
+    }
+}
+
+#[test]
+fn a_port_without_another_end_is_no_matter_of_this_machine_s_cpus() {
+    let result = lossless(Some(1e3), Some(1e6)).run(&mut Alone, || false, |_| {}).unwrap();
+    let text = super::super::text(&[("64".to_owned(), result)]);
+    let (_, told) = text.split_once("INVALID: ").unwrap();
+    assert!(told.starts_with("12 trials in sequence say nothing"), "{told}");
+    assert!(told.contains("Check the other ends") && !told.contains("CPUs"), "{told}");
 }
