@@ -160,8 +160,8 @@ impl Session {
             out.put_u32(0xfff);
             put_ports(bridge, version, start, out);
         } else {
-            // Statistics of flows, tables, ports, groups and queues; bundles. Open vSwitch 3.1 names
-            // its monitors of flows in no version.
+            // Statistics of flows, tables, ports, groups and queues; bundles. Open vSwitch 3.1 does
+            // not name monitors either.
             out.put_u32(match version {
                 // Matches of addresses in ARP.
                 Version::V11 => 0xcf,
