@@ -6,6 +6,7 @@ mod end;
 mod flow;
 mod interface;
 mod occupancy;
+mod places;
 mod task;
 
 pub use cores::CoreUse;

@@ -10,7 +10,7 @@ pub(super) const RULE: Rule =
     Rule::new("softirq-core", "packet processing on one core").flow(of_flow).machine(of_machine);
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    match finding(view) {
+    match finding(view, |core| flow.may_be_processed_on(core, view)) {
         Ok(finding) => finding
             .allows(bound::of_resource(flow.rate(), 0.97))
             .seen("rate now", rate(flow.rate()))
@@ -24,18 +24,19 @@ fn of_machine(view: &View<'_>) -> Outcome {
     if view.flows.iter().any(Flow::is_busy) {
         return Outcome::Irrelevant;
     }
-    finding(view).map_or_else(|outcome| outcome, Finding::holds)
+    finding(view, |_| true).map_or_else(|outcome| outcome, Finding::holds)
 }
 
-fn finding(view: &View<'_>) -> Result<Finding, Outcome> {
+/// `counts`: whether packets of the connection may be processed on a core.
+fn finding(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Result<Finding, Outcome> {
     if view.cores.is_empty() {
         return Err(Outcome::not_seen("the CPU time of cores"));
     }
     let Some((core, shares)) = view
         .cores
         .iter()
+        .filter(|(core, _)| view.cores.len() > 1 && counts(**core))
         .max_by(|(_, a), (_, b)| a.interrupts().total_cmp(&b.interrupts()))
-        .filter(|_| view.cores.len() > 1)
     else {
         return Err(Outcome::Irrelevant);
     };
@@ -98,12 +99,25 @@ const IDLE: f64 = 0.3;
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
+    use crate::recording::InterruptPlace;
 
     #[test]
     fn one_core_full_of_softirqs() {
         assert!(Sketch::new().core(0, [2, 8, 88, 0]).holds(RULE) > 0.9);
         let machine = Sketch::idle().core(0, [2, 8, 88, 0]);
         assert!(machine.on_machine(RULE).finding().is_some());
+    }
+
+    #[test]
+    fn a_full_core_of_another_device_is_something_else() {
+        let full = |core: usize| {
+            Sketch::new().core(1, [2, 8, 88, 0]).interface(|eth0| {
+                eth0.queues.clear();
+                eth0.interrupts = vec![InterruptPlace { cores: vec![core], ..Default::default() }];
+            })
+        };
+        full(0).holds_not(RULE);
+        assert!(full(1).holds(RULE) > 0.9);
     }
 
     #[test]

@@ -7,18 +7,23 @@ use crate::words::percent;
 pub(super) const RULE: Rule =
     Rule::new("stolen-cpu", "CPU time taken by the hypervisor").flow(of_flow).machine(of_machine);
 
-fn of_flow(_flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    judge(view)
+fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
+    judge(view, |core| flow.may_use(core, view))
 }
 
 fn of_machine(view: &View<'_>) -> Outcome {
-    if view.flows.iter().any(Flow::is_busy) { Outcome::Irrelevant } else { judge(view) }
+    match view.flows.iter().any(Flow::is_busy) {
+        true => Outcome::Irrelevant,
+        false => judge(view, |_| true),
+    }
 }
 
-fn judge(view: &View<'_>) -> Outcome {
+/// `counts`: whether the connection needs a core.
+fn judge(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Outcome {
     let Some((core, worst)) = view
         .cores
         .iter()
+        .filter(|(core, _)| counts(**core))
         .map(|(core, shares)| (core, shares.steal))
         .max_by(|a, b| a.1.total_cmp(&b.1))
     else {
@@ -54,6 +59,7 @@ const WANTED: f64 = 0.6;
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
+    use crate::recording::InterruptPlace;
 
     #[test]
     fn stolen_time() {
@@ -66,5 +72,18 @@ mod tests {
         Sketch::new().core(0, [10, 50, 5, 3]).holds_not(RULE);
         let idle = Sketch::new().core(0, [5, 5, 5, 10]);
         assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
+    }
+
+    #[test]
+    fn a_core_that_does_not_serve_the_connection_is_no_limit() {
+        let elsewhere = |core: usize| {
+            let stolen = Sketch::new().core(1, [5, 30, 5, 60]);
+            stolen.interface(|eth0| {
+                eth0.queues.clear();
+                eth0.interrupts = vec![InterruptPlace { cores: vec![core], ..Default::default() }];
+            })
+        };
+        elsewhere(0).holds_not(RULE);
+        assert!(elsewhere(1).holds(RULE) > 0.9);
     }
 }
