@@ -117,7 +117,8 @@ struct Limit<'a> {
 fn limits<'a>(view: &View<'a>) -> Vec<Limit<'a>> {
     let (samples, seconds) = (view.samples(), view.elapsed().secs_f64());
     let (first, last) = (&samples[0], view.last());
-    let queues = last.qdiscs.iter().filter(|qdisc| !is_hook(qdisc));
+    let counts_delays = |qdisc: &&Qdisc| !is_hook(qdisc) && !MARKS.contains(&qdisc.kind.as_str());
+    let queues = last.qdiscs.iter().filter(counts_delays);
     let limits = queues.filter_map(|later| {
         let same = |q: &&Qdisc| {
             (&q.interface, &q.handle, &q.kind) == (&later.interface, &later.handle, &later.kind)
@@ -172,6 +173,8 @@ impl Limit<'_> {
     }
 }
 
+/// They limit no rate, and count the packets that they mark or drop early as overlimits.
+const MARKS: [&str; 4] = ["red", "gred", "choke", "sfb"];
 const OVERLIMITS: f64 = 20.0;
 const FEW: u64 = 5;
 /// Bytes for each packet that was delayed: two frames.
@@ -221,6 +224,16 @@ mod tests {
         shaped(3, 90_000).holds_not(RULE);
         shaped(5_000, 0).holds_not(RULE);
         Sketch::new().holds_not(RULE);
+    }
+
+    #[test]
+    fn a_queue_that_marks_or_drops_early_limits_no_rate() {
+        for kind in MARKS {
+            let marks = shaped(5_000, 90_000).each(|_, sample| {
+                sample.qdiscs[0].kind = kind.to_owned();
+            });
+            marks.holds_not(RULE);
+        }
     }
 
     #[test]
