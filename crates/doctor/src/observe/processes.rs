@@ -179,8 +179,8 @@ impl Watched {
         self.known.iter().map(|(inode, pids)| (*inode, of(pids))).collect()
     }
 
-    /// The far ends of these connections, if one of the busy processes in another network namespace
-    /// of this machine holds them.
+    /// The far ends of these connections, if a process in another network namespace of this machine
+    /// holds them. The namespaces of busy processes come first; a stopped process is not busy.
     pub(super) fn far_ends(
         &self,
         tree: &Tree,
@@ -192,7 +192,12 @@ impl Watched {
         };
         let mut read = BTreeSet::from([own]);
         let mut found = BTreeMap::new();
-        for process in busy.iter().filter(|_| !ends.is_empty()) {
+        let others = self.first.iter().flatten();
+        let processes = busy.iter().chain(others).filter(|process| process.in_kernel != Some(true));
+        for process in processes.take(if ends.is_empty() { 0 } else { MOST_ASKED }) {
+            if read.len() > MOST_SPACES {
+                break;
+            }
             let directory = format!("/proc/{}", process.pid);
             let space = tree.link(&format!("{directory}/ns/net"));
             if !space.is_some_and(|space| read.insert(space)) {
@@ -357,6 +362,10 @@ const MOST_HOLDERS: usize = 4;
 const MOST_THREADS: usize = 128;
 const MOST_DESCRIPTORS: usize = 64;
 const MOST_TUNNELS: usize = 8;
+/// Processes whose network namespace is asked for, and the namespaces whose sockets are read: the
+/// kernel walks its whole table for each.
+const MOST_ASKED: usize = 4096;
+const MOST_SPACES: usize = 16;
 const MOST_BUSY: usize = 16;
 const MOST_LISTED: usize = 50_000;
 
