@@ -67,7 +67,7 @@ impl Download {
         let mut socket = TcpStream::connect_timeout(&self.from, self.patience)
             .map_err(|error| self.unmet(error))?;
         let connected = begun.elapsed().into();
-        let mut reader = Reader { from: self, begun, stop };
+        let mut reader = Reader { from: self, begun, last: begun, came: Bytes::ZERO, stop };
         socket
             .set_nodelay(true)
             .and_then(|()| socket.set_read_timeout(Some(LOOK)))
@@ -196,24 +196,41 @@ impl Checksum {
 struct Reader<'a, S> {
     from: &'a Download,
     begun: Instant,
+    /// The last arrival.
+    last: Instant,
+    came: Bytes,
     stop: S,
 }
 
 impl<S: Fn() -> bool> Reader<'_, S> {
+    fn late(&self) -> PerfError {
+        if self.came == Bytes::ZERO {
+            return self.from.silent();
+        }
+        PerfError::Incomplete {
+            peer: self.from.from.to_string(),
+            within: self.from.patience,
+            came: self.came,
+            silent: self.last.elapsed().into(),
+        }
+    }
+
     fn read(&mut self, socket: &mut TcpStream, block: &mut [u8]) -> Result<usize, PerfError> {
         loop {
             if (self.stop)() {
                 return Err(PerfError::Interrupted);
             }
+            if self.begun.elapsed() > self.from.patience {
+                return Err(self.late());
+            }
             match socket.read(block) {
-                Ok(count) => return Ok(count),
+                Ok(count) => {
+                    self.last = Instant::now();
+                    self.came = self.came + Bytes::new(count as u64);
+                    return Ok(count);
+                }
                 Err(error) => match error.kind() {
-                    ErrorKind::Interrupted => {}
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                        if self.begun.elapsed() > self.from.patience {
-                            return Err(self.from.silent());
-                        }
-                    }
+                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
                     _ => return Err(self.from.broken(error)),
                 },
             }
@@ -309,6 +326,27 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = Download::of_url(&format!("http://{free}")).unwrap().run(|| false).unwrap_err();
         assert!(error.to_string().contains("no web server listens"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_late_says_how_much_came() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/file", listener.local_addr().unwrap());
+        let mut download = Download::of_url(&url).unwrap();
+        download.patience = Duration::from_millis(300);
+        let error = download.run(|| false).unwrap_err().to_string();
+        assert!(error.contains("said nothing for 0.3 s"), "{error}");
+        // It sends a byte in each look.
+        std::thread::spawn(move || {
+            let _silent = listener.accept().unwrap();
+            let (mut socket, _) = listener.accept().unwrap();
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
+            while socket.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let error = download.run(|| false).unwrap_err().to_string();
+        assert!(error.contains("did not arrive within 0.3 s: "), "{error}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
-use units::foreign;
+use units::{Bytes, Span, foreign};
 
 /// Why a measurement could not be made. The message is one sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,8 @@ pub enum PerfError {
     NotIperf { peer: String, saw: String },
     #[error("{peer} said nothing for {} s while {doing}", .within.as_secs_f64())]
     Silent { peer: String, within: Duration, doing: &'static str },
+    #[error("the file from {peer} did not arrive within {} s: {} came, the last of it {} before", .within.as_secs_f64(), .came.shown(), .silent.shown())]
+    Incomplete { peer: String, within: Duration, came: Bytes, silent: Span },
     #[error("{peer} closed the connection while {doing}")]
     Gone { peer: String, doing: &'static str },
     #[error("{peer} ended the test")]

@@ -13,6 +13,7 @@ pub(super) fn of(error: &PerfError) -> Refusal {
         PerfError::NotIperf { .. } => Refusal::Foreign,
         PerfError::System { source, .. } => of_system(source).unwrap_or(Refusal::Local),
         PerfError::Silent { .. }
+        | PerfError::Incomplete { .. }
         | PerfError::Gone { .. }
         | PerfError::EndedByPeer { .. }
         | PerfError::PeerFailed { .. }
