@@ -175,9 +175,9 @@ impl<'a> Repeats<'a> {
     }
 
     /// The values of both systems, block by block, and whether they are invalid. A repeat that
-    /// failed, or in which the metric could not be measured, is `None`. A pair with an invalid
-    /// repeat is left out, because the machine is the reason for that. If all are invalid, they are
-    /// the pairs.
+    /// failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat is left
+    /// out, because the machine is the reason for that. If all are invalid, they are the pairs. A
+    /// pair also says nothing if a repeat names the metric as missing, or if neither has it.
     #[allow(clippy::type_complexity)]
     fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<(Option<f64>, Option<f64>)>, bool)> {
         // A metric that a measured system has nowhere does not apply to it.
@@ -191,6 +191,10 @@ impl<'a> Repeats<'a> {
         for block in 0..self.count {
             let sides = self.at(pair.a, block, pair).zip(self.at(pair.b, block, pair));
             let Some((a, b)) = sides else { continue };
+            let neither = a.has_figures && b.has_figures && a.value.is_none() && b.value.is_none();
+            if a.is_missing || b.is_missing || neither {
+                continue;
+            }
             let values = (a.value, b.value);
             if a.valid && b.valid { valid.push(values) } else { invalid.push(values) }
         }
@@ -208,6 +212,11 @@ impl<'a> Repeats<'a> {
         Some(Repeat {
             value: measured.and_then(|m| m.metrics.get(pair.metric)).map(|value| value.value),
             valid: measured.is_none_or(|measured| measured.invalid.is_empty()),
+            has_figures: measured.is_some(),
+            is_missing: measured.is_some_and(|measured| {
+                let mut named = measured.missing.iter().flat_map(|missing| &missing.metrics);
+                named.any(|metric| metric == pair.metric)
+            }),
         })
     }
 }
@@ -216,6 +225,9 @@ impl<'a> Repeats<'a> {
 struct Repeat {
     value: Option<f64>,
     valid: bool,
+    has_figures: bool,
+    /// The metric could not be measured, for a reason that the repeat names.
+    is_missing: bool,
 }
 
 fn verdict(verdict: stats::Verdict) -> results::Verdict {

@@ -219,6 +219,36 @@ fn an_invalid_repeat_is_left_out_with_its_pair() {
 }
 
 #[test]
+fn a_pair_without_a_figure_is_left_out() {
+    let without = || {
+        let mut measurement = Measurement::default();
+        measurement.record("loss_percent", Some(1.0));
+        measurement
+    };
+    let lab = lab(1, 8, "");
+    // A figure that is measured once, in the first repeat.
+    let once = results(&lab, |system, block| match (system, block) {
+        ("bbr", 0) => measured(20.0),
+        (_, 0) => measured(10.0),
+        _ => Verdict::Measured(Box::new(without())),
+    });
+    let one = only(&once);
+    assert_eq!((one.ratio.median, one.ratio.n), (2.0, 1));
+    // A repeat that names it as missing is neither slow nor failed.
+    let missing = results(&lab, |system, block| match (system, block % 2) {
+        ("bbr", 0) => {
+            let mut measurement = without();
+            measurement.miss(&["goodput_mbit_s"], "at least 9 Mbit/s".to_owned(), false);
+            Verdict::Measured(Box::new(measurement))
+        }
+        ("bbr", _) => measured(20.0),
+        _ => measured(10.0),
+    });
+    let one = only(&missing);
+    assert_eq!((one.ratio.median, one.ratio.n), (2.0, 4));
+}
+
+#[test]
 fn a_cell_short_of_cpu_names_the_user_of_the_repeat_in_the_middle() {
     let lab = lab(1, 3, "");
     let run = results(&lab, |_, block| {
