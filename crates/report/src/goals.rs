@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let held: Vec<(&Comparison, &Goal)> =
         results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?))).collect();
-    let ideals = ideals(results);
+    let (ideals, metrics) = (ideals(results), metrics_of(results));
     let mut heads =
         ["ratio", "at", "measured", "interval", "reference"].map(str::to_owned).to_vec();
     for name in &ideals {
@@ -25,8 +25,13 @@ pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)
     };
     let row = |(one, goal): &(&Comparison, &Goal)| {
         let ratio = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), as_ratio);
+        let systems = format!("{} / {}", one.a, one.b);
         let mut row = vec![
-            format!("{} / {}", one.a, one.b),
+            if metrics.len() > 1 {
+                format!("{}, {systems}", name_of(&one.metric))
+            } else {
+                systems
+            },
             axis::describe(
                 &one.axes.iter().filter(|(axis, _)| varies(axis)).map(clone_of).collect(),
             ),
@@ -102,13 +107,28 @@ fn ideals(results: &Results) -> Vec<&str> {
     ideals
 }
 
+/// The metrics of the table, in its order.
+fn metrics_of(results: &Results) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for one in results.comparisons.iter().filter(|one| one.goal.is_some()) {
+        if !names.contains(&one.metric.as_str()) {
+            names.push(&one.metric);
+        }
+    }
+    names
+}
+
 fn is_asked(results: &Results, ideal: &str) -> bool {
     let mut goals = results.comparisons.iter().filter_map(|one| one.goal.as_ref());
     goals.any(|goal| goal.asks.contains_key(ideal))
 }
 
 fn label(ideal: &str) -> String {
-    metrics::meaning(ideal).label.to_lowercase().replace(" rate", "")
+    name_of(ideal).replace(" rate", "")
+}
+
+fn name_of(metric: &str) -> String {
+    metrics::meaning(metric).label.to_lowercase()
 }
 
 fn clone_of((axis, value): (&String, &String)) -> (String, String) {
@@ -118,11 +138,11 @@ fn clone_of((axis, value): (&String, &String)) -> (String, String) {
 /// Explains the columns.
 pub(crate) fn note(results: &Results) -> String {
     let held = || results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?)));
-    let name = held().map(|(one, _)| one.metric.as_str()).next().unwrap_or_default();
+    let names: Vec<String> = metrics_of(results).into_iter().map(name_of).collect();
     let mut text = format!(
         "Ratios of {}; “reference” is the ratio of the reference numbers, an ideal is the possible \
          value over the measured second system.",
-        metrics::meaning(name).label.to_lowercase()
+        names.join(" and ")
     );
     let ideals = ideals(results);
     if ideals.iter().any(|ideal| is_asked(results, ideal)) {
@@ -223,6 +243,13 @@ mod tests {
             "{note}"
         );
         assert!(note.contains("By the ideal client, 1 of 1 are met by the worse end"), "{note}");
+        // Rows of several metrics name theirs.
+        results.comparisons[0].goal = results.comparisons[1].goal.clone();
+        results.comparisons[0].metric = "ndr_pps".to_owned();
+        let (_, rows) = table(&results).unwrap();
+        assert_eq!(rows[0][0], "highest without loss, tcpa / cubic");
+        assert!(super::note(&results).starts_with("Ratios of highest without loss and "));
+        results.comparisons[0].goal = None;
         // An interval around the goal leaves it open, and so does the lack of one.
         for ci95 in [Some([1.2, 1.4]), None] {
             results.comparisons[1].ratio.ci95 = ci95;
