@@ -316,7 +316,7 @@ pub(crate) fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
 fn is_number(text: &str) -> bool {
     let first = text.chars().next();
     first.is_none_or(|c| c.is_ascii_digit() || matches!(c, '−' | '–' | '['))
-        || ["failed", missing::WORD].contains(&text)
+        || ["failed", "not run", missing::WORD].contains(&text)
 }
 
 fn bullets<'a>(out: &mut String, texts: impl Iterator<Item = &'a String>) {

@@ -260,7 +260,9 @@ pub fn pivot_table(results: &Results, width: usize, colour: bool) -> String {
 fn entry(entry: &crate::Entry<'_>) -> Text {
     let published = entry.published.map(|(_, value)| number::format(value));
     match (entry.cell, entry.metric) {
-        (Some(cell), _) if cell.failed.is_some() => Text::new("failed", Style::Bad),
+        (Some(Cell { failed: Some(reason), .. }), _) => {
+            Text::new(missing::in_a_word(reason), Style::Bad)
+        }
         (Some(cell), Some(metric)) => {
             let beside = published.map(|value| format!(" (ref {value})")).unwrap_or_default();
             let median = number::format(metric.median);

@@ -1,6 +1,8 @@
 use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use lab::{Outcome, Plan, PlannedCell, Progress, Verdict};
+use results::NOT_RUN;
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +14,8 @@ use units::{foreign, shown};
 pub(crate) struct Bar {
     bar: ProgressBar,
     remaining: Arc<Mutex<Remaining>>,
+    /// What was told of cells that this machine cannot measure: once of each system.
+    told: HashSet<String>,
 }
 
 impl Bar {
@@ -31,7 +35,7 @@ impl Bar {
         {
             bar.set_style(style.with_key("left", left));
         }
-        Self { bar, remaining }
+        Self { bar, remaining, told: HashSet::new() }
     }
 
     pub(crate) fn finish(&self) {
@@ -71,8 +75,12 @@ impl Progress for Bar {
         self.bar.inc(1);
         if let Verdict::Failed(reason) = &outcome.verdict {
             // A program's reason may contain text from outside.
-            let reason = foreign(reason).up_to(LONGEST_REASON);
-            self.note(&format!("{} failed: {reason}", outcome.system));
+            let shown = foreign(reason).up_to(LONGEST_REASON);
+            if !reason.starts_with(NOT_RUN) {
+                self.note(&format!("{} failed: {shown}", outcome.system));
+            } else if self.told.insert(format!("{} {reason}", outcome.system)) {
+                self.note(&format!("{} {shown}", outcome.system));
+            }
         }
     }
 

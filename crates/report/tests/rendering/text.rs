@@ -69,6 +69,10 @@ fn no_line_is_wider_than_the_terminal() {
 fn colour_only_when_asked() {
     assert!(!terminal::render(&results(), 120, false).contains('\u{1b}'));
     assert!(terminal::render(&results(), 120, true).contains("\u{1b}[31mfailed"));
+    let mut results = results();
+    let cell = results.cells.iter_mut().find(|cell| cell.failed.is_some()).unwrap();
+    cell.failed = Some("not run: needs 3 CPUs".to_owned());
+    assert!(terminal::render(&results, 120, true).contains("\u{1b}[31mnot run"));
 }
 
 #[test]
