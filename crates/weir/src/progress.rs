@@ -14,7 +14,7 @@ use units::{foreign, shown};
 pub(crate) struct Bar {
     bar: ProgressBar,
     remaining: Arc<Mutex<Remaining>>,
-    /// What was told of cells that this machine cannot measure: once of each system.
+    /// The notes on cells that this machine cannot measure, one of each system.
     told: HashSet<String>,
 }
 

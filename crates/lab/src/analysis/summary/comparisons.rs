@@ -175,9 +175,10 @@ impl<'a> Repeats<'a> {
     }
 
     /// The values of both systems, block by block, and whether they are invalid. A repeat that
-    /// failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat is left
-    /// out, because the machine is the reason for that. If all are invalid, they are the pairs. A
-    /// pair also says nothing if a repeat names the metric as missing, or if neither has it.
+    /// failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat is
+    /// left out, because the machine is the reason for that. If all are invalid, they are the
+    /// pairs. A pair also says nothing if a repeat names the metric as missing, or if neither has
+    /// it.
     #[allow(clippy::type_complexity)]
     fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<(Option<f64>, Option<f64>)>, bool)> {
         // A metric that a measured system has nowhere does not apply to it.
