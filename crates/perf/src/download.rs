@@ -226,7 +226,7 @@ impl<S: Fn() -> bool> Reader<'_, S> {
             match socket.read(block) {
                 Ok(count) => {
                     self.last = Instant::now();
-                    self.came = self.came + Bytes::new(count as u64);
+                    self.came += Bytes::new(count as u64);
                     return Ok(count);
                 }
                 Err(error) => match error.kind() {
