@@ -25,6 +25,8 @@ pub(crate) struct Case {
     pub(super) needs: Vec<String>,
     /// The seconds within which the load makes the file `$READY`; 0: it makes none.
     pub(super) ready_within: u32,
+    /// The seconds that the doctor watches at least, however short the form is.
+    pub(super) watch_at_least: u32,
     /// The core whose time is recorded; `None`: the busiest.
     pub(super) core: Option<u32>,
     /// The CPUs that the doctor is told of, as `--cpus` has them; `None`: all.
@@ -139,6 +141,9 @@ impl Case {
             ready_within: document
                 .workload_count(axes, READY_WITHIN, 0..=MOST_SECONDS)?
                 .unwrap_or(0),
+            watch_at_least: document
+                .workload_count(axes, WATCH_AT_LEAST, 0..=MOST_SECONDS)?
+                .unwrap_or(0),
             question: question.unwrap_or(Asked::Machine),
             core: document.workload_count(axes, CORE, 0..=MOST_CORE)?,
             cpus: document.workload_key(axes, CPUS, |text| cpus(text, axes))?.flatten(),
@@ -183,6 +188,8 @@ const SIDE: Key = Key::text("side");
 /// Programs, separated by spaces.
 const NEEDS: Key = Key::text("needs");
 const READY_WITHIN: Key = Key::count("ready-within");
+/// For a fault that shows late.
+const WATCH_AT_LEAST: Key = Key::count("watch-at-least");
 /// `machine`, `test` with the other host, or a flow as `weir doctor --flow` has it.
 const ASK: Key = Key::text("ask");
 
@@ -202,6 +209,7 @@ pub(super) const KEYS: &[Key] = &[
     ASK,
     NEEDS,
     READY_WITHIN,
+    WATCH_AT_LEAST,
 ];
 /// The keys whose text a shell runs.
 pub(crate) const COMMANDS: [Key; 4] = [SETUP_SENDER, SETUP_RECEIVER, SENDER, RECEIVER];

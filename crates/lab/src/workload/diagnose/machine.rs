@@ -102,6 +102,7 @@ fn judge(case: &Case, told: &Told, stolen: f64, result: &mut Measurement) {
 /// Runs `weir doctor` and returns the document that it prints.
 fn ask(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<String, Failure> {
     let seconds = step.duration.secs_f64().round().max(1.0) as u64;
+    let seconds = seconds.max(case.watch_at_least.into());
     let mut argv = vec![step.weir.display().to_string(), "doctor".to_owned(), "--json".to_owned()];
     let time = ["--time".to_owned(), seconds.to_string()];
     match &case.question {
