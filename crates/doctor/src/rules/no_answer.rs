@@ -2,7 +2,7 @@
 
 use super::black_hole::has_passed_full;
 use super::{Advice, Finding, Outcome, Rule};
-use super::{conntrack, input_filter, reverse_path, time_exceeded};
+use super::{conntrack, input_filter, reverse_path, slow_timeouts, time_exceeded};
 use crate::recording::{Attempt, ConnectionState, Listener, Refusal, Sample};
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, counted, percent, span};
@@ -104,7 +104,7 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     if !ends || !open || !has_passed_full(sender) || flaps || has_other_reason(view) {
         return Outcome::Irrelevant;
     }
-    if repeats < REPEATS {
+    if repeats < REPEATS || slow_timeouts::backs_off(flow) {
         return Outcome::ruled_out(format!("the oldest segment was sent again {repeats} times"));
     }
     let (_, to) = flow.addresses();

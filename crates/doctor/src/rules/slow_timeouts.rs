@@ -13,13 +13,11 @@ pub(super) const RULE: Rule =
 fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
     let Some(least) = least_timeout(sender) else { return Outcome::Irrelevant };
-    let waits = sender.often(|c| {
-        let is_silent = c.tcp.last_sent.is_some_and(|time| time >= USUAL);
-        is_silent && c.tcp.unacked.is_some_and(|flying| flying > 0)
-    });
+    let waits = waits(sender);
     let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
     let moves = sender.bytes(|tcp| tcp.bytes_acked).unwrap_or_default() > Bytes::ZERO;
-    if waits < WAITS || again == 0 || !moves || flow.is_stalled() {
+    let repairs = again > 0 && moves && !flow.is_stalled();
+    if waits < WAITS || !repairs && !backs_off(flow) {
         return Outcome::ruled_out(format!(
             "the retransmission timeout is at least {}, and the sender waited for it in {} of the samples",
             span(least),
@@ -39,6 +37,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         percent(WAITS),
     )
     .seen("retransmitted segments", again.to_string())
+    .seen_if("segments lost since the connection began", sender.loss_so_far().map(percent))
     .advise(
         Advice::new("Remove the minimum from the route, or the setting; new connections have the usual 200 ms")
             .run(format!("ip route get {}   (rto_min)", flow.addresses().1.ip()))
@@ -46,6 +45,27 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
             .not("It does not bring the lost packets back: look for their reason too"),
     )
     .holds()
+}
+
+/// The share of the samples in which the sender waits for the timer.
+fn waits(sender: &End<'_>) -> f64 {
+    sender.often(|c| {
+        let is_silent = c.tcp.last_sent.is_some_and(|time| time >= USUAL);
+        is_silent && c.tcp.unacked.is_some_and(|flying| flying > 0)
+    })
+}
+
+/// The path has lost segments before, and now also some that the timer sent again: with such a
+/// timeout each of them takes longer than most observations. A dead path is another cause.
+pub(super) fn backs_off(flow: &Flow<'_>) -> bool {
+    flow.sender.as_ref().is_some_and(|sender| {
+        let tcp = sender.tcp();
+        flow.is_stalled()
+            && sender.loss_so_far().is_some_and(|lost| lost >= LOSSY)
+            && tcp.retransmitted.is_some_and(|again| again >= SEVERAL)
+            && tcp.backoff.is_some_and(|doubled| doubled <= FEW_BACKOFFS)
+            && least_timeout(sender).is_some()
+    })
 }
 
 /// The time that the kernel adds to the smoothed round trip, if it is long and does not follow the
@@ -85,6 +105,11 @@ const ALIKE: Span = Span::from_millis(20);
 const MOST_ALIKE: f64 = 0.75;
 /// After as many, the timer may have reached its maximum, 120 s.
 const BACKOFFS: u32 = 6;
+/// A share of the segments, and a number of them.
+const LOSSY: f64 = 0.03;
+const SEVERAL: u32 = 5;
+/// Three lost one after the other are too many for chance.
+const FEW_BACKOFFS: u8 = 3;
 /// Samples.
 const FEWEST: usize = 3;
 /// A share of the samples.
@@ -129,6 +154,23 @@ mod tests {
         varies.holds_not(RULE);
         let backed_off = waiting([880; 4], 700).tcp(|_, tcp| tcp.backoff = Some(2));
         backed_off.holds_not(RULE);
+    }
+
+    #[test]
+    fn a_timer_that_backs_off_for_longer_than_the_observation() {
+        let stalls = |lost: u32| {
+            waiting([2_040; 4], 700).tcp(move |_, tcp| {
+                tcp.backoff = Some(1);
+                tcp.retransmitted = Some(lost);
+                tcp.bytes_acked = Some(Bytes::new(100_000));
+                tcp.data_segments_out = Some(90);
+            })
+        };
+        assert!(stalls(12).holds(RULE) > 0.95);
+        let verdict = diagnose(stalls(12).recording(), Question::Machine).verdict;
+        assert_eq!(verdict.cause, Some("slow-timeouts"), "{verdict:?}");
+        // Nothing was lost before the path died.
+        stalls(1).holds_not(RULE);
     }
 
     #[test]

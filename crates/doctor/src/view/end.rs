@@ -78,6 +78,13 @@ impl<'a> End<'a> {
         (sent > 0).then(|| (again.saturating_sub(spurious) as f64 / sent as f64).min(1.0))
     }
 
+    /// The same since the connection began.
+    pub fn loss_so_far(&self) -> Option<f64> {
+        let tcp = &self.last().tcp;
+        let (sent, again) = (tcp.data_segments_out?, tcp.retransmitted?);
+        (sent > 0).then(|| (f64::from(again) / f64::from(sent)).min(1.0))
+    }
+
     /// The share of the samples in which the kernel had written data that it had not sent yet.
     /// `None` if no sample tells. Without such data neither a window nor the path holds the sender
     /// back.

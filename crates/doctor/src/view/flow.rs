@@ -104,6 +104,12 @@ impl<'a> Flow<'a> {
             || self.is_stalled()
             || self.is_left_waiting()
             || rate >= least
+            || self.is_slow()
+    }
+
+    /// It always has data to send, however little of it arrives.
+    fn is_slow(&self) -> bool {
+        self.sender.as_ref().and_then(End::data_waits).is_some_and(|waits| waits >= 0.9)
     }
 
     /// The names and numbers of its processes.
