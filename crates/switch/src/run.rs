@@ -28,6 +28,7 @@ mod device;
 mod duplex;
 mod error;
 mod flow_file;
+mod inactivity;
 mod metrics;
 mod metrics_thread;
 mod outgoing;

@@ -150,7 +150,8 @@ impl BridgeThread {
             Ok(stream) if self.connections.len() < MOST_CONNECTIONS => {
                 let number = self.next_number();
                 let memory = self.memory.clone();
-                self.connections.push(Connection::accepted(number, stream, memory));
+                let now_ms = self.bridge.clock.now_ms();
+                self.connections.push(Connection::accepted(number, stream, memory, now_ms));
                 true
             }
             Ok(_) => {
@@ -218,18 +219,19 @@ impl BridgeThread {
     }
 
     fn serve_one(&mut self, index: usize, ready: PollFlags) -> Result<(), Closed> {
+        let now_ms = self.bridge.clock.now_ms();
         let connection = &mut self.connections[index];
         if ready.contains(PollFlags::OUT) {
-            connection.write()?;
+            connection.write(now_ms)?;
         }
         self.make_room();
         if self.is_full() {
-            return self.connections[index].write_if_open();
+            return self.connections[index].write_if_open(now_ms);
         }
         let connection = &mut self.connections[index];
         connection.resume_monitors(&self.session);
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-            connection.read(&mut self.scratch)?;
+            connection.read(&mut self.scratch, now_ms)?;
         }
         // Before a request begins a monitor: its first reply tells of these changes, too.
         self.dispatch();
@@ -278,7 +280,7 @@ impl BridgeThread {
         {
             self.controllers[controller].pause = FIRST_PAUSE;
         }
-        this.write_if_open()
+        this.write_if_open(now_ms)
     }
 
     /// Hands events to all connections.
@@ -340,9 +342,10 @@ impl BridgeThread {
             return;
         }
         self.checks = Instant::now() + CHECK;
+        let now_ms = self.bridge.clock.now_ms();
         let mut closed = Vec::new();
         for (index, connection) in self.connections.iter_mut().enumerate() {
-            if let Err(reason) = connection.check() {
+            if let Err(reason) = connection.check(now_ms) {
                 closed.push((index, reason));
             }
         }
@@ -397,7 +400,8 @@ impl BridgeThread {
                     controller.next = None;
                     let number = self.next_number();
                     let memory = self.memory.clone();
-                    let connection = Connection::connecting(number, stream, index, memory);
+                    let now_ms = self.bridge.clock.now_ms();
+                    let connection = Connection::connecting(number, stream, index, memory, now_ms);
                     self.connections.push(connection);
                 }
                 Err(error) => {

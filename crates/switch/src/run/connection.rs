@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
+use super::inactivity::{Inactivity, Verdict};
 use super::outgoing::Outgoing;
 use super::stream::Stream;
 use crate::openflow::{
@@ -30,8 +31,7 @@ pub(super) struct Connection {
     out: Outgoing,
     has_ended: bool,
     opened: Instant,
-    heard: Instant,
-    is_probed: bool,
+    inactivity: Inactivity,
     /// It was given up because too many bytes wait.
     is_abandoned: bool,
     /// The beginning of the list of rules that is being written.
@@ -59,8 +59,13 @@ pub(super) enum Closed {
 
 impl Connection {
     /// A tool or controller that connected to the switch.
-    pub(super) fn accepted(number: u64, stream: Stream, memory: Arc<BundleMemory>) -> Self {
-        Self::new(number, stream, None, memory)
+    pub(super) fn accepted(
+        number: u64,
+        stream: Stream,
+        memory: Arc<BundleMemory>,
+        now_ms: u64,
+    ) -> Self {
+        Self::new(number, stream, None, memory, now_ms)
     }
 
     /// A connection to a controller that is not established yet.
@@ -69,8 +74,9 @@ impl Connection {
         stream: Stream,
         controller: usize,
         memory: Arc<BundleMemory>,
+        now_ms: u64,
     ) -> Self {
-        Self::new(number, stream, Some(controller), memory)
+        Self::new(number, stream, Some(controller), memory, now_ms)
     }
 
     fn new(
@@ -78,8 +84,12 @@ impl Connection {
         stream: Stream,
         controller: Option<usize>,
         memory: Arc<BundleMemory>,
+        now_ms: u64,
     ) -> Self {
-        let kind = if controller.is_some() { Kind::Controller } else { Kind::Service };
+        let (kind, pause) = match controller {
+            Some(_) => (Kind::Controller, CONTROLLER_PROBE_MS),
+            None => (Kind::Service, SERVICE_PROBE_MS),
+        };
         let mut session = Session::sharing(kind, memory);
         let mut out = Outgoing::new();
         session.start(out.buffer());
@@ -94,8 +104,7 @@ impl Connection {
             out,
             has_ended: false,
             opened: Instant::now(),
-            heard: Instant::now(),
-            is_probed: false,
+            inactivity: Inactivity::new(pause, now_ms),
             is_abandoned: false,
             list_begun: None,
             dropped: 0,
@@ -134,13 +143,12 @@ impl Connection {
     }
 
     /// Reads what has arrived.
-    pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<(), Closed> {
+    pub(super) fn read(&mut self, scratch: &mut [u8], now_ms: u64) -> Result<(), Closed> {
         match self.stream.read(scratch) {
             Ok(0) => self.has_ended = true,
             Ok(read) => {
                 self.input.extend_from_slice(&scratch[..read]);
-                self.heard = Instant::now();
-                self.is_probed = false;
+                self.inactivity.heard(now_ms);
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => return Err(error.into()),
@@ -202,11 +210,11 @@ impl Connection {
         };
     }
 
-    pub(super) fn write(&mut self) -> Result<(), Closed> {
+    pub(super) fn write(&mut self, now_ms: u64) -> Result<(), Closed> {
         if !self.is_open {
             self.stream.outcome()?;
             self.is_open = true;
-            self.heard = Instant::now();
+            self.inactivity.heard(now_ms);
         }
         self.out.write(&mut self.stream)?;
         Ok(())
@@ -214,14 +222,14 @@ impl Connection {
 
     /// Writes replies, unless the connection is still being made. An error if the peer has
     /// ended and got all replies.
-    pub(super) fn write_if_open(&mut self) -> Result<(), Closed> {
+    pub(super) fn write_if_open(&mut self, now_ms: u64) -> Result<(), Closed> {
         if self.is_abandoned {
             return Err(Closed::Stuck);
         }
         if !self.is_open {
             return Ok(());
         }
-        self.write()?;
+        self.write(now_ms)?;
         let is_over = self.has_ended && !self.has_work() && self.out.waiting() == 0;
         if is_over { Err(Closed::End) } else { Ok(()) }
     }
@@ -243,8 +251,8 @@ impl Connection {
         waits.then(|| self.opened.elapsed())
     }
 
-    /// Closes connections that hang, and asks a silent controller whether it is alive.
-    pub(super) fn check(&mut self) -> Result<(), Closed> {
+    /// Closes connections that hang, and asks a silent peer whether it is alive.
+    pub(super) fn check(&mut self, now_ms: u64) -> Result<(), Closed> {
         if self.greeting().is_some_and(|time| time > LONGEST_GREETING) {
             return Err(Closed::NoHello);
         }
@@ -255,16 +263,15 @@ impl Connection {
         if self.out.is_stuck() || self.out.waiting() > MOST_OUTPUT {
             return Err(Closed::Stuck);
         }
-        if self.kind != Kind::Controller {
-            return Ok(());
+        // A tool that reads a long list answers no echo until it has read all of it.
+        let reads = self.session.is_replying() || self.out.waiting() > 0;
+        if self.kind == Kind::Service && reads {
+            self.inactivity.heard(now_ms);
         }
-        let silent = self.heard.elapsed().as_secs();
-        if silent >= 2 * PROBE_SECONDS {
-            return Err(Closed::Silent);
-        }
-        if silent >= PROBE_SECONDS && !self.is_probed && self.is_established() {
-            self.is_probed = true;
-            self.session.echo(self.out.buffer());
+        match self.inactivity.check(now_ms, self.is_established()) {
+            Verdict::Alive => {}
+            Verdict::Probe => self.session.echo(self.out.buffer()),
+            Verdict::Gone => return Err(Closed::Silent),
         }
         Ok(())
     }
@@ -413,5 +420,6 @@ const LONGEST_LIST: Duration = Duration::from_secs(300);
 const TURN: Duration = Duration::from_millis(50);
 /// A peer that has sent no hello for so long is none.
 const LONGEST_GREETING: Duration = Duration::from_secs(10);
-/// Open vSwitch's inactivity probe.
-const PROBE_SECONDS: u64 = 5;
+/// Open vSwitch's inactivity probes.
+const CONTROLLER_PROBE_MS: u64 = 5_000;
+const SERVICE_PROBE_MS: u64 = 60_000;

@@ -1,0 +1,81 @@
+//! The inactivity probe of an OpenFlow connection: a peer that has sent nothing for a while is
+//! asked for an echo, and one that does not answer in the same time is gone.
+
+/// Times are the switch's, in milliseconds.
+#[derive(Debug)]
+pub(super) struct Inactivity {
+    pause_ms: u64,
+    heard_ms: u64,
+    probed_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Alive,
+    /// Ask the peer for an echo now.
+    Probe,
+    Gone,
+}
+
+impl Inactivity {
+    pub(super) fn new(pause_ms: u64, now_ms: u64) -> Self {
+        Self { pause_ms, heard_ms: now_ms, probed_ms: None }
+    }
+
+    pub(super) fn heard(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+        self.probed_ms = None;
+    }
+
+    /// `is_established`: an echo can be asked for.
+    pub(super) fn check(&mut self, now_ms: u64, is_established: bool) -> Verdict {
+        let passed = |since: u64| now_ms.saturating_sub(since);
+        match self.probed_ms {
+            Some(probed) if passed(probed) >= self.pause_ms => Verdict::Gone,
+            Some(_) => Verdict::Alive,
+            None if is_established && passed(self.heard_ms) >= self.pause_ms => {
+                self.probed_ms = Some(now_ms);
+                Verdict::Probe
+            }
+            None if !is_established && passed(self.heard_ms) >= 2 * self.pause_ms => Verdict::Gone,
+            None => Verdict::Alive,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_asked_once_and_then_gone() {
+        let mut peer = Inactivity::new(5000, 1000);
+        assert_eq!(peer.check(5999, true), Verdict::Alive);
+        assert_eq!(peer.check(6000, true), Verdict::Probe);
+        assert_eq!(peer.check(6001, true), Verdict::Alive);
+        assert_eq!(peer.check(11_000, true), Verdict::Gone);
+    }
+
+    #[test]
+    fn an_answer_begins_the_pause_again() {
+        let mut peer = Inactivity::new(5000, 0);
+        assert_eq!(peer.check(5000, true), Verdict::Probe);
+        peer.heard(5100);
+        assert_eq!(peer.check(10_099, true), Verdict::Alive);
+        assert_eq!(peer.check(10_100, true), Verdict::Probe);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_gives_the_peer_time_to_answer() {
+        let mut peer = Inactivity::new(5000, 0);
+        assert_eq!(peer.check(3_600_000, true), Verdict::Probe);
+        assert_eq!(peer.check(3_600_001, true), Verdict::Alive);
+    }
+
+    #[test]
+    fn a_peer_that_sends_no_hello_is_not_asked() {
+        let mut peer = Inactivity::new(5000, 0);
+        assert_eq!(peer.check(9999, false), Verdict::Alive);
+        assert_eq!(peer.check(10_000, false), Verdict::Gone);
+    }
+}
