@@ -1,6 +1,6 @@
 //! Any value of a recording may be anything: no panic, shares within bounds, clean output.
 
-use crate::recording::{Conntrack, Group, Listener, Qdisc, UdpSocket};
+use crate::recording::{Conntrack, Group, Listener, Qdisc, SocketLimit, UdpSocket};
 use crate::rules::sketch::Sketch;
 use crate::{Diagnosis, Question, Recording, diagnose, output};
 use serde_json::{Value, json};
@@ -42,6 +42,13 @@ fn full() -> Value {
                 periods: at * 10,
                 throttled: at,
                 throttled_time: Span::from_millis(at),
+            });
+            sample.socket_limits.push(SocketLimit {
+                path: "/sys/fs/cgroup/memory/x".to_owned(),
+                pids: vec![7],
+                most: Some(Bytes::new(262_144)),
+                used: Some(Bytes::new(262_144)),
+                refused: at * 9,
             });
             sample.conntrack =
                 Some(Conntrack { entries: Some(9), most: Some(10), ..Conntrack::default() });

@@ -16,8 +16,8 @@ pub use machine::{
     Rings,
 };
 pub use sample::{
-    Conntrack, CoreTimes, Group, InterfaceCounters, Qdisc, RemotePorts, Sample, SocketMemory,
-    Softnet, Stall, Task,
+    Conntrack, CoreTimes, Group, InterfaceCounters, Qdisc, RemotePorts, Sample, SocketLimit,
+    SocketMemory, Softnet, Stall, Task,
 };
 
 use serde::{Deserialize, Serialize};

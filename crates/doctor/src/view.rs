@@ -17,7 +17,7 @@ pub use interface::InterfaceUse;
 pub use occupancy::Occupancy;
 pub use task::{GroupUse, OFTEN_THROTTLED, TaskUse};
 
-use crate::recording::{Machine, Period, Recording, Sample};
+use crate::recording::{Holder, Machine, Period, Recording, Sample, SocketLimit};
 use std::collections::BTreeMap;
 use units::Span;
 
@@ -67,6 +67,21 @@ impl<'a> View<'a> {
 
     pub fn samples(&self) -> &'a [Sample] {
         &self.period.samples
+    }
+
+    /// The group of one of these processes that kept memory from its sockets most often, and how
+    /// often.
+    pub fn socket_limit(&self, holders: &[Holder]) -> Option<(&'a SocketLimit, u64)> {
+        let is_held =
+            |limit: &&SocketLimit| holders.iter().any(|holder| limit.pids.contains(&holder.pid));
+        let refused = |limit: &'a SocketLimit| {
+            let earlier = self.period.samples.iter().find_map(|sample| {
+                sample.socket_limits.iter().find(|earlier| earlier.path == limit.path)
+            })?;
+            Some((limit, counted(limit.refused, earlier.refused)?))
+        };
+        let limits = self.last.socket_limits.iter().filter(is_held).filter_map(refused);
+        limits.max_by_key(|(_, refused)| *refused)
     }
 
     /// The increment of a counter of `/proc/net`; `None` if it does not exist or was reset.

@@ -1,8 +1,9 @@
-//! CPU use, limits and throttling of control groups, in version 1, in version 2 and with both
-//! mounted (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpuacct.rst,
-//! scheduler/sched-bwc.rst).
+//! CPU use, limits and throttling of control groups, and limits of their sockets' memory, in
+//! version 1, in version 2 and with both mounted (Documentation/admin-guide/cgroup-v2.rst,
+//! cgroup-v1/cpuacct.rst, cgroup-v1/memory.rst, scheduler/sched-bwc.rst).
 
 mod paths;
+mod socket_limit;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use crate::clock;
 use crate::error::read_text;
 
 pub use paths::CgroupPaths;
+pub use socket_limit::{SocketLimit, SocketUse};
 
 /// The groups of a process, from its own up to the outermost visible one. A limit at any of them
 /// applies.
@@ -188,7 +190,7 @@ fn optional(path: &Path) -> Result<Option<String>, ProbeError> {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Version {
     One,
     Two,

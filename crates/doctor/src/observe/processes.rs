@@ -1,7 +1,7 @@
 use super::connections::add;
 use super::focus::Focus;
-use crate::recording::{Group, Holder, InnerEnd, Sample, Task, UdpSocket, Unseen};
-use probe::cgroup::{CgroupPaths, CgroupSnapshot};
+use crate::recording::{Group, Holder, InnerEnd, Sample, SocketLimit, Task, UdpSocket, Unseen};
+use probe::cgroup::{self, CgroupPaths, CgroupSnapshot};
 use probe::process::{Holders, Process};
 use probe::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,8 @@ pub(super) struct Watched {
     /// Sockets of the process in focus.
     sockets: BTreeSet<u32>,
     places: BTreeMap<u32, CgroupPaths>,
+    /// The groups of these processes that limit the memory of sockets.
+    socket_limits: BTreeMap<cgroup::SocketLimit, BTreeSet<u32>>,
     /// Sockets whose processes were searched for, and those that were found.
     searched: BTreeSet<u32>,
     found: BTreeMap<u32, Vec<u32>>,
@@ -100,6 +102,9 @@ impl Watched {
     fn watch(&mut self, tree: &Tree, pid: u32) {
         self.pids.insert(pid);
         if let Some(place) = tree.is_here().then(|| CgroupPaths::of(pid).ok()).flatten() {
+            for limit in place.socket_limits().unwrap_or_default() {
+                self.socket_limits.entry(limit).or_default().insert(pid);
+            }
             self.places.insert(pid, place);
         }
     }
@@ -132,6 +137,17 @@ impl Watched {
                     periods: throttling.periods,
                     throttled: throttling.throttled,
                     throttled_time: throttling.time,
+                });
+            }
+        }
+        for (limit, pids) in &self.socket_limits {
+            if let Ok(Some(figures)) = limit.read() {
+                sample.socket_limits.push(SocketLimit {
+                    path: limit.path().display().to_string(),
+                    pids: pids.iter().copied().collect(),
+                    most: figures.most,
+                    used: figures.used,
+                    refused: figures.refused,
                 });
             }
         }

@@ -86,6 +86,7 @@ impl Recording {
                 sample.qdiscs.truncate(MOST_CONNECTIONS);
                 sample.tasks.truncate(MOST_TASKS);
                 sample.groups.truncate(MOST_TASKS);
+                sample.socket_limits.truncate(MOST_TASKS);
             }
         }
         Ok(())

@@ -32,6 +32,9 @@ pub struct Sample {
     pub processes: Vec<Task>,
     /// Control groups of those processes.
     pub groups: Vec<Group>,
+    /// Those that limit the memory of their sockets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub socket_limits: Vec<SocketLimit>,
     /// All sockets of each state of the namespace, not only those above.
     pub states: BTreeMap<String, u64>,
     /// The destination for which most local ports of the usual range are in use.
@@ -174,4 +177,17 @@ pub struct Group {
     pub periods: u64,
     pub throttled: u64,
     pub throttled_time: Span,
+}
+
+/// A control group that limits the memory of its sockets.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SocketLimit {
+    pub path: String,
+    /// The processes of interest in it or below it.
+    pub pids: Vec<u32>,
+    pub most: Option<Bytes>,
+    pub used: Option<Bytes>,
+    /// How often the limit kept memory from a socket.
+    pub refused: u64,
 }

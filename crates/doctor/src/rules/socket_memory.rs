@@ -1,8 +1,9 @@
-//! The memory of all TCP sockets reaches its limit: the kernel shrinks windows and drops packets.
+//! The memory of all TCP sockets, or of those of a control group, reaches its limit: the kernel
+//! shrinks windows and drops packets.
 
 use super::{Advice, Finding, Outcome, Rule, loss};
 use crate::view::{Flow, View};
-use crate::words::percent;
+use crate::words::{bytes, percent};
 
 pub(super) const RULE: Rule =
     Rule::new("tcp-memory", "the memory of TCP sockets").flow(of_flow).machine(judge);
@@ -12,12 +13,51 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let held = flow.sender.as_ref().map_or(0.0, |sender| {
         sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0)
     });
+    let is_held = held >= HELD || flow.sender.is_none() || flow.is_stalled();
+    if let Some(finding) = of_group(flow, view).filter(|_| is_held) {
+        return finding.holds();
+    }
     match judge(view) {
         Outcome::Holds(finding) if held >= HELD || loss::is_limit(flow, view) => {
             finding.explains(OF_FLOW).holds()
         }
         _ => Outcome::Irrelevant,
     }
+}
+
+/// A control group of an end keeps memory from its sockets, whatever the machine has.
+fn of_group(flow: &Flow<'_>, view: &View<'_>) -> Option<Finding> {
+    let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
+    let limits = ends.into_iter().filter_map(|(side, end)| {
+        let end = end.as_ref()?;
+        let (limit, refused) = view.socket_limit(&end.last().holders)?;
+        Some((side, end, limit, refused))
+    });
+    let (side, end, limit, refused) = limits.max_by_key(|(.., refused)| *refused)?;
+    if (refused as f64) < REFUSED_EACH_SECOND * view.elapsed().secs_f64() {
+        return None;
+    }
+    let first_version = limit.used.is_some();
+    let advice = Advice::new("Raise the limit of the group, or of the container")
+        .run(match first_version {
+            true => format!("echo -1 > {}/memory.kmem.tcp.limit_in_bytes", limit.path),
+            false => format!("echo max > {}/memory.max", limit.path),
+        })
+        .not("net.ipv4.tcp_mem, tcp_rmem and tcp_wmem change nothing");
+    let finding = Finding::new(format!(
+        "a control group limits the memory of the sockets of {}, the {side}: the kernel refused it {refused} times",
+        end.name()
+    ))
+    .explains(OF_FLOW)
+    .seen_from(
+        "refusals each second",
+        format!("{:.1}", refused as f64 / view.elapsed().secs_f64()),
+        REFUSED_EACH_SECOND.to_string(),
+    )
+    .seen_if("limit", limit.most.map(bytes))
+    .seen_if("in use", limit.used.map(bytes))
+    .seen("control group", limit.path.clone());
+    Some(finding.advise(advice))
 }
 
 fn judge(view: &View<'_>) -> Outcome {
@@ -59,6 +99,7 @@ fn judge(view: &View<'_>) -> Outcome {
 }
 
 const HELD: f64 = 0.2;
+const REFUSED_EACH_SECOND: f64 = 1.0;
 /// Before the window and the losses that it explains.
 const OF_FLOW: f64 = 0.97;
 
@@ -66,7 +107,8 @@ const OF_FLOW: f64 = 0.97;
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
-    use crate::recording::SocketMemory;
+    use crate::recording::{SocketLimit, SocketMemory};
+    use units::{Bytes, Span};
 
     fn using(used: u64) -> Sketch {
         Sketch::new().each(move |_, sample| {
@@ -82,14 +124,37 @@ mod tests {
         let advice = &group.finding().unwrap().advice[0];
         assert!(advice.action.contains("control group"), "{advice:?}");
         let small = |used| {
-            using(used).tcp(|at, tcp| tcp.window_limited = Some(units::Span::from_millis(900 * at)))
+            using(used).tcp(|at, tcp| tcp.window_limited = Some(Span::from_millis(900 * at)))
         };
         assert!(small(900).holds(RULE) > 0.95);
         let send_buffer =
-            using(900).tcp(|at, tcp| tcp.buffer_limited = Some(units::Span::from_millis(900 * at)));
+            using(900).tcp(|at, tcp| tcp.buffer_limited = Some(Span::from_millis(900 * at)));
         assert!(send_buffer.holds(RULE) > 0.95);
         assert_eq!(small(100).judge(RULE), Outcome::Irrelevant);
         assert_eq!(using(900).judge(RULE), Outcome::Irrelevant);
         assert!(matches!(Sketch::new().on_machine(RULE), Outcome::NotSeen(_)));
+    }
+
+    #[test]
+    fn a_group_that_limits_its_sockets() {
+        let limited = |pid: u32, refused: u64| {
+            let sketch = Sketch::new().each(move |at, sample| {
+                sample.socket_limits.push(SocketLimit {
+                    path: "/sys/fs/cgroup/memory/x".to_owned(),
+                    pids: vec![pid],
+                    most: Some(Bytes::new(262_144)),
+                    used: Some(Bytes::new(262_144)),
+                    refused: at * refused,
+                });
+            });
+            sketch.tcp(|at, tcp| tcp.buffer_limited = Some(Span::from_millis(900 * at)))
+        };
+        let outcome = limited(7, 40).judge(RULE);
+        let finding = outcome.finding().unwrap();
+        assert!(finding.explains.is_some_and(|share| share > 0.95), "{finding:?}");
+        assert!(finding.sentence.contains("the sender"), "{finding:?}");
+        assert!(finding.advice[0].commands[0].contains("memory.kmem.tcp"), "{finding:?}");
+        assert!(limited(7, 0).judge(RULE).finding().is_none());
+        assert!(limited(99, 40).judge(RULE).finding().is_none());
     }
 }

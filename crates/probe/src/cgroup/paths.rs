@@ -16,6 +16,8 @@ pub struct CgroupPaths {
     account: Option<(PathBuf, Version)>,
     /// The group's directory that can freeze it.
     freezer: Option<(PathBuf, Version)>,
+    /// The mount that has the memory controller, and the group within it.
+    memory: Option<(PathBuf, PathBuf, Version)>,
 }
 
 impl CgroupPaths {
@@ -52,6 +54,7 @@ impl CgroupPaths {
                 // 1 left. It accounts CPU time without a controller.
                 if let Some(within) = mount.within(path) {
                     let group = (mount.point.clone(), within.clone(), Version::Two);
+                    paths.memory.get_or_insert(group.clone());
                     paths.cpu.get_or_insert(group);
                     let directory = mount.point.join(within);
                     paths.account.get_or_insert((directory.clone(), Version::Two));
@@ -69,6 +72,7 @@ impl CgroupPaths {
                     "cpuacct" => {
                         paths.account = Some((mount.point.join(within), Version::One));
                     }
+                    "memory" => paths.memory = Some((mount.point.clone(), within, Version::One)),
                     "freezer" => {
                         paths.freezer = Some((mount.point.join(within), Version::One));
                     }
@@ -95,12 +99,12 @@ impl CgroupPaths {
 
     /// The directories of the CPU controller's groups that contain this process, innermost first.
     pub(super) fn levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
-        self.cpu.iter().flat_map(|(mount, within, version)| {
-            within.ancestors().map(move |group| match group.as_os_str().is_empty() {
-                true => (mount.clone(), *version),
-                false => (mount.join(group), *version),
-            })
-        })
+        upwards(&self.cpu)
+    }
+
+    /// The same for the memory controller.
+    pub(super) fn memory_levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
+        upwards(&self.memory)
     }
 
     pub(super) fn used(&self) -> Result<Option<Span>, ProbeError> {
@@ -116,6 +120,17 @@ impl CgroupPaths {
                 .map(Span::from_micros),
         })
     }
+}
+
+fn upwards(
+    group: &Option<(PathBuf, PathBuf, Version)>,
+) -> impl Iterator<Item = (PathBuf, Version)> {
+    group.iter().flat_map(|(mount, within, version)| {
+        within.ancestors().map(move |group| match group.as_os_str().is_empty() {
+            true => (mount.clone(), *version),
+            false => (mount.join(group), *version),
+        })
+    })
 }
 
 struct Mount {
@@ -192,7 +207,7 @@ mod tests {
         let paths = CgroupPaths::parse(groups, HYBRID);
         let account = PathBuf::from("/sys/fs/cgroup/cpuacct/a/b");
         assert_eq!(paths.account, Some((account, Version::One)));
-        let reordered = "0::/elsewhere\n1:cpu:/a/b\n2:cpuacct:/a/b\n";
+        let reordered = "0::/elsewhere\n1:cpu:/a/b\n2:cpuacct:/a/b\n4:memory:/m\n";
         assert_eq!(CgroupPaths::parse(reordered, HYBRID), paths);
     }
 
@@ -206,6 +221,20 @@ mod tests {
         assert_eq!(freezer("0::/x\n3:freezer:/box\n", &mounts), one);
         assert_eq!(freezer("3:freezer:/box\n0::/x\n", &mounts), one);
         assert_eq!(CgroupPaths::default().is_frozen().unwrap(), None);
+    }
+
+    #[test]
+    fn the_groups_that_limit_memory() {
+        let memory = |groups: &str, mounts: &str| -> Vec<(PathBuf, Version)> {
+            CgroupPaths::parse(groups, mounts).memory_levels().collect()
+        };
+        let one = |path: &str| (PathBuf::from(path), Version::One);
+        let own = [one("/sys/fs/cgroup/memory/m"), one("/sys/fs/cgroup/memory")];
+        assert_eq!(memory("4:memory:/m\n0::/elsewhere\n", HYBRID), own);
+        assert_eq!(memory("0::/elsewhere\n4:memory:/m\n", HYBRID), own);
+        let two = |path: &str| (PathBuf::from(path), Version::Two);
+        let unified = [two("/sys/fs/cgroup/unified/x"), two("/sys/fs/cgroup/unified")];
+        assert_eq!(memory("0::/x\n", HYBRID), unified);
     }
 
     #[test]
