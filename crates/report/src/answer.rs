@@ -158,7 +158,10 @@ fn figures(results: &Results, one: &Comparison) -> String {
                 let figure = number::format(metric.median);
                 measured.push(format!("{} {figure}{}", cell.system, method::mark(cell)));
             }
-            None => failed += &format!("; {} failed", cell.system),
+            None => {
+                let why = cell.failed.as_deref().map_or("failed", missing::in_a_word);
+                failed += &format!("; {} {why}", cell.system);
+            }
         }
     }
     measured.join(", ") + &with_unit(pivot::unit(results, &one.metric)) + &failed
@@ -383,6 +386,9 @@ mod tests {
         let answer = &sentences(&results)[0];
         let expected = "Goodput at loss 5%: tunnel 505 *, cubic 1.90 Mbit/s; bbr failed. tunnel cannot be told from cubic: ";
         assert!(answer.starts_with(expected), "{answer}");
+        results.cells[1].failed = Some(format!("{NOT_RUN}needs 3 CPUs"));
+        let answer = &sentences(&results)[0];
+        assert!(answer.contains("; bbr not run. "), "{answer}");
         results.comparisons[0].needs_repeats = Some(7);
         let answer = &sentences(&results)[0];
         assert!(answer.contains("tunnel needs 7 repeats to differ from cubic"), "{answer}");

@@ -91,7 +91,7 @@ fn rows_of(
         row
     };
     let measured = |name: &str, value: Option<f64>| {
-        let why = || cell.why_missing(name).map(|_| missing::WORD.to_owned());
+        let why = || Some(missing::in_place(cell.why_missing(name)?).to_owned());
         value.map(number::format).or_else(why)
     };
     let name = format!("{}{}", cell.system, method::mark(cell));

@@ -139,7 +139,7 @@ fn entry(entry: &Entry<'_>) -> String {
             text
         }
         _ => {
-            let none = if entry.missing.is_some() { missing::WORD } else { "–" };
+            let none = entry.missing.map_or("–", missing::in_place);
             published.unwrap_or_else(|| none.to_owned())
         }
     }
@@ -219,8 +219,8 @@ fn metric_row(cell: &Cell, axes: &[String], names: &[&str]) -> Vec<String> {
     let mut row = vec![format!("{}{}", cell.system, method::mark(cell))];
     row.extend(axes.iter().map(|name| cell.axes.get(name).cloned().unwrap_or_default()));
     row.extend(names.iter().map(|name| {
-        let none = || if cell.why_missing(name).is_some() { missing::WORD } else { "–" };
-        cell.metrics.get(*name).map_or_else(|| none().to_owned(), number::with_interval)
+        let none = || cell.why_missing(name).map_or("–", missing::in_place).to_owned();
+        cell.metrics.get(*name).map_or_else(none, number::with_interval)
     }));
     row
 }
@@ -315,7 +315,7 @@ pub(crate) fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
 /// Whether a text reads as a value, so that its column lines up at the right.
 fn is_number(text: &str) -> bool {
     let first = text.chars().next();
-    first.is_none_or(|c| c.is_ascii_digit() || matches!(c, '−' | '–' | '['))
+    first.is_none_or(|c| c.is_ascii_digit() || matches!(c, '−' | '–' | '[' | '≥'))
         || ["failed", "not run", missing::WORD].contains(&text)
 }
 

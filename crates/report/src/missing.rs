@@ -4,12 +4,17 @@ use crate::answer::counted;
 use crate::doubtful::place;
 use results::{Cell, Missing, NOT_RUN, Results, metrics};
 
-/// Stands in a table in place of the figure.
 pub(crate) const WORD: &str = "not measured";
 
 /// Stands in place of the figures of a failed cell, or of one that this machine cannot measure.
 pub(crate) fn in_a_word(reason: &str) -> &'static str {
     if reason.starts_with(NOT_RUN) { "not run" } else { "failed" }
+}
+
+/// Stands in a table in place of the figure. A bound says more than a word:
+/// `≥ 3.88 Mpps, generator-limited`.
+pub(crate) fn in_place(missing: &Missing) -> &str {
+    if missing.reason.starts_with('≥') { &missing.reason } else { WORD }
 }
 
 /// The same with the reason.
@@ -69,6 +74,14 @@ fn labels(missing: &Missing) -> String {
 mod tests {
     use super::*;
     use results::{Axes, Form};
+
+    #[test]
+    fn a_bound_stands_in_place_of_the_figure() {
+        let missing = |reason: &str| Missing { reason: reason.to_owned(), ..Missing::default() };
+        let bound = missing("≥ 3.879 Mpps, generator-limited");
+        assert_eq!(in_place(&bound), "≥ 3.879 Mpps, generator-limited");
+        assert_eq!(in_place(&missing("the generator ended")), WORD);
+    }
 
     #[test]
     fn a_cell_that_this_machine_cannot_measure_has_not_failed() {

@@ -199,8 +199,8 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
             continue;
         }
         let metric = cell.metrics.get(headline);
-        let none = || if cell.why_missing(headline).is_some() { missing::WORD } else { "–" };
-        let median = metric.map_or_else(|| none().to_owned(), |m| number::format(m.median));
+        let none = || cell.why_missing(headline).map_or("–", missing::in_place).to_owned();
+        let median = metric.map_or_else(none, |m| number::format(m.median));
         row.push(Text::new(&format!("{median}{}", method::mark(cell)), Style::Bold));
         let interval = around(cell).map(|around| intervals.short(around));
         row.push(Text::new(&interval.unwrap_or_default(), Style::Dim));
@@ -213,7 +213,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         row.extend(beside.iter().map(|name| {
             match (cell.metrics.get(*name), cell.why_missing(name)) {
                 (Some(metric), _) => Text::new(&number::format(metric.median), Style::Plain),
-                (None, Some(_)) => Text::new(missing::WORD, Style::Bad),
+                (None, Some(missing)) => Text::new(missing::in_place(missing), Style::Bad),
                 (None, None) => Text::new("", Style::Plain),
             }
         }));
@@ -269,8 +269,10 @@ fn entry(entry: &crate::Entry<'_>) -> Text {
             Text::new(&format!("{median}{}{beside}", method::mark(cell)), Style::Plain)
         }
         (None, _) if published.is_some() => Text::new(&published.unwrap_or_default(), Style::Dim),
-        _ if entry.missing.is_some() => Text::new(missing::WORD, Style::Bad),
-        _ => Text::new("–", Style::Dim),
+        _ => match entry.missing {
+            Some(missing) => Text::new(missing::in_place(missing), Style::Bad),
+            None => Text::new("–", Style::Dim),
+        },
     }
 }
 

@@ -230,7 +230,7 @@ fn entry(entry: &Entry<'_>) -> Markup {
                     small title=(around.label) { (around.ends) }
                 }
             } @else if let Some(missing) = entry.missing {
-                span class="failed" title=(missing.reason) { (missing::WORD) }
+                span class="failed" title=(missing.reason) { (missing::in_place(missing)) }
             } @else {
                 span class="muted" { "–" }
             }

@@ -11,30 +11,48 @@ pub(super) struct Filling {
     pub(super) seconds: f64,
 }
 
-/// Reads the count until it has grown by `wanted`, and returns the middle part of its growth.
-/// `None` if it does not come so far within the patience.
+/// Reads the count until it has grown by `wanted`, or no more, and returns the middle part of its
+/// growth. A few packets may be lost on their way to the tracker. `Err` has the most connections
+/// that were seen.
 pub(super) fn watch(
     before: u64,
     wanted: u64,
-    patience: Duration,
+    patience: Patience,
     mut count: impl FnMut() -> Result<u64, Failure>,
-) -> Result<Option<Filling>, Failure> {
+) -> Result<Result<Filling, u64>, Failure> {
     let begun = Instant::now();
     let mut seen = Vec::new();
+    let (mut most, mut grew) = (0, begun);
     loop {
         let asked = begun.elapsed();
         let grown = count()?.saturating_sub(before);
         // The answer is from some time in between.
         let at = (asked + begun.elapsed()).as_secs_f64() / 2.0;
         seen.push((at, grown as f64));
-        if grown >= wanted {
-            return Ok(middle(&seen, wanted as f64));
+        if grown > most {
+            (most, grew) = (grown, Instant::now());
         }
-        if begun.elapsed() > patience {
-            return Ok(None);
+        let is_over = begun.elapsed() > patience.whole || grew.elapsed() > patience.still;
+        if grown >= wanted || is_over {
+            let is_enough = most as f64 >= ENOUGH * wanted as f64;
+            let filling = middle(&seen, most as f64).filter(|_| is_enough);
+            return Ok(filling.ok_or(most));
         }
     }
 }
+
+/// The time for all connections, and the time without a new one after which none is expected. It
+/// is shorter than the lifetime of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) whole: Duration,
+    pub(super) still: Duration,
+}
+
+pub(super) const PATIENCE: Patience =
+    Patience { whole: Duration::from_secs(60), still: Duration::from_secs(10) };
+/// A share of the connections.
+const ENOUGH: f64 = 0.99;
 
 /// The part between the tenth and the ninetieth percent; between the last reading without growth
 /// and the first reading with all of it where the readings are too few.
@@ -75,7 +93,23 @@ mod tests {
 
     #[test]
     fn a_count_that_stops_is_given_up() {
-        let stopped = watch(5, 10, Duration::from_millis(5), || Ok(9)).unwrap();
-        assert_eq!(stopped, None);
+        let short = Duration::from_millis(5);
+        let patience = Patience { whole: Duration::from_secs(60), still: short };
+        assert_eq!(watch(5, 10, patience, || Ok(9)).unwrap(), Err(4));
+        // Connections that expire meanwhile do not hide how far it came.
+        let patience = Patience { whole: short, still: Duration::from_secs(60) };
+        let mut counts = [5, 12].into_iter();
+        assert_eq!(watch(5, 10, patience, || Ok(counts.next().unwrap_or(5))).unwrap(), Err(7));
+    }
+
+    #[test]
+    fn a_few_lost_packets_do_not_matter() {
+        let patience = Patience { whole: Duration::from_secs(60), still: Duration::from_millis(5) };
+        let mut count = 0;
+        let filling = watch(0, 1000, patience, || {
+            count = (count + 1).min(995);
+            Ok(count)
+        });
+        assert!(filling.unwrap().is_ok());
     }
 }

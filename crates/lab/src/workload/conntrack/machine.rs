@@ -1,6 +1,6 @@
 //! One filling of one tracker.
 
-use super::filling::{Filling, watch};
+use super::filling::{Filling, PATIENCE, watch};
 use super::{KERNEL, kernel};
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Roles, Watch};
@@ -10,7 +10,6 @@ use crate::workload::switches::{Product, RunningSwitch, Setup, Source};
 use generator::Addressing;
 use host::Namespace;
 use probe::process::Resident;
-use std::time::Duration;
 
 pub(super) fn measure(connections: u32, step: &MachineStep<'_>) -> Result<Measured, Failure> {
     let mut result = Measurement::default();
@@ -70,13 +69,10 @@ fn of_switch(
         if let Some(failure) = switch.failure() {
             return Err(failure);
         }
-        let Some(filling) = filling else {
-            let count = switch.connections()?;
-            return Err(Failure::Workload(format!(
-                "the switch stopped at {count} connections of {connections}"
-            )));
-        };
-        fillings.push(filling);
+        fillings.push(filling.map_err(|most| {
+            let count = standing - first + most;
+            Failure::Workload(format!("the switch stopped at {count} connections of {connections}"))
+        })?);
         standing = switch.connections()?;
     }
     account(&fillings, result);
@@ -103,4 +99,3 @@ fn rule(zone: u32) -> String {
 }
 
 const MOST_FRAMES: u32 = 262_144;
-const PATIENCE: Duration = Duration::from_secs(60);
