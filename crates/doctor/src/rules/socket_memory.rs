@@ -13,7 +13,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let held = flow.sender.as_ref().map_or(0.0, |sender| {
         sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0)
     });
-    let is_held = held >= HELD || flow.sender.is_none() || flow.is_stalled();
+    let is_held =
+        held >= HELD || flow.sender.is_none() || flow.is_stalled() || loss::is_limit(flow, view);
     if let Some(finding) = of_group(flow, view).filter(|_| is_held) {
         return finding.holds();
     }
@@ -27,11 +28,13 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 /// A control group of an end keeps memory from its sockets, whatever the machine has.
 fn of_group(flow: &Flow<'_>, view: &View<'_>) -> Option<Finding> {
-    let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
-    let limits = ends.into_iter().filter_map(|(side, end)| {
+    // The receiver drops segments that it may not store. Not all kernels count them for the group.
+    let dropped = view.counter("TcpExtTCPRcvQDrop").unwrap_or(0);
+    let ends = [("sender", &flow.sender, 0), ("receiver", &flow.receiver, dropped)];
+    let limits = ends.into_iter().filter_map(|(side, end, dropped)| {
         let end = end.as_ref()?;
         let (limit, refused) = view.socket_limit(&end.last().holders)?;
-        Some((side, end, limit, refused))
+        Some((side, end, limit, refused.max(dropped)))
     });
     let (side, end, limit, refused) = limits.max_by_key(|(.., refused)| *refused)?;
     if (refused as f64) < REFUSED_EACH_SECOND * view.elapsed().secs_f64() {
@@ -154,6 +157,10 @@ mod tests {
         assert!(finding.explains.is_some_and(|share| share > 0.95), "{finding:?}");
         assert!(finding.sentence.contains("the sender"), "{finding:?}");
         assert!(finding.advice[0].commands[0].contains("memory.kmem.tcp"), "{finding:?}");
+        let dropping = limited(8, 0).with_receiver(|_, _| {});
+        let dropping = dropping.counter("TcpExtTCPRcvQDrop", 90).judge(RULE);
+        let sentence = &dropping.finding().unwrap().sentence;
+        assert!(sentence.contains("the receiver"), "{sentence}");
         assert!(limited(7, 0).judge(RULE).finding().is_none());
         assert!(limited(99, 40).judge(RULE).finding().is_none());
     }
