@@ -70,6 +70,13 @@ impl Rig {
         peer
     }
 
+    /// Makes a turn, with checks, after this time of the switch's clock.
+    fn later(&mut self, time: Duration) {
+        self.thread.bridge.clock.warp(time);
+        self.thread.checks = Instant::now();
+        self.thread.turn();
+    }
+
     fn waiting(&self) -> Vec<usize> {
         self.thread.connections.iter().map(|connection| connection.backlog().0).collect()
     }
@@ -311,6 +318,33 @@ fn a_new_monitor_hears_once_of_a_rule_that_came_before_it() {
 }
 
 #[test]
+fn a_tool_that_is_silent_is_asked_for_an_echo_and_then_closed() {
+    let minute = Duration::from_secs(60);
+    let mut rig = Rig::with_rules(0);
+    rig.thread.bridge.clock.stop();
+    let (mut silent, mut answering) = (rig.peer(&[]), rig.peer(&[]));
+    rig.later(Duration::ZERO);
+    for peer in [&mut silent, &mut answering] {
+        read(peer, usize::MAX, &mut Vec::new());
+    }
+    rig.later(minute);
+    let mut request = Vec::new();
+    for peer in [&mut silent, &mut answering] {
+        request.clear();
+        read(peer, usize::MAX, &mut request);
+        assert_eq!(request[..4], ECHO_REQUEST, "{request:?}");
+    }
+    request[1] = ECHO_REPLY;
+    answering.write_all(&request).unwrap();
+    rig.thread.turn();
+    rig.later(minute - Duration::from_millis(1));
+    assert_eq!(rig.thread.connections.len(), 2);
+    rig.later(Duration::from_millis(1));
+    assert_eq!(rig.thread.connections.len(), 1);
+    assert_eq!(silent.read(&mut [0; 8]).unwrap(), 0);
+}
+
+#[test]
 fn the_peer_that_changes_a_port_hears_of_its_link_alone() {
     let mut rig = Rig::with_rules(0);
     let local = SwitchPort::local("br0", 0, PortIndex(100), None, Time::from_nanos(0));
@@ -343,6 +377,9 @@ const PIECE: usize = 64 << 10;
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
 const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 3];
 const BARRIER_REPLY: [u8; 8] = [4, 21, 0, 8, 0, 0, 0, 3];
+/// Without data.
+const ECHO_REQUEST: [u8; 4] = [4, 2, 0, 8];
+const ECHO_REPLY: u8 = 3;
 /// Sets the length of packets, and so asks for events.
 const TAKE_EVENTS: [u8; 12] = [4, 9, 0, 12, 0, 0, 0, 2, 0, 0, 0, 128];
 /// Asks for changes of all rules.
