@@ -104,7 +104,10 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     if !ends || !open || !has_passed_full(sender) || flaps || has_other_reason(view) {
         return Outcome::Irrelevant;
     }
-    if repeats < REPEATS || slow_timeouts::backs_off(flow) {
+    if slow_timeouts::backs_off(flow) {
+        return Outcome::ruled_out("the path loses segments, and the sender waits for its long timer");
+    }
+    if repeats < REPEATS {
         return Outcome::ruled_out(format!("the oldest segment was sent again {repeats} times"));
     }
     let (_, to) = flow.addresses();

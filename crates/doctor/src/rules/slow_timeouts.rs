@@ -3,6 +3,7 @@
 //! loss that only the timer repairs then costs that time.
 
 use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::Connection;
 use crate::view::{End, Flow, View};
 use crate::words::{percent, span};
 use units::{Bytes, Span};
@@ -55,8 +56,9 @@ fn waits(sender: &End<'_>) -> f64 {
     })
 }
 
-/// The path has lost segments before, and now also some that the timer sent again: with such a
-/// timeout each of them takes longer than most observations. A dead path is another cause.
+/// Nothing moves because the timer has sent a segment again and doubled, on a path that lost
+/// segments before. After a timeout of a second, an observation may see no more than one such wait.
+/// A path that lost none before is dead.
 pub(super) fn backs_off(flow: &Flow<'_>) -> bool {
     flow.sender.as_ref().is_some_and(|sender| {
         let tcp = sender.tcp();
@@ -71,15 +73,16 @@ pub(super) fn backs_off(flow: &Flow<'_>) -> bool {
 /// The time that the kernel adds to the smoothed round trip, if it is long and does not follow the
 /// deviation of the round trips. The kernel doubles a timer with each backoff.
 fn least_timeout(sender: &End<'_>) -> Option<Span> {
-    let added = sender.values(|c| {
+    let added = |c: &Connection| {
         let rtt = c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO)?;
         let doubled = u32::from(c.tcp.backoff?);
         // A persist timer backs off too, and does not double this one.
         let runs = doubled == 0 || c.tcp.unacked.is_some_and(|flying| flying > 0);
         let rto = c.tcp.rto.filter(|_| runs && doubled < BACKOFFS)?;
         Some(rto / 2_u64.pow(doubled) - rtt)
-    });
-    let middle = median(&added)?;
+    };
+    let middle = sender.median(added)?;
+    let added = sender.values(added);
     // A single late acknowledgement lengthens the timer of a few samples.
     let alike =
         added.iter().filter(|one| **one <= middle + ALIKE && middle <= **one + ALIKE).count();
@@ -88,12 +91,6 @@ fn least_timeout(sender: &End<'_>) -> Option<Span> {
         && alike as f64 >= MOST_ALIKE * added.len() as f64
         && varies * 4 < middle / 2;
     (is_named && added.len() >= FEWEST).then_some(middle)
-}
-
-fn median(values: &[Span]) -> Option<Span> {
-    let mut values = values.to_vec();
-    values.sort_unstable();
-    values.get(values.len() / 2).copied()
 }
 
 /// The minimum of the kernel is 200 ms.
@@ -108,7 +105,7 @@ const BACKOFFS: u32 = 6;
 /// A share of the segments, and a number of them.
 const LOSSY: f64 = 0.03;
 const SEVERAL: u32 = 5;
-/// Three lost one after the other are too many for chance.
+/// A segment that was lost more often than this does not get through at all.
 const FEW_BACKOFFS: u8 = 3;
 /// Samples.
 const FEWEST: usize = 3;

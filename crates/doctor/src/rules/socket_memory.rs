@@ -28,7 +28,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 /// A control group of an end keeps memory from its sockets, whatever the machine has.
 fn of_group(flow: &Flow<'_>, view: &View<'_>) -> Option<Finding> {
-    // The receiver drops segments that it may not store. Not all kernels count them for the group.
+    // The receiver drops segments that it may not store. Linux 6.18 counts them for the namespace,
+    // and not for the group.
     let dropped = view.counter("TcpExtTCPRcvQDrop").unwrap_or(0);
     let ends = [("sender", &flow.sender, 0), ("receiver", &flow.receiver, dropped)];
     let limits = ends.into_iter().filter_map(|(side, end, dropped)| {

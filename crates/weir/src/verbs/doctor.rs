@@ -172,9 +172,9 @@ impl Doctor {
                 }
             }
             plan.spent = observe::own_cpu_time() - observed;
-            // Many connections cost more at the ends of an observation than in it.
-            let pause = observe::own_cpu_time().secs_f64() / WATCHING_SHARE;
-            while begun.elapsed().as_secs_f64() < pause && !cancel.is_cancelled() {
+            // The beginning and the end of an observation are dear if there are many connections.
+            let earliest = observe::own_cpu_time().secs_f64() / WATCHING_SHARE;
+            while begun.elapsed().as_secs_f64() < earliest && !cancel.is_cancelled() {
                 std::thread::sleep(REST);
             }
         }
