@@ -188,8 +188,8 @@ impl Session {
     /// Writes a request that the peer must answer, to learn whether it is alive.
     pub fn echo(&mut self, out: &mut Vec<u8>) {
         let version = self.version.unwrap_or(Version::V10);
-        let header = Header { version, kind: ECHO_REQUEST, xid: self.next_xid };
-        self.next_xid = self.next_xid.wrapping_add(1);
+        // Open vSwitch's probes have this number too.
+        let header = Header { version, kind: ECHO_REQUEST, xid: 0 };
         let start = begin_message(header, out);
         end_message(start, out);
     }

@@ -70,10 +70,11 @@ impl Rig {
         peer
     }
 
-    /// Makes a turn, with checks, after this time of the switch's clock.
+    /// Checks the connections after this time of the switch's clock, and writes to them.
     fn later(&mut self, time: Duration) {
         self.thread.bridge.clock.warp(time);
         self.thread.checks = Instant::now();
+        self.thread.turn();
         self.thread.turn();
     }
 
@@ -332,7 +333,7 @@ fn a_tool_that_is_silent_is_asked_for_an_echo_and_then_closed() {
     for peer in [&mut silent, &mut answering] {
         request.clear();
         read(peer, usize::MAX, &mut request);
-        assert_eq!(request[..4], ECHO_REQUEST, "{request:?}");
+        assert_eq!(request, ECHO_REQUEST);
     }
     request[1] = ECHO_REPLY;
     answering.write_all(&request).unwrap();
@@ -377,8 +378,7 @@ const PIECE: usize = 64 << 10;
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
 const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 3];
 const BARRIER_REPLY: [u8; 8] = [4, 21, 0, 8, 0, 0, 0, 3];
-/// Without data.
-const ECHO_REQUEST: [u8; 4] = [4, 2, 0, 8];
+const ECHO_REQUEST: [u8; 8] = [4, 2, 0, 8, 0, 0, 0, 0];
 const ECHO_REPLY: u8 = 3;
 /// Sets the length of packets, and so asks for events.
 const TAKE_EVENTS: [u8; 12] = [4, 9, 0, 12, 0, 0, 0, 2, 0, 0, 0, 128];
