@@ -19,7 +19,6 @@ use self::store::{Cold, Head, Store, widen};
 use self::table::SLOTS;
 use self::tuple::Tuple;
 use super::packet::Packet;
-use super::program::compile;
 use super::step::{Step, Translation};
 use super::{BATCH, Megaflow, milliseconds};
 use crate::flow::{Key, word};
@@ -293,8 +292,8 @@ impl Cache {
         let mut mask = translation.mask;
         // Registers and the like of a packet that comes to the datapath are always 0.
         mask.words[word::METADATA..word::CT].fill(0);
-        let program = self.programs.intern(compile(&translation.steps));
-        let cold = Cold::new(translation.steps, translation.counters);
+        let (program, steps) = self.programs.intern(translation.steps);
+        let cold = Cold::new(steps, translation.counters);
         if former != Place::NONE {
             let tuple = self.tuples[former.tuple()].as_mut();
             if let Some(tuple) = tuple.filter(|tuple| tuple.mask == mask) {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
-use crate::datapath::program::{Op, WHOLE};
-use crate::datapath::step::PortIndex;
+use crate::datapath::program::{Op, WHOLE, compile};
+use crate::datapath::step::{PortIndex, Step};
 
 /// Growth moves a small part of the programs at a time, because a packet waits for it.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(in crate::datapath) struct Program {
     pub(in crate::datapath) ops: Box<[Op]>,
     pub(in crate::datapath) tracking: Tracking,
     pub(in crate::datapath) rest: Rest,
+    /// Those of its first user. Most others have equal ones, and share them.
+    steps: Arc<[Step]>,
     users: u32,
 }
 
@@ -62,19 +65,23 @@ impl Programs {
         &self.chunks[id as usize / CHUNK][id as usize % CHUNK]
     }
 
-    /// The number of a program with these operations. The caller becomes a user of it.
-    pub(super) fn intern(&mut self, ops: Box<[Op]>) -> u32 {
+    /// The number of a program for these steps, and the steps. The caller becomes a user of it.
+    pub(super) fn intern(&mut self, steps: Arc<[Step]>) -> (u32, Arc<[Step]>) {
+        let ops = compile(&steps);
         let hash = self.hasher.hash_one(&ops);
         let same = self.by_hash[hash as usize % PARTS].entry(hash).or_default();
         for id in same.iter() {
             let program = &mut self.chunks[*id as usize / CHUNK][*id as usize % CHUNK];
             if program.ops == ops {
                 program.users += 1;
-                return *id;
+                // Operations do not have all that steps have, such as translated addresses.
+                let shared = Some(&program.steps).filter(|shared| **shared == steps).cloned();
+                return (*id, shared.unwrap_or(steps));
             }
         }
         let tracking = tracking(&ops);
-        let program = Program { tracking, rest: rest(&ops, tracking), ops, users: 1 };
+        let rest = rest(&ops, tracking);
+        let program = Program { tracking, rest, ops, steps: steps.clone(), users: 1 };
         let id = match self.free.pop() {
             Some(id) => {
                 self.chunks[id as usize / CHUNK][id as usize % CHUNK] = program;
@@ -83,7 +90,7 @@ impl Programs {
             None => append(&mut self.chunks, program),
         };
         same.push(id);
-        id
+        (id, steps)
     }
 
     /// Ends one use of a program.
@@ -94,6 +101,7 @@ impl Programs {
             return;
         }
         let ops = std::mem::take(&mut program.ops);
+        program.steps = Arc::new([]);
         let hash = self.hasher.hash_one(&ops);
         let part = &mut self.by_hash[hash as usize % PARTS];
         if let Some(same) = part.get_mut(&hash) {
@@ -156,3 +164,35 @@ fn any_track(ops: &[Op]) -> bool {
 /// Programs that are together in memory.
 const CHUNK: usize = 1024;
 const PARTS: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datapath::step::Track;
+
+    #[test]
+    fn equal_steps_are_in_memory_once() {
+        let mut programs = Programs::default();
+        let forward = || Arc::from([Step::PopVlan, Step::Output(PortIndex(1))]);
+        let (id, first) = programs.intern(forward());
+        let (same_id, same) = programs.intern(forward());
+        assert_eq!(id, same_id);
+        assert!(Arc::ptr_eq(&first, &same));
+        programs.release(id);
+        programs.release(id);
+        assert_eq!(Arc::strong_count(&first), 2);
+    }
+
+    #[test]
+    fn users_of_a_program_keep_steps_that_differ() {
+        let mut programs = Programs::default();
+        let mark = |mark| {
+            let track = Track { mark: Some((mark, u32::MAX)), ..Track::default() };
+            Arc::from([Step::Track(Box::new(track))])
+        };
+        let (id, first) = programs.intern(mark(1));
+        let (same_id, second) = programs.intern(mark(2));
+        assert_eq!(id, same_id);
+        assert_eq!((first, second), (mark(1), mark(2)));
+    }
+}
