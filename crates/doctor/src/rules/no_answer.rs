@@ -105,7 +105,9 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
         return Outcome::Irrelevant;
     }
     if slow_timeouts::backs_off(flow) {
-        return Outcome::ruled_out("the path loses segments, and the sender waits for its long timer");
+        return Outcome::ruled_out(
+            "the path loses segments, and the sender waits for its long timer",
+        );
     }
     if repeats < REPEATS {
         return Outcome::ruled_out(format!("the oldest segment was sent again {repeats} times"));
