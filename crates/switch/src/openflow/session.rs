@@ -67,7 +67,6 @@ pub struct Session {
     reply: Option<Reply>,
     /// Changes of groups and meters that the peer made since others were last told.
     forwards: Vec<Forward>,
-    next_xid: u32,
 }
 
 impl Session {
@@ -104,7 +103,6 @@ impl Session {
             monitors: Monitors::default(),
             parts: Parts::default(),
             reply: None,
-            next_xid: 2,
         }
     }
 
