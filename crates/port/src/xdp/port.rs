@@ -347,6 +347,10 @@ fn explained(name: &str, doing: &str, error: io::Error) -> PortError {
             "its driver has no zero-copy: leave `zerocopy` out"
         }
         Some(libc::ERANGE) => "the MTU of a veth's peer is too large for XDP: lower it to 3500",
+        Some(libc::ENOSPC) if doing.starts_with("attaching") => {
+            "its peer has more transmit queues than it has receive queues: make as many receive \
+             queues, with `ethtool -L` or `numrxqueues` of `ip link add`"
+        }
         Some(libc::ENOBUFS) if doing.starts_with("setting up") => {
             "the limit of locked memory is too low: raise it with `ulimit -l 65536`"
         }
