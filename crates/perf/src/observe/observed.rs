@@ -68,9 +68,15 @@ pub(super) fn busy_cores(cpu: &CpuUse, pinned: &[usize]) -> Option<String> {
         .filter(|core| pinned.is_empty() || pinned.contains(&core.core))
         .filter(|core| core.busy > FULL && (ours > NOTABLE || core.softirq > NOTABLE))
         .max_by(|a, b| a.busy.total_cmp(&b.busy))?;
+    // Some kernels charge softirqs to the process that they interrupt, so this is a lower bound.
+    let others: f64 = cpu.cores.iter().map(|core| core.busy - core.softirq).sum::<f64>() - ours;
+    let others = match others > NOTABLE {
+        true => format!(", other processes {others:.0} % of a core on this machine"),
+        false => String::new(),
+    };
     Some(format!(
-        "this end had less than {:.0} % idle CPU on core {} (softirqs used {:.0} %): the figure is the \
-         machine's, not the path's",
+        "this end had less than {:.0} % idle CPU on core {} (softirqs used {:.0} %{others}): the figure is \
+         the machine's, not the path's",
         100.0 - FULL,
         full.core,
         full.softirq,
@@ -191,6 +197,8 @@ mod tests {
             warned.contains("less than 5 % idle CPU on core 1 (softirqs used 3 %)"),
             "{warned}"
         );
+        let warned = busy_cores(&used(25.0), &[]).unwrap();
+        assert!(warned.contains("3 %, other processes 80 % of a core on this machine)"), "{warned}");
         assert_eq!(busy_cores(&used(90.0), &[0]), None);
         assert_eq!(busy_cores(&used(1.0), &[]), None);
     }
