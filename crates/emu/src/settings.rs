@@ -1,5 +1,5 @@
 use crate::UsageError;
-use link::{Capacity, Jitter, LinkConfig, Loss, Overhead, QueueConfig, Reorder, Trace};
+use link::{Capacity, Jitter, LinkConfig, Loss, Overhead, QueueOfPath, Reorder, Trace};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corrupt: Option<Share>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<QueueConfig>,
+    pub queue: Option<QueueOfPath>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,7 +109,7 @@ impl Settings {
             reorder: self.reorder.or(both.reorder),
             duplicate: self.duplicate.or(both.duplicate),
             corrupt: self.corrupt.or(both.corrupt),
-            queue: self.queue.or(both.queue),
+            queue: self.queue.clone().or_else(|| both.queue.clone()),
             overhead: self.overhead.or(both.overhead),
             seed: self.seed.or(both.seed),
         }
@@ -119,17 +119,27 @@ impl Settings {
         *self == Self::default()
     }
 
-    /// `config` with these settings applied.
+    /// `config` with these settings applied. The bandwidth-delay product is that of the rate and
+    /// twice the delay.
     pub fn applied_to(&self, config: &LinkConfig) -> Result<LinkConfig, UsageError> {
+        let rate = self.rate.clone().unwrap_or_else(|| config.rate.clone());
+        let delay = self.delay.unwrap_or(config.delay);
+        let product = match &rate {
+            Capacity::Fixed(rate) => Some(rate.bytes_in(delay * 2)),
+            Capacity::Unlimited | Capacity::Trace(_) => None,
+        };
+        let queue = self.queue.as_ref().map(|queue| queue.on(product)).transpose();
         let config = LinkConfig {
-            rate: self.rate.clone().unwrap_or_else(|| config.rate.clone()),
-            delay: self.delay.unwrap_or(config.delay),
+            rate,
+            delay,
             jitter: self.jitter.unwrap_or(config.jitter),
             loss: self.loss.clone().unwrap_or_else(|| config.loss.clone()),
             reorder: self.reorder.unwrap_or(config.reorder),
             duplicate: self.duplicate.unwrap_or(config.duplicate),
             corrupt: self.corrupt.unwrap_or(config.corrupt),
-            queue: self.queue.unwrap_or(config.queue),
+            queue: queue
+                .map_err(|error| UsageError::value("queue", error))?
+                .unwrap_or(config.queue),
             overhead: self.overhead.unwrap_or(config.overhead),
             seed: self.seed.unwrap_or(config.seed),
         };
@@ -201,6 +211,21 @@ mod tests {
         assert_eq!(config.delay, Span::from_millis(10));
         assert_eq!(config.loss, Loss::NONE);
         assert_eq!(config.queue.to_string(), "droptail:256KiB");
+    }
+
+    #[test]
+    fn a_queue_follows_rate_and_delay_in_any_order() {
+        let queue = |pairs: &[&str], config: &LinkConfig| {
+            settings(pairs).unwrap().applied_to(config).map(|config| config.queue.to_string())
+        };
+        let pairs = ["queue=droptail:2bdp", "rtt=20ms", "rate=100mbit"];
+        assert_eq!(queue(&pairs, &LinkConfig::default()).unwrap(), "droptail:500KB");
+        let running = settings(&pairs[1..]).unwrap().applied_to(&LinkConfig::default()).unwrap();
+        assert_eq!(queue(&["queue=droptail:1bdp"], &running).unwrap(), "droptail:250KB");
+        let unlimited = queue(&pairs[..2], &LinkConfig::default()).unwrap_err().to_string();
+        assert!(unlimited.contains("fixed rate"), "{unlimited}");
+        let without_delay = queue(&["queue=droptail:1bdp", "rate=1mbit"], &LinkConfig::default());
+        assert!(without_delay.unwrap_err().to_string().contains("is 0"));
     }
 
     #[test]

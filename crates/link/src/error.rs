@@ -7,6 +7,12 @@ pub enum LinkError {
     Unit(#[from] UnitError),
     #[error(transparent)]
     Trace(#[from] TraceError),
+    #[error("`{found}`: write a number before `bdp`, for example 1bdp")]
+    NoFactor { found: String },
+    #[error("`{found}` needs a fixed rate: the bandwidth-delay product of this link is unknown")]
+    NoProduct { found: String },
+    #[error("`max(` in `{found}` is never closed by `)`")]
+    OpenMax { found: String },
     #[error("`{found}` is not a {what}{hint}: write {known}")]
     UnknownForm {
         what: &'static str,

@@ -8,11 +8,13 @@ mod droptail;
 mod fq_codel;
 mod headdrop;
 mod limit;
+mod of_path;
 mod pie;
 mod red;
 mod registry;
 
 pub use limit::Limit;
+pub use of_path::{QueueOfPath, with_size};
 pub use registry::*;
 
 use crate::queue::registry::Kind;

@@ -4,7 +4,7 @@ use super::conditions;
 use super::locate::FileError;
 use super::part::Part;
 use super::schema::{DirectionSpec, Document, LinkSpec};
-use link::{Capacity, LinkConfig, Trace};
+use link::{Capacity, LinkConfig, QueueOfPath, Trace, with_size};
 use results::Axes;
 use sim::Policer;
 use std::fmt::Display;
@@ -239,8 +239,8 @@ impl Cell<'_> {
                 Capacity::Fixed(rate) => Some(rate.bytes_in(round_trip)),
                 _ => None,
             };
-            let text = with_sizes(&text, product).map_err(|m| self.error(queue, m))?;
-            config.queue = text.parse().map_err(|e| self.error(queue, e))?;
+            let read = text.parse().and_then(|of_path: QueueOfPath| of_path.on(product));
+            config.queue = read.map_err(|e| self.error(queue, e))?;
         }
         let place = rate.or(trace).map_or(both.between.span(), Spanned::span);
         config.validate().map_err(|e| self.lab.source.error(place, e.to_string()))?;
@@ -281,7 +281,8 @@ impl Cell<'_> {
         });
         let burst = match text.burst {
             Some(size) => {
-                let size = sized(&size, Some(rate.bytes_in(round_trip))).map_err(wrong)?;
+                let size = with_size(&size, Some(rate.bytes_in(round_trip)))
+                    .map_err(|e| wrong(e.to_string()))?;
                 size.parse().map_err(|error| wrong(format!("{error}")))?
             }
             None => conditions::usual_burst(rate, round_trip),
@@ -388,41 +389,6 @@ fn text_of_trace(path: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Replaces `2bdp` and `max(1bdp,256KiB)` in a queue's text by numbers.
-pub(super) fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, String> {
-    let Some((before, rest)) = text.split_once("max(") else {
-        return text
-            .split(',')
-            .map(|part| sized(part, product))
-            .collect::<Result<Vec<_>, _>>()
-            .map(|parts| parts.join(","));
-    };
-    let (inside, after) =
-        rest.split_once(')').ok_or_else(|| format!("`max(` in `{text}` is never closed by `)`"))?;
-    let mut largest = Bytes::ZERO;
-    for size in inside.split(',') {
-        let size = sized(size.trim(), product)?;
-        largest = largest.max(size.parse::<Bytes>().map_err(|e| e.to_string())?);
-    }
-    with_sizes(&format!("{before}{largest}{after}"), product)
-}
-
-/// Replaces `1.5bdp` in `droptail:1.5bdp` or `limit=1.5bdp` by bytes. Leaves other words unchanged.
-fn sized(word: &str, product: Option<Bytes>) -> Result<String, String> {
-    let Some(stem) = word.strip_suffix("bdp") else { return Ok(word.to_owned()) };
-    let start = stem.rfind([':', '=']).map_or(0, |at| at + 1);
-    let factor: f64 = stem[start..]
-        .parse()
-        .ok()
-        .filter(|factor: &f64| factor.is_finite() && *factor >= 0.0)
-        .ok_or_else(|| format!("`{word}`: write a number before `bdp`, for example 1bdp"))?;
-    let product = product.ok_or_else(|| {
-        format!("`{word}` needs a fixed rate: the bandwidth-delay product of this link is unknown")
-    })?;
-    let bytes = Bytes::new((product.count() as f64 * factor).round() as u64);
-    Ok(format!("{}{bytes}", &stem[..start]))
-}
-
 /// A few hours of a gigabit link.
 const LONGEST_TRACE: u64 = 64 << 20;
 const FULL_FRAME: u64 = 1514;
@@ -433,22 +399,6 @@ const RAREST_INTERRUPTS: Span = Span::from_millis(1);
 mod tests {
     use super::*;
     use crate::LabFile;
-
-    #[test]
-    fn queue_sizes_follow_the_path() {
-        let product = Some(Bytes::new(1_500_000));
-        let sizes = |text| with_sizes(text, product).unwrap();
-        assert_eq!(sizes("droptail:max(1bdp,256KiB)"), "droptail:1.5MB");
-        assert_eq!(sizes("droptail:0.5bdp"), "droptail:750KB");
-        assert_eq!(sizes("red:limit=2bdp,min=1bdp,ecn"), "red:limit=3MB,min=1.5MB,ecn");
-        assert_eq!(sizes("droptail:100p"), "droptail:100p");
-        assert!(with_sizes("droptail:1bdp", None).unwrap_err().contains("fixed rate"));
-        for none in ["x", "NaN", "inf", "-1"] {
-            let refused = with_sizes(&format!("droptail:{none}bdp"), product).unwrap_err();
-            assert!(refused.contains("a number before"), "{refused}");
-        }
-        assert!(with_sizes("droptail:max(1bdp", product).unwrap_err().contains("never closed"));
-    }
 
     #[test]
     fn interrupts_are_often_enough_and_need_an_emulator() {

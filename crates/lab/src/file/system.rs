@@ -1,10 +1,9 @@
 //! A system's own settings: its queue at the bottleneck in virtual time, and CAQM's settings.
 
-use super::link::with_sizes;
 use super::locate::{FileError, nearest};
 use super::schema::{Document, SystemSpec};
 use cc::caqm::CaqmSettings;
-use link::QueueConfig;
+use link::{QueueConfig, QueueOfPath};
 use results::Axes;
 use sim::CaqmHosts;
 use toml::Spanned;
@@ -29,10 +28,9 @@ impl Document {
         let mut settings = SystemSettings { queue: None, caqm: CaqmHosts::default() };
         if let Some(written) = &system.queue {
             let wrong = |message: String| self.source.error(written.span(), message);
-            let text = with_sizes(&self.filled(axes, written)?, product).map_err(wrong)?;
-            let queue: QueueConfig = text.parse().map_err(|e| wrong(format!("{e}")))?;
-            queue.validate().map_err(|e| wrong(e.to_string()))?;
-            settings.queue = Some(queue);
+            let read = self.filled(axes, written)?.parse();
+            let read = read.and_then(|of_path: QueueOfPath| of_path.on(product));
+            settings.queue = Some(read.map_err(|e| wrong(e.to_string()))?);
         }
         if let Some(written) = &system.caqm {
             let read = caqm(&self.filled(axes, written)?);

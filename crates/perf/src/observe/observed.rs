@@ -198,7 +198,10 @@ mod tests {
             "{warned}"
         );
         let warned = busy_cores(&used(25.0), &[]).unwrap();
-        assert!(warned.contains("3 %, other processes 80 % of a core on this machine)"), "{warned}");
+        assert!(
+            warned.contains("3 %, other processes 80 % of a core on this machine)"),
+            "{warned}"
+        );
         assert_eq!(busy_cores(&used(90.0), &[0]), None);
         assert_eq!(busy_cores(&used(1.0), &[]), None);
     }

@@ -132,7 +132,8 @@ struct Both {
     /// Share of packets in which one bit is flipped, for example 0.1%
     #[arg(long, value_name = "SHARE")]
     corrupt: Option<String>,
-    /// Queue discipline: droptail:256KiB, headdrop, red, codel, fq_codel, pie or caqm:143KB
+    /// Queue discipline: droptail:256KiB, headdrop, red, codel, fq_codel, pie or caqm:143KB. A size
+    /// may be packets (100p), or bandwidth-delay products of rate and round trip (1bdp)
     /// [default: droptail:10000p, which is 10,000 packets]
     #[arg(long)]
     queue: Option<String>,

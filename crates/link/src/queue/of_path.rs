@@ -1,0 +1,99 @@
+//! Queues whose sizes follow the path.
+
+use crate::text::as_text;
+use crate::{LinkError, QueueConfig};
+use units::Bytes;
+
+/// A queue whose sizes may be multiples of the bandwidth-delay product: `droptail:1.5bdp`,
+/// `droptail:max(1bdp,256KiB)`, `red:limit=2bdp,min=1bdp`. Others are queues of a path, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueOfPath(String);
+
+impl QueueOfPath {
+    /// The queue on a path with this bandwidth-delay product; `None` if the link has no fixed rate.
+    pub fn on(&self, product: Option<Bytes>) -> Result<QueueConfig, LinkError> {
+        with_sizes(&self.0, product)?.parse()
+    }
+}
+
+impl std::str::FromStr for QueueOfPath {
+    type Err = LinkError;
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        let queue = Self(text.trim().to_owned());
+        // A path on which any size is one that a queue can have.
+        queue.on(Some(Bytes::new(1 << 20))).map(|_| queue)
+    }
+}
+
+impl std::fmt::Display for QueueOfPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+as_text!(QueueOfPath, "a queue such as \"droptail:256KiB\" or \"droptail:1bdp\"");
+
+/// Replaces `2bdp` and `max(1bdp,256KiB)` by numbers.
+fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, LinkError> {
+    let Some((before, rest)) = text.split_once("max(") else {
+        return text
+            .split(',')
+            .map(|part| with_size(part, product))
+            .collect::<Result<Vec<_>, _>>()
+            .map(|parts| parts.join(","));
+    };
+    let (inside, after) =
+        rest.split_once(')').ok_or_else(|| LinkError::OpenMax { found: text.to_owned() })?;
+    let mut largest = Bytes::ZERO;
+    for size in inside.split(',') {
+        let size = with_size(size.trim(), product)?;
+        largest = largest.max(size.parse::<Bytes>()?);
+    }
+    with_sizes(&format!("{before}{largest}{after}"), product)
+}
+
+/// Replaces `1.5bdp` in `droptail:1.5bdp`, `limit=1.5bdp` or `1.5bdp` by bytes. Other words stay.
+pub fn with_size(word: &str, product: Option<Bytes>) -> Result<String, LinkError> {
+    let Some(stem) = word.strip_suffix("bdp") else { return Ok(word.to_owned()) };
+    let start = stem.rfind([':', '=']).map_or(0, |at| at + 1);
+    let factor: f64 = stem[start..]
+        .parse()
+        .ok()
+        .filter(|factor: &f64| factor.is_finite() && *factor >= 0.0)
+        .ok_or_else(|| LinkError::NoFactor { found: word.to_owned() })?;
+    let product = product.ok_or_else(|| LinkError::NoProduct { found: word.to_owned() })?;
+    let bytes = Bytes::new((product.count() as f64 * factor).round() as u64);
+    Ok(format!("{}{bytes}", &stem[..start]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_sizes_follow_the_path() {
+        let product = Some(Bytes::new(1_500_000));
+        let sizes = |text| with_sizes(text, product).unwrap();
+        assert_eq!(sizes("droptail:max(1bdp,256KiB)"), "droptail:1.5MB");
+        assert_eq!(sizes("droptail:0.5bdp"), "droptail:750KB");
+        assert_eq!(sizes("red:limit=2bdp,min=1bdp,ecn"), "red:limit=3MB,min=1.5MB,ecn");
+        assert_eq!(sizes("droptail:100p"), "droptail:100p");
+        let refused = |text, product| with_sizes(text, product).unwrap_err().to_string();
+        assert!(refused("droptail:1bdp", None).contains("fixed rate"));
+        for none in ["x", "NaN", "inf", "-1"] {
+            let refused = refused(&format!("droptail:{none}bdp"), product);
+            assert!(refused.contains("a number before"), "{refused}");
+        }
+        assert!(refused("droptail:max(1bdp", product).contains("never closed"));
+    }
+
+    #[test]
+    fn a_queue_is_checked_before_the_path_is_known() {
+        let queue: QueueOfPath = "droptail:2bdp".parse().unwrap();
+        assert_eq!(queue.on(Some(Bytes::new(50_000))).unwrap().to_string(), "droptail:100KB");
+        assert_eq!(serde_json::to_string(&queue).unwrap(), "\"droptail:2bdp\"");
+        assert!("dropptail:1bdp".parse::<QueueOfPath>().is_err());
+        assert!("droptail:xbdp".parse::<QueueOfPath>().is_err());
+        assert!(queue.on(Some(Bytes::ZERO)).unwrap_err().to_string().contains("is 0"));
+    }
+}
