@@ -78,11 +78,11 @@ mod tests {
         assert_eq!(sizes("droptail:0.5bdp"), "droptail:750KB");
         assert_eq!(sizes("red:limit=2bdp,min=1bdp,ecn"), "red:limit=3MB,min=1.5MB,ecn");
         assert_eq!(sizes("droptail:100p"), "droptail:100p");
-        let refused = |text, product| with_sizes(text, product).unwrap_err().to_string();
+        let refused = |text: &str, product| with_sizes(text, product).unwrap_err().to_string();
         assert!(refused("droptail:1bdp", None).contains("fixed rate"));
         for none in ["x", "NaN", "inf", "-1"] {
-            let refused = refused(&format!("droptail:{none}bdp"), product);
-            assert!(refused.contains("a number before"), "{refused}");
+            let message = refused(&format!("droptail:{none}bdp"), product);
+            assert!(message.contains("a number before"), "{message}");
         }
         assert!(refused("droptail:max(1bdp", product).contains("never closed"));
     }
