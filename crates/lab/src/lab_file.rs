@@ -3,8 +3,10 @@
 use crate::Executor;
 use crate::executor::machine::problem_of;
 use crate::file::{Document, Draft, FileError, SystemSpec};
+use crate::run::plan::form_of;
 use crate::workload::{self, Workload};
 use host::Privilege;
+use results::Form;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +63,28 @@ impl LabFile {
             Some(at(system.name.span(), format!("system `{name}` cannot run here: {problem}")))
         };
         needed.filter_map(lacks).collect()
+    }
+
+    /// A warning if the repeats of the full form are too few for its primary comparisons to show a
+    /// difference. `repeats` replaces those of the file.
+    pub fn too_few_repeats(&self, repeats: Option<u32>) -> Option<FileError> {
+        let primary = self.document.primary.len();
+        if primary == 0 {
+            return None;
+        }
+        let written = &form_of(self, Form::Full).repeats;
+        let repeats = repeats.unwrap_or(*written.get_ref());
+        let needed = stats::family::pairs_to_decide(primary, !self.document.compare.is_empty());
+        let comparisons = match primary {
+            1 => "a primary comparison needs".to_owned(),
+            _ => format!("{primary} primary comparisons need"),
+        };
+        let message = format!(
+            "{comparisons} at least {needed} repeats to show a difference, and there are {repeats}: \
+             raise `repeats`"
+        );
+        let is_too_few = (repeats as usize) < needed;
+        is_too_few.then(|| self.document.source.error(written.span(), message))
     }
 
     /// The file's kind of workload.
@@ -127,7 +151,6 @@ impl Deref for LabFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::Form;
 
     const LAB: &str = r#"name = "lab"
 hosts = ["client", "server"]
@@ -159,6 +182,25 @@ repeats = 6
         assert_eq!((lacks(LAB), lacks(&foreign)), (0, 1));
         let simulated = foreign.replace("rtt = \"20ms\"", "rtt = \"20ms\"\naggregate = \"4ms\"");
         assert_eq!(lacks(&simulated), 0);
+    }
+
+    #[test]
+    fn a_lab_whose_comparisons_cannot_decide_is_warned_of() {
+        let primary = |loss: &str| {
+            format!(
+                "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"reno\"\nbaseline = \"cubic\"\n\
+                 at = {{ loss = \"{loss}\" }}\n"
+            )
+        };
+        let reno = "[[system]]\nname = \"reno\"\nkind = \"tcp\"\ncongestion = \"reno\"\n";
+        let one = format!("{LAB}{reno}{}", primary("0%"));
+        let lab = |text: &str| LabFile::parse("lab.toml", text).unwrap();
+        assert!(lab(LAB).too_few_repeats(Some(1)).is_none());
+        assert!(lab(&one).too_few_repeats(None).is_none());
+        let two = lab(&(one + &primary("1%")));
+        let warning = two.too_few_repeats(None).unwrap().to_string();
+        assert!(warning.contains("2 primary comparisons need at least 7 repeats"), "{warning}");
+        assert!(two.too_few_repeats(Some(7)).is_none());
     }
 
     fn lines(text: &str) -> Vec<String> {

@@ -126,14 +126,19 @@ fn verdict(results: &Results, one: &Comparison) -> String {
     if without_figures(results, one) {
         return format!("{} cannot be compared with {}.", one.a, one.b);
     }
+    let around = Around::ratio(&one.ratio).map(|around| format!(" {}", around.labelled()));
+    let ratio = number::ratio(one.ratio.median) + &around.unwrap_or_default();
     let verdict = match (one.verdict, one.needs_repeats) {
         (Verdict::Better | Verdict::Worse, _) => format!("is {} than", one.verdict.word()),
         (Verdict::Same, _) => "does not differ from".to_owned(),
-        (_, Some(repeats)) => format!("needs {repeats} repeats to differ from"),
+        (_, Some(repeats)) => {
+            let pair = format!("{} / {}", one.a, one.b);
+            return format!(
+                "No verdict: {pair} is {ratio}, and a verdict needs {repeats} repeats."
+            );
+        }
         (_, None) => "cannot be told from".to_owned(),
     };
-    let around = Around::ratio(&one.ratio).map(|around| format!(" {}", around.labelled()));
-    let ratio = number::ratio(one.ratio.median) + &around.unwrap_or_default();
     format!("{} {verdict} {}: {ratio}.", one.a, one.b)
 }
 
@@ -391,7 +396,8 @@ mod tests {
         assert!(answer.contains("; bbr not run. "), "{answer}");
         results.comparisons[0].needs_repeats = Some(7);
         let answer = &sentences(&results)[0];
-        assert!(answer.contains("tunnel needs 7 repeats to differ from cubic"), "{answer}");
+        assert!(answer.contains("No verdict: tunnel / cubic is "), "{answer}");
+        assert!(answer.contains(", and a verdict needs 7 repeats."), "{answer}");
     }
 
     #[test]

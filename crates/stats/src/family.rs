@@ -73,6 +73,13 @@ pub fn pairs_for(level: f64) -> usize {
     (1..MOST_PAIRS).find(|pairs| smallest_p(*pairs) <= level * (1.0 + 1e-9)).unwrap_or(MOST_PAIRS)
 }
 
+/// The fewest pairs with which all of `primary` comparisons can show a difference, in a table that
+/// also has others or has not.
+pub fn pairs_to_decide(primary: usize, has_others: bool) -> usize {
+    let of_primary = if has_others { OF_PRIMARY } else { 1.0 };
+    pairs_for(LEVEL * of_primary / primary.max(1) as f64)
+}
+
 /// They sum up to 1.
 fn weights(table: &[Member]) -> Vec<f64> {
     let primary = table.iter().filter(|member| member.primary).count();
@@ -99,6 +106,23 @@ mod tests {
     fn table(ps: &[f64], primary: usize, pairs: usize) -> Vec<Member> {
         let member = |(index, p): (usize, &f64)| Member { p: *p, primary: index < primary, pairs };
         ps.iter().enumerate().map(member).collect()
+    }
+
+    #[test]
+    fn more_primary_comparisons_need_more_pairs() {
+        assert_eq!(pairs_to_decide(1, false), 6);
+        assert_eq!(pairs_to_decide(1, true), 6);
+        assert_eq!(pairs_to_decide(2, false), 7);
+        assert_eq!(pairs_to_decide(3, true), 7);
+        for (primary, others) in [(1, 0), (2, 0), (3, 4)] {
+            let enough = pairs_to_decide(primary, others > 0);
+            let judged = |pairs| {
+                let ps = vec![smallest_p(pairs); primary + others];
+                adjusted(&table(&ps, primary, pairs))
+            };
+            assert!(judged(enough)[..primary].iter().all(Adjusted::is_different));
+            assert!(!judged(enough - 1)[0].is_different());
+        }
     }
 
     /// The example of Holm's procedure with four hypotheses: the adjusted values are 4p, 3p, 2p, p

@@ -18,6 +18,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use units::visible;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -220,6 +221,11 @@ impl Run {
         let seed = if draws { Some(fresh_seed()) } else { self.seed };
         if let Some(seed) = seed.filter(|_| draws) {
             output::note(format_args!("paths are drawn with --seed {seed}"));
+        }
+        if form == Form::Full && self.resume.is_none() {
+            if let Some(warning) = lab.too_few_repeats(self.repeats) {
+                output::note(format_args!("warning: {}", visible(&warning.to_string())));
+            }
         }
         let mut bar = Bar::new();
         let request = Request {

@@ -19,7 +19,7 @@ pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
             break;
         }
     }
-    let Found { mistakes, lacking } = found;
+    let Found { mistakes, lacking, warnings } = found;
     if json {
         outcome?;
         let each = |key: &str, all: &[(String, String)]| -> Vec<_> {
@@ -29,10 +29,12 @@ pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
             "valid": mistakes.is_empty(),
             "mistakes": each("mistake", &mistakes),
             "lacking": each("lacks", &lacking),
+            "warnings": each("warning", &warnings),
         });
         output::print(format_args!("{document:#}\n"))?;
     } else {
-        mistakes.iter().chain(&lacking).for_each(|(_, text)| output::note(visible(text)));
+        let all = mistakes.iter().chain(&warnings).chain(&lacking);
+        all.for_each(|(_, text)| output::note(visible(text)));
         outcome?;
     }
     Ok(if mistakes.is_empty() { Ending::Fine } else { Ending::Failed })
@@ -44,6 +46,8 @@ struct Found {
     mistakes: Vec<(String, String)>,
     /// Programs and settings that this machine lacks to run a lab. Such a file is valid.
     lacking: Vec<(String, String)>,
+    /// Reasons why a valid file may give no answer.
+    warnings: Vec<(String, String)>,
 }
 
 impl Found {
@@ -68,6 +72,7 @@ impl Found {
                     output::print(format_args!("{lab}: no mistakes found in `{name}`\n"))?;
                 }
                 self.lacking.extend(texts(&opened.lacking()));
+                self.warnings.extend(texts(opened.too_few_repeats(None).as_slice()));
             }
             Err(LabError::File(error)) if !error.is_unreadable() => {
                 self.mistakes.extend(texts(error.each()))
