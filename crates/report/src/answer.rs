@@ -282,13 +282,23 @@ fn without_comparisons(results: &Results) -> String {
     let label = metrics::meaning(headline).label;
     let unit = with_unit(pivot::unit(results, headline));
     let [low, high] = [least.1, most.1].map(number::format);
-    match known.len() {
-        1 => format!("{label}: {high}{unit}; {measured}."),
-        _ => {
-            let place = axis::describe(&most.0.axes);
-            format!("{label}: {low} to {high}{unit}, most at {place}; {measured}.")
-        }
+    if known.len() == 1 {
+        return format!("{label}: {high}{unit}; {measured}.");
     }
+    let alone = |one: fn(&Cell) -> String| known.iter().all(|(cell, _)| one(cell) == one(most.0));
+    let (one_system, one_place) =
+        (alone(|cell| cell.system.clone()), alone(|cell| axis::describe(&cell.axes)));
+    if one_place {
+        let mut ranked = known.clone();
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let each =
+            |(cell, figure): &(&Cell, f64)| format!("{} {}", cell.system, number::format(*figure));
+        let all: Vec<String> = ranked.iter().map(each).collect();
+        return format!("{label}: {}{unit}; {measured}.", all.join(", "));
+    }
+    let place = axis::describe(&most.0.axes);
+    let of = if one_system { String::new() } else { format!("of {} ", most.0.system) };
+    format!("{label}: {low} to {high}{unit}, most {of}at {place}; {measured}.")
 }
 
 fn with_unit(unit: String) -> String {
@@ -418,6 +428,23 @@ mod tests {
         let both = "tunnel against cubic, by goodput: inconclusive (266× at loss 0% · rate 600mbit; \
                     a verdict needs 8 repeats); failed in 1 of 2 settings.";
         assert_eq!(sentences(&results)[0], both);
+    }
+
+    #[test]
+    fn systems_without_a_comparison_are_named_the_most_first() {
+        let mut results = Results::new("x", Form::Smoke);
+        results.cells = vec![cell("cubic", "1%", Some(70.0)), cell("bbr", "1%", Some(94.5))];
+        assert_eq!(
+            sentences(&results),
+            ["Goodput: bbr 94.5, cubic 70.0 Mbit/s; 2 cells measured."]
+        );
+        results.cells.push(cell("bbr", "5%", Some(80.0)));
+        assert_eq!(
+            sentences(&results),
+            [
+                "Goodput: 70.0 to 94.5 Mbit/s, most of bbr at loss 1% · rate 600mbit; 3 cells measured."
+            ]
+        );
     }
 
     #[test]

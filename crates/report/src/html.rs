@@ -172,7 +172,7 @@ fn how_measured(results: &Results) -> Markup {
                 }
             } } }
         }
-        @for paragraph in method::statistics() { p { (paragraph) } }
+        @for paragraph in method::statistics(results) { p { (paragraph) } }
     }
 }
 

@@ -270,7 +270,7 @@ pub(crate) fn how_measured(out: &mut String, results: &Results) {
         line(out, &format!("- **{}**: {}", escape(name), escape(text)));
     }
     line(out, "");
-    for paragraph in method::statistics() {
+    for paragraph in method::statistics(results) {
         line(out, &format!("{paragraph}\n"));
     }
     let environment = method::environment(results);

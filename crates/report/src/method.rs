@@ -6,8 +6,11 @@ use crate::doubtful;
 use results::{Cell, Form, Results};
 
 /// Explains the statistics in plain words.
-pub(crate) fn statistics() -> [&'static str; 6] {
-    [
+pub(crate) fn statistics(results: &Results) -> &'static [&'static str] {
+    if is_measured_once(results) {
+        return &[ONCE, "A cell that failed has no number."];
+    }
+    &[
         "Every number is the median of its repeats: half of them were higher, half lower. One odd \
          repeat moves a median far less than it moves a mean.",
         "The interval beside it lies between two of the repeats in the order of their values. The \
@@ -31,6 +34,16 @@ pub(crate) fn statistics() -> [&'static str; 6] {
          file states. A cell that failed has no number.",
     ]
 }
+
+/// No figure has a second repeat. Virtual time needs none.
+fn is_measured_once(results: &Results) -> bool {
+    let mut figures = results.cells.iter().flat_map(|cell| cell.metrics.values()).peekable();
+    let is_virtual = results.environment.contains_key("result_hash");
+    !is_virtual && figures.peek().is_some() && figures.all(|figure| figure.n == 1)
+}
+
+const ONCE: &str = "Each cell was measured once: its figures have no interval, and they decide no \
+     comparison.";
 
 /// The sources of the published numbers.
 pub(crate) fn sources(results: &Results) -> String {
@@ -56,12 +69,17 @@ pub(crate) fn mark(cell: &Cell) -> &'static str {
 /// Explains the marks that occur in the tables.
 pub(crate) fn marks(results: &Results) -> Vec<String> {
     let mut marks = Vec::new();
+    if is_measured_once(results) {
+        marks.push(ONCE.to_owned());
+    }
     if results.cells.iter().any(|cell| !cell.valid && cell.failed.is_none()) {
         marks.push("! not valid: the path or the workload missed its bounds.".to_owned());
     }
     if results.cells.iter().any(|cell| cell.cpu_limited && cell.failed.is_none()) {
         marks.push(
-            "* CPU-limited: next to no CPU was idle, so the number is the machine's.".to_owned(),
+            "* CPU-limited: next to no CPU was idle, so the number may be the machine's and not the \
+             path's."
+                .to_owned(),
         );
         marks.extend(doubtful::cpu_users(results));
     }
