@@ -68,14 +68,15 @@ mod tests {
         }
     }
 
-    /// Fewer repeats have no interval.
+    /// Fewer repeats have no interval, or decide no primary comparison.
     #[test]
-    fn every_built_in_lab_repeats_its_full_form_at_least_six_times() {
+    fn every_built_in_lab_repeats_its_full_form_often_enough() {
         for builtin in BUILTIN {
             let lab = open(builtin.name).unwrap();
             let full = lab.form.iter().find(|(name, _)| name.get_ref() == "full");
             let repeats = *full.unwrap().1.repeats.get_ref();
             assert!(repeats >= 6, "{} repeats {repeats} times", builtin.name);
+            assert!(lab.too_few_repeats(None).is_none(), "{}", builtin.name);
         }
     }
 
