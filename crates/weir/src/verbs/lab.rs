@@ -222,10 +222,11 @@ impl Run {
         if let Some(seed) = seed.filter(|_| draws) {
             output::note(format_args!("paths are drawn with --seed {seed}"));
         }
-        if form == Form::Full && self.resume.is_none() {
-            if let Some(warning) = lab.too_few_repeats(self.repeats) {
-                output::note(format_args!("warning: {}", visible(&warning.to_string())));
-            }
+        if form == Form::Full
+            && self.resume.is_none()
+            && let Some(warning) = lab.too_few_repeats(self.repeats)
+        {
+            output::note(format_args!("warning: {}", visible(&warning.to_string())));
         }
         let mut bar = Bar::new();
         let request = Request {
