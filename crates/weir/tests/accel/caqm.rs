@@ -216,7 +216,8 @@ fn tagged_segments_are_cut_merged_and_steered_as_ever() {
     let steer = "echo 3 > /sys/class/net/eth0/queues/rx-0/rps_cpus";
     assert_eq!(machine.run("ip", &["netns", "exec", "far", "sh", "-c", steer]).code, Some(0));
     accel(&machine, &[&ENABLE[..], &["--trusts-path"]].concat());
-    pair.transfer(5870, &["--parallel", "6"]);
+    // With fewer connections, chance may steer all of them to one CPU.
+    pair.transfer(5870, &["--parallel", "12"]);
     let status = machine.status();
     let totals = &status["caqm"]["totals"];
     assert!(count(totals, "sent_super") > 20, "{totals}");
