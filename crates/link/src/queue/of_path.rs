@@ -21,7 +21,14 @@ impl std::str::FromStr for QueueOfPath {
     fn from_str(text: &str) -> Result<Self, LinkError> {
         let queue = Self(text.trim().to_owned());
         // A path on which any size is one that a queue can have.
-        queue.on(Some(Bytes::new(1 << 20))).map(|_| queue)
+        match queue.on(Some(Bytes::new(1 << 20))) {
+            Ok(_) => Ok(queue),
+            // The text as it was written, and not the sizes of that path.
+            Err(LinkError::UnknownForm { what: what @ "queue", hint, known, .. }) => {
+                Err(LinkError::UnknownForm { what, found: queue.0, hint, known })
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -92,7 +99,8 @@ mod tests {
         let queue: QueueOfPath = "droptail:2bdp".parse().unwrap();
         assert_eq!(queue.on(Some(Bytes::new(50_000))).unwrap().to_string(), "droptail:100KB");
         assert_eq!(serde_json::to_string(&queue).unwrap(), "\"droptail:2bdp\"");
-        assert!("dropptail:1bdp".parse::<QueueOfPath>().is_err());
+        let unknown = "dropptail:1bdp".parse::<QueueOfPath>().unwrap_err().to_string();
+        assert!(unknown.starts_with("`dropptail:1bdp` is not a queue"), "{unknown}");
         assert!("droptail:xbdp".parse::<QueueOfPath>().is_err());
         assert!(queue.on(Some(Bytes::ZERO)).unwrap_err().to_string().contains("is 0"));
     }
