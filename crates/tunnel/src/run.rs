@@ -82,10 +82,10 @@ pub fn server(
             (Arc::downgrade(&server), Arc::clone(&facts), config.access.clone());
         let _endpoints =
             endpoints.serve(weak, move |server| Status::of_server(server, &access, &lock(&shown)));
+        warn_of_expiry(&config.identity);
         if let Some(address) = server.local_addr() {
             say(format!("listening on {address}; this server's pin is {}", config.identity.pin()));
         }
-        warn_of_expiry(&config.identity);
         let supervisor = Supervisor::of_environment();
         supervisor.tell("READY=1");
         let watched = Arc::downgrade(&server);
@@ -136,6 +136,7 @@ pub fn client(
         let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
         let (weak, shown) = (Arc::downgrade(&client), Arc::clone(&facts));
         let _endpoints = endpoints.serve(weak, move |client| Status::of_client(client, &lock(&shown)));
+        warn_of_expiry(&config.identity);
         for Forward { listen_on, target } in &config.forwards {
             say(format!("listening on {listen_on}, which leads to {target} as the server sees it"));
         }
@@ -144,7 +145,6 @@ pub fn client(
                 "the server is asked to listen on {listen_on}, which leads here to {target}"
             ));
         }
-        warn_of_expiry(&config.identity);
         let supervisor = Supervisor::of_environment();
         supervisor.tell("READY=1");
         let watched = Arc::downgrade(&client);

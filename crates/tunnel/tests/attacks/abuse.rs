@@ -1,6 +1,7 @@
 //! Peers that demand too much, replay packets, never read or never answer are bounded and counted,
 //! and others continue.
 
+use crate::PROCESS;
 use crate::ends::{
     Keys, echo, pair_over_wire, target, tcp_of, through, to_tcp, tuning, write_endlessly,
 };
@@ -32,6 +33,7 @@ async fn thousands_that_never_read_stay_within_the_budget_and_do_not_stop_others
 }
 
 async fn never_read(count: usize, budget: Bytes) {
+    let _alone = PROCESS.write().await;
     let tuning = Tuning { memory: budget, ..tuning() };
     let (hogs, hog_address) = target().await;
     let (echoes, echo_address) = target().await;
@@ -106,6 +108,7 @@ async fn never_read(count: usize, budget: Bytes) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
+    let _alone = PROCESS.write().await;
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
     let at = server.local_addr().unwrap();
@@ -152,6 +155,7 @@ async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
 
 #[tokio::test]
 async fn replayed_packets_of_a_client_open_no_tunnel() {
+    let _beside_others = PROCESS.read().await;
     let (listener, address) = target().await;
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
@@ -193,6 +197,7 @@ async fn replayed_packets_of_a_client_open_no_tunnel() {
 
 #[tokio::test]
 async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() {
+    let _beside_others = PROCESS.read().await;
     // A listener with a full backlog: the kernel drops further connections.
     let dead = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     dead.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
@@ -238,6 +243,7 @@ async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() 
 
 #[tokio::test]
 async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
+    let _beside_others = PROCESS.read().await;
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
     let (server, client, listener_addresses, wire) = pair_over_wire(&[address]).await;
@@ -268,6 +274,7 @@ async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
 /// The end that still receives packets would wait for long, because each packet is a sign of life.
 #[tokio::test]
 async fn a_path_that_is_blocked_one_way_resets_its_tunnels_as_soon() {
+    let _beside_others = PROCESS.read().await;
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
     let (server, client, listener_addresses, wire) = pair_over_wire(&[address]).await;

@@ -1,5 +1,6 @@
 //! Floods of handshakes next to ordinary clients, in a separate network namespace.
 
+use crate::PROCESS;
 use crate::ends::Keys;
 use crate::ends::raw::RawPeer;
 use nix::sched::{CloneFlags, unshare};
@@ -18,6 +19,7 @@ fn clients_connect_during_a_flood_from_one_ipv6_network() {
 }
 
 fn clients_beside_a_flood() -> Option<()> {
+    let _beside_others = PROCESS.blocking_read();
     let runtime = in_a_network_of_its_own()?;
     // The host accepts each address of these networks as its own.
     for network in [ATTACKER, OTHER] {
@@ -94,6 +96,7 @@ fn an_unvalidated_address_gets_at_most_three_times_its_bytes() {
 }
 
 fn answers_to_a_forged_address() -> Option<()> {
+    let _beside_others = PROCESS.blocking_read();
     let runtime = in_a_network_of_its_own()?;
     runtime.block_on(async {
         let keys = Keys::new();

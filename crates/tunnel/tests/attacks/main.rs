@@ -5,5 +5,11 @@
 #[path = "../ends/mod.rs"]
 mod ends;
 
+use tokio::sync::RwLock;
+
 mod abuse;
 mod floods;
+
+/// The tests of this binary share a process. A test that measures its memory locks this for
+/// writing, each other test for reading.
+static PROCESS: RwLock<()> = RwLock::const_new(());
