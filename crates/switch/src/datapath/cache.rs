@@ -260,7 +260,7 @@ impl Cache {
 
     #[inline(always)]
     pub(super) fn program(&self, place: Place) -> &Program {
-        self.programs.program(self.store(place).head(place.index()).program)
+        self.programs.program(self.store(place).head(place.index()).behaviour.program)
     }
 
     /// Counts a packet of a megaflow.
@@ -277,7 +277,7 @@ impl Cache {
 
     /// The steps of a megaflow.
     pub(super) fn steps(&self, place: Place) -> &[Step] {
-        self.store(place).cold(place.index()).map_or(&[], |cold| &cold.steps)
+        self.programs.steps(self.store(place).head(place.index()).behaviour)
     }
 
     /// Stores a translation. `former` is the outdated megaflow of the packet, if it had one.
@@ -292,14 +292,14 @@ impl Cache {
         let mut mask = translation.mask;
         // Registers and the like of a packet that comes to the datapath are always 0.
         mask.words[word::METADATA..word::CT].fill(0);
-        let (program, steps) = self.programs.intern(translation.steps);
-        let cold = Cold::new(steps, translation.counters);
+        let behaviour = self.programs.intern(translation.steps);
+        let cold = Cold::new(translation.counters);
         if former != Place::NONE {
             let tuple = self.tuples[former.tuple()].as_mut();
             if let Some(tuple) = tuple.filter(|tuple| tuple.mask == mask) {
                 let generation = generation as u32;
                 let store = &mut tuple.store;
-                let unused = store.replace(former.index(), program, generation, cold, now_ms);
+                let unused = store.replace(former.index(), behaviour, generation, cold, now_ms);
                 self.programs.release(unused);
                 return former;
             }
@@ -309,21 +309,21 @@ impl Cache {
         let Some(tuple) = &mut self.tuples[number as usize] else { return Place::NONE };
         // An outdated megaflow of another mask may have hidden one of this mask.
         if let Some(index) = tuple.find(tuple.hash(key), key) {
-            let unused = tuple.store.replace(index, program, generation as u32, cold, now_ms);
+            let unused = tuple.store.replace(index, behaviour, generation as u32, cold, now_ms);
             self.programs.release(unused);
             return Place::new(number, index);
         }
         self.len += 1;
-        let head = Head::new(program, generation as u32, now_ms as u32);
+        let head = Head::new(behaviour, generation as u32, now_ms as u32);
         Place::new(number, tuple.insert(key, head, cold))
     }
 
     /// Removes the megaflow that takes packets of `key`.
     pub(super) fn remove(&mut self, place: Place, key: &Key, now_ms: u64) {
         let Some(tuple) = &mut self.tuples[place.tuple()] else { return };
-        let program = tuple.store.remove(place.index(), now_ms);
+        let unused = tuple.store.remove(place.index(), now_ms);
         tuple.remove(tuple.hash(key), place.index());
-        self.programs.release(program);
+        self.programs.release(unused);
         self.len -= 1;
         self.is_unsettled = true;
     }
@@ -357,19 +357,18 @@ impl Cache {
     pub(super) fn megaflows(&self, now_ms: u64) -> impl Iterator<Item = Megaflow> + '_ {
         self.order.iter().filter_map(|number| self.tuples[*number as usize].as_ref()).flat_map(
             move |tuple| {
-                (0..tuple.buckets()).flat_map(|bucket| tuple.in_bucket(bucket)).filter_map(
+                (0..tuple.buckets()).flat_map(|bucket| tuple.in_bucket(bucket)).map(
                     move |(_, index)| {
                         let head = tuple.store.head(index);
-                        let cold = tuple.store.cold(index)?;
-                        Some(Megaflow {
+                        Megaflow {
                             key: tuple.key(index),
                             mask: tuple.mask.clone(),
-                            steps: cold.steps.clone(),
+                            steps: self.programs.steps(head.behaviour).clone(),
                             packets: head.packets,
                             bytes: head.bytes(),
                             used_ms: head.is_used().then(|| widen(head.used_ms, now_ms)),
                             tcp_flags: head.tcp_flags(),
-                        })
+                        }
                     },
                 )
             },
@@ -420,8 +419,8 @@ impl Cache {
                     let idle = now_ms - widen(head.used_ms, now_ms);
                     let is_outdated = head.generation != generation as u32 && idle > SWEEP_MS;
                     if idle >= IDLE_MS || is_outdated || is_full && idle > SWEEP_MS {
-                        let program = tuple.store.remove(index, now_ms);
-                        self.programs.release(program);
+                        let unused = tuple.store.remove(index, now_ms);
+                        self.programs.release(unused);
                         tuple.clear_slot((bucket, position));
                         removed += 1;
                     }

@@ -10,21 +10,75 @@ use crate::datapath::step::{PortIndex, Step};
 /// Growth moves a small part of the programs at a time, because a packet waits for it.
 #[derive(Debug)]
 pub(super) struct Programs {
-    chunks: Vec<Vec<Program>>,
+    programs: Slab<Program>,
+    steps: Slab<Steps>,
     /// By the hash of the operations, whose last bits choose the part.
     by_hash: Box<[HashMap<u64, Vec<u32>>]>,
     hasher: RandomState,
+}
+
+/// The numbers of a megaflow's program and of its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub(super) struct Behaviour {
+    pub(super) program: u32,
+    steps: u32,
+}
+
+/// Values at places that do not change, by number.
+#[derive(Debug)]
+struct Slab<T> {
+    chunks: Vec<Vec<T>>,
     free: Vec<u32>,
+}
+
+/// The steps of some megaflows.
+#[derive(Debug)]
+struct Steps {
+    steps: Arc<[Step]>,
+    /// Megaflows, and a program.
+    users: u32,
 }
 
 impl Default for Programs {
     fn default() -> Self {
         Self {
-            chunks: Vec::new(),
+            programs: Slab::default(),
+            steps: Slab::default(),
             by_hash: (0..PARTS).map(|_| HashMap::new()).collect(),
             hasher: RandomState::default(),
-            free: Vec::new(),
         }
+    }
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    #[inline(always)]
+    fn get(&self, id: u32) -> &T {
+        &self.chunks[id as usize / CHUNK][id as usize % CHUNK]
+    }
+
+    fn get_mut(&mut self, id: u32) -> &mut T {
+        &mut self.chunks[id as usize / CHUNK][id as usize % CHUNK]
+    }
+
+    fn insert(&mut self, value: T) -> u32 {
+        if let Some(id) = self.free.pop() {
+            *self.get_mut(id) = value;
+            return id;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::new());
+        }
+        let first = (self.chunks.len() - 1) * CHUNK;
+        let Some(chunk) = self.chunks.last_mut() else { unreachable!("a chunk was added") };
+        chunk.push(value);
+        (first + chunk.len() - 1) as u32
     }
 }
 
@@ -34,7 +88,7 @@ pub(in crate::datapath) struct Program {
     pub(in crate::datapath) tracking: Tracking,
     pub(in crate::datapath) rest: Rest,
     /// Those of its first user. Most others have equal ones, and share them.
-    steps: Arc<[Step]>,
+    steps: u32,
     users: u32,
 }
 
@@ -62,46 +116,49 @@ pub(in crate::datapath) enum Rest {
 impl Programs {
     #[inline(always)]
     pub(super) fn program(&self, id: u32) -> &Program {
-        &self.chunks[id as usize / CHUNK][id as usize % CHUNK]
+        self.programs.get(id)
     }
 
-    /// The number of a program for these steps, and the steps. The caller becomes a user of it.
-    pub(super) fn intern(&mut self, steps: Arc<[Step]>) -> (u32, Arc<[Step]>) {
+    pub(super) fn steps(&self, behaviour: Behaviour) -> &Arc<[Step]> {
+        &self.steps.get(behaviour.steps).steps
+    }
+
+    /// The numbers of a program for these steps and of the steps. The caller becomes a user of
+    /// both.
+    pub(super) fn intern(&mut self, steps: Arc<[Step]>) -> Behaviour {
         let ops = compile(&steps);
         let hash = self.hasher.hash_one(&ops);
         let same = self.by_hash[hash as usize % PARTS].entry(hash).or_default();
-        for id in same.iter() {
-            let program = &mut self.chunks[*id as usize / CHUNK][*id as usize % CHUNK];
-            if program.ops == ops {
-                program.users += 1;
-                // Operations do not have all that steps have, such as translated addresses.
-                let shared = Some(&program.steps).filter(|shared| **shared == steps).cloned();
-                return (*id, shared.unwrap_or(steps));
+        if let Some(id) = same.iter().copied().find(|id| self.programs.get(*id).ops == ops) {
+            let program = self.programs.get_mut(id);
+            program.users += 1;
+            let shared = self.steps.get_mut(program.steps);
+            // Operations do not have all that steps have, such as translated addresses.
+            if shared.steps == steps {
+                shared.users += 1;
+                return Behaviour { program: id, steps: program.steps };
             }
+            return Behaviour { program: id, steps: self.steps.insert(Steps { steps, users: 1 }) };
         }
         let tracking = tracking(&ops);
         let rest = rest(&ops, tracking);
-        let program = Program { tracking, rest, ops, steps: steps.clone(), users: 1 };
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.chunks[id as usize / CHUNK][id as usize % CHUNK] = program;
-                id
-            }
-            None => append(&mut self.chunks, program),
-        };
+        let steps = self.steps.insert(Steps { steps, users: 2 });
+        let id = self.programs.insert(Program { tracking, rest, ops, steps, users: 1 });
         same.push(id);
-        (id, steps)
+        Behaviour { program: id, steps }
     }
 
-    /// Ends one use of a program.
-    pub(super) fn release(&mut self, id: u32) {
-        let program = &mut self.chunks[id as usize / CHUNK][id as usize % CHUNK];
+    /// Ends one use of a program and its steps.
+    pub(super) fn release(&mut self, behaviour: Behaviour) {
+        self.release_steps(behaviour.steps);
+        let id = behaviour.program;
+        let program = self.programs.get_mut(id);
         program.users -= 1;
         if program.users > 0 {
             return;
         }
-        let ops = std::mem::take(&mut program.ops);
-        program.steps = Arc::new([]);
+        let (ops, steps) = (std::mem::take(&mut program.ops), program.steps);
+        self.release_steps(steps);
         let hash = self.hasher.hash_one(&ops);
         let part = &mut self.by_hash[hash as usize % PARTS];
         if let Some(same) = part.get_mut(&hash) {
@@ -110,18 +167,17 @@ impl Programs {
                 part.remove(&hash);
             }
         }
-        self.free.push(id);
+        self.programs.free.push(id);
     }
-}
 
-fn append(chunks: &mut Vec<Vec<Program>>, program: Program) -> u32 {
-    if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-        chunks.push(Vec::new());
+    fn release_steps(&mut self, id: u32) {
+        let steps = self.steps.get_mut(id);
+        steps.users -= 1;
+        if steps.users == 0 {
+            steps.steps = Arc::new([]);
+            self.steps.free.push(id);
+        }
     }
-    let first = (chunks.len() - 1) * CHUNK;
-    let Some(chunk) = chunks.last_mut() else { unreachable!("a chunk was added") };
-    chunk.push(program);
-    (first + chunk.len() - 1) as u32
 }
 
 fn tracking(ops: &[Op]) -> Tracking {
@@ -174,13 +230,15 @@ mod tests {
     fn equal_steps_are_in_memory_once() {
         let mut programs = Programs::default();
         let forward = || Arc::from([Step::PopVlan, Step::Output(PortIndex(1))]);
-        let (id, first) = programs.intern(forward());
-        let (same_id, same) = programs.intern(forward());
-        assert_eq!(id, same_id);
-        assert!(Arc::ptr_eq(&first, &same));
-        programs.release(id);
-        programs.release(id);
-        assert_eq!(Arc::strong_count(&first), 2);
+        let first = programs.intern(forward());
+        assert_eq!(programs.intern(forward()), first);
+        let steps = programs.steps(first).clone();
+        programs.release(first);
+        assert_eq!(programs.steps(first), &steps);
+        programs.release(first);
+        assert_eq!(Arc::strong_count(&steps), 1);
+        // Both numbers are used again.
+        assert_eq!(programs.intern(forward()), first);
     }
 
     #[test]
@@ -190,9 +248,14 @@ mod tests {
             let track = Track { mark: Some((mark, u32::MAX)), ..Track::default() };
             Arc::from([Step::Track(Box::new(track))])
         };
-        let (id, first) = programs.intern(mark(1));
-        let (same_id, second) = programs.intern(mark(2));
-        assert_eq!(id, same_id);
-        assert_eq!((first, second), (mark(1), mark(2)));
+        let (first, second) = (programs.intern(mark(1)), programs.intern(mark(2)));
+        assert_eq!(first.program, second.program);
+        assert_eq!((programs.steps(first), programs.steps(second)), (&mark(1), &mark(2)));
+        // The program keeps its first steps, so that others can share them.
+        programs.release(first);
+        assert_eq!(programs.intern(mark(1)), first);
+        programs.release(first);
+        programs.release(second);
+        assert_eq!(programs.steps.free.len(), 2);
     }
 }

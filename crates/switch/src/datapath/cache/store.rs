@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use port::HugeVec;
 
-use crate::datapath::step::{Counters, Step};
+use super::programs::Behaviour;
+use crate::datapath::step::Counters;
 use port::prefetch::prefetch;
 
 /// The part of a megaflow that each of its packets needs: one cache line.
@@ -21,15 +22,12 @@ pub(super) struct Head {
     pub(super) used_ms: u32,
     /// The pipeline's generation, modulo 2^32.
     pub(super) generation: u32,
-    pub(super) program: u32,
-    /// Whether a packet was counted.
-    is_used: u32,
+    pub(super) behaviour: Behaviour,
 }
 
-/// The part that only new connections, controllers and dumps need.
+/// The part that only credits need.
 #[derive(Debug)]
 pub(super) struct Cold {
-    pub(super) steps: Arc<[Step]>,
     counters: CounterList,
     /// The low bits of the counts that the counters have already: 26 of packets, 38 of bytes.
     credited: u64,
@@ -59,8 +57,8 @@ pub(super) struct Store {
 
 impl Head {
     /// A megaflow without a key yet.
-    pub(super) fn new(program: u32, generation: u32, now_ms: u32) -> Self {
-        Self { program, generation, used_ms: now_ms, ..Self::default() }
+    pub(super) fn new(behaviour: Behaviour, generation: u32, now_ms: u32) -> Self {
+        Self { behaviour, generation, used_ms: now_ms, ..Self::default() }
     }
 
     #[inline(always)]
@@ -68,7 +66,6 @@ impl Head {
         self.packets += 1;
         self.bytes_and_flags = (self.bytes_and_flags + length as u64) | tcp_flags << BYTES_BITS;
         self.used_ms = now_ms;
-        self.is_used = 1;
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -79,8 +76,9 @@ impl Head {
         (self.bytes_and_flags >> BYTES_BITS) as u16
     }
 
+    /// Whether a packet was counted.
     pub(super) fn is_used(&self) -> bool {
-        self.is_used != 0
+        self.packets != 0
     }
 }
 
@@ -149,7 +147,7 @@ impl Store {
     }
 
     #[inline(always)]
-    pub(super) fn cold(&self, index: u32) -> Option<&Cold> {
+    fn cold(&self, index: u32) -> Option<&Cold> {
         self.colds[(index >> CHUNK_BITS) as usize][(index & CHUNK_MASK) as usize].as_ref()
     }
 
@@ -186,12 +184,12 @@ impl Store {
     }
 
     /// Credits a megaflow's counts and removes it; [`Store::reuse`] frees its place. Returns its
-    /// program.
-    pub(super) fn remove(&mut self, index: u32, now_ms: u64) -> u32 {
+    /// behaviour.
+    pub(super) fn remove(&mut self, index: u32, now_ms: u64) -> Behaviour {
         self.credit(index, now_ms);
         *self.cold_mut(index) = None;
         self.freed.push(index);
-        self.head(index).program
+        self.head(index).behaviour
     }
 
     /// Frees the places of removed megaflows: no packet refers to them any more.
@@ -200,21 +198,21 @@ impl Store {
     }
 
     /// Replaces what a megaflow does. Counts go to the former counters first. Returns its former
-    /// program.
+    /// behaviour.
     pub(super) fn replace(
         &mut self,
         index: u32,
-        program: u32,
+        behaviour: Behaviour,
         generation: u32,
         mut cold: Cold,
         now_ms: u64,
-    ) -> u32 {
+    ) -> Behaviour {
         self.credit(index, now_ms);
         cold.credited = self.cold(index).map_or(0, |cold| cold.credited);
         *self.cold_mut(index) = Some(cold);
         let head = self.head_mut(index);
         head.generation = generation;
-        std::mem::replace(&mut head.program, program)
+        std::mem::replace(&mut head.behaviour, behaviour)
     }
 
     /// Adds what was counted since the last time to the counters of the megaflow.
@@ -251,7 +249,7 @@ impl Store {
 }
 
 impl Cold {
-    pub(super) fn new(steps: Arc<[Step]>, counters: Vec<Arc<Counters>>) -> Self {
+    pub(super) fn new(counters: Vec<Arc<Counters>>) -> Self {
         let mut counters = counters;
         let list = match (counters.pop(), counters.pop()) {
             (None, _) => CounterList::None,
@@ -263,7 +261,7 @@ impl Cold {
                 CounterList::More(counters.into_boxed_slice())
             }
         };
-        Self { steps, counters: list, credited: 0 }
+        Self { counters: list, credited: 0 }
     }
 }
 
@@ -305,4 +303,4 @@ const BYTE_CREDIT_BITS: u32 = 38;
 const BYTE_CREDIT_MASK: u64 = (1 << BYTE_CREDIT_BITS) - 1;
 const PACKET_CREDIT_MASK: u64 = (1 << (64 - BYTE_CREDIT_BITS)) - 1;
 const _: () = assert!(size_of::<Head>() == 64);
-const _: () = assert!(size_of::<Option<Cold>>() <= 48);
+const _: () = assert!(size_of::<Option<Cold>>() == 32);
