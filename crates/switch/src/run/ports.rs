@@ -137,7 +137,8 @@ impl SwitchPort {
         self.device.queues()
     }
 
-    /// Appends up to `limit` frames of a queue, counts them and returns their number.
+    /// Appends up to `limit` frames of a queue, counts them and returns their number. A port that
+    /// is administratively down has none.
     pub fn receive(
         &self,
         queue: usize,
@@ -146,6 +147,11 @@ impl SwitchPort {
     ) -> Result<usize, PortError> {
         let before = batch.len();
         let received = self.device.receive(queue, limit, batch)?;
+        if self.config.load(Ordering::Relaxed) & PORT_DOWN != 0 {
+            // An interface that is down discards frames and does not count them.
+            batch.truncate(before);
+            return Ok(0);
+        }
         if received > 0 {
             self.count_received(&batch[before..]);
         }

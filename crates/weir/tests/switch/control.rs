@@ -266,6 +266,33 @@ fn the_cycles_of_packets_are_shown() {
 }
 
 #[test]
+fn a_port_that_is_down_receives_and_counts_nothing() {
+    let Some(sandbox) = sandbox() else { return };
+    captures::write(&sandbox, "in.pcap", &[udp(0), udp(1)]);
+    let port = "br0:p1=pcap:in.pcap,loop";
+    let words = ["--bridge", "br0", "--port", port, "--port", "br0:p2=null", "--pmd-cpus", "1"];
+    let switch = TestSwitch::start(sandbox, &words);
+    switch.ofctl(&["add-flow", "br0", "in_port=1 actions=output:2"]);
+    let received = || {
+        let text = switch.ofctl(&["dump-ports", "br0", "p1"]);
+        let (_, rest) = text.split_once("rx pkts=").unwrap();
+        rest.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    await_some("packets", || (received() > 1000).then_some(()));
+    switch.ofctl(&["mod-port", "br0", "p1", "down"]);
+    // The packet thread may be in the middle of a batch.
+    await_some("a port without packets", || {
+        let before = received();
+        std::thread::sleep(Duration::from_millis(50));
+        (received() == before).then_some(())
+    });
+    let before = received();
+    switch.ofctl(&["mod-port", "br0", "p1", "up"]);
+    await_some("packets", || (received() > before + 1000).then_some(()));
+    switch.end();
+}
+
+#[test]
 fn a_reload_gives_a_port_the_number_that_another_has_by_chance() {
     let Some(sandbox) = sandbox() else { return };
     let settings = |ports: &str| format!("[bridge.br0.port]\n{ports}");
