@@ -46,6 +46,8 @@ impl LineChart {
             [point.value].into_iter().chain(point.interval.into_iter().flatten())
         }));
         let x = self.x_shares();
+        // A line between words would show values that do not exist.
+        let is_joined = axis::sizes(&self.x_values).is_some();
         let ticks: Vec<(f64, String)> = x.iter().copied().zip(self.x_values.clone()).collect();
         frame.draw(
             &self.caption,
@@ -55,7 +57,7 @@ impl LineChart {
                 @for (index, line) in self.lines.iter().enumerate() {
                     // Shift by a few units, so that intervals at the same place stay apart.
                     @let aside = (index as f64 - (self.lines.len() as f64 - 1.0) / 2.0) * 3.0;
-                    (draw_line(line, &frame, &x, &y, aside))
+                    (draw_line(line, is_joined, &frame, &x, &y, aside))
                 }
                 (legend.draw(&frame))
             },
@@ -81,7 +83,14 @@ impl LineChart {
     }
 }
 
-fn draw_line(line: &ChartLine, frame: &Frame, x: &[f64], y: &Scale, aside: f64) -> Markup {
+fn draw_line(
+    line: &ChartLine,
+    is_joined: bool,
+    frame: &Frame,
+    x: &[f64],
+    y: &Scale,
+    aside: f64,
+) -> Markup {
     let colour = format!("c{}", line.colour % super::COLOURS);
     let dashed = if line.published { " dashed" } else { "" };
     let known: Vec<(f64, &Point)> = line
@@ -95,7 +104,7 @@ fn draw_line(line: &ChartLine, frame: &Frame, x: &[f64], y: &Scale, aside: f64) 
         .map(|(x, point)| format!("{} {}", n(*x), n(frame.y(y.place(point.value)))))
         .collect();
     html! {
-        @if path.len() > 1 {
+        @if is_joined && path.len() > 1 {
             path class={"line stroke " (colour) (dashed)} d={"M" (path.join("L"))} {}
         }
         @for (x, point) in known {
