@@ -103,6 +103,14 @@ pub(crate) fn changes(began: &toml::Table, now: &IndexMap<String, Value>) -> Vec
     changes
 }
 
+/// The repeats with which a run began, if it is continued with more. The decision to go on may
+/// follow the figures, so a report says it.
+pub(crate) fn fewer_at_first(began: &toml::Table, repeats: u32) -> Option<i64> {
+    let before = began.get("environment").and_then(|facts| facts.get(AT_FIRST));
+    let first = before.or_else(|| began.get("repeats")).and_then(toml::Value::as_integer);
+    first.filter(|first| *first < i64::from(repeats))
+}
+
 /// The same for virtual time. There the machine affects only the running time.
 pub(crate) fn describe_simulator(lab: &LabFile, threads: usize) -> IndexMap<String, Value> {
     let mut facts = machine();
@@ -114,6 +122,9 @@ pub(crate) fn describe_simulator(lab: &LabFile, threads: usize) -> IndexMap<Stri
 
 /// The seconds that all parts of a run took, in `run.toml`.
 pub(crate) const MEASURED: &str = "measured_s";
+
+/// The repeats of a run that was continued with more.
+pub(crate) const AT_FIRST: &str = "repeats_at_first";
 
 /// The same as TOML, for `run.toml`.
 pub(crate) fn as_run_toml(
@@ -238,6 +249,16 @@ mod tests {
         assert_eq!(changed, [expected]);
         assert_eq!(changes(&began, &now("bb", "6.2")).len(), 2);
         assert_eq!(changes(&toml::Table::new(), &now("bb", "6.2")), [""; 0]);
+    }
+
+    #[test]
+    fn the_first_repeats_of_a_continued_run_are_kept() {
+        let first = |text: &str, now| fewer_at_first(&toml::from_str(text).unwrap(), now);
+        assert_eq!(first("", 6), None);
+        assert_eq!(first("repeats = 6", 6), None);
+        assert_eq!(first("repeats = 6", 7), Some(6));
+        assert_eq!(first("repeats = 7\n[environment]\nrepeats_at_first = 6", 7), Some(6));
+        assert_eq!(first("repeats = 7\n[environment]\nrepeats_at_first = 6", 6), None);
     }
 
     #[test]

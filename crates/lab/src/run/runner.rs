@@ -81,6 +81,10 @@ pub fn run(
     let plan = Plan::new(lab, request.form, &names, request.repeats);
     let mut facts = environment::with_identity(lab, &request.build, bench.facts());
     let changes = environment::changes(&began, &facts);
+    let fewer = environment::fewer_at_first(&began, plan.repeats);
+    if let Some(first) = fewer {
+        facts.insert(environment::AT_FIRST.to_owned(), first.into());
+    }
     let steal = StealWatch::begin();
     let begun = Instant::now();
     let parts = Parts::of(&began);
@@ -159,11 +163,19 @@ pub fn run(
     results.duration_s = duration_s;
     results.notes.extend(notes);
     results.notes.extend(again);
+    results.notes.extend(fewer.map(|first| more_repeats(first, plan.repeats)));
     results.warnings.extend(changes);
     results.warnings.extend(bench.degradation());
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
     Ok(Finished { results, directory: directory.path().to_owned() })
+}
+
+fn more_repeats(first: i64, now: u32) -> String {
+    format!(
+        "the run began with {first} repeats and was continued to {now}; if its figures led to that, a \
+         verdict is wrong more often than its level says"
+    )
 }
 
 /// When a run began, and how long its earlier parts took, if it was interrupted.

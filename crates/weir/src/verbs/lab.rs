@@ -107,7 +107,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Continue an interrupted run: the one at DIR, or the latest unfinished one of this lab and
-    /// form
+    /// form. With --repeats it goes on to more repeats, even if it has ended
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with = "out")]
     resume: Option<Option<PathBuf>>,
     /// With --resume: also measure the turns again that failed or were invalid, for example because
@@ -244,7 +244,7 @@ impl Run {
         bar.finish();
         let Finished { results, directory } = outcome.inspect_err(|error| {
             if let LabError::Interrupted { directory: Some(directory) } = error {
-                let command = continuation(verb, self, directory);
+                let command = continuation(verb, self, self.repeats, directory);
                 output::note(format_args!("to continue: {command}"));
             }
         })?;
@@ -257,6 +257,10 @@ impl Run {
             output::print(format_args!("{table}\nreport: {}\n", report.display()))?;
             if let Some(hash) = results.environment.get("result_hash").and_then(|h| h.as_str()) {
                 output::print(format_args!("hash: {hash}\n"))?;
+            }
+            if let Some(repeats) = repeats_needed(&results) {
+                let command = continuation(verb, self, Some(repeats), &directory);
+                output::note(format_args!("for a verdict, continue with more repeats: {command}"));
             }
         }
         let failed = results.cells.iter().any(Cell::has_failed);
@@ -326,8 +330,14 @@ fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabE
     })
 }
 
-/// The command line that continues this interrupted run.
-fn continuation(verb: &str, arguments: &Run, directory: &Path) -> String {
+/// The repeats that decide every comparison, if more are needed.
+fn repeats_needed(results: &Results) -> Option<u32> {
+    let most = results.comparisons.iter().filter_map(|one| one.needs_repeats).max()?;
+    u32::try_from(most).ok()
+}
+
+/// The command line that continues this run.
+fn continuation(verb: &str, arguments: &Run, repeats: Option<u32>, directory: &Path) -> String {
     let mut words = vec![verb.to_owned()];
     words.extend(arguments.lab.as_deref().map(quoted));
     let flags = [
@@ -340,7 +350,7 @@ fn continuation(verb: &str, arguments: &Run, directory: &Path) -> String {
     if !arguments.systems.is_empty() {
         words.push(format!("--systems {}", quoted(&arguments.systems.join(","))));
     }
-    if let Some(repeats) = arguments.repeats {
+    if let Some(repeats) = repeats {
         words.push(format!("--repeats {repeats}"));
     }
     if let Some(seed) = arguments.seed {

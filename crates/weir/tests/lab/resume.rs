@@ -123,6 +123,31 @@ fn invalid_turns_are_measured_again_on_request_and_count_once() {
 }
 
 #[test]
+fn a_run_that_has_ended_goes_on_with_more_repeats() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    sandbox.write("steps.toml", LAB);
+    let smoke = ["lab", "run", "steps.toml", "--smoke"];
+    let output = sandbox.weir(&[&smoke[..], &["--repeats", "1", "--out", "run"]].concat());
+    output.assert_measured(&sandbox.results("run"));
+    let before = sandbox.journal("run");
+    let output = sandbox.weir(&["lab", "run", "--resume", "run", "--repeats", "3"]);
+    let results = sandbox.results("run");
+    output.assert_measured(&results);
+    let after = sandbox.journal("run");
+    assert_eq!(after[..before.len()], before, "finished turns were changed");
+    assert_eq!(after.len(), 3 * before.len());
+    assert_eq!(results["environment"]["repeats_at_first"], 1);
+    let notes = results["notes"].to_string();
+    assert!(notes.contains("began with 1 repeats and was continued to 3"), "{notes}");
+    // The report of a run that is resumed once more still says it.
+    let output = sandbox.weir(&["lab", "run", "--resume", "run"]);
+    output.assert_measured(&sandbox.results("run"));
+    assert_eq!(sandbox.journal("run"), after);
+    assert_eq!(sandbox.results("run")["environment"]["repeats_at_first"], 1);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
 fn another_lab_file_or_form_is_refused() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("steps.toml", LAB);
