@@ -3,12 +3,18 @@
 use crate::access::{Admitted, Resolve, SystemResolver};
 use crate::client::ServerAt;
 use crate::config::{ClientConfig, Forward, ServerConfig, Settings};
+use crate::counters::Counters;
+use crate::datagrams;
+use crate::frame::{Answer, Opening, Status};
 use crate::identity::Identity;
+use crate::inbound::OpeningError;
+use crate::memory::Budget;
 use crate::run::{RunError, runtime};
+use crate::session::{CLIENTS, Session};
 use crate::status::{self, MetricsListener};
-use crate::target::Target;
-use crate::transport::quic::QuicClient;
-use crate::transport::{Connection, Transport, Tuning};
+use crate::target::{HostPort, Target};
+use crate::transport::quic::{QuicClient, QuicConnection};
+use crate::transport::{Connection, Sending, Transport, Tuning};
 use quic::Meter;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::{Display, Formatter};
@@ -86,25 +92,32 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
     Ok(findings)
 }
 
-/// Connects to each server as the client would.
-pub fn client(config: &ClientConfig) -> Result<Vec<Finding>, RunError> {
+/// Connects to each server as the client would, and with `targets` through it to each target.
+pub fn client(config: &ClientConfig, targets: bool) -> Result<Vec<Finding>, RunError> {
     let mut findings = of_machine(&config.identity);
     findings.extend(of_sockets(&config.settings));
     findings.extend(config.forwards.iter().map(of_listener));
     let parts = config.parts(&config.credentials(), Arc::new(SystemResolver))?;
+    let targets = config.forwards.iter().map(|forward| &forward.target).filter(|_| targets);
+    let targets: Vec<&Target> = targets.collect();
     findings.extend(runtime()?.block_on(async {
         let mut findings = Vec::new();
         for server in parts.servers {
-            findings.push(greet(server, &parts.tuning, &*parts.resolver).await);
+            findings.extend(greet(server, &parts.tuning, &*parts.resolver, &targets).await);
         }
         findings
     }));
     Ok(findings)
 }
 
-async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Finding {
+async fn greet(
+    server: ServerAt,
+    tuning: &Tuning,
+    resolver: &dyn Resolve,
+    targets: &[&Target],
+) -> Vec<Finding> {
     let address = server.address.clone();
-    let bad = |reason: &dyn Display| Finding::bad(format!("server {address}: {reason}"));
+    let bad = |reason: &dyn Display| vec![Finding::bad(format!("server {address}: {reason}"))];
     let target = Target::Udp(server.address.clone());
     let found = match Admitted::by_own_file(&target, resolver).await {
         Ok(found) => found,
@@ -115,7 +128,7 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
         Ok(quic) => quic,
         Err(error) => return bad(&error),
     };
-    let mut finding = bad(&"it has no address");
+    let mut findings = bad(&"it has no address");
     for remote in found.addresses() {
         let began = Instant::now();
         match quic.connect(*remote, server.trust.server_name(), rand::random()).await {
@@ -126,31 +139,80 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
                 let refused =
                     tokio::time::timeout(connection.rtt() * 3 + SETTLE, connection.closed());
                 if let Ok(lost) = refused.await {
-                    finding = bad(&format!("{remote} does not let this client in: {lost}"));
+                    findings = bad(&format!("{remote} does not let this client in: {lost}"));
                     continue;
                 }
                 let statistics = connection.statistics();
-                connection.close("only a check");
-                // Without notice, the server would keep the connection until its idle timeout.
-                tokio::time::sleep(FAREWELL).await;
-                return Finding::good(format!(
+                let mut findings = vec![Finding::good(format!(
                     "server {address} at {remote} lets this client in: handshake {}, round trip {}, \
                      packets of {}",
                     took.shown(),
                     statistics.rtt.shown(),
                     statistics.mtu,
-                ));
+                ))];
+                findings.extend(reach(&connection, &address, targets).await);
+                connection.close("only a check");
+                // Without notice, the server would keep the connection until its idle timeout.
+                tokio::time::sleep(FAREWELL).await;
+                return findings;
             }
             Err(crate::transport::Lost::Silent) => {
                 let text = format!(
                     "{remote} does not answer: it is not running, or UDP is blocked on the path"
                 );
-                finding = bad(&text);
+                findings = bad(&text);
             }
-            Err(lost) => finding = bad(&format!("{remote}: {lost}")),
+            Err(lost) => findings = bad(&format!("{remote}: {lost}")),
         }
     }
-    finding
+    findings
+}
+
+/// Opens a tunnel to each target and ends it at once.
+async fn reach(
+    connection: &QuicConnection,
+    server: &HostPort,
+    targets: &[&Target],
+) -> Vec<Finding> {
+    let budget = Budget::new(MEMORY);
+    let owner = Arc::from(server.to_string());
+    let counters = Arc::new(Counters::default());
+    let session = Session::new(connection.clone(), CLIENTS, &budget, &owner, &counters);
+    let mut findings = Vec::new();
+    for (target, flow) in targets.iter().zip((CLIENTS..).step_by(2)) {
+        let asked = tokio::time::timeout(ANSWER, ask(&session, target, flow));
+        findings.push(match asked.await {
+            Ok(Ok(Answer { status: Status::Open, .. })) => match target {
+                Target::Udp(_) => Finding::good(format!(
+                    "server {server} may send to {target}; UDP tells no more"
+                )),
+                _ => Finding::good(format!("server {server} reaches {target}")),
+            },
+            Ok(Ok(answer)) => {
+                Finding::bad(format!("server {server} and {target}: {}", answer.message))
+            }
+            Ok(Err(error)) => Finding::bad(format!("server {server} and {target}: {error}")),
+            Err(_) => Finding::bad(format!(
+                "server {server} has not answered for {target}: the target drops what it gets"
+            )),
+        });
+    }
+    findings
+}
+
+async fn ask(
+    session: &Session<QuicConnection>,
+    target: &Target,
+    flow: u32,
+) -> Result<Answer, OpeningError> {
+    let opening = match target {
+        Target::Udp(_) => datagrams::opening(target.clone(), flow),
+        _ => Opening::forward(target.clone()),
+    };
+    let (mut sending, mut inbound) = session.open(&opening).await?;
+    let answer = inbound.answer().await?;
+    sending.finish();
+    Ok(answer)
 }
 
 /// The sockets of status and metrics, if others than the default ones are named.
@@ -252,5 +314,9 @@ impl Display for Finding {
 }
 
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than a server waits for a target.
+const ANSWER: Duration = Duration::from_secs(20);
+/// A check carries no data.
+const MEMORY: Bytes = Bytes::kib(1024);
 const SETTLE: Duration = Duration::from_millis(50);
 const FAREWELL: Duration = Duration::from_millis(20);

@@ -140,6 +140,39 @@ fn an_unknown_client_is_refused() {
     assert!(stranger.stdout.contains("does not let this client in"), "{stranger:?}");
 }
 
+#[test]
+fn a_check_tries_the_targets_on_request() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let target = sandbox.inside(echo);
+    let rules = [format!("tcp:127.0.0.1:{target}"), "tcp:127.0.0.1:9".to_owned()];
+    let udp = format!("udp:127.0.0.1:{target}");
+    let _server = ends.server(&[&rules[0], &rules[1], &udp]);
+    let check = |to: &str, more: &[&str]| {
+        let forward = format!("{}:127.0.0.1:6000={to}", &to[..3]);
+        let mut words = vec!["tunnel", "check", "client", "--server", "127.0.0.1:7500"];
+        words.extend(["--forward", &forward, "--pin", &ends.pin]);
+        let own = ends.own("client");
+        words.extend(own.iter().map(String::as_str));
+        words.extend(more);
+        sandbox.weir(&words)
+    };
+    let good = check(&rules[0], &["--targets"]);
+    assert_eq!(good.status.code(), Some(0), "{good:?}");
+    let line = format!("ok    server 127.0.0.1:7500 reaches tcp:127.0.0.1:{target}\n");
+    assert!(good.stdout.ends_with(&line), "{good:?}");
+    let datagrams = check(&udp, &["--targets"]);
+    assert_eq!(datagrams.status.code(), Some(0), "{datagrams:?}");
+    assert!(datagrams.stdout.ends_with("UDP tells no more\n"), "{datagrams:?}");
+    let dead = check(&rules[1], &["--targets"]);
+    assert_eq!(dead.status.code(), Some(1), "{dead:?}");
+    assert!(dead.stdout.contains("the target cannot be reached: Connection refused"), "{dead:?}");
+    let denied = check("tcp:127.0.0.1:10", &["--targets"]);
+    assert_eq!(denied.status.code(), Some(1), "{denied:?}");
+    // Unasked, no target is tried.
+    assert_eq!(check(&rules[1], &[]).status.code(), Some(0));
+}
+
 /// The sockets of one server share its port, and the kernel would let another server of the same
 /// user share it, too: each would get some of the clients.
 #[test]

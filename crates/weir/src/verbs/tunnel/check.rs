@@ -21,13 +21,22 @@ enum Role {
     Server(Box<Server>),
     /// Check a client, with the flags of `weir tunnel client`; it connects to every server
     #[command(after_help = EXAMPLES)]
-    Client(Box<Client>),
+    Client(Box<CheckedClient>),
+}
+
+#[derive(Debug, Args)]
+struct CheckedClient {
+    /// Also connect through each server to the target of each --forward
+    #[arg(long)]
+    targets: bool,
+    #[command(flatten)]
+    client: Client,
 }
 
 pub(crate) fn run(arguments: Check) -> anyhow::Result<Ending> {
     let findings = match arguments.role {
         Role::Server(server) => check::server(&server.config()?)?,
-        Role::Client(client) => check::client(&client.config()?)?,
+        Role::Client(asked) => check::client(&asked.client.config()?, asked.targets)?,
     };
     if arguments.json {
         let all: Vec<_> = findings.iter().map(Finding::to_json).collect();
@@ -41,6 +50,6 @@ pub(crate) fn run(arguments: Check) -> anyhow::Result<Ending> {
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  weir tunnel check client --config /etc/weir/tunnel.toml
+  weir tunnel check client --config /etc/weir/tunnel.toml --targets
   weir tunnel check server --config /etc/weir/tunnel.toml
 Exit status 1 if something keeps it from working; problems that only slow it down are printed.";
