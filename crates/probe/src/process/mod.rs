@@ -7,6 +7,7 @@
 mod holders;
 mod ksoftirqd;
 mod memory;
+mod pinned;
 mod pipeline;
 mod set;
 mod stat;
@@ -16,6 +17,7 @@ mod thread;
 pub use holders::Holders;
 pub use ksoftirqd::{KsoftirqdSnapshot, KsoftirqdUse};
 pub use memory::Resident;
+pub use pinned::pinned;
 pub use pipeline::pipelines;
 pub use set::{ProcessUse, Processes, ProcessesUse};
 pub(crate) use stat::ended;

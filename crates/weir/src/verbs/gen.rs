@@ -1,3 +1,4 @@
+mod cpus;
 mod ndr;
 
 use crate::exit::Ending;
@@ -62,6 +63,10 @@ pub(crate) struct Gen {
     /// vhost-user port, because some switches take that long to make it ready; none otherwise]
     #[arg(short, long, value_name = "TIME")]
     wait: Option<String>,
+    /// Run on these CPUs, for example 2-5 [default: all but those that a thread of another program
+    /// is pinned to]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
     /// Do not ask for real-time scheduling
     #[arg(long)]
     no_real_time: bool,
@@ -120,6 +125,7 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
     }
     let cancel = cancel_on_signals()?;
     let wait = settling(arguments.wait.as_deref(), &specs)?;
+    cpus::choose(arguments.cpus.as_deref())?;
     let mut lanes = Lane::open_all(&specs)?;
     run::settle(wait, &cancel.flag());
     let addresses: Vec<_> = lanes.iter().map(Lane::addresses).collect();

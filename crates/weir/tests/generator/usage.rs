@@ -34,6 +34,8 @@ fn wrong_use_is_refused_with_advice() {
         (&["-f", "missing.yaml", "--port", "null"], "missing.yaml:14: cap2/udp_46B.pcap: there"),
         (&["-f", "missing.yaml", "--port", "null"], "did you mean `udp_64B`?"),
         (&["-f", "endless.yaml", "--port", "null"], "/dev/zero: this is no ordinary file"),
+        (&["-f", "right.yaml", "--port", "null", "--cpus", "4000"], "may not run on CPU 4000"),
+        (&["-f", "right.yaml", "--port", "null", "--cpus", "a"], "--cpus"),
         (&["ndr", "--port", "null"], "no port receives"),
         (&["ndr", "--port", "null", "--size", "12"], "64 to 9234"),
         (&["ndr", "--port", "null", "--min-rate", "5k", "--max-rate", "4k"], "not below"),

@@ -1,4 +1,4 @@
-use super::{ports, settling, time};
+use super::{cpus, ports, settling, time};
 use crate::destination;
 use crate::exit::Ending;
 use crate::output;
@@ -76,6 +76,10 @@ pub(crate) struct Ndr {
     /// port, none otherwise]
     #[arg(short, long, value_name = "TIME")]
     wait: Option<String>,
+    /// Run on these CPUs, for example 2-5 [default: all but those that a thread of another program
+    /// is pinned to]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
     /// Do not ask for real-time scheduling
     #[arg(long)]
     no_real_time: bool,
@@ -101,6 +105,7 @@ pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
     }
     let cancel = cancel_on_signals()?;
     let wait = settling(arguments.wait.as_deref(), &specs)?;
+    cpus::choose(arguments.cpus.as_deref())?;
     let mut lanes = Lane::open_all(&specs)?;
     run::settle(wait, &cancel.flag());
     if !lanes.iter().any(Lane::receives) {
