@@ -330,10 +330,12 @@ fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabE
     })
 }
 
-/// The repeats that decide every comparison, if more are needed.
+/// The repeats that decide the primary comparisons, or all if none is primary. `None` if the run has
+/// as many.
 fn repeats_needed(results: &Results) -> Option<u32> {
-    let most = results.comparisons.iter().filter_map(|one| one.needs_repeats).max()?;
-    u32::try_from(most).ok()
+    let has_primary = results.comparisons.iter().any(|one| one.primary);
+    let asked = results.comparisons.iter().filter(|one| one.primary || !has_primary);
+    u32::try_from(asked.filter_map(|one| one.needs_repeats).max()?).ok()
 }
 
 /// The command line that continues this run.
