@@ -330,8 +330,8 @@ fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabE
     })
 }
 
-/// The repeats that decide the primary comparisons, or all if none is primary. `None` if the run has
-/// as many.
+/// The repeats that decide the primary comparisons, or all if none is primary. `None` if the run
+/// has as many.
 fn repeats_needed(results: &Results) -> Option<u32> {
     let has_primary = results.comparisons.iter().any(|one| one.primary);
     let asked = results.comparisons.iter().filter(|one| one.primary || !has_primary);
