@@ -18,6 +18,17 @@ fn start() -> Option<TestSwitch> {
 const PACKET: &str = "in_port(1),eth(src=50:54:00:00:00:09,dst=50:54:00:00:00:0a),eth_type(0x0800),\
     ipv4(src=10.0.0.2,dst=10.0.0.1,proto=1,tos=0,ttl=64,frag=no),icmp(type=8,code=0)";
 
+/// A switch whose port `p1` repeats two packets, which leave by `p2`.
+fn start_with_packets() -> Option<TestSwitch> {
+    let sandbox = sandbox()?;
+    captures::write(&sandbox, "in.pcap", &[udp(0), udp(1)]);
+    let port = "br0:p1=pcap:in.pcap,loop";
+    let words = ["--bridge", "br0", "--port", port, "--port", "br0:p2=null", "--pmd-cpus", "1"];
+    let switch = TestSwitch::start(sandbox, &words);
+    switch.ofctl(&["add-flow", "br0", "in_port=1 actions=output:2"]);
+    Some(switch)
+}
+
 #[test]
 fn rules_are_replaced_and_compared_as_files() {
     let Some(switch) = start() else { return };
@@ -242,12 +253,7 @@ fn meters_police_and_groups_copy() {
 
 #[test]
 fn the_cycles_of_packets_are_shown() {
-    let Some(sandbox) = sandbox() else { return };
-    captures::write(&sandbox, "in.pcap", &[udp(0), udp(1)]);
-    let port = "br0:p1=pcap:in.pcap,loop";
-    let words = ["--bridge", "br0", "--port", port, "--port", "br0:p2=null", "--pmd-cpus", "1"];
-    let switch = TestSwitch::start(sandbox, &words);
-    switch.ofctl(&["add-flow", "br0", "in_port=1 actions=output:2"]);
+    let Some(switch) = start_with_packets() else { return };
     await_some("packets", || (switch.counted("megaflow hits") > 1000).then_some(()));
     let text = switch.appctl(&["dpif-netdev/pmd-stats-show"]);
     for part in ["pmd thread numa_id 0 core_id 1:", "avg cycles per packet:", "main thread:"] {
@@ -267,12 +273,7 @@ fn the_cycles_of_packets_are_shown() {
 
 #[test]
 fn a_port_that_is_down_receives_and_counts_nothing() {
-    let Some(sandbox) = sandbox() else { return };
-    captures::write(&sandbox, "in.pcap", &[udp(0), udp(1)]);
-    let port = "br0:p1=pcap:in.pcap,loop";
-    let words = ["--bridge", "br0", "--port", port, "--port", "br0:p2=null", "--pmd-cpus", "1"];
-    let switch = TestSwitch::start(sandbox, &words);
-    switch.ofctl(&["add-flow", "br0", "in_port=1 actions=output:2"]);
+    let Some(switch) = start_with_packets() else { return };
     let received = || {
         let text = switch.ofctl(&["dump-ports", "br0", "p1"]);
         let (_, rest) = text.split_once("rx pkts=").unwrap();
