@@ -117,3 +117,21 @@ fn draw_line(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_points_of_quantities_are_joined() {
+        let point = |at| Point { at, value: 1.0, interval: None };
+        let drawn = |values: [&str; 2]| {
+            let line = ChartLine { points: vec![point(0), point(1)], ..ChartLine::default() };
+            let x_values = values.map(str::to_owned).to_vec();
+            let chart = LineChart { x_values, lines: vec![line], ..LineChart::default() };
+            chart.render().into_string()
+        };
+        assert!(drawn(["1ms", "5ms"]).contains("line stroke"));
+        assert!(!drawn(["all", "one"]).contains("line stroke"));
+    }
+}
