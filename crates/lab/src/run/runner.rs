@@ -173,8 +173,8 @@ pub fn run(
 
 fn more_repeats(first: i64, now: u32) -> String {
     format!(
-        "the run began with {first} repeats and was continued to {now}; if its figures led to that, a \
-         verdict is wrong more often than its level says"
+        "the run was continued from {first} to {now} repeats; if its figures led to that, a verdict is \
+         wrong more often than its level says"
     )
 }
 

@@ -138,7 +138,7 @@ fn a_run_that_has_ended_goes_on_with_more_repeats() {
     assert_eq!(after.len(), 3 * before.len());
     assert_eq!(results["environment"]["repeats_at_first"], 1);
     let notes = results["notes"].to_string();
-    assert!(notes.contains("began with 1 repeats and was continued to 3"), "{notes}");
+    assert!(notes.contains("was continued from 1 to 3 repeats"), "{notes}");
     // The report of a run that is resumed once more still says it.
     let output = sandbox.weir(&["lab", "run", "--resume", "run"]);
     output.assert_measured(&sandbox.results("run"));
