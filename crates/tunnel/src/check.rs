@@ -184,16 +184,16 @@ async fn reach(
         findings.push(match asked.await {
             Ok(Ok(Answer { status: Status::Open, .. })) => match target {
                 Target::Udp(_) => Finding::good(format!(
-                    "server {server} may send to {target}; UDP tells no more"
+                    "server {server} sends to {target}; UDP does not tell whether something receives there"
                 )),
                 _ => Finding::good(format!("server {server} reaches {target}")),
             },
             Ok(Ok(answer)) => {
-                Finding::bad(format!("server {server} and {target}: {}", answer.message))
+                Finding::bad(format!("server {server} does not reach {target}: {}", answer.message))
             }
-            Ok(Err(error)) => Finding::bad(format!("server {server} and {target}: {error}")),
+            Ok(Err(error)) => Finding::bad(format!("server {server} does not reach {target}: {error}")),
             Err(_) => Finding::bad(format!(
-                "server {server} has not answered for {target}: the target drops what it gets"
+                "server {server} has not said for {ANSWER:?} whether it reaches {target}: read its log"
             )),
         });
     }
@@ -314,7 +314,7 @@ impl Display for Finding {
 }
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longer than a server waits for a target.
+/// Twice as long as a server waits for a target by default.
 const ANSWER: Duration = Duration::from_secs(20);
 /// A check carries no data.
 const MEMORY: Bytes = Bytes::kib(1024);
