@@ -1,6 +1,7 @@
 //! Control groups of version 2: where they are mounted, and the kernel's number of each.
 
 use crate::AccelError;
+use crate::mounts::{MountTable, hidden_cgroups};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -48,33 +49,12 @@ impl Cgroup {
 
 /// The mount point of version 2.
 pub fn mount() -> Result<PathBuf, AccelError> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mount_in(&mounts).ok_or(AccelError::NotSupported {
-        feature: "mounted control groups of version 2",
-        doing: "choosing connections",
-        advice: "mount -t cgroup2 none /sys/fs/cgroup (systemd does it by itself)",
+    let point = MountTable::own().point_of("cgroup2").map(Path::to_owned);
+    point.ok_or_else(|| {
+        hidden_cgroups().unwrap_or(AccelError::NotSupported {
+            feature: "mounted control groups of version 2",
+            doing: "choosing connections",
+            advice: "mount -t cgroup2 none /sys/fs/cgroup (systemd does it by itself)",
+        })
     })
-}
-
-/// Parses `/proc/self/mountinfo` (proc(5)); the last mount hides earlier ones.
-fn mount_in(mounts: &str) -> Option<PathBuf> {
-    let of = |line: &str| {
-        let (left, right) = line.split_once(" - ")?;
-        let point = left.split(' ').nth(4)?;
-        right.starts_with("cgroup2 ").then(|| PathBuf::from(point.replace("\\040", " ")))
-    };
-    mounts.lines().filter_map(of).next_back()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mount_is_found_beside_version_1() {
-        let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n\
-                      33 31 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-        assert_eq!(mount_in(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
-        assert_eq!(mount_in("nonsense\n"), None);
-    }
 }

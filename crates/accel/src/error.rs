@@ -53,9 +53,15 @@ pub enum AccelError {
     #[error(
         "there is no BPF file system at {}, which keeps the algorithm after this command ends: \
          mount -t bpf -o mode=0700 bpf {}{}",
-        path.display(), path.display(), also_missing(cgroup::mount().is_ok())
+        path.display(), path.display(), also_missing()
     )]
     NoBpfFiles { path: PathBuf },
+    #[error(
+        "another mount of /sys hides {what} here, as in `ip netns exec`, and weir accel {effect}: enter the \
+         namespace with nsenter, which keeps the mounts, as in `nsenter --net={} weir accel status`",
+        namespace.display()
+    )]
+    HiddenMount { what: &'static str, effect: &'static str, namespace: PathBuf },
     #[error(
         "{} is not safe to use as root, because {problem}: `chown root:root {} && chmod {mode} {}`",
         path.display(), path.display(), path.display()
@@ -110,11 +116,17 @@ pub enum AccelError {
 }
 
 /// A machine without the one mount often lacks the other one, too.
-fn also_missing(has_cgroups: bool) -> &'static str {
-    if has_cgroups {
-        ""
-    } else {
-        "; control groups of version 2 are not mounted either: mount -t cgroup2 none /sys/fs/cgroup"
+fn also_missing() -> String {
+    match cgroup::mount() {
+        Ok(_) => String::new(),
+        Err(AccelError::HiddenMount { namespace, .. }) => format!(
+            "; another mount of /sys, as in `ip netns exec`, hides the control groups of version 2 too: run both \
+             commands in `nsenter --net={}`",
+            namespace.display()
+        ),
+        Err(_) => "; control groups of version 2 are not mounted either: mount -t cgroup2 none \
+                   /sys/fs/cgroup"
+            .to_owned(),
     }
 }
 

@@ -23,6 +23,7 @@ pub mod installation;
 mod iterator;
 pub mod kernel;
 pub mod memory;
+mod mounts;
 pub mod namespaces;
 pub mod object;
 pub mod open;

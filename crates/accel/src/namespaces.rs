@@ -40,9 +40,16 @@ pub(crate) fn numbered(wanted: u64) -> Option<Namespace> {
     Namespace::named(&path.display().to_string()).ok()
 }
 
+/// The path of this network namespace by its name of `ip netns`, or a path with a placeholder.
+pub(crate) fn path_here() -> PathBuf {
+    let here = number(&PathBuf::from(HERE));
+    let mut paths = names(NAMED).into_iter().map(|name| PathBuf::from(NAMED).join(name));
+    let found = here.and_then(|here| paths.find(|path| number(path) == Some(here)));
+    found.unwrap_or_else(|| PathBuf::from(NAMED).join("NAME"))
+}
+
 fn others() -> Vec<(NamespaceId, PathBuf)> {
-    let mut seen: HashSet<_> =
-        number(&PathBuf::from("/proc/thread-self/ns/net")).into_iter().collect();
+    let mut seen: HashSet<_> = number(&PathBuf::from(HERE)).into_iter().collect();
     let mut found = Vec::new();
     let mut consider = |path: PathBuf, inside: NamespaceId| {
         if number(&path).is_some_and(|number| seen.insert(number)) {
@@ -74,3 +81,4 @@ fn names(folder: &str) -> Vec<String> {
 
 /// The directory of `ip netns`.
 const NAMED: &str = "/run/netns";
+const HERE: &str = "/proc/thread-self/ns/net";

@@ -70,7 +70,7 @@ impl Pins {
         if !rustix::process::geteuid().is_root() {
             return Err(AccelError::NotPermitted { doing: "weir accel" });
         }
-        let root = Folder::of_bpf(Path::new(BPF_FILES))?;
+        let root = Folder::of_bpf(BPF_FILES)?;
         let lock = CommandLock::wait(&root)?;
         Ok(Self { layout, root: Arc::new(root), folder: layout.folder, _lock: Some(lock) })
     }

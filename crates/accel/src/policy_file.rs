@@ -75,7 +75,11 @@ impl PolicyFile {
                 chosen.add(rule, treatment, &mut tcpa.rules)?;
                 tcpa.check()
             };
-            add().map_err(|error| wrong(at, error.to_string()))?;
+            add().map_err(|error| match error {
+                // No mistake of the file.
+                hidden @ AccelError::HiddenMount { .. } => hidden,
+                error => wrong(at, error.to_string()),
+            })?;
         }
         let at = file.caqm.as_ref().map_or(0, |table| table.span().start);
         let caqm = chosen.caqm(file.caqm.map(Spanned::into_inner));

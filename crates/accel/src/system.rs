@@ -143,8 +143,17 @@ impl Journal {
     /// Sets the wanted values and restores those no longer wanted. On failure everything is as
     /// before, or the error says what is not.
     pub(crate) fn become_like(&mut self, wanted: &System) -> Result<(), AccelError> {
+        let wanted = wanted.sysctls();
+        if wanted.is_empty() && self.settings.is_empty() {
+            return Ok(());
+        }
+        let here = namespace()?;
+        // Going back would write the other namespace's values here.
+        if !self.settings.is_empty() && self.namespace != here {
+            return Err(AccelError::OtherNamespace);
+        }
         let before = self.clone();
-        self.try_become_like(wanted).map_err(|failure| failure.after(self.go_back(before)))
+        self.try_become_like(&wanted, here).map_err(|failure| failure.after(self.go_back(before)))
     }
 
     /// Restores all settings even if one fails. A setting that fails stays in the journal for the
@@ -188,15 +197,11 @@ impl Journal {
         journal.become_like(&System::default()).map(|()| true)
     }
 
-    fn try_become_like(&mut self, wanted: &System) -> Result<(), AccelError> {
-        let wanted = wanted.sysctls();
-        if wanted.is_empty() && self.settings.is_empty() {
-            return Ok(());
-        }
-        let here = namespace()?;
-        if !self.settings.is_empty() && self.namespace != here {
-            return Err(AccelError::OtherNamespace);
-        }
+    fn try_become_like(
+        &mut self,
+        wanted: &[(&'static str, String)],
+        here: u64,
+    ) -> Result<(), AccelError> {
         let kept = |name: &str| wanted.iter().any(|(other, _)| *other == name);
         let unwanted: Vec<_> = self
             .settings
@@ -205,7 +210,7 @@ impl Journal {
             .map(|(n, e)| (n.clone(), e.clone()))
             .collect();
         self.namespace = here;
-        for (name, value) in &wanted {
+        for (name, value) in wanted {
             let was = match self.settings.get(*name) {
                 Some(entry) => entry.was.clone(),
                 None => {
@@ -215,7 +220,7 @@ impl Journal {
             self.settings.insert((*name).to_owned(), Entry { was, set: value.clone() });
         }
         self.store()?;
-        for (name, value) in &wanted {
+        for (name, value) in wanted {
             write_sysctl(name, value)?;
         }
         for (name, entry) in unwanted {

@@ -2,6 +2,7 @@
 //! root in a directory that root alone can write are removed.
 
 use crate::AccelError;
+use crate::mounts::hidden_bpf;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, fstatfs, mkdirat, openat, renameat,
     statat, unlinkat,
@@ -36,8 +37,10 @@ pub(super) struct Entries {
 impl Folder {
     /// Opens the root of the BPF file system. Another user who can write there could take Weir's
     /// names.
-    pub(super) fn of_bpf(path: &Path) -> Result<Self, AccelError> {
-        let none = || AccelError::NoBpfFiles { path: path.to_owned() };
+    pub(super) fn of_bpf(at: &str) -> Result<Self, AccelError> {
+        let path = Path::new(at);
+        let none =
+            || hidden_bpf(at).unwrap_or_else(|| AccelError::NoBpfFiles { path: path.to_owned() });
         let directory = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(|_| none())?;
         if fstatfs(&directory).map(|about| about.f_type as u32) != Ok(BPF_FS_MAGIC) {
             return Err(none());

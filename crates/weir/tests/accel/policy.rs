@@ -106,6 +106,30 @@ fn a_setting_that_cannot_be_changed_leaves_nothing_to_put_back() {
 }
 
 #[test]
+fn settings_of_one_namespace_are_not_written_in_another() {
+    let Some(machine) = TestMachine::new() else { return };
+    assert_eq!(machine.run("ip", &["netns", "add", "near"]).code, Some(0));
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let near = |words: &[&str]| {
+        let output = machine.run("nsenter", &[&["--net=/run/netns/near"], words].concat());
+        assert_eq!(output.code, Some(0), "{words:?}: {}", output.stderr);
+        output.stdout
+    };
+    let near_wmem = || near(&["cat", "/proc/sys/net/ipv4/tcp_wmem"]);
+    let (here, before) = (sysctl(&machine, "net/ipv4/tcp_wmem"), near_wmem());
+    near(&[weir, "accel", "enable", "tcpa", "--port", "1"]);
+    let (status, raised) = (machine.status(), near_wmem());
+    assert_ne!(raised, before);
+    let output = machine.weir(&["accel", "enable", "tcpa", "--port", "2"]);
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(output.stderr.contains("another network namespace"), "{}", output.stderr);
+    assert_eq!((machine.status(), near_wmem()), (status, raised));
+    assert_eq!(sysctl(&machine, "net/ipv4/tcp_wmem"), here);
+    accel(&machine, &["disable"]);
+    assert_eq!((sysctl(&machine, "net/ipv4/tcp_wmem"), near_wmem()), (here, before));
+}
+
+#[test]
 fn an_unreadable_journal_is_named() {
     let Some(machine) = TestMachine::new() else { return };
     assert_eq!(machine.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
