@@ -26,9 +26,9 @@ impl Display for Status {
             "  carried {} in, {} out; memory {} held, {} granted of {}",
             Bytes::new(count("bytes_in")).shown(),
             Bytes::new(count("bytes_out")).shown(),
-            Bytes::new(self.memory_held).shown(),
-            Bytes::new(self.memory_granted).shown(),
-            Bytes::new(self.memory_limit).shown(),
+            memory(self.memory_held),
+            memory(self.memory_granted),
+            memory(self.memory_limit),
         )?;
         writeln!(
             f,
@@ -107,6 +107,17 @@ impl Display for ConnectionStatus {
     }
 }
 
+/// In MiB, the unit of `--memory`.
+fn memory(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes % MEBIBYTE == 0 => format!("{} MiB", bytes / MEBIBYTE),
+        bytes if bytes < MEBIBYTE / 100 => "<0.01 MiB".to_owned(),
+        bytes if bytes < MEBIBYTE => format!("{:.2} MiB", bytes as f64 / MEBIBYTE as f64),
+        bytes => format!("{} MiB", shown::significant(bytes as f64 / MEBIBYTE as f64)),
+    }
+}
+
+const MEBIBYTE: u64 = 1 << 20;
 /// The maximum length of a printed list.
 const LONGEST: usize = 4096;
 
@@ -120,6 +131,29 @@ mod tests {
         assert!(status.to_string().contains("rtt 20.0 ms (unused), "), "{status}");
         status.connections[0].min_rtt_seconds = 0.0181;
         assert!(status.to_string().contains("rtt 20.0 ms (least 18.1 ms), "), "{status}");
+    }
+
+    #[test]
+    fn memory_has_the_unit_of_its_quota_and_carried_data_stays_in_mb() {
+        let mut status = status();
+        (status.memory_held, status.memory_granted) = (6 << 10, 3 << 19);
+        status.memory_limit = 64 << 20;
+        status.counters.insert("bytes_in".to_owned(), 3_940_000);
+        let memory = |held: &str| {
+            format!("carried 3.94 MB in, 0 B out; memory {held} held, 1.50 MiB granted of 64 MiB\n")
+        };
+        assert!(status.to_string().contains(&memory("<0.01 MiB")), "{status}");
+        for (bytes, text) in [
+            (0, "0 MiB"),
+            (100 << 10, "0.10 MiB"),
+            (7_400_000, "7.06 MiB"),
+            (100_000_000, "95.4 MiB"),
+            (256 << 20, "256 MiB"),
+            (3 << 30, "3072 MiB"),
+        ] {
+            status.memory_held = bytes;
+            assert!(status.to_string().contains(&memory(text)), "{status}");
+        }
     }
 
     #[test]

@@ -1,0 +1,86 @@
+//! The checks of a client before it starts.
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+
+use ends::Keys;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::UdpSocket;
+use tunnel::check::Finding;
+use tunnel::config::{ClientConfig, ConfinedPaths, FarServer, Settings};
+use tunnel::identity::ServerTrust;
+use tunnel::server::Server;
+use units::Span;
+
+/// The path delays the packets until the handshake is complete, as cold ends do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_round_trip_is_measured_after_the_handshake() {
+    let keys = Keys::new();
+    let server = Server::start(keys.server_parts(keys.guard(&[], &[]))).unwrap();
+    let address = slow_until_connected(server.local_addr().unwrap()).await;
+    let config = ClientConfig {
+        identity: keys.client.clone(),
+        servers: vec![FarServer {
+            endpoint: address.to_string().parse().unwrap(),
+            trust: ServerTrust::Pins(vec![keys.server.pin()]),
+        }],
+        forwards: Vec::new(),
+        reverses: Vec::new(),
+        connections: 1,
+        confined_paths: ConfinedPaths::default(),
+        settings: Settings::default(),
+    };
+    let checked = tokio::task::spawn_blocking(move || tunnel::check::client(&config, false));
+    let findings = checked.await.unwrap().unwrap();
+    let text = findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
+    assert!(!findings.iter().any(Finding::is_failure), "{text}");
+    assert!(figure(&text, "handshake ") >= Span::from(DELAY), "{text}");
+    assert!(figure(&text, "round trip ") < Span::from(DELAY), "{text}");
+}
+
+fn figure(text: &str, name: &str) -> Span {
+    let (_, rest) = text.split_once(name).unwrap_or_else(|| panic!("no {name}: {text}"));
+    let (figure, _) = rest.split_once(',').unwrap();
+    figure.replace(' ', "").parse().unwrap()
+}
+
+/// An address that leads to `server`. Each packet takes `DELAY` in either direction, until the
+/// client has sent packets that are not of the handshake for a while.
+async fn slow_until_connected(server: SocketAddr) -> SocketAddr {
+    let near = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let far = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    far.connect(server).await.unwrap();
+    let address = near.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut up, mut down) = (vec![0; 65_536], vec![0; 65_536]);
+        let (mut client, mut connected) = (None, None);
+        loop {
+            let (packet, socket, to) = tokio::select! {
+                Ok((count, from)) = near.recv_from(&mut up) => {
+                    client = Some(from);
+                    // RFC 9000, 17.3: packets after the handshake have a short header.
+                    if up[0] & 0x80 == 0 {
+                        connected.get_or_insert_with(Instant::now);
+                    }
+                    (up[..count].to_vec(), Arc::clone(&far), server)
+                }
+                Ok(count) = far.recv(&mut down) => {
+                    let Some(client) = client else { continue };
+                    (down[..count].to_vec(), Arc::clone(&near), client)
+                }
+            };
+            let is_slow = connected.is_none_or(|since: Instant| since.elapsed() < DELAY * 3);
+            tokio::spawn(async move {
+                if is_slow {
+                    tokio::time::sleep(DELAY).await;
+                }
+                let _ = socket.send_to(&packet, to).await;
+            });
+        }
+    });
+    address
+}
+
+const DELAY: Duration = Duration::from_millis(200);
