@@ -1,8 +1,8 @@
 use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use lab::{Outcome, Plan, PlannedCell, Progress, Verdict};
-use results::NOT_RUN;
-use std::collections::HashSet;
+use results::{Axes, NOT_RUN};
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +16,8 @@ pub(crate) struct Bar {
     remaining: Arc<Mutex<Remaining>>,
     /// The notes on cells that this machine cannot measure, one of each system.
     told: HashSet<String>,
+    /// The steps that are measured now, with their estimates.
+    begun: HashMap<usize, (Instant, Duration)>,
 }
 
 impl Bar {
@@ -35,7 +37,7 @@ impl Bar {
         {
             bar.set_style(style.with_key("left", left));
         }
-        Self { bar, remaining, told: HashSet::new() }
+        Self { bar, remaining, told: HashSet::new(), begun: HashMap::new() }
     }
 
     pub(crate) fn finish(&self) {
@@ -64,15 +66,20 @@ impl Progress for Bar {
         self.note(&format!("{cells}, each {times}: about {estimate}"));
     }
 
-    fn step(&mut self, _number: usize, cell: &PlannedCell) {
-        let at: Vec<String> =
-            cell.axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
-        self.bar.set_message(format!("{} at {}", cell.system, at.join(", ")));
+    fn step(&mut self, number: usize, cell: &PlannedCell, estimate: Duration) {
+        self.bar.set_message(place(&cell.system, &cell.axes));
+        self.begun.insert(number, (Instant::now(), estimate));
     }
 
-    fn done(&mut self, _number: usize, outcome: &Outcome) {
-        self.change(|remaining| remaining.finish_one(Instant::now()));
+    fn done(&mut self, number: usize, outcome: &Outcome) {
+        let now = Instant::now();
+        self.change(|remaining| remaining.finish_one(now));
         self.bar.inc(1);
+        let begun = self.begun.remove(&number);
+        let took = begun.map(|(begun, estimate)| (now.saturating_duration_since(begun), estimate));
+        if let Some(note) = took.and_then(|(took, estimate)| delay(outcome, took, estimate)) {
+            self.note(&note);
+        }
         if let Verdict::Failed(reason) = &outcome.verdict {
             // A program's reason may contain text from outside.
             let shown = foreign(reason).up_to(LONGEST_REASON);
@@ -142,15 +149,40 @@ impl Remaining {
     }
 }
 
+/// A note on a turn that was measured again, or took much longer than estimated.
+fn delay(outcome: &Outcome, took: Duration, estimate: Duration) -> Option<String> {
+    let place = place(&outcome.system, &outcome.axes);
+    if let Verdict::Measured(measured) = &outcome.verdict
+        && let Some(flaw) = measured.retried.first()
+    {
+        let reason = foreign(&flaw.to_string()).up_to(LONGEST_REASON).to_string();
+        return Some(format!("{place}: measured again: {reason}"));
+    }
+    let seconds = |time: Duration| shown::seconds(time.as_secs_f64().ceil());
+    (took > estimate * MANY_TIMES + LEAST_DELAY).then(|| {
+        let (took, estimate) = (seconds(took), seconds(estimate));
+        format!("{place}: the turn took {took}, the estimate was {estimate}")
+    })
+}
+
+/// `tcp-cubic at loss 1%`.
+fn place(system: &str, axes: &Axes) -> String {
+    let at: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
+    if at.is_empty() { system.to_owned() } else { format!("{system} at {}", at.join(", ")) }
+}
+
 fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 const LONGEST_REASON: usize = 1024;
+const MANY_TIMES: u32 = 3;
+const LEAST_DELAY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lab::{Flaw, Measurement};
 
     #[test]
     fn the_time_left_follows_the_steps_measured_so_far() {
@@ -172,5 +204,23 @@ mod tests {
         remaining.finish_one(at(71));
         assert_eq!(remaining.words(at(72)), "finishing");
         assert_eq!(Remaining::default().words(begun), "finishing");
+    }
+
+    #[test]
+    fn a_turn_that_took_much_longer_than_estimated_is_named_with_the_reason_if_one_is_known() {
+        let axes = Axes::from([("loss".to_owned(), "1%".to_owned())]);
+        let outcome =
+            |verdict| Outcome { system: "cubic".to_owned(), axes: axes.clone(), block: 0, verdict };
+        let note = |verdict, took| {
+            delay(&outcome(verdict), Duration::from_secs(took), Duration::from_secs(5))
+        };
+        let failed = || Verdict::Failed("no answer".to_owned());
+        assert_eq!(note(failed(), 20), None);
+        let expected = "cubic at loss 1%: the turn took 31 s, the estimate was 5.00 s";
+        assert_eq!(note(failed(), 31).unwrap(), expected);
+        let flaw = Flaw { what: "the link was late".to_owned(), detail: "310 µs".to_owned() };
+        let measured = Measurement { retried: vec![flaw], ..Measurement::default() };
+        let expected = "cubic at loss 1%: measured again: the link was late: 310 µs";
+        assert_eq!(note(Verdict::Measured(Box::new(measured)), 12).unwrap(), expected);
     }
 }

@@ -1,6 +1,6 @@
 use super::plan::name_of;
 use indexmap::IndexMap;
-use results::{Axes, CpuLimit, Missing, Series, metrics};
+use results::{Axes, CpuLimit, Missing, NOT_RUN, Series, metrics};
 use serde::{Deserialize, Serialize};
 use units::Share;
 
@@ -31,6 +31,11 @@ impl Outcome {
     pub(crate) fn stands(&self) -> bool {
         let Verdict::Measured(measured) = &self.verdict else { return false };
         measured.invalid.is_empty() && !measured.missing.iter().any(|missing| missing.failed)
+    }
+
+    /// This machine cannot measure the step.
+    pub(crate) fn is_left_out(&self) -> bool {
+        matches!(&self.verdict, Verdict::Failed(reason) if reason.starts_with(NOT_RUN))
     }
 }
 

@@ -49,12 +49,14 @@ pub enum Location {
 pub struct Finished {
     pub results: Results,
     pub directory: PathBuf,
+    /// Turns that failed or were invalid, and may be better if they are measured again.
+    pub unfit: usize,
 }
 
 /// Receives progress reports for the user.
 pub trait Progress {
     fn plan(&mut self, plan: &Plan, finished: usize, estimate: Duration);
-    fn step(&mut self, number: usize, cell: &PlannedCell);
+    fn step(&mut self, number: usize, cell: &PlannedCell, estimate: Duration);
     fn done(&mut self, number: usize, outcome: &Outcome);
     fn note(&mut self, text: &str);
 }
@@ -168,7 +170,12 @@ pub fn run(
     results.warnings.extend(bench.degradation());
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
-    Ok(Finished { results, directory: directory.path().to_owned() })
+    let is_unfit = |outcome: &&Outcome| {
+        // A disturbance makes turns invalid on purpose.
+        lab.disturbance.is_none() && !outcome.stands() && !outcome.is_left_out()
+    };
+    let unfit = outcomes.iter().filter(is_unfit).count();
+    Ok(Finished { results, directory: directory.path().to_owned(), unfit })
 }
 
 fn more_repeats(first: i64, now: u32) -> String {

@@ -5,6 +5,7 @@ use crate::run::{Outcome, Verdict};
 use crate::{LabError, Progress};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 /// Measures every job and passes its outcome to `keep` as soon as it exists. Returns `false` after
 /// an interruption: the current steps are then lost, the kept outcomes are not.
@@ -17,7 +18,7 @@ pub(crate) fn measure(
     if bench.threads() < 2 {
         // Measure on this thread, because namespaces belong to threads.
         for (number, job) in jobs.iter().enumerate() {
-            progress.step(number, job.cell);
+            progress.step(number, job.cell, estimate(bench, job));
             let Some(verdict) = bench.measure(job)? else { return Ok(false) };
             let outcome = outcome(job, verdict);
             progress.done(number, &outcome);
@@ -46,7 +47,8 @@ pub(crate) fn measure(
         for news in receiver {
             let (number, verdict) = match news {
                 News::Begun(number) => {
-                    progress.step(number, jobs[number].cell);
+                    let job = &jobs[number];
+                    progress.step(number, job.cell, estimate(bench, job));
                     continue;
                 }
                 News::Ended(number, verdict) => (number, *verdict),
@@ -70,6 +72,10 @@ pub(crate) fn measure(
         }
         Ok(whole)
     })
+}
+
+fn estimate(bench: &dyn Bench, job: &Job<'_>) -> Duration {
+    bench.estimate(job.plan, &[job.step])
 }
 
 enum News {

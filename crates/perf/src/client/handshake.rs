@@ -166,8 +166,7 @@ fn at_stock(test: &TestOptions) -> Agreed {
 }
 
 /// Completes "said nothing for 10 s while …".
-const OPENING: &str =
-    "an iperf3 server would have opened the test: something else may listen there";
+const OPENING: &str = "an iperf3 server would have opened the test: its host may be short of CPU, or something else may listen there";
 const AGREEING: &str = "agreeing on the test";
 const GREETING: usize = 80;
 const SECOND: u64 = 1_000_000_000;

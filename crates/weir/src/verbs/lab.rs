@@ -191,7 +191,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
 }
 
 fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
-    arguments.measure("weir lab run", |lab| {
+    arguments.measure(MEASURES, |lab| {
         arguments.agree_to_commands(lab)?;
         // Must precede the first thread: becoming root of a user namespace needs a single-threaded
         // process.
@@ -242,7 +242,7 @@ impl Run {
         };
         let outcome = lab::run(request, &cancel, &mut bar);
         bar.finish();
-        let Finished { results, directory } = outcome.inspect_err(|error| {
+        let Finished { results, directory, unfit } = outcome.inspect_err(|error| {
             if let LabError::Interrupted { directory: Some(directory) } = error {
                 let command = continuation(verb, self, self.repeats, directory);
                 output::note(format_args!("to continue: {command}"));
@@ -261,6 +261,16 @@ impl Run {
             if let Some(repeats) = repeats_needed(&results) {
                 let command = continuation(verb, self, Some(repeats), &directory);
                 output::note(format_args!("for a verdict, continue with more repeats: {command}"));
+            }
+            // In virtual time, a turn ends as before.
+            if unfit > 0 && verb == MEASURES {
+                let turns = if unfit == 1 { "1 turn".to_owned() } else { format!("{unfit} turns") };
+                let command = continuation(verb, self, self.repeats, &directory);
+                output::note(format_args!(
+                    "{turns} failed or were not valid; the reasons: weir lab validate {}; to measure them again: \
+                     {command} --again",
+                    quoted(&directory.to_string_lossy())
+                ));
             }
         }
         let failed = results.cells.iter().any(Cell::has_failed);
@@ -589,6 +599,7 @@ pub(crate) fn width() -> usize {
     terminal::columns().unwrap_or(WITHOUT_TERMINAL)
 }
 
+const MEASURES: &str = "weir lab run";
 const RUNS: &str = "runs";
 const SEED: &str = "--seed";
 const FRESH: &str = "fresh";

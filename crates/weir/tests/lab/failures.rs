@@ -135,6 +135,13 @@ fn programs_that_fail_are_failed_cells() {
     for report in ["report.md", "report.html"] {
         assert!(sandbox.read(&format!("run/{report}")).contains("no licence"), "{report}");
     }
+    let again = "weir lab run failures.toml --resume run --again";
+    assert!(output.stderr.contains(again), "{output:?}");
+    let output = sandbox.weir(&["lab", "validate", "run"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    for message in ["dies-at-once: failed: sh ended early", "weir lab run --resume run --again"] {
+        assert!(output.stderr.contains(message), "{message}: {output:?}");
+    }
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 

@@ -3,6 +3,37 @@
 
 use crate::support::{Sandbox, await_some};
 use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// The file and the script of the guide, with shorter turns.
+#[test]
+fn the_script_of_the_guide_runs_in_ci_and_keeps_the_run() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/lab.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let fragment = |open: &str| {
+        let (_, rest) = guide.split_once(open).unwrap_or_else(|| panic!("no {open}"));
+        rest.split_once("\n```").unwrap().0.to_owned()
+    };
+    let lab = fragment("```toml\nname = \"send-buffer\"");
+    let lab = lab.replace("repeats = 6", "repeats = 1").replace("\"4s\"", "\"2s\"");
+    sandbox.write("send-buffer.toml", format!("name = \"send-buffer\"{lab}"));
+    let script = fragment("```sh\n");
+    for (bound, holds) in [(">= 1.1", true), (">= 100", false)] {
+        sandbox.write("ci.sh", script.replace(">= 1.1", bound));
+        let mut command = Command::new("sh");
+        let weir = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
+        let path = format!("{}:{}", weir.display(), std::env::var("PATH").unwrap());
+        command.arg("ci.sh").env("PATH", path);
+        let output = sandbox.start_command(command).end();
+        // A machine that is busy in both attempts has no valid run.
+        let holds = holds && sandbox.results("run")["valid"] == true;
+        assert_eq!(output.status.code(), Some(i32::from(!holds)), "{bound}: {output:?}");
+        assert!(sandbox.path("run/report.html").exists(), "{output:?}");
+    }
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
 
 #[test]
 fn a_run_directory_is_whole_and_json_is_the_same_document() {
@@ -133,7 +164,7 @@ fn many_turns_use_no_more_than_few() {
     sandbox.write("many.toml", lab);
     // Return freed memory at once. Otherwise the C library now and then keeps one turn's frames for
     // the next.
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command
         .args(["lab", "run", "many.toml", "--out", "run"])
         .env("MALLOC_ARENA_MAX", "1")

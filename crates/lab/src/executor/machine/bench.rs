@@ -1,18 +1,20 @@
 //! Steps on this machine: network namespaces and its own clock, one step at a time.
 
-use super::{CpuPlan, Kept, MachineStep, is_installed, missing_programs, preflight, validity};
+use super::{
+    CpuPlan, Kept, MachineStep, Roles, Watch, is_installed, missing_programs, preflight, validity,
+};
 use crate::analysis::agreement;
 use crate::executor::simulator::Simulator;
 use crate::executor::{Bench, Job};
 use crate::file::{Pinning, SystemSpec, Traffic};
-use crate::run::Verdict;
 use crate::run::environment;
 use crate::run::plan::{Plan, Step, seed_of};
+use crate::run::{Flaw, Verdict};
 use crate::workload::IPERF3;
 use crate::{LabError, LabFile};
 use host::Privilege;
 use indexmap::IndexMap;
-use results::{Form, Results};
+use results::{CpuLimit, Form, Results};
 use std::path::Path;
 use std::time::Duration;
 use units::Span;
@@ -168,8 +170,9 @@ impl Bench for Machine<'_> {
     }
 }
 
-/// Measures one step. If the emulation misses its bounds, the step is measured again. Only the
-/// emulator's own clock causes a repeat, never a figure. `None` if the step was interrupted.
+/// Measures one step. If the emulation misses its bounds, or if the step fails while a program
+/// beside the lab uses its CPUs, it is measured again. A figure never causes a repeat. `None` if
+/// the step was interrupted.
 fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
     let mut attempts = 0;
     let retries = match step.form {
@@ -180,21 +183,38 @@ fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
     };
     let mut retried = Vec::new();
     loop {
+        let before = Watch::read(&Roles::default()).ok();
         match step.measure() {
             Ok(mut measurement) if measurement.invalid.is_empty() || attempts == retries => {
                 measurement.retried = retried;
                 return Some(Verdict::Measured(Box::new(measurement)));
             }
-            Ok(measurement) => {
-                attempts += 1;
-                retried.extend(measurement.invalid);
-            }
+            Ok(measurement) => retried.extend(measurement.invalid),
             Err(_) if step.cancel.is_cancelled() => return None,
-            Err(failure) => return Some(Verdict::Failed(failure.to_string())),
+            Err(failure) => match starved_by(step, before) {
+                Some(user) if attempts == retries => {
+                    let text = format!("{failure} ({user} meanwhile: end it, and measure again)");
+                    return Some(Verdict::Failed(text));
+                }
+                Some(user) => retried
+                    .push(Flaw { what: STARVED.to_owned(), detail: format!("{user}: {failure}") }),
+                None => return Some(Verdict::Failed(failure.to_string())),
+            },
         }
+        attempts += 1;
     }
 }
 
+/// The program beside the lab that used the workload's CPUs during a step that failed.
+fn starved_by(step: &MachineStep<'_>, before: Option<Watch>) -> Option<CpuLimit> {
+    // The programs that such a lab keeps between steps use the CPUs on purpose.
+    if step.lab.kind().keeps_cells() {
+        return None;
+    }
+    Watch::read(&Roles::default()).ok()?.starved_by(&before?, step.cpus)
+}
+
+const STARVED: &str = "a turn failed while a program beside the lab used its CPUs";
 const RETRIES: usize = 2;
 /// Simulations beside each step. They take about a tenth of a second.
 const WORLDS: u32 = 15;

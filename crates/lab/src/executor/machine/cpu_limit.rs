@@ -32,6 +32,12 @@ pub(super) fn largest(spent: &Spent<'_>) -> Option<CpuLimit> {
     users.max_by(|a, b| a.percent.total_cmp(&b.percent)).filter(|user| user.percent > 0.0)
 }
 
+/// The largest user of these CPUs that does not belong to the lab, and that was there all the time.
+pub(super) fn foreign(spent: &Spent<'_>) -> Option<CpuLimit> {
+    let users = others(spent).into_iter().map(|user| within(spent, user));
+    users.max_by(|a, b| a.percent.total_cmp(&b.percent))
+}
+
 /// A process that may run elsewhere, too, used no more of these CPUs than they were busy.
 fn within(spent: &Spent<'_>, mut user: CpuLimit) -> CpuLimit {
     let busy = spent.cores.over(user.cpus.iter().copied()).busy();
@@ -219,7 +225,12 @@ mod tests {
             everyone: &everyone,
             emulator: None,
         };
-        let limit = largest(&spent).unwrap();
-        assert_eq!((limit.by.as_str(), limit.percent, limit.cpus), ("builder", 70.0, cpus));
+        for limit in [largest(&spent), foreign(&spent)] {
+            let limit = limit.unwrap();
+            let seen = (limit.by.as_str(), limit.percent, &limit.cpus);
+            assert_eq!(seen, ("builder", 70.0, &cpus));
+        }
+        let nobody = side("nobody", 0);
+        assert_eq!(foreign(&Spent { everyone: &nobody, ..spent }), None);
     }
 }

@@ -3,8 +3,9 @@
 use super::{CpuPlan, cpu_limit, validity};
 use crate::run::Measurement;
 use probe::ProbeError;
-use probe::cpu::CpuSnapshot;
+use probe::cpu::{CpuSnapshot, CpuUse};
 use probe::process::{KsoftirqdSnapshot, Processes, Thread};
+use results::CpuLimit;
 use std::sync::OnceLock;
 use units::{Span, Time};
 
@@ -116,12 +117,7 @@ impl Watch {
         into.record("cpu_seconds_per_gbit.client", price(client));
         into.record("cpu_seconds_per_gbit.server", price(server));
         into.record("cpu_seconds_per_gbit.system", price(Some(system)));
-        let workload = used.over(cpus.workload.iter().copied());
-        let capacity = elapsed * cpus.workload.len().max(1) as f64;
-        let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);
-        // Compute idle time from the busy counters. The idle counter stops on a sleeping core and
-        // catches up later (kernel/time/tick-sched.c).
-        let idle = 100.0 - part(workload.busy() + workload.steal);
+        let Shares { idle, steal } = Shares::of(&used, cpus);
         into.record("idle_percent", Some(idle));
         if idle < LEAST_IDLE_PERCENT {
             into.cpu_limited = true;
@@ -142,9 +138,44 @@ impl Watch {
                 }),
             });
         }
-        let steal = part(workload.steal);
         into.record("steal_percent", Some(steal));
         into.invalid.extend(validity::stolen(steal));
+    }
+
+    /// The program beside the lab that used the workload's CPUs since `earlier`, if these had no
+    /// time left and it took a large part of it.
+    pub(crate) fn starved_by(&self, earlier: &Self, cpus: &CpuPlan) -> Option<CpuLimit> {
+        let used = self.cpu.since(&earlier.cpu);
+        if used.elapsed < SHORTEST_LOOK || Shares::of(&used, cpus).idle >= LEAST_IDLE_PERCENT {
+            return None;
+        }
+        let user = cpu_limit::foreign(&cpu_limit::Spent {
+            elapsed: used.elapsed,
+            cpus: &cpus.workload,
+            cores: &used,
+            sides: &[],
+            everyone: &self.everyone.since(&earlier.everyone),
+            emulator: None,
+        });
+        user.filter(|user| user.percent >= LARGE_PERCENT)
+    }
+}
+
+/// How the time of the workload's CPUs divides, in percent.
+struct Shares {
+    idle: f64,
+    steal: f64,
+}
+
+impl Shares {
+    fn of(used: &CpuUse, cpus: &CpuPlan) -> Self {
+        let workload = used.over(cpus.workload.iter().copied());
+        let capacity = used.elapsed.secs_f64() * cpus.workload.len().max(1) as f64;
+        let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);
+        // Compute idle time from the busy counters. The idle counter stops on a sleeping core and
+        // catches up later (kernel/time/tick-sched.c).
+        let idle = 100.0 - part(workload.busy() + workload.steal);
+        Self { idle, steal: part(workload.steal) }
     }
 }
 
@@ -202,6 +233,10 @@ fn evenly(parts: impl Iterator<Item = f64>) -> Option<f64> {
 
 /// With less idle time the workload waits for its CPU, and the figure shows that.
 const LEAST_IDLE_PERCENT: f64 = 5.0;
+/// A program with this share of one CPU can delay a turn until it fails.
+const LARGE_PERCENT: f64 = 25.0;
+/// A program that cannot start fails sooner, on an idle machine too.
+const SHORTEST_LOOK: Span = Span::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -34,7 +34,7 @@ struct Unseen;
 impl Progress for Unseen {
     fn plan(&mut self, _plan: &Plan, _finished: usize, _estimate: Duration) {}
 
-    fn step(&mut self, _number: usize, _cell: &PlannedCell) {}
+    fn step(&mut self, _number: usize, _cell: &PlannedCell, _estimate: Duration) {}
 
     fn done(&mut self, _number: usize, _outcome: &Outcome) {}
 

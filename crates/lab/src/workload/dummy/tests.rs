@@ -76,7 +76,7 @@ impl Progress for Seen {
         (self.cells, self.steps) = (plan.cells.len(), plan.steps.len());
     }
 
-    fn step(&mut self, _number: usize, _cell: &PlannedCell) {}
+    fn step(&mut self, _number: usize, _cell: &PlannedCell, _estimate: Duration) {}
 
     fn done(&mut self, _number: usize, _outcome: &Outcome) {
         self.done += 1;

@@ -3,7 +3,7 @@
 use crate::exit::Ending;
 use crate::output;
 use lab::{FileError, LabError, builtin, runs};
-use results::Results;
+use results::{Cell, NOT_RUN, Results};
 use serde_json::json;
 use std::path::Path;
 use units::visible;
@@ -19,7 +19,7 @@ pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
             break;
         }
     }
-    let Found { mistakes, lacking, warnings } = found;
+    let Found { mistakes, lacking, warnings, again } = found;
     if json {
         outcome?;
         let each = |key: &str, all: &[(String, String)]| -> Vec<_> {
@@ -35,6 +35,13 @@ pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
     } else {
         let all = mistakes.iter().chain(&warnings).chain(&lacking);
         all.for_each(|(_, text)| output::note(visible(text)));
+        for directory in again {
+            let directory = super::quoted(&directory);
+            output::note(format_args!(
+                "to measure these turns again once the cause is mended: {} --resume {directory} --again",
+                super::MEASURES
+            ));
+        }
         outcome?;
     }
     Ok(if mistakes.is_empty() { Ending::Fine } else { Ending::Failed })
@@ -46,8 +53,10 @@ struct Found {
     mistakes: Vec<(String, String)>,
     /// Programs and settings that this machine lacks to run a lab. Such a file is valid.
     lacking: Vec<(String, String)>,
-    /// Reasons why a valid file may give no answer.
+    /// Reasons why a valid file may give no answer, and marks of cells that are valid.
     warnings: Vec<(String, String)>,
+    /// The directories of runs on this machine with mistakes.
+    again: Vec<String>,
 }
 
 impl Found {
@@ -56,8 +65,12 @@ impl Found {
         if flaws.is_empty() && !json {
             output::print(format_args!("{path}: a valid run of `{}`\n", results.lab))?;
         }
-        let flaws = flaws.into_iter().map(|flaw| (path.to_owned(), format!("{path}: {flaw}")));
-        self.mistakes.extend(flaws);
+        if !flaws.is_empty() && results.command.starts_with(super::MEASURES) {
+            self.again.push(directory_of(path));
+        }
+        let named = |text: String| (path.to_owned(), format!("{path}: {text}"));
+        self.mistakes.extend(flaws.into_iter().map(named));
+        self.warnings.extend(remarks_on(results).into_iter().map(named));
         Ok(())
     }
 
@@ -97,13 +110,19 @@ pub(super) fn run_at(path: &str) -> Option<anyhow::Result<Results>> {
     (is_file || path.is_dir()).then(|| Ok(runs::read(path)?.results))
 }
 
+/// The directory of a run that was named by it or by its results.json.
+fn directory_of(run: &str) -> String {
+    let parent = Path::new(".").join(run).parent().map(|parent| parent.display().to_string());
+    parent.filter(|_| Path::new(run).ends_with(RESULTS)).unwrap_or_else(|| run.to_owned())
+}
+
 /// A line for each failed or invalid cell, with advice.
 fn flaws_of(results: &Results) -> Vec<String> {
     let mut flaws = Vec::new();
     for cell in &results.cells {
-        let axes = cell.axes.iter().map(|(name, value)| format!(" {name}={value}"));
-        let place = format!("{}{}", cell.system, axes.collect::<String>());
-        flaws.extend(cell.failed.as_ref().map(|reason| format!("{place}: failed: {reason}")));
+        let place = place(cell);
+        let failed = cell.failed.as_ref().filter(|_| !is_left_out(cell));
+        flaws.extend(failed.map(|reason| format!("{place}: failed: {reason}")));
         for missing in cell.missing.iter().filter(|missing| missing.failed) {
             let names = missing.metrics.join(", ");
             flaws.push(format!("{place}: {names}: not measured: {}", missing.reason));
@@ -123,6 +142,35 @@ fn flaws_of(results: &Results) -> Vec<String> {
     flaws
 }
 
+/// A line for each mark of a cell whose figures may be used, and for each cell that this machine
+/// cannot measure.
+fn remarks_on(results: &Results) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for cell in &results.cells {
+        let place = place(cell);
+        let left_out = cell.failed.as_ref().filter(|_| is_left_out(cell));
+        remarks.extend(left_out.map(|reason| format!("{place}: {reason}")));
+        if cell.cpu_limited {
+            let user = cell.cpu_limit.as_ref().map(|user| format!(": {user}")).unwrap_or_default();
+            remarks.push(format!(
+                "{place}: the CPU may limit this figure (*){user}; it is valid, and shows this machine"
+            ));
+        }
+        remarks.extend(cell.warnings.iter().map(|warning| format!("{place}: {warning}")));
+    }
+    remarks
+}
+
+/// This machine cannot measure the cell, which is no failure.
+fn is_left_out(cell: &Cell) -> bool {
+    cell.failed.as_deref().is_some_and(|reason| reason.starts_with(NOT_RUN))
+}
+
+fn place(cell: &Cell) -> String {
+    let axes = cell.axes.iter().map(|(name, value)| format!(" {name}={value}"));
+    format!("{}{}", cell.system, axes.collect::<String>())
+}
+
 const RESULTS: &str = "results.json";
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -132,12 +180,13 @@ Examples:
 
 `weir lab run` does this first. Programs that a lab needs and this machine lacks are named, too. Of
 a run, each failed or invalid cell is printed with its reason and how to mend it, and figures whose
-measurement failed. Exit status 1 if a file has a mistake, or a run one of these.";
+measurement failed. Exit status 1 if a file has a mistake, or a run one of these. Cells that the
+CPU may limit, and warnings of cells, are printed too and do not change the status.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::{Axes, Cell, Form, Missing, Reason};
+    use results::{Axes, CpuLimit, Form, Missing, Reason};
 
     #[test]
     fn each_invalid_cell_is_named_with_advice() {
@@ -168,10 +217,41 @@ mod tests {
                 "reno: ndr_pps: not measured: it ended early",
             ]
         );
+        assert_eq!(remarks_on(&results), [""; 0]);
         results.cells.clear();
         assert_eq!(flaws_of(&results), [""; 0]);
         results.valid = false;
         results.invalid_reasons = vec!["late in 1 cell".to_owned()];
         assert_eq!(flaws_of(&results), ["late in 1 cell"]);
+    }
+
+    #[test]
+    fn a_run_is_measured_again_by_its_directory() {
+        assert_eq!(directory_of("runs/x"), "runs/x");
+        assert_eq!(directory_of("results.json"), ".");
+        assert_eq!(directory_of("/tmp/x/results.json"), "/tmp/x");
+    }
+
+    #[test]
+    fn marks_of_valid_cells_are_remarks() {
+        let mut results = Results::new("x", Form::Quick);
+        let mut busy = Cell::new("bbr", Axes::new());
+        busy.cpu_limited = true;
+        let (by, cpus) = ("weir (client)".to_owned(), vec![1]);
+        busy.cpu_limit = Some(CpuLimit { by, cpus, percent: 97.0 });
+        busy.warnings = vec!["1 of 6 repeats failed: no answer".to_owned()];
+        let mut small = Cell::new("cubic", Axes::new());
+        small.failed = Some(format!("{NOT_RUN}needs 3 CPUs"));
+        results.cells = vec![busy, small];
+        assert_eq!(flaws_of(&results), [""; 0]);
+        assert_eq!(
+            remarks_on(&results),
+            [
+                "bbr: the CPU may limit this figure (*): weir (client) used 97 % of CPU 1; it is valid, and \
+                 shows this machine",
+                "bbr: 1 of 6 repeats failed: no answer",
+                "cubic: not run: needs 3 CPUs",
+            ]
+        );
     }
 }
