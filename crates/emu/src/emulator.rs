@@ -3,8 +3,10 @@ use crate::pause::Wakeup;
 use crate::{Cable, Direction, EmuError, EmulatorStatistics, Stalls};
 use link::LinkConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use units::Span;
 
 /// CPU and scheduling of the emulator's thread.
@@ -63,6 +65,12 @@ pub struct Handle {
     cables: usize,
 }
 
+/// The thread's progress before it serves its cables.
+enum Begun {
+    Thread(u32),
+    Engine(bool),
+}
+
 /// A request to the emulator's thread, served between two polls of its ports.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -92,19 +100,30 @@ impl Emulator {
         let thread = std::thread::Builder::new()
             .name("emulated link".to_owned())
             .spawn(move || {
-                let engine = Engine::new(cables, scheduling, stop, receiver, wakeup);
                 let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-                let ready = engine.as_ref().map(|_| tid).map_err(|_| ());
-                let _ = begun.send(ready);
+                let _ = begun.send(Begun::Thread(tid));
+                let engine = Engine::new(cables, scheduling, stop, receiver, wakeup);
+                let _ = begun.send(Begun::Engine(engine.is_ok()));
                 engine?.run()
             })
             .map_err(EmuError::Thread)?;
-        match begin.recv() {
-            Ok(Ok(tid)) => Ok(Self { handle, thread: Some(thread), tid }),
-            Ok(Err(())) | Err(_) => Err(match join(thread) {
-                Err(error) => error,
-                Ok(_) => EmuError::Died("it never began".to_owned()),
-            }),
+        let mut own = None;
+        loop {
+            match (begin.recv_timeout(PATIENCE), own) {
+                (Ok(Begun::Thread(tid)), _) => own = Some(tid),
+                (Ok(Begun::Engine(true)), Some(tid)) => {
+                    return Ok(Self { handle, thread: Some(thread), tid });
+                }
+                (Ok(Begun::Engine(_)) | Err(RecvTimeoutError::Disconnected), _) => {
+                    return Err(match join(thread) {
+                        Err(error) => error,
+                        Ok(_) => EmuError::Died("it never began".to_owned()),
+                    });
+                }
+                (Err(RecvTimeoutError::Timeout), own) => {
+                    own.into_iter().for_each(host::usual_scheduling)
+                }
+            }
         }
     }
 
@@ -124,10 +143,17 @@ impl Emulator {
 
     /// Stops and returns the statistics.
     pub fn finish(mut self) -> Result<EmulatorStatistics, EmuError> {
-        self.handle.stop();
+        self.stop();
         match self.thread.take() {
             Some(thread) => join(thread),
             None => Err(EmuError::Died("it was stopped before".to_owned())),
+        }
+    }
+
+    fn stop(&self) {
+        self.handle.stop();
+        if self.is_running() {
+            host::usual_scheduling(self.tid);
         }
     }
 }
@@ -156,7 +182,10 @@ impl Handle {
         let (answer, answered) = mpsc::channel();
         self.commands.send(command(answer)).map_err(|_| EmuError::Ended)?;
         self.wakeup.notify();
-        answered.recv().map_err(|_| EmuError::Ended)
+        answered.recv_timeout(PATIENCE).map_err(|error| match error {
+            RecvTimeoutError::Timeout => EmuError::Starved(PATIENCE.as_secs()),
+            RecvTimeoutError::Disconnected => EmuError::Ended,
+        })
     }
 
     fn stop(&self) {
@@ -167,7 +196,7 @@ impl Handle {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        self.handle.stop();
+        self.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -184,4 +213,45 @@ fn join(
             .or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
         Err(EmuError::Died(text.unwrap_or_else(|| "a panic".to_owned())))
     })
+}
+
+/// A thread that does nothing for so long gets no CPU time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+    use std::time::Instant;
+
+    #[test]
+    fn an_emulator_starts_and_ends_while_a_real_time_program_uses_its_cpu() {
+        let cpu = host::online_cpus()[0];
+        let Some(mut program) = real_time_program(cpu) else {
+            eprintln!("skipped: real-time scheduling needs root");
+            return;
+        };
+        let scheduling = Scheduling { cpu: Some(cpu), real_time: true, ..Scheduling::default() };
+        let ended = Emulator::start(Vec::new(), scheduling).and_then(Emulator::finish);
+        let was_used = program.try_wait().unwrap().is_none();
+        let _ = program.kill();
+        program.wait().unwrap();
+        assert!(ended.is_ok(), "{ended:?}");
+        assert!(was_used, "the emulator waited for the other program's end");
+    }
+
+    /// A program that uses the CPU for some seconds, before all threads of lower priority.
+    fn real_time_program(cpu: usize) -> Option<Child> {
+        let (cpu, count) = (cpu.to_string(), "i=0; while [ $i -lt 20000000 ]; do i=$((i+1)); done");
+        let words = ["-f", "90", "taskset", "-c", &cpu, "sh", "-c", count];
+        let mut child = Command::new("chrt").args(words).spawn().ok()?;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(500) {
+            if child.try_wait().ok()?.is_some() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(child)
+    }
 }

@@ -19,6 +19,11 @@ pub enum EmuError {
     Thread(io::Error),
     #[error("the emulator's thread ended by an internal error: {0}; please report it")]
     Died(String),
+    #[error(
+        "the emulator's thread has had no CPU time for {0} s: end the real-time program that uses its CPU; the \
+         request may still take effect then"
+    )]
+    Starved(u64),
     #[error("the emulated link has ended")]
     Ended,
     #[error(transparent)]

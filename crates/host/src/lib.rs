@@ -37,7 +37,7 @@ pub use namespace::Namespace;
 pub use private_directory::{PrivateDirectory, RemovedWhenEmpty};
 pub use privilege::{Privilege, acquire};
 pub use program::is_installed;
-pub use scheduling::{online_cpus, pin_to, precise_timers, real_time};
+pub use scheduling::{online_cpus, pin_to, precise_timers, real_time, usual_scheduling};
 pub use socket_file::{BoundFile, SocketFile};
 pub use steering::steer_receiving;
 pub use sysctl::{Sysctl, read_sysctl, write_sysctl};

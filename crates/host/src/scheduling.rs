@@ -39,6 +39,17 @@ pub fn real_time() -> Result<(), HostError> {
     }
 }
 
+/// Gives a thread of this process the usual scheduling. A thread that another real-time program
+/// keeps from its CPU gets the time that the kernel reserves for usual threads, and can end.
+pub fn usual_scheduling(tid: u32) {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the pointer is to a live sched_param, which the kernel only reads. A thread that has
+    // ended is not found.
+    unsafe {
+        libc::sched_setscheduler(tid.cast_signed(), libc::SCHED_OTHER, &raw const parameters);
+    }
+}
+
 /// Lets this thread's sleeps end on time: the default slack adds 50 µs to every one.
 pub fn precise_timers() {
     // SAFETY: PR_SET_TIMERSLACK takes a plain number of nanoseconds and touches no memory of ours.

@@ -205,7 +205,7 @@ fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
     }
 }
 
-/// The program beside the lab that used the workload's CPUs during a step that failed.
+/// The program beside the lab that used the lab's CPUs during a step that failed.
 fn starved_by(step: &MachineStep<'_>, before: Option<Watch>) -> Option<CpuLimit> {
     // The programs that such a lab keeps between steps use the CPUs on purpose.
     if step.lab.kind().keeps_cells() {

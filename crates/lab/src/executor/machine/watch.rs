@@ -117,7 +117,7 @@ impl Watch {
         into.record("cpu_seconds_per_gbit.client", price(client));
         into.record("cpu_seconds_per_gbit.server", price(server));
         into.record("cpu_seconds_per_gbit.system", price(Some(system)));
-        let Shares { idle, steal } = Shares::of(&used, cpus);
+        let Shares { idle, steal } = Shares::of(&used, &cpus.workload);
         into.record("idle_percent", Some(idle));
         if idle < LEAST_IDLE_PERCENT {
             into.cpu_limited = true;
@@ -142,40 +142,47 @@ impl Watch {
         into.invalid.extend(validity::stolen(steal));
     }
 
-    /// The program beside the lab that used the workload's CPUs since `earlier`, if these had no
-    /// time left and it took a large part of it.
+    /// The program beside the lab that used the CPUs of the workload or of the emulator since
+    /// `earlier`, if these had no time left and it took a large part of it.
     pub(crate) fn starved_by(&self, earlier: &Self, cpus: &CpuPlan) -> Option<CpuLimit> {
         let used = self.cpu.since(&earlier.cpu);
-        if used.elapsed < SHORTEST_LOOK || Shares::of(&used, cpus).idle >= LEAST_IDLE_PERCENT {
+        if used.elapsed < SHORTEST_LOOK {
             return None;
         }
-        let user = cpu_limit::foreign(&cpu_limit::Spent {
-            elapsed: used.elapsed,
-            cpus: &cpus.workload,
-            cores: &used,
-            sides: &[],
-            everyone: &self.everyone.since(&earlier.everyone),
-            emulator: None,
-        });
-        user.filter(|user| user.percent >= LARGE_PERCENT)
+        let everyone = self.everyone.since(&earlier.everyone);
+        let user_of = |cpus: &[usize]| {
+            if Shares::of(&used, cpus).idle >= LEAST_IDLE_PERCENT {
+                return None;
+            }
+            let user = cpu_limit::foreign(&cpu_limit::Spent {
+                elapsed: used.elapsed,
+                cpus,
+                cores: &used,
+                sides: &[],
+                everyone: &everyone,
+                emulator: None,
+            });
+            user.filter(|user| user.percent >= LARGE_PERCENT)
+        };
+        user_of(&cpus.workload).or_else(|| user_of(&[cpus.emulator?]))
     }
 }
 
-/// How the time of the workload's CPUs divides, in percent.
+/// How the time of some CPUs divides, in percent.
 struct Shares {
     idle: f64,
     steal: f64,
 }
 
 impl Shares {
-    fn of(used: &CpuUse, cpus: &CpuPlan) -> Self {
-        let workload = used.over(cpus.workload.iter().copied());
-        let capacity = used.elapsed.secs_f64() * cpus.workload.len().max(1) as f64;
+    fn of(used: &CpuUse, cpus: &[usize]) -> Self {
+        let all = used.over(cpus.iter().copied());
+        let capacity = used.elapsed.secs_f64() * cpus.len().max(1) as f64;
         let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);
         // Compute idle time from the busy counters. The idle counter stops on a sleeping core and
         // catches up later (kernel/time/tick-sched.c).
-        let idle = 100.0 - part(workload.busy() + workload.steal);
-        Self { idle, steal: part(workload.steal) }
+        let idle = 100.0 - part(all.busy() + all.steal);
+        Self { idle, steal: part(all.steal) }
     }
 }
 
