@@ -72,7 +72,7 @@ use self::pass::{Early, Stopwatch};
 use self::program::compile;
 pub use self::sink::Sink;
 pub use self::statistics::{Stages, Statistics};
-use self::step::{Step, Translate, Translation};
+use self::step::{Step, Translate, Translation, sets_priority};
 use self::tracker::Steps;
 pub use self::tracker::{Awaited, NoTracker, TrackCall, Tracked, Tracker};
 use crate::flow::{Key, word};
@@ -141,6 +141,7 @@ impl Megaflow {
         let mut mask = translation.mask.clone();
         // As in the cache: registers and the like of a packet that comes are always 0.
         mask.words[word::METADATA..word::CT].fill(0);
+        Self::show_priority(&mut mask, &translation.steps);
         Self {
             key: key.clone(),
             mask,
@@ -149,6 +150,14 @@ impl Megaflow {
             bytes: 0,
             used_ms: None,
             tcp_flags: 0,
+        }
+    }
+
+    /// Megaflows of Open vSwitch also match the queue if they set it. Here all packets have queue 0
+    /// when they come, so that the cache need not know it.
+    fn show_priority(mask: &mut Key, steps: &[Step]) {
+        if sets_priority(steps) {
+            mask.write_at(Key::PRIORITY, u128::MAX);
         }
     }
 }

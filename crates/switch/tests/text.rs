@@ -14,7 +14,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use switch::datapath::step::{PortIndex, Rewrite, Step, Track};
-use switch::flow::{Field, Key, Match};
+use switch::flow::{Field, Key, Match, word};
 use switch::port_number::PortNumber;
 use switch::request::{FlowCommand, FlowEntry, GroupCommand, MeterCommand};
 use switch::text::{
@@ -219,6 +219,29 @@ fn a_megaflow_prints_its_kind_of_packet_behind_its_metadata() {
 }
 
 #[test]
+fn the_queue_of_a_packet_is_read_and_printed_but_matched_by_no_rule() {
+    let text = "skb_priority(0x5),in_port(1),eth_type(0x8100),vlan(vid=7,pcp=0),\
+                encap(eth_type(0x0800),ipv4(proto=1,tos=0,ttl=1,frag=no))";
+    let key = parse_datapath_key(text).expect("a packet");
+    assert_eq!(key.read_at(Key::PRIORITY), 5);
+    assert_eq!(key.words[word::VLAN_TPID] as u16, 0x8100);
+    let names = PortNames::none();
+    let packet = parse_packet("skb_priority=0x5,in_port=1,pkt_mark=2", &names).expect("a packet");
+    assert_eq!(packet.read_at(Key::PRIORITY), 5);
+    let mut mask = Key::ZERO;
+    mask.write_at(Key::PRIORITY, u128::MAX);
+    mask.write(Field::PktMark, u128::MAX);
+    mask.write(Field::InPort, u128::MAX);
+    let matching = Match { value: packet.masked(&mask), mask: mask.clone() };
+    assert_eq!(print_match(&matching), "pkt_mark=0x2,skb_priority=0x5,in_port=1");
+    let printed = print_datapath_key(&packet, &mask);
+    let expected = "skb_priority(0x5),skb_mark(0x2),recirc_id(0),in_port(1),packet_type(ns=0,id=0)";
+    assert_eq!(printed, expected);
+    assert!(parse_match("skb_priority=5", &names).is_err());
+    assert!(parse_packet("skb_priority=x", &names).is_err());
+}
+
+#[test]
 fn no_text_panics() {
     let names = PortNames::none();
     let mut random = Pcg64::seed_from_u64(22);
@@ -350,7 +373,7 @@ fn steps_print_as_open_vswitch_prints_them() {
     let solicitation = "eth_type(0x86dd),ipv6(src=::1,dst=::2,label=0,proto=58,tclass=0,\
                         hlimit=255,frag=no),icmpv6(type=135,code=0)";
     let mpls = "eth_type(0x8847),mpls(label=5,tc=1,ttl=9,bos=1)";
-    let cases: [(&str, Vec<Step>, &str); 6] = [
+    let cases: [(&str, Vec<Step>, &str); 7] = [
         (
             tcp,
             vec![
@@ -369,6 +392,11 @@ fn steps_print_as_open_vswitch_prints_them() {
                 Step::Output(PortIndex(3)),
             ],
             "set(ipv6(dst=fd00::9)),set(nd(target=::7,sll=02:00:00:00:00:01)),3",
+        ),
+        (
+            tcp,
+            vec![Step::SetPriority(255), Step::Output(PortIndex(2)), Step::SetPriority(0)],
+            "set(skb_priority(0xff)),2,set(skb_priority(0))",
         ),
         (mpls, vec![rewrite(&[(Field::MplsLabel, 8)])], "set(mpls(label=8,tc=1,ttl=9,bos=1))"),
         (

@@ -360,10 +360,13 @@ impl Cache {
                 (0..tuple.buckets()).flat_map(|bucket| tuple.in_bucket(bucket)).map(
                     move |(_, index)| {
                         let head = tuple.store.head(index);
+                        let steps = self.programs.steps(head.behaviour).clone();
+                        let mut mask = tuple.mask.clone();
+                        Megaflow::show_priority(&mut mask, &steps);
                         Megaflow {
                             key: tuple.key(index),
-                            mask: tuple.mask.clone(),
-                            steps: self.programs.steps(head.behaviour).clone(),
+                            mask,
+                            steps,
                             packets: head.packets,
                             bytes: head.bytes(),
                             used_ms: head.is_used().then(|| widen(head.used_ms, now_ms)),

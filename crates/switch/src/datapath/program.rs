@@ -126,6 +126,7 @@ impl Compiler {
                 *length = *bytes;
                 return None;
             }
+            Step::SetPriority(_) => return None,
             Step::Clone(nested) => Op::Clone { ops: self.list(nested), is_last: false },
             Step::Controller(_) => {
                 let ordinal = self.controllers;
@@ -158,3 +159,20 @@ pub(super) fn controller<'a>(
 
 /// No truncation.
 pub(super) const WHOLE: u32 = u32::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_no_operation() {
+        let with = [
+            Step::SetPriority(1),
+            Step::Output(PortIndex(2)),
+            Step::SetPriority(0),
+            Step::Output(PortIndex(3)),
+        ];
+        let without = [Step::Output(PortIndex(2)), Step::Output(PortIndex(3))];
+        assert_eq!(compile(&with), compile(&without));
+    }
+}

@@ -34,11 +34,23 @@ pub enum Step {
     /// The packet is parsed and looked up again with this `recirc_id`; always the last step.
     Recirculate(u32),
     Meter(u32),
+    /// Sets the queue of later outputs. It is for texts alone: no port has several queues.
+    SetPriority(u32),
     /// Cuts the packet for the next output alone.
     Truncate(u32),
     /// Steps on a copy of the packet.
     Clone(Arc<[Step]>),
     Controller(Box<ControllerStep>),
+}
+
+/// Whether one of the steps sets the packet's queue.
+#[must_use]
+pub fn sets_priority(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::SetPriority(_) => true,
+        Step::Clone(nested) => sets_priority(nested),
+        _ => false,
+    })
 }
 
 /// Header fields to set: the bits of `mask` become those of `value`. The layout is a key's.

@@ -44,6 +44,10 @@ pub mod word {
 impl Key {
     pub const ZERO: Self = Self { words: [0; WORDS] };
 
+    /// The queue that the packet takes to leave, which texts call `skb_priority`. It is no field:
+    /// rules do not see it, and a packet that arrives has 0.
+    pub const PRIORITY: Place = Place { word: word::VLAN_TPID as u8, shift: 32, width: 32 };
+
     #[must_use]
     pub fn read(&self, field: Field) -> u128 {
         self.read_at(field.place())

@@ -3,6 +3,7 @@
 mod change;
 mod limits;
 mod packets;
+mod queues;
 mod random;
 mod rule_sets;
 mod trace;

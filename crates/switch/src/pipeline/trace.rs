@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use super::recirculation::Recirculations;
 use super::rule::Rule;
 use super::tables::{Tables, lock};
-use super::translate::{Failure, Observe, Translator};
+use super::translate::{Failure, Observe, Translator, is_oversized};
 use crate::action::{Action, NatAddresses, NatDirection};
-use crate::datapath::step::{Step, Track, Translation};
+use crate::datapath::step::{Step, Track, Translation, sets_priority};
 use crate::flow::{Field, Key, Match, Prerequisite, word};
 use crate::request::PacketOut;
 
@@ -121,7 +121,7 @@ impl<'a, P: Print> Trace<'a, P> {
         let _ = writeln!(text, "Datapath actions: {steps}");
         if let Some(failure) = failure {
             let _ = writeln!(text, "Translation failed ({failure}), packet is dropped.");
-        } else if lines.is_slow {
+        } else if lines.is_slow || is_oversized(&translation.steps) {
             text.push_str(SLOW);
         }
         self.continuations(&translation.steps, &end)
@@ -136,10 +136,13 @@ impl<'a, P: Print> Trace<'a, P> {
         let mut mask = translation.mask.clone();
         mask.write(Field::RecircId, u128::MAX);
         mask.words[word::METADATA..word::CT].fill(0);
-        if key.words[word::VLAN_TPID] == 0 {
+        if key.words[word::VLAN_TPID] & TPID == 0 {
             // The type, which every megaflow of Open vSwitch matches, says that there is no tag.
             mask.write(Field::VlanTci, 0);
             mask.words[word::VLAN_TPID] = 0;
+        }
+        if sets_priority(&translation.steps) {
+            mask.write_at(Key::PRIORITY, u128::MAX);
         }
         self.printer.megaflow(&Match { value: key.masked(&mask), mask })
     }
@@ -161,6 +164,7 @@ impl<'a, P: Print> Trace<'a, P> {
                     for index in 0..word::CT {
                         key.words[index] = state.metadata.words[index];
                     }
+                    key.write_at(Key::PRIORITY, state.metadata.read_at(Key::PRIORITY));
                     key.write(Field::RecircId, (*id).into());
                     key.write(Field::CtState, NEW_AND_TRACKED);
                     key.write(Field::CtZone, zone.into());
@@ -318,6 +322,9 @@ fn flow_mask(key: &Key) -> Key {
         }
     }
     mask.write(Field::ConjId, 0);
+    if key.read_at(Key::PRIORITY) != 0 {
+        mask.write_at(Key::PRIORITY, u128::MAX);
+    }
     mask
 }
 
@@ -326,6 +333,8 @@ fn is_metadata(field: Field) -> bool {
 }
 
 const MAX_RECIRCULATIONS: usize = 64;
+/// The type of the outer VLAN tag in its word.
+const TPID: u64 = 0xffff;
 const NEW_AND_TRACKED: u128 = 0x21;
 /// Open vSwitch's words.
 const SLOW: &str = "This flow is handled by the userspace slow path because it:\n  - Uses action(s) \

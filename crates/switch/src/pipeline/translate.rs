@@ -159,6 +159,9 @@ struct Way<'a> {
     pending: Key,
     /// The packet as the datapath has it; kept for traces alone.
     base: Key,
+    /// The queue of the datapath's packet, and the one with which the packet arrived.
+    priority: u32,
+    first_priority: u32,
     tags: Tags,
     /// The type of an MPLS entry that was pushed and not emitted.
     pushed_mpls: Option<u16>,
@@ -204,6 +207,7 @@ struct Saved {
     written: Key,
     pending: Key,
     base: Key,
+    priority: u32,
     tags: Tags,
     pushed_mpls: Option<u16>,
     labels: usize,
@@ -230,12 +234,16 @@ impl<'a> Way<'a> {
         if matches!(key.read(Field::EthType) as u16, fields::IPV4 | fields::IPV6) {
             mask.write(Field::IpFrag, u128::MAX);
         }
+        let has_recirculated = key.read(Field::RecircId) != 0;
+        let priority = key.read_at(Key::PRIORITY) as u32;
         Self {
             tables,
             now_ms,
             frame,
             flow,
             base: key.clone(),
+            priority,
+            first_priority: if has_recirculated { 0 } else { priority },
             written,
             mask,
             pending: Key::ZERO,
@@ -260,7 +268,7 @@ impl<'a> Way<'a> {
             freezing: None,
             pausing: None,
             is_packet_out: false,
-            has_recirculated: key.read(Field::RecircId) != 0,
+            has_recirculated,
             is_tracked: false,
             is_in_set: false,
             is_in_bucket: false,
@@ -281,7 +289,10 @@ impl<'a> Way<'a> {
         }
         let state = lock(&self.tables.recirculations).state(id);
         match state {
-            Some(state) => self.resume(&state),
+            Some(state) => {
+                self.priority = state.metadata.read_at(Key::PRIORITY) as u32;
+                self.resume(&state);
+            }
             None => self.fail(Failure::NoRecirculation, "the state of this recirculation is gone"),
         }
     }
@@ -291,6 +302,7 @@ impl<'a> Way<'a> {
             self.flow.words[index] = state.metadata.words[index];
             self.written.words[index] = u64::MAX;
         }
+        self.flow.write_at(Key::PRIORITY, state.metadata.read_at(Key::PRIORITY));
         self.is_tracked = state.is_tracked;
         if !self.is_tracked {
             self.clear_tracking(false);
@@ -316,6 +328,8 @@ impl<'a> Way<'a> {
             self.counters.push(self.tables.failures[failure as usize].clone());
         }
         self.flatten_last();
+        // A megaflow of this size would cost more memory than its translations cost time.
+        self.is_cacheable &= !is_oversized(&self.steps);
         let translation = Translation {
             mask: self.mask,
             steps: self.steps.into(),
@@ -379,6 +393,7 @@ impl<'a> Way<'a> {
             self.depend(index, u64::MAX);
             metadata.words[index] = self.flow.words[index];
         }
+        metadata.write_at(Key::PRIORITY, self.flow.read_at(Key::PRIORITY));
         metadata.write(Field::RecircId, 0);
         let frozen = Frozen {
             table,
@@ -408,6 +423,7 @@ impl<'a> Way<'a> {
             written: self.written.clone(),
             pending: self.pending.clone(),
             base: self.base.clone(),
+            priority: self.priority,
             tags: self.tags.clone(),
             pushed_mpls: self.pushed_mpls,
             labels: self.labels,
@@ -423,18 +439,14 @@ impl<'a> Way<'a> {
         self.flatten_last();
         let inner = std::mem::replace(&mut self.steps, saved.steps);
         let base = std::mem::replace(&mut self.base, saved.base);
-        let is_reversible = |step: &Step| {
+        let is_sent = |step: &Step| {
             matches!(
                 step,
-                Step::Output(_) | Step::Truncate(_) | Step::Controller(_) | Step::Rewrite(_)
+                Step::Output(_) | Step::Truncate(_) | Step::Controller(_) | Step::SetPriority(_)
             )
         };
-        let is_plain = |step: &Step| {
-            matches!(
-                step,
-                Step::Output(_) | Step::Truncate(_) | Step::Controller(_) | Step::Clone(_)
-            )
-        };
+        let is_reversible = |step: &Step| is_sent(step) || matches!(step, Step::Rewrite(_));
+        let is_plain = |step: &Step| is_sent(step) || matches!(step, Step::Clone(_));
         self.pending = saved.pending;
         if inner.iter().all(is_plain) {
             self.steps.extend(inner);
@@ -449,6 +461,7 @@ impl<'a> Way<'a> {
             self.base = base;
         } else {
             self.steps.push(Step::Clone(inner.into()));
+            self.priority = saved.priority;
         }
         self.flow = saved.flow;
         self.written = saved.written;
@@ -484,5 +497,19 @@ impl<'a> Way<'a> {
     }
 }
 
+/// Whether there are so many steps that Open vSwitch's datapath would not take them: more than
+/// 64 kB, at the 8 bytes of an output.
+pub(super) fn is_oversized(steps: &[Step]) -> bool {
+    fn count(steps: &[Step]) -> usize {
+        let nested = |step: &Step| match step {
+            Step::Clone(nested) => 1 + count(nested),
+            _ => 1,
+        };
+        steps.iter().map(nested).sum()
+    }
+    count(steps) > MOST_STEPS
+}
+
+const MOST_STEPS: usize = 65_535 / 8;
 /// The words that a packet keeps while the datapath looks at it again.
 const FROZEN_WORDS: [usize; 12] = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12];

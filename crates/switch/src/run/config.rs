@@ -129,7 +129,8 @@ pub struct PortConfig {
     /// Whether the capture is played for ever.
     #[serde(default, rename = "loop")]
     pub repeats: bool,
-    /// The capture into which a pcap port writes the frames that it sends.
+    /// The capture into which a pcap port writes the frames that it sends, and a dummy port also
+    /// those that it receives.
     pub write: Option<PathBuf>,
     /// The network interface of a packet, tap or xdp port; the port's name otherwise.
     pub interface: Option<String>,

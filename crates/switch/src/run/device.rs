@@ -16,10 +16,8 @@ use super::ports::OpenError;
 pub(super) enum Device {
     /// Discards frames. Frames arrive by commands alone.
     Null,
-    Pcap {
-        queues: Vec<Mutex<CaptureSource>>,
-        writer: Option<Mutex<PcapWriter>>,
-    },
+    /// A dummy port with a capture has no queues.
+    Pcap { queues: Vec<Mutex<CaptureSource>>, writer: Option<Mutex<PcapWriter>> },
     /// An interface, TAP device or the like; `None` while it is gone.
     Packet(Mutex<Option<Box<dyn Port>>>),
     /// A TAP device, which others bring up when they like: until then it is there, and takes no
@@ -50,13 +48,14 @@ impl Device {
     pub(super) fn open(name: &str, config: &PortConfig) -> Result<Self, OpenError> {
         let pcap = |error: PcapError| OpenError::Pcap { port: name.to_owned(), error };
         match config.kind.as_str() {
-            "pcap" => {
+            "dummy" if config.write.is_none() => Ok(Self::Null),
+            "pcap" | "dummy" => {
                 let queues = match &config.file {
-                    Some(path) => {
+                    Some(path) if config.kind == "pcap" => {
                         let capture = Capture::read(path).map_err(pcap)?;
                         CaptureSource::split(capture, config.queues(), config.repeats)
                     }
-                    None => Vec::new(),
+                    _ => Vec::new(),
                 };
                 let writer = config.write.as_deref().map(PcapWriter::create).transpose();
                 Ok(Self::Pcap {
@@ -183,6 +182,13 @@ impl Device {
                     }
                 }
             }
+        }
+    }
+
+    /// Writes frames that a command lets the port receive, if it writes a capture.
+    pub(super) fn record(&self, name: &str, frames: &[Frame]) {
+        if let Self::Pcap { writer: Some(writer), .. } = self {
+            lock(writer).write(name, frames);
         }
     }
 

@@ -158,10 +158,18 @@ impl SwitchPort {
         Ok(received)
     }
 
-    pub(super) fn count_received(&self, frames: &[Frame]) {
+    fn count_received(&self, frames: &[Frame]) {
         let bytes: usize = frames.iter().map(Frame::len).sum();
         self.counts.received_packets.fetch_add(frames.len() as u64, Ordering::Relaxed);
         self.counts.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts frames that a command gives the port. A dummy port writes them to its capture, too.
+    pub(super) fn inject(&self, frames: &[Frame]) {
+        self.count_received(frames);
+        if self.settings.kind == "dummy" {
+            self.device.record(&self.name, frames);
+        }
     }
 
     /// Sends frames and counts them. A port with a rate sends what may leave by `horizon`, and

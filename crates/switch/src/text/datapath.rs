@@ -153,6 +153,11 @@ impl Printer<'_> {
     }
 
     fn metadata(&mut self) {
+        if self.mask.read_at(Key::PRIORITY) != 0 {
+            self.open("skb_priority");
+            self.hexadecimal(self.key.read_at(Key::PRIORITY));
+            self.close();
+        }
         self.alone("skb_mark", Field::PktMark);
         let (state, mask) = self.part(Field::CtState);
         if mask != 0 {

@@ -13,7 +13,7 @@ use super::token::KeyValues;
 use super::value::{
     self, field_named, foreign, is_foreign, parse_masked, print_hexadecimal, print_value,
 };
-use crate::flow::{Field, Format, Match};
+use crate::flow::{Field, Format, Key, Match};
 use crate::port_number::PortNumber;
 
 /// Keywords that stand for an Ethernet type, and a protocol if it is not zero.
@@ -266,6 +266,12 @@ impl Printer<'_> {
                 }
                 _ => self.field(field),
             }
+        }
+        // No rule has it; the packet of a trace may.
+        if self.matching.mask.read_at(Key::PRIORITY) != 0 {
+            self.out.push_str("skb_priority=");
+            print_hexadecimal(self.out, self.matching.value.read_at(Key::PRIORITY));
+            self.out.push(',');
         }
         self.field(Field::ActsetOutput);
         let (value, mask) = self.value(Field::CtState);

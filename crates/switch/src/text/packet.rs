@@ -13,17 +13,19 @@ use crate::port_number::PortNumber;
 /// The packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`. Without `in_port` it
 /// comes from no port.
 pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
-    let mut rest = String::new();
+    let (mut rest, mut priority) = (String::new(), 0);
     // ovs-appctl takes more keys than a match has.
     for (key, value) in KeyValues::new(text) {
         match (key, value) {
             ("table" | "priority" | "cookie", _) => {}
+            ("skb_priority", value) => priority = number(value)?,
             (_, "") => rest.extend([key, ","]),
             _ => rest.extend([key, "=", value, ","]),
         }
     }
     let matching = parse_match(&rest, names)?;
     let mut key = matching.value;
+    key.write_at(Key::PRIORITY, priority);
     if matching.mask.read(Field::InPort) == 0 {
         key.write(Field::InPort, PortNumber::NONE.0.into());
     }
@@ -96,7 +98,8 @@ fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Resu
             continue;
         }
         match name {
-            "packet_type" | "skb_priority" => {}
+            "packet_type" => {}
+            "skb_priority" => key.write_at(Key::PRIORITY, number(value)?),
             "ct_state" => key.write(Field::CtState, CT_STATE.parse(value)?.0),
             "tcp_flags" => key.write(Field::TcpFlags, TCP_FLAGS.parse(value)?.0),
             "encap" => parse_groups(key, value, names, depth + 1)?,
@@ -104,7 +107,8 @@ fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Resu
                 let kind = number(value)?;
                 // The type of a tag; the packet's own follows in encap(…).
                 if matches!(kind, 0x8100 | 0x88a8) && text.contains("encap(") {
-                    key.words[crate::flow::word::VLAN_TPID] = kind as u64;
+                    let word = &mut key.words[crate::flow::word::VLAN_TPID];
+                    *word = *word >> 32 << 32 | kind as u64;
                 } else {
                     key.write(Field::EthType, kind);
                 }

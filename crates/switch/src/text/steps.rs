@@ -86,6 +86,11 @@ impl Printer<'_> {
             Step::Recirculate(id) => write!(out, "recirc({id:#x})"),
             // The datapath's meters start at 0, OpenFlow's at 1.
             Step::Meter(meter) => write!(out, "meter({})", meter.saturating_sub(1)),
+            Step::SetPriority(queue) => {
+                out.push_str("set(skb_priority(");
+                print_hexadecimal(out, (*queue).into());
+                out.write_str("))")
+            }
             Step::Truncate(length) => write!(out, "trunc({length})"),
             Step::Clone(steps) => {
                 let former = self.key.clone();

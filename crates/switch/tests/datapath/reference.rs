@@ -74,7 +74,7 @@ impl Reference {
                     bytes.truncate(step.max_len.into());
                     self.packet_ins.push(bytes);
                 }
-                Step::Track(_) | Step::ClearTracking | Step::Meter(_) => {}
+                Step::Track(_) | Step::ClearTracking | Step::Meter(_) | Step::SetPriority(_) => {}
             }
         }
     }

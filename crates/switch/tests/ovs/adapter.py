@@ -74,11 +74,18 @@ class State:
                 lines.append(f"[bridge.{json.dumps(bridge)}.table.{json.dumps(table)}]")
                 lines += [f"{key} = {json.dumps(value)}" for key, value in options.items()]
             # Ports that ask for a number first, so that no other port takes it.
+            numbers = set()
             for port, options in sorted(
                 settings["ports"].items(), key=lambda item: "number" not in item[1]
             ):
                 lines.append(f"[bridge.{json.dumps(bridge)}.port.{json.dumps(port)}]")
-                lines += [f"{key} = {json.dumps(value)}" for key, value in options.items()]
+                for key, value in options.items():
+                    # Open vSwitch gives a number to one of the ports that request it, and another
+                    # number to the others. weir refuses a number that two ports have.
+                    if key == "number" and value in numbers:
+                        continue
+                    lines.append(f"{key} = {json.dumps(value)}")
+                numbers.add(options.get("number"))
         return "\n".join(lines) + "\n"
 
 

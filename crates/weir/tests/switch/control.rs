@@ -84,6 +84,72 @@ fn packets_that_a_command_lets_arrive_are_switched_and_traced() {
 }
 
 #[test]
+fn the_queue_of_a_packet_is_in_traces_and_megaflows() {
+    let Some(switch) = start() else { return };
+    switch.ofctl(&["add-flow", "br0", "in_port=1 actions=enqueue:2:7,output:3"]);
+    let text = switch.appctl(&["ofproto/trace", "br0", "in_port=1,dl_type=0x900"]);
+    let expected = "Megaflow: recirc_id=0,skb_priority=0,eth,in_port=1,dl_type=0x0900\n\
+                    Datapath actions: set(skb_priority(0x7)),2,set(skb_priority(0)),3\n";
+    assert!(text.ends_with(expected), "{text}");
+    let text = switch.appctl(&["ofproto/trace", "br0", "in_port=1,skb_priority=7,pkt_mark=2"]);
+    assert!(text.starts_with("Flow: pkt_mark=0x2,skb_priority=0x7,in_port=1,"), "{text}");
+    // The packet has the queue already that the first output sets.
+    assert!(!text.contains("Megaflow: recirc_id=0,skb_priority"), "{text}");
+    assert!(text.ends_with("\nDatapath actions: 2,3\n"), "{text}");
+    let frame: String = udp(0).iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = switch.appctl(&["ofproto/trace", "in_port(1),skb_priority(7)", &frame]);
+    assert!(text.starts_with("Flow: skb_priority=0x7,udp,in_port=1,"), "{text}");
+    for _ in 0..2 {
+        switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
+    }
+    let text = switch.appctl(&["dpctl/dump-flows"]);
+    assert!(text.contains("\nskb_priority(0),recirc_id(0),in_port(1),"), "{text}");
+    assert!(text.contains("actions:set(skb_priority(0x7)),2,set(skb_priority(0)),3"), "{text}");
+    for port in ["p2", "p3"] {
+        let text = switch.ofctl(&["dump-ports", "br0", port]);
+        assert!(text.contains("tx pkts=2"), "{text}");
+    }
+    switch.end();
+}
+
+#[test]
+fn a_dummy_port_writes_the_frames_of_both_directions() {
+    let Some(sandbox) = sandbox() else { return };
+    let port = "br0:p1=dummy,write=both.pcap";
+    let words = ["--bridge", "br0", "--port", port, "--port", "br0:p2=dummy"];
+    let switch = TestSwitch::start(sandbox, &words);
+    switch.ofctl(&["add-flow", "br0", "in_port=2 actions=output(port=1,max_len=20)"]);
+    let frames = [udp(0), udp(1)];
+    for (port, frame) in ["p1", "p2"].iter().zip(&frames) {
+        let frame: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+        switch.appctl(&["netdev-dummy/receive", port, &frame]);
+    }
+    let written = captures::read(&switch.sandbox, "both.pcap");
+    assert_eq!(written, [frames[0].clone(), frames[1][..20].to_vec()]);
+    let text = switch.ofctl(&["dump-ports", "br0", "p1"]);
+    assert!(text.contains("rx pkts=1, bytes=60") && text.contains("tx pkts=1, bytes=20"), "{text}");
+    switch.end();
+}
+
+#[test]
+fn resubmissions_that_yield_too_much_say_so_in_a_trace() {
+    let Some(switch) = start() else { return };
+    let mut rules: String = (0..10)
+        .map(|table| {
+            let next = table + 1;
+            format!("table={table} actions=resubmit(,{next}),resubmit(,{next})\n")
+        })
+        .collect();
+    rules.push_str(&format!("table=10 actions=output:2{}\n", ",output:2".repeat(8)));
+    switch.sandbox.write("rules", rules);
+    switch.ofctl(&["add-flows", "br0", &switch.path("rules")]);
+    let text = switch.appctl(&["ofproto/trace", "br0", "in_port=1"]);
+    assert_eq!(text.matches(">>>> resubmits yielded over 64 kB of actions <<<<").count(), 1);
+    assert!(text.ends_with("  - Uses action(s) not supported by datapath.\n"));
+    switch.end();
+}
+
+#[test]
 fn normal_learns_addresses_and_forgets_them_in_time() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);

@@ -27,6 +27,11 @@ impl Way<'_> {
             self.steps.push(Step::PushMpls { ethertype, entry });
         }
         self.commit_tags();
+        let priority = self.flow.read_at(Key::PRIORITY) as u32;
+        if priority != self.priority {
+            self.priority = priority;
+            self.steps.push(Step::SetPriority(priority));
+        }
         if self.observer.is_some() {
             self.base = self.flow.clone();
         }

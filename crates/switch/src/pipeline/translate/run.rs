@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fields::{IPV4, IPV6, write_part};
-use super::{Failure, Way};
+use super::{Failure, MOST_STEPS, Way};
 use crate::action::{Action, Controller};
 use crate::datapath::step::Step;
 use crate::flow::{Field, Key, word};
@@ -26,6 +26,12 @@ impl Way<'_> {
         }
         if self.resubmits >= MAX_RESUBMITS {
             return self.fail(Failure::TooManyResubmits, "over 4096 resubmit actions");
+        }
+        if self.steps.len() > MOST_STEPS {
+            // The packet has what it got so far.
+            self.note(">>>> resubmits yielded over 64 kB of actions <<<<");
+            self.has_exited = true;
+            return;
         }
         if self.stack_size() > MAX_STACK {
             let reason = "resubmits yielded over 64 kB of stack";
@@ -213,7 +219,12 @@ impl Way<'_> {
                 self.pausing = Some(controller.clone());
             }
             Action::Controller(controller) => self.send_to_controller(controller),
-            Action::Enqueue { port, .. } => self.output(*port, u16::MAX, None),
+            Action::Enqueue { port, queue } => {
+                let former = self.flow.read_at(Key::PRIORITY);
+                self.flow.write_at(Key::PRIORITY, (*queue).into());
+                self.output(*port, u16::MAX, None);
+                self.flow.write_at(Key::PRIORITY, former);
+            }
             Action::Group(group) => self.group(*group),
             Action::SetField { field, value, mask } => self.write_masked(*field, *value, *mask),
             Action::Load { destination, value } => self.write(*destination, *value),
@@ -258,7 +269,8 @@ impl Way<'_> {
             Action::SetTpDst(port) => self.set_port(Field::TcpDst, *port),
             Action::DecTtl(controllers) => return self.dec_ttl(controllers),
             Action::SetTunnel(id) => self.set(Field::TunId, (*id).into()),
-            Action::SetQueue(_) | Action::PopQueue => {}
+            Action::SetQueue(queue) => self.flow.write_at(Key::PRIORITY, (*queue).into()),
+            Action::PopQueue => self.flow.write_at(Key::PRIORITY, self.first_priority.into()),
             Action::FinTimeout { idle, hard } => self.fin_timeout(*idle, *hard),
             Action::Resubmit { port, table, with_ct } => self.resubmit(*port, *table, *with_ct),
             Action::Learn(learn) => self.learn(learn),

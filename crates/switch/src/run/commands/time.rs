@@ -124,7 +124,7 @@ fn receive(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
             }
         }
     }
-    port.count_received(&frames);
+    port.inject(&frames);
     switch.main().process(&bridge, &port, &mut frames);
     // Captures have the packet when the command returns.
     bridge.ports().iter().for_each(|port| port.flush());

@@ -160,6 +160,7 @@ fn request(switch: &Switch, arguments: &[String]) -> Result<Request, String> {
         for index in 0..crate::flow::word::ETH_SRC {
             key.words[index] = metadata.words[index];
         }
+        key.write_at(Key::PRIORITY, metadata.read_at(Key::PRIORITY));
     } else if generates {
         frame = Some(compose(&key));
     }
