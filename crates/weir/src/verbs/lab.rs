@@ -264,11 +264,13 @@ impl Run {
             }
             // In virtual time, a turn ends as before.
             if unfit > 0 && verb == MEASURES {
-                let turns = if unfit == 1 { "1 turn".to_owned() } else { format!("{unfit} turns") };
+                let turns = match unfit {
+                    1 => "1 turn failed or is not valid".to_owned(),
+                    count => format!("{count} turns failed or are not valid"),
+                };
                 let command = continuation(verb, self, self.repeats, &directory);
                 output::note(format_args!(
-                    "{turns} failed or were not valid; the reasons: weir lab validate {}; to measure them again: \
-                     {command} --again",
+                    "{turns}; the reasons: weir lab validate {}; to measure again: {command} --again",
                     quoted(&directory.to_string_lossy())
                 ));
             }
