@@ -69,7 +69,11 @@ pub struct Summary {
 
 impl Summary {
     /// A sentence for the reader, if there is a reason for a warning. `shown` writes a sample.
+    /// Samples that differ by little are no reason, however equal the others are.
     pub fn warning(&self, shown: impl Fn(f64) -> String) -> Option<String> {
+        if self.max - self.min <= self.median.abs() * SMALL {
+            return None;
+        }
         let count = self.outliers.len();
         let lie = if count == 1 { "lies" } else { "lie" };
         let [median, min, max] = [self.median, self.min, self.max].map(shown);
@@ -82,6 +86,9 @@ impl Summary {
         })
     }
 }
+
+/// A share of the median that a reader does not care about.
+const SMALL: f64 = 0.03;
 
 pub fn summary(samples: &[f64]) -> Result<Summary, StatsError> {
     finite(samples, "summary")?;
