@@ -15,8 +15,11 @@ Examples:
   weir lab check runs/today \\
       --bound 'goodput_mbit_s[tcp-bbr/tcp-cubic, loss=5%] >= 2'
 
-A bound applies to every cell it names, and without brackets to all cells. SYSTEM/SYSTEM is a ratio.
-A bound does not hold in a cell that failed or has no such figure.";
+A bound applies to every cell it names, and without brackets to all cells. SYSTEM/SYSTEM is the
+ratio of the medians; the report's ratio is the median of the ratios of repeats. A bound does not
+hold in a cell that failed or has no such figure.";
+const CPU_LIMITED: &str =
+    "* next to no CPU was idle, so the figure may be the machine's and not the path's\n";
 
 /// `METRIC[SYSTEM, AXIS=VALUE …] OP NUMBER`
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +66,9 @@ pub struct CheckedCell {
     /// The reason why there is no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The CPU may limit the figure, or one of the two that make the ratio.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cpu_limited: bool,
 }
 
 impl Bound {
@@ -163,16 +169,19 @@ impl Bound {
     }
 
     fn judge(&self, results: &Results, cell: &Cell) -> CheckedCell {
-        let value = figure(cell, &self.metric).and_then(|value| match &self.over {
+        let under = self.over.as_ref().map(|over| {
+            let mut others = results.cells.iter();
+            others
+                .find(|other| other.system == *over && other.axes == cell.axes)
+                .ok_or_else(|| format!("{over} has no such cell"))
+        });
+        let cpu_limited = cell.cpu_limited
+            || under
+                .as_ref()
+                .is_some_and(|under| under.as_ref().is_ok_and(|cell| cell.cpu_limited));
+        let value = figure(cell, &self.metric).and_then(|value| match under {
             None => Ok(value),
-            Some(over) => {
-                let under = results
-                    .cells
-                    .iter()
-                    .find(|other| other.system == *over && other.axes == cell.axes)
-                    .ok_or_else(|| format!("{over} has no such cell"))?;
-                Ok(value / figure(under, &self.metric)?)
-            }
+            Some(under) => Ok(value / figure(under?, &self.metric)?),
         });
         let system = match &self.over {
             None => cell.system.clone(),
@@ -182,9 +191,11 @@ impl Bound {
         match value {
             Ok(value) => {
                 let holds = self.operator.holds(value, self.limit);
-                CheckedCell { cell, value: Some(value), holds, reason: None }
+                CheckedCell { cell, value: Some(value), holds, reason: None, cpu_limited }
             }
-            Err(reason) => CheckedCell { cell, value: None, holds: false, reason: Some(reason) },
+            Err(reason) => {
+                CheckedCell { cell, value: None, holds: false, reason: Some(reason), cpu_limited }
+            }
         }
     }
 
@@ -261,8 +272,12 @@ impl Checked {
                     }
                     (None, None) => "–".to_owned(),
                 };
-                let _ = writeln!(text, "   {}  {}: {value}", word(cell.holds), cell.cell);
+                let mark = if cell.cpu_limited { " *" } else { "" };
+                let _ = writeln!(text, "   {}  {}: {value}{mark}", word(cell.holds), cell.cell);
             }
+        }
+        if self.bounds.iter().flat_map(|bound| &bound.cells).any(|cell| cell.cpu_limited) {
+            text.push_str(CPU_LIMITED);
         }
         for reason in &self.invalid {
             let reason = foreign(reason).up_to(LONGEST_NOTE);
