@@ -115,7 +115,11 @@ pub fn run(
     };
     plan.keep_own(&mut outcomes);
     let again = set_aside(&request.location, &mut outcomes);
-    again.iter().for_each(|note| progress.note(note));
+    match (&again, &request.location) {
+        (Some(note), _) => progress.note(note),
+        (None, Location::Resume { again: true, .. }) => progress.note(NONE_AGAIN),
+        _ => {}
+    }
     let left: Vec<&Step> = plan.left(&outcomes);
     progress.plan(&plan, outcomes.len(), bench.estimate(&plan, &left));
     let programs = directory.programs().to_owned();
@@ -232,6 +236,9 @@ fn set_aside(location: &Location, outcomes: &mut Vec<Outcome>) -> Option<String>
         count => Some(format!("{count} turns that failed or were invalid are measured again")),
     }
 }
+
+const NONE_AGAIN: &str = "no turn failed or was invalid, so none is measured again; for a new measurement, run the \
+                          lab without --resume";
 
 /// The seed that replaces the file's: the one that was asked for, or that of the resumed run.
 fn seed(request: &Request, began: &toml::Table) -> Result<Option<u64>, LabError> {
