@@ -184,7 +184,15 @@ fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
     let mut retried = Vec::new();
     loop {
         let before = Watch::read(&Roles::default()).ok();
-        match step.measure() {
+        let mut outcome = step.measure();
+        if let Ok(measurement) = &mut outcome
+            && !measurement.invalid.is_empty()
+            && let (Some(before), Ok(now)) = (&before, Watch::read(&Roles::default()))
+            && let Some(user) = now.beside_the_emulator(before, step.cpus)
+        {
+            validity::blame(&mut measurement.invalid, &user);
+        }
+        match outcome {
             Ok(mut measurement) if measurement.invalid.is_empty() || attempts == retries => {
                 measurement.retried = retried;
                 return Some(Verdict::Measured(Box::new(measurement)));

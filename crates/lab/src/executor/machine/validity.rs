@@ -22,7 +22,7 @@
 
 use crate::run::Flaw;
 use emu::EmulatorStatistics;
-use results::Results;
+use results::{CpuLimit, Results};
 use units::{Span, shown};
 
 /// The bounds of one cell's emulated links.
@@ -95,8 +95,9 @@ pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
         "a turn is valid if the frames were late by at most {MEAN_PERCENT} % of the round trip on \
          average ({MEAN_FLOOR} where that is more) and 99 % of them by at most {LATEST_PERCENT} % \
          ({LATEST_FLOOR} where that is more); if no stall was longer than \
-         {LONGEST_STALL_PERCENT} % of the turn; and if the hypervisor took at most \
-         {MOST_STOLEN_PERCENT} % of the workload's CPUs"
+         {LONGEST_STALL_PERCENT} % of the turn; if the hypervisor took at most \
+         {MOST_STOLEN_PERCENT} % of the workload's CPUs; and if the lab's programs waited \
+         for at most {MOST_WAITED_PERCENT} % of the time for CPUs that another program used"
     );
     let mut said = vec![("bounds of the emulated link".to_owned(), bounds)];
     let most = |name: &str| {
@@ -125,12 +126,35 @@ pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     })
 }
 
+/// The reason why a turn is invalid in which a program beside the lab used the workload's CPUs, and
+/// a busy program of the lab waited for that part of the turn.
+pub(crate) fn shared(user: &CpuLimit, waited_percent: f64) -> Option<Flaw> {
+    let share = user.percent / user.cpus.len().max(1) as f64;
+    (share > MOST_SHARED_PERCENT && waited_percent > MOST_WAITED_PERCENT).then(|| Flaw {
+        what: "the lab's programs waited for a CPU that another program used".to_owned(),
+        detail: format!(
+            "{user}, and they waited {} of the time; the bound is {MOST_WAITED_PERCENT} %",
+            shown::percent(waited_percent)
+        ),
+    })
+}
+
+/// Names the program beside the lab that used the emulator's CPU, in flaws that it may have caused.
+pub(crate) fn blame(flaws: &mut [Flaw], user: &CpuLimit) {
+    let is_of_emulator =
+        |flaw: &&mut Flaw| [LATE, STALLED].iter().any(|kind| flaw.what.starts_with(kind));
+    for flaw in flaws.iter_mut().filter(is_of_emulator) {
+        flaw.detail += &format!("; meanwhile {user}, where the emulator runs");
+    }
+}
+
 /// Advice on a kind of flaw. Empty if none is known.
 pub(crate) fn mend(what: &str) -> &'static str {
     let known = [
         (LATE, "end other programs, leave the emulator a CPU of its own, or choose a lower `rate`"),
         (STALLED, "end other programs, or give the virtual machine CPUs of its own"),
         (LOST, "choose a lower `rate` or fewer links in one lab"),
+        (SHARED, "end that program, or leave the lab CPUs of its own (`taskset`)"),
         (STOLEN, "give the virtual machine CPUs of its own, or measure when its host is idle"),
     ];
     known.iter().find(|(start, _)| what.starts_with(start)).map_or("", |(_, advice)| *advice)
@@ -144,6 +168,7 @@ fn standstill(running: Span) -> Span {
 const LATE: &str = "the emulated link was late";
 const STALLED: &str = "the emulated link stalled";
 const LOST: &str = "the emulator's ports lost frames";
+const SHARED: &str = "the lab's programs waited for a CPU";
 const STOLEN: &str = "the hypervisor took CPU time";
 const MEAN_PERCENT: f64 = 0.5;
 const MEAN_FLOOR: Span = Span::from_micros(10);
@@ -153,6 +178,10 @@ const LATEST_FLOOR: Span = Span::from_micros(250);
 const LONGEST_STALL_PERCENT: f64 = 1.0;
 /// Chosen, not derived from a measurement. The axis `stolen` of the lab `lateness` measures it.
 const MOST_STOLEN_PERCENT: f64 = 5.0;
+/// Chosen: less is common beside a terminal, a log or a desktop. The lab's own programs wait for
+/// each other where they share a CPU, so that waiting alone is no flaw.
+const MOST_SHARED_PERCENT: f64 = 20.0;
+const MOST_WAITED_PERCENT: f64 = 10.0;
 
 #[cfg(test)]
 mod tests {
@@ -205,11 +234,32 @@ mod tests {
         let ms = Span::from_millis;
         let late = judged(1, ms(1), ms(1)).unwrap();
         let stalled = bound(20).judge(Span::ZERO, Span::ZERO, ms(50), ms(100)).unwrap();
-        for flaw in [late, stalled, stolen(50.0).unwrap()] {
+        let user = CpuLimit { by: "builder".to_owned(), cpus: vec![1], percent: 97.0 };
+        for flaw in [late, stalled, stolen(50.0).unwrap(), shared(&user, 50.0).unwrap()] {
             assert!(!mend(&flaw.what).is_empty(), "{flaw}");
         }
         assert!(!mend("the emulator's ports lost frames that the model did not drop").is_empty());
         assert_eq!(mend("a flaw of another program"), "");
+    }
+
+    #[test]
+    fn a_program_beside_the_lab_makes_a_turn_invalid_if_the_labs_programs_wait_for_it() {
+        let user = |percent| CpuLimit { by: "builder".to_owned(), cpus: vec![0, 1], percent };
+        assert_eq!(shared(&user(40.0), 50.0), None);
+        assert_eq!(shared(&user(90.0), 10.0), None);
+        let flaw = shared(&user(90.0), 50.0).unwrap();
+        assert!(flaw.detail.starts_with("builder used 90 % of CPUs 0"), "{flaw}");
+    }
+
+    #[test]
+    fn the_program_on_the_emulators_cpu_is_named_where_it_may_be_the_cause() {
+        let late = judged(20, Span::ZERO, Span::from_millis(2)).unwrap();
+        let mut flaws = [late.clone(), stolen(50.0).unwrap()];
+        let user = CpuLimit { by: "builder".to_owned(), cpus: vec![1], percent: 30.0 };
+        blame(&mut flaws, &user);
+        let words = "; meanwhile builder used 30 % of CPU 1, where the emulator runs";
+        assert_eq!(flaws[0].detail, late.detail + words);
+        assert_eq!(flaws[1], stolen(50.0).unwrap());
     }
 
     #[test]

@@ -34,11 +34,19 @@ pub(crate) struct Watch {
     emulator: Option<Thread>,
     /// All processes of the machine.
     everyone: Processes,
+    /// This process and all programs that it started, those that have ended too.
+    own: Processes,
+    /// The threads of those programs.
+    program_threads: Vec<Thread>,
 }
 
 impl Watch {
     pub(crate) fn read(roles: &Roles) -> Result<Self, ProbeError> {
         let (client, server) = (trees(&roles.client)?, trees(&roles.server)?);
+        let own = Processes::tree(std::process::id())?;
+        let programs = own.each.keys().filter(|pid| **pid != std::process::id());
+        let program_threads =
+            programs.filter_map(|pid| Thread::all_of(*pid).ok()).flatten().collect();
         Ok(Self {
             cpu: CpuSnapshot::read()?,
             ksoftirqd: ksoftirqd()?,
@@ -48,6 +56,8 @@ impl Watch {
             server,
             emulator: roles.emulator_tid.map(Thread::read).transpose()?,
             everyone: Processes::matching(|_| true)?,
+            own,
+            program_threads,
         })
     }
 
@@ -55,8 +65,9 @@ impl Watch {
         self.cpu.taken
     }
 
-    /// Records the activity since `earlier`. `goodput` in Mbit/s steps CPU time into a cost.
-    pub(crate) fn account(
+    /// Records the activity since `earlier`, of a workload whose programs poll, and use their CPUs
+    /// always. `goodput` in Mbit/s turns CPU time into a cost.
+    pub(crate) fn account_polling(
         &self,
         earlier: &Self,
         cpus: &CpuPlan,
@@ -119,10 +130,37 @@ impl Watch {
         into.record("cpu_seconds_per_gbit.system", price(Some(system)));
         let Shares { idle, steal } = Shares::of(&used, &cpus.workload);
         into.record("idle_percent", Some(idle));
-        if idle < LEAST_IDLE_PERCENT {
+        into.record("steal_percent", Some(steal));
+        into.invalid.extend(validity::stolen(steal));
+    }
+
+    /// As [`Self::account_polling`], of a workload that leaves its CPUs idle when it can.
+    pub(crate) fn account(
+        &self,
+        earlier: &Self,
+        cpus: &CpuPlan,
+        goodput: Option<f64>,
+        into: &mut Measurement,
+    ) {
+        self.account_polling(earlier, cpus, goodput, into);
+        let used = self.cpu.since(&earlier.cpu);
+        if used.elapsed == Span::ZERO {
+            return;
+        }
+        let emulator = self.emulator.as_ref().zip(earlier.emulator.as_ref());
+        let emulator = emulator.and_then(|(now, then)| now.since(then));
+        let emulator = emulator.map(|used| used.cpu.total());
+        // The lab's programs run on the workload's CPUs alone.
+        let mut own = self.own.since(&earlier.own).sum().total();
+        if let (Some(time), Some(_)) = (emulator, cpus.emulator) {
+            own = own.saturating_sub(time);
+        }
+        let user = self.foreign_user(earlier, &cpus.workload, own);
+        let waited = self.waited(earlier, used.elapsed);
+        let flaw = user.zip(waited).and_then(|(user, waited)| validity::shared(&user, waited));
+        into.invalid.extend(flaw);
+        if Shares::of(&used, &cpus.workload).idle < LEAST_IDLE_PERCENT {
             into.cpu_limited = true;
-            let emulator = self.emulator.as_ref().zip(earlier.emulator.as_ref());
-            let emulator = emulator.and_then(|(now, then)| now.since(then));
             into.cpu_limit = cpu_limit::largest(&cpu_limit::Spent {
                 elapsed: used.elapsed,
                 cpus: &cpus.workload,
@@ -132,14 +170,12 @@ impl Watch {
                     ("server", &self.server.since(&earlier.server)),
                 ],
                 everyone: &self.everyone.since(&earlier.everyone),
-                emulator: emulator.map(|used| cpu_limit::Emulating {
-                    time: used.cpu.total(),
+                emulator: emulator.map(|time| cpu_limit::Emulating {
+                    time,
                     is_among_workload: cpus.emulator.is_none(),
                 }),
             });
         }
-        into.record("steal_percent", Some(steal));
-        into.invalid.extend(validity::stolen(steal));
     }
 
     /// The program beside the lab that used the CPUs of the workload or of the emulator since
@@ -149,22 +185,57 @@ impl Watch {
         if used.elapsed < SHORTEST_LOOK {
             return None;
         }
-        let everyone = self.everyone.since(&earlier.everyone);
         let user_of = |cpus: &[usize]| {
-            if Shares::of(&used, cpus).idle >= LEAST_IDLE_PERCENT {
-                return None;
-            }
-            let user = cpu_limit::foreign(&cpu_limit::Spent {
-                elapsed: used.elapsed,
-                cpus,
-                cores: &used,
-                sides: &[],
-                everyone: &everyone,
-                emulator: None,
-            });
+            let is_full = Shares::of(&used, cpus).idle < LEAST_IDLE_PERCENT;
+            let user = is_full.then(|| self.foreign_user(earlier, cpus, Span::ZERO)).flatten();
             user.filter(|user| user.percent >= LARGE_PERCENT)
         };
         user_of(&cpus.workload).or_else(|| user_of(&[cpus.emulator?]))
+    }
+
+    /// The part of the time in percent for which one of the lab's programs waited for a CPU, of
+    /// those that had work almost always.
+    fn waited(&self, earlier: &Self, elapsed: Span) -> Option<f64> {
+        let waited = self.program_threads.iter().filter_map(|thread| {
+            let before = earlier.program_threads.iter().find(|before| before.tid == thread.tid)?;
+            let used = thread.since(before)?;
+            let part = |time: Span| (time.secs_f64() / elapsed.secs_f64() * 100.0).min(100.0);
+            let ran = part(used.cpu.total());
+            // The kernel counts a wait when it ends.
+            let waits = before.state == WAITS && thread.state == WAITS && ran < IDLE_PERCENT;
+            let waited = if waits { 100.0 - ran } else { part(used.waited?) };
+            (waited + ran > BUSY_PERCENT).then_some(waited)
+        });
+        waited.max_by(f64::total_cmp)
+    }
+
+    /// The program beside the lab that used the emulator's CPU most since `earlier`.
+    pub(crate) fn beside_the_emulator(&self, earlier: &Self, cpus: &CpuPlan) -> Option<CpuLimit> {
+        let everyone = self.everyone.since(&earlier.everyone);
+        let lab = everyone.each.get(&std::process::id());
+        let lab = lab.map_or(Span::ZERO, |lab| lab.cpu.total());
+        let user = self.foreign_user(earlier, &[cpus.emulator?], lab);
+        user.filter(|user| user.percent >= WORTH_NAMING_PERCENT)
+    }
+
+    /// The program beside the lab that used most of these CPUs since `earlier`. `own`: the time
+    /// that the lab itself used there, at most.
+    fn foreign_user(&self, earlier: &Self, cpus: &[usize], own: Span) -> Option<CpuLimit> {
+        let used = self.cpu.since(&earlier.cpu);
+        let mut everyone = self.everyone.since(&earlier.everyone);
+        everyone.each.retain(|pid, _| !self.own.each.contains_key(pid));
+        let user = cpu_limit::foreign(&cpu_limit::Spent {
+            elapsed: used.elapsed,
+            cpus,
+            cores: &used,
+            sides: &[],
+            everyone: &everyone,
+            emulator: None,
+        });
+        let all = used.over(cpus.iter().copied());
+        let foreign = (all.user + all.nice + all.system).saturating_sub(own);
+        let percent = foreign.secs_f64() / used.elapsed.secs_f64() * 100.0;
+        user.map(|user| CpuLimit { percent: user.percent.min(percent), ..user })
     }
 }
 
@@ -242,6 +313,12 @@ fn evenly(parts: impl Iterator<Item = f64>) -> Option<f64> {
 const LEAST_IDLE_PERCENT: f64 = 5.0;
 /// A program with this share of one CPU can delay a turn until it fails.
 const LARGE_PERCENT: f64 = 25.0;
+const WORTH_NAMING_PERCENT: f64 = 3.0;
+/// A thread that sleeps for longer gets the CPU time that it asks for.
+const BUSY_PERCENT: f64 = 80.0;
+const IDLE_PERCENT: f64 = 5.0;
+/// The state of a thread that runs or wants to.
+const WAITS: char = 'R';
 /// A program that cannot start fails sooner, on an idle machine too.
 const SHORTEST_LOOK: Span = Span::from_secs(1);
 

@@ -22,9 +22,8 @@ pub(super) fn measure(connections: u32, step: &MachineStep<'_>) -> Result<Measur
         None => return Err(Failure::Workload(format!("no tracker `{name}`"))),
     }
     let after = Watch::read(&roles)?;
-    after.account(&before, step.cpus, None, &mut result);
     // A packet thread fills its CPU by design.
-    result.cpu_limited = false;
+    after.account_polling(&before, step.cpus, None, &mut result);
     Ok(Measured::between_ends(step, before.taken()..after.taken(), result))
 }
 

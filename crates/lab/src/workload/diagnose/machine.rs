@@ -32,9 +32,8 @@ pub(super) fn measure(
     let seconds = begun.elapsed().as_secs_f64();
     let now = Counters::read(&scene)?;
     let after = Watch::read(&roles)?;
-    after.account(&before, step.cpus, None, &mut result);
     // A load that fills the machine is the fault of some cases, and no flaw of the measurement.
-    result.cpu_limited = false;
+    after.account_polling(&before, step.cpus, None, &mut result);
     result.record("seconds", Some(seconds));
     let stolen = result.metrics.get("steal_percent").map_or(0.0, |steal| steal.value);
     if stolen > MOST_STOLEN_PERCENT {

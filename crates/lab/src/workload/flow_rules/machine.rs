@@ -70,9 +70,8 @@ fn pulled(step: &MachineStep<'_>, loaded: &Loaded) -> Result<(Measurement, Range
     let (last, elapsed) = (switch.counts()?, begun.elapsed());
     result.invalid.extend(threads.contended(&Threads::of(switch.pid()), elapsed));
     let after = Watch::read(&roles)?;
-    after.account(&before, step.cpus, None, &mut result);
-    // Packet threads fill their CPUs by design.
-    result.cpu_limited = false;
+    // A packet thread fills its CPU by design.
+    after.account_polling(&before, step.cpus, None, &mut result);
     account(&first, &last, elapsed, &mut result)?;
     describe(loaded, &mut result);
     Ok((result, before.taken()..after.taken()))
