@@ -128,7 +128,14 @@ fn verdict(results: &Results, one: &Comparison) -> String {
     }
     let around = Around::ratio(&one.ratio).map(|around| format!(" {}", around.labelled()));
     let ratio = number::ratio(one.ratio.median) + &around.unwrap_or_default();
+    let is_invalid = |cell: &Cell| {
+        !cell.valid && cell.axes == one.axes && [&one.a, &one.b].contains(&&cell.system)
+    };
     let verdict = match (one.verdict, one.needs_repeats) {
+        (Verdict::Inconclusive, None) if results.cells.iter().any(is_invalid) => {
+            let (a, b) = (&one.a, &one.b);
+            return format!("No verdict: {a} / {b} is {ratio}, and a cell of them is not valid.");
+        }
         (Verdict::Better | Verdict::Worse, _) => format!("is {} than", one.verdict.word()),
         (Verdict::Same, _) => "does not differ from".to_owned(),
         (_, Some(repeats)) => {
@@ -401,6 +408,11 @@ mod tests {
         let answer = &sentences(&results)[0];
         let expected = "Goodput at loss 5%: tunnel 505 *, cubic 1.90 Mbit/s; bbr failed. tunnel cannot be told from cubic: ";
         assert!(answer.starts_with(expected), "{answer}");
+        results.cells[2].valid = false;
+        let answer = &sentences(&results)[0];
+        assert!(answer.contains("No verdict: tunnel / cubic is "), "{answer}");
+        assert!(answer.ends_with(", and a cell of them is not valid."), "{answer}");
+        results.cells[2].valid = true;
         results.cells[1].failed = Some(format!("{NOT_RUN}needs 3 CPUs"));
         let answer = &sentences(&results)[0];
         assert!(answer.contains("; bbr not run. "), "{answer}");
