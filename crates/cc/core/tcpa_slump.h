@@ -87,6 +87,10 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		}
 	}
 	t->window = tcpa_bound_window(t, cc_bytes_in(rate, t->min_rtt));
+	/* The brake would keep the old window. Linux sends up to 64 KB of it at once on so short a
+	 * path (tcp_tso_autosize), and then nothing for as long as they take at the new pace. */
+	if (t->min_rtt < TCPA_SLACK_US)
+		t->cwnd = (u32)cc_min(t->cwnd, t->window);
 	t->held = t->window;
 	t->rate[0] = rate;
 	t->rate[1] = 0;
