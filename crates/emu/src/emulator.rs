@@ -240,9 +240,10 @@ mod tests {
         assert!(was_used, "the emulator waited for the other program's end");
     }
 
-    /// A program that uses the CPU for some seconds, before all threads of lower priority.
+    /// A program that uses the CPU before all threads of lower priority. It ends by itself in a
+    /// minute or so.
     fn real_time_program(cpu: usize) -> Option<Child> {
-        let (cpu, count) = (cpu.to_string(), "i=0; while [ $i -lt 20000000 ]; do i=$((i+1)); done");
+        let (cpu, count) = (cpu.to_string(), "i=0; while [ $i -lt 60000000 ]; do i=$((i+1)); done");
         let words = ["-f", "90", "taskset", "-c", &cpu, "sh", "-c", count];
         let mut child = Command::new("chrt").args(words).spawn().ok()?;
         let begun = Instant::now();
