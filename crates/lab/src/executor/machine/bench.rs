@@ -170,8 +170,8 @@ impl Bench for Machine<'_> {
     }
 }
 
-/// Measures one step. If the emulation misses its bounds, or if the step fails while a program
-/// beside the lab uses its CPUs, it is measured again. A figure never causes a repeat. `None` if
+/// Measures one step. If the step is invalid, or fails while a program beside the lab uses its
+/// CPUs, it is measured again. Only clocks of the machine decide that, never a figure. `None` if
 /// the step was interrupted.
 fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
     let mut attempts = 0;

@@ -193,18 +193,12 @@ impl Watch {
         user_of(&cpus.workload).or_else(|| user_of(&[cpus.emulator?]))
     }
 
-    /// The part of the time in percent for which one of the lab's programs waited for a CPU, of
-    /// those that had work almost always.
+    /// The largest part of the time in percent for which a thread of the lab's programs waited for
+    /// a CPU, of those that had work almost always.
     fn waited(&self, earlier: &Self, elapsed: Span) -> Option<f64> {
         let waited = self.program_threads.iter().filter_map(|thread| {
             let before = earlier.program_threads.iter().find(|before| before.tid == thread.tid)?;
-            let used = thread.since(before)?;
-            let part = |time: Span| (time.secs_f64() / elapsed.secs_f64() * 100.0).min(100.0);
-            let ran = part(used.cpu.total());
-            // The kernel counts a wait when it ends.
-            let waits = before.state == WAITS && thread.state == WAITS && ran < IDLE_PERCENT;
-            let waited = if waits { 100.0 - ran } else { part(used.waited?) };
-            (waited + ran > BUSY_PERCENT).then_some(waited)
+            waited_of(thread, before, elapsed)
         });
         waited.max_by(f64::total_cmp)
     }
@@ -293,6 +287,18 @@ fn threads(processes: &Processes) -> Vec<Thread> {
     processes.each.keys().filter_map(|pid| Thread::all_of(*pid).ok()).flatten().collect()
 }
 
+/// The part of the time in percent for which the thread waited for a CPU, if it had work almost
+/// always.
+fn waited_of(now: &Thread, before: &Thread, elapsed: Span) -> Option<f64> {
+    let used = now.since(before)?;
+    let part = |time: Span| (time.secs_f64() / elapsed.secs_f64() * 100.0).min(100.0);
+    let ran = part(used.cpu.total());
+    // The kernel counts a wait when it ends.
+    let waits = before.state == WAITS && now.state == WAITS && ran < HARDLY_RAN_PERCENT;
+    let waited = if waits { 100.0 - ran } else { part(used.waited?) };
+    (waited + ran > BUSY_PERCENT).then_some(waited)
+}
+
 /// The effective number of threads: as many as would share the work evenly.
 fn at_work(now: &[Thread], then: &[Thread]) -> Option<f64> {
     let used = now.iter().map(|thread| {
@@ -316,7 +322,7 @@ const LARGE_PERCENT: f64 = 25.0;
 const WORTH_NAMING_PERCENT: f64 = 3.0;
 /// A thread that sleeps for longer gets the CPU time that it asks for.
 const BUSY_PERCENT: f64 = 80.0;
-const IDLE_PERCENT: f64 = 5.0;
+const HARDLY_RAN_PERCENT: f64 = 5.0;
 /// The state of a thread that runs or wants to.
 const WAITS: char = 'R';
 /// A program that cannot start fails sooner, on an idle machine too.
@@ -325,6 +331,30 @@ const SHORTEST_LOOK: Span = Span::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe::process::CpuTime;
+
+    fn thread(state: char, ran_ms: u64, waited_ms: u64) -> Thread {
+        let precise = Some(Span::from_millis(ran_ms));
+        Thread {
+            taken: Time::ZERO,
+            tid: 7,
+            name: "perf".to_owned(),
+            state,
+            cpu: CpuTime { precise, ..CpuTime::default() },
+            waited: Some(Span::from_millis(waited_ms)),
+        }
+    }
+
+    #[test]
+    fn only_a_thread_that_has_work_almost_always_waits_for_a_cpu() {
+        let waited = |before: &Thread, now: &Thread| waited_of(now, before, Span::from_secs(1));
+        let begun = thread('S', 0, 0);
+        assert_eq!(waited(&begun, &thread('R', 500, 400)), Some(40.0));
+        assert_eq!(waited(&begun, &thread('S', 50, 150)), None);
+        // A wait that has not ended is not counted yet, and one of before the window is.
+        assert_eq!(waited(&thread('R', 0, 0), &thread('R', 0, 0)), Some(100.0));
+        assert_eq!(waited(&thread('R', 0, 0), &thread('R', 600, 1_500)), Some(100.0));
+    }
 
     #[test]
     fn idle_threads_do_not_count_as_working() {
