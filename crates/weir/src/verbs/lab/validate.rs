@@ -53,7 +53,7 @@ struct Found {
     mistakes: Vec<(String, String)>,
     /// Programs and settings that this machine lacks to run a lab. Such a file is valid.
     lacking: Vec<(String, String)>,
-    /// Reasons why a valid file may give no answer, and marks of cells that are valid.
+    /// Reasons why a valid file may give no answer, and marks and warnings of a run's cells.
     warnings: Vec<(String, String)>,
     /// The directories of runs on this machine with mistakes.
     again: Vec<String>,
@@ -142,8 +142,8 @@ fn flaws_of(results: &Results) -> Vec<String> {
     flaws
 }
 
-/// A line for each mark of a cell whose figures may be used, and for each cell that this machine
-/// cannot measure.
+/// A line for each mark and warning of a cell, and for each cell that this machine cannot measure.
+/// None of them makes a run invalid.
 fn remarks_on(results: &Results) -> Vec<String> {
     let mut remarks = Vec::new();
     for cell in &results.cells {
@@ -153,7 +153,7 @@ fn remarks_on(results: &Results) -> Vec<String> {
         if cell.cpu_limited {
             let user = cell.cpu_limit.as_ref().map(|user| format!(": {user}")).unwrap_or_default();
             remarks.push(format!(
-                "{place}: the CPU may limit this figure (*){user}; it is valid, and shows this machine"
+                "{place}: next to no CPU was idle, so the figure may be the machine's (*){user}"
             ));
         }
         remarks.extend(cell.warnings.iter().map(|warning| format!("{place}: {warning}")));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_valid_cells_are_remarks() {
+    fn marks_and_warnings_of_cells_are_remarks() {
         let mut results = Results::new("x", Form::Quick);
         let mut busy = Cell::new("bbr", Axes::new());
         busy.cpu_limited = true;
@@ -247,8 +247,8 @@ mod tests {
         assert_eq!(
             remarks_on(&results),
             [
-                "bbr: the CPU may limit this figure (*): weir (client) used 97 % of CPU 1; it is valid, and \
-                 shows this machine",
+                "bbr: next to no CPU was idle, so the figure may be the machine's (*): weir (client) used 97 % of \
+                 CPU 1",
                 "bbr: 1 of 6 repeats failed: no answer",
                 "cubic: not run: needs 3 CPUs",
             ]
