@@ -46,16 +46,22 @@ impl CaptureSource {
                 }
                 self.next = 0;
             }
-            let index = match &self.chosen {
-                None => self.next,
-                Some(chosen) => chosen[self.next] as usize,
-            };
-            if let Some(bytes) = self.capture.frame(index) {
+            self.capture.prefetch(self.index(self.next + AHEAD));
+            if let Some(bytes) = self.capture.frame(self.index(self.next)) {
                 batch.push(Frame::from_bytes(bytes, Time::ZERO));
             }
             self.next += 1;
         }
         limit
+    }
+
+    /// The number in the capture of a frame of this queue.
+    #[inline]
+    fn index(&self, position: usize) -> usize {
+        match &self.chosen {
+            None => position,
+            Some(chosen) => chosen.get(position).map_or(usize::MAX, |index| *index as usize),
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -71,3 +77,6 @@ impl CaptureSource {
         self.repeats
     }
 }
+
+/// Frames that are on their way from memory.
+const AHEAD: usize = 32;

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use port::HugeVec;
+use port::prefetch::prefetch;
 use thiserror::Error;
 use wire::pcap::{self, Records};
 
@@ -27,13 +29,16 @@ pub enum PcapError {
     Empty { path: PathBuf },
 }
 
-/// The frames of a capture, in memory.
+/// The frames of a capture, in memory: each begins at a cache line, without its record's header.
 #[derive(Debug)]
 pub struct Capture {
-    bytes: Vec<u8>,
-    /// Start and length in `bytes`.
+    lines: HugeVec<Line>,
+    /// The first line and the length.
     frames: Vec<(u32, u32)>,
 }
+
+type Line = [u8; LINE];
+const LINE: usize = 64;
 
 impl Capture {
     pub fn read(path: &Path) -> Result<Self, PcapError> {
@@ -41,14 +46,55 @@ impl Capture {
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(refused)?;
         file.take(BIGGEST_FILE).read_to_end(&mut bytes).map_err(refused)?;
-        let frames = frames(path, &bytes)?;
-        Ok(Self { bytes, frames })
+        Self::parse(path, &bytes)
+    }
+
+    fn parse(path: &Path, bytes: &[u8]) -> Result<Self, PcapError> {
+        let path = || path.to_owned();
+        let format = |error| PcapError::Format { path: path(), error };
+        let mut capture = Self { lines: HugeVec::new(), frames: Vec::new() };
+        for record in Records::of(bytes).map_err(format)? {
+            let record = record.map_err(format)?;
+            let number = capture.frames.len() + 1;
+            let damaged = |reason| PcapError::Record { path: path(), record: number, reason };
+            if record.frame.len() > LONGEST_FRAME {
+                return Err(damaged("the frame is longer than 9,234 bytes"));
+            }
+            if record.frame.len() < SHORTEST_FRAME {
+                return Err(damaged("the frame is shorter than an Ethernet header"));
+            }
+            capture.push(record.frame);
+        }
+        if capture.frames.is_empty() {
+            return Err(PcapError::Empty { path: path() });
+        }
+        Ok(capture)
+    }
+
+    /// The file is so small that the number of lines fits.
+    fn push(&mut self, frame: &[u8]) {
+        self.frames.push((self.lines.len() as u32, frame.len() as u32));
+        for part in frame.chunks(LINE) {
+            let mut line = [0; LINE];
+            line[..part.len()].copy_from_slice(part);
+            self.lines.push(line);
+        }
     }
 
     #[must_use]
     pub fn frame(&self, index: usize) -> Option<&[u8]> {
-        let (start, length) = *self.frames.get(index)?;
-        self.bytes.get(start as usize..(start + length) as usize)
+        let (line, length) = *self.frames.get(index)?;
+        self.lines.get(line as usize..)?.as_flattened().get(..length as usize)
+    }
+
+    /// Starts to load a frame.
+    #[inline]
+    pub fn prefetch(&self, index: usize) {
+        if let Some(line) =
+            self.frames.get(index).and_then(|(line, _)| self.lines.get(*line as usize))
+        {
+            prefetch(line);
+        }
     }
 
     #[must_use]
@@ -60,29 +106,6 @@ impl Capture {
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
-}
-
-fn frames(path: &Path, bytes: &[u8]) -> Result<Vec<(u32, u32)>, PcapError> {
-    let path = || path.to_owned();
-    let format = |error| PcapError::Format { path: path(), error };
-    let mut frames = Vec::new();
-    for record in Records::of(bytes).map_err(format)? {
-        let record = record.map_err(format)?;
-        let damaged = |reason| PcapError::Record { path: path(), record: frames.len() + 1, reason };
-        let length = record.frame.len();
-        if length > LONGEST_FRAME {
-            return Err(damaged("the frame is longer than 9,234 bytes"));
-        }
-        if length < SHORTEST_FRAME {
-            return Err(damaged("the frame is shorter than an Ethernet header"));
-        }
-        let start = u32::try_from(record.at).map_err(|_| damaged("the file is too long"))?;
-        frames.push((start, length as u32));
-    }
-    if frames.is_empty() {
-        return Err(PcapError::Empty { path: path() });
-    }
-    Ok(frames)
 }
 
 /// Writes frames to a new capture file, with times in nanoseconds.
@@ -141,7 +164,7 @@ mod tests {
         writer.flush().unwrap();
         let whole = std::fs::read(&path).unwrap();
         for length in 0..whole.len() {
-            let read = frames(&path, &whole[..length]);
+            let read = Capture::parse(&path, &whole[..length]);
             assert_eq!(read.is_ok(), length == 24 + 16 + 60, "{length}");
         }
     }
