@@ -74,7 +74,7 @@ pub use self::sink::Sink;
 pub use self::statistics::{Stages, Statistics};
 use self::step::{Step, Translate, Translation, sets_priority};
 use self::tracker::Steps;
-pub use self::tracker::{Awaited, NoTracker, TrackCall, Tracked, Tracker};
+pub use self::tracker::{Awaited, Guess, Known, NoTracker, TrackCall, Tracked, Tracker};
 use crate::flow::{Key, word};
 
 /// The packets of one bridge on one thread.

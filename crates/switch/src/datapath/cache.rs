@@ -15,7 +15,7 @@ use std::collections::HashMap;
 pub(super) use self::ahead::Ahead;
 use self::programs::Programs;
 pub(super) use self::programs::{Program, Rest, Tracking};
-use self::store::{Cold, Head, Store, widen};
+use self::store::{Cold, Head, Share, Store, widen};
 use self::table::SLOTS;
 use self::tuple::Tuple;
 use super::packet::Packet;
@@ -258,19 +258,61 @@ impl Cache {
         self.store(place).head(place.index()).generation == generation as u32
     }
 
+    /// The number of a megaflow's program, if there is a megaflow and it is not outdated.
     #[inline(always)]
-    pub(super) fn program(&self, place: Place) -> &Program {
+    pub(super) fn current_program(&self, place: Place, generation: u64) -> Option<u32> {
+        if place == Place::NONE {
+            return None;
+        }
+        let head = self.store(place).head(place.index());
+        (head.generation == generation as u32).then_some(head.behaviour.program)
+    }
+
+    #[inline(always)]
+    pub(super) fn program(&self, number: u32) -> &Program {
+        self.programs.program(number)
+    }
+
+    pub(super) fn program_of(&self, place: Place) -> &Program {
         self.programs.program(self.store(place).head(place.index()).behaviour.program)
     }
 
     /// Counts a packet of a megaflow.
-    #[inline(always)]
     pub(super) fn count(&mut self, place: Place, packet: &Packet, now: Time) {
+        self.add(place, Share::of(packet), now);
+    }
+
+    /// Counts packets of a batch, each with its megaflow.
+    #[inline]
+    pub(super) fn count_all(
+        &mut self,
+        places: &[Place],
+        chosen: &[u16],
+        packets: &[Packet],
+        now: Time,
+    ) {
+        // Packets that follow each other often have the same megaflow, which then counts them
+        // together: a processor waits for each write before it adds to the same number again.
+        let (mut former, mut share) = (Place::NONE, Share::default());
+        for (place, index) in places.iter().zip(chosen) {
+            if *place != former {
+                if former != Place::NONE {
+                    self.add(former, share, now);
+                }
+                (former, share) = (*place, Share::default());
+            }
+            share.add(Share::of(&packets[usize::from(*index)]));
+        }
+        if former != Place::NONE {
+            self.add(former, share, now);
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, place: Place, share: Share, now: Time) {
         let store = self.store_mut(place);
         let head = store.head_mut(place.index());
-        let flags = packet.key.words[word::NW] & 0xfff;
-        head.count(packet.frame.len(), flags, milliseconds(now) as u32);
-        if Store::is_credit_due(head) {
+        if head.count(share, milliseconds(now) as u32) {
             store.credit(place.index(), milliseconds(now));
         }
     }

@@ -10,6 +10,7 @@
 //! | `tuple.rs` | tuples and their hashes |
 //! | `entry.rs`, `tcp.rs` | a connection and its states |
 //! | `shard.rs`, `index.rs`, `slab.rs`, `wheel.rs` | the table of connections |
+//! | `domain.rs` | its locks |
 //! | `nat.rs`, `translate.rs` | the choice of a translation, and its application |
 //! | `track.rs`, `thread.rs` | a packet's way through them |
 //! | `known.rs` | the same for most packets: TCP or UDP over IPv4, of a known connection |
@@ -34,6 +35,7 @@
 //!   port although its own is free; at 262,144 connections that happens to one in 16,000.
 
 mod admin;
+mod domain;
 mod entry;
 mod extract;
 mod index;
@@ -50,12 +52,13 @@ mod tuple;
 mod view;
 mod wheel;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use units::Time;
 
 pub use self::admin::{Counts, Statistics, TupleMatch, ZoneLimit};
+use self::domain::{Domains, Held};
 use self::entry::Rules;
 use self::index::{MAX_SHARDS, Whereabouts};
 use self::settings::Lifetimes;
@@ -68,20 +71,13 @@ pub use self::view::{Headers, View};
 /// All connections of a datapath.
 #[derive(Debug)]
 pub struct Conntrack {
-    shards: Box<[Padded]>,
+    domains: Domains,
+    /// Where the lines of the shards' indices are.
+    lines: Box<[Arc<Whereabouts>]>,
     hasher: Hasher,
     verify_checksums: bool,
     limits: Limits,
     totals: Totals,
-}
-
-/// A lock that shares its cache lines with no other.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Padded {
-    shard: Mutex<Shard>,
-    /// Where the lines of the shard's index are.
-    lines: Arc<Whereabouts>,
 }
 
 #[derive(Debug)]
@@ -105,24 +101,19 @@ struct Totals {
     drawn: AtomicU64,
 }
 
-impl Padded {
-    fn new(shard: Shard) -> Self {
-        Self { lines: shard.index.whereabouts(), shard: Mutex::new(shard) }
-    }
-}
-
 impl Conntrack {
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
-        let count = if settings.threads <= 1 { 1 } else { settings.threads * SHARDS_PER_THREAD };
-        let count = count.next_power_of_two().min(MAX_SHARDS);
+        let count = shards(settings.threads);
         let rules = Rules {
             lifetimes: Lifetimes::new(&settings.timeouts),
             checks_tcp_sequence: settings.check_tcp_sequence,
         };
+        let shards: Vec<_> = (0..count).map(|number| Shard::new(number as u8, rules)).collect();
         let zone_array = |value| (0..=u16::MAX).map(|_| AtomicU32::new(value)).collect();
         Self {
-            shards: (0..count).map(|at| Padded::new(Shard::new(at as u8, rules))).collect(),
+            lines: shards.iter().map(|shard| shard.index.whereabouts()).collect(),
+            domains: Domains::new(shards),
             hasher: Hasher::new(settings.seed),
             verify_checksums: settings.verify_checksums,
             limits: Limits {
@@ -146,9 +137,9 @@ impl Conntrack {
     /// Removes connections that have expired. The work of one call is bounded; a call every few
     /// milliseconds keeps up. Lookups never find an expired connection, with or without this.
     pub fn expire(&self, now: Time) {
-        for shard in &self.shards {
+        for number in 0..self.domains.shards() as u8 {
             // A shard in use does it at the next call.
-            if let Ok(mut shard) = shard.shard.try_lock() {
+            if let Some(mut shard) = self.domains.try_lock(number) {
                 let remainders = self.collect(&mut shard, milliseconds(now), EXPIRY_BUDGET);
                 drop(shard);
                 self.forget(&remainders);
@@ -156,12 +147,17 @@ impl Conntrack {
         }
     }
 
-    fn shard(&self, number: u8) -> MutexGuard<'_, Shard> {
-        self.shards[usize::from(number)].shard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Sets the number of threads that track packets from now on, up to [`Settings::threads`].
+    pub fn set_threads(&self, threads: usize) {
+        self.domains.divide(shards(threads));
+    }
+
+    fn shard(&self, number: u8) -> Held<'_> {
+        self.domains.lock(number)
     }
 
     fn home(&self, place: Place) -> u8 {
-        (place.home as usize & (self.shards.len() - 1)) as u8
+        (place.home as usize & (self.domains.shards() - 1)) as u8
     }
 
     /// Removes expired connections of a shard.
@@ -190,6 +186,12 @@ impl Conntrack {
             self.shard(self.home(*place)).index.remove(place.tag, *reference);
         }
     }
+}
+
+/// The shards that this number of threads need.
+fn shards(threads: usize) -> usize {
+    let count = if threads <= 1 { 1 } else { threads.saturating_mul(SHARDS_PER_THREAD) };
+    count.min(MAX_SHARDS).next_power_of_two()
 }
 
 fn milliseconds(now: Time) -> u64 {

@@ -11,7 +11,7 @@ use super::packet::Packet;
 use super::program::{Op, WHOLE, controller, track_flag};
 use super::statistics::Statistics;
 use super::step::{ControllerStep, PortIndex};
-use super::tracker::{Awaited, Steps, TrackCall, Tracked, Tracker};
+use super::tracker::{Awaited, Guess, Steps, TrackCall, Tracked, Tracker};
 use super::{Around, Sink};
 use crate::flow::{Field, word};
 use crate::request::{PacketIn, PacketInReason};
@@ -210,7 +210,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
     pub(super) fn track_batch(
         &mut self,
         batch: &mut [Option<Awaited<'_>>],
-        then: impl FnMut(&mut Packet, u16),
+        then: impl FnMut(&mut Packet, &Awaited<'_>, Option<Guess>),
     ) {
         self.tracker.track_batch(&mut self.lane.packets, batch, self.now, then);
         for awaited in batch.iter().flatten() {

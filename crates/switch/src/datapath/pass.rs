@@ -60,20 +60,30 @@ impl Datapath {
         let generation = around.slow.generation();
         let places = &self.lookup.places[..chosen.len()];
         self.lookup.ahead.learn(pass, places);
-        let is_current =
-            |place: &Place| *place != Place::NONE && self.cache.is_current(*place, generation);
-        let mut is_plain = true;
+        if self.lookup.ahead.has_unguessed() {
+            self.lookup.ahead.remember(&self.lane.packets, chosen, places, &*around.tracker);
+        }
+        let mut programs = [0; BATCH];
         let mut zones = [None; BATCH];
-        for (place, zone) in places.iter().zip(&mut zones) {
-            if !is_current(place) {
-                is_plain = false;
-                continue;
+        let mut is_plain = true;
+        // Packets that follow each other often have the same megaflow.
+        let (mut former, mut program, mut zone) = (Place::NONE, 0, None);
+        let mut is_former_plain = false;
+        for ((place, number), tracked) in places.iter().zip(&mut programs).zip(&mut zones) {
+            if *place != former {
+                former = *place;
+                let current = self.cache.current_program(*place, generation);
+                (program, zone, is_former_plain) = match current {
+                    None => (0, None, false),
+                    Some(program) => match self.cache.program(program).tracking {
+                        Tracking::None => (program, None, true),
+                        Tracking::First { zone, .. } => (program, Some(zone), true),
+                        Tracking::Elsewhere => (program, None, false),
+                    },
+                };
             }
-            match self.cache.program(*place).tracking {
-                Tracking::None => {}
-                Tracking::First { zone: first, .. } => *zone = Some(first),
-                Tracking::Elsewhere => is_plain = false,
-            }
+            (*number, *tracked) = (program, zone);
+            is_plain &= is_former_plain;
         }
         watch.lap(&mut self.lane.statistics.stages.cache);
 
@@ -86,7 +96,8 @@ impl Datapath {
         }
         let sought = if has_tracking { self.seek(chosen, &zones, around) } else { Sought::NONE };
         if is_plain {
-            self.run_plain(chosen, has_tracking.then_some(&sought), now, around, watch);
+            let sought = has_tracking.then_some(&sought);
+            self.run_plain(chosen, &programs, sought, now, around, watch);
             return;
         }
         for (position, index) in chosen.iter().enumerate() {
@@ -118,6 +129,7 @@ impl Datapath {
         for ((index, zone), hash) in chosen.iter().zip(zones).zip(&mut sought.hashes) {
             let Some(zone) = zone else { continue };
             let known = around.tracker.hash(&self.lane.packets[usize::from(*index)], *zone);
+            around.tracker.announce(known);
             *hash = Some(known);
             packed[count] = known;
             count += 1;
@@ -135,6 +147,7 @@ impl Datapath {
     fn run_plain<T, K, S>(
         &mut self,
         chosen: &[u16],
+        programs: &[u32; BATCH],
         sought: Option<&Sought>,
         now: Time,
         around: &mut Around<'_, T, K, S>,
@@ -146,16 +159,14 @@ impl Datapath {
     {
         self.lane.statistics.megaflow_hits += chosen.len() as u64;
         let places = &self.lookup.places[..chosen.len()];
-        for (index, place) in chosen.iter().zip(places) {
-            self.cache.count(*place, &self.lane.packets[usize::from(*index)], now);
-        }
+        self.cache.count_all(places, chosen, &self.lane.packets, now);
         let mut runner = Runner::new(&mut self.lane, around, now);
         let mut batch = [const { None }; BATCH];
         if let Some(sought) = sought {
             let mut recirculations = [0; BATCH];
             for (position, slot) in batch[..chosen.len()].iter_mut().enumerate() {
                 let (place, index) = (places[position], chosen[position]);
-                let program = self.cache.program(place);
+                let program = self.cache.program(programs[position]);
                 let call = first_call(program.tracking, Steps::Cached(&self.cache, place));
                 let candidate = sought.candidates[position];
                 *slot = sought.hashes[position]
@@ -170,11 +181,16 @@ impl Datapath {
             // A packet whose only step left is the recirculation has its next key already.
             let (cache, ahead) = (&self.cache, &mut self.lookup.ahead);
             ahead.prepare(1);
-            runner.track_batch(&mut batch[..chosen.len()], |packet: &mut Packet, index| {
-                let index = usize::from(index);
+            runner.track_batch(&mut batch[..chosen.len()], |packet, awaited, guess| {
+                let index = usize::from(awaited.index);
                 if let Some(id) = recirculations.get(index).filter(|id| **id != 0) {
                     packet.recirculate(*id);
-                    ahead.begin(cache, index, &packet.key);
+                    match guess {
+                        Some(guess) => {
+                            ahead.begin_known(cache, index, &packet.key, awaited.known(), guess);
+                        }
+                        None => ahead.begin(cache, index, &packet.key),
+                    }
                 }
             });
             ahead.finish(cache);
@@ -185,7 +201,7 @@ impl Datapath {
             if awaited.is_some_and(|awaited| awaited.tracked == Tracked::Dropped) {
                 continue;
             }
-            let program = self.cache.program(*place);
+            let program = self.cache.program(programs[position]);
             match program.rest {
                 Rest::Forward { addresses, port } => runner.forward(*index, addresses, port),
                 Rest::Recirculate(id) => runner.recirculate(*index, id),
@@ -257,7 +273,7 @@ impl Datapath {
                 self.cache.count(place, &self.lane.packets[usize::from(index)], now);
             }
         }
-        let ops = &self.cache.program(place).ops;
+        let ops = &self.cache.program_of(place).ops;
         let mut runner = Runner::new(&mut self.lane, around, now);
         runner.packet(index, ops, 0, Steps::Cached(&self.cache, place), hash);
     }

@@ -27,8 +27,8 @@ pub trait Tracker {
     /// Starts to load what [`Tracker::warm`] reads for this hash.
     fn announce(&self, _hash: u64) {}
 
-    /// Starts to load the connections of these hashes. `candidates` gets a number for each, which
-    /// [`Awaited::candidate`] brings back.
+    /// Starts to load the connections of these hashes, which were announced. `candidates` gets a
+    /// number for each, which [`Awaited::candidate`] brings back.
     fn warm(&self, hashes: &[u64], candidates: &mut [u32]);
 
     /// Tracks a packet. `hash` is the result of [`Tracker::hash`] for the packet as it is now and
@@ -42,23 +42,46 @@ pub trait Tracker {
     ) -> Tracked;
 
     /// Tracks packets of a batch in their order. `then` is called for each packet that continues;
-    /// it tracks nothing.
+    /// it tracks nothing. It gets the guess that [`Tracker::remember`] left at the connection, for
+    /// packets whose connections may have one.
     fn track_batch(
         &mut self,
         packets: &mut [Packet],
         batch: &mut [Option<Awaited<'_>>],
         now: Time,
-        mut then: impl FnMut(&mut Packet, u16),
+        mut then: impl FnMut(&mut Packet, &Awaited<'_>, Option<Guess>),
     ) {
         for awaited in batch.iter_mut().flatten() {
             if let Some(packet) = packets.get_mut(usize::from(awaited.index)) {
                 awaited.tracked = self.track(packet, &awaited.call, Some(awaited.hash), now);
                 if awaited.tracked == Tracked::Continues {
-                    then(packet, awaited.index);
+                    then(packet, awaited, None);
                 }
             }
         }
     }
+
+    /// Leaves a guess at the connection of a packet that `track_batch` has tracked: the packets of
+    /// its direction get it from now on.
+    fn remember(&self, _packet: &Packet, _known: Known, _guess: Guess) {}
+}
+
+/// A guess of the megaflow that a packet meets behind its tracking, which the tracker keeps for the
+/// datapath. It is compared with the packet, so that a wrong one costs time alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Guess(pub(super) u32);
+
+impl Guess {
+    pub(super) const NONE: Self = Self(0);
+}
+
+/// A connection that `track_batch` has found.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known {
+    /// The result of [`Tracker::hash`].
+    pub hash: u64,
+    /// The result of [`Tracker::warm`].
+    pub candidate: u32,
 }
 
 /// A packet of a batch that waits for its tracking.
@@ -75,6 +98,10 @@ pub struct Awaited<'a> {
 }
 
 impl<'a> Awaited<'a> {
+    pub(super) fn known(&self) -> Known {
+        Known { hash: self.hash, candidate: self.candidate }
+    }
+
     #[must_use]
     pub fn new(index: u16, call: TrackCall<'a>, hash: u64, candidate: u32) -> Self {
         Self { index, call, hash, candidate, tracked: Tracked::Continues }

@@ -411,6 +411,7 @@ impl Switch {
             };
             pmds.push(Pmd::start(*cpu, worker, is_busy, on_failure)?);
         }
+        self.conntrack.set_threads(cpus.len());
         *self.pmds.write().unwrap_or_else(PoisonError::into_inner) = pmds;
         for pmd in former.iter().filter(|pmd| !cpus.contains(&pmd.core)) {
             pmd.stop();

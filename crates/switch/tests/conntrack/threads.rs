@@ -1,7 +1,7 @@
 //! Several threads on one table.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -61,6 +61,36 @@ fn threads_do_not_give_a_port_twice() {
     assert_eq!(one + two, 100);
     assert_eq!(table.statistics().exhausted, 60);
     check_unique(&table, now);
+}
+
+/// Packet threads come and go: shards get other locks while threads use them.
+#[test]
+fn the_number_of_threads_changes_beside_packets() {
+    let table = Conntrack::new(&Settings { threads: 4, seed: 6, ..Settings::default() });
+    let now = Time::from_nanos(1_000_000_000);
+    let ended = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for seed in 20..23 {
+            let (table, ended) = (&table, &ended);
+            scope.spawn(move || {
+                run(table, seed, now);
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        for threads in [1, 2, 3, 4, 100, 0].into_iter().cycle() {
+            table.set_threads(threads);
+            std::thread::yield_now();
+            if ended.load(Ordering::Relaxed) == 3 {
+                break;
+            }
+        }
+    });
+    check_unique(&table, now);
+    let before = table.connections();
+    assert!(before > 100);
+    table.set_threads(1);
+    assert_eq!(table.counts(None, now).total, before);
+    assert_eq!(u64::from(before), table.flush(None));
 }
 
 /// Expiry, dumps and limits go on beside packets.

@@ -13,8 +13,8 @@ use switch::flow::{Field, word};
 use switch::pipeline::{Tables, Translator};
 use units::{Span, Time};
 
-use super::bridge::{Bridge, counts, tables};
-use super::frames::random_frame;
+use super::bridge::{Bridge, add, counts, tables};
+use super::frames::{frame, random_frame};
 use super::plain_frame::{PlainFrame, complete_sctp};
 
 #[test]
@@ -33,12 +33,13 @@ fn compare(seed: u64, sets: usize, packets: usize) {
     for set in 0..sets {
         let rules = random_rules(&mut random);
         let mut bridge = Bridge::new(&rules);
-        let plain = tables(&rules);
-        let table = || {
-            let settings = Settings { seed: 5, ..Settings::default() };
-            ThreadTracker::new(Arc::new(Conntrack::new(&settings)))
-        };
-        let (mut tracker, mut reference) = (table(), table());
+        let mut plain = tables(&rules);
+        let threads = random.random_range(1..4);
+        let table =
+            || Arc::new(Conntrack::new(&Settings { seed: 5, threads, ..Settings::default() }));
+        let connections = table();
+        let mut tracker = ThreadTracker::new(connections.clone());
+        let mut reference = ThreadTracker::new(table());
         let mut left = packets;
         while left > 0 {
             let count = random.random_range(1..=40).min(left);
@@ -56,8 +57,56 @@ fn compare(seed: u64, sets: usize, packets: usize) {
             expected.sort();
             assert_eq!(sent, expected, "set {set}: {rules:#?}");
             bridge.maintain();
+            if random.random_range(0..4) == 0 {
+                connections.set_threads(random.random_range(1..4));
+            }
+            if random.random_range(0..4) == 0 {
+                let low = random.random_range(1..6);
+                let cookie = 100 + left;
+                let rule = format!(
+                    "table=1,priority=6,cookie={cookie},ip,nw_src=10.0.0.{low} actions=output:{}",
+                    random.random_range(1..4)
+                );
+                bridge.add(&rule);
+                add(&mut plain, &rule);
+            }
         }
         assert_eq!(bridge.counts(), counts(&plain), "set {set}: {rules:#?}");
+    }
+}
+
+/// The packets of a connection go by the megaflow that took the last one, until that is removed or
+/// takes them no more.
+#[test]
+fn a_megaflow_that_has_gone_takes_no_packet_of_its_connections() {
+    let mut bridge = Bridge::new(&[
+        "table=0,ip actions=ct(commit,table=1)",
+        "table=1,cookie=1,udp actions=output:2",
+    ]);
+    let mut tracker = ThreadTracker::new(Arc::new(Conntrack::new(&Settings::default())));
+    let packets: Vec<_> =
+        (1..=20).map(|low| frame(&format!("udp,nw_src=10.0.0.{low},nw_dst=10.0.1.1"))).collect();
+    let mut send = |bridge: &mut Bridge, packets: &[Vec<u8>]| -> Vec<u16> {
+        let sent = bridge.process_tracked(1, packets, &mut tracker).sent;
+        sent.iter().map(|(port, _)| *port).collect()
+    };
+    for _ in 0..20 {
+        assert_eq!(send(&mut bridge, &packets), [2; 20]);
+    }
+    // Connections live longer than megaflows.
+    for _ in 0..150 {
+        bridge.now += Span::from_millis(100);
+        bridge.maintain();
+    }
+    assert_eq!(bridge.datapath.len(), 0);
+    let upcalls = bridge.datapath.statistics().upcalls;
+    assert_eq!(send(&mut bridge, &packets), [2; 20]);
+    assert_eq!(bridge.datapath.statistics().upcalls, upcalls + 2);
+    bridge.add("table=1,priority=40000,cookie=2,udp,nw_src=10.0.0.3 actions=output:3");
+    for _ in 0..3 {
+        let ports = send(&mut bridge, &packets);
+        let at_three = ports.iter().filter(|port| **port == 3).count();
+        assert_eq!((ports.len(), at_three), (20, 1), "{ports:?}");
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::{BATCH, Cache, Lookup, Place};
 use crate::datapath::packet::Packet;
+use crate::datapath::{Guess, Known, Tracker};
 use crate::flow::Key;
 
-/// Lookups of a batch in the mask that took the last batch. They begin while packets are parsed or
-/// tracked, so that memory answers meanwhile.
+/// Lookups of a batch that begin while packets are parsed or tracked, so that memory answers
+/// meanwhile. Packets of a connection look at the megaflow that took its last packet: they need no
+/// hash table. Others look in the mask that took the last batch.
 ///
 /// The lookup of the pass compares whole keys, so that a wrong guess costs time alone.
 #[derive(Debug)]
@@ -21,6 +23,13 @@ pub(in crate::datapath) struct Ahead {
     begun: [u8; BATCH],
     count: usize,
     loaded: usize,
+    /// By the numbers of packets, for those with the bit in `guessed`.
+    guesses: [Place; BATCH],
+    guessed: u32,
+    /// The connections of packets with the bit in `known`: another megaflow than their guess takes
+    /// them.
+    connections: [Known; BATCH],
+    known: u32,
 }
 
 impl Default for Ahead {
@@ -33,6 +42,10 @@ impl Default for Ahead {
             begun: [0; BATCH],
             count: 0,
             loaded: 0,
+            guesses: [Place::NONE; BATCH],
+            guessed: 0,
+            connections: [Known::default(); BATCH],
+            known: 0,
         }
     }
 }
@@ -43,6 +56,31 @@ impl Ahead {
     pub(in crate::datapath) fn prepare(&mut self, pass: usize) {
         self.tuple = self.usual[pass.min(1)];
         (self.count, self.loaded) = (0, 0);
+        (self.guessed, self.known) = (0, 0);
+    }
+
+    /// Begins the lookup of a packet whose connection is known, by its guess if it has one.
+    #[inline(always)]
+    pub(in crate::datapath) fn begin_known(
+        &mut self,
+        cache: &Cache,
+        index: usize,
+        key: &Key,
+        known: Known,
+        guess: Guess,
+    ) {
+        if index >= BATCH {
+            return;
+        }
+        self.connections[index] = known;
+        self.known |= 1 << index;
+        match cache.prefetch_guess(guess) {
+            Some(place) => {
+                self.guesses[index] = place;
+                self.guessed |= 1 << index;
+            }
+            None => self.begin(cache, index, key),
+        }
     }
 
     /// Begins the lookup of a packet.
@@ -84,7 +122,58 @@ impl Ahead {
     }
 }
 
+impl Ahead {
+    #[inline(always)]
+    pub(in crate::datapath) fn has_unguessed(&self) -> bool {
+        self.known != 0
+    }
+
+    /// Leaves the places of some packets, which their connections have not guessed, as guesses for
+    /// the next ones.
+    #[cold]
+    pub(in crate::datapath) fn remember<K: Tracker + ?Sized>(
+        &mut self,
+        packets: &[Packet],
+        chosen: &[u16],
+        places: &[Place],
+        tracker: &K,
+    ) {
+        let known = std::mem::take(&mut self.known);
+        let unguessed = chosen.iter().zip(places).filter(|(index, place)| {
+            usize::from(**index) < BATCH && known & 1 << **index != 0 && **place != Place::NONE
+        });
+        for (index, place) in unguessed.take(REMEMBERED) {
+            let index = usize::from(*index);
+            tracker.remember(&packets[index], self.connections[index], place.guess());
+        }
+    }
+}
+
+impl Place {
+    /// [`Guess::NONE`] for a place that a guess cannot name.
+    fn guess(self) -> Guess {
+        let (tuple, index) = (self.tuple() as u64 + 1, u64::from(self.index()));
+        let is_small = tuple >> (32 - INDEX_BITS) == 0 && index >> INDEX_BITS == 0;
+        if is_small { Guess((tuple << INDEX_BITS | index) as u32) } else { Guess::NONE }
+    }
+
+    #[inline(always)]
+    fn of_guess(Guess(guess): Guess) -> Option<Self> {
+        let tuple = (guess >> INDEX_BITS).checked_sub(1)?;
+        Some(Self::new(tuple, guess & ((1 << INDEX_BITS) - 1)))
+    }
+}
+
 impl Cache {
+    /// The place that a guess names, if there may be a megaflow. Starts to load it.
+    #[inline(always)]
+    fn prefetch_guess(&self, guess: Guess) -> Option<Place> {
+        let place = Place::of_guess(guess)?;
+        let tuple = self.tuples.get(place.tuple())?.as_ref()?;
+        tuple.store.prefetch_any(place.index())?;
+        Some(place)
+    }
+
     /// Ends the lookups that have begun. Returns the number of packets that still wait.
     pub(super) fn lookup_ahead(
         &mut self,
@@ -95,31 +184,60 @@ impl Cache {
     ) -> usize {
         let Lookup { places, waiting, probed, ahead, .. } = lookup;
         let begun = std::mem::take(&mut ahead.count).min(ahead.loaded);
+        let guessed = std::mem::take(&mut ahead.guessed);
         // Removed megaflows still have their keys.
-        if begun == 0 || self.is_unsettled {
+        if begun == 0 && guessed == 0 || self.is_unsettled {
             return count;
         }
-        let Some(Some(tuple)) = self.tuples.get_mut(ahead.tuple as usize) else { return count };
-        let mut known = 0_u32;
+        let mut searched = 0_u32;
         for index in &ahead.begun[..begun] {
-            known |= 1 << (index & (BATCH as u8 - 1));
+            searched |= 1 << (index & (BATCH as u8 - 1));
         }
+        // The mask of the packets before, and how many it took.
+        let (mut mask, mut hits) = (NO_TUPLE, 0);
         let mut left = 0;
         for (position, index) in chosen[..count].iter().map(|index| usize::from(*index)).enumerate()
         {
-            if index < BATCH && known & 1 << index != 0 {
-                *probed += 1;
+            let bit = if index < BATCH { 1 << index } else { 0 };
+            let found = if guessed & bit != 0 {
+                let place = ahead.guesses[index];
+                let tuple = self.tuples.get(place.tuple()).and_then(Option::as_ref);
+                let found =
+                    tuple.is_some_and(|tuple| tuple.takes(place.index(), &packets[index].key));
+                ahead.known &= !if found { bit } else { 0 };
+                found.then_some(place)
+            } else if searched & bit != 0 {
+                let tuple = self.tuples.get(ahead.tuple as usize).and_then(Option::as_ref);
                 let (candidate, hash) = (ahead.candidates[index], ahead.hashes[index]);
-                if let Some(found) = tuple.confirm(candidate, hash, &packets[index].key) {
-                    places[position] = Place::new(ahead.tuple, found);
-                    continue;
-                }
+                let found =
+                    tuple.and_then(|tuple| tuple.confirm(candidate, hash, &packets[index].key));
+                found.map(|found| Place::new(ahead.tuple, found))
+            } else {
+                waiting[left] = position as u8;
+                left += 1;
+                continue;
+            };
+            *probed += 1;
+            let Some(place) = found else {
+                waiting[left] = position as u8;
+                left += 1;
+                continue;
+            };
+            places[position] = place;
+            if place.tuple() as u32 != mask {
+                self.hit(mask, std::mem::take(&mut hits));
+                mask = place.tuple() as u32;
             }
-            waiting[left] = position as u8;
-            left += 1;
+            hits += 1;
         }
-        tuple.hits += (count - left) as u64;
+        self.hit(mask, hits);
         left
+    }
+
+    fn hit(&mut self, tuple: u32, hits: u64) {
+        if let Some(Some(tuple)) = self.tuples.get_mut(tuple as usize) {
+            tuple.hits += hits;
+        }
     }
 }
 
@@ -127,4 +245,8 @@ impl Cache {
 const NO_TUPLE: u32 = u32::MAX;
 /// Packets between the request for a bucket and its use: longer than memory takes.
 const LAG: usize = 8;
+/// Connections of a batch that learn their megaflow: each of them takes a lock.
+const REMEMBERED: usize = 4;
+/// The bits of a guess for the number of the megaflow in its mask; the others are for the mask.
+const INDEX_BITS: u32 = 22;
 const _: () = assert!(BATCH <= 32);

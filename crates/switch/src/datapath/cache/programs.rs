@@ -25,6 +25,11 @@ pub(super) struct Behaviour {
     steps: u32,
 }
 
+impl Behaviour {
+    /// That of no megaflow.
+    pub(super) const NONE: Self = Self { program: u32::MAX, steps: u32::MAX };
+}
+
 /// Values at places that do not change, by number.
 #[derive(Debug)]
 struct Slab<T> {

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use port::HugeVec;
 
 use super::programs::Behaviour;
+use crate::datapath::packet::Packet;
 use crate::datapath::step::Counters;
+use crate::flow::word;
 use port::prefetch::prefetch;
 
 /// The part of a megaflow that each of its packets needs: one cache line.
@@ -23,6 +25,14 @@ pub(super) struct Head {
     /// The pipeline's generation, modulo 2^32.
     pub(super) generation: u32,
     pub(super) behaviour: Behaviour,
+}
+
+/// Packets to be counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Share {
+    packets: u64,
+    bytes: u64,
+    tcp_flags: u64,
 }
 
 /// The part that only credits need.
@@ -61,11 +71,14 @@ impl Head {
         Self { behaviour, generation, used_ms: now_ms, ..Self::default() }
     }
 
+    /// Whether a credit must follow, before the credited bits overflow.
     #[inline(always)]
-    pub(super) fn count(&mut self, length: usize, tcp_flags: u64, now_ms: u32) {
-        self.packets += 1;
-        self.bytes_and_flags = (self.bytes_and_flags + length as u64) | tcp_flags << BYTES_BITS;
+    pub(super) fn count(&mut self, share: Share, now_ms: u32) -> bool {
+        let before = self.packets;
+        self.packets += share.packets;
+        self.bytes_and_flags = (self.bytes_and_flags + share.bytes) | share.tcp_flags << BYTES_BITS;
         self.used_ms = now_ms;
+        (before ^ self.packets) > PACKET_CREDIT_MASK >> 2
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -74,6 +87,12 @@ impl Head {
 
     pub(super) fn tcp_flags(&self) -> u16 {
         (self.bytes_and_flags >> BYTES_BITS) as u16
+    }
+
+    /// False for a place that waits for another megaflow.
+    #[inline(always)]
+    pub(super) fn is_in_use(&self) -> bool {
+        self.behaviour != Behaviour::NONE
     }
 
     /// Whether a packet was counted.
@@ -112,6 +131,12 @@ impl Store {
         if let Some(word) = self.tail(index).first() {
             prefetch(word);
         }
+    }
+
+    /// [`Store::prefetch`] for a number that perhaps no megaflow has had.
+    #[inline(always)]
+    pub(super) fn prefetch_any(&self, index: u32) -> Option<()> {
+        (index < self.len).then(|| self.prefetch(index))
     }
 
     /// Starts to load what a sweep needs.
@@ -192,8 +217,11 @@ impl Store {
         self.head(index).behaviour
     }
 
-    /// Frees the places of removed megaflows: no packet refers to them any more.
+    /// Frees the places of removed megaflows: no packet refers to them any more, except by guesses.
     pub(super) fn reuse(&mut self) {
+        for at in 0..self.freed.len() {
+            self.head_mut(self.freed[at]).behaviour = Behaviour::NONE;
+        }
         self.free.append(&mut self.freed);
     }
 
@@ -240,11 +268,20 @@ impl Store {
         let places = (self.free.capacity() + self.freed.capacity()) * size_of::<u32>();
         heads + tails + colds + places
     }
+}
 
-    /// Whether a credit must come before the credited bits overflow.
+impl Share {
     #[inline(always)]
-    pub(super) fn is_credit_due(head: &Head) -> bool {
-        head.packets & (PACKET_CREDIT_MASK >> 2) == 0
+    pub(super) fn of(packet: &Packet) -> Self {
+        let tcp_flags = packet.key.words[word::NW] & 0xfff;
+        Self { packets: 1, bytes: packet.frame.len() as u64, tcp_flags }
+    }
+
+    #[inline(always)]
+    pub(super) fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.tcp_flags |= other.tcp_flags;
     }
 }
 

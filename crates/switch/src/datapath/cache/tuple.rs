@@ -101,6 +101,12 @@ impl Tuple {
         difference == 0
     }
 
+    /// Whether a megaflow, which may have been removed long ago, is the packet's.
+    #[inline(always)]
+    pub(super) fn takes(&self, index: u32, key: &Key) -> bool {
+        self.store.head(index).is_in_use() && self.is_equal(index, key)
+    }
+
     /// The key of a megaflow under the mask.
     pub(super) fn key(&self, index: u32) -> Key {
         let mut key = Key::ZERO;

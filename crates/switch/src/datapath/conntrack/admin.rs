@@ -78,7 +78,7 @@ impl Conntrack {
     /// A shard is locked while its connections are copied, so packets wait for a copy at most.
     pub fn dump(&self, zone: Option<u16>, now: Time, mut visit: impl FnMut(&Connection, Span)) {
         let now = milliseconds(now);
-        for number in 0..self.shards.len() {
+        for number in 0..self.domains.shards() {
             for entry in self.copies(number as u8, zone, now) {
                 let left = Span::from_millis(entry.expires.saturating_sub(now));
                 visit(&shown(&entry), left);
@@ -90,7 +90,7 @@ impl Conntrack {
     #[must_use]
     pub fn counts(&self, zone: Option<u16>, now: Time) -> Counts {
         let mut counts = Counts::default();
-        for number in 0..self.shards.len() {
+        for number in 0..self.domains.shards() {
             for entry in self.copies(number as u8, zone, milliseconds(now)) {
                 counts.add(&entry);
             }
@@ -197,7 +197,7 @@ impl Conntrack {
             clashed: read(&self.totals.clashed),
             ..Statistics::default()
         };
-        for number in 0..self.shards.len() {
+        for number in 0..self.domains.shards() {
             let shard = self.shard(number as u8);
             statistics.hits += shard.counts.hits;
             statistics.created += shard.counts.created;
@@ -210,7 +210,7 @@ impl Conntrack {
     }
 
     fn change_rules(&self, mut change: impl FnMut(&mut Rules)) {
-        for number in 0..self.shards.len() {
+        for number in 0..self.domains.shards() {
             change(&mut self.shard(number as u8).rules);
         }
     }
@@ -224,7 +224,7 @@ impl Conntrack {
 
     fn flush_where(&self, is_wanted: impl Fn(&Entry) -> bool) -> u64 {
         let mut count = 0;
-        for number in 0..self.shards.len() {
+        for number in 0..self.domains.shards() {
             let mut shard = self.shard(number as u8);
             let entries = shard.entries.iter();
             let chosen: Vec<u32> =

@@ -1,6 +1,7 @@
 use super::settings::{Lifetimes, Phase};
 use super::tcp::{self, End, Segment, Update};
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, TCP, Tuple, is_icmp};
+use crate::datapath::Guess;
 
 /// A connection: two cache lines. A packet of a connection over IPv4 needs the first one alone, and
 /// TCP the other one too.
@@ -8,7 +9,7 @@ use super::tuple::{ICMP, ICMPV6, Kind, Ports, TCP, Tuple, is_icmp};
 #[repr(C, align(64))]
 pub(super) struct Entry {
     /// Over IPv6, both addresses. Over IPv4, both in the first word, then the translated address
-    /// and the reply's ports, then the label.
+    /// and the reply's ports, then the guesses of both directions ([`Entry::guess_v4`]).
     near: [u64; 4],
     ports: Ports,
     zone: u16,
@@ -31,8 +32,8 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(super) struct Far {
-    /// This and the next two are those of a connection over IPv6.
     label: u128,
+    /// This and the next are those of a connection over IPv6.
     translated: u128,
     reply_ports: Ports,
     ends: [End; 2],
@@ -188,16 +189,28 @@ impl Entry {
         reply
     }
 
+    /// Few connections have a label: the others do without the second cache line.
     #[inline]
     pub(super) fn label(&self) -> u128 {
-        if self.kind.is_v6() { self.far.label } else { wide(self.near[2], self.near[3]) }
+        if self.flags & LABEL == 0 { 0 } else { self.far.label }
     }
 
     pub(super) fn set_label(&mut self, label: u128) {
-        if self.kind.is_v6() {
-            self.far.label = label;
-        } else {
-            [self.near[2], self.near[3]] = [(label >> 64) as u64, label as u64];
+        self.far.label = label;
+        self.flags = self.flags & !LABEL | if label == 0 { 0 } else { LABEL };
+    }
+
+    /// The guess that [`Entry::set_guess`] left for a direction, or [`Guess::NONE`].
+    #[inline(always)]
+    pub(super) fn guess_v4(&self, is_reply: bool) -> Guess {
+        Guess((self.near[2] >> (u32::from(is_reply) * 32)) as u32)
+    }
+
+    /// Connections over IPv6 have no space for it.
+    pub(super) fn set_guess(&mut self, is_reply: bool, Guess(guess): Guess) {
+        if !self.kind.is_v6() {
+            let shift = u32::from(is_reply) * 32;
+            self.near[2] = self.near[2] & !(0xffff_ffff << shift) | u64::from(guess) << shift;
         }
     }
 
@@ -399,5 +412,6 @@ pub(super) const NONE: u32 = u32::MAX;
 const IN_USE: u8 = 1;
 const SOURCE: u8 = 1 << 1;
 const DESTINATION: u8 = 1 << 2;
+const LABEL: u8 = 1 << 3;
 
 const _: () = assert!(size_of::<Entry>() == 128);

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use port::HugeVec;
 
-use port::prefetch::{prefetch, prefetch_address};
+use port::prefetch::prefetch_address;
 
 /// A reference from an index to an entry: the entry's shard and its number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +57,6 @@ impl Index {
 
     pub(super) fn whereabouts(&self) -> Arc<Whereabouts> {
         self.whereabouts.clone()
-    }
-
-    /// Starts to load the line where `tag` would be.
-    #[inline]
-    pub(super) fn prefetch(&self, tag: u32) {
-        prefetch(&self.current.lines[self.current.home(tag)]);
     }
 
     /// Calls `accept` for each reference with this tag, until it returns true.

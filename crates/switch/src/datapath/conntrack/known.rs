@@ -11,12 +11,13 @@ use super::track::set_marks;
 use super::tuple::{TCP, UDP};
 use super::view::state;
 use crate::datapath::checksum::Change;
-use crate::datapath::{Packet, TrackCall, flag};
+use crate::datapath::{Guess, Packet, TrackCall, flag};
 use crate::flow::word;
 
 impl Conntrack {
-    /// Tracks a packet of the entry that was found for it. False, and nothing has changed, if the
-    /// packet or its connection is a case for [`Conntrack::track`], which does the same for all.
+    /// Tracks a packet of the entry that was found for it, and returns the guess for what follows.
+    /// `None`, and nothing has changed, if the packet or its connection is a case for
+    /// [`Conntrack::track`], which does the same for all.
     ///
     /// Addresses and ports stay in registers here: a tuple takes longer to build than to compare.
     #[inline(always)]
@@ -27,19 +28,7 @@ impl Conntrack {
         packet: &mut Packet,
         call: &TrackCall<'_>,
         now: u64,
-    ) -> bool {
-        self.try_known(shard, number, packet, call, now).is_some()
-    }
-
-    #[inline(always)]
-    fn try_known(
-        &self,
-        shard: &mut Shard,
-        number: u32,
-        packet: &mut Packet,
-        call: &TrackCall<'_>,
-        now: u64,
-    ) -> Option<()> {
+    ) -> Option<Guess> {
         let layout = packet.layout;
         let words = &mut packet.key.words;
         let protocol = (words[word::NW] >> 48) as u8;
@@ -106,6 +95,7 @@ impl Conntrack {
             set_marks(entry, call.track());
         }
         let (label, original) = (entry.label(), entry.original_v4());
+        let guess = entry.guess_v4(is_reply);
         words[word::CT] =
             u64::from(flags) | u64::from(call.zone) << 16 | u64::from(entry.mark) << 32;
         words[word::CT_LABEL] = (label >> 64) as u64;
@@ -119,7 +109,7 @@ impl Conntrack {
             wheel.insert(entries, number);
         }
         counts.hits += 1;
-        Some(())
+        Some(guess)
     }
 }
 

@@ -6,7 +6,7 @@ pub struct Settings {
     /// For hashes and for the ports that `nat(…,random)` chooses. It should be unknown to the
     /// senders of packets.
     pub seed: u64,
-    /// Threads that track packets at the same time.
+    /// The most threads that track packets at the same time; see [`super::Conntrack::set_threads`].
     pub threads: usize,
     /// The most connections, as `dpctl/ct-set-maxconns` sets it.
     pub max_connections: u32,

@@ -1,11 +1,10 @@
 use super::entry::{Entry, NONE, Rules};
 use super::index::{Index, Reference};
 use super::slab::Slab;
-use super::track::FAR;
 use super::tuple::{Place, Tuple};
 use super::wheel::Wheel;
 
-/// A part of the connections, behind one lock.
+/// A part of the connections.
 ///
 /// A connection lives in the shard of its original tuple. The index of that shard leads to it, and
 /// so does the index of the shard of its reply tuple, which is another one only if a translation
@@ -112,18 +111,6 @@ impl Shard {
             self.entries.prefetch(reference.entry, has_far);
             reference.entry
         })
-    }
-
-    /// Finds the candidates of hashes of this shard: all lines of the index are on their way before
-    /// the first is needed.
-    #[inline]
-    pub(super) fn candidates(&self, hashes: &[u64], found: &mut [u32]) {
-        for hash in hashes {
-            self.index.prefetch(*hash as u32);
-        }
-        for (hash, found) in hashes.iter().zip(found) {
-            *found = self.candidate(*hash as u32, hash & FAR != 0);
-        }
     }
 
     /// Stores a connection under the tag of its original tuple. The reply tuple's tag is the

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use units::Time;
 
 use super::{Conntrack, Headers, View};
-use crate::datapath::{Awaited, Packet, TrackCall, Tracked, Tracker};
+use crate::datapath::{Awaited, Guess, Known, Packet, TrackCall, Tracked, Tracker};
 
 /// A thread's access to connection tracking.
 #[derive(Debug, Clone)]
@@ -50,8 +50,12 @@ impl Tracker for ThreadTracker {
         packets: &mut [Packet],
         batch: &mut [Option<Awaited<'_>>],
         now: Time,
-        then: impl FnMut(&mut Packet, u16),
+        then: impl FnMut(&mut Packet, &Awaited<'_>, Option<Guess>),
     ) {
         self.table.track_batch(packets, batch, now, then);
+    }
+
+    fn remember(&self, packet: &Packet, known: Known, guess: Guess) {
+        self.table.remember(packet, known, guess);
     }
 }

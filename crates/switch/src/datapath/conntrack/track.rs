@@ -1,13 +1,13 @@
 //! A packet's way through connection tracking.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use units::Time;
 
+use super::domain::{Both, Held, ones};
 use super::entry::{Entry, NONE, Translation, Verdict};
 use super::extract::{Extracted, extract, quick_tuple};
-use super::index::{MAX_SHARDS, Reference};
+use super::index::Reference;
 use super::nat::Choice;
 use super::settings::Phase;
 use super::shard::{Candidates, Found, Remainder, Shard};
@@ -17,8 +17,8 @@ use super::tuple::{Place, TCP, Tuple};
 use super::view::{Headers, Shown, View, state};
 use super::{Conntrack, NO_LIMIT, milliseconds};
 use crate::datapath::step::Track;
-use crate::datapath::tracker::Awaited;
-use crate::datapath::{Packet, TrackCall, Tracked};
+use crate::datapath::tracker::{Awaited, Known};
+use crate::datapath::{Guess, Packet, TrackCall, Tracked};
 use crate::flow::{Key, word};
 
 /// One packet with all that is known of it.
@@ -62,54 +62,38 @@ impl Conntrack {
     #[inline]
     pub fn announce(&self, hash: u64) {
         let place = place(hash);
-        self.shards[usize::from(self.home(place))].lines.prefetch(place.tag);
+        self.lines[usize::from(self.home(place))].prefetch(place.tag);
     }
 
-    /// Finds the entries of up to 64 hashes, and starts to load them: all indices first, then all
-    /// entries, so that the accesses overlap. A shard is locked once. `found` gets the numbers of
-    /// the entries; a hash whose first entry is in another shard has none.
+    /// Finds the entries of up to 64 hashes that were announced, and starts to load them. A lock is
+    /// taken once. `found` gets the numbers of the entries; a hash whose first entry is in another
+    /// shard has none.
     pub fn warm(&self, hashes: &[u64], found: &mut [u32]) {
         let hashes = &hashes[..hashes.len().min(MOST_WARM).min(found.len())];
-        if self.shards.len() == 1 {
-            self.shard(0).candidates(hashes, found);
-            return;
-        }
-        self.each_shard(hashes, |number, group| {
-            let shard = self.shard(number);
+        let homes = hashes.iter().map(|hash| self.home(place(*hash)));
+        self.domains.group(homes, |first, group| {
+            let mut shard = self.shard(first);
             for at in ones(group) {
-                shard.index.prefetch(place(hashes[at]).tag);
-            }
-            for at in ones(group) {
-                found[at] = shard.candidate(place(hashes[at]).tag, hashes[at] & FAR != 0);
+                let (hash, place) = (hashes[at], place(hashes[at]));
+                let home = self.home(place);
+                if !shard.turn(home) {
+                    shard = self.shard(home);
+                }
+                found[at] = shard.candidate(place.tag, hash & FAR != 0);
             }
         });
     }
 
-    /// Calls `visit` for each shard of these hashes, with a bit for each of its hashes.
-    #[inline]
-    fn each_shard(&self, hashes: &[u64], mut visit: impl FnMut(u8, u64)) {
-        let mut groups = [0_u64; MAX_SHARDS];
-        let mut shards = 0_u64;
-        for (at, hash) in hashes.iter().enumerate() {
-            let home = usize::from(self.home(place(*hash))) & (MAX_SHARDS - 1);
-            groups[home] |= 1 << (at & (MOST_WARM - 1));
-            shards |= 1 << home;
-        }
-        for number in ones(shards) {
-            visit(number as u8, groups[number & (MAX_SHARDS - 1)]);
-        }
-    }
-
     /// Tracks the packets of a batch as [`Conntrack::track`] does, and in their order. If all their
-    /// connections are known, the packets of one shard come after each other under one lock: a
-    /// connection is in one shard, so its packets keep their order. `then` is called for each
+    /// connections are known, the packets of one domain come after each other under one lock: a
+    /// connection is in one domain, so its packets keep their order. `then` is called for each
     /// packet that continues, under that lock.
     pub(in crate::datapath) fn track_batch(
         &self,
         packets: &mut [Packet],
         batch: &mut [Option<Awaited<'_>>],
         now: Time,
-        mut then: impl FnMut(&mut Packet, u16),
+        mut then: impl FnMut(&mut Packet, &Awaited<'_>, Option<Guess>),
     ) {
         let mut hashes = [0; MOST_WARM];
         let mut found = [NONE; MOST_WARM];
@@ -127,9 +111,10 @@ impl Conntrack {
         }
         let mut order: [u8; MOST_WARM] = std::array::from_fn(|at| at as u8);
         let mut held = None;
-        if self.shards.len() > 1 && found[..count].iter().all(|entry| *entry != NONE) {
+        if self.domains.shards() > 1 && found[..count].iter().all(|entry| *entry != NONE) {
+            let homes = hashes[..count].iter().map(|hash| self.home(place(*hash)));
             let mut next = 0;
-            self.each_shard(&hashes[..count], |_, group| {
+            self.domains.group(homes, |_, group| {
                 for at in ones(group) {
                     order[next] = at as u8;
                     next += 1;
@@ -141,9 +126,9 @@ impl Conntrack {
             let Some(packet) = packets.get_mut(usize::from(awaited.index)) else { continue };
             if found[at] != NONE {
                 let shard = self.hold(&mut held, self.home(place(awaited.hash)));
-                if self.track_known(shard, found[at], packet, &awaited.call, milliseconds(now)) {
-                    awaited.tracked = Tracked::Continues;
-                    then(packet, awaited.index);
+                let (entry, now) = (found[at], milliseconds(now));
+                if let Some(guess) = self.track_known(shard, entry, packet, &awaited.call, now) {
+                    then(packet, awaited, Some(guess));
                     continue;
                 }
             }
@@ -154,19 +139,25 @@ impl Conntrack {
             let hash = Some(awaited.hash);
             awaited.tracked = self.track_by(&mut view, &awaited.call, hash, now, look_up);
             if awaited.tracked == Tracked::Continues {
-                then(packet, awaited.index);
+                then(packet, awaited, None);
             }
+        }
+    }
+
+    /// Leaves a guess at the connection of a packet that [`Conntrack::track_batch`] has tracked.
+    pub(in crate::datapath) fn remember(&self, packet: &Packet, known: Known, guess: Guess) {
+        let mut shard = self.shard(self.home(place(known.hash)));
+        // If another connection took the place meanwhile, its next packet finds the guess wrong.
+        if let Some(entry) = shard.entries.get_mut(known.candidate) {
+            let is_reply = packet.key.words[word::CT] as u16 & state::REPLY != 0;
+            entry.set_guess(is_reply, guess);
         }
     }
 
     /// Takes the lock of a shard, unless it is held. Another one is given back before.
     #[inline(always)]
-    fn hold<'s, 'h>(
-        &'s self,
-        held: &'h mut Option<MutexGuard<'s, Shard>>,
-        home: u8,
-    ) -> &'h mut Shard {
-        if held.as_ref().is_some_and(|shard| shard.number != home) {
+    fn hold<'s, 'h>(&'s self, held: &'h mut Option<Held<'s>>, home: u8) -> &'h mut Shard {
+        if held.as_mut().is_some_and(|held| !held.turn(home)) {
             *held = None;
         }
         held.get_or_insert_with(|| self.shard(home))
@@ -177,7 +168,7 @@ impl Conntrack {
     #[inline]
     fn look_up_candidate<'s>(
         &'s self,
-        held: &mut Option<MutexGuard<'s, Shard>>,
+        held: &mut Option<Held<'s>>,
         candidate: u32,
         case: &mut Case<'_, '_, '_, '_>,
     ) -> Next {
@@ -282,7 +273,7 @@ impl Conntrack {
     #[inline]
     fn hit_and_release(
         &self,
-        mut shard: MutexGuard<'_, Shard>,
+        mut shard: Held<'_>,
         number: u32,
         is_reply: bool,
         case: &mut Case<'_, '_, '_, '_>,
@@ -505,31 +496,21 @@ impl Conntrack {
         let home = self.home(case.place);
         for address in choice.addresses() {
             let other = self.home(self.hasher.place(&address));
-            let first = self.shard(home.min(other));
-            let second = (home != other).then(|| self.shard(home.max(other)));
-            let (mut own, mut foreign) = match second {
-                Some(second) if home < other => (first, Some(second)),
-                Some(second) => (second, Some(first)),
-                None => (first, None),
-            };
-            if let Found::Here { entry, is_reply } = own.find(&tuple, case.place.tag) {
-                drop(foreign);
+            let mut shards = self.domains.lock_both(home, other);
+            if let Found::Here { entry, is_reply } = shards.own().find(&tuple, case.place.tag) {
                 self.dismiss(case.call.zone);
-                return self.found_late(own, entry, is_reply, case);
+                return self.found_late(shards.into_own(), entry, is_reply, case);
             }
             let reply = choice.free_ports(address, random, |reply| {
                 let tag = self.hasher.place(reply).tag;
-                self.is_free(foreign.as_deref_mut().unwrap_or(&mut *own), reply, tag, case.now)
+                self.is_free(shards.other(), reply, tag, case.now)
             });
             let Some(reply) = reply else {
                 continue;
             };
-            return self.commit_translated(
-                case,
-                Translated { entry: case.entry(&own), translation: choice.translation, reply },
-                own,
-                foreign,
-            );
+            let entry = case.entry(shards.own());
+            let translated = Translated { entry, translation: choice.translation, reply };
+            return self.commit_translated(case, translated, shards);
         }
         self.dismiss(case.call.zone);
         self.totals.exhausted.fetch_add(1, Ordering::Relaxed);
@@ -540,23 +521,24 @@ impl Conntrack {
         &self,
         case: &mut Case<'_, '_, '_, '_>,
         translated: Translated,
-        mut own: MutexGuard<'_, Shard>,
-        mut foreign: Option<MutexGuard<'_, Shard>>,
+        mut shards: Both<'_>,
     ) -> Tracked {
         let Translated { mut entry, translation, reply } = translated;
         entry.translate(translation, &reply);
-        let remainders = self.collect(&mut own, case.now, COMMIT_BUDGET);
+        let own = shards.own();
+        let shard = own.number;
+        let remainders = self.collect(own, case.now, COMMIT_BUDGET);
         let Some(number) = own.insert(entry, case.place.tag, case.now) else {
-            drop((own, foreign));
+            drop(shards);
             self.forget(&remainders);
             self.dismiss(case.call.zone);
             self.totals.full.fetch_add(1, Ordering::Relaxed);
             return Tracked::Dropped;
         };
-        let reference = Reference { shard: own.number, entry: number };
+        let reference = Reference { shard, entry: number };
         let tag = self.hasher.place(&reply).tag;
-        foreign.as_deref_mut().unwrap_or(&mut *own).index.insert(tag, reference);
-        drop(foreign);
+        shards.other().index.insert(tag, reference);
+        let mut own = shards.into_own();
         let entry = own.entries.entry_mut(number);
         if case.call.has_marks {
             set_marks(entry, case.call.track());
@@ -577,7 +559,7 @@ impl Conntrack {
             Found::Here { entry, .. } => {
                 let is_plain = shard.entries.entry(entry).translation().is_none();
                 let is_expired = shard.entries.entry(entry).has_expired(now);
-                if is_expired && (is_plain || self.shards.len() == 1) {
+                if is_expired && (is_plain || self.domains.shards() == 1) {
                     shard.counts.expired += 1;
                     self.remove(shard, entry);
                     return true;
@@ -591,7 +573,7 @@ impl Conntrack {
     /// may also have got the tuple of another connection; it stays without one.
     fn found_late(
         &self,
-        shard: MutexGuard<'_, Shard>,
+        shard: Held<'_>,
         number: u32,
         is_reply: bool,
         case: &mut Case<'_, '_, '_, '_>,
@@ -685,16 +667,6 @@ fn protocol(key: &Key) -> u8 {
     (key.words[word::NW] >> 48) as u8
 }
 
-/// The positions of the bits that are set, the lowest first.
-#[inline]
-fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let position = bits.trailing_zeros() as usize;
-        bits &= bits.wrapping_sub(1);
-        (position < 64).then_some(position)
-    })
-}
-
 fn place(hash: u64) -> Place {
     Place { home: (hash >> 32) as u32, tag: hash as u32 }
 }
@@ -703,7 +675,6 @@ fn place(hash: u64) -> Place {
 /// a number that it would matter.
 pub(super) const FAR: u64 = 1 << 63;
 const MOST_WARM: usize = 64;
-const _: () = assert!(MAX_SHARDS <= 64);
 /// Steps of the wheel at each new connection: more than one, so that collection keeps up.
 const COMMIT_BUDGET: u32 = 4;
 const RECLAIM_BUDGET: u32 = 32;

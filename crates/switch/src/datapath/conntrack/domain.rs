@@ -1,0 +1,235 @@
+//! Locks of shards: a domain is the shards behind one lock.
+//!
+//! Two packet threads that want one lock wait for each other, so that several threads need many
+//! locks. Each lock of a batch costs time, so that a single thread should need one. The number of
+//! domains follows the number of packet threads ([`Domains::divide`]); shards keep their numbers
+//! and move as a whole, so that no connection moves within them.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::index::MAX_SHARDS;
+use super::shard::Shard;
+
+/// All shards. Their number is a power of two, and so is that of the domains.
+#[derive(Debug)]
+pub(super) struct Domains {
+    /// One for each shard; those behind the first `count` are empty.
+    locks: Box<[Padded]>,
+    count: AtomicUsize,
+}
+
+/// A lock that shares its cache lines with no other.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded(Mutex<Domain>);
+
+/// The shards whose number, modulo the number of domains, is that of the domain.
+#[derive(Debug)]
+struct Domain {
+    number: usize,
+    /// The number of domains as a power of two. It tells a thread that waited for the lock that the
+    /// shards have moved meanwhile.
+    bits: u32,
+    shards: Vec<Shard>,
+}
+
+/// A shard whose domain is locked.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    domain: MutexGuard<'a, Domain>,
+    at: usize,
+}
+
+/// The shards of both tuples of a connection, whose domains are locked.
+#[derive(Debug)]
+pub(super) struct Both<'a> {
+    own: Held<'a>,
+    other: Other<'a>,
+}
+
+#[derive(Debug)]
+enum Other<'a> {
+    /// A place in the own domain.
+    Near(usize),
+    Far(Held<'a>),
+}
+
+impl Domains {
+    /// A domain for each shard.
+    pub(super) fn new(shards: Vec<Shard>) -> Self {
+        let count = shards.len();
+        let bits = count.trailing_zeros();
+        let domain = |(number, shard)| Domain { number, bits, shards: vec![shard] };
+        let domains = shards.into_iter().enumerate().map(domain);
+        let locks = domains.map(|domain| Padded(Mutex::new(domain))).collect();
+        Self { locks, count: AtomicUsize::new(count) }
+    }
+
+    pub(super) fn shards(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// Divides the shards into this number of domains, or the next power of two. Threads that want
+    /// a shard wait meanwhile.
+    pub(super) fn divide(&self, count: usize) {
+        let count = count.clamp(1, self.locks.len()).next_power_of_two();
+        if count == self.count.load(Ordering::Relaxed) {
+            return;
+        }
+        // Others lock two domains in this order too.
+        let mut domains: Vec<_> = self.locks.iter().map(Padded::lock).collect();
+        let mut shards: Vec<Shard> = Vec::with_capacity(domains.len());
+        domains.iter_mut().for_each(|domain| shards.append(&mut domain.shards));
+        shards.sort_by_key(|shard| shard.number);
+        for shard in shards {
+            domains[usize::from(shard.number) & (count - 1)].shards.push(shard);
+        }
+        domains.iter_mut().for_each(|domain| domain.bits = count.trailing_zeros());
+        self.count.store(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn lock(&self, shard: u8) -> Held<'_> {
+        loop {
+            let domain = self.domain(shard).lock();
+            if let Some(held) = Held::new(domain, shard) {
+                return held;
+            }
+        }
+    }
+
+    /// `None` if a thread holds the domain.
+    pub(super) fn try_lock(&self, shard: u8) -> Option<Held<'_>> {
+        Held::new(self.domain(shard).0.try_lock().ok()?, shard)
+    }
+
+    /// Locks the shards of a connection's original and of its reply tuple.
+    pub(super) fn lock_both(&self, own: u8, other: u8) -> Both<'_> {
+        loop {
+            let mask = self.count.load(Ordering::Relaxed) - 1;
+            let (number, foreign) = (usize::from(own) & mask, usize::from(other) & mask);
+            let (first, second) = (number.min(foreign), number.max(foreign));
+            let first = self.locks[first].lock();
+            if number == foreign {
+                if let Some(own) = Held::new(first, own) {
+                    let place = own.place(other);
+                    return Both { own, other: Other::Near(place) };
+                }
+                continue;
+            }
+            let second = self.locks[second].lock();
+            let (near, far) = if number < foreign { (first, second) } else { (second, first) };
+            if let (Some(own), Some(far)) = (Held::new(near, own), Held::new(far, other)) {
+                return Both { own, other: Other::Far(far) };
+            }
+        }
+    }
+
+    /// Calls `visit` once for each domain of these shards, of which at most 64 are looked at, with a
+    /// bit for each of the domain's. The number of one of its shards comes with it.
+    #[inline]
+    pub(super) fn group(&self, shards: impl Iterator<Item = u8>, mut visit: impl FnMut(u8, u64)) {
+        let mask = self.count.load(Ordering::Relaxed) - 1;
+        let mut groups = [0_u64; MAX_SHARDS];
+        let mut used = 0_u64;
+        for (at, shard) in shards.take(64).enumerate() {
+            let domain = usize::from(shard) & mask & (MAX_SHARDS - 1);
+            groups[domain] |= 1 << at;
+            used |= 1 << domain;
+        }
+        for domain in ones(used) {
+            visit(domain as u8, groups[domain & (MAX_SHARDS - 1)]);
+        }
+    }
+
+    #[inline]
+    fn domain(&self, shard: u8) -> &Padded {
+        let mask = self.count.load(Ordering::Relaxed) - 1;
+        &self.locks[usize::from(shard) & mask]
+    }
+}
+
+impl Padded {
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Domain> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a> Held<'a> {
+    /// `None` if the shard has moved to another domain.
+    #[inline]
+    fn new(domain: MutexGuard<'a, Domain>, shard: u8) -> Option<Self> {
+        domain.has(shard).then(|| Self { at: usize::from(shard) >> domain.bits, domain })
+    }
+
+    /// Whether the lock is that of the shard too. Then it is the one that the value leads to.
+    #[inline(always)]
+    pub(super) fn turn(&mut self, shard: u8) -> bool {
+        let has = self.domain.has(shard);
+        if has {
+            self.at = self.place(shard);
+        }
+        has
+    }
+
+    #[inline(always)]
+    fn place(&self, shard: u8) -> usize {
+        usize::from(shard) >> self.domain.bits
+    }
+}
+
+impl Domain {
+    #[inline(always)]
+    fn has(&self, shard: u8) -> bool {
+        usize::from(shard) & ((1 << self.bits) - 1) == self.number
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Shard;
+
+    #[inline(always)]
+    fn deref(&self) -> &Shard {
+        &self.domain.shards[self.at]
+    }
+}
+
+impl DerefMut for Held<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.domain.shards[self.at]
+    }
+}
+
+impl<'a> Both<'a> {
+    /// The shard of the original tuple.
+    pub(super) fn own(&mut self) -> &mut Shard {
+        &mut self.own
+    }
+
+    /// The shard of the reply tuple, which may be the same.
+    pub(super) fn other(&mut self) -> &mut Shard {
+        match &mut self.other {
+            Other::Near(at) => &mut self.own.domain.shards[*at],
+            Other::Far(held) => held,
+        }
+    }
+
+    pub(super) fn into_own(self) -> Held<'a> {
+        self.own
+    }
+}
+
+/// The positions of the bits that are set, the lowest first.
+#[inline]
+pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let position = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (position < 64).then_some(position)
+    })
+}
+
+const _: () = assert!(MAX_SHARDS <= 64);
