@@ -380,6 +380,14 @@ pub(super) fn first_call(tracking: Tracking, steps: Steps<'_>) -> Option<TrackCa
 fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
     let bytes = packet.frame.bytes();
     let length = bytes.len().min(step.max_len.into());
+    let mut metadata = step.metadata.clone();
+    if step.is_tracked {
+        let results = word::CT..word::ETH_SRC;
+        metadata.words[results.clone()].copy_from_slice(&packet.key.words[results]);
+    }
+    if metadata.read(Field::CtState) == 0 {
+        metadata.write(Field::EthType, 0);
+    }
     PacketIn {
         frame: bytes[..length].to_vec(),
         total_len: bytes.len().min(usize::from(u16::MAX)) as u16,
@@ -395,7 +403,7 @@ fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
         table: step.table,
         cookie: step.cookie,
         controller: step.controller,
-        metadata: step.metadata.clone(),
+        metadata,
         userdata: step.userdata.clone(),
         continuation: step.continuation,
     }

@@ -128,6 +128,8 @@ pub struct ControllerStep {
     pub userdata: Vec<u8>,
     /// The metadata fields of the packet at this point, and the Ethernet type if it is tracked.
     pub metadata: Key,
+    /// The results of tracking are those of the packet, not of `metadata`.
+    pub is_tracked: bool,
     /// The state in which the packet waits until the controller lets it continue.
     pub continuation: Option<u32>,
 }

@@ -103,7 +103,7 @@ impl<'a> Translator<'a> {
         key.words[word::CT..word::ETH_SRC].copy_from_slice(&given.words[word::CT..word::ETH_SRC]);
         let mut way = Way::new(self.tables, &key, &resumption.frame, now_ms);
         way.lengths = Lengths::of_this_packet();
-        way.has_recirculated = true;
+        way.has_given_results = true;
         way.resume(&state);
         way.end_pipeline();
         Some(Translation { is_cacheable: false, ..way.finish().0 })
@@ -193,8 +193,8 @@ struct Way<'a> {
     /// The controller that must let the packet continue; the datapath otherwise.
     pausing: Option<Box<Controller>>,
     is_packet_out: bool,
-    /// The packet has been in the datapath before, which may have tracked it.
-    has_recirculated: bool,
+    /// A controller has given the results of tracking, which the datapath does not know.
+    has_given_results: bool,
     /// The packet has results of connection tracking: it continues behind `ct(table=…)`.
     is_tracked: bool,
     /// The actions that run are those of the action set, or of a group's bucket.
@@ -272,7 +272,7 @@ impl<'a> Way<'a> {
             freezing: None,
             pausing: None,
             is_packet_out: false,
-            has_recirculated,
+            has_given_results: false,
             is_tracked: false,
             is_in_set: false,
             is_in_bucket: false,
