@@ -8,11 +8,11 @@ use units::Time;
 use super::cache::Tracking;
 use super::meter::{Meters, Verdict};
 use super::packet::Packet;
-use super::program::{Op, WHOLE, controller, track_flag};
+use super::program::{LengthOp, Op, WHOLE, controller, length_check, track_flag};
 use super::statistics::Statistics;
 use super::step::{ControllerStep, PortIndex};
 use super::tracker::{Awaited, Guess, Steps, TrackCall, Tracked, Tracker};
-use super::{Around, Sink};
+use super::{Around, Sink, milliseconds};
 use crate::flow::{Field, word};
 use crate::request::{PacketIn, PacketInReason};
 
@@ -303,6 +303,19 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                     }
                     continue;
                 }
+                Op::CheckLength(check) => {
+                    if check.is_last {
+                        return self.check_length(index, check, steps, hash);
+                    }
+                    let Some(copy) = self.lane.copy(index) else {
+                        self.lane.statistics.dropped_by_depth += 1;
+                        continue;
+                    };
+                    if self.check_length(copy, check, steps, hash) == End::Done {
+                        self.lane.release(copy);
+                    }
+                    continue;
+                }
                 Op::Controller { ordinal } => {
                     if let Some(step) = controller(steps.steps(), &mut ordinal.clone()) {
                         self.lane.statistics.packet_ins += 1;
@@ -315,6 +328,29 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
             hash = None;
         }
         End::Done
+    }
+
+    /// Runs the operations for packets of this length.
+    #[inline(never)]
+    fn check_length(
+        &mut self,
+        index: u16,
+        check: &LengthOp,
+        steps: Steps<'_>,
+        hash: Option<u64>,
+    ) -> End {
+        let length = self.lane.packets[usize::from(index)].frame.len();
+        if let Some(step) = length_check(steps.steps(), &mut check.ordinal.clone()) {
+            let now_ms = milliseconds(self.now);
+            for counters in &step.branch(length).counters {
+                counters.add(1, length as u64, now_ms);
+            }
+        }
+        let ops = check.branch(length);
+        if ops.is_empty() && check.is_last {
+            self.lane.statistics.dropped += 1;
+        }
+        self.run(index, ops, steps, hash)
     }
 }
 
@@ -344,6 +380,14 @@ pub(super) fn first_call(tracking: Tracking, steps: Steps<'_>) -> Option<TrackCa
 fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
     let bytes = packet.frame.bytes();
     let length = bytes.len().min(step.max_len.into());
+    let mut metadata = step.metadata.clone();
+    if step.is_tracked {
+        let results = word::CT..word::ETH_SRC;
+        metadata.words[results.clone()].copy_from_slice(&packet.key.words[results]);
+    }
+    if metadata.read(Field::CtState) == 0 {
+        metadata.write(Field::EthType, 0);
+    }
     PacketIn {
         frame: bytes[..length].to_vec(),
         total_len: bytes.len().min(usize::from(u16::MAX)) as u16,
@@ -359,7 +403,7 @@ fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
         table: step.table,
         cookie: step.cookie,
         controller: step.controller,
-        metadata: step.metadata.clone(),
+        metadata,
         userdata: step.userdata.clone(),
         continuation: step.continuation,
     }

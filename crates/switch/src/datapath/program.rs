@@ -1,6 +1,6 @@
 //! Steps in the form in which packets run them.
 
-use super::step::{PortIndex, Step};
+use super::step::{LengthCheck, PortIndex, Step};
 use crate::flow::{WORDS, word};
 
 /// A step. The last use of a packet takes the packet itself, earlier ones take copies.
@@ -43,6 +43,27 @@ pub(super) enum Op {
     Controller {
         ordinal: u16,
     },
+    CheckLength(Box<LengthOp>),
+}
+
+/// The operations of a [`Step::CheckLength`], on a copy unless it is the last.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct LengthOp {
+    length: u16,
+    pub(super) ordinal: u16,
+    larger: Box<[Op]>,
+    others: Box<[Op]>,
+    pub(super) is_last: bool,
+}
+
+impl LengthOp {
+    pub(super) fn branches(&self) -> impl Iterator<Item = &[Op]> {
+        [&*self.larger, &*self.others].into_iter()
+    }
+
+    pub(super) fn branch(&self, length: usize) -> &[Op] {
+        if length > usize::from(self.length) { &self.larger } else { &self.others }
+    }
 }
 
 pub(super) mod track_flag {
@@ -53,13 +74,14 @@ pub(super) mod track_flag {
 }
 
 pub(super) fn compile(steps: &[Step]) -> Box<[Op]> {
-    let mut compiler = Compiler { tracks: 0, controllers: 0 };
+    let mut compiler = Compiler { tracks: 0, controllers: 0, checks: 0 };
     compiler.list(steps)
 }
 
 struct Compiler {
     tracks: u16,
     controllers: u16,
+    checks: u16,
 }
 
 impl Compiler {
@@ -69,9 +91,11 @@ impl Compiler {
         for step in steps {
             ops.extend(self.step(step, &mut length));
         }
-        // Only an output or a clone can be the end of a packet; a step behind it needs the packet.
-        if let Some(Op::Output { is_last, .. } | Op::Clone { is_last, .. }) = ops.last_mut() {
-            *is_last = true;
+        // Only these can be the end of a packet; a step behind one needs the packet.
+        match ops.last_mut() {
+            Some(Op::Output { is_last, .. } | Op::Clone { is_last, .. }) => *is_last = true,
+            Some(Op::CheckLength(check)) => check.is_last = true,
+            _ => {}
         }
         ops.into()
     }
@@ -133,6 +157,15 @@ impl Compiler {
                 self.controllers += 1;
                 Op::Controller { ordinal }
             }
+            Step::CheckLength(check) => {
+                let ordinal = self.checks;
+                self.checks += 1;
+                let (larger, others) =
+                    (self.list(&check.larger.steps), self.list(&check.others.steps));
+                let length = check.length;
+                let op = LengthOp { length, ordinal, larger, others, is_last: false };
+                Op::CheckLength(Box::new(op))
+            }
         })
     }
 }
@@ -151,7 +184,32 @@ pub(super) fn controller<'a>(
                     return Some(step);
                 }
             }
+            Step::CheckLength(check) => {
+                let mut branches = check.branches();
+                if let Some(step) = branches.find_map(|branch| controller(&branch.steps, ordinal)) {
+                    return Some(step);
+                }
+            }
             _ => {}
+        }
+    }
+    None
+}
+
+/// The check of an ordinal, counted as the compiler counts.
+pub(super) fn length_check<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&'a LengthCheck> {
+    for step in steps {
+        let found = match step {
+            Step::CheckLength(check) if *ordinal == 0 => return Some(check),
+            Step::CheckLength(check) => {
+                *ordinal -= 1;
+                check.branches().find_map(|branch| length_check(&branch.steps, ordinal))
+            }
+            Step::Clone(nested) => length_check(nested, ordinal),
+            _ => None,
+        };
+        if found.is_some() {
+            return found;
         }
     }
     None

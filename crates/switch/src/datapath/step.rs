@@ -40,6 +40,8 @@ pub enum Step {
     Truncate(u32),
     /// Steps on a copy of the packet.
     Clone(Arc<[Step]>),
+    /// Steps on a copy of the packet that depend on its length.
+    CheckLength(Box<LengthCheck>),
     Controller(Box<ControllerStep>),
 }
 
@@ -49,9 +51,50 @@ pub fn sets_priority(steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {
         Step::SetPriority(_) => true,
         Step::Clone(nested) => sets_priority(nested),
+        Step::CheckLength(check) => check.branches().any(|branch| sets_priority(&branch.steps)),
         _ => false,
     })
 }
+
+/// The steps of packets that are larger than a length, and of the others. Only the megaflows of
+/// packets whose length is checked have one, and other packets do not pay for it: the length is no
+/// part of the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LengthCheck {
+    pub length: u16,
+    pub larger: Branch,
+    pub others: Branch,
+}
+
+/// The steps of some of a megaflow's packets, and what counts these alone.
+#[derive(Debug, Clone)]
+pub struct Branch {
+    pub steps: Arc<[Step]>,
+    pub counters: Vec<Arc<Counters>>,
+}
+
+impl LengthCheck {
+    /// The branches in the order in which steps are numbered.
+    pub fn branches(&self) -> impl Iterator<Item = &Branch> {
+        [&self.larger, &self.others].into_iter()
+    }
+
+    #[must_use]
+    pub fn branch(&self, length: usize) -> &Branch {
+        if length > usize::from(self.length) { &self.larger } else { &self.others }
+    }
+}
+
+impl PartialEq for Branch {
+    fn eq(&self, other: &Self) -> bool {
+        let (ours, theirs) = (&self.counters, &other.counters);
+        self.steps == other.steps
+            && ours.len() == theirs.len()
+            && ours.iter().zip(theirs).all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+}
+
+impl Eq for Branch {}
 
 /// Header fields to set: the bits of `mask` become those of `value`. The layout is a key's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +128,8 @@ pub struct ControllerStep {
     pub userdata: Vec<u8>,
     /// The metadata fields of the packet at this point, and the Ethernet type if it is tracked.
     pub metadata: Key,
+    /// The results of tracking are those of the packet, not of `metadata`.
+    pub is_tracked: bool,
     /// The state in which the packet waits until the controller lets it continue.
     pub continuation: Option<u32>,
 }

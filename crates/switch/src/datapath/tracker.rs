@@ -189,6 +189,12 @@ fn nth<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&'a Track> {
                     return Some(track);
                 }
             }
+            Step::CheckLength(check) => {
+                let mut branches = check.branches();
+                if let Some(track) = branches.find_map(|branch| nth(&branch.steps, ordinal)) {
+                    return Some(track);
+                }
+            }
             _ => {}
         }
     }

@@ -156,6 +156,11 @@ impl<'a, P: Print> Trace<'a, P> {
             match step {
                 Step::Track(track) => translate_addresses(track, &mut end),
                 Step::Clone(nested) => found.extend(self.continuations(nested, &end)),
+                Step::CheckLength(check) => {
+                    for branch in check.branches() {
+                        found.extend(self.continuations(&branch.steps, &end));
+                    }
+                }
                 Step::Recirculate(id) => {
                     let states: &Recirculations = &lock(&self.tables.recirculations);
                     let Some(state) = states.state(*id) else { continue };
@@ -278,6 +283,11 @@ impl<P: Print> Observe for Lines<'_, P> {
             let inner = text.strip_prefix("ct(").and_then(|text| text.strip_suffix(')'));
             self.push(depth, inner.unwrap_or(&text).to_owned(), true);
         }
+    }
+
+    fn restarts(&mut self) {
+        self.nodes.clear();
+        self.is_slow = false;
     }
 
     fn notes(&mut self, depth: usize, note: &str) {

@@ -8,6 +8,7 @@ mod fields;
 mod groups;
 mod hash;
 mod learn;
+mod length;
 mod normal;
 mod output;
 mod run;
@@ -15,6 +16,7 @@ mod vlan;
 
 use std::sync::Arc;
 
+use self::length::Lengths;
 use self::vlan::Tags;
 use super::recirculation::{Frozen, Rest};
 use super::rule::Rule;
@@ -62,6 +64,8 @@ pub trait Observe {
     fn drops_fragment(&mut self, depth: usize, table: u8);
     fn acts(&mut self, depth: usize, action: &Action);
     fn notes(&mut self, depth: usize, note: &str);
+    /// The translation begins again.
+    fn restarts(&mut self);
 }
 
 impl<'a> Translator<'a> {
@@ -79,8 +83,10 @@ impl<'a> Translator<'a> {
         }
         key.write(Field::InPort, packet.in_port.0.into());
         let mut way = Way::new(self.tables, &key, &packet.frame, now_ms);
+        way.lengths = Lengths::of_this_packet();
         way.is_packet_out = true;
         way.run(&packet.actions);
+        way.end_pipeline();
         Translation { is_cacheable: false, ..way.finish().0 }
     }
 
@@ -96,8 +102,10 @@ impl<'a> Translator<'a> {
         let mut key = key.clone();
         key.words[word::CT..word::ETH_SRC].copy_from_slice(&given.words[word::CT..word::ETH_SRC]);
         let mut way = Way::new(self.tables, &key, &resumption.frame, now_ms);
-        way.has_recirculated = true;
+        way.lengths = Lengths::of_this_packet();
+        way.has_given_results = true;
         way.resume(&state);
+        way.end_pipeline();
         Some(Translation { is_cacheable: false, ..way.finish().0 })
     }
 
@@ -110,10 +118,8 @@ impl<'a> Translator<'a> {
         now_ms: u64,
         observer: &mut dyn Observe,
     ) -> (Translation, Key, Option<Failure>) {
-        let mut way = Way::new(self.tables, key, frame, now_ms);
-        way.observer = Some(observer);
-        way.start();
-        way.finish()
+        let make = || Way::new(self.tables, key, frame, now_ms);
+        Way::complete(make, Way::start, Some(observer))
     }
 
     /// As [`Translator::observe`], for a packet from a controller.
@@ -124,19 +130,15 @@ impl<'a> Translator<'a> {
         now_ms: u64,
         observer: &mut dyn Observe,
     ) -> (Translation, Key, Option<Failure>) {
-        let mut way = Way::new(self.tables, key, &packet.frame, now_ms);
-        way.observer = Some(observer);
-        way.is_packet_out = true;
-        way.run(&packet.actions);
-        way.finish()
+        let make =
+            || Way { is_packet_out: true, ..Way::new(self.tables, key, &packet.frame, now_ms) };
+        Way::complete(make, |way| way.run(&packet.actions), Some(observer))
     }
 }
 
 impl Translate for Translator<'_> {
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation {
-        let mut way = Way::new(self.tables, key, frame, now_ms);
-        way.start();
-        way.finish().0
+        Way::complete(|| Way::new(self.tables, key, frame, now_ms), Way::start, None).0
     }
 
     fn generation(&self) -> u64 {
@@ -191,17 +193,19 @@ struct Way<'a> {
     /// The controller that must let the packet continue; the datapath otherwise.
     pausing: Option<Box<Controller>>,
     is_packet_out: bool,
-    /// The packet has been in the datapath before, which may have tracked it.
-    has_recirculated: bool,
+    /// A controller has given the results of tracking, which the datapath does not know.
+    has_given_results: bool,
     /// The packet has results of connection tracking: it continues behind `ct(table=…)`.
     is_tracked: bool,
     /// The actions that run are those of the action set, or of a group's bucket.
     is_in_set: bool,
     is_in_bucket: bool,
+    lengths: Lengths,
     observer: Option<&'a mut dyn Observe>,
 }
 
 /// The parts of a way that a bucket or a clone changes for itself alone.
+#[derive(Clone)]
 struct Saved {
     flow: Key,
     written: Key,
@@ -268,10 +272,11 @@ impl<'a> Way<'a> {
             freezing: None,
             pausing: None,
             is_packet_out: false,
-            has_recirculated,
+            has_given_results: false,
             is_tracked: false,
             is_in_set: false,
             is_in_bucket: false,
+            lengths: Lengths::default(),
             observer: None,
         }
     }
@@ -322,7 +327,6 @@ impl<'a> Way<'a> {
 
     /// Ends the way. Also returns the packet as it is at the end.
     fn finish(mut self) -> (Translation, Key, Option<Failure>) {
-        self.end_pipeline();
         if let Some(failure) = self.failure {
             self.steps.clear();
             self.counters.push(self.tables.failures[failure as usize].clone());
@@ -371,7 +375,10 @@ impl<'a> Way<'a> {
     fn run_rest(&mut self, rest: &[Rest]) {
         for (index, part) in rest.iter().enumerate() {
             (self.table, self.cookie) = (part.table, part.cookie);
+            let goes_on = index + 1 < rest.len();
+            self.lengths.enter_list(goes_on);
             self.run(&part.actions);
+            self.lengths.leave_list(goes_on);
             if let Some(frozen) = &mut self.freezing {
                 frozen.extend_from_slice(&rest[index + 1..]);
                 return;
@@ -418,7 +425,49 @@ impl<'a> Way<'a> {
 
     /// Does `act` on a copy of the packet.
     fn on_a_copy(&mut self, act: impl FnOnce(&mut Self)) {
-        let saved = Saved {
+        let saved = self.save();
+        self.action_set.clear();
+        let lengths = self.lengths.enter_copy(&saved.steps);
+        act(self);
+        self.freeze();
+        self.flatten_last();
+        self.lengths.leave_copy(lengths);
+        let inner = std::mem::take(&mut self.steps);
+        let (base, priority) = (self.base.clone(), self.priority);
+        self.restore(saved);
+        let is_sent = |step: &Step| {
+            matches!(
+                step,
+                Step::Output(_)
+                    | Step::Truncate(_)
+                    | Step::Controller(_)
+                    | Step::SetPriority(_)
+                    | Step::CheckLength(_)
+            )
+        };
+        let is_reversible = |step: &Step| is_sent(step) || matches!(step, Step::Rewrite(_));
+        let is_plain = |step: &Step| is_sent(step) || matches!(step, Step::Clone(_));
+        if inner.iter().all(is_plain) {
+            self.steps.extend(inner);
+            self.priority = priority;
+        } else if self.observer.is_some() && inner.iter().all(is_reversible) {
+            // A trace shows what Open vSwitch does: it brings the former values back later.
+            for step in &inner {
+                if let Step::Rewrite(rewrite) = step {
+                    self.pending.unite(&rewrite.mask);
+                }
+            }
+            self.steps.extend(inner);
+            self.base = base;
+            self.priority = priority;
+        } else {
+            self.steps.push(Step::Clone(inner.into()));
+        }
+    }
+
+    /// Takes the steps so far, and copies the rest.
+    fn save(&mut self) -> Saved {
+        Saved {
             flow: self.flow.clone(),
             written: self.written.clone(),
             pending: self.pending.clone(),
@@ -429,42 +478,19 @@ impl<'a> Way<'a> {
             labels: self.labels,
             was_mpls: self.was_mpls,
             stack: self.stack.clone(),
-            action_set: std::mem::take(&mut self.action_set),
+            action_set: self.action_set.clone(),
             has_exited: self.has_exited,
             is_tracked: self.is_tracked,
             steps: std::mem::take(&mut self.steps),
-        };
-        act(self);
-        self.freeze();
-        self.flatten_last();
-        let inner = std::mem::replace(&mut self.steps, saved.steps);
-        let base = std::mem::replace(&mut self.base, saved.base);
-        let is_sent = |step: &Step| {
-            matches!(
-                step,
-                Step::Output(_) | Step::Truncate(_) | Step::Controller(_) | Step::SetPriority(_)
-            )
-        };
-        let is_reversible = |step: &Step| is_sent(step) || matches!(step, Step::Rewrite(_));
-        let is_plain = |step: &Step| is_sent(step) || matches!(step, Step::Clone(_));
-        self.pending = saved.pending;
-        if inner.iter().all(is_plain) {
-            self.steps.extend(inner);
-        } else if self.observer.is_some() && inner.iter().all(is_reversible) {
-            // A trace shows what Open vSwitch does: it brings the former values back later.
-            for step in &inner {
-                if let Step::Rewrite(rewrite) = step {
-                    self.pending.unite(&rewrite.mask);
-                }
-            }
-            self.steps.extend(inner);
-            self.base = base;
-        } else {
-            self.steps.push(Step::Clone(inner.into()));
-            self.priority = saved.priority;
         }
+    }
+
+    fn restore(&mut self, saved: Saved) {
         self.flow = saved.flow;
         self.written = saved.written;
+        self.pending = saved.pending;
+        self.base = saved.base;
+        self.priority = saved.priority;
         self.tags = saved.tags;
         self.pushed_mpls = saved.pushed_mpls;
         self.labels = saved.labels;
@@ -473,6 +499,7 @@ impl<'a> Way<'a> {
         self.action_set = saved.action_set;
         self.has_exited = saved.has_exited;
         self.is_tracked = saved.is_tracked;
+        self.steps = saved.steps;
     }
 
     /// A copy at the end needs no copying: nothing follows that would use the packet.
@@ -503,6 +530,9 @@ pub(super) fn is_oversized(steps: &[Step]) -> bool {
     fn count(steps: &[Step]) -> usize {
         let nested = |step: &Step| match step {
             Step::Clone(nested) => 1 + count(nested),
+            Step::CheckLength(check) => {
+                1 + check.branches().map(|branch| count(&branch.steps)).sum::<usize>()
+            }
             _ => 1,
         };
         steps.iter().map(nested).sum()

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use units::Time;
 
@@ -132,9 +131,9 @@ impl Bridge for BridgeSession {
     fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {
         self.bridge.tables().port_set().check(change)?;
         let Some(port) = self.bridge.port(change.number) else { return Err(Refusal::BadPort) };
-        let former = port.config.load(Ordering::Relaxed);
+        let former = port.config();
         let config = former & !change.mask | change.config & change.mask;
-        port.config.store(config, Ordering::Relaxed);
+        port.configure(config);
         if config != former {
             self.bridge.port_configured(&port, self.requester);
         }

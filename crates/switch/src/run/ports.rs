@@ -39,7 +39,7 @@ pub struct SwitchPort {
     pub index: PortIndex,
     pub hardware_address: [u8; 6],
     /// OFPPC_* flags.
-    pub config: AtomicU32,
+    config: AtomicU32,
     pub counts: Counts,
     pub settings: PortConfig,
     /// The administrative state of a dummy port.
@@ -131,6 +131,26 @@ impl SwitchPort {
         self.is_disabled.store(is_disabled, Ordering::Relaxed);
     }
 
+    /// OpenFlow's OFPPC_* flags.
+    #[must_use]
+    pub fn config(&self) -> u32 {
+        self.config.load(Ordering::Relaxed)
+    }
+
+    /// Sets the flags. A port that goes down loses the frames in its queue.
+    pub(super) fn configure(&self, config: u32) {
+        self.config.store(config, Ordering::Relaxed);
+        if config & PORT_DOWN != 0
+            && let Some(shaper) = &self.shaper
+        {
+            lock(shaper).clear();
+        }
+    }
+
+    fn is_set_down(&self) -> bool {
+        self.config() & PORT_DOWN != 0
+    }
+
     /// The queues from which frames can arrive.
     #[must_use]
     pub fn queues(&self) -> usize {
@@ -147,7 +167,7 @@ impl SwitchPort {
     ) -> Result<usize, PortError> {
         let before = batch.len();
         let received = self.device.receive(queue, limit, batch)?;
-        if self.config.load(Ordering::Relaxed) & PORT_DOWN != 0 {
+        if self.is_set_down() {
             // An interface that is down discards frames and does not count them.
             batch.truncate(before);
             return Ok(0);
@@ -173,23 +193,32 @@ impl SwitchPort {
     }
 
     /// Sends frames and counts them. A port with a rate sends what may leave by `horizon`, and
-    /// keeps the others in its queue.
+    /// keeps the others in its queue. A port that is administratively down drops them.
     pub(super) fn send(
         &self,
         frames: &mut Vec<Frame>,
         arrival: impl Fn(&Frame) -> Time,
         horizon: Time,
     ) -> Result<(), PortError> {
-        let Some(shaper) = &self.shaper else { return self.transmit(frames) };
-        lock(shaper).enqueue(frames, arrival);
-        self.release(horizon).map(drop)
+        let mut shaper = self.shaper.as_ref().map(lock);
+        // Under the lock, so that no frame comes to a queue that was emptied.
+        if self.is_set_down() {
+            self.counts.sent_dropped.fetch_add(frames.len() as u64, Ordering::Relaxed);
+            return Ok(());
+        }
+        let Some(shaper) = &mut shaper else { return self.transmit(frames) };
+        shaper.enqueue(frames, arrival);
+        self.release_from(shaper, horizon).map(drop)
     }
 
     /// Sends the frames of the port's queue that may leave by `horizon`. Returns the time at which
     /// the next one may.
     pub(super) fn release(&self, horizon: Time) -> Result<Option<Time>, PortError> {
         let Some(shaper) = &self.shaper else { return Ok(None) };
-        let mut shaper = lock(shaper);
+        self.release_from(&mut lock(shaper), horizon)
+    }
+
+    fn release_from(&self, shaper: &mut Shaper, horizon: Time) -> Result<Option<Time>, PortError> {
         if shaper.next().is_none_or(|next| next > horizon) {
             return Ok(shaper.next());
         }
@@ -244,7 +273,7 @@ impl SwitchPort {
 
     #[must_use]
     pub fn description(&self) -> PortDescription {
-        let config = self.config.load(Ordering::Relaxed);
+        let config = self.config();
         let is_up = self.is_up() && config & PORT_DOWN == 0;
         PortDescription {
             number: self.number,
@@ -319,3 +348,37 @@ const PORT_DOWN: u32 = 1;
 /// OFPPS_LINK_DOWN and OFPPS_LIVE.
 const LINK_DOWN: u32 = 1;
 const LIVE: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_set_down_loses_its_queue_and_sends_nothing() {
+        let mut settings = PortConfig::of_kind("null");
+        settings.rate = Some("1mbit".parse().unwrap());
+        let index = PortIndex(1);
+        let opened = SwitchPort::open("p1", 0, PortNumber(1), index, &settings, Time::ZERO);
+        let (port, _) = opened.unwrap();
+        let millisecond = |number: u64| Time::from_nanos(number * 1_000_000);
+        let send = |number: usize| {
+            // Each takes a millisecond.
+            let mut frames = vec![Frame::from_bytes(&[0; 125], Time::ZERO); number];
+            port.send(&mut frames, |_| Time::ZERO, Time::ZERO).unwrap();
+        };
+        let counts = || {
+            let statistics = port.statistics();
+            (statistics.sent_packets, statistics.sent_dropped)
+        };
+        send(4);
+        assert_eq!(port.release(millisecond(1)).unwrap(), Some(millisecond(2)));
+        port.configure(PORT_DOWN);
+        send(2);
+        assert_eq!(port.release(millisecond(9)).unwrap(), None);
+        assert_eq!(counts(), (1, Some(5)));
+        port.configure(0);
+        send(1);
+        assert!(port.release(millisecond(20)).unwrap().is_none());
+        assert_eq!(counts(), (2, Some(5)));
+    }
+}

@@ -7,6 +7,9 @@ use wire::caqm::Info;
 #[derive(Debug)]
 pub(super) struct Shaper {
     link: Link<Carried>,
+    start: Time,
+    /// Frames that links before this one lost.
+    lost: u64,
 }
 
 /// A frame in the form that the link model uses.
@@ -26,7 +29,7 @@ impl Shaper {
             queue: queue.copied().unwrap_or_default(),
             ..LinkConfig::default()
         };
-        Ok(Some(Self { link: Link::new(&config, now)? }))
+        Ok(Some(Self { link: Link::new(&config, now)?, start: now, lost: 0 }))
     }
 
     /// Takes frames into the queue, which may drop or mark them. A thread that comes late does not
@@ -44,17 +47,27 @@ impl Shaper {
         }
     }
 
+    /// Drops all frames, as an interface does when it goes down.
+    pub(super) fn clear(&mut self) {
+        let (queued, _) = self.link.queued();
+        self.lost = self.dropped() + queued as u64 + self.link.in_flight() as u64;
+        match Link::new(self.link.config(), self.start) {
+            Ok(link) => self.link = link,
+            Err(error) => unreachable!("the same settings made a link before: {error}"),
+        }
+    }
+
     /// The time at which the next frame leaves.
     pub(super) fn next(&self) -> Option<Time> {
         self.link.next_delivery()
     }
 
-    /// Frames that the queue has dropped.
+    /// Frames that the queue has dropped, and those that were in it when the port went down.
     pub(super) fn dropped(&self) -> u64 {
         let stats = self.link.stats();
         let (queued, _) = self.link.queued();
         let inside = queued as u64 + self.link.in_flight() as u64;
-        stats.arrived.packets.saturating_sub(stats.delivered.packets + inside)
+        self.lost + stats.arrived.packets.saturating_sub(stats.delivered.packets + inside)
     }
 }
 
@@ -126,6 +139,22 @@ mod tests {
         let mut left = Vec::new();
         shaper.release(arrival(40), &mut left);
         assert_eq!((left.len(), shaper.dropped()), (20, 0));
+    }
+
+    #[test]
+    fn frames_that_were_dropped_together_count_once_and_later_ones_leave() {
+        let rate = "1mbit".parse().unwrap();
+        let queue = "droptail:10p".parse().unwrap();
+        let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();
+        let frames = |number| vec![Frame::from_bytes(&[0; 125], Time::ZERO); number];
+        shaper.enqueue(&mut frames(20), |_| Time::ZERO);
+        let mut left = Vec::new();
+        shaper.release(Time::from_nanos(3_500_000), &mut left);
+        shaper.clear();
+        assert_eq!((left.len(), shaper.dropped(), shaper.next()), (3, 17, None));
+        shaper.enqueue(&mut frames(1), |_| Time::from_nanos(10_000_000));
+        shaper.release(Time::from_nanos(11_000_000), &mut left);
+        assert_eq!((left.len(), shaper.dropped()), (4, 17));
     }
 
     #[test]

@@ -100,6 +100,16 @@ impl Printer<'_> {
                 self.out.write_char(')')
             }
             Step::Controller(controller) => write_controller(out, controller),
+            Step::CheckLength(check) => {
+                let _ = write!(out, "check_pkt_len(size={},gt(", check.length);
+                let former = self.key.clone();
+                self.list(&check.larger.steps);
+                self.key = former.clone();
+                self.out.push_str("),le(");
+                self.list(&check.others.steps);
+                self.key = former;
+                self.out.write_str("))")
+            }
         };
     }
 }

@@ -129,7 +129,7 @@ fn random_action(random: &mut Pcg64Mcg, kind: usize, table: u8) -> String {
     let low = random.random_range(1..6);
     let is_ipv4 = matches!(kind, 1..=3);
     let is_ipv6 = matches!(kind, 4 | 7);
-    match random.random_range(0..33) {
+    match random.random_range(0..34) {
         0 => format!("mod_dl_src:02:00:00:00:00:{low:02x}"),
         1 => format!("mod_dl_dst:02:00:00:00:00:{low:02x}"),
         2 => format!("mod_vlan_vid:{low}"),
@@ -159,6 +159,7 @@ fn random_action(random: &mut Pcg64Mcg, kind: usize, table: u8) -> String {
         26 => format!("set_queue:{low}"),
         27 => format!("enqueue:{}:{low}", low.min(4)),
         28 => "pop_queue".into(),
+        29 => format!("check_pkt_larger({})->NXM_NX_REG0[0]", 50 + low * 4),
         _ => format!("output:{}", low.min(4)),
     }
 }

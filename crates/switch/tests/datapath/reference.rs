@@ -74,6 +74,13 @@ impl Reference {
                     bytes.truncate(step.max_len.into());
                     self.packet_ins.push(bytes);
                 }
+                Step::CheckLength(check) => {
+                    let branch = check.branch(frame.bytes.len());
+                    for counters in &branch.counters {
+                        counters.add(1, frame.bytes.len() as u64, 0);
+                    }
+                    self.run(&branch.steps, frame.clone(), again);
+                }
                 Step::Track(_) | Step::ClearTracking | Step::Meter(_) | Step::SetPriority(_) => {}
             }
         }

@@ -28,6 +28,30 @@ fn tracked_packets_agree_with_the_reference_in_a_million_cases() {
     compare(12, 4_000, 250);
 }
 
+#[test]
+fn connections_share_the_megaflow_that_takes_them_to_a_controller() {
+    let mut bridge = Bridge::new(&[
+        "udp,actions=ct(table=1,zone=7)",
+        "table=1,udp,ct_state=+new,actions=controller,ct(commit),controller",
+        "arp,actions=controller",
+    ]);
+    let conntrack = Arc::new(Conntrack::new(&Settings::default()));
+    let mut tracker = ThreadTracker::new(conntrack);
+    let frames: Vec<_> = (1..=3)
+        .map(|port| frame(&format!("udp,nw_src=10.0.0.9,nw_dst=10.0.0.1,tp_src={port},tp_dst=53")))
+        .collect();
+    let packets = bridge.process_tracked(1, &frames, &mut tracker).packet_ins;
+    let read = |field| packets.iter().map(|packet| packet.metadata.read(field)).collect::<Vec<_>>();
+    // Behind `ct(commit)` the packet is not tracked.
+    assert_eq!(read(Field::CtState), [0x21, 0, 0x21, 0, 0x21, 0]);
+    assert_eq!(read(Field::CtZone), [7, 0, 7, 0, 7, 0]);
+    assert_eq!(read(Field::CtTpSrc), [1, 0, 2, 0, 3, 0]);
+    assert_eq!(read(Field::EthType), [0x0800, 0, 0x0800, 0, 0x0800, 0]);
+    assert_eq!(bridge.datapath.len(), 2);
+    let packets = bridge.process_tracked(1, &[frame("arp")], &mut tracker).packet_ins;
+    assert_eq!(packets[0].metadata.read(Field::EthType), 0);
+}
+
 fn compare(seed: u64, sets: usize, packets: usize) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     for set in 0..sets {

@@ -191,7 +191,8 @@ fn tracking(ops: &[Op]) -> Tracking {
         (Op::Track { zone, flags, .. }, false) => Tracking::First { zone: *zone, flags: *flags },
         (Op::Track { .. }, true) => Tracking::Elsewhere,
         (Op::Clone { ops, .. }, false) if !any_track(ops) => Tracking::None,
-        (Op::Clone { .. }, _) | (_, true) => Tracking::Elsewhere,
+        (Op::CheckLength(_), false) if !any_track(&ops[..1]) => Tracking::None,
+        (Op::Clone { .. } | Op::CheckLength(_), _) | (_, true) => Tracking::Elsewhere,
         (_, false) => Tracking::None,
     }
 }
@@ -218,6 +219,7 @@ fn any_track(ops: &[Op]) -> bool {
     ops.iter().any(|op| match op {
         Op::Track { .. } => true,
         Op::Clone { ops, .. } => any_track(ops),
+        Op::CheckLength(check) => check.branches().any(any_track),
         _ => false,
     })
 }

@@ -1,107 +1,197 @@
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::ops::{BitAnd, BitXor};
 
 use crate::flow::{Key, word};
 
-/// The prefixes of a field of 32 bits that rules require, with the number of rules.
+/// The prefixes of a value that rules require, with the number of rules.
 ///
 /// A packet's value has a longest common start with one of them. That start and one bit more say
 /// which prefixes the value has, so that a megaflow need not depend on the bits behind.
 #[derive(Debug, Default)]
-pub(super) struct Prefixes {
+pub(super) struct Prefixes<T> {
     /// By the prefix, zeros behind it, and its length: a prefix is before what it is a prefix of.
-    rules: BTreeMap<(u32, u8), u32>,
+    rules: BTreeMap<(T, u8), u32>,
+    /// The rules by the lengths of their prefixes.
+    lengths: BTreeMap<u8, u32>,
+}
+
+/// An address of either kind, or both ports as one number.
+pub(super) trait Value:
+    Copy + Ord + Debug + BitAnd<Output = Self> + BitXor<Output = Self>
+{
+    const WIDTH: u8;
+
+    /// So many ones from the highest bit down.
+    fn ones(length: u8) -> Self;
+
+    /// The number of bits before the first one.
+    fn zeros(self) -> u8;
+}
+
+impl Value for u32 {
+    const WIDTH: u8 = 32;
+
+    fn ones(length: u8) -> Self {
+        Self::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
+    }
+
+    fn zeros(self) -> u8 {
+        self.leading_zeros() as u8
+    }
+}
+
+impl Value for u128 {
+    const WIDTH: u8 = 128;
+
+    fn ones(length: u8) -> Self {
+        Self::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)
+    }
+
+    fn zeros(self) -> u8 {
+        self.leading_zeros() as u8
+    }
 }
 
 /// The result of a search.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// The lengths of the prefixes that the value has, as bits.
-    lengths: u64,
+    /// The lengths of the prefixes that the value has: bit 0 is a length of 1.
+    lengths: u128,
     /// The bits of the value that this depends on, from the highest down.
     pub(super) depth: u8,
 }
 
-impl Prefixes {
-    pub(super) fn add(&mut self, value: u32, length: u8) {
-        *self.rules.entry((value & ones(length), length)).or_insert(0) += 1;
+impl<T: Value> Prefixes<T> {
+    pub(super) fn add(&mut self, value: T, length: u8) {
+        *self.rules.entry((value & T::ones(length), length)).or_insert(0) += 1;
+        *self.lengths.entry(length).or_insert(0) += 1;
     }
 
-    pub(super) fn remove(&mut self, value: u32, length: u8) {
-        let prefix = (value & ones(length), length);
-        if let Some(count) = self.rules.get_mut(&prefix) {
+    pub(super) fn remove(&mut self, value: T, length: u8) {
+        let prefix = (value & T::ones(length), length);
+        let Some(count) = self.rules.get_mut(&prefix) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.rules.remove(&prefix);
+        }
+        if let Some(count) = self.lengths.get_mut(&length) {
             *count -= 1;
             if *count == 0 {
-                self.rules.remove(&prefix);
+                self.lengths.remove(&length);
             }
         }
     }
 
-    pub(super) fn search(&self, value: u32) -> Found {
+    pub(super) fn search(&self, value: T) -> Found {
         // The two neighbours have the longest common starts.
-        let below = self.rules.range(..=(value, 32)).next_back();
-        let above = self.rules.range((value, 33)..).next();
+        let below = self.rules.range(..=(value, T::WIDTH)).next_back();
+        let above = self.rules.range((value, T::WIDTH + 1)..).next();
         let mut common = 0;
         let mut depth = 0;
         for ((prefix, length), _) in below.into_iter().chain(above) {
-            let same = ((prefix ^ value).leading_zeros() as u8).min(*length);
+            let same = (*prefix ^ value).zeros().min(*length);
             common = common.max(same);
             depth = depth.max(if same < *length { same + 1 } else { same });
         }
-        let has = |length: &u8| self.rules.contains_key(&(value & ones(*length), *length));
-        let lengths = (1..=common).filter(has).fold(0, |bits, length| bits | 1 << length);
+        let used = self.lengths.range(1..=common.max(1)).map(|(length, _)| *length);
+        let has = |length: &u8| {
+            *length <= common && self.rules.contains_key(&(value & T::ones(*length), *length))
+        };
+        let lengths = used.filter(has).fold(0, |bits, length| bits | 1 << (length - 1));
         Found { lengths, depth }
     }
 }
 
 impl Found {
     pub(super) fn has(self, length: u8) -> bool {
-        self.lengths >> length & 1 != 0
+        length > 0 && self.lengths >> (length - 1) & 1 != 0
     }
 }
 
-/// The tables of prefixes of a table's rules: source addresses of IPv4, then destinations.
+/// The prefixes of addresses in a table's rules.
 #[derive(Debug, Default)]
-pub(super) struct Addresses([Prefixes; 2]);
+pub(super) struct Addresses {
+    v4: [Prefixes<u32>; 2],
+    v6: [Prefixes<u128>; 2],
+}
 
-/// The lengths of the prefixes of a mask; 0 for what is none.
-pub(super) type Lengths = [u8; 2];
+/// The addresses that a rule requires: those of IPv4, then those of IPv6, sources first.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Values {
+    pub(super) v4: [u32; 2],
+    pub(super) v6: [u128; 2],
+}
+
+/// The lengths of the prefixes of a mask, in the order of [`Values`]; 0 for what is none.
+pub(super) type Lengths = [u8; 4];
 
 impl Addresses {
     pub(super) fn lengths(mask: &Key) -> Lengths {
-        SHIFTS.map(|shift| {
-            let bits = (mask.words[word::IPV4] >> shift) as u32;
-            let length = bits.leading_ones();
-            if bits == ones(length as u8) { length as u8 } else { 0 }
-        })
+        let Values { v4: [a, b], v6: [c, d] } = Values::of(|index| mask.words[index]);
+        [length_of(a), length_of(b), length_of(c), length_of(d)]
     }
 
-    pub(super) fn add(&mut self, value: u64, lengths: Lengths) {
-        for ((prefixes, shift), length) in self.0.iter_mut().zip(SHIFTS).zip(lengths) {
-            if length > 0 {
-                prefixes.add((value >> shift) as u32, length);
+    pub(super) fn add(&mut self, values: Values, lengths: Lengths) {
+        for side in 0..2 {
+            if lengths[side] > 0 {
+                self.v4[side].add(values.v4[side], lengths[side]);
+            }
+            if lengths[side + 2] > 0 {
+                self.v6[side].add(values.v6[side], lengths[side + 2]);
             }
         }
     }
 
-    pub(super) fn remove(&mut self, value: u64, lengths: Lengths) {
-        for ((prefixes, shift), length) in self.0.iter_mut().zip(SHIFTS).zip(lengths) {
-            if length > 0 {
-                prefixes.remove((value >> shift) as u32, length);
+    pub(super) fn remove(&mut self, values: Values, lengths: Lengths) {
+        for side in 0..2 {
+            if lengths[side] > 0 {
+                self.v4[side].remove(values.v4[side], lengths[side]);
+            }
+            if lengths[side + 2] > 0 {
+                self.v6[side].remove(values.v6[side], lengths[side + 2]);
             }
         }
     }
+
+    fn search(&self, side: usize, value: Values) -> Found {
+        match side {
+            0 | 1 => self.v4[side].search(value.v4[side]),
+            _ => self.v6[side - 2].search(value.v6[side - 2]),
+        }
+    }
+}
+
+impl Values {
+    /// From the words of a key.
+    pub(super) fn of(word: impl Fn(usize) -> u64) -> Self {
+        let v4 = word(word::IPV4);
+        let v6 = |first| u128::from(word(first)) << 64 | u128::from(word(first + 1));
+        Self { v4: [(v4 >> 32) as u32, v4 as u32], v6: [v6(word::IPV6_SRC), v6(word::IPV6_DST)] }
+    }
+}
+
+/// The length of a mask that is a prefix, or 0.
+fn length_of<T: Value>(mask: T) -> u8 {
+    let length = (mask ^ T::ones(T::WIDTH)).zeros();
+    if mask == T::ones(length) { length } else { 0 }
+}
+
+/// The words that have addresses. All are in one stage of a lookup.
+pub(super) fn has_addresses(index: u8) -> bool {
+    (word::IPV4..word::IPV6_DST + 2).contains(&usize::from(index))
 }
 
 /// The searches for the addresses of one packet, made when they are needed.
 #[derive(Debug)]
 pub(super) struct Searches<'a> {
     addresses: &'a Addresses,
-    found: [Option<Found>; 2],
+    found: [Option<Found>; 4],
 }
 
 impl<'a> Searches<'a> {
     pub(super) fn new(addresses: &'a Addresses) -> Self {
-        Self { addresses, found: [None; 2] }
+        Self { addresses, found: [None; 4] }
     }
 
     /// Whether prefixes of these lengths rule a packet out. Adds to `mask` what that depends on, if
@@ -111,17 +201,17 @@ impl<'a> Searches<'a> {
             if length == 0 {
                 continue;
             }
-            let shift = SHIFTS[side];
-            let value = (key.words[word::IPV4] >> shift) as u32;
-            let search = || self.addresses.0[side].search(value);
+            let search = || self.addresses.search(side, Values::of(|index| key.words[index]));
             let found = *self.found[side].get_or_insert_with(search);
             if found.has(length) {
                 continue;
             }
-            let bits = u64::from(ones(found.depth)) << shift;
-            let is_known = mask.words[word::IPV4] & bits == bits;
+            let bits = bits_of(side, found.depth);
+            let is_known = bits.iter().all(|(index, bits)| mask.words[*index] & bits == *bits);
             if found.depth <= length || is_known {
-                mask.words[word::IPV4] |= bits;
+                for (index, bits) in bits {
+                    mask.words[index] |= bits;
+                }
                 return true;
             }
         }
@@ -129,31 +219,36 @@ impl<'a> Searches<'a> {
     }
 }
 
-pub(super) fn ones(length: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
+/// The highest bits of an address, in its words.
+fn bits_of(side: usize, depth: u8) -> [(usize, u64); 2] {
+    if side < 2 {
+        let bits = u64::from(u32::ones(depth)) << (32 * (1 - side));
+        return [(word::IPV4, bits), (word::IPV4, 0)];
+    }
+    let first = [word::IPV6_SRC, word::IPV6_DST][side - 2];
+    let bits = u128::ones(depth);
+    [(first, (bits >> 64) as u64), (first + 1, bits as u64)]
 }
-
-/// The places of the addresses in their word.
-const SHIFTS: [u32; 2] = [32, 0];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::Field;
 
     #[test]
     fn a_search_finds_the_prefixes_of_a_value_and_how_deep_it_looked() {
-        let mut prefixes = Prefixes::default();
+        let mut prefixes = Prefixes::<u32>::default();
         let empty = prefixes.search(0x0a01_0203);
         assert_eq!((empty.lengths, empty.depth), (0, 0));
         for (value, length) in [(0x0a01_0000, 16), (0x0a01_020f, 32), (0xc0a8_0000, 16)] {
             prefixes.add(value, length);
         }
         for (value, lengths, depth) in [
-            (0x0a01_020f, 1 << 16 | 1 << 32, 32),
+            (0x0a01_020f, 1 << 15 | 1 << 31, 32),
             // The next prefix parts from it at the 29th bit.
-            (0x0a01_0200, 1 << 16, 29),
+            (0x0a01_0200, 1 << 15, 29),
             (0x0b01_020f, 0, 8),
-            (0xc0a8_0002, 1 << 16, 16),
+            (0xc0a8_0002, 1 << 15, 16),
             (0x8000_0000, 0, 2),
         ] {
             let found = prefixes.search(value);
@@ -161,7 +256,7 @@ mod tests {
         }
         prefixes.remove(0x0a01_020f, 32);
         let found = prefixes.search(0x0a01_020f);
-        assert_eq!((found.lengths, found.depth), (1 << 16, 16));
+        assert_eq!((found.lengths, found.depth), (1 << 15, 16));
     }
 
     #[test]
@@ -171,16 +266,49 @@ mod tests {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             state
         };
-        let mut prefixes = Prefixes::default();
+        let mut short = Prefixes::<u32>::default();
+        let mut long = Prefixes::<u128>::default();
+        // Both have the same starts, so that prefixes of all lengths part from one another.
+        let wide = |value: u32| u128::from(value) << 96 | u128::from(value.swap_bytes());
         for _ in 0..200 {
             let length = (next() >> 8) % 33;
-            prefixes.add(next(), length.max(1) as u8);
+            short.add(next(), length.max(1) as u8);
+            let length = (next() >> 8) % 129;
+            long.add(wide(next()), length.max(1) as u8);
         }
         for _ in 0..2000 {
             let value = next();
-            let found = prefixes.search(value);
-            let other = value & ones(found.depth) | next() & !ones(found.depth);
-            assert_eq!(prefixes.search(other).lengths, found.lengths, "{value:x} {other:x}");
+            let found = short.search(value);
+            let other = value & u32::ones(found.depth) | next() & !u32::ones(found.depth);
+            assert_eq!(short.search(other).lengths, found.lengths, "{value:x} {other:x}");
+            let value = wide(value);
+            let found = long.search(value);
+            let other = value & u128::ones(found.depth) | wide(next()) & !u128::ones(found.depth);
+            assert_eq!(long.search(other).lengths, found.lengths, "{value:x} {other:x}");
+        }
+    }
+
+    #[test]
+    fn an_address_depends_on_the_bits_that_part_it_from_all_prefixes() {
+        let address = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().to_bits();
+        let mut addresses = Addresses::default();
+        for (source, length) in [("2001:db8:3c4d:1:2:3:4:5", 128), ("2001:db8:1::", 48)] {
+            let v6 = [address(source), 0];
+            addresses.add(Values { v6, ..Values::default() }, [0, 0, length, 0]);
+        }
+        for (source, lengths, depth) in [
+            ("2001:db8:3c4d:5:4:3:2:1", [0, 0, 128, 0], 62),
+            ("2001:db8:3c4d:5:4:3:2:1", [0, 0, 48, 0], 0),
+            ("2001:db8:2::1", [0, 0, 48, 0], 47),
+            ("fe80::1", [0, 0, 48, 0], 1),
+        ] {
+            let mut key = Key::ZERO;
+            key.write(Field::Ipv6Src, address(source));
+            let mut mask = Key::ZERO;
+            let excludes = Searches::new(&addresses).exclude(lengths, &key, &mut mask);
+            // The search of 62 bits would cost more than the prefix itself.
+            assert_eq!(excludes, depth > 0, "{source}");
+            assert_eq!(mask.read(Field::Ipv6Src), u128::ones(depth), "{source}");
         }
     }
 }

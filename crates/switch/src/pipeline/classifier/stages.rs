@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::prefixes::{Lengths, Searches};
+use super::prefixes::{Lengths, Searches, has_addresses};
 use crate::flow::{Key, word};
 use crate::pipeline::rule::Mask;
 
@@ -54,8 +54,8 @@ impl Stages {
         searches: &mut Searches<'_>,
     ) -> Option<u32> {
         let mut exclude = |words: &[(u8, u64)], mask: &mut Key| {
-            let has_addresses = words.iter().any(|(index, _)| usize::from(*index) == word::IPV4);
-            has_addresses && searches.exclude(lengths, key, mask)
+            let is_their_stage = words.iter().any(|(index, _)| has_addresses(*index));
+            is_their_stage && searches.exclude(lengths, key, mask)
         };
         let mut hash = SEED;
         let mut from = 0;

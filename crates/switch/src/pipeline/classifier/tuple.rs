@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::prefixes::{Addresses, Lengths, Prefixes, Searches, ones};
+use super::prefixes::{Addresses, Lengths, Prefixes, Searches, Value, Values};
 use super::stages::{Stages, hash_all};
 use crate::flow::{Key, word};
 use crate::pipeline::rule::{Mask, Rule};
@@ -27,7 +27,7 @@ struct Ports {
     mask: u32,
     /// The bits from the highest to the last that the mask has.
     length: u8,
-    values: Prefixes,
+    values: Prefixes<u32>,
 }
 
 impl Tuple {
@@ -89,16 +89,19 @@ impl Tuple {
         self.lengths
     }
 
-    /// The word of both addresses that a rule requires.
-    pub(super) fn addresses_of(&self, values: &[u64]) -> u64 {
-        self.value_of(word::IPV4, values)
+    /// The addresses that a rule requires.
+    pub(super) fn addresses_of(&self, values: &[u64]) -> Values {
+        if self.lengths == [0; 4] {
+            return Values::default();
+        }
+        Values::of(|index| self.value_of(index, values))
     }
 
     /// The bits of a packet's ports that show that no rule takes it, in their word.
     pub(super) fn ports_looked_at(&self, key: &Key) -> u64 {
         let Some(ports) = &self.ports else { return 0 };
         let found = ports.values.search(ports_in(key) & ports.mask);
-        u64::from(ports.mask & ones(found.depth)) << PORTS
+        u64::from(ports.mask & u32::ones(found.depth)) << PORTS
     }
 
     fn value_of(&self, wanted: usize, values: &[u64]) -> u64 {

@@ -64,7 +64,7 @@ fn packets_that_agree_under_the_mask_have_the_same_translation() {
             // it is then not looked at. The other words must be equal.
             let comparable = |mask: &Key| {
                 let mut mask = mask.clone();
-                (mask.words[word::IPV4], mask.words[word::TP]) = (0, 0);
+                mask.words[word::IPV4..].fill(0);
                 mask
             };
             assert_eq!(comparable(&first.mask), comparable(&second.mask), "{key:?} {other:?}");
@@ -129,6 +129,8 @@ fn random_packet(random: &mut Pcg64Mcg) -> Key {
     set(Field::EthDst, 3);
     set(Field::IpSrc, 8);
     set(Field::IpDst, 8);
+    set(Field::Ipv6Src, 8);
+    set(Field::Ipv6Dst, 8);
     set(Field::NwTtl, 4);
     set(Field::NwTos, 3);
     set(Field::TcpSrc, 4);
@@ -146,7 +148,9 @@ fn random_rule(random: &mut Pcg64Mcg, table: u8) -> FlowMod {
     let mut matching = Match::any();
     for field in MATCHED {
         if random.random_range(0..5) == 0 {
-            let mask = if random.random_range(0..2) == 0 { u128::MAX } else { 0b101 };
+            // Ones from the first of these bits on are a prefix.
+            let masks = [u128::MAX, u128::MAX << 1, 0b101];
+            let mask = masks[random.random_range(0..3)];
             matching.set_masked(*field, packet.read(*field), mask);
         }
     }
@@ -195,6 +199,8 @@ const MATCHED: &[Field] = &[
     Field::VlanTci,
     Field::IpSrc,
     Field::IpDst,
+    Field::Ipv6Src,
+    Field::Ipv6Dst,
     Field::NwProto,
     Field::NwTtl,
     Field::TcpSrc,

@@ -1,7 +1,7 @@
 //! Traces, against what Open vSwitch 3.1 prints for the same rules and packets.
 
 use super::packets::{add, bridge, matching, output, udp};
-use crate::action::{Action, Ct, Nat, NatAddresses, NatDirection};
+use crate::action::{Action, Ct, Nat, NatAddresses, NatDirection, Subfield};
 use crate::datapath::step::Step;
 use crate::flow::{Field, Key, Match, word};
 use crate::pipeline::{Print, Tables, Trace};
@@ -71,6 +71,34 @@ fn actions_for_tests_recirculate_and_keep_packets_out_of_the_cache() {
     packet.write(Field::RecircId, 1);
     let text = Trace::new(&tables, "br0", Names).run(&packet, &[0; 60], 0);
     assert!(text.ends_with("Megaflow: recirc_id=1,eth,in_port=1\nDatapath actions: 3\n"), "{text}");
+}
+
+#[test]
+fn a_check_of_the_length_shows_both_ways() {
+    let resubmit = |table| Action::Resubmit { port: None, table: Some(table), with_ct: false };
+    let result = Subfield { field: Field::Reg0, start: 0, width: 1 };
+    let check = Action::CheckPacketLarger { destination: result, length: 200 };
+    let rules = [
+        (0, 1, matching(&[]), vec![resubmit(1), output(4)]),
+        (1, 1, matching(&[]), vec![check, resubmit(2)]),
+        (2, 2, matching(&[(Field::Reg0, 1)]), vec![output(2), output(3)]),
+        (2, 1, matching(&[]), vec![]),
+    ];
+    let mut tables = bridge(4);
+    for (table, priority, matching, actions) in rules {
+        tables.flow_mod(add(table, priority, matching, actions), 0).expect("added");
+    }
+    let steps = "check_pkt_len(size=200,gt(2,3),le(drop)),4";
+    let text = trace(&tables);
+    assert!(text.ends_with(&format!("Datapath actions: {steps}\n")), "{text}");
+    // A rule that depends on the result outside of the branches has this packet alone.
+    let actions = vec![resubmit(1), resubmit(3)];
+    tables.flow_mod(add(0, 1, matching(&[]), actions), 0).expect("added");
+    let outside = matching(&[(Field::Reg0, 0)]);
+    tables.flow_mod(add(3, 1, outside, vec![output(4)]), 0).expect("added");
+    let text = trace(&tables);
+    assert!(text.ends_with("Datapath actions: 4\n"), "{text}");
+    assert_eq!(text.matches("CheckPacketLarger").count(), 1, "{text}");
 }
 
 #[test]

@@ -190,6 +190,27 @@ fn a_chain_of_all_tables_ends_without_exhausting_the_stack() {
     let last = add(253, 1, Match::any(), vec![output(3)]);
     tables.flow_mod(last, 0).expect("replaced");
     assert_eq!(translate(&tables, &udp(1, 1, 2)).steps.len(), 254);
+    // The branches of checks are on the stack as well.
+    for table in 0..100_u8 {
+        let destination = Subfield { field: Field::Reg0, start: 0, width: 1 };
+        let check = Action::CheckPacketLarger { destination, length: 100 };
+        let next = Action::Resubmit { port: None, table: Some(table + 1), with_ct: false };
+        let rule = add(table, 1, Match::any(), vec![check, next, output(2)]);
+        tables.flow_mod(rule, 0).expect("replaced");
+    }
+    assert_eq!(translate(&tables, &udp(1, 1, 2)).steps.len(), 254);
+}
+
+#[test]
+fn both_branches_of_a_check_count_for_the_size_of_a_megaflow() {
+    for (outputs, is_cacheable) in [(4000, true), (4200, false)] {
+        let destination = Subfield { field: Field::Reg0, start: 0, width: 1 };
+        let mut actions = vec![Action::CheckPacketLarger { destination, length: 100 }];
+        actions.resize(1 + outputs, output(2));
+        let mut tables = bridge(2);
+        tables.flow_mod(add(0, 1, Match::any(), actions), 0).expect("added");
+        assert_eq!(translate(&tables, &udp(1, 1, 2)).is_cacheable, is_cacheable);
+    }
 }
 
 #[test]

@@ -68,7 +68,9 @@ impl Way<'_> {
         // The bits that `exec` writes are those that are written afterwards.
         self.written.write(Field::CtMark, 0);
         self.written.write(Field::CtLabel, 0);
+        self.lengths.enter_list(true);
         self.run(&ct.exec);
+        self.lengths.leave_list(true);
         let bits = |key: &Key, field| key.read(field);
         let mark_mask = bits(&self.written, Field::CtMark);
         let label_mask = bits(&self.written, Field::CtLabel);

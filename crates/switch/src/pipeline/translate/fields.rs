@@ -8,6 +8,7 @@ impl Way<'_> {
     /// The steps depend on these bits of the packet, unless something wrote them before.
     pub(super) fn depend(&mut self, index: usize, bits: u64) {
         self.mask.words[index] |= bits & !self.written.words[index];
+        self.lengths.depend(index, bits);
     }
 
     pub(super) fn depend_on(&mut self, mask: &Key) {
@@ -64,6 +65,7 @@ impl Way<'_> {
             self.depend_on(&bits);
         }
         self.written.unite(&bits);
+        self.lengths.close(&bits);
         if is_header {
             self.pending.unite(&bits);
         }

@@ -15,9 +15,11 @@ use crate::request::{FlowCommand, FlowMod};
 impl Way<'_> {
     pub(super) fn learn(&mut self, learn: &Learn) {
         let change = self.learned(learn);
-        let is_effective = self.observer.is_none();
         let mut is_allowed = true;
-        if is_effective {
+        if self.lengths.is_elsewhere() {
+            // The packets of another length teach it by translations of their own.
+            self.is_cacheable = false;
+        } else if self.observer.is_none() {
             is_allowed = self.store_learned(learn, &change);
         }
         if let Some(result) = learn.result {
@@ -124,6 +126,10 @@ impl Way<'_> {
             return;
         }
         debug_assert_eq!(read_part(&self.flow, ends), self.flow.read(Field::TcpFlags) & 7);
+        if self.lengths.is_elsewhere() {
+            self.is_cacheable = false;
+            return;
+        }
         let Some(rule) = &self.rule else { return };
         for (timeout, value) in [(&rule.idle_timeout, idle), (&rule.hard_timeout, hard)] {
             let former = timeout.load(Ordering::Relaxed);

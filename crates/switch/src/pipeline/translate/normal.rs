@@ -26,7 +26,11 @@ impl Way<'_> {
         }
         let mut macs = lock(&self.tables.macs);
         let is_learning = self.observer.is_none() && !self.is_packet_out && has_port;
-        let is_new = is_learning && macs.learn(vlan, source, in_port, self.now_ms);
+        let is_taught = is_learning && !self.lengths.is_elsewhere();
+        let is_new = is_taught && macs.learn(vlan, source, in_port, self.now_ms);
+        // The packets of another length teach it by a translation of their own.
+        self.is_cacheable &=
+            !is_learning || is_taught || macs.port(vlan, source, self.now_ms) == Some(in_port);
         let seen = if is_learning { macs.seen(vlan, source) } else { None };
         let is_multicast = destination[0] & 1 != 0;
         let port = if is_multicast { None } else { macs.port(vlan, destination, self.now_ms) };

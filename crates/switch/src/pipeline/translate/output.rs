@@ -82,17 +82,16 @@ impl Way<'_> {
     /// Sends the packet as it is, with the number of the state in which it waits for a controller.
     pub(super) fn send_with(&mut self, controller: &Controller, continuation: Option<u32>) {
         let mut metadata = Key::ZERO;
-        for index in 0..word::ETH_SRC {
-            // Tracking has no results before the packet recirculates.
-            if self.has_recirculated || index < word::CT {
-                self.depend(index, u64::MAX);
-            }
+        for index in 0..word::CT {
+            self.depend(index, u64::MAX);
             metadata.words[index] = self.flow.words[index];
         }
-        if metadata.read(Field::CtState) != 0 {
-            // The connection's addresses are of this kind.
-            metadata.write(Field::EthType, self.flow.read(Field::EthType));
+        if self.has_given_results {
+            let results = word::CT..word::ETH_SRC;
+            metadata.words[results.clone()].copy_from_slice(&self.flow.words[results]);
         }
+        // The connection's addresses are of this kind.
+        metadata.write(Field::EthType, self.flow.read(Field::EthType));
         metadata.write(Field::ActsetOutput, 0);
         let is_miss_rule = self.rule.as_ref().is_some_and(|rule| rule.is_table_miss());
         let reason = match controller.reason {
@@ -107,6 +106,8 @@ impl Way<'_> {
             cookie: self.cookie,
             userdata: controller.userdata.clone(),
             metadata,
+            // Else each connection would have a megaflow of its own.
+            is_tracked: self.is_tracked && !self.has_given_results,
             continuation,
         };
         self.steps.push(Step::Controller(Box::new(step)));

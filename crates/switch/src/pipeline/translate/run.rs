@@ -172,7 +172,7 @@ impl Way<'_> {
 
     pub(super) fn run(&mut self, actions: &[Action]) {
         for (index, action) in actions.iter().enumerate() {
-            if self.has_exited || self.failure.is_some() {
+            if self.has_exited || self.failure.is_some() || self.lengths.is_over() {
                 return;
             }
             if self.was_mpls && needs_packet(action) {
@@ -183,11 +183,20 @@ impl Way<'_> {
             if let Some(observer) = self.observer.as_deref_mut() {
                 observer.acts(depth, action);
             }
-            if !self.act(action) {
+            let rest = &actions[index + 1..];
+            if let Action::CheckPacketLarger { destination, length } = action
+                && self.check_length(*destination, *length, rest)
+            {
+                return;
+            }
+            self.lengths.enter_list(!rest.is_empty());
+            let goes_on = self.act(action);
+            self.lengths.leave_list(!rest.is_empty());
+            if !goes_on {
                 return;
             }
             if self.freezing.is_some() {
-                let rest = self.rest(&actions[index + 1..]);
+                let rest = self.rest(rest);
                 self.freezing.get_or_insert_default().push(rest);
                 return;
             }
@@ -274,7 +283,10 @@ impl Way<'_> {
             Action::FinTimeout { idle, hard } => self.fin_timeout(*idle, *hard),
             Action::Resubmit { port, table, with_ct } => self.resubmit(*port, *table, *with_ct),
             Action::Learn(learn) => self.learn(learn),
-            Action::Conjunction { .. } | Action::Note(_) | Action::Sample(_) => {}
+            Action::Conjunction { .. }
+            | Action::Note(_)
+            | Action::Sample(_)
+            | Action::CheckPacketLarger { .. } => {}
             Action::Multipath(multipath) => self.multipath(multipath),
             Action::Bundle(bundle) => self.bundle(bundle),
             Action::Exit => self.has_exited = true,
@@ -282,12 +294,6 @@ impl Way<'_> {
             Action::CtClear => self.clear_if_tracked(),
             Action::DebugRecirculate => self.freezing = Some(Vec::new()),
             Action::DebugSlow => self.is_cacheable = false,
-            Action::CheckPacketLarger { destination, length } => {
-                // The length is no part of the key.
-                self.is_cacheable = false;
-                let is_larger = self.frame.len() > usize::from(*length);
-                self.write(*destination, is_larger.into());
-            }
             Action::Clone(nested) => self.on_a_copy(|way| way.run(nested)),
             Action::Meter(meter) => self.steps.push(Step::Meter(*meter)),
             Action::ClearActions => {

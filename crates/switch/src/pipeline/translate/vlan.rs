@@ -6,7 +6,7 @@ use crate::datapath::step::Step;
 use crate::flow::{Field, word};
 
 /// The pushes and pops of tags so far.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tags {
     /// Tags under the outer one, the innermost first.
     hidden: Vec<Hidden>,
@@ -16,7 +16,7 @@ pub(super) struct Tags {
 }
 
 /// A tag, with the bits of it that were written and not brought to the packet.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Hidden {
     tci: u64,
     written: u64,

@@ -321,7 +321,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("Conntrack eventmask", "No"),
     ("Conntrack clear", "Yes"),
     ("Max dp_hash algorithm", "0"),
-    ("Check pkt length action", "No"),
+    ("Check pkt length action", "Yes"),
     ("Conntrack timeout policy", "No"),
     ("Explicit Drop action", "No"),
     ("Optimized Balance TCP mode", "No"),

@@ -1,0 +1,247 @@
+//! `check_pkt_larger`: a way that parts by the length of the packet.
+//!
+//! The length is no part of a packet's key, so that packets whose length nothing checks do not pay
+//! for it. The actions of the rule behind the check are translated for either result, as in Open
+//! vSwitch, and the datapath chooses. Where actions of the rules that led there follow, they are
+//! the same for both. If they depend on the result, the packet is translated once more, for its
+//! own length, and the datapath does not keep that translation.
+
+use super::{Failure, Observe, Saved, Way};
+use crate::action::{Action, Subfield};
+use crate::datapath::step::{Branch, LengthCheck, Step, Translation};
+use crate::flow::{Key, word};
+
+/// The part of a way that is about lengths.
+#[derive(Debug, Default)]
+pub(super) struct Lengths {
+    /// The translation is for the length of its packet alone.
+    is_fixed: bool,
+    /// It must be, because its parts cannot be told apart by checks.
+    must_be_fixed: bool,
+    /// The lists of actions around the one that runs, in this copy of the packet, that go on.
+    outer: usize,
+    is_copy: bool,
+    /// The packet of this translation does not take this branch.
+    is_elsewhere: bool,
+    /// The bytes that the steps around a copy have added to the packet.
+    growth: i64,
+    checks: usize,
+    /// The bits that the last check has left different.
+    open: Option<Box<Key>>,
+}
+
+impl Lengths {
+    pub(super) fn of_this_packet() -> Self {
+        Self { is_fixed: true, ..Self::default() }
+    }
+
+    /// The translation is given up.
+    pub(super) fn is_over(&self) -> bool {
+        self.must_be_fixed
+    }
+
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
+    /// A list of actions begins that others surround: `goes_on` if more follow behind it.
+    pub(super) fn enter_list(&mut self, goes_on: bool) {
+        self.outer += usize::from(goes_on);
+    }
+
+    pub(super) fn leave_list(&mut self, goes_on: bool) {
+        self.outer -= usize::from(goes_on);
+    }
+
+    /// Returns what to restore.
+    pub(super) fn enter_copy(&mut self, steps: &[Step]) -> Self {
+        let inner = Self {
+            outer: 0,
+            is_copy: true,
+            growth: self.growth + growth(steps),
+            open: self.open.clone(),
+            ..*self
+        };
+        std::mem::replace(self, inner)
+    }
+
+    pub(super) fn leave_copy(&mut self, former: Self) {
+        let Self { must_be_fixed, checks, .. } = *self;
+        *self = Self { must_be_fixed, checks, ..former };
+    }
+
+    /// The steps depend on these bits.
+    pub(super) fn depend(&mut self, index: usize, bits: u64) {
+        if let Some(open) = &self.open {
+            self.must_be_fixed |= open.words[index] & bits != 0;
+        }
+    }
+
+    /// These bits have the same value for packets of all lengths.
+    pub(super) fn close(&mut self, bits: &Key) {
+        if let Some(open) = &mut self.open {
+            open.words.iter_mut().zip(&bits.words).for_each(|(open, bits)| *open &= !bits);
+        }
+    }
+}
+
+impl<'w> Way<'w> {
+    /// Takes a way to its end: that of packets of all lengths, if there is one.
+    pub(super) fn complete(
+        make: impl Fn() -> Self,
+        begin: impl Fn(&mut Self),
+        observer: Option<&'w mut dyn Observe>,
+    ) -> (Translation, Key, Option<Failure>) {
+        let mut way = Self { observer, ..make() };
+        begin(&mut way);
+        way.end_pipeline();
+        if way.lengths.must_be_fixed {
+            let mut observer = way.observer.take();
+            if let Some(observer) = &mut observer {
+                observer.restarts();
+            }
+            way = Self { observer, lengths: Lengths::of_this_packet(), ..make() };
+            begin(&mut way);
+            way.end_pipeline();
+        }
+        way.finish()
+    }
+}
+
+impl Way<'_> {
+    /// Checks the length, and runs the actions behind the check. `false` if they are still to run.
+    // Tables nest deeply, and what checks need is not to be on the stack of each.
+    #[inline(never)]
+    pub(super) fn check_length(
+        &mut self,
+        destination: Subfield,
+        length: u16,
+        rest: &[Action],
+    ) -> bool {
+        self.commit();
+        let added = self.lengths.growth + growth(&self.steps);
+        let is_larger = self.frame.len() as i64 + added > i64::from(length);
+        if self.lengths.is_fixed {
+            self.is_cacheable = false;
+            self.write(destination, is_larger.into());
+            return false;
+        }
+        self.lengths.checks += 1;
+        if self.lengths.checks > MOST_CHECKS {
+            self.lengths.must_be_fixed = true;
+            return true;
+        }
+        let around = std::mem::replace(&mut self.lengths.growth, added);
+        let mut before = Box::new(self.save());
+        let steps = std::mem::take(&mut before.steps);
+        let (larger, larger_end) = self.branch(&before, destination, true, is_larger, rest);
+        let (others, others_end) = self.branch(&before, destination, false, !is_larger, rest);
+        self.lengths.growth = around;
+        before.steps = steps;
+        if self.lengths.outer == 0 {
+            self.restore(*before);
+            // It ran in the branches.
+            self.action_set.clear();
+            self.has_exited = true;
+        } else {
+            self.join(before, larger_end, others_end);
+        }
+        self.steps.push(Step::CheckLength(Box::new(LengthCheck { length, larger, others })));
+        true
+    }
+
+    /// The steps for one result of a check, and the state at their end.
+    #[inline(never)]
+    fn branch(
+        &mut self,
+        before: &Saved,
+        destination: Subfield,
+        result: bool,
+        is_taken: bool,
+        rest: &[Action],
+    ) -> (Branch, End) {
+        self.restore(before.clone());
+        let counters = std::mem::take(&mut self.counters);
+        let rule = (self.table, self.rule.clone(), self.cookie);
+        let open = self.lengths.open.clone();
+        let was_elsewhere = self.lengths.is_elsewhere;
+        self.lengths.is_elsewhere |= !is_taken;
+        self.write(destination, result.into());
+        self.run(rest);
+        if self.lengths.outer > 0 {
+            // The actions that follow would have to wait, too.
+            self.lengths.must_be_fixed |= self.freezing.take().is_some();
+        } else if self.lengths.is_copy {
+            self.freeze();
+        } else {
+            self.end_pipeline();
+        }
+        self.flatten_last();
+        (self.table, self.rule, self.cookie) = rule;
+        self.lengths.is_elsewhere = was_elsewhere;
+        let open = std::mem::replace(&mut self.lengths.open, open);
+        let counters = std::mem::replace(&mut self.counters, counters);
+        let saved = Box::new(self.save());
+        (Branch { steps: saved.steps.as_slice().into(), counters }, End { saved, open })
+    }
+
+    /// Continues behind both branches, with the packet as it was and what they have left.
+    #[inline(never)]
+    fn join(&mut self, before: Box<Saved>, larger: End, others: End) {
+        let ends = [&larger.saved, &others.saved];
+        let are_equal = ends.iter().all(|end| end.is_packet_of(&before))
+            && larger.saved.stack == others.saved.stack
+            && larger.saved.action_set == others.saved.action_set;
+        self.lengths.must_be_fixed |= !are_equal;
+        let mut open = Key::ZERO;
+        for key in [larger.open, others.open].into_iter().flatten() {
+            open.unite(&key);
+        }
+        for index in 0..word::ETH_SRC {
+            let differ = |key: fn(&Saved) -> &Key| {
+                key(&larger.saved).words[index] ^ key(&others.saved).words[index]
+            };
+            open.words[index] |= differ(|end| &end.flow) | differ(|end| &end.written);
+        }
+        let metadata = 0..word::ETH_SRC;
+        self.restore(*before);
+        self.flow.words[metadata.clone()]
+            .copy_from_slice(&others.saved.flow.words[metadata.clone()]);
+        self.written.words[metadata.clone()].copy_from_slice(&others.saved.written.words[metadata]);
+        self.stack = others.saved.stack;
+        self.action_set = others.saved.action_set;
+        self.lengths.open = Some(Box::new(open));
+    }
+}
+
+/// A branch's end.
+struct End {
+    saved: Box<Saved>,
+    open: Option<Box<Key>>,
+}
+
+impl Saved {
+    /// Whether the packet is the same but for its metadata.
+    fn is_packet_of(&self, before: &Self) -> bool {
+        self.flow.words[word::ETH_SRC..] == before.flow.words[word::ETH_SRC..]
+            && !self.has_exited
+            && self.tags == before.tags
+            && self.pushed_mpls == before.pushed_mpls
+            && self.labels == before.labels
+            && self.was_mpls == before.was_mpls
+            && self.is_tracked == before.is_tracked
+    }
+}
+
+/// The bytes that steps add to a packet.
+fn growth(steps: &[Step]) -> i64 {
+    let of_step = |step: &Step| match step {
+        Step::PushVlan { .. } | Step::PushMpls { .. } => 4,
+        Step::PopVlan | Step::PopMpls { .. } => -4,
+        _ => 0,
+    };
+    steps.iter().map(of_step).sum()
+}
+
+/// Each check doubles the ways; more are translated for one packet alone.
+const MOST_CHECKS: usize = 64;
