@@ -1,5 +1,7 @@
 //! Connection tracking, against a naive model and against its own rules.
 
+#[path = "conntrack/fragments.rs"]
+mod fragments;
 #[path = "conntrack/frames.rs"]
 mod frames;
 #[path = "conntrack/hostile.rs"]

@@ -13,12 +13,15 @@
 //! | `nat.rs`, `translate.rs` | the choice of a translation, and its application |
 //! | `track.rs`, `thread.rs` | a packet's way through them |
 //! | `known.rs` | the same for most packets: TCP or UDP over IPv4, of a known connection |
+//! | `fragments.rs` | fragments that wait for the rest of their packet |
 //! | `admin.rs` | dumps, flushes and limits |
 //!
 //! # Rules beyond the manual pages
 //!
-//! - The first fragment of a packet is tracked by its ports; its checksum and the length of its
-//!   data are not checked. Later fragments have no ports and are invalid.
+//! - Fragments wait until their packet is complete, 15 seconds at most; then they are discarded and
+//!   counted. The whole packet is tracked, and all its fragments go on behind each other.
+//! - Without reassembly, the first fragment of a packet is tracked by its ports; its checksum and
+//!   the length of its data are not checked. Later fragments have no ports and are invalid.
 //! - A packet that a connection's state calls invalid is not translated: it has the flags `inv`
 //!   and `trk` alone.
 //! - A packet whose new translation finds no free port, or for which the table has no space, is
@@ -36,6 +39,7 @@
 mod admin;
 mod entry;
 mod extract;
+mod fragments;
 mod index;
 mod known;
 mod nat;
@@ -57,6 +61,8 @@ use units::Time;
 
 pub use self::admin::{Counts, Statistics, TupleMatch, ZoneLimit};
 use self::entry::Rules;
+use self::fragments::Fragments;
+pub use self::fragments::{FragmentCounts, FragmentLimits, FragmentStatus, IncompletePacket};
 use self::index::{MAX_SHARDS, Whereabouts};
 use self::settings::Lifetimes;
 pub use self::settings::{Settings, Timeouts};
@@ -73,6 +79,7 @@ pub struct Conntrack {
     verify_checksums: bool,
     limits: Limits,
     totals: Totals,
+    fragments: Fragments,
 }
 
 /// A lock that shares its cache lines with no other.
@@ -140,12 +147,14 @@ impl Conntrack {
                 clashed: AtomicU64::new(0),
                 drawn: AtomicU64::new(settings.seed),
             },
+            fragments: Fragments::default(),
         }
     }
 
     /// Removes connections that have expired. The work of one call is bounded; a call every few
     /// milliseconds keeps up. Lookups never find an expired connection, with or without this.
     pub fn expire(&self, now: Time) {
+        self.fragments.expire(milliseconds(now));
         for shard in &self.shards {
             // A shard in use does it at the next call.
             if let Ok(mut shard) = shard.shard.try_lock() {

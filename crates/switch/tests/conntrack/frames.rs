@@ -28,6 +28,14 @@ pub(crate) fn udp(from: End, to: End) -> Frame {
     frame(from, to, 17, segment)
 }
 
+pub(crate) fn udp_with(from: End, to: End, data: &[u8]) -> Frame {
+    let mut segment = vec![0; 8];
+    segment.extend_from_slice(data);
+    let length = segment.len() as u16;
+    segment[4..6].copy_from_slice(&length.to_be_bytes());
+    frame(from, to, 17, segment)
+}
+
 /// The protocol of a number without ports.
 pub(crate) fn plain(from: IpAddr, to: IpAddr, protocol: u8) -> Frame {
     frame((from, 0), (to, 0), protocol, vec![1, 2, 3, 4, 5, 6, 7, 8])

@@ -48,6 +48,35 @@ fn rules_are_replaced_and_compared_as_files() {
 }
 
 #[test]
+fn fragments_have_limits_and_counters() {
+    let Some(switch) = start() else { return };
+    let set = |words: &[&str]| switch.appctl(words);
+    assert!(set(&["dpctl/ipf-set-min-frag", "v4", "1000"]).contains("successful"));
+    assert!(set(&["dpctl/ipf-set-max-nfrags", "500"]).contains("successful"));
+    assert!(set(&["dpctl/ipf-set-disabled", "v6"]).contains("disabling"));
+    let text = switch.appctl(&["dpctl/ipf-get-status", "-m"]);
+    for line in [
+        "v4 enabled: 1",
+        "v6 enabled: 0",
+        "max num frags (v4/v6): 500",
+        "min v4 frag size: 1000",
+        "v6 frags purged: 0",
+        "Fragment Lists:",
+    ] {
+        assert!(text.contains(line), "no {line:?} in {text}");
+    }
+    for (words, error) in [
+        (vec!["dpctl/ipf-set-min-frag", "v4", "399"], "minimum fragment size too small"),
+        (vec!["dpctl/ipf-set-min-frag", "v5", "1000"], "parameter missing"),
+        (vec!["dpctl/ipf-set-max-nfrags", "5001"], "setting maximum fragments failed"),
+    ] {
+        let refused = switch.try_appctl(&words);
+        assert!(refused.stderr.contains(error), "{words:?}: {refused:?}");
+    }
+    switch.end();
+}
+
+#[test]
 fn a_bundle_with_a_bad_rule_changes_nothing() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "arp actions=drop"]);

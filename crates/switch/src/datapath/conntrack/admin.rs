@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use units::{Span, Time};
 
 use super::entry::{Entry, Rules};
+use super::fragments::{FragmentLimits, FragmentStatus};
 use super::settings::Lifetimes;
 use super::tuple::{ICMP, ICMPV6, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::{Conntrack, NO_LIMIT, Timeouts, milliseconds};
@@ -184,6 +185,16 @@ impl Conntrack {
 
     pub fn set_checks_tcp_sequence(&self, checks: bool) {
         self.change_rules(|rules| rules.checks_tcp_sequence = checks);
+    }
+
+    /// Fragments that wait, and their limits.
+    #[must_use]
+    pub fn fragment_status(&self) -> FragmentStatus {
+        self.fragments.status()
+    }
+
+    pub fn change_fragment_limits(&self, change: impl FnOnce(&mut FragmentLimits)) {
+        self.fragments.change(change);
     }
 
     #[must_use]

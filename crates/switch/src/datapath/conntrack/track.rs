@@ -1,5 +1,7 @@
 //! A packet's way through connection tracking.
 
+mod fragment;
+
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -147,16 +149,37 @@ impl Conntrack {
                     continue;
                 }
             }
-            let mut view = View::of(packet);
-            let look_up = |case: &mut Case<'_, '_, '_, '_>| {
-                self.look_up_candidate(&mut held, found[at], case)
-            };
-            let hash = Some(awaited.hash);
-            awaited.tracked = self.track_by(&mut view, &awaited.call, hash, now, look_up);
+            if packet.is_fragment() {
+                held = None;
+            }
+            let (call, hash) = (&awaited.call, Some(awaited.hash));
+            awaited.tracked = self.track_packet(packet, call, now, |view| {
+                let look_up = |case: &mut Case<'_, '_, '_, '_>| {
+                    self.look_up_candidate(&mut held, found[at], case)
+                };
+                self.track_by(view, call, hash, now, look_up)
+            });
             if awaited.tracked == Tracked::Continues {
                 then(packet, awaited.index);
             }
         }
+    }
+
+    /// Tracks a packet by `track`, or as a part of the packet that it is a fragment of.
+    #[inline(always)]
+    pub(super) fn track_packet(
+        &self,
+        packet: &mut Packet,
+        call: &TrackCall<'_>,
+        now: Time,
+        track: impl FnOnce(&mut View<'_>) -> Tracked,
+    ) -> Tracked {
+        if packet.is_fragment()
+            && let Some(tracked) = self.track_fragment(packet, call, now)
+        {
+            return tracked;
+        }
+        track(&mut View::of(packet))
     }
 
     /// Takes the lock of a shard, unless it is held. Another one is given back before.
