@@ -4,6 +4,8 @@
 mod fragments;
 #[path = "conntrack/frames.rs"]
 mod frames;
+#[path = "conntrack/helpers.rs"]
+mod helpers;
 #[path = "conntrack/hostile.rs"]
 mod hostile;
 #[path = "conntrack/model.rs"]

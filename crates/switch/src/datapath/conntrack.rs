@@ -13,6 +13,7 @@
 //! | `nat.rs`, `translate.rs` | the choice of a translation, and its application |
 //! | `track.rs`, `thread.rs` | a packet's way through them |
 //! | `known.rs` | the same for most packets: TCP or UDP over IPv4, of a known connection |
+//! | `helpers.rs`, `ftp.rs` | connections that others announce |
 //! | `fragments.rs` | fragments that wait for the rest of their packet |
 //! | `admin.rs` | dumps, flushes and limits |
 //!
@@ -40,6 +41,8 @@ mod admin;
 mod entry;
 mod extract;
 mod fragments;
+mod ftp;
+mod helpers;
 mod index;
 mod known;
 mod nat;
@@ -63,6 +66,7 @@ pub use self::admin::{Counts, Statistics, TupleMatch, ZoneLimit};
 use self::entry::Rules;
 use self::fragments::Fragments;
 pub use self::fragments::{FragmentCounts, FragmentLimits, FragmentStatus, IncompletePacket};
+use self::helpers::Helpers;
 use self::index::{MAX_SHARDS, Whereabouts};
 use self::settings::Lifetimes;
 pub use self::settings::{Settings, Timeouts};
@@ -80,6 +84,7 @@ pub struct Conntrack {
     limits: Limits,
     totals: Totals,
     fragments: Fragments,
+    helpers: Helpers,
 }
 
 /// A lock that shares its cache lines with no other.
@@ -148,6 +153,7 @@ impl Conntrack {
                 drawn: AtomicU64::new(settings.seed),
             },
             fragments: Fragments::default(),
+            helpers: Helpers::default(),
         }
     }
 
@@ -187,6 +193,9 @@ impl Conntrack {
     fn remove(&self, shard: &mut Shard, number: u32) -> Option<Remainder> {
         let entry = shard.entries.entry(number);
         let places = [self.hasher.place(&entry.original()), self.hasher.place(&entry.reply())];
+        if entry.is_assisted() {
+            self.helpers.forget(&entry.original());
+        }
         self.totals.connections.fetch_sub(1, Ordering::Relaxed);
         self.totals.zones[usize::from(entry.zone())].fetch_sub(1, Ordering::Relaxed);
         shard.remove(number, places, |place| self.home(place))

@@ -76,6 +76,17 @@ pub(crate) fn tcp(from: End, to: End, tcp: Tcp) -> Frame {
     frame(from, to, 6, segment)
 }
 
+/// A segment with these data behind the ones that came before.
+pub(crate) fn tcp_with(from: End, to: End, tcp: Tcp, data: &[u8]) -> Frame {
+    let mut segment = vec![0; 20];
+    segment[4..8].copy_from_slice(&tcp.sequence.to_be_bytes());
+    segment[8..12].copy_from_slice(&tcp.acknowledgement.to_be_bytes());
+    (segment[12], segment[13]) = (5 << 4, tcp.flags);
+    segment[14..16].copy_from_slice(&tcp.window.to_be_bytes());
+    segment.extend_from_slice(data);
+    frame(from, to, 6, segment)
+}
+
 /// An echo request (`kind` 8 or 128) or reply (0 or 129).
 pub(crate) fn echo(from: IpAddr, to: IpAddr, kind: u8, identifier: u16) -> Frame {
     let mut message = vec![kind, 0, 0, 0];

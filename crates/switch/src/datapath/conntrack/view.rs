@@ -1,5 +1,6 @@
 use crate::flow::{Key, word};
 
+use super::helpers::Splice;
 use super::tuple::{Kind, Ports, Tuple};
 use crate::datapath::{Packet, flag};
 
@@ -10,6 +11,10 @@ pub struct View<'a> {
     pub key: &'a mut Key,
     pub frame: &'a mut [u8],
     pub headers: Headers,
+    /// The packet may get another length.
+    pub(super) is_resizable: bool,
+    /// The caller applies it.
+    pub(super) splice: Option<Splice>,
 }
 
 /// Offsets within a frame. Offsets outside the frame make a packet invalid, nothing worse.
@@ -39,11 +44,18 @@ impl Headers {
 }
 
 impl<'a> View<'a> {
+    /// A packet that keeps its length.
+    #[must_use]
+    #[inline]
+    pub fn new(key: &'a mut Key, frame: &'a mut [u8], headers: Headers) -> Self {
+        Self { key, frame, headers, is_resizable: false, splice: None }
+    }
+
     /// A packet that is not IP, or no longer, has no headers to track.
     #[inline]
     pub(super) fn of(packet: &'a mut Packet) -> Self {
         let headers = Headers::of(packet);
-        View { key: &mut packet.key, frame: packet.frame.bytes_mut(), headers }
+        Self::new(&mut packet.key, packet.frame.bytes_mut(), headers)
     }
 
     pub(super) fn state(&self) -> u16 {
