@@ -48,6 +48,24 @@ fn rules_are_replaced_and_compared_as_files() {
 }
 
 #[test]
+fn a_dump_of_megaflows_has_those_that_match_a_filter() {
+    let Some(switch) = start() else { return };
+    switch.ofctl(&["add-flow", "br0", "icmp actions=output:3"]);
+    for port in ["p1", "p2"] {
+        switch.appctl(&["netdev-dummy/receive", port, PACKET]);
+    }
+    let shown = |filter: &str| {
+        let text = switch.appctl(&["dpctl/dump-flows", "--names", &format!("filter={filter}")]);
+        text.lines().filter(|line| line.contains("actions:")).count()
+    };
+    assert_eq!((shown("in_port=p1"), shown("in_port=p2"), shown("in_port=p3")), (1, 1, 0));
+    assert_eq!((shown("ip"), shown("arp"), shown("in_port=p1,ip")), (2, 0, 1));
+    let refused = switch.try_appctl(&["dpctl/dump-flows", "filter=foo=1"]);
+    assert!(refused.stderr.contains("Failed to parse filter"), "{refused:?}");
+    switch.end();
+}
+
+#[test]
 fn fragments_have_limits_and_counters() {
     let Some(switch) = start() else { return };
     let set = |words: &[&str]| switch.appctl(words);
