@@ -410,7 +410,22 @@ fn flushes_remove_all_or_a_zone_or_a_tuple() {
     };
     let any = TupleMatch::default();
     assert_eq!(tracker.table.flush_tuples(None, &original, &any), 0);
+    // A whole connection may be named from either side.
+    let reversed = TupleMatch {
+        source: original.destination,
+        destination: original.source,
+        source_port: original.destination_port,
+        destination_port: original.source_port,
+        ..original
+    };
+    assert_eq!(tracker.table.flush_tuples(Some(6), &reversed, &any), 1);
+    tracker.state(udp(client(2), server), &commit(6));
     assert_eq!(tracker.table.flush_tuples(Some(6), &original, &any), 1);
+    // A part of a tuple matches in all zones.
+    tracker.state(udp(client(9), server), &commit(6));
+    tracker.state(udp(client(9), server), &commit(7));
+    let part = TupleMatch { protocol: Some(17), source_port: Some(9), ..TupleMatch::default() };
+    assert_eq!(tracker.table.flush_tuples(None, &part, &any), 2);
     assert_eq!(tracker.state(udp(client(2), server), &look(6)), "new|trk");
     assert_eq!(tracker.table.flush(Some(6)), 3);
     assert_eq!(tracker.table.counts(None, tracker.now).udp, 4);

@@ -87,10 +87,16 @@ fn fragments_have_limits_and_counters() {
         (vec!["dpctl/ipf-set-min-frag", "v4", "399"], "minimum fragment size too small"),
         (vec!["dpctl/ipf-set-min-frag", "v5", "1000"], "parameter missing"),
         (vec!["dpctl/ipf-set-max-nfrags", "5001"], "setting maximum fragments failed"),
+        (vec!["dpctl/ct-set-maxconns", "many"], "maxconns missing or malformed (Invalid argument)"),
+        (vec!["dpctl/ct-set-maxconns", "dp", "10"], "datapath not found (Invalid argument)"),
+        (vec!["dpctl/ct-get-nconns", "dp"], "datapath not found (Invalid argument)"),
     ] {
         let refused = switch.try_appctl(&words);
         assert!(refused.stderr.contains(error), "{words:?}: {refused:?}");
     }
+    let whole = "ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=17,ct_tp_src=1,ct_tp_dst=2";
+    let refused = switch.try_appctl(&["dpctl/flush-conntrack", whole]);
+    assert!(refused.stderr.contains("failed to flush conntrack"), "{refused:?}");
     switch.end();
 }
 
