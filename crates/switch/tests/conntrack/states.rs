@@ -4,7 +4,9 @@ use switch::datapath::step::Track;
 use switch::flow::Field;
 use units::Span;
 
-use crate::frames::{ACK, FIN, RST, SYN, Tcp, echo, end, plain, sctp, tcp, udp, unreachable};
+use crate::frames::{
+    ACK, FIN, Frame, RST, SYN, Tcp, echo, end, plain, sctp, tcp, udp, unreachable,
+};
 use crate::tracking::{Tracker, commit, flags, look, tracker, v4};
 
 #[test]
@@ -389,6 +391,39 @@ fn zones_have_limits() {
     tracker.table.set_default_zone_limit(0);
     tracker.state(udp(client(100), server), &commit(7));
     assert_eq!(tracker.table.zone_limit(7).count, 6);
+}
+
+#[test]
+fn a_packet_whose_tuple_a_rule_changes_counts_for_both_connections() {
+    let tracker = tracker();
+    let (client, outside) = (end("10.0.0.2:40000"), end("10.0.1.1:80"));
+    let (shown, server) = (end("10.0.1.2:40000"), end("10.0.0.1:80"));
+    let rewrite = |frame: &mut Frame, addresses: [u8; 8]| {
+        frame.bytes[26..34].copy_from_slice(&addresses);
+        frame.parse();
+        frame.complete();
+    };
+    let mut syn = tcp(client, outside, Tcp::new(SYN, 1, 0));
+    tracker.track(&mut syn, &commit(0));
+    rewrite(&mut syn, [10, 0, 1, 2, 10, 0, 0, 1]);
+    tracker.track(&mut syn, &commit(0));
+    assert_eq!((tracker.table.connections(), flags(&syn)), (2, "new|trk".to_owned()));
+    let mut answer = tcp(server, shown, Tcp::new(SYN | ACK, 7, 2));
+    tracker.track(&mut answer, &look(0));
+    rewrite(&mut answer, [10, 0, 1, 1, 10, 0, 0, 2]);
+    tracker.track(&mut answer, &look(0));
+    assert_eq!(flags(&answer), "est|rpl|trk");
+    // The first connection has seen the answer.
+    assert_eq!(tracker.state(tcp(client, outside, Tcp::new(ACK, 2, 8)), &look(0)), "est|trk");
+    let states: Vec<_> = tracker.dump();
+    assert!(states.iter().all(|line| line.contains("state=ESTABLISHED")), "{states:?}");
+    // A wrong checksum is wrong in each pass.
+    let mut wrong = tcp(client, outside, Tcp::new(ACK, 2, 8));
+    wrong.bytes[50] ^= 1;
+    for _ in 0..2 {
+        tracker.track(&mut wrong, &look(0));
+        assert_eq!(flags(&wrong), "inv|trk");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod assisted;
 mod fragment;
+mod passes;
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -359,6 +360,7 @@ impl Conntrack {
             shard.counts.removed += 1;
             return (Next::Create, self.remove(shard, number));
         }
+        case.forget_other_connection(entry);
         let mut flags = case.prior | state::TRACKED;
         let expires_before = entry.expires;
         let relations = entry.is_assisted().then(|| self.helpers.relations(&entry.original()));
@@ -707,21 +709,9 @@ impl Case<'_, '_, '_, '_> {
         entry
     }
 
-    /// Whether this pass translates the packet, if its connection has a translation.
-    #[inline]
-    fn applies_translation(&self) -> bool {
-        self.call.has_nat && self.prior & state::TRANSLATED == 0
-    }
-
     /// The flag of a connection that another one has announced.
     fn related(&self) -> u16 {
         if self.parent.is_some() && self.extracted.inner.is_none() { state::RELATED } else { 0 }
-    }
-
-    /// Whether no earlier pass has shown this packet to its connection. After a pass that found no
-    /// connection, or a new one, another look does no harm.
-    fn is_uncounted(&self) -> bool {
-        self.prior == 0 || self.prior & state::NEW != 0
     }
 
     /// Translates the packet; returns the flag that says so.

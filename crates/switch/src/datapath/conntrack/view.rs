@@ -90,6 +90,26 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether a tuple is the original one that the packet shows.
+    pub(super) fn shows(&self, tuple: &Tuple) -> bool {
+        let words = &self.key.words;
+        let ports = tuple.shown_ports();
+        let rest = u64::from(tuple.protocol) << 32
+            | u64::from(ports.source) << 16
+            | u64::from(ports.destination);
+        let wide = |at: usize| u128::from(words[at]) << 64 | u128::from(words[at + 1]);
+        words[word::CT_TP] == rest
+            && match tuple.kind.is_v6() {
+                true => {
+                    wide(word::CT_IPV6_SRC) == tuple.source
+                        && wide(word::CT_IPV6_DST) == tuple.destination
+                }
+                false => {
+                    words[word::CT_NW] == (tuple.source as u64) << 32 | tuple.destination as u64
+                }
+            }
+    }
+
     pub(super) fn set_addresses(&mut self, kind: Kind, source: u128, destination: u128) {
         if kind.is_v6() {
             write_wide(&mut self.key.words, word::IPV6_SRC, source);
