@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use units::Bytes;
 
@@ -16,11 +16,23 @@ pub struct Interface {
     pub index: u32,
     pub address: [u8; 6],
     pub mtu: Bytes,
+    /// Enabled by its owner.
+    pub up: bool,
     /// Enabled by its owner, and with a carrier.
     pub running: bool,
 }
 
 impl Interface {
+    /// An interface of the calling thread's namespace, as it is now.
+    pub fn find(name: &str) -> Result<Self, PortError> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers.
+        let socket = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) });
+        let socket = socket.map_err(|error| PortError::from_io("opening a socket", error))?;
+        // SAFETY: the descriptor is new, and nothing else owns it.
+        Self::query(&unsafe { OwnedFd::from_raw_fd(socket) }, name)
+    }
+
     /// Queries an interface of the namespace in which `socket` was made.
     pub(crate) fn query(socket: &OwnedFd, name: &str) -> Result<Self, PortError> {
         let ask = |request, what: &str| {
@@ -38,13 +50,15 @@ impl Interface {
         let (index, mtu, address, flags) = unsafe {
             (index.ifru_ifindex, mtu.ifru_mtu, address.ifru_hwaddr.sa_data, flags.ifru_flags)
         };
-        let up = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+        let up = libc::IFF_UP as i16;
+        let running = up | libc::IFF_RUNNING as i16;
         Ok(Self {
             name: name.to_owned(),
             index: index as u32,
             address: std::array::from_fn(|n| address[n] as u8),
             mtu: Bytes::new(mtu as u64),
-            running: flags & up == up,
+            up: flags & up != 0,
+            running: flags & running == running,
         })
     }
 }

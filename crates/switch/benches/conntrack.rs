@@ -163,7 +163,7 @@ impl Batch {
         }
         table.warm(&hashes, &mut [0; BATCH]);
         for ((frame, key), hash) in self.frames.iter_mut().zip(&hashes) {
-            let mut view = View { key, frame, headers };
+            let mut view = View::new(key, frame, headers);
             black_box(table.track(&mut view, call, Some(*hash), now));
         }
     }

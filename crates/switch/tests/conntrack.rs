@@ -1,7 +1,11 @@
 //! Connection tracking, against a naive model and against its own rules.
 
+#[path = "conntrack/fragments.rs"]
+mod fragments;
 #[path = "conntrack/frames.rs"]
 mod frames;
+#[path = "conntrack/helpers.rs"]
+mod helpers;
 #[path = "conntrack/hostile.rs"]
 mod hostile;
 #[path = "conntrack/model.rs"]

@@ -14,12 +14,16 @@
 //! | `nat.rs`, `translate.rs` | the choice of a translation, and its application |
 //! | `track.rs`, `thread.rs` | a packet's way through them |
 //! | `known.rs` | the same for most packets: TCP or UDP over IPv4, of a known connection |
+//! | `helpers.rs`, `ftp.rs` | connections that others announce |
+//! | `fragments.rs` | fragments that wait for the rest of their packet |
 //! | `admin.rs` | dumps, flushes and limits |
 //!
 //! # Rules beyond the manual pages
 //!
-//! - The first fragment of a packet is tracked by its ports; its checksum and the length of its
-//!   data are not checked. Later fragments have no ports and are invalid.
+//! - Fragments wait until their packet is complete, 15 seconds at most; then they are discarded and
+//!   counted. The whole packet is tracked, and all its fragments go on behind each other.
+//! - Without reassembly, the first fragment of a packet is tracked by its ports; its checksum and
+//!   the length of its data are not checked. Later fragments have no ports and are invalid.
 //! - A packet that a connection's state calls invalid is not translated: it has the flags `inv`
 //!   and `trk` alone.
 //! - A packet whose new translation finds no free port, or for which the table has no space, is
@@ -38,6 +42,9 @@ mod admin;
 mod domain;
 mod entry;
 mod extract;
+mod fragments;
+mod ftp;
+mod helpers;
 mod index;
 mod known;
 mod nat;
@@ -60,6 +67,9 @@ use units::Time;
 pub use self::admin::{Counts, Statistics, TupleMatch, ZoneLimit};
 use self::domain::{Domains, Held};
 use self::entry::Rules;
+use self::fragments::Fragments;
+pub use self::fragments::{FragmentCounts, FragmentLimits, FragmentStatus, IncompletePacket};
+use self::helpers::Helpers;
 use self::index::{MAX_SHARDS, Whereabouts};
 use self::settings::Lifetimes;
 pub use self::settings::{Settings, Timeouts};
@@ -78,6 +88,8 @@ pub struct Conntrack {
     verify_checksums: bool,
     limits: Limits,
     totals: Totals,
+    fragments: Fragments,
+    helpers: Helpers,
 }
 
 #[derive(Debug)]
@@ -131,12 +143,15 @@ impl Conntrack {
                 clashed: AtomicU64::new(0),
                 drawn: AtomicU64::new(settings.seed),
             },
+            fragments: Fragments::default(),
+            helpers: Helpers::default(),
         }
     }
 
     /// Removes connections that have expired. The work of one call is bounded; a call every few
     /// milliseconds keeps up. Lookups never find an expired connection, with or without this.
     pub fn expire(&self, now: Time) {
+        self.fragments.expire(milliseconds(now));
         for number in 0..self.domains.shards() as u8 {
             // A shard in use does it at the next call.
             if let Some(mut shard) = self.domains.try_lock(number) {
@@ -174,6 +189,9 @@ impl Conntrack {
     fn remove(&self, shard: &mut Shard, number: u32) -> Option<Remainder> {
         let entry = shard.entries.entry(number);
         let places = [self.hasher.place(&entry.original()), self.hasher.place(&entry.reply())];
+        if entry.is_assisted() {
+            self.helpers.forget(&entry.original());
+        }
         self.totals.connections.fetch_sub(1, Ordering::Relaxed);
         self.totals.zones[usize::from(entry.zone())].fetch_sub(1, Ordering::Relaxed);
         shard.remove(number, places, |place| self.home(place))

@@ -115,6 +115,19 @@ impl Lane {
         }
     }
 
+    /// Puts a packet into a slot of its own.
+    fn place(&mut self, packet: Packet) -> Option<u16> {
+        if self.used >= MAX_COPIES {
+            return None;
+        }
+        if self.used == self.packets.len() {
+            self.packets.push(Packet::default());
+        }
+        self.packets[self.used] = packet;
+        self.used += 1;
+        Some((self.used - 1) as u16)
+    }
+
     /// A copy of a packet in a slot of its own.
     fn copy(&mut self, index: u16) -> Option<u16> {
         if self.used >= MAX_COPIES {
@@ -228,7 +241,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         (zone, flags, ordinal): (u16, u8, u16),
         steps: Steps<'_>,
         hash: Option<u64>,
-    ) -> bool {
+    ) -> Tracked {
         let call = track_call(zone, flags, ordinal, steps);
         let packet = &mut self.lane.packets[usize::from(index)];
         if packet.is_stale {
@@ -236,12 +249,28 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         }
         let tracked = self.tracker.track(packet, &call, hash, self.now);
         self.lane.statistics.dropped_by_tracker += u64::from(tracked == Tracked::Dropped);
-        tracked == Tracked::Continues
+        tracked
+    }
+
+    /// Runs the rest of a program for the fragments that the tracker gave back for one of them.
+    #[inline(never)]
+    pub(super) fn released(&mut self, index: u16, rest: &[Op], steps: Steps<'_>) {
+        let Some(fragments) = self.lane.packets[usize::from(index)].released.take() else { return };
+        for fragment in *fragments {
+            let Some(place) = self.lane.place(fragment) else {
+                self.lane.statistics.dropped_by_depth += 1;
+                continue;
+            };
+            if self.run(place, rest, steps, None) == End::Done {
+                self.lane.release(place);
+            }
+        }
     }
 
     fn run(&mut self, index: u16, ops: &[Op], steps: Steps<'_>, mut hash: Option<u64>) -> End {
         let slot = usize::from(index);
-        for op in ops {
+        let mut rest = ops.iter();
+        while let Some(op) = rest.next() {
             let packet = &mut self.lane.packets[slot];
             match op {
                 Op::Output { port, is_last, length } => {
@@ -266,10 +295,14 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                 }
                 Op::Track { zone, flags, ordinal } => {
                     let call = (*zone, *flags, *ordinal);
-                    if !self.track(index, call, steps, hash.take()) {
-                        return End::Done;
+                    match self.track(index, call, steps, hash.take()) {
+                        Tracked::Continues => continue,
+                        Tracked::Dropped => return End::Done,
+                        Tracked::Held => {
+                            self.released(index, rest.as_slice(), steps);
+                            return End::Done;
+                        }
                     }
-                    continue;
                 }
                 Op::Write(words) => {
                     for (index, value, mask) in words {

@@ -14,6 +14,8 @@ pub struct Packet {
     pub layout: Layout,
     /// A header was pushed or popped since the last [`Packet::parse`].
     pub(super) is_stale: bool,
+    /// The fragments that go on in place of this one, which the tracker took.
+    pub released: Option<Box<Vec<Packet>>>,
 }
 
 /// Where the headers of a frame lie.
@@ -75,6 +77,12 @@ impl Packet {
             return 0;
         }
         (self.key.words[word::NW] >> 48) as u8
+    }
+
+    /// A part of an IP packet.
+    pub(super) fn is_fragment(&self) -> bool {
+        self.layout.flags & (flag::IPV4 | flag::IPV6) != 0
+            && self.key.words[word::NW] >> 24 & 0xff != 0
     }
 
     /// The transport header and its payload, without padding; empty without a transport header.

@@ -198,10 +198,16 @@ impl Datapath {
         }
         for (position, (index, place)) in chosen.iter().zip(places).enumerate() {
             let awaited = batch[position].as_ref();
-            if awaited.is_some_and(|awaited| awaited.tracked == Tracked::Dropped) {
+            let tracked = awaited.map_or(Tracked::Continues, |awaited| awaited.tracked);
+            if tracked == Tracked::Dropped {
                 continue;
             }
             let program = self.cache.program(programs[position]);
+            if tracked == Tracked::Held {
+                let rest = program.ops.get(1..).unwrap_or_default();
+                runner.released(*index, rest, Steps::Cached(&self.cache, *place));
+                continue;
+            }
             match program.rest {
                 Rest::Forward { addresses, port } => runner.forward(*index, addresses, port),
                 Rest::Recirculate(id) => runner.recirculate(*index, id),

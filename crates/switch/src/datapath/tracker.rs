@@ -114,6 +114,9 @@ pub enum Tracked {
     Continues,
     /// The tracker counted why: the ports for a translation ran out, for example.
     Dropped,
+    /// The tracker took the packet, a fragment. If the others of its IP packet are there,
+    /// [`Packet::released`] has all of them, to go on instead.
+    Held,
 }
 
 /// One `ct(…)`. The parts that each packet needs are at hand; a new connection's are a few memory

@@ -31,6 +31,15 @@ pub(super) fn decode_flush(mut body: Reader<'_>) -> Result<ConnectionFlush, Refu
             _ => return Err(Refusal::NotPermitted),
         }
     }
+    // A request about ICMP always has identifiers, types and codes: those of a tuple without an
+    // address mean nothing.
+    if matches!(protocol, ICMP | ICMPV6) {
+        for tuple in [&mut flush.original, &mut flush.reply].into_iter().flatten() {
+            if tuple.source.is_none() && tuple.destination.is_none() {
+                *tuple = TupleMatch::default();
+            }
+        }
+    }
     if protocol != 0 {
         flush.original.get_or_insert_default().protocol = Some(protocol);
     }
@@ -71,4 +80,34 @@ fn address(value: &mut Reader<'_>) -> Result<Option<IpAddr>, Refusal> {
         Some(address) => address.into(),
         None => address.into(),
     }))
+}
+
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tuple_of_icmp_without_addresses_matches_all() {
+        let mut body = vec![1, 0, 0, 0, 0, 0, 0, 0];
+        // An original tuple with a source and an identifier, and a reply tuple without addresses.
+        let source = [0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 1, 2];
+        let identified = |id: u8, kind: u8| {
+            let mut fields = vec![0, 4, 0, 6, 0, id, 0, 0, 0, 5, 0, 5, kind, 0, 0, 0];
+            fields.extend([0, 6, 0, 5, 0, 0, 0, 0]);
+            fields
+        };
+        let original = [&source[..], &[0; 4], &identified(9, 8)].concat();
+        for (kind, tuple) in [(0, original), (1, identified(0, 0))] {
+            body.extend([0, kind, 0, 8 + tuple.len() as u8, 0, 0, 0, 0]);
+            body.extend(tuple);
+        }
+        let flush = decode_flush(Reader::new(&body, Refusal::BadLength)).expect("a flush");
+        let original = flush.original.expect("an original tuple");
+        assert_eq!(original.source, Some([10, 1, 1, 2].into()));
+        assert_eq!((original.icmp_id, original.icmp_type), (Some(9), Some(8)));
+        assert_eq!((original.protocol, flush.reply), (Some(1), Some(TupleMatch::default())));
+    }
 }

@@ -183,7 +183,7 @@ fn encode_nicira2(packet: &PacketIn, frame: &[u8], version: Version, out: &mut V
             out.put_u64(packet.cookie);
         });
     }
-    property(5, out, |out| out.put_u8(reason_number(packet.reason, Version::V15)));
+    property(5, out, |out| out.put_u8(reason_number(packet.reason, version)));
     property(6, out, |out| write_entries(&metadata(packet), version, out));
     if !packet.userdata.is_empty() {
         property(7, out, |out| out.extend_from_slice(&packet.userdata));
@@ -218,7 +218,9 @@ fn metadata(packet: &PacketIn) -> Match {
             matching.set(*field, value);
         }
     }
-    if packet.metadata.read(Field::CtNwProto) != 0 {
+    // A packet without a connection, such as an invalid one, has no original tuple.
+    let has_connection = packet.metadata.read(Field::CtState) & CONNECTION_STATES != 0;
+    if has_connection && packet.metadata.read(Field::CtNwProto) != 0 {
         let fields: &[Field] = match packet.metadata.read(Field::EthType) {
             0x0800 => &[Field::CtNwSrc, Field::CtNwDst],
             0x86dd => &[Field::CtIpv6Src, Field::CtIpv6Dst],
@@ -231,6 +233,8 @@ fn metadata(packet: &PacketIn) -> Match {
     matching
 }
 
+/// New, established, related and reply.
+const CONNECTION_STATES: u128 = 0xf;
 /// The property of a continuation that has the number of a packet's state.
 const STATE: u16 = 0x7000;
 const PACKET_IN: u8 = 10;

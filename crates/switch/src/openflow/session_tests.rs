@@ -1,5 +1,7 @@
 use super::*;
+use crate::flow::Field;
 use crate::openflow::bundle::Waiting;
+use crate::openflow::packet::encode_packet_in;
 use crate::openflow::{FlowRemovedReason, PortStatus};
 use crate::port_number::PortNumber;
 use crate::request::{
@@ -486,6 +488,39 @@ fn a_controller_of_openflow_1_0_that_asks_for_expired_packets_can_tell_them() {
         session.packet_in(&packet, &mut out);
         assert_eq!(out.get(16).copied(), reason, "flags {flags}");
     }
+}
+
+#[test]
+fn nicira_packet_ins_have_the_reasons_of_their_version() {
+    let mut metadata = crate::flow::Key::ZERO;
+    metadata.write(Field::EthType, 0x0800);
+    metadata.write(Field::CtNwProto, 17);
+    metadata.write(Field::CtState, 0x30);
+    let mut packet = PacketIn {
+        frame: vec![0; 60],
+        total_len: 60,
+        reason: PacketInReason::PacketOut,
+        table: 0,
+        cookie: 0,
+        controller: 0,
+        metadata,
+        userdata: Vec::new(),
+        continuation: None,
+    };
+    let encoded = |packet: &PacketIn, version| {
+        let mut out = Vec::new();
+        let format = PacketInFormat::Nicira2;
+        encode_packet_in(packet, version, format, &mut out);
+        out
+    };
+    let has = |out: &[u8], part: &[u8]| out.windows(part.len()).any(|window| window == part);
+    assert!(has(&encoded(&packet, Version::V10), &[0, 5, 0, 5, 1]));
+    assert!(has(&encoded(&packet, Version::V14), &[0, 5, 0, 5, 5]));
+    // NXM_NX_CT_NW_PROTO: an invalid packet has no original tuple.
+    let protocol = [0, 1, 119 << 1, 1, 17];
+    assert!(!has(&encoded(&packet, Version::V10), &protocol));
+    packet.metadata.write(Field::CtState, 0x21);
+    assert!(has(&encoded(&packet, Version::V10), &protocol));
 }
 
 #[test]

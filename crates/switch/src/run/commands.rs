@@ -5,6 +5,7 @@ mod conntrack;
 mod coverage;
 mod datapath;
 mod flows;
+mod fragments;
 mod logs;
 mod pmd;
 mod settings;
@@ -79,6 +80,7 @@ fn all() -> Vec<Command> {
         coverage::COMMANDS,
         datapath::COMMANDS,
         flows::COMMANDS,
+        fragments::COMMANDS,
         logs::COMMANDS,
         pmd::COMMANDS,
         settings::COMMANDS,

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use port::{Frame, PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
+use port::{Frame, Interface, PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
 
 use super::capture_source::CaptureSource;
 use super::config::PortConfig;
@@ -34,6 +34,9 @@ pub(super) enum Change {
     Back,
     Connected,
     Disconnected,
+    /// Its interface has a carrier again, or lost it.
+    LinkUp,
+    LinkDown,
 }
 
 #[derive(Debug)]
@@ -251,16 +254,32 @@ impl Device {
     }
 }
 
+/// Whether frames can leave by the interface of a port. A port without an interface has none that
+/// could be missing.
+pub(super) fn has_carrier(name: &str, config: &PortConfig) -> bool {
+    let interface = config.interface.as_deref().unwrap_or(name);
+    config.kind != "packet" || Interface::find(interface).is_ok_and(|found| found.running)
+}
+
+/// The address of a port's interface, if it has one.
+pub(super) fn own_address(name: &str, config: &PortConfig) -> Option<[u8; 6]> {
+    let interface = config.interface.as_deref().unwrap_or(name);
+    let is_interface = matches!(config.kind.as_str(), "packet" | "tap" | "xdp");
+    let found = is_interface.then(|| Interface::find(interface).ok()).flatten()?;
+    Some(found.address).filter(|address| *address != [0; 6])
+}
+
 fn open_interface(name: &str, config: &PortConfig) -> Result<Box<dyn Port>, PortError> {
     let interface = config.interface.as_deref().unwrap_or(name);
     Ok(match config.kind.as_str() {
         "tap" => Box::new(TapPort::create(interface, TapKind::Tap)?),
         _ => {
-            let opened = PacketPort::open_with(interface, PacketOptions::default())?;
-            if !opened.interface().running {
+            // A socket on an interface that is down reports an error; one without a carrier is
+            // ready for the first frame.
+            if !Interface::find(interface)?.up {
                 return Err(PortError::InterfaceDown { name: interface.to_owned() });
             }
-            Box::new(opened)
+            Box::new(PacketPort::open_with(interface, PacketOptions::default())?)
         }
     })
 }

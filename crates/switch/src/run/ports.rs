@@ -11,7 +11,7 @@ use thiserror::Error;
 use units::Time;
 
 use super::config::{HardwareAddress, PortConfig};
-use super::device::{Change, Device, lock};
+use super::device::{Change, Device, has_carrier, lock, own_address};
 use super::pcap::PcapError;
 use super::shaper::Shaper;
 use crate::datapath::step::PortIndex;
@@ -44,6 +44,8 @@ pub struct SwitchPort {
     pub settings: PortConfig,
     /// The administrative state of a dummy port.
     is_disabled: AtomicBool,
+    /// The interface has a carrier, as far as the switch knows.
+    has_carrier: AtomicBool,
     device: Device,
     shaper: Option<Mutex<Shaper>>,
     opened: Time,
@@ -82,13 +84,15 @@ impl SwitchPort {
             bridge,
             number,
             index,
-            hardware_address: settings
-                .hardware_address
-                .map_or_else(|| address_of(name, number), |address| address.0),
+            hardware_address: match settings.hardware_address {
+                Some(address) => address.0,
+                None => own_address(name, settings).unwrap_or_else(|| address_of(name, number)),
+            },
             config: AtomicU32::new(0),
             counts: Counts::default(),
             settings: settings.clone(),
             is_disabled: AtomicBool::new(false),
+            has_carrier: AtomicBool::new(has_carrier(name, settings)),
             device,
             shaper: shaper.map(Mutex::new),
             opened: now,
@@ -115,16 +119,20 @@ impl SwitchPort {
             counts: Counts::default(),
             settings: PortConfig::of_kind("internal"),
             is_disabled: AtomicBool::new(false),
+            has_carrier: AtomicBool::new(true),
             device: Device::Null,
             shaper: None,
             opened: now,
         }
     }
 
-    /// Whether frames may pass: the device is there, and nobody has disabled the port.
+    /// Whether frames may pass: the device is there with a carrier, and nobody has disabled the
+    /// port.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.device.is_there() && !self.is_disabled.load(Ordering::Relaxed)
+        self.device.is_there()
+            && self.has_carrier.load(Ordering::Relaxed)
+            && !self.is_disabled.load(Ordering::Relaxed)
     }
 
     pub fn set_disabled(&self, is_disabled: bool) {
@@ -234,7 +242,11 @@ impl SwitchPort {
     }
 
     fn transmit(&self, frames: &[Frame]) -> Result<(), PortError> {
-        let sent = self.device.send(&self.name, frames);
+        // The kernel refuses each frame without a carrier, as if there were no room for it yet.
+        let sent = match self.has_carrier.load(Ordering::Relaxed) {
+            true => self.device.send(&self.name, frames),
+            false => Ok(0),
+        };
         let accepted = *sent.as_ref().unwrap_or(&0);
         let bytes: usize = frames.iter().take(accepted).map(Frame::len).sum();
         self.counts.sent_packets.fetch_add(accepted as u64, Ordering::Relaxed);
@@ -246,9 +258,19 @@ impl SwitchPort {
         sent.map(drop)
     }
 
-    /// Tries to open a device that is gone, and says what has changed.
-    pub(super) fn look_after(&self) -> Option<Change> {
-        self.device.look_after(&self.name, &self.settings)
+    /// Tries to open a device that is gone, looks at its link if that may differ, and says what has
+    /// changed.
+    pub(super) fn look_after(&self, may_link_differ: bool) -> Option<Change> {
+        let change = self.device.look_after(&self.name, &self.settings);
+        if !may_link_differ && change.is_none() {
+            return None;
+        }
+        let now = has_carrier(&self.name, &self.settings);
+        let former = self.has_carrier.swap(now, Ordering::Relaxed);
+        if change.is_some() || former == now || !self.device.is_there() {
+            return change;
+        }
+        Some(if now { Change::LinkUp } else { Change::LinkDown })
     }
 
     /// Whether the descriptor of a queue tells of frames, and not of a device that has gone.

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use port::LinkEvents;
+
 use super::client::CONTROL_SOCKET;
 use super::config::{Config, ConfigError, DEFAULT_RUNDIR};
 use super::error::SwitchError;
@@ -51,11 +53,23 @@ pub fn run(
         let metrics = metrics.transpose()?;
         note(format!("control at {}", control.display()));
         let mut rounds = 0_u32;
+        let links = LinkEvents::subscribe();
+        if let Err(error) = &links {
+            tracing::warn!("{error}; the switch looks for lost interfaces five times a second");
+        }
         while !stop.load(Ordering::Acquire) {
-            std::thread::sleep(ROUND);
+            // A neighbour may send as soon as the link is up.
+            let has_link_changed = links.as_ref().map_or_else(
+                |_| {
+                    std::thread::sleep(ROUND);
+                    false
+                },
+                |links| links.wait(ROUND),
+            );
             rounds = rounds.wrapping_add(1);
-            if rounds.is_multiple_of(ROUNDS_PER_CARE) {
-                switch.look_after_ports();
+            if has_link_changed || rounds.is_multiple_of(ROUNDS_PER_CARE) {
+                let must_look = has_link_changed || links.is_err();
+                switch.look_after_ports(must_look || rounds.is_multiple_of(ROUNDS_PER_COUNT));
             }
             if rounds.is_multiple_of(ROUNDS_PER_COUNT) {
                 switch.count_events();

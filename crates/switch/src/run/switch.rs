@@ -364,17 +364,20 @@ impl Switch {
         port.flush();
     }
 
-    /// Opens devices that had gone and are back, and writes what captures hold back.
-    pub(super) fn look_after_ports(&self) {
+    /// Opens devices that had gone and are back, looks at links if they may have changed, and
+    /// writes what captures hold back.
+    pub(super) fn look_after_ports(&self, may_links_differ: bool) {
         let mut has_any_changed = false;
         for bridge in self.bridges() {
             for port in bridge.ports() {
                 port.flush();
-                let Some(change) = port.look_after() else { continue };
+                let Some(change) = port.look_after(may_links_differ) else { continue };
                 match change {
                     Change::Back => tracing::warn!("port {}: the device is back", port.name),
                     Change::Connected => tracing::info!("port {}: connected", port.name),
                     Change::Disconnected => tracing::warn!("port {}: disconnected", port.name),
+                    Change::LinkUp => tracing::info!("port {}: the link is up", port.name),
+                    Change::LinkDown => tracing::info!("port {}: the link is down", port.name),
                 }
                 bridge.port_changed(&port);
                 has_any_changed = true;

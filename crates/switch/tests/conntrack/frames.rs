@@ -28,6 +28,14 @@ pub(crate) fn udp(from: End, to: End) -> Frame {
     frame(from, to, 17, segment)
 }
 
+pub(crate) fn udp_with(from: End, to: End, data: &[u8]) -> Frame {
+    let mut segment = vec![0; 8];
+    segment.extend_from_slice(data);
+    let length = segment.len() as u16;
+    segment[4..6].copy_from_slice(&length.to_be_bytes());
+    frame(from, to, 17, segment)
+}
+
 /// The protocol of a number without ports.
 pub(crate) fn plain(from: IpAddr, to: IpAddr, protocol: u8) -> Frame {
     frame((from, 0), (to, 0), protocol, vec![1, 2, 3, 4, 5, 6, 7, 8])
@@ -65,6 +73,17 @@ pub(crate) fn tcp(from: End, to: End, tcp: Tcp) -> Frame {
     }
     segment[12] = (segment.len() as u8 / 4) << 4;
     segment.resize(segment.len() + tcp.payload, b'x');
+    frame(from, to, 6, segment)
+}
+
+/// A segment with these data behind the ones that came before.
+pub(crate) fn tcp_with(from: End, to: End, tcp: Tcp, data: &[u8]) -> Frame {
+    let mut segment = vec![0; 20];
+    segment[4..8].copy_from_slice(&tcp.sequence.to_be_bytes());
+    segment[8..12].copy_from_slice(&tcp.acknowledgement.to_be_bytes());
+    (segment[12], segment[13]) = (5 << 4, tcp.flags);
+    segment[14..16].copy_from_slice(&tcp.window.to_be_bytes());
+    segment.extend_from_slice(data);
     frame(from, to, 6, segment)
 }
 

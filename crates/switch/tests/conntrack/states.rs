@@ -4,7 +4,9 @@ use switch::datapath::step::Track;
 use switch::flow::Field;
 use units::Span;
 
-use crate::frames::{ACK, FIN, RST, SYN, Tcp, echo, end, plain, sctp, tcp, udp, unreachable};
+use crate::frames::{
+    ACK, FIN, Frame, RST, SYN, Tcp, echo, end, plain, sctp, tcp, udp, unreachable,
+};
 use crate::tracking::{Tracker, commit, flags, look, tracker, v4};
 
 #[test]
@@ -392,6 +394,39 @@ fn zones_have_limits() {
 }
 
 #[test]
+fn a_packet_whose_tuple_a_rule_changes_counts_for_both_connections() {
+    let tracker = tracker();
+    let (client, outside) = (end("10.0.0.2:40000"), end("10.0.1.1:80"));
+    let (shown, server) = (end("10.0.1.2:40000"), end("10.0.0.1:80"));
+    let rewrite = |frame: &mut Frame, addresses: [u8; 8]| {
+        frame.bytes[26..34].copy_from_slice(&addresses);
+        frame.parse();
+        frame.complete();
+    };
+    let mut syn = tcp(client, outside, Tcp::new(SYN, 1, 0));
+    tracker.track(&mut syn, &commit(0));
+    rewrite(&mut syn, [10, 0, 1, 2, 10, 0, 0, 1]);
+    tracker.track(&mut syn, &commit(0));
+    assert_eq!((tracker.table.connections(), flags(&syn)), (2, "new|trk".to_owned()));
+    let mut answer = tcp(server, shown, Tcp::new(SYN | ACK, 7, 2));
+    tracker.track(&mut answer, &look(0));
+    rewrite(&mut answer, [10, 0, 1, 1, 10, 0, 0, 2]);
+    tracker.track(&mut answer, &look(0));
+    assert_eq!(flags(&answer), "est|rpl|trk");
+    // The first connection has seen the answer.
+    assert_eq!(tracker.state(tcp(client, outside, Tcp::new(ACK, 2, 8)), &look(0)), "est|trk");
+    let states: Vec<_> = tracker.dump();
+    assert!(states.iter().all(|line| line.contains("state=ESTABLISHED")), "{states:?}");
+    // A wrong checksum is wrong in each pass.
+    let mut wrong = tcp(client, outside, Tcp::new(ACK, 2, 8));
+    wrong.bytes[50] ^= 1;
+    for _ in 0..2 {
+        tracker.track(&mut wrong, &look(0));
+        assert_eq!(flags(&wrong), "inv|trk");
+    }
+}
+
+#[test]
 fn flushes_remove_all_or_a_zone_or_a_tuple() {
     let tracker = tracker();
     let server = end("10.0.0.2:53");
@@ -410,7 +445,22 @@ fn flushes_remove_all_or_a_zone_or_a_tuple() {
     };
     let any = TupleMatch::default();
     assert_eq!(tracker.table.flush_tuples(None, &original, &any), 0);
+    // A whole connection may be named from either side.
+    let reversed = TupleMatch {
+        source: original.destination,
+        destination: original.source,
+        source_port: original.destination_port,
+        destination_port: original.source_port,
+        ..original
+    };
+    assert_eq!(tracker.table.flush_tuples(Some(6), &reversed, &any), 1);
+    tracker.state(udp(client(2), server), &commit(6));
     assert_eq!(tracker.table.flush_tuples(Some(6), &original, &any), 1);
+    // A part of a tuple matches in all zones.
+    tracker.state(udp(client(9), server), &commit(6));
+    tracker.state(udp(client(9), server), &commit(7));
+    let part = TupleMatch { protocol: Some(17), source_port: Some(9), ..TupleMatch::default() };
+    assert_eq!(tracker.table.flush_tuples(None, &part, &any), 2);
     assert_eq!(tracker.state(udp(client(2), server), &look(6)), "new|trk");
     assert_eq!(tracker.table.flush(Some(6)), 3);
     assert_eq!(tracker.table.counts(None, tracker.now).udp, 4);

@@ -58,7 +58,7 @@ pub(crate) fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now:
     let headers = frame.headers;
     let hash = table.hash(&frame.key, &frame.bytes, headers, track.zone);
     table.warm(&[hash], &mut [0]);
-    let mut view = View { key: &mut frame.key, frame: &mut frame.bytes, headers };
+    let mut view = View::new(&mut frame.key, &mut frame.bytes, headers);
     table.track(&mut view, &call, Some(hash), now)
 }
 

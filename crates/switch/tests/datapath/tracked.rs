@@ -142,18 +142,39 @@ fn process(
     tracker: &mut ThreadTracker,
     sent: &mut Vec<(u16, Vec<u8>)>,
 ) {
-    let mut packet = Packet::arrived(in_port, Frame::from_bytes(frame, Time::ZERO));
-    for _ in 0..4 {
-        let milliseconds = now.nanos() / 1_000_000;
-        let translation =
-            Translator::new(tables).translate(&packet.key, packet.frame.bytes(), milliseconds);
+    let packet = Packet::arrived(in_port, Frame::from_bytes(frame, Time::ZERO));
+    let mut reference = Reference { tables, in_port, now, tracker, sent };
+    reference.pass(packet, 4);
+}
+
+/// One packet after the other, without caches.
+struct Reference<'a> {
+    tables: &'a Tables,
+    in_port: u32,
+    now: Time,
+    tracker: &'a mut ThreadTracker,
+    sent: &'a mut Vec<(u16, Vec<u8>)>,
+}
+
+impl Reference<'_> {
+    fn pass(&mut self, packet: Packet, passes: usize) {
+        if passes == 0 {
+            return;
+        }
+        let milliseconds = self.now.nanos() / 1_000_000;
+        let mut translator = Translator::new(self.tables);
+        let translation = translator.translate(&packet.key, packet.frame.bytes(), milliseconds);
         for counters in &translation.counters {
             counters.add(1, packet.frame.len() as u64, milliseconds);
         }
+        self.run(packet, &translation.steps, passes);
+    }
+
+    fn run(&mut self, mut packet: Packet, steps: &[Step], passes: usize) {
         let mut recirculates = None;
-        for step in translation.steps.iter() {
+        for (at, step) in steps.iter().enumerate() {
             match step {
-                Step::Output(port) => sent.push((port.0, packet.frame.bytes().to_vec())),
+                Step::Output(port) => self.sent.push((port.0, packet.frame.bytes().to_vec())),
                 Step::Rewrite(rewrite) => {
                     let mut plain = PlainFrame::new(packet.frame.bytes().to_vec());
                     for field in [Field::EthSrc, Field::EthDst] {
@@ -163,9 +184,16 @@ fn process(
                     packet.frame.bytes_mut().copy_from_slice(&plain.bytes);
                 }
                 Step::Track(_) => {
-                    let call = TrackCall::first_of(&translation.steps).expect("a track");
-                    if tracker.track(&mut packet, &call, None, now) == Tracked::Dropped {
-                        return;
+                    let call = TrackCall::first_of(&steps[at..]).expect("a track");
+                    match self.tracker.track(&mut packet, &call, None, self.now) {
+                        Tracked::Continues => {}
+                        Tracked::Dropped => return,
+                        Tracked::Held => {
+                            for fragment in packet.released.into_iter().flat_map(|all| *all) {
+                                self.run(fragment, &steps[at + 1..], passes);
+                            }
+                            return;
+                        }
                     }
                 }
                 Step::Recirculate(id) => recirculates = Some(*id),
@@ -174,10 +202,54 @@ fn process(
         }
         let Some(id) = recirculates else { return };
         let tracked = packet.key.words[word::CT..word::ETH_SRC].to_vec();
-        packet = Packet::arrived(in_port, packet.frame);
+        let mut packet = Packet::arrived(self.in_port, packet.frame);
         packet.key.words[word::CT..word::ETH_SRC].copy_from_slice(&tracked);
         packet.key.write(Field::RecircId, id.into());
+        self.pass(packet, passes - 1);
     }
+}
+
+#[test]
+fn all_fragments_go_on_once_their_packet_is_whole() {
+    let rules = [
+        "table=0,ip,in_port=1 actions=ct(commit,zone=3,table=1,nat(src=192.0.2.1))",
+        "table=1,ct_state=+new+trk,udp,ip_frag=first actions=output:2",
+        "table=1,ct_state=+new+trk,udp,ip_frag=later actions=output:3",
+    ];
+    let mut bridge = Bridge::new(&rules);
+    let mut tracker = ThreadTracker::new(Arc::new(Conntrack::new(&Settings::default())));
+    // The second time all megaflows are known.
+    for source in [5, 6] {
+        let [first, last] = fragments(source);
+        let mut send = |frames: &[Vec<u8>]| bridge.process_tracked(1, frames, &mut tracker).sent;
+        assert_eq!(send(std::slice::from_ref(&last)), []);
+        let ports = |sent: Vec<(u16, Vec<u8>)>| -> Vec<_> {
+            assert!(sent.iter().all(|(_, frame)| frame[26..30] == [192, 0, 2, 1]));
+            sent.iter().map(|(port, _)| *port).collect()
+        };
+        assert_eq!(ports(send(std::slice::from_ref(&first))), [2, 3]);
+        assert_eq!(ports(send(&[first, last])), [2, 3]);
+    }
+}
+
+/// A UDP packet of 10.0.0.1 in two fragments.
+fn fragments(source_port: u8) -> [Vec<u8>; 2] {
+    let mut segment = vec![0, source_port, 0, 53, 0, 0, 0, 0];
+    segment.resize(2008, 0xab);
+    segment[4..6].copy_from_slice(&2008_u16.to_be_bytes());
+    let cut = |from: usize, to: usize, flags: u16| {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0]);
+        frame.extend((20 + (to - from) as u16).to_be_bytes());
+        frame.extend([0, source_port]);
+        frame.extend((flags | (from as u16 / 8)).to_be_bytes());
+        frame.extend([64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        let sum = wire::checksum::Sum::of(&frame[14..34]).checksum();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame.extend_from_slice(&segment[from..to]);
+        frame
+    };
+    [cut(0, 1400, 0x2000), cut(1400, 2008, 0)]
 }
 
 fn random_rules(random: &mut Pcg64Mcg) -> Vec<String> {

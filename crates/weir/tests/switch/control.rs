@@ -48,6 +48,59 @@ fn rules_are_replaced_and_compared_as_files() {
 }
 
 #[test]
+fn a_dump_of_megaflows_has_those_that_match_a_filter() {
+    let Some(switch) = start() else { return };
+    switch.ofctl(&["add-flow", "br0", "icmp actions=output:3"]);
+    for port in ["p1", "p2"] {
+        switch.appctl(&["netdev-dummy/receive", port, PACKET]);
+    }
+    let shown = |filter: &str| {
+        let text = switch.appctl(&["dpctl/dump-flows", "--names", &format!("filter={filter}")]);
+        text.lines().filter(|line| line.contains("actions:")).count()
+    };
+    assert_eq!((shown("in_port=p1"), shown("in_port=p2"), shown("in_port=p3")), (1, 1, 0));
+    assert_eq!((shown("ip"), shown("arp"), shown("in_port=p1,ip")), (2, 0, 1));
+    let refused = switch.try_appctl(&["dpctl/dump-flows", "filter=foo=1"]);
+    assert!(refused.stderr.contains("Failed to parse filter"), "{refused:?}");
+    switch.end();
+}
+
+#[test]
+fn fragments_have_limits_and_counters() {
+    let Some(switch) = start() else { return };
+    let set = |words: &[&str]| switch.appctl(words);
+    assert!(set(&["dpctl/ipf-set-min-frag", "v4", "1000"]).contains("successful"));
+    assert!(set(&["dpctl/ipf-set-max-nfrags", "500"]).contains("successful"));
+    assert!(set(&["dpctl/ipf-set-disabled", "v6"]).contains("disabling"));
+    let text = switch.appctl(&["dpctl/ipf-get-status", "-m"]);
+    for line in [
+        "v4 enabled: 1",
+        "v6 enabled: 0",
+        "max num frags (v4/v6): 500",
+        "min v4 frag size: 1000",
+        "v6 frags purged: 0",
+        "Fragment Lists:",
+    ] {
+        assert!(text.contains(line), "no {line:?} in {text}");
+    }
+    for (words, error) in [
+        (vec!["dpctl/ipf-set-min-frag", "v4", "399"], "minimum fragment size too small"),
+        (vec!["dpctl/ipf-set-min-frag", "v5", "1000"], "parameter missing"),
+        (vec!["dpctl/ipf-set-max-nfrags", "5001"], "setting maximum fragments failed"),
+        (vec!["dpctl/ct-set-maxconns", "many"], "maxconns missing or malformed (Invalid argument)"),
+        (vec!["dpctl/ct-set-maxconns", "dp", "10"], "datapath not found (Invalid argument)"),
+        (vec!["dpctl/ct-get-nconns", "dp"], "datapath not found (Invalid argument)"),
+    ] {
+        let refused = switch.try_appctl(&words);
+        assert!(refused.stderr.contains(error), "{words:?}: {refused:?}");
+    }
+    let whole = "ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=17,ct_tp_src=1,ct_tp_dst=2";
+    let refused = switch.try_appctl(&["dpctl/flush-conntrack", whole]);
+    assert!(refused.stderr.contains("failed to flush conntrack"), "{refused:?}");
+    switch.end();
+}
+
+#[test]
 fn a_bundle_with_a_bad_rule_changes_nothing() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "arp actions=drop"]);

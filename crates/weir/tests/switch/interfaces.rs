@@ -119,6 +119,39 @@ fn a_port_dies_and_comes_back_while_others_go_on() {
 }
 
 #[test]
+fn a_port_is_down_while_its_cable_has_no_carrier() {
+    let Some(sandbox) = sandbox() else { return };
+    let [a, b] = hosts(&sandbox);
+    let set = |host: &Host, state: &str| {
+        let words = ["link", "set", "eth0", state];
+        let run = || Ok(std::process::Command::new("ip").args(words).status());
+        assert!(host.namespace.run(run).unwrap().unwrap().success());
+    };
+    set(&b, "down");
+    let address = sandbox.inside(|| {
+        let run = std::process::Command::new("cat").arg("/sys/class/net/p1/address").output();
+        String::from_utf8(run.unwrap().stdout).unwrap()
+    });
+    let switch = TestSwitch::start(sandbox, &BRIDGE);
+    switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
+    let down = || switch.ofctl(&["show", "br0"]).matches("LINK_DOWN").count();
+    assert_eq!(down(), 1);
+    set(&b, "up");
+    await_some("the link", || (down() == 0).then_some(()));
+    assert_eq!(a.transfers_to(&b, b"first").unwrap(), b"first");
+    set(&a, "down");
+    await_some("its end", || (down() == 1).then_some(()));
+    set(&a, "up");
+    await_some("its return", || (down() == 0).then_some(()));
+    assert_eq!(a.transfers_to(&b, b"second").unwrap(), b"second");
+    // The port has the address of its interface.
+    let text = switch.ofctl(&["show", "br0"]);
+    assert!(text.contains(&format!("1(p1): addr:{}", address.trim())), "{address} {text}");
+    drop((a, b));
+    switch.end();
+}
+
+#[test]
 fn a_tap_device_serves_a_host_in_its_own_namespace() {
     let Some(sandbox) = sandbox() else { return };
     let a = Host::cabled(&sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1));

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use units::{Span, Time};
 
 use super::entry::{Entry, Rules};
+use super::fragments::{FragmentLimits, FragmentStatus};
 use super::settings::Lifetimes;
 use super::tuple::{ICMP, ICMPV6, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::{Conntrack, NO_LIMIT, Timeouts, milliseconds};
@@ -103,16 +104,24 @@ impl Conntrack {
         self.flush_where(|entry| zone.is_none_or(|zone| entry.zone() == zone))
     }
 
-    /// Removes the connections of a zone (0 if none is given) whose tuples match.
+    /// Removes the connections whose tuples match, of one zone or of all. If `original` names a
+    /// whole connection, it may be in either direction, and its zone is 0 if none is given.
     pub fn flush_tuples(
         &self,
         zone: Option<u16>,
         original: &TupleMatch,
         reply: &TupleMatch,
     ) -> u64 {
-        let zone = zone.unwrap_or(0);
+        if original.names_connection() && *reply == TupleMatch::default() {
+            let zone = zone.unwrap_or(0);
+            return self.flush_where(|entry| {
+                let tuple = entry.original();
+                entry.zone() == zone
+                    && (original.matches(&tuple) || original.matches(&tuple.reversed()))
+            });
+        }
         self.flush_where(|entry| {
-            entry.zone() == zone
+            zone.is_none_or(|zone| entry.zone() == zone)
                 && original.matches(&entry.original())
                 && reply.matches(&entry.reply())
         })
@@ -184,6 +193,16 @@ impl Conntrack {
 
     pub fn set_checks_tcp_sequence(&self, checks: bool) {
         self.change_rules(|rules| rules.checks_tcp_sequence = checks);
+    }
+
+    /// Fragments that wait, and their limits.
+    #[must_use]
+    pub fn fragment_status(&self) -> FragmentStatus {
+        self.fragments.status()
+    }
+
+    pub fn change_fragment_limits(&self, change: impl FnOnce(&mut FragmentLimits)) {
+        self.fragments.change(change);
     }
 
     #[must_use]
@@ -269,6 +288,17 @@ impl Counts {
 }
 
 impl TupleMatch {
+    /// Whether it has both ends of one connection.
+    #[must_use]
+    pub fn names_connection(&self) -> bool {
+        let ports = [self.source_port, self.destination_port];
+        self.source.is_some()
+            && self.destination.is_some()
+            && self.protocol.is_some_and(|protocol| {
+                is_icmp(protocol) || ports.iter().all(|port| port.is_some_and(|port| port != 0))
+            })
+    }
+
     fn matches(&self, tuple: &Tuple) -> bool {
         fn is<T: PartialEq>(wanted: Option<T>, value: T) -> bool {
             wanted.is_none_or(|wanted| wanted == value)

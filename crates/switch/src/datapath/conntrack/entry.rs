@@ -251,7 +251,8 @@ impl Entry {
     /// source in the upper half.
     #[inline(always)]
     pub(super) fn direction_v4(&self, packet: Words, zone: u16, protocol: u8) -> Option<bool> {
-        if self.flags & IN_USE == 0
+        // A connection that needs more than its entry is none of these.
+        if self.flags & (IN_USE | ASSISTED) != IN_USE
             || (self.zone, self.protocol, self.kind) != (zone, protocol, Kind::V4)
         {
             return None;
@@ -321,6 +322,16 @@ impl Entry {
         self.protocol == TCP
             && first.state.min(second.state) < tcp::State::Established
             && first.state.max(second.state) <= tcp::State::Established
+    }
+
+    /// Whether it has a helper, or was expected by one.
+    #[inline]
+    pub(super) fn is_assisted(&self) -> bool {
+        self.flags & ASSISTED != 0
+    }
+
+    pub(super) fn set_assisted(&mut self) {
+        self.flags |= ASSISTED;
     }
 
     /// The later of both ends' states.
@@ -413,5 +424,6 @@ const IN_USE: u8 = 1;
 const SOURCE: u8 = 1 << 1;
 const DESTINATION: u8 = 1 << 2;
 const LABEL: u8 = 1 << 3;
+const ASSISTED: u8 = 1 << 4;
 
 const _: () = assert!(size_of::<Entry>() == 128);

@@ -66,6 +66,18 @@ impl Choice {
         Some(choice)
     }
 
+    /// The one translation of a connection that its parent's translation decides.
+    pub(super) fn only(translation: Translation, address: u128, original: &Tuple) -> Self {
+        Self {
+            translation,
+            reply: original.reversed(),
+            first_address: address,
+            addresses: address..=address,
+            named: None,
+            ranges: Vec::new(),
+        }
+    }
+
     /// The reply tuples to try with each address, from the preferred one on. All with one address
     /// have the same zone and addresses, and so one shard.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Tuple> + '_ {

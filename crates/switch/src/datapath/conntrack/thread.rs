@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use units::Time;
 
-use super::{Conntrack, Headers, View};
+use super::{Conntrack, Headers};
 use crate::datapath::{Awaited, Guess, Known, Packet, TrackCall, Tracked, Tracker};
 
 /// A thread's access to connection tracking.
@@ -42,7 +42,7 @@ impl Tracker for ThreadTracker {
         hash: Option<u64>,
         now: Time,
     ) -> Tracked {
-        self.table.track(&mut View::of(packet), call, hash, now)
+        self.table.track_packet(packet, call, now, |view| self.table.track(view, call, hash, now))
     }
 
     fn track_batch(

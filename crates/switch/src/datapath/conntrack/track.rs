@@ -1,5 +1,9 @@
 //! A packet's way through connection tracking.
 
+mod assisted;
+mod fragment;
+mod passes;
+
 use std::sync::atomic::Ordering;
 
 use units::Time;
@@ -7,6 +11,7 @@ use units::Time;
 use super::domain::{Both, Held, ones};
 use super::entry::{Entry, NONE, Translation, Verdict};
 use super::extract::{Extracted, extract, quick_tuple};
+use super::helpers::Expectation;
 use super::index::Reference;
 use super::nat::Choice;
 use super::settings::Phase;
@@ -31,6 +36,10 @@ struct Case<'v, 'f, 'c, 'd> {
     prior: u16,
     place: Place,
     now: u64,
+    /// The announcement that made the connection one that is related to another.
+    expected: Option<Expectation>,
+    /// The original tuple of that other one.
+    parent: Option<Tuple>,
 }
 
 /// The next step after a lookup.
@@ -132,12 +141,16 @@ impl Conntrack {
                     continue;
                 }
             }
-            let mut view = View::of(packet);
-            let look_up = |case: &mut Case<'_, '_, '_, '_>| {
-                self.look_up_candidate(&mut held, found[at], case)
-            };
-            let hash = Some(awaited.hash);
-            awaited.tracked = self.track_by(&mut view, &awaited.call, hash, now, look_up);
+            if packet.is_fragment() {
+                held = None;
+            }
+            let (call, hash) = (&awaited.call, Some(awaited.hash));
+            awaited.tracked = self.track_packet(packet, call, now, |view| {
+                let look_up = |case: &mut Case<'_, '_, '_, '_>| {
+                    self.look_up_candidate(&mut held, found[at], case)
+                };
+                self.track_by(view, call, hash, now, look_up)
+            });
             if awaited.tracked == Tracked::Continues {
                 then(packet, awaited, None);
             }
@@ -152,6 +165,29 @@ impl Conntrack {
             let is_reply = packet.key.words[word::CT] as u16 & state::REPLY != 0;
             entry.set_guess(is_reply, guess);
         }
+    }
+
+    /// Tracks a packet by `track`, or as a part of the packet that it is a fragment of.
+    #[inline(always)]
+    pub(super) fn track_packet(
+        &self,
+        packet: &mut Packet,
+        call: &TrackCall<'_>,
+        now: Time,
+        track: impl FnOnce(&mut View<'_>) -> Tracked,
+    ) -> Tracked {
+        if packet.is_fragment()
+            && let Some(tracked) = self.track_fragment(packet, call, now)
+        {
+            return tracked;
+        }
+        let mut view = View::of(packet);
+        view.is_resizable = true;
+        let tracked = track(&mut view);
+        if let Some(splice) = view.splice.take() {
+            splice.apply(packet);
+        }
+        tracked
     }
 
     /// Takes the lock of a shard, unless it is held. Another one is given back before.
@@ -234,7 +270,17 @@ impl Conntrack {
             _ => self.hasher.place(&extracted.tuple),
         };
         let now = milliseconds(now);
-        let mut case = Case { view, call, extracted, segment, prior, place, now };
+        let mut case = Case {
+            view,
+            call,
+            extracted,
+            segment,
+            prior,
+            place,
+            now,
+            expected: None,
+            parent: None,
+        };
         match look_up(&mut case) {
             Next::Done(outcome) => outcome,
             Next::Create => self.create(&mut case),
@@ -305,8 +351,14 @@ impl Conntrack {
             shard.counts.removed += 1;
             return (Next::Create, self.remove(shard, number));
         }
+        case.forget_other_connection(entry);
         let mut flags = case.prior | state::TRACKED;
         let expires_before = entry.expires;
+        let relations = entry.is_assisted().then(|| self.helpers.relations(&entry.original()));
+        if let Some(relations) = &relations {
+            case.begin_assisted(relations, is_reply);
+            flags |= case.related();
+        }
         if case.extracted.inner.is_some() {
             flags |= state::RELATED | if is_reply { state::REPLY } else { 0 };
         } else if case.is_uncounted() {
@@ -323,8 +375,7 @@ impl Conntrack {
                 }
             }
         }
-        if case.call.has_nat
-            && case.prior & state::TRANSLATED == 0
+        if case.applies_translation()
             && flags & state::INVALID == 0
             && entry.translation().is_some()
         {
@@ -332,6 +383,9 @@ impl Conntrack {
         }
         if case.call.has_marks {
             set_marks(entry, case.call.track());
+        }
+        if relations.is_some() && flags & state::INVALID == 0 {
+            flags |= self.assist(case, entry, is_reply);
         }
         case.show(flags, entry);
         if entry.expires < expires_before {
@@ -355,6 +409,8 @@ impl Conntrack {
         if !may_start {
             return self.invalid(case.view, case.call.zone, Some(&tuple));
         }
+        case.expected = self.helpers.expected(&tuple);
+        case.parent = case.expected.map(|expected| expected.parent);
         if !case.call.commit {
             return case.show_new(&tuple);
         }
@@ -365,7 +421,13 @@ impl Conntrack {
         }
         let random = self.totals.drawn.fetch_add(RANDOM_STEP, Ordering::Relaxed);
         let random = self.hasher.choice(&[random]);
-        match nat.and_then(|nat| Choice::new(nat, &tuple, &self.hasher, random)) {
+        let choice = match case.expected {
+            Some(Expectation { translation, address, .. }) if case.call.has_nat => {
+                Some(Choice::only(translation, address, &tuple))
+            }
+            _ => nat.and_then(|nat| Choice::new(nat, &tuple, &self.hasher, random)),
+        };
+        match choice {
             None => self.create_plain(case),
             Some(choice) => self.create_translated(case, &choice, random),
         }
@@ -464,7 +526,8 @@ impl Conntrack {
                 if case.call.has_marks {
                     set_marks(entry, case.call.track());
                 }
-                case.show(state::NEW | state::TRACKED, entry);
+                self.start_assisting(case, entry);
+                case.show(state::NEW | state::TRACKED | case.related(), entry);
                 Tracked::Continues
             }
             None => {
@@ -543,7 +606,8 @@ impl Conntrack {
         if case.call.has_marks {
             set_marks(entry, case.call.track());
         }
-        let flags = case.translate(entry, false);
+        let flags = case.translate(entry, false) | case.related();
+        self.start_assisting(case, entry);
         case.show(state::NEW | state::TRACKED | flags, entry);
         drop(own);
         self.forget(&remainders);
@@ -617,13 +681,19 @@ impl Case<'_, '_, '_, '_> {
         let mut entry =
             Entry::new(&self.extracted.tuple, segment, &shard.rules.lifetimes, self.now);
         entry.helper = self.call.track().alg;
+        if let Some(expected) = &self.expected {
+            entry.mark = expected.mark;
+            entry.set_label(expected.label);
+        }
+        if entry.helper != 0 || self.expected.is_some() {
+            entry.set_assisted();
+        }
         entry
     }
 
-    /// Whether no earlier pass has shown this packet to its connection. After a pass that found no
-    /// connection, or a new one, another look does no harm.
-    fn is_uncounted(&self) -> bool {
-        self.prior == 0 || self.prior & state::NEW != 0
+    /// The flag of a connection that another one has announced.
+    fn related(&self) -> u16 {
+        if self.parent.is_some() && self.extracted.inner.is_none() { state::RELATED } else { 0 }
     }
 
     /// Translates the packet; returns the flag that says so.
@@ -643,13 +713,17 @@ impl Case<'_, '_, '_, '_> {
     fn show(&mut self, flags: u16, entry: &Entry) {
         let shown =
             Shown { state: flags, zone: self.call.zone, mark: entry.mark, label: entry.label() };
-        self.view.set_connection(&shown, Some(&entry.original()));
+        let original = self.parent.unwrap_or_else(|| entry.original());
+        self.view.set_connection(&shown, Some(&original));
     }
 
     fn show_new(&mut self, tuple: &Tuple) -> Tracked {
-        let state = state::NEW | state::TRACKED;
-        let shown = Shown { state, zone: self.call.zone, ..Shown::default() };
-        self.view.set_connection(&shown, Some(tuple));
+        let state = state::NEW | state::TRACKED | self.related();
+        let mut shown = Shown { state, zone: self.call.zone, ..Shown::default() };
+        if let Some(expected) = &self.expected {
+            (shown.mark, shown.label) = (expected.mark, expected.label);
+        }
+        self.view.set_connection(&shown, Some(&self.parent.unwrap_or(*tuple)));
         Tracked::Continues
     }
 }

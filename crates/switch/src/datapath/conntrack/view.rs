@@ -1,5 +1,6 @@
 use crate::flow::{Key, word};
 
+use super::helpers::Splice;
 use super::tuple::{Kind, Ports, Tuple};
 use crate::datapath::{Packet, flag};
 
@@ -10,6 +11,10 @@ pub struct View<'a> {
     pub key: &'a mut Key,
     pub frame: &'a mut [u8],
     pub headers: Headers,
+    /// The packet may get another length.
+    pub(super) is_resizable: bool,
+    /// The caller applies it.
+    pub(super) splice: Option<Splice>,
 }
 
 /// Offsets within a frame. Offsets outside the frame make a packet invalid, nothing worse.
@@ -39,11 +44,18 @@ impl Headers {
 }
 
 impl<'a> View<'a> {
+    /// A packet that keeps its length.
+    #[must_use]
+    #[inline]
+    pub fn new(key: &'a mut Key, frame: &'a mut [u8], headers: Headers) -> Self {
+        Self { key, frame, headers, is_resizable: false, splice: None }
+    }
+
     /// A packet that is not IP, or no longer, has no headers to track.
     #[inline]
     pub(super) fn of(packet: &'a mut Packet) -> Self {
         let headers = Headers::of(packet);
-        View { key: &mut packet.key, frame: packet.frame.bytes_mut(), headers }
+        Self::new(&mut packet.key, packet.frame.bytes_mut(), headers)
     }
 
     pub(super) fn state(&self) -> u16 {
@@ -76,6 +88,26 @@ impl<'a> View<'a> {
         } else {
             words[word::CT_NW] = (tuple.source as u64) << 32 | tuple.destination as u64;
         }
+    }
+
+    /// Whether a tuple is the original one that the packet shows.
+    pub(super) fn shows(&self, tuple: &Tuple) -> bool {
+        let words = &self.key.words;
+        let ports = tuple.shown_ports();
+        let rest = u64::from(tuple.protocol) << 32
+            | u64::from(ports.source) << 16
+            | u64::from(ports.destination);
+        let wide = |at: usize| u128::from(words[at]) << 64 | u128::from(words[at + 1]);
+        words[word::CT_TP] == rest
+            && match tuple.kind.is_v6() {
+                true => {
+                    wide(word::CT_IPV6_SRC) == tuple.source
+                        && wide(word::CT_IPV6_DST) == tuple.destination
+                }
+                false => {
+                    words[word::CT_NW] == (tuple.source as u64) << 32 | tuple.destination as u64
+                }
+            }
     }
 
     pub(super) fn set_addresses(&mut self, kind: Kind, source: u128, destination: u128) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use units::Time;
 
+use super::datapath::is_datapath;
 use super::{Command, Outcome};
 use crate::datapath::conntrack::{Conntrack, TupleMatch};
 use crate::run::switch::Switch;
@@ -51,14 +52,20 @@ pub(super) const COMMANDS: &[Command] = &[
         usage: "[dp]",
         fewest: 0,
         most: 1,
-        run: |switch, _| Ok(format!("{}\n", switch.conntrack().max_connections())),
+        run: |switch, arguments| {
+            of_datapath(arguments, 1)?;
+            Ok(format!("{}\n", switch.conntrack().max_connections()))
+        },
     },
     Command {
         name: "dpctl/ct-get-nconns",
         usage: "[dp]",
         fewest: 0,
         most: 1,
-        run: |switch, _| Ok(format!("{}\n", switch.conntrack().connections())),
+        run: |switch, arguments| {
+            of_datapath(arguments, 1)?;
+            Ok(format!("{}\n", switch.conntrack().connections()))
+        },
     },
     Command {
         name: "dpctl/ct-get-tcp-seq-chk",
@@ -108,6 +115,16 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
+/// The arguments behind the datapath's name. If there are as many as a command takes with it, the
+/// first one has to be that name.
+fn of_datapath(arguments: &[String], most: usize) -> Result<&[String], String> {
+    match arguments.first() {
+        Some(first) if is_datapath(first) => Ok(&arguments[1..]),
+        _ if arguments.len() == most => Err("datapath not found (Invalid argument)".to_owned()),
+        _ => Ok(arguments),
+    }
+}
+
 /// The arguments behind the datapath's name, if there is one.
 fn behind_name(arguments: &[String]) -> &[String] {
     match arguments.first() {
@@ -149,15 +166,19 @@ fn flush(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let zone = chosen_zone(arguments)?;
     let tuples: Vec<_> =
         arguments.iter().filter(|argument| !argument.starts_with("zone=")).collect();
-    match tuples.as_slice() {
-        [] => switch.conntrack().flush(zone),
-        [original] => {
-            switch.conntrack().flush_tuples(zone, &tuple(original)?, &TupleMatch::default())
-        }
-        [original, reply, ..] => {
-            switch.conntrack().flush_tuples(zone, &tuple(original)?, &tuple(reply)?)
-        }
+    let (original, reply) = match tuples.as_slice() {
+        [] => (TupleMatch::default(), TupleMatch::default()),
+        [original] => (tuple(original)?, TupleMatch::default()),
+        [original, reply, ..] => (tuple(original)?, tuple(reply)?),
     };
+    if original == TupleMatch::default() && reply == TupleMatch::default() {
+        switch.conntrack().flush(zone);
+    } else {
+        let removed = switch.conntrack().flush_tuples(zone, &original, &reply);
+        if removed == 0 && original.names_connection() && reply == TupleMatch::default() {
+            return Err("failed to flush conntrack (No such file or directory)".to_owned());
+        }
+    }
     Ok(String::new())
 }
 
@@ -213,8 +234,8 @@ fn statistics(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 }
 
 fn set_most(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
-    let number = behind_name(arguments).first().and_then(|text| text.parse().ok());
-    let number = number.ok_or("maxconns missing or malformed")?;
+    let number = of_datapath(arguments, 2)?.first().and_then(|text| text.parse().ok());
+    let number = number.ok_or("maxconns missing or malformed (Invalid argument)")?;
     switch.conntrack().set_max_connections(number);
     Ok("setting maxconns successful\n".to_owned())
 }

@@ -12,7 +12,7 @@ use crate::port_number::PortNumber;
 use crate::run::bridge::BridgeState;
 use crate::run::ports::SwitchPort;
 use crate::run::switch::Switch;
-use crate::text::{PortNames, print_datapath_flow};
+use crate::text::{PortNames, parse_match, print_datapath_flow};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command { name: "dpctl/del-flows", usage: "[dp]", fewest: 0, most: 1, run: delete },
@@ -177,6 +177,12 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let options = Options::parse(switch, arguments);
     let pmd = options.rest.iter().find_map(|argument| argument.strip_prefix("pmd="));
     let filter = options.rest.iter().find_map(|argument| argument.strip_prefix("filter="));
+    let filter = filter.map(|text| {
+        // Names stand for the datapath's numbers of ports.
+        let parsed = parse_match(text, &switch.datapath_names());
+        parsed.map_err(|error| format!("Failed to parse filter ({error})"))
+    });
+    let filter = filter.transpose()?;
     let mut text = String::new();
     for (core, bridges) in megaflows(switch) {
         let is_chosen = match (pmd, core) {
@@ -189,11 +195,11 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         }
         let mut lines = Vec::new();
         for (bridge, flows) in &bridges {
-            lines.extend(flows.iter().map(|flow| line(bridge, flow, &options)));
-        }
-        if let Some(filter) = filter {
-            let parts: Vec<&str> = filter.split(',').collect();
-            lines.retain(|line| parts.iter().all(|part| line.contains(part)));
+            let chosen = flows.iter().filter(|flow| {
+                let key = shown(bridge, flow).key;
+                filter.as_ref().is_none_or(|filter| filter.matches(&key))
+            });
+            lines.extend(chosen.map(|flow| line(bridge, flow, &options)));
         }
         if lines.is_empty() {
             continue;
@@ -250,12 +256,17 @@ fn get_flow(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 }
 
 /// A megaflow, with the datapath's number of its port.
-fn line(bridge: &BridgeState, flow: &Megaflow, options: &Options<'_>) -> String {
+fn shown(bridge: &BridgeState, flow: &Megaflow) -> Megaflow {
     let mut shown = flow.clone();
     let number = PortNumber(shown.key.read(Field::InPort) as u32);
     if let Some(port) = bridge.port(number) {
         shown.key.write(Field::InPort, port.index.0.into());
     }
+    shown
+}
+
+fn line(bridge: &BridgeState, flow: &Megaflow, options: &Options<'_>) -> String {
+    let shown = shown(bridge, flow);
     let now_ms = bridge.clock.now_ms();
     let used = flow.used_ms.map(|used| now_ms.saturating_sub(used));
     let text = print_datapath_flow(&shown, used, &options.names);

@@ -1,0 +1,63 @@
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::PortError;
+
+/// The kernel's messages about interfaces of one namespace: new ones, those that go, and changes
+/// of their state.
+pub struct LinkEvents {
+    socket: Socket,
+}
+
+impl LinkEvents {
+    /// Changes of the calling thread's namespace, from now on.
+    pub fn subscribe() -> Result<Self, PortError> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.set_non_blocking(true)?;
+            socket.bind(&SocketAddr::new(0, RTMGRP_LINK))?;
+            Ok(socket)
+        };
+        let socket = open();
+        socket
+            .map(|socket| Self { socket })
+            .map_err(|error| PortError::from_io("asking for changes of interfaces", error))
+    }
+
+    /// Waits for a change, at most for `most`. Returns whether there were any; all that the kernel
+    /// has told so far count as one.
+    pub fn wait(&self, most: Duration) -> bool {
+        let fd = self.socket.as_fd();
+        let most = Timespec::try_from(most).ok();
+        let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+        if !matches!(poll(&mut polled, most.as_ref()), Ok(1..)) {
+            return false;
+        }
+        // An error also counts: the kernel had more to tell than the socket holds.
+        let mut buffer = Vec::with_capacity(LONGEST_MESSAGE);
+        for _ in 0..MOST_MESSAGES {
+            buffer.clear();
+            if self.socket.recv(&mut buffer, 0).is_err() {
+                break;
+            }
+        }
+        true
+    }
+}
+
+impl std::fmt::Debug for LinkEvents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LinkEvents").finish_non_exhaustive()
+    }
+}
+
+/// linux/rtnetlink.h
+const RTMGRP_LINK: u32 = 1;
+/// The rest of a longer message is lost, which does not matter.
+const LONGEST_MESSAGE: usize = 4096;
+/// A flood of changes does not keep the caller.
+const MOST_MESSAGES: usize = 256;
