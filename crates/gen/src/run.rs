@@ -152,8 +152,9 @@ pub fn run(
     mut watch: impl FnMut(&Snapshot),
 ) -> Result<Outcome, GenError> {
     let threads = job.threads.max(1);
-    let streams = job.plan.lanes().len() * threads
-        + job.probes.iter().map(|probe| probe.lanes.len()).sum::<usize>();
+    // The lane of each stream.
+    let mut origins: Vec<usize> = (0..threads).flat_map(|_| 0..job.plan.lanes().len()).collect();
+    origins.extend(job.probes.iter().flat_map(|probe| &probe.lanes));
     let live = Live::new(lanes.len());
     let mut senders = Vec::with_capacity(threads);
     for part in 0..threads {
@@ -184,7 +185,7 @@ pub fn run(
     let stop = AtomicBool::new(false);
     let start = monotonic() + LEAD;
     let late = job.late_after.map(|late| (start + job.duration, late.grace));
-    let receiver = Receiver::new(lanes, &live, (job.first_stream, streams), late);
+    let receiver = Receiver::new(lanes, &live, (job.first_stream, origins), late);
     let ended = AtomicUsize::new(0);
     let outcomes = std::thread::scope(|scope| {
         let thread = |name: String| std::thread::Builder::new().name(name);
@@ -286,7 +287,7 @@ fn collect(
             }
         }
     }
-    streams.retain(|stream| stream.sent > 0 || stream.received > 0);
+    streams.retain(|stream| stream.sent > 0 || stream.received > 0 || stream.returned > 0);
     let span = |of: fn(&PartOutcome) -> Span| parts.iter().map(of).max().unwrap_or_default();
     let actual = span(|part| part.actual);
     let busy: f64 = parts.iter().map(|part| part.busy.secs_f64()).sum();
