@@ -230,6 +230,8 @@ pub fn run(
         received = received.or(receiver);
     }
     let (streams, error) = received.ok_or_else(ended_early)?;
+    let unwritten = lanes.iter_mut().filter_map(|lane| lane.finish().err()).last();
+    let error = error.or(unwritten.map(|problem| problem.to_string()));
     Ok(collect(lanes, job, &live, &parts, streams, error, cancel))
 }
 

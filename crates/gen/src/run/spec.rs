@@ -38,6 +38,15 @@ pub enum PortKind {
 }
 
 impl PortSpec {
+    /// Whether both ports write one file, the other one of which exists.
+    pub(super) fn writes_file_of(&self, other: &Self) -> bool {
+        let (PortKind::Capture(own), PortKind::Capture(other)) = (&self.kind, &other.kind) else {
+            return false;
+        };
+        let place = |file: &PathBuf| file.canonicalize().ok().filter(|file| file.is_file());
+        place(own).is_some_and(|own| place(other) == Some(own))
+    }
+
     /// Whether the port drives another process's virtio device.
     #[must_use]
     pub fn is_virtio(&self) -> bool {
