@@ -246,8 +246,25 @@ fn a_flood_of_repeated_packets_hides_no_loss() {
     assert_eq!((outcome.sent(), unique(&outcome)), (SENT, SENT / 2));
     assert_eq!(outcome.received(), SENT / 2 * 120);
     let duplicates: u64 = outcome.streams.iter().map(|stream| stream.duplicates).sum();
-    assert_eq!(duplicates, SENT / 2 * 119);
+    assert_eq!(duplicates, SENT / 2 * 59);
+    let returned: u64 = outcome.streams.iter().map(|stream| stream.returned).sum();
+    assert_eq!(returned, SENT / 2 * 60);
     assert_eq!((outcome.lanes[0].received, outcome.lanes[1].received), (60_000, 60_000));
+}
+
+/// A device that returns packets to their port does not forward them: a loop of a cable, or a rule
+/// that sends to the wrong port, is no result of a device without loss.
+#[test]
+fn packets_that_come_back_at_their_own_port_are_lost() {
+    let back: Mood = |_, frame| vec![(true, frame.to_vec())];
+    let outcome = run(back, |_| {});
+    assert_eq!((outcome.sent(), outcome.received(), unique(&outcome)), (SENT, SENT, 0));
+    let mut lanes = lanes(back, |_| {});
+    let mut tester = PortTester::new(&mut lanes, plan(), 1, Arc::default());
+    tester.real_time = false;
+    let trial = tester.trial(Frequency::per_second(2_000.0), Span::from_millis(100)).unwrap();
+    assert_eq!((trial.received, trial.foreign), (0, 0));
+    assert_eq!((trial.returned, trial.loss()), (trial.sent, 1.0));
 }
 
 /// Every kind of frame that is none: all are counted beside the packets, which all are found.

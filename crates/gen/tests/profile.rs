@@ -228,6 +228,18 @@ fn an_alias_is_the_value_that_it_names() {
 }
 
 #[test]
+fn a_second_document_is_a_mistake_and_an_empty_one_is_none() {
+    let first = with_template("");
+    let second = mistakes(&format!("{first}---\n{}", first));
+    assert_eq!(second, ["p.yaml:26: a second document: move it to another file"]);
+    let open = mistakes(&format!("{first}---\n[\n"));
+    assert_eq!(open, ["p.yaml:23: a second document: move it to another file"]);
+    let broken = mistakes(&format!("{first}---\n\t@\n"));
+    assert!(broken[0].contains("this is not YAML"), "{broken:?}");
+    assert!(Profile::parse("p.yaml", &format!("---\n{first}---\n...\n")).is_ok());
+}
+
+#[test]
 fn old_keys_and_repeated_ones_leave_a_note() {
     let text = "- duration : 10\n  min_src_ip : 0x10000001\n  max_src_ip : 0x100000ff\n  \
                 min_dst_ip : 0x30000001\n  max_dst_ip : 0x3000ffff\n  cap_info :\n     \

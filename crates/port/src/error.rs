@@ -9,7 +9,9 @@ pub enum PortError {
     PermissionDenied { what: String },
     #[error("there is no interface {name:?}{}", nearest.as_ref().map_or_else(String::new, |nearest| format!("; did you mean {nearest:?}?")))]
     NoSuchInterface { name: String, nearest: Option<String> },
-    #[error("interface {name:?} is down or gone: bring it up with `ip link set {name} up`")]
+    #[error(
+        "interface {name:?} is down or gone: bring it up with `ip link set {name} up`, and so its other end if it has no carrier"
+    )]
     InterfaceDown { name: String },
     #[error("this kernel has no {feature}")]
     NotSupported { feature: &'static str },

@@ -71,6 +71,11 @@ impl CaptureWriter {
     }
 
     pub fn finish(mut self) -> Result<(), GenError> {
+        self.flush()
+    }
+
+    /// Writes what waits in memory.
+    pub(crate) fn flush(&mut self) -> Result<(), GenError> {
         let flushed = self.file.flush();
         flushed.map_err(|reason| GenError::Unwritable { file: self.name.clone(), reason })
     }

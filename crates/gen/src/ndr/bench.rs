@@ -32,7 +32,10 @@ pub struct SizeResult {
     /// Over all valid trials.
     pub duplicates: u64,
     pub reordered: u64,
+    pub returned: u64,
     pub foreign: u64,
+    /// Different packets that arrived.
+    pub received: u64,
     /// The reason for which the test ended without results for all goals.
     pub stopped: Option<Stop>,
 }
@@ -117,7 +120,9 @@ impl Bench {
             invalid_trials: 0,
             duplicates: 0,
             reordered: 0,
+            returned: 0,
             foreign: 0,
+            received: 0,
             stopped: None,
         };
         let mut in_sequence = 0;
@@ -152,7 +157,9 @@ impl Bench {
                 in_sequence = 0;
                 result.duplicates += trial.duplicates;
                 result.reordered += trial.reordered;
+                result.returned += trial.returned;
                 result.foreign += trial.foreign;
+                result.received += trial.received;
                 search.record(load, duration, trial.observed());
                 if std::mem::take(&mut is_first) {
                     result.lowest = default_lowest(trial.forwarded(), self.shortest_trial());

@@ -171,6 +171,7 @@ fn size(name: &str, result: &SizeResult) -> Value {
         "max_taken_pps": result.taken.map(Frequency::events),
         "duplicates": result.duplicates,
         "reordered": result.reordered,
+        "returned": result.returned,
         "foreign": result.foreign,
         "stopped": result.stopped.as_ref().map(stop),
     })
@@ -244,12 +245,20 @@ fn remarks(result: &SizeResult) -> Vec<String> {
     let counts = [
         (result.duplicates, "packets came twice"),
         (result.reordered, "packets came out of order"),
+        (result.returned, "packets came back at the port that had sent them, which is a loss"),
         (result.foreign, "frames were not the generator's"),
     ];
     for (count, what) in counts {
         if count > 0 {
             lines.push(format!("{count} {what}"));
         }
+    }
+    if result.received == 0 && result.trials > result.invalid_trials {
+        lines.push(
+            "no packet arrived: check that the device is on, that it has rules or routes for these \
+             packets, and that the ports are its own"
+                .to_owned(),
+        );
     }
     lines.extend(result.stopped.as_ref().map(stop));
     lines

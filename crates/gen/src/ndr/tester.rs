@@ -24,6 +24,8 @@ pub struct Trial {
     pub late: u64,
     pub duplicates: u64,
     pub reordered: u64,
+    /// Packets that came back at the port that had sent them: they count as lost.
+    pub returned: u64,
     /// Arrived frames that are not of this trial.
     pub foreign: u64,
     /// The reason for which the trial says nothing about the device.
@@ -199,7 +201,7 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
             None => latency = Some(stream.latency.clone()),
         }
     }
-    let stamped = sum(|stream| stream.received);
+    let stamped = sum(|stream| stream.received + stream.returned);
     Trial {
         load,
         duration,
@@ -210,6 +212,7 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
         late: sum(|stream| stream.late),
         duplicates: sum(|stream| stream.duplicates),
         reordered: sum(|stream| stream.reordered),
+        returned: sum(|stream| stream.returned),
         foreign: outcome.received().saturating_sub(stamped),
         invalid,
         latency: latency.unwrap_or_else(run::new_histogram),

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use saphyr_parser::{Event, Parser, ScalarStyle};
+use saphyr_parser::{Event, Input, Parser, ScalarStyle, ScanError};
 
 use super::mistakes::Mistakes;
 
@@ -41,9 +41,7 @@ impl Node {
             let (event, span) = match event {
                 Ok(event) => event,
                 Err(error) => {
-                    let line = error.marker().line().max(1);
-                    let info = units::foreign(error.info());
-                    mistakes.add(line, format!("this is not YAML: {info}"));
+                    mistakes.add(error.marker().line().max(1), not_yaml(&error));
                     return None;
                 }
             };
@@ -98,7 +96,7 @@ impl Node {
                 anchors.insert(anchor, done.clone());
             }
             match open.last_mut() {
-                None => return Some(done),
+                None => return is_alone(&mut parser, mistakes).then_some(done),
                 Some(parent) => parent.take(done, mistakes),
             }
         }
@@ -124,6 +122,30 @@ impl Node {
             Value::Map(_) => "a block of keys",
         }
     }
+}
+
+/// False, with a mistake, if the first document is followed by another one or by what is no YAML.
+fn is_alone(parser: &mut Parser<'_, impl Input>, mistakes: &mut Mistakes) -> bool {
+    while let Some(event) = parser.next_event() {
+        match event {
+            Ok((Event::Scalar(text, ScalarStyle::Plain, ..), _)) if text.is_empty() => {}
+            Ok((Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..), span)) => {
+                mistakes
+                    .add(span.start.line().max(1), "a second document: move it to another file");
+                return false;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                mistakes.add(error.marker().line().max(1), not_yaml(&error));
+                return false;
+            }
+        }
+    }
+    true
+}
+
+fn not_yaml(error: &ScanError) -> String {
+    format!("this is not YAML: {}", units::foreign(error.info()))
 }
 
 struct Open {

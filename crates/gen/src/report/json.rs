@@ -81,6 +81,7 @@ pub(crate) fn stream(stream: &StreamCounts) -> Value {
         "duplicates": stream.duplicates,
         "reordered": stream.reordered,
         "too_late": stream.too_late,
+        "returned": stream.returned,
         "jitter_us": stream.jitter.micros_f64(),
         "latency_us": {
             "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p99.9": at(0.999),

@@ -107,6 +107,13 @@ pub fn summary(outcome: &Outcome) -> String {
         seconds(outcome.planned),
         seconds(outcome.actual),
     );
+    if errors > 0 {
+        let _ = writeln!(
+            out,
+            " WARNING: the ports refused {errors} packets: the other end of one may be gone, or its \
+             MTU too small"
+        );
+    }
     if outcome.retries > 0 {
         let _ = writeln!(out, " waits for a full port: {}", outcome.retries);
     }

@@ -65,6 +65,11 @@ impl Lane {
     pub fn open_all(specs: &[PortSpec]) -> Result<Vec<Self>, GenError> {
         let mut lanes = Vec::with_capacity(specs.len());
         for (number, spec) in specs.iter().enumerate() {
+            if specs[..number].iter().any(|other| spec.writes_file_of(other)) {
+                return Err(GenError::Usage(format!(
+                    "port `{spec}`: another port writes this file: name one file for each port"
+                )));
+            }
             lanes.push(Self::open(spec, number)?);
         }
         let sources: Vec<[u8; 6]> = lanes.iter().map(|lane| lane.addresses.source).collect();
@@ -247,6 +252,14 @@ impl Lane {
             batch.clear();
         }
         Ok(())
+    }
+
+    /// Completes what a run has written; an error means that a part of it is missing.
+    pub(super) fn finish(&mut self) -> Result<(), GenError> {
+        match &self.kind {
+            Kind::Capture(writer) => locked(writer).flush(),
+            _ => Ok(()),
+        }
     }
 
     /// Answers a question for one of this port's addresses; true if the frame was one.

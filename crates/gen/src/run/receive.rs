@@ -18,6 +18,8 @@ pub(super) struct Receiver<'a> {
     live: &'a Live,
     first_stream: u16,
     streams: Vec<StreamCounts>,
+    /// The lane by which each of them leaves.
+    origins: Vec<usize>,
     /// The planned end, and the time after it in which packets still count as in time.
     late: Option<(Time, Span)>,
     progress: Vec<Progress>,
@@ -39,10 +41,10 @@ impl<'a> Receiver<'a> {
     pub(super) fn new(
         lanes: &'a mut [Lane],
         live: &'a Live,
-        (first_stream, streams): (u16, usize),
+        (first_stream, origins): (u16, Vec<usize>),
         late: Option<(Time, Span)>,
     ) -> Self {
-        let numbers = 0..streams.min(MOST_STREAMS) as u16;
+        let numbers = 0..origins.len().min(MOST_STREAMS) as u16;
         let progress = lanes.iter_mut().map(|lane| Progress {
             has_failed: false,
             drops_before: lane.sink_drops(),
@@ -55,6 +57,7 @@ impl<'a> Receiver<'a> {
             live,
             first_stream,
             streams: numbers.map(StreamCounts::new).collect(),
+            origins,
             late,
             error: None,
             batch: Vec::with_capacity(BATCH),
@@ -136,9 +139,14 @@ impl<'a> Receiver<'a> {
             if let Some(stamp) = Stamp::read(bytes_of) {
                 received += 1;
                 bytes += bytes_of.len() as u64;
-                let index = stamp.stream.wrapping_sub(self.first_stream);
-                if let Some(stream) = self.streams.get_mut(usize::from(index)) {
-                    stream.take(stamp, frame.arrival(), self.late);
+                let index = usize::from(stamp.stream.wrapping_sub(self.first_stream));
+                if let Some(stream) = self.streams.get_mut(index) {
+                    // A single port leads into the device and out of it.
+                    if self.lanes.len() > 1 && self.origins[index] == lane {
+                        stream.returned += 1;
+                    } else {
+                        stream.take(stamp, frame.arrival(), self.late);
+                    }
                 }
                 continue;
             }

@@ -259,7 +259,7 @@ impl Outlet {
         &mut self,
         account: &mut Account,
         give_up: impl FnMut() -> bool,
-    ) -> Result<(usize, u64), PortError> {
+    ) -> Result<(usize, u64), GenError> {
         let frames = |from: usize| {
             let (slots, slot) = (&self.slots, self.slot);
             let lens = self.lens[from..].iter().enumerate();
@@ -275,12 +275,7 @@ impl Outlet {
                 let now = real_time();
                 let mut writer = locked(writer);
                 for frame in frames(0) {
-                    if let Err(error) = writer.write(frame, now) {
-                        return Err(PortError::Io {
-                            doing: error.to_string(),
-                            source: std::io::ErrorKind::Other.into(),
-                        });
-                    }
+                    writer.write(frame, now)?;
                 }
                 Ok((self.lens.len(), all))
             }

@@ -38,6 +38,15 @@ pub enum PortKind {
 }
 
 impl PortSpec {
+    /// Whether both ports write one file, the other one of which exists.
+    pub(super) fn writes_file_of(&self, other: &Self) -> bool {
+        let (PortKind::Capture(own), PortKind::Capture(other)) = (&self.kind, &other.kind) else {
+            return false;
+        };
+        let place = |file: &PathBuf| file.canonicalize().ok().filter(|file| file.is_file());
+        place(own).is_some_and(|own| place(other) == Some(own))
+    }
+
     /// Whether the port drives another process's virtio device.
     #[must_use]
     pub fn is_virtio(&self) -> bool {
@@ -63,14 +72,21 @@ impl FromStr for PortSpec {
                         .to_owned(),
                 ));
             }
+            Some((kind, "")) => {
+                let what = match kind {
+                    "ring" | "vhost-user" => "a socket",
+                    "pcap" => "a file",
+                    _ => "an interface",
+                };
+                return Err(wrong(format!("name {what}: {kind}:NAME")));
+            }
+            Some(("", _)) => {
+                return Err(wrong("name a namespace: NAMESPACE:INTERFACE".to_owned()));
+            }
             None if place == "null" => PortKind::Null,
             None => PortKind::Interface { namespace: None, name: place.to_owned() },
             Some(("tap", name)) => PortKind::Tap(name.to_owned()),
             Some(("pcap", file)) => PortKind::Capture(PathBuf::from(file)),
-            Some((kind @ ("ring" | "xdp" | "vhost-user"), "")) => {
-                let what = if kind == "xdp" { "an interface" } else { "a socket" };
-                return Err(wrong(format!("name {what}: {kind}:NAME")));
-            }
             Some(("ring", place)) => PortKind::Ring { place: place.to_owned(), listens: false },
             Some(("vhost-user", path)) => {
                 PortKind::Vhost { path: PathBuf::from(path), listens: false }
@@ -248,6 +264,9 @@ mod tests {
             ("eth0,ip=10.0.0.2,gatway=10.0.0.1", "did you mean `gateway`?"),
             ("eth0,mac=02:00", "not a MAC address"),
             ("ring:", "name a socket"),
+            ("pcap:", "name a file"),
+            ("ns1:", "name an interface"),
+            (":eth0", "name a namespace"),
             ("03:00.0", "address of a PCI device"),
             ("0000:03:00.1", "address of a PCI device"),
             ("xdp:eth0,queue=x", "not a queue's number"),

@@ -8,7 +8,7 @@ use crate::traffic::Stamp;
 pub struct StreamCounts {
     pub stream: u16,
     pub sent: u64,
-    /// Arrivals, duplicates included.
+    /// Arrivals, duplicates included, and those at the port that had sent them excluded.
     pub received: u64,
     pub duplicates: u64,
     /// Packets that arrived after one with a higher number.
@@ -16,6 +16,9 @@ pub struct StreamCounts {
     /// Arrivals so late that duplicates among them cannot be told. They count as lost: otherwise a
     /// device that repeats old packets would hide its losses.
     pub too_late: u64,
+    /// Arrivals at the port that had sent the packet, out of several. The device has not forwarded
+    /// them, so that they count as lost.
+    pub returned: u64,
     /// Packets that arrived too long after the end of the run.
     pub late: u64,
     /// The longest time between two arrivals.
@@ -40,6 +43,7 @@ impl StreamCounts {
             duplicates: 0,
             reordered: 0,
             too_late: 0,
+            returned: 0,
             late: 0,
             longest_gap: Span::ZERO,
             shortest: Span::MAX,
