@@ -126,8 +126,8 @@ impl Domains {
         }
     }
 
-    /// Calls `visit` once for each domain of these shards, of which at most 64 are looked at, with a
-    /// bit for each of the domain's. The number of one of its shards comes with it.
+    /// Calls `visit` once for each domain of these shards, up to 64 of them, with a bit for each of
+    /// its own. The number of one of its shards comes with it.
     #[inline]
     pub(super) fn group(&self, shards: impl Iterator<Item = u8>, mut visit: impl FnMut(u8, u64)) {
         let mask = self.count.load(Ordering::Relaxed) - 1;

@@ -86,6 +86,7 @@ impl Conntrack {
                 let (hash, place) = (hashes[at], place(hashes[at]));
                 let home = self.home(place);
                 if !shard.turn(home) {
+                    drop(shard);
                     shard = self.shard(home);
                 }
                 found[at] = shard.candidate(place.tag, hash & FAR != 0);
