@@ -28,6 +28,8 @@ pub enum GenError {
     PortFailed(String),
     #[error("{port}; start the other end, for example `weir switch run`")]
     NoPeer { port: String },
+    #[error("cancelled before the first packet")]
+    Cancelled,
     #[error("{0}")]
     Thread(&'static str),
 }

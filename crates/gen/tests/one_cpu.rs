@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use generator::run::{self, Job, Lane, Outcome, Pace, Snapshot};
 use generator::{Capture, LaneAddresses, Plan, PlanOptions, Profile};
@@ -89,6 +90,52 @@ fn a_port_that_fails_ends_nothing_but_is_reported() {
     let outcome = run_on_one_cpu(lanes, 20_000.0, Span::from_millis(200), |_, _| {});
     assert_eq!((outcome.sent(), outcome.received()), (4_000, 0));
     assert!(outcome.error.unwrap().contains("receiving"));
+}
+
+/// A run begins a little after its ports were emptied, and no packet leaves before: the times
+/// between the first packets would be wrong.
+#[test]
+fn the_first_packet_waits_for_the_start() {
+    let times = Times::default();
+    let lane = |name| Lane::over(name, Box::new(Watched(Arc::clone(&times))), ADDRESSES);
+    run_on_one_cpu(vec![lane("left"), lane("right")], 100.0, Span::from_millis(50), |_, _| {});
+    let [emptied, sent] = *times.lock().unwrap();
+    assert!(sent.unwrap().duration_since(emptied.unwrap()) >= Duration::from_millis(10));
+}
+
+/// The times of the first call that receives and of the first that sends.
+type Times = Arc<Mutex<[Option<Instant>; 2]>>;
+
+/// Remembers when it was used.
+#[derive(Debug)]
+struct Watched(Times);
+
+impl Port for Watched {
+    fn receive(&mut self, _: &mut Vec<Frame>, _: usize) -> Result<usize, PortError> {
+        self.0.lock().unwrap()[0].get_or_insert_with(Instant::now);
+        Ok(0)
+    }
+
+    fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
+        self.0.lock().unwrap()[1].get_or_insert_with(Instant::now);
+        Ok(SendReport { sent: frames.len(), ..SendReport::default() })
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn mtu(&self) -> Bytes {
+        Bytes::new(1500)
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        PortCounters::default()
+    }
+
+    fn describe(&self) -> String {
+        "a watched port".to_owned()
+    }
 }
 
 /// Always has frames.

@@ -1,4 +1,5 @@
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use port::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::{Span, Time};
+use wire::headers::{MAC_HEADER, TAG};
 
 use super::spec::{PortKind, PortSpec};
 use crate::capture::CaptureWriter;
@@ -61,8 +63,9 @@ pub(super) enum LaneSender {
 
 impl Lane {
     /// Opens ports in the order of a profile, finds the gateways' addresses, and fills in the
-    /// missing ones: a port without a gateway sends to the other port of its pair.
-    pub fn open_all(specs: &[PortSpec]) -> Result<Vec<Self>, GenError> {
+    /// missing ones: a port without a gateway sends to the other port of its pair. `cancel` ends
+    /// the waits for the other ends.
+    pub fn open_all(specs: &[PortSpec], cancel: &AtomicBool) -> Result<Vec<Self>, GenError> {
         let mut lanes = Vec::with_capacity(specs.len());
         for (number, spec) in specs.iter().enumerate() {
             if specs[..number].iter().any(|other| spec.writes_file_of(other)) {
@@ -70,14 +73,14 @@ impl Lane {
                     "port `{spec}`: another port writes this file: name one file for each port"
                 )));
             }
-            lanes.push(Self::open(spec, number)?);
+            lanes.push(Self::open(spec, number, cancel)?);
         }
         let sources: Vec<[u8; 6]> = lanes.iter().map(|lane| lane.addresses.source).collect();
         for (number, (lane, spec)) in lanes.iter_mut().zip(specs).enumerate() {
             let peer = sources.get(number ^ 1).copied().unwrap_or([0xff; 6]);
             lane.addresses.destination = match (spec.destination_mac, spec.ip, spec.gateway) {
                 (Some(mac), ..) => mac,
-                (None, Some(ip), Some(gateway)) => lane.resolve(ip, gateway)?,
+                (None, Some(ip), Some(gateway)) => lane.resolve(ip, gateway, cancel)?,
                 _ => peer,
             };
         }
@@ -110,7 +113,7 @@ impl Lane {
         matches!(self.kind, Kind::Interface { .. } | Kind::Shared(_) | Kind::Duplex { .. })
     }
 
-    fn open(spec: &PortSpec, number: usize) -> Result<Self, GenError> {
+    fn open(spec: &PortSpec, number: usize, cancel: &AtomicBool) -> Result<Self, GenError> {
         let name = spec.to_string();
         let made_up = [2, 0x57, 0, 0, 0, number as u8];
         let (kind, source) = match &spec.kind {
@@ -128,6 +131,7 @@ impl Lane {
             }
             PortKind::Tap(name) => {
                 let port = TapPort::create(name, TapKind::Tap)?;
+                host::bring_up(&Namespace::current()?, &port.interface().name)?;
                 // The device's own address belongs to the kernel's end.
                 (Kind::Shared(Arc::new(Mutex::new(Box::new(port)))), made_up)
             }
@@ -136,14 +140,15 @@ impl Lane {
                     true => RingPort::create(place)?,
                     false => RingPort::attach(place)?,
                 };
-                (Kind::Duplex { port: with_peer(port)?, room: Some(RING_ROOM) }, made_up)
+                (Kind::Duplex { port: with_peer(port, cancel)?, room: Some(RING_ROOM) }, made_up)
             }
             PortKind::Vhost { path, listens } => {
                 let port = match listens {
                     true => VhostDriver::listen(path)?,
                     false => VhostDriver::connect(path)?,
                 };
-                (Kind::Duplex { port: with_peer(port)?, room: Some(VhostDriver::ROOM) }, made_up)
+                let room = Some(VhostDriver::ROOM);
+                (Kind::Duplex { port: with_peer(port, cancel)?, room }, made_up)
             }
             PortKind::Xdp { namespace, name, options } => {
                 let namespace = namespace.as_deref().map(Namespace::named).transpose()?;
@@ -273,6 +278,20 @@ impl Lane {
         }
     }
 
+    /// The error for packets with a payload that the port does not take.
+    pub(super) fn too_long(&self, bytes: usize, payload: usize) -> GenError {
+        let place = self.name.strip_prefix("xdp:").unwrap_or(&self.name);
+        let command = match place.split_once(':') {
+            Some((namespace, name)) => format!("ip -n {namespace} link set {name}"),
+            None => format!("ip link set {place}"),
+        };
+        GenError::Usage(format!(
+            "a packet has {bytes} bytes, more than the MTU of {} permits: raise it with `{command} \
+             mtu {payload}`",
+            self.name
+        ))
+    }
+
     fn transmit(&mut self, frame: &[u8]) -> Result<(), PortError> {
         let frame = Frame::from_bytes(frame, Time::ZERO);
         match &mut self.kind {
@@ -284,7 +303,12 @@ impl Lane {
     }
 
     /// Asks for the MAC address of the gateway.
-    fn resolve(&mut self, own: IpAddr, gateway: IpAddr) -> Result<[u8; 6], GenError> {
+    fn resolve(
+        &mut self,
+        own: IpAddr,
+        gateway: IpAddr,
+        cancel: &AtomicBool,
+    ) -> Result<[u8; 6], GenError> {
         let Some(request) = neighbour::request(self.addresses.source, own, gateway) else {
             let problem = "`ip` and `gateway` differ in family: give two of one";
             return Err(GenError::Usage(problem.to_owned()));
@@ -294,6 +318,7 @@ impl Lane {
             self.transmit(&request)?;
             let deadline = super::monotonic() + PATIENCE;
             while super::monotonic() < deadline {
+                go_on(cancel)?;
                 batch.clear();
                 if self.receive(&mut batch, 64)? == 0 {
                     std::thread::sleep(Duration::from_millis(1));
@@ -310,13 +335,14 @@ impl Lane {
 }
 
 impl LaneSender {
-    /// The longest packet that the port takes.
-    pub(super) fn longest(&self) -> usize {
-        match self {
+    /// The bytes that the port takes behind a packet's MAC header and its tag.
+    pub(super) fn longest_payload(&self) -> usize {
+        let longest = match self {
             Self::Packet(sender) => sender.longest(),
             Self::Duplex { port, .. } => port.longest(),
             Self::Shared(_) | Self::Capture(_) | Self::Null => usize::MAX,
-        }
+        };
+        longest - MAC_HEADER - TAG
     }
 }
 
@@ -324,10 +350,18 @@ pub(super) fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn go_on(cancel: &AtomicBool) -> Result<(), GenError> {
+    if cancel.load(Ordering::Relaxed) { Err(GenError::Cancelled) } else { Ok(()) }
+}
+
 /// Waits for the peer of a port that needs one.
-fn with_peer(port: impl DuplexPort + 'static) -> Result<Arc<dyn DuplexPort>, GenError> {
+fn with_peer(
+    port: impl DuplexPort + 'static,
+    cancel: &AtomicBool,
+) -> Result<Arc<dyn DuplexPort>, GenError> {
     let deadline = super::monotonic() + PEER_PATIENCE;
     while !port.is_connected() {
+        go_on(cancel)?;
         if super::monotonic() >= deadline {
             return Err(GenError::NoPeer { port: port.describe() });
         }
@@ -353,3 +387,22 @@ const PATIENCE: Span = Span::from_millis(400);
 const PEER_PATIENCE: Span = Span::from_secs(5);
 /// A flood must not keep a run from beginning.
 const MOST_DISCARDED: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_for_long_packets_names_the_namespace_and_the_mtu() {
+        for (name, command) in [
+            ("gen0", "`ip link set gen0 mtu 9220`"),
+            ("ns1:gen0", "`ip -n ns1 link set gen0 mtu 9220`"),
+            ("xdp:ns1:gen0", "`ip -n ns1 link set gen0 mtu 9220`"),
+        ] {
+            let addresses = LaneAddresses { source: [0; 6], destination: [0; 6], vlan: None };
+            let lane = Lane { name: name.to_owned(), kind: Kind::Null, addresses, own: Vec::new() };
+            let error = lane.too_long(9234, 9220).to_string();
+            assert!(error.contains(command), "{error}");
+        }
+    }
+}

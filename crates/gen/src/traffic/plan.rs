@@ -128,6 +128,11 @@ impl Plan {
         self.packets().map(PacketTemplate::len).max().unwrap_or(0)
     }
 
+    /// Whether the packets have a VLAN tag.
+    pub fn is_tagged(&self) -> bool {
+        self.tagged
+    }
+
     /// Packets a second, once as many flows end as begin.
     pub fn packet_rate(&self, multiplier: f64) -> Frequency {
         let rate =

@@ -1,4 +1,4 @@
-use crate::device::write_profile;
+use crate::device::{cable, ip, write_profile};
 use crate::support::Sandbox;
 use serde_json::Value;
 
@@ -57,5 +57,29 @@ fn wrong_use_is_refused_with_advice() {
     let output = sandbox.weir(&["gen", "--captures", "--json"]);
     let names: Vec<String> = serde_json::from_str(&output.stdout).unwrap();
     assert!(names.iter().any(|name| name == "udp_64B.pcap"), "{output:?}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn a_tap_device_is_up_during_the_run() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    write_profile(&sandbox, "p.yaml", "cap2/udp_64B.pcap", 100.0, 4);
+    let run = ["gen", "-f", "p.yaml", "-d", "0.2", "--port", "tap:tap0", "--port", "null"];
+    let output = sandbox.weir(&run);
+    assert!(output.status.success(), "{}{}", output.stdout, output.stderr);
+    assert!(output.stdout.contains(" Total-tx-pkt         : 20 pkts"), "{}", output.stdout);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+/// The room for a tag is no room for packets without one.
+#[test]
+fn a_frame_of_one_byte_too_many_is_refused() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    cable(&sandbox, "gen0", "gen1");
+    let output =
+        sandbox.weir(&["gen", "ndr", "--size", "1519", "--port", "gen0", "--port", "gen1"]);
+    assert_eq!(output.status.code(), Some(2), "{}", output.stderr);
+    assert!(output.stderr.contains("`ip link set gen0 mtu 1501`"), "{}", output.stderr);
+    ip(&sandbox, "link del gen0");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! Captures that a run writes.
+//! Opening of ports, and captures that a run writes.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn run(ports: [&str; 2]) -> Result<Outcome, GenError> {
     let profile = Profile::parse("p.yaml", text).unwrap();
     let captures = [Capture::built_in("cap2/udp_64B.pcap").unwrap()];
     let specs: Vec<_> = ports.iter().map(|port| port.parse().unwrap()).collect();
-    let mut lanes = Lane::open_all(&specs)?;
+    let mut lanes = Lane::open_all(&specs, &AtomicBool::new(false))?;
     let addresses: Vec<_> = lanes.iter().map(Lane::addresses).collect();
     let plan = Plan::new(&profile, &captures, &addresses, PlanOptions::default()).unwrap();
     let job = Job {
@@ -53,4 +53,12 @@ fn one_file_is_no_capture_of_two_ports() {
     std::fs::remove_dir_all(folder).unwrap();
     assert!(error.contains("another port writes this file"), "{error}");
     assert_eq!((outcome.error.as_deref(), outcome.sent()), (None, 50));
+}
+
+/// A run that is cancelled waits for no other end.
+#[test]
+fn a_cancelled_run_opens_no_port() {
+    let specs = ["ring:/nonexistent/ring".parse().unwrap(), "null".parse().unwrap()];
+    let error = Lane::open_all(&specs, &AtomicBool::new(true)).unwrap_err();
+    assert!(matches!(error, GenError::Cancelled), "{error}");
 }
