@@ -9,6 +9,7 @@ pub(super) fn sentences(results: &Results) -> Vec<String> {
     let mut sentences: Vec<String> = primary(results).collect();
     for system in seen.systems() {
         sentences.extend(seen.flatness(system, fewest, most));
+        sentences.extend(seen.growth(system, fewest, most));
         sentences.extend(seen.flows_or_rules(system, fewest, most));
         sentences.extend(seen.tracking(system, fewest));
     }
@@ -44,15 +45,26 @@ impl<'a> Seen<'a> {
         (fewest < most).then_some((fewest, most))
     }
 
-    /// Nanoseconds for each packet.
-    fn time(&self, system: &str, set: &str, number: u32) -> Option<f64> {
-        let is_it = |cell: &Cell| {
+    fn cell(&self, system: &str, set: &str, number: u32) -> Option<&(&'a Cell, f64)> {
+        self.0.iter().find(|(cell, _)| {
             cell.system == system
                 && cell.axes.get("set").is_some_and(|own| own == set)
                 && rules(cell) == Some(number)
-        };
-        let (_, rate) = self.0.iter().find(|(cell, _)| is_it(cell))?;
+        })
+    }
+
+    /// Nanoseconds for each packet.
+    fn time(&self, system: &str, set: &str, number: u32) -> Option<f64> {
+        let (_, rate) = self.cell(system, set, number)?;
         Some(1e9 / rate)
+    }
+
+    /// The part of [`Seen::time`] in which the source hands the packet over.
+    fn source(&self, system: &str, set: &str, number: u32) -> Option<f64> {
+        let (cell, rate) = self.cell(system, set, number)?;
+        let cycles = |name: &str| Some(cell.metrics.get(name)?.median);
+        let part = cycles("cycles.receive")? / cycles("cycles").filter(|all| *all > 0.0)?;
+        Some(part * 1e9 / rate)
     }
 
     fn flatness(&self, system: &str, fewest: u32, most: u32) -> Option<String> {
@@ -64,6 +76,23 @@ impl<'a> Seen<'a> {
         (!kept.is_empty()).then(|| {
             let kept = kept.join(", ");
             format!("With {most} rules {system} keeps this part of its rate with {fewest}: {kept}.")
+        })
+    }
+
+    /// The source's frames do not fit the caches either.
+    fn growth(&self, system: &str, fewest: u32, most: u32) -> Option<String> {
+        let of_set = |set: &&str| {
+            let more = self.time(system, set, most)? - self.time(system, set, fewest)?;
+            let source = self.source(system, set, most)? - self.source(system, set, fewest)?;
+            Some(format!("{set} {:.0} ({more:.0} and {source:.0})", more - source))
+        };
+        let all: Vec<String> = SETS.iter().filter_map(of_set).collect();
+        (!all.is_empty()).then(|| {
+            format!(
+                "{system}: nanoseconds more for a packet with {most} rules than with {fewest}, without \
+                 the source's own (with it, and the source's): {}.",
+                all.join(", ")
+            )
         })
     }
 
@@ -174,6 +203,23 @@ mod tests {
                 "a: tracking and NAT of a single flow take 100 of 200 ns, which stay on the packet \
                  thread however its match is found.",
             ]
+        );
+    }
+
+    #[test]
+    fn the_growth_of_the_source_is_no_growth_of_the_switch() {
+        let mut run = results(&[("mac", "1", 10e6), ("mac", "65536", 8e6)]);
+        for (cell, [all, receive]) in run.cells.iter_mut().zip([[200.0, 20.0], [250.0, 40.0]]) {
+            for (name, median) in [("cycles", all), ("cycles.receive", receive)] {
+                let unit = "cycles".to_owned();
+                let metric = Metric { median, ci95: None, coverage: None, range: None, n: 1, unit };
+                cell.metrics.insert(name.to_owned(), metric);
+            }
+        }
+        assert_eq!(
+            sentences(&run)[1],
+            "a: nanoseconds more for a packet with 65536 rules than with 1, without the source's own \
+             (with it, and the source's): mac 15 (25 and 10)."
         );
     }
 
