@@ -26,8 +26,7 @@ pub(in crate::datapath) struct Ahead {
     /// By the numbers of packets, for those with the bit in `guessed`.
     guesses: [Place; BATCH],
     guessed: u32,
-    /// The connections of packets with the bit in `known`: another megaflow than their guess takes
-    /// them.
+    /// The connections of packets with the bit in `known`: those whose guess is not confirmed.
     connections: [Known; BATCH],
     known: u32,
 }
@@ -128,8 +127,8 @@ impl Ahead {
         self.known != 0
     }
 
-    /// Leaves the places of some packets, which their connections have not guessed, as guesses for
-    /// the next ones.
+    /// Gives the connections of some packets, whose guess is not confirmed, the packets' megaflows
+    /// as guesses.
     #[cold]
     pub(in crate::datapath) fn remember<K: Tracker + ?Sized>(
         &mut self,
@@ -245,7 +244,7 @@ impl Cache {
 const NO_TUPLE: u32 = u32::MAX;
 /// Packets between the request for a bucket and its use: longer than memory takes.
 const LAG: usize = 8;
-/// Connections of a batch that learn their megaflow: each of them takes a lock.
+/// The most connections of a batch that get a new guess: each of them takes a lock.
 const REMEMBERED: usize = 4;
 /// The bits of a guess for the number of the megaflow in its mask; the others are for the mask.
 const INDEX_BITS: u32 = 22;
