@@ -1,6 +1,6 @@
 //! Several threads on one table.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rand::{RngExt, SeedableRng};
@@ -153,12 +153,13 @@ fn run(table: &Conntrack, seed: u64, now: Time) {
 }
 
 fn check_unique(table: &Conntrack, now: Time) {
-    let mut tuples = HashSet::new();
+    let mut tuples = HashMap::new();
     let mut total = 0;
-    table.dump(None, now, |Connection { original, reply, zone, .. }, _| {
+    table.dump(None, now, |connection, _| {
+        let Connection { original, reply, zone, .. } = connection;
         for tuple in [original, reply] {
-            let text = format!("{tuple:?} {zone}");
-            assert!(tuples.insert(text), "{tuple:?} twice");
+            let other = tuples.insert(format!("{tuple:?} {zone}"), connection.clone());
+            assert!(other.is_none(), "both have {tuple:?}: {connection:?} {other:?}");
         }
         total += 1;
     });

@@ -112,7 +112,10 @@ impl Domains {
             let (first, second) = (number.min(foreign), number.max(foreign));
             let first = self.locks[first].lock();
             if number == foreign {
-                if let Some(own) = Held::new(first, own) {
+                // The division may have changed since the number of domains was read.
+                if let Some(own) = Held::new(first, own)
+                    && own.domain.has(other)
+                {
                     let place = own.place(other);
                     return Both { own, other: Other::Near(place) };
                 }
