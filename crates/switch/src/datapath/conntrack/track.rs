@@ -502,6 +502,9 @@ impl Conntrack {
                 }
                 Found::Elsewhere(candidates) if candidates != checked => {
                     drop(shard);
+                    if let Some(tracked) = self.found_elsewhere(&candidates, case) {
+                        return tracked;
+                    }
                     if candidates.iter().any(|reference| {
                         let owner = self.shard(reference.shard);
                         owner.entries.entry(reference.entry).is_live_as(&reply, case.now)
@@ -542,6 +545,26 @@ impl Conntrack {
         outcome
     }
 
+    /// Looks for the tuple of a new connection among connections of other shards: another thread may
+    /// have made one since the lookup whose translation uses it.
+    fn found_elsewhere(
+        &self,
+        candidates: &Candidates,
+        case: &mut Case<'_, '_, '_, '_>,
+    ) -> Option<Tracked> {
+        for reference in candidates.iter() {
+            let shard = self.shard(reference.shard);
+            let entry = shard.entries.entry(reference.entry);
+            if let Some(is_reply) = entry.direction(&case.extracted.tuple)
+                && !entry.has_expired(case.now)
+            {
+                self.dismiss(case.call.zone);
+                return Some(self.found_late(shard, reference.entry, is_reply, case));
+            }
+        }
+        None
+    }
+
     fn clash(&self, case: &mut Case<'_, '_, '_, '_>) -> Tracked {
         self.dismiss(case.call.zone);
         self.totals.clashed.fetch_add(1, Ordering::Relaxed);
@@ -558,13 +581,26 @@ impl Conntrack {
     ) -> Tracked {
         let tuple = case.extracted.tuple;
         let home = self.home(case.place);
+        let mut checked = Candidates::default();
         for address in choice.addresses() {
             let other = self.home(self.hasher.place(&address));
-            let mut shards = self.domains.lock_both(home, other);
-            if let Found::Here { entry, is_reply } = shards.own().find(&tuple, case.place.tag) {
-                self.dismiss(case.call.zone);
-                return self.found_late(shards.into_own(), entry, is_reply, case);
-            }
+            let mut shards = loop {
+                let mut shards = self.domains.lock_both(home, other);
+                match shards.own().find(&tuple, case.place.tag) {
+                    Found::Here { entry, is_reply } => {
+                        self.dismiss(case.call.zone);
+                        return self.found_late(shards.into_own(), entry, is_reply, case);
+                    }
+                    Found::Elsewhere(candidates) if candidates != checked => {
+                        drop(shards);
+                        if let Some(tracked) = self.found_elsewhere(&candidates, case) {
+                            return tracked;
+                        }
+                        checked = candidates;
+                    }
+                    Found::Elsewhere(_) | Found::Nowhere => break shards,
+                }
+            };
             let reply = choice.free_ports(address, random, |reply| {
                 let tag = self.hasher.place(reply).tag;
                 self.is_free(shards.other(), reply, tag, case.now)
