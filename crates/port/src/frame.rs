@@ -21,9 +21,47 @@ impl Frame {
     /// A frame of `len` bytes that are yet to be written: a recycled buffer holds old bytes.
     #[inline]
     pub fn with_len(len: usize, arrival: Time) -> Self {
-        let mut body = FramePool::take(HEADROOM + len);
+        Self::of_body(FramePool::take(HEADROOM + len), len, arrival)
+    }
+
+    /// The body's buffer has space for `len` bytes.
+    #[inline]
+    pub(crate) fn of_body(mut body: Box<Body>, len: usize, arrival: Time) -> Self {
         (body.start, body.len, body.arrival) = (HEADROOM as u32, len as u32, arrival);
         Self { body: Some(body) }
+    }
+
+    /// Whether a frame of this length fits into the buffer that each body has.
+    #[inline]
+    pub(crate) fn is_short(len: usize) -> bool {
+        len <= SHORT - HEADROOM
+    }
+
+    /// Its body, unless it has a longer buffer, or none.
+    #[inline]
+    pub(crate) fn into_short_body(mut self) -> Result<Box<Body>, Self> {
+        match self.body.take_if(|body| body.long.is_empty()) {
+            Some(body) => Ok(body),
+            None => Err(self),
+        }
+    }
+
+    /// Copies `lines` as a whole, if there is space for them: the frame has its bytes at their
+    /// beginning. It is faster than a copy of as many bytes as a short frame has.
+    #[inline]
+    pub fn fill_from_lines(&mut self, lines: &[[u8; LINE]]) {
+        if let [line] = lines
+            && let Some(body) = &mut self.body
+            && body.long.is_empty()
+            && let Some(place) = body.short[body.start as usize..].first_chunk_mut()
+        {
+            *place = *line;
+            return;
+        }
+        let len = self.len();
+        if let Some(bytes) = lines.as_flattened().get(..len) {
+            self.bytes_mut().copy_from_slice(bytes);
+        }
     }
 
     #[inline]
@@ -208,6 +246,7 @@ impl Body {
     }
 }
 
+const LINE: usize = 64;
 /// The headers of most frames begin with a cache line, and are within it.
 const HEADROOM: usize = 96;
 /// A frame of the usual MTU with tags.

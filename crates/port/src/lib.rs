@@ -72,7 +72,7 @@ pub use link_events::LinkEvents;
 pub use null::NullPort;
 pub use packet::{PacketOptions, PacketPort, SuperPackets};
 pub use pair::{PairPort, pair};
-pub use pool::FramePool;
+pub use pool::{FramePool, Lease};
 pub use sender::{Accepted, PacketSender, Refusal};
 pub use shared_ring::RingPort;
 pub use tap::{TapKind, TapPort};

@@ -1,5 +1,8 @@
 use std::cell::RefCell;
 
+use units::Time;
+
+use crate::Frame;
 use crate::frame::{Body, SHORT};
 
 /// The buffers of dropped frames, kept for the next ones.
@@ -7,6 +10,7 @@ use crate::frame::{Body, SHORT};
 /// Every thread has its own pool, so that taking and returning a buffer are a few instructions
 /// without lock or atomic. A frame that is dropped on another thread leaves its buffer there; that
 /// costs an allocation, not correctness.
+#[derive(Default)]
 pub struct FramePool {
     bodies: Vec<Kept>,
     long: Vec<Box<[u8]>>,
@@ -25,11 +29,16 @@ impl FramePool {
         });
     }
 
+    /// The thread's pool, for a batch of frames.
+    #[inline]
+    pub fn lease() -> Lease {
+        Lease { pool: with_pool(std::mem::take).unwrap_or_default() }
+    }
+
     /// A body with a buffer of at least `len` bytes, whose contents are undefined.
     #[inline]
     pub(crate) fn take(len: usize) -> Box<Body> {
-        let kept = with_pool(|pool| pool.bodies.pop()).flatten();
-        let mut body = kept.map_or_else(Body::new, |kept| kept.0);
+        let mut body = with_pool(Self::body).unwrap_or_else(Body::new);
         if len > SHORT {
             body.long = long(len);
         }
@@ -41,11 +50,71 @@ impl FramePool {
         if !body.long.is_empty() {
             keep_long(std::mem::take(&mut body.long));
         }
-        with_pool(|pool| {
-            if pool.bodies.len() < KEPT {
-                pool.bodies.push(Kept(body));
+        with_pool(|pool| pool.keep(body));
+    }
+
+    #[inline]
+    fn body(&mut self) -> Box<Body> {
+        self.bodies.pop().map_or_else(Body::new, |kept| kept.0)
+    }
+
+    #[inline]
+    fn keep(&mut self, body: Box<Body>) {
+        if self.bodies.len() < KEPT {
+            self.bodies.push(Kept(body));
+        }
+    }
+}
+
+/// A thread's [`FramePool`] for the time of a batch: its frames need no access to the thread's
+/// memory of their own. Frames that are made or dropped elsewhere meanwhile do not use the pool.
+#[derive(Debug)]
+pub struct Lease {
+    pool: FramePool,
+}
+
+impl Lease {
+    /// As [`Frame::with_len`].
+    #[inline]
+    pub fn frame(&mut self, len: usize, arrival: Time) -> Frame {
+        match Frame::is_short(len) {
+            true => Frame::of_body(self.pool.body(), len, arrival),
+            false => Frame::with_len(len, arrival),
+        }
+    }
+
+    /// Drops all frames.
+    #[inline]
+    pub fn discard(&mut self, frames: &mut Vec<Frame>) {
+        for frame in frames.drain(..) {
+            match frame.into_short_body() {
+                Ok(body) => self.pool.keep(body),
+                Err(frame) => drop(frame),
+            }
+        }
+    }
+}
+
+impl Drop for Lease {
+    #[inline]
+    fn drop(&mut self) {
+        let pool = std::mem::take(&mut self.pool);
+        with_pool(|place| {
+            let later = std::mem::replace(place, pool);
+            if !later.bodies.is_empty() || !later.long.is_empty() {
+                place.merge(later);
             }
         });
+    }
+}
+
+impl FramePool {
+    #[cold]
+    fn merge(&mut self, other: Self) {
+        let room = KEPT.saturating_sub(self.bodies.len());
+        self.bodies.extend(other.bodies.into_iter().take(room));
+        let room = KEPT_LONG.saturating_sub(self.long.len());
+        self.long.extend(other.long.into_iter().take(room));
     }
 }
 
@@ -105,5 +174,20 @@ mod tests {
                 assert_eq!(again.long.as_ptr(), first.1);
             }
         }
+    }
+
+    #[test]
+    fn a_lease_returns_its_buffers_and_those_that_came_meanwhile() {
+        let kept = || with_pool(|pool| (pool.bodies.len(), pool.long.len()));
+        with_pool(std::mem::take);
+        let mut lease = FramePool::lease();
+        let frame = |number: usize| Frame::with_len(number * 3_000, Time::ZERO);
+        let mut frames: Vec<Frame> = (0..4).map(|_| lease.frame(60, Time::ZERO)).collect();
+        frames.extend([Frame::default(), frame(1)]);
+        lease.discard(&mut frames);
+        assert!(frames.is_empty());
+        drop((frame(0), frame(1)));
+        drop(lease);
+        assert_eq!(kept(), Some((6, 1)));
     }
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{Ordering, fence};
 use units::Time;
 
 use super::layout::{Descriptor, Direction, Geometry, Places, Violation, waiting};
-use crate::Frame;
 use crate::shared_memory::SharedMemory;
+use crate::{Frame, FramePool};
 
 /// The receiving end of one direction.
 #[derive(Debug)]
@@ -42,11 +42,12 @@ impl Consumer {
         let count = (waiting as usize).min(limit);
         let arrival = now();
         batch.reserve(count);
+        let mut pool = FramePool::lease();
         for _ in 0..count {
             let slot = (self.consumed & (self.geometry.descriptors - 1)) as usize;
             let Some(word) = self.memory.word64(self.places.descriptors + slot * 8) else { break };
             let descriptor = Descriptor::check(word.load(Ordering::Relaxed), self.geometry)?;
-            let mut frame = Frame::with_len(descriptor.len as usize, arrival);
+            let mut frame = pool.frame(descriptor.len as usize, arrival);
             let at = self.places.area + descriptor.offset as usize;
             self.memory.read(at, frame.bytes_mut());
             batch.push(frame);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use port::Frame;
+use port::{Frame, FramePool};
 use units::Time;
 
 use super::cache::Tracking;
@@ -111,7 +111,8 @@ impl Lane {
             let frames = &mut self.outputs.by_port[usize::from(port.0)];
             self.statistics.sent += frames.len() as u64;
             sink.transmit(port, frames);
-            frames.clear();
+            // As a batch: each of them would look for the thread's pool.
+            FramePool::lease().discard(frames);
         }
     }
 

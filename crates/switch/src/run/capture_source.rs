@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use port::Frame;
+use port::{Frame, FramePool};
 use units::Time;
 
 use super::pcap::Capture;
@@ -39,6 +39,7 @@ impl CaptureSource {
         if len == 0 {
             return 0;
         }
+        let mut pool = FramePool::lease();
         for played in 0..limit {
             if self.next == len {
                 if !self.repeats {
@@ -47,9 +48,7 @@ impl CaptureSource {
                 self.next = 0;
             }
             self.capture.prefetch(self.index(self.next + AHEAD));
-            if let Some(bytes) = self.capture.frame(self.index(self.next)) {
-                batch.push(Frame::from_bytes(bytes, Time::ZERO));
-            }
+            batch.extend(self.capture.copy(self.index(self.next), &mut pool));
             self.next += 1;
         }
         limit

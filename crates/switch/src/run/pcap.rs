@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use port::HugeVec;
 use port::prefetch::prefetch;
+use port::{Frame, HugeVec, Lease};
 use thiserror::Error;
+use units::Time;
 use wire::pcap::{self, Records};
 
 /// The longest frame that the switch takes: a jumbo frame with two VLAN tags.
@@ -83,8 +84,25 @@ impl Capture {
 
     #[must_use]
     pub fn frame(&self, index: usize) -> Option<&[u8]> {
+        let (lines, length) = self.lines(index)?;
+        lines.as_flattened().get(..length)
+    }
+
+    /// A copy of a frame.
+    #[inline]
+    pub(super) fn copy(&self, index: usize, pool: &mut Lease) -> Option<Frame> {
+        let (lines, length) = self.lines(index)?;
+        let mut frame = pool.frame(length, Time::ZERO);
+        frame.fill_from_lines(lines);
+        Some(frame)
+    }
+
+    /// The lines of a frame, and its length.
+    #[inline]
+    fn lines(&self, index: usize) -> Option<(&[Line], usize)> {
         let (line, length) = *self.frames.get(index)?;
-        self.lines.get(line as usize..)?.as_flattened().get(..length as usize)
+        let (line, length) = (line as usize, length as usize);
+        Some((self.lines.get(line..line + length.div_ceil(LINE))?, length))
     }
 
     /// Starts to load a frame.
