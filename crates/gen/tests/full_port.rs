@@ -26,8 +26,8 @@ fn a_full_port_leaves_the_cpu_to_others() {
     });
     drop(nobody_reads);
     assert!(outcome.retries > 0 && outcome.sent() < outcome.packets_planned, "{outcome:?}");
-    // One in 300 us; the watch reads the count up to 20 ms before the end.
-    assert!(sleeps.load(Ordering::Relaxed) > 400, "{sleeps:?} {outcome:?}");
+    // There is one in 300 us of the CPU's time, of which a busy machine gives a part only.
+    assert!(sleeps.load(Ordering::Relaxed) > 40, "{sleeps:?} {outcome:?}");
     // The last packet left when the run was given up.
     assert!(outcome.longest_lag > Span::from_millis(100), "{outcome:?}");
 }

@@ -1,7 +1,7 @@
 use units::Span;
 
 use super::Goal;
-use super::search::{GoalResult, Search, Step, Verdict};
+use super::search::{GoalResult, Observed, Search, Step, Verdict};
 use super::tester::{Invalid, Tester, Trial};
 use crate::{Frequency, GenError};
 
@@ -50,6 +50,31 @@ struct Calibrated {
     taken: Option<Frequency>,
 }
 
+/// Trials of which no packet came back, although the device has forwarded packets at a load as
+/// high. They are recorded once it forwards again: a device that has died has no rate.
+#[derive(Debug, Default)]
+struct Silence {
+    trials: Vec<(Frequency, Span, Observed)>,
+    /// The highest load of which packets came back.
+    forwarded: Option<Frequency>,
+}
+
+impl Silence {
+    /// Whether a valid trial is one of these, which is then kept.
+    fn begins(&mut self, load: Frequency, duration: Span, trial: &Trial) -> bool {
+        if trial.received > 0 {
+            self.forwarded = self.forwarded.filter(|before| *before > load).or(Some(load));
+            return false;
+        }
+        let is_one =
+            trial.sent >= TELLING_PACKETS && self.forwarded.is_some_and(|before| load <= before);
+        if is_one {
+            self.trials.push((load, duration, trial.observed()));
+        }
+        is_one
+    }
+}
+
 /// A test that ended early.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
@@ -59,6 +84,12 @@ pub enum Stop {
         reason: Invalid,
         times: u32,
         in_sequence: bool,
+    },
+    /// The device forwarded packets before, and none in so many trials in sequence, at loads that
+    /// are no higher. The last one was at `load`.
+    Silent {
+        load: Frequency,
+        times: usize,
     },
     /// A trial could not be made, for example because an interface vanished.
     Failed(String),
@@ -129,6 +160,7 @@ impl Bench {
         // The generator has once failed to keep a load that it nearly reached.
         let mut is_near = false;
         let mut is_first = self.lowest.is_none();
+        let mut silence = Silence::default();
         while let Step::Measure { load, duration } = search.next_step() {
             for goal in &search.results()[result.goals.len()..] {
                 tell(Event::Goal(goal));
@@ -160,6 +192,16 @@ impl Bench {
                 result.returned += trial.returned;
                 result.foreign += trial.foreign;
                 result.received += trial.received;
+                if silence.begins(load, duration, &trial) {
+                    if let times @ MOST_SILENT.. = silence.trials.len() {
+                        result.stopped = Some(Stop::Silent { load, times });
+                        break;
+                    }
+                    continue;
+                }
+                for (load, duration, observed) in silence.trials.drain(..) {
+                    search.record(load, duration, observed);
+                }
                 search.record(load, duration, trial.observed());
                 if std::mem::take(&mut is_first) {
                     result.lowest = default_lowest(trial.forwarded(), self.shortest_trial());
@@ -373,6 +415,9 @@ const SAFE: f64 = 0.9;
 const MOST_SLOW: u32 = 3;
 const MOST_INVALID: u32 = 12;
 const MOST_INVALID_IN_ALL: u32 = 80;
+const MOST_SILENT: usize = 3;
+/// No loss that a search is for loses all of so many packets.
+const TELLING_PACKETS: u64 = 20;
 /// A trial of so many packets rarely misses a loss of one in a thousand.
 const ENOUGH_PACKETS: f64 = 2_000.0;
 const LONGEST_BURST: Span = Span::from_secs(2);

@@ -273,6 +273,9 @@ fn stop(stop: &Stop) -> String {
             "INVALID: {problem}; the goals without a verdict are open: check the ports and repeat the \
              test"
         ),
+        Stop::Silent { load, times } => format!(
+            "INVALID: the device forwards nothing any more: every packet of {times} trials in sequence              was lost, the last ones at {load}, and it had forwarded packets at a load as high; the              goals without a verdict are open: check the device and repeat the test"
+        ),
         Stop::Invalid { load, reason, times, in_sequence } => format!(
             "INVALID: {times} trials{} say nothing about the device; the last one at {load}: {reason}. \
              {}",

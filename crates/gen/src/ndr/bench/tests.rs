@@ -167,6 +167,64 @@ fn a_port_that_vanishes_ends_the_test_and_keeps_its_results() {
     assert!(bench.run(&mut device, || false, |_| {}).is_err());
 }
 
+/// A device that forwards nothing in some of its trials.
+struct Dying {
+    takes: f64,
+    trial: u32,
+    is_dead: fn(u32) -> bool,
+}
+
+impl Tester for Dying {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+        self.trial += 1;
+        let takes = if (self.is_dead)(self.trial) { 0.0 } else { self.takes };
+        SlowRing { sends: 1e9, takes }.trial(load, duration)
+    }
+}
+
+#[test]
+fn a_device_that_died_is_no_slow_one() {
+    let bench = lossless(Some(1e3), Some(1e6));
+    for is_dead in
+        [|trial| trial > 1, |trial| trial > 12, |trial| trial > 25] as [fn(u32) -> bool; 3]
+    {
+        let mut device = Dying { takes: 1e5, trial: 0, is_dead };
+        let result = bench.run(&mut device, || false, |_| {}).unwrap();
+        assert!(matches!(result.stopped, Some(Stop::Silent { times: 3, .. })), "{result:?}");
+        assert!(result.goals.is_empty() && !result.is_valid());
+        let text = super::super::text(&[("64".to_owned(), result)]);
+        assert!(text.contains("INVALID: the device forwards nothing any more"), "{text}");
+    }
+}
+
+/// Two silent trials are a pause, which counts as loss.
+#[test]
+fn a_device_that_forwards_again_is_measured() {
+    let mut device = Dying { takes: 1e5, trial: 0, is_dead: |trial| trial % 10 < 2 };
+    let result = lossless(Some(1e3), Some(1e6)).run(&mut device, || false, |_| {}).unwrap();
+    let Verdict::Found { lower, .. } = result.goals[0].verdict else {
+        panic!("{:?}", result.goals)
+    };
+    assert!((lower.events() / 1e5 - 1.0).abs() < 0.01, "{lower}");
+}
+
+/// A device may forward nothing under a load that is too high, and be well under a lower one.
+#[test]
+fn a_device_that_collapses_under_load_has_a_rate() {
+    struct Collapsing;
+    impl Tester for Collapsing {
+        fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+            let takes = if load.events() > 1e5 { 0.0 } else { 1e5 };
+            SlowRing { sends: 1e9, takes }.trial(load, duration)
+        }
+    }
+    let result = lossless(Some(1e3), Some(1e6)).run(&mut Collapsing, || false, |_| {}).unwrap();
+    let Verdict::Found { lower, .. } = result.goals[0].verdict else {
+        panic!("{:?}", result.goals)
+    };
+    assert!((lower.events() / 1e5 - 1.0).abs() < 0.01, "{lower}");
+}
+
 /// A device that loses one packet in a thousand, at random, beside those beyond its rate.
 struct Lossy {
     takes: f64,
