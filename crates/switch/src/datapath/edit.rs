@@ -10,6 +10,7 @@ use crate::flow::word;
 impl Packet {
     /// Sets the bits of `mask` in one word of the key, and in the frame.
     pub fn write(&mut self, index: usize, value: u64, mask: u64) {
+        self.is_usual = false;
         let former = self.key.words[index];
         let mask = match index {
             word::ETH_SRC => mask & !0xffff,
@@ -114,7 +115,7 @@ impl Packet {
         bytes[at..at + 4].copy_from_slice(&entry.to_be_bytes());
         self.layout.end += 4;
         self.layout.flags = self.layout.flags & flag::TAGGED | flag::MPLS;
-        self.is_stale = true;
+        self.become_stale();
         self.key.words[word::ETH_SRC] =
             self.key.words[word::ETH_SRC] & !0xffff | u64::from(ethertype);
         self.key.words[word::MPLS] = u64::from(entry) << 32;
@@ -136,7 +137,7 @@ impl Packet {
         if !is_mpls {
             self.layout.flags &= !flag::MPLS;
         }
-        self.is_stale = true;
+        self.become_stale();
         self.key.words[word::ETH_SRC] =
             self.key.words[word::ETH_SRC] & !0xffff | u64::from(ethertype);
         self.key.words[word::MPLS] = if is_mpls { self.long(at) & !0xffff_ffff } else { 0 };
@@ -303,7 +304,7 @@ impl Packet {
         for offset in [network, transport, end] {
             *offset = offset.saturating_add_signed(by).max(14);
         }
-        self.is_stale = true;
+        self.become_stale();
     }
 
     /// Writes the low `count` bytes of a value, the most significant first.

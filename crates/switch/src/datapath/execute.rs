@@ -85,8 +85,7 @@ impl Lane {
             }
             let packet = &mut self.packets[index];
             packet.frame = frame;
-            packet.reset(in_port);
-            packet.parse();
+            packet.arrive(in_port);
             then(index, packet);
             self.current.push(index as u16);
             self.used += 1;

@@ -1,6 +1,6 @@
 use port::Frame;
 
-use super::parse::parse;
+use super::parse::{parse, parse_over};
 use crate::flow::{Key, word};
 
 /// A frame on its way through the datapath, with its fields.
@@ -14,6 +14,9 @@ pub struct Packet {
     pub layout: Layout,
     /// A header was pushed or popped since the last [`Packet::parse`].
     pub(super) is_stale: bool,
+    /// The words of the key are 0, but the port, those of tracking, and those that a usual frame
+    /// has ([`parse_over`]). Then the next frame in this slot need not clear them.
+    pub(super) is_usual: bool,
     /// The fragments that go on in place of this one, which the tracker took.
     pub released: Option<Box<Vec<Packet>>>,
 }
@@ -59,15 +62,19 @@ impl Packet {
     #[must_use]
     pub fn arrived(in_port: u32, frame: Frame) -> Self {
         let mut packet = Self { frame, ..Self::default() };
-        packet.reset(in_port);
-        packet.parse();
+        packet.arrive(in_port);
         packet
     }
 
     /// Reads the fields of the frame again. Metadata and connection state stay.
     pub fn parse(&mut self) {
         parse(self.frame.bytes(), &mut self.key, &mut self.layout);
-        self.is_stale = false;
+        (self.is_stale, self.is_usual) = (false, false);
+    }
+
+    /// Headers have moved, or the key has words that a usual frame lacks.
+    pub(super) fn become_stale(&mut self) {
+        (self.is_stale, self.is_usual) = (true, false);
     }
 
     /// The IP protocol; behind IPv6 extension headers. 0 without a valid IP header.
@@ -95,16 +102,23 @@ impl Packet {
         self.frame.bytes().get(range).unwrap_or_default()
     }
 
-    /// The state of a frame that was not tracked and has no metadata but its port.
-    pub(super) fn reset(&mut self, in_port: u32) {
-        self.key.words[..word::ETH_SRC].fill(0);
-        self.key.words[word::IN_PORT] = u64::from(in_port) << 32;
+    /// Makes the packet a frame that has arrived: it has no metadata but its port. The former
+    /// packet in this slot is gone.
+    #[inline]
+    pub(super) fn arrive(&mut self, in_port: u32) {
+        let Self { frame, key, layout, is_stale, is_usual, .. } = self;
+        let metadata = if *is_usual { word::CT..word::ETH_SRC } else { 0..word::ETH_SRC };
+        key.words[metadata].fill(0);
+        key.words[word::IN_PORT] = u64::from(in_port) << 32;
+        *is_usual = parse_over(frame.bytes(), key, layout, *is_usual);
+        *is_stale = false;
+        debug_assert_eq!(*key, super::extract(in_port, frame.bytes()));
     }
 
     pub(super) fn copy_from(&mut self, other: &Self) {
         self.frame = other.frame.clone();
         self.key.words = other.key.words;
         self.layout = other.layout;
-        self.is_stale = other.is_stale;
+        (self.is_stale, self.is_usual) = (other.is_stale, false);
     }
 }

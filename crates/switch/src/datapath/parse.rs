@@ -28,8 +28,23 @@ pub(crate) fn parse(frame: &[u8], key: &mut Key, layout: &mut Layout) {
     }
 }
 
+/// [`parse`] in place of the fields of a former frame. `is_usual`: that frame was a usual one, so
+/// that only the words are set that a usual one has. Returns whether this frame is a usual one.
+#[inline]
+pub(super) fn parse_over(frame: &[u8], key: &mut Key, layout: &mut Layout, is_usual: bool) -> bool {
+    if !is_usual {
+        key.words[word::ETH_SRC..].fill(0);
+    }
+    if parse_common(frame, key, layout).is_some() {
+        return true;
+    }
+    key.words[word::ETH_SRC..].fill(0);
+    *layout = parse_any(frame, key);
+    false
+}
+
 /// Untagged IPv4 without options and fragments that carries TCP or UDP; most frames are that.
-/// `None` for others, and for those with a defect.
+/// `None` for others, and for those with a defect; then nothing was written.
 ///
 /// It stores the fields of the layout one by one: a processor stalls where a wider load follows.
 #[inline]
