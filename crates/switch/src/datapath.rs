@@ -74,7 +74,7 @@ pub use self::sink::Sink;
 pub use self::statistics::{Stages, Statistics};
 use self::step::{Step, Translate, Translation, sets_priority};
 use self::tracker::Steps;
-pub use self::tracker::{Awaited, Guess, Known, NoTracker, TrackCall, Tracked, Tracker};
+pub use self::tracker::{Awaited, Guess, Known, Moment, NoTracker, TrackCall, Tracked, Tracker};
 use crate::flow::{Key, word};
 
 /// The packets of one bridge on one thread.
@@ -83,6 +83,7 @@ pub struct Datapath {
     lane: Lane,
     cache: Cache,
     lookup: Lookup,
+    many_megaflows: usize,
     early: Early,
     /// New megaflows, each with its whole first packet, if someone wants them.
     installs: Option<Vec<Megaflow>>,
@@ -98,11 +99,15 @@ pub struct Settings {
     /// A counter of time for [`Stages`], the processor's for example. It need not have a known
     /// rate. [`no_ticks`] switches the stages off.
     pub ticks: fn() -> u64,
+    /// The megaflows of a mask from which on its hash table is taken to be in no near cache: a
+    /// packet whose connection is known then looks first at the megaflow that took the last packet
+    /// of that connection.
+    pub many_megaflows: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { meters: Arc::default(), ticks: no_ticks }
+        Self { meters: Arc::default(), ticks: no_ticks, many_megaflows: 4096 }
     }
 }
 
@@ -169,6 +174,7 @@ impl Datapath {
             lane: Lane::new(settings.meters),
             cache: Cache::new(MAX_MEGAFLOWS),
             lookup: Lookup::default(),
+            many_megaflows: settings.many_megaflows,
             early: Early::default(),
             installs: None,
             ticks: settings.ticks,
@@ -213,13 +219,27 @@ impl Datapath {
         tracker: &K,
     ) {
         let (cache, ahead, early) = (&self.cache, &mut self.lookup.ahead, &mut self.early);
-        ahead.prepare(0);
+        ahead.prepare(0, cache);
         early.prepare();
+        let is_guessed = early.searches()
+            && !ahead.has_favorite()
+            && ahead.has_at_least(self.many_megaflows, cache);
         self.lane.begin(in_port, frames, |index, packet| {
-            ahead.begin(cache, index, &packet.key);
+            if !is_guessed {
+                ahead.begin(cache, index, &packet.key);
+            }
             early.begin(tracker, packet);
         });
         early.finish(tracker);
+        if is_guessed {
+            let packets = &self.lane.packets;
+            early.recall(tracker, packets, |index, found| match found {
+                Some((known, guess)) => {
+                    ahead.begin_known(cache, index, &packets[index].key, known, guess);
+                }
+                None => ahead.begin(cache, index, &packets[index].key),
+            });
+        }
         ahead.finish(cache);
     }
 
@@ -241,7 +261,7 @@ impl Datapath {
         self.now = now;
         self.cache.settle();
         let length = frame.len() as u64;
-        self.lookup.ahead.prepare(0);
+        self.lookup.ahead.prepare(0, &self.cache);
         self.early.prepare();
         self.lane.begin(in_port, std::iter::once(frame), |_, _| {});
         let ops = compile(&translation.steps);

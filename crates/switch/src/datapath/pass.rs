@@ -7,7 +7,7 @@ use super::execute::{Runner, first_call};
 use super::packet::Packet;
 use super::program::compile;
 use super::step::Translate;
-use super::tracker::{Awaited, Steps, Tracked, Tracker};
+use super::tracker::{Awaited, Guess, Known, Moment, Steps, Tracked, Tracker};
 use super::{Around, BATCH, Datapath, MAX_PASSES, Megaflow, Sink, Stages, credit, milliseconds};
 
 impl Datapath {
@@ -61,7 +61,9 @@ impl Datapath {
         let places = &self.lookup.places[..chosen.len()];
         self.lookup.ahead.learn(pass, places);
         if self.lookup.ahead.has_unguessed() {
-            self.lookup.ahead.remember(&self.lane.packets, chosen, places, &*around.tracker);
+            let moment = if pass == 0 { Moment::Arrival } else { Moment::Tracked };
+            let (packets, tracker) = (&self.lane.packets, &*around.tracker);
+            self.lookup.ahead.remember(packets, chosen, places, moment, tracker);
         }
         let mut programs = [0; BATCH];
         let mut zones = [None; BATCH];
@@ -180,7 +182,7 @@ impl Datapath {
             }
             // A packet whose only step left is the recirculation has its next key already.
             let (cache, ahead) = (&self.cache, &mut self.lookup.ahead);
-            ahead.prepare(1);
+            ahead.prepare(1, cache);
             runner.track_batch(&mut batch[..chosen.len()], |packet, awaited, guess| {
                 let index = usize::from(awaited.index);
                 if let Some(id) = recirculations.get(index).filter(|id| **id != 0) {
@@ -323,6 +325,11 @@ impl Early {
         self.count = 0;
     }
 
+    /// Whether it searches for the connections of this batch.
+    pub(super) fn searches(&self) -> bool {
+        self.zone.is_some()
+    }
+
     /// Begins the search for the connection of the next packet.
     #[inline(always)]
     pub(super) fn begin<K: Tracker + ?Sized>(&mut self, tracker: &K, packet: &Packet) {
@@ -339,6 +346,22 @@ impl Early {
         if self.count > 0 {
             tracker.warm(&self.hashes[..self.count], &mut self.candidates[..self.count]);
         }
+    }
+
+    /// Calls `then` for each packet with its number, and with the guess of its connection if that
+    /// may have one.
+    #[inline]
+    pub(super) fn recall<K: Tracker + ?Sized>(
+        &self,
+        tracker: &K,
+        packets: &[Packet],
+        mut then: impl FnMut(usize, Option<(Known, Guess)>),
+    ) {
+        let (hashes, candidates) = (&self.hashes[..self.count], &self.candidates[..self.count]);
+        tracker.recall(&packets[..self.count], hashes, candidates, |index, guess| {
+            let known = Known { hash: hashes[index], candidate: candidates[index] };
+            then(index, guess.map(|guess| (known, guess)));
+        });
     }
 
     /// The result for the packets of the first pass, if they are tracked in that zone.

@@ -42,8 +42,8 @@ pub trait Tracker {
     ) -> Tracked;
 
     /// Tracks packets of a batch in their order. `then` is called for each packet that continues;
-    /// it tracks nothing. It gets the guess that [`Tracker::remember`] left at the connection, for
-    /// packets whose connections may have one.
+    /// it tracks nothing. It gets the guess that [`Tracker::remember`] left at the connection for
+    /// [`Moment::Tracked`], for packets whose connections may have one.
     fn track_batch(
         &mut self,
         packets: &mut [Packet],
@@ -61,13 +61,25 @@ pub trait Tracker {
         }
     }
 
-    /// Leaves a guess at the connection of a packet that `track_batch` has tracked: the packets of
-    /// its direction get it from now on.
-    fn remember(&self, _packet: &Packet, _known: Known, _guess: Guess) {}
+    /// Leaves a guess at the connection of a packet: the packets of its direction get it from now
+    /// on.
+    fn remember(&self, _packet: &Packet, _known: Known, _moment: Moment, _guess: Guess) {}
+
+    /// Calls `then` for each packet with its number and its guess for [`Moment::Arrival`], if its
+    /// connection may have one. The connections are on their way since `warm`.
+    fn recall(
+        &self,
+        packets: &[Packet],
+        _hashes: &[u64],
+        _candidates: &[u32],
+        mut then: impl FnMut(usize, Option<Guess>),
+    ) {
+        (0..packets.len()).for_each(|index| then(index, None));
+    }
 }
 
-/// A guess of the megaflow that a packet meets behind its tracking, which the tracker keeps for the
-/// datapath. It is compared with the packet, so that a wrong one costs time alone.
+/// A guess of a megaflow that a packet will meet, which the tracker keeps for the datapath. It is
+/// compared with the packet, so that a wrong one costs time alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Guess(pub(super) u32);
 
@@ -75,7 +87,16 @@ impl Guess {
     pub(super) const NONE: Self = Self(0);
 }
 
-/// A connection that `track_batch` has found.
+/// The lookup that a guess is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// The first one, before the packet is tracked.
+    Arrival,
+    /// The one behind the tracking.
+    Tracked,
+}
+
+/// A connection that was found by its hash.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
     /// The result of [`Tracker::hash`].

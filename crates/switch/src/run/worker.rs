@@ -285,7 +285,8 @@ fn datapath<'a>(
         bridges.resize_with(bridge.index + 1, || None);
     }
     let new = || {
-        let settings = Settings { meters: bridge.meters.clone(), ticks: host::cycles };
+        let meters = bridge.meters.clone();
+        let settings = Settings { meters, ticks: host::cycles, ..Settings::default() };
         let mut datapath = Datapath::new(settings);
         datapath.limit_megaflows(limit);
         BridgeWorker { bridge: bridge.clone(), datapath }

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use switch::datapath::conntrack::{Conntrack, Settings, ThreadTracker};
 use switch::datapath::step::{Step, Translate};
-use switch::datapath::{Packet, TrackCall, Tracked, Tracker};
+use switch::datapath::{Packet, Settings as DatapathSettings, TrackCall, Tracked, Tracker};
 use switch::flow::{Field, word};
 use switch::pipeline::{Tables, Translator};
 use units::{Span, Time};
@@ -56,7 +56,9 @@ fn compare(seed: u64, sets: usize, packets: usize) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     for set in 0..sets {
         let rules = random_rules(&mut random);
-        let mut bridge = Bridge::new(&rules);
+        let many_megaflows = random.random_range(1..4);
+        let settings = DatapathSettings { many_megaflows, ..DatapathSettings::default() };
+        let mut bridge = Bridge::with(tables(&rules), settings);
         let mut plain = tables(&rules);
         let threads = random.random_range(1..4);
         let table =
@@ -131,6 +133,56 @@ fn a_megaflow_that_has_gone_takes_no_packet_of_its_connections() {
         let ports = send(&mut bridge, &packets);
         let at_three = ports.iter().filter(|port| **port == 3).count();
         assert_eq!((ports.len(), at_three), (20, 1), "{ports:?}");
+    }
+}
+
+/// The same for the megaflows that take packets before they are tracked, and for replies.
+#[test]
+fn a_megaflow_before_tracking_that_has_gone_takes_no_packet_of_its_connections() {
+    let rules: Vec<_> = (1..=20)
+        .flat_map(|low| {
+            [
+                format!("cookie={low},ip,nw_dst=10.0.1.{low} actions=ct(commit,table=1)"),
+                format!("cookie={low},ip,nw_dst=10.0.0.{low} actions=ct(table=1)"),
+            ]
+        })
+        .chain(["table=1,ip,nw_dst=10.0.1.0/24 actions=output:2".to_owned()])
+        .chain(["table=1,ip,nw_dst=10.0.0.0/24 actions=output:3".to_owned()])
+        .collect();
+    let settings = DatapathSettings { many_megaflows: 1, ..DatapathSettings::default() };
+    let mut bridge = Bridge::with(tables(&rules), settings);
+    let mut tracker = ThreadTracker::new(Arc::new(Conntrack::new(&Settings::default())));
+    let packets = |from: u8, to: u8| -> Vec<_> {
+        let addresses = |low| format!("nw_src=10.0.{from}.{low},nw_dst=10.0.{to}.{low}");
+        (1..=20).map(|low| frame(&format!("udp,{}", addresses(low)))).collect()
+    };
+    let (there, back) = (packets(0, 1), packets(1, 0));
+    let mut send = |bridge: &mut Bridge, packets: &[Vec<u8>]| -> Vec<u16> {
+        let sent = bridge.process_tracked(1, packets, &mut tracker).sent;
+        sent.iter().map(|(port, _)| *port).collect()
+    };
+    for _ in 0..20 {
+        assert_eq!(send(&mut bridge, &there), [2; 20]);
+        assert_eq!(send(&mut bridge, &back), [3; 20]);
+    }
+    let statistics = bridge.datapath.statistics();
+    assert_eq!((statistics.upcalls, bridge.datapath.len()), (42, 42));
+    // Connections live longer than megaflows.
+    for _ in 0..150 {
+        bridge.now += Span::from_millis(100);
+        bridge.maintain();
+    }
+    assert_eq!(bridge.datapath.len(), 0);
+    for _ in 0..2 {
+        assert_eq!(send(&mut bridge, &there), [2; 20]);
+        assert_eq!(send(&mut bridge, &back), [3; 20]);
+    }
+    assert_eq!(bridge.datapath.statistics().upcalls, 84);
+    bridge.add("priority=40000,cookie=99,udp,nw_dst=10.0.1.3 actions=output:4");
+    for _ in 0..3 {
+        let ports = send(&mut bridge, &there);
+        let at_four = ports.iter().filter(|port| **port == 4).count();
+        assert_eq!((ports.len(), at_four), (20, 1), "{ports:?}");
     }
 }
 

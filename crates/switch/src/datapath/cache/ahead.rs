@@ -2,19 +2,25 @@
 
 use super::{BATCH, Cache, Lookup, Place};
 use crate::datapath::packet::Packet;
-use crate::datapath::{Guess, Known, Tracker};
+use crate::datapath::{Guess, Known, Moment, Tracker};
 use crate::flow::Key;
 
 /// Lookups of a batch that begin while packets are parsed or tracked, so that memory answers
-/// meanwhile. Packets of a connection look at the megaflow that took its last packet: they need no
-/// hash table. Others look in the mask that took the last batch.
+/// meanwhile. If one megaflow took most of the last batch, packets look at it first, and they need
+/// no hash table. Neither do packets of a connection, which look at the megaflow that took its last
+/// packet. Others look in the mask that took the last batch.
 ///
-/// The lookup of the pass compares whole keys, so that a wrong guess costs time alone.
+/// Whole keys are compared, so that a wrong guess costs time alone.
 #[derive(Debug)]
 pub(in crate::datapath) struct Ahead {
     /// The tuples that took most packets of the last first pass and of the last later one.
     usual: [u32; 2],
     tuple: u32,
+    /// The same for single megaflows.
+    favorites: [Place; 2],
+    favorite: Place,
+    /// The packets that the favorite takes, by the bits of their numbers.
+    taken: u32,
     /// By the numbers of packets.
     hashes: [u32; BATCH],
     candidates: [u32; BATCH],
@@ -36,6 +42,9 @@ impl Default for Ahead {
         Self {
             usual: [NO_TUPLE; 2],
             tuple: NO_TUPLE,
+            favorites: [Place::NONE; 2],
+            favorite: Place::NONE,
+            taken: 0,
             hashes: [0; BATCH],
             candidates: [0; BATCH],
             begun: [0; BATCH],
@@ -52,10 +61,31 @@ impl Default for Ahead {
 impl Ahead {
     /// Prepares for the lookups of a pass.
     #[inline]
-    pub(in crate::datapath) fn prepare(&mut self, pass: usize) {
+    pub(in crate::datapath) fn prepare(&mut self, pass: usize, cache: &Cache) {
         self.tuple = self.usual[pass.min(1)];
+        self.favorite = cache.existing(self.favorites[pass.min(1)]).unwrap_or(Place::NONE);
         (self.count, self.loaded) = (0, 0);
-        (self.guessed, self.known) = (0, 0);
+        (self.taken, self.guessed, self.known) = (0, 0, 0);
+    }
+
+    /// Whether one megaflow took most packets of the last such pass.
+    pub(in crate::datapath) fn has_favorite(&self) -> bool {
+        self.favorite != Place::NONE
+    }
+
+    /// Whether the favorite takes a packet, whose lookup is over then.
+    #[inline(always)]
+    fn favors(&mut self, cache: &Cache, index: usize, key: &Key) -> bool {
+        let Some(Some(tuple)) = cache.tuples.get(self.favorite.tuple()) else { return false };
+        let is_taken = index < BATCH && tuple.takes(self.favorite.index(), key);
+        self.taken |= if is_taken { 1 << index } else { 0 };
+        is_taken
+    }
+
+    /// Whether the mask of the pass has so many megaflows.
+    pub(in crate::datapath) fn has_at_least(&self, megaflows: usize, cache: &Cache) -> bool {
+        let tuple = cache.tuples.get(self.tuple as usize).and_then(Option::as_ref);
+        tuple.is_some_and(|tuple| tuple.len() >= megaflows)
     }
 
     /// Begins the lookup of a packet whose connection is known, by its guess if it has one.
@@ -68,7 +98,7 @@ impl Ahead {
         known: Known,
         guess: Guess,
     ) {
-        if index >= BATCH {
+        if index >= BATCH || self.favors(cache, index, key) {
             return;
         }
         self.connections[index] = known;
@@ -78,13 +108,20 @@ impl Ahead {
                 self.guesses[index] = place;
                 self.guessed |= 1 << index;
             }
-            None => self.begin(cache, index, key),
+            None => self.begin_by_mask(cache, index, key),
         }
     }
 
     /// Begins the lookup of a packet.
     #[inline(always)]
     pub(in crate::datapath) fn begin(&mut self, cache: &Cache, index: usize, key: &Key) {
+        if !self.favors(cache, index, key) {
+            self.begin_by_mask(cache, index, key);
+        }
+    }
+
+    #[inline(always)]
+    fn begin_by_mask(&mut self, cache: &Cache, index: usize, key: &Key) {
         let Some(Some(tuple)) = cache.tuples.get(self.tuple as usize) else { return };
         if index >= BATCH || self.count >= BATCH {
             return;
@@ -112,11 +149,15 @@ impl Ahead {
         self.loaded = self.count;
     }
 
-    /// Remembers which mask took the packets of a pass, if one took most of them.
+    /// Remembers which mask and which megaflow took the packets of a pass, if one took most.
     pub(in crate::datapath) fn learn(&mut self, pass: usize, places: &[Place]) {
         let Some(first) = places.first() else { return };
-        let same = places.iter().filter(|place| place.tuple() == first.tuple()).count();
-        let is_usual = *first != Place::NONE && same * 4 >= places.len() * 3;
+        let are_most = |count: usize| *first != Place::NONE && count * 4 >= places.len() * 3;
+        let same = places.iter().filter(|place| *place == first).count();
+        let is_favorite = are_most(same);
+        self.favorites[pass.min(1)] = if is_favorite { *first } else { Place::NONE };
+        let same = || places.iter().filter(|place| place.tuple() == first.tuple()).count();
+        let is_usual = is_favorite || are_most(same());
         self.usual[pass.min(1)] = if is_usual { first.tuple() as u32 } else { NO_TUPLE };
     }
 }
@@ -135,6 +176,7 @@ impl Ahead {
         packets: &[Packet],
         chosen: &[u16],
         places: &[Place],
+        moment: Moment,
         tracker: &K,
     ) {
         let known = std::mem::take(&mut self.known);
@@ -143,7 +185,8 @@ impl Ahead {
         });
         for (index, place) in unguessed.take(REMEMBERED) {
             let index = usize::from(*index);
-            tracker.remember(&packets[index], self.connections[index], place.guess());
+            let known = self.connections[index];
+            tracker.remember(&packets[index], known, moment, place.guess());
         }
     }
 }
@@ -164,6 +207,13 @@ impl Place {
 }
 
 impl Cache {
+    /// A place, if there may be a megaflow.
+    #[inline]
+    fn existing(&self, place: Place) -> Option<Place> {
+        let tuple = self.tuples.get(place.tuple())?.as_ref()?;
+        tuple.store.has(place.index()).then_some(place)
+    }
+
     /// The place that a guess names, if there may be a megaflow. Starts to load it.
     #[inline(always)]
     fn prefetch_guess(&self, guess: Guess) -> Option<Place> {
@@ -184,8 +234,9 @@ impl Cache {
         let Lookup { places, waiting, probed, ahead, .. } = lookup;
         let begun = std::mem::take(&mut ahead.count).min(ahead.loaded);
         let guessed = std::mem::take(&mut ahead.guessed);
+        let taken = std::mem::take(&mut ahead.taken);
         // Removed megaflows still have their keys.
-        if begun == 0 && guessed == 0 || self.is_unsettled {
+        if begun == 0 && guessed | taken == 0 || self.is_unsettled {
             return count;
         }
         let mut searched = 0_u32;
@@ -198,7 +249,9 @@ impl Cache {
         for (position, index) in chosen[..count].iter().map(|index| usize::from(*index)).enumerate()
         {
             let bit = if index < BATCH { 1 << index } else { 0 };
-            let found = if guessed & bit != 0 {
+            let found = if taken & bit != 0 {
+                Some(ahead.favorite)
+            } else if guessed & bit != 0 {
                 let place = ahead.guesses[index];
                 let tuple = self.tuples.get(place.tuple()).and_then(Option::as_ref);
                 let found =

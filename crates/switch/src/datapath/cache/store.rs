@@ -136,7 +136,13 @@ impl Store {
     /// [`Store::prefetch`] for a number that perhaps no megaflow has had.
     #[inline(always)]
     pub(super) fn prefetch_any(&self, index: u32) -> Option<()> {
-        (index < self.len).then(|| self.prefetch(index))
+        self.has(index).then(|| self.prefetch(index))
+    }
+
+    /// Whether a megaflow has had this number.
+    #[inline(always)]
+    pub(super) fn has(&self, index: u32) -> bool {
+        index < self.len
     }
 
     /// Starts to load what a sweep needs.

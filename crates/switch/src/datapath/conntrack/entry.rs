@@ -1,7 +1,7 @@
 use super::settings::{Lifetimes, Phase};
 use super::tcp::{self, End, Segment, Update};
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, TCP, Tuple, is_icmp};
-use crate::datapath::Guess;
+use crate::datapath::{Guess, Moment};
 
 /// A connection: two cache lines. A packet of a connection over IPv4 needs the first one alone, and
 /// TCP the other one too.
@@ -9,7 +9,8 @@ use crate::datapath::Guess;
 #[repr(C, align(64))]
 pub(super) struct Entry {
     /// Over IPv6, both addresses. Over IPv4, both in the first word, then the translated address
-    /// and the reply's ports, then the guesses of both directions ([`Entry::guess_v4`]).
+    /// and the reply's ports, then the guesses of both directions for what follows the tracking,
+    /// and those for arrival ([`Entry::guess_v4`]).
     near: [u64; 4],
     ports: Ports,
     zone: u16,
@@ -202,16 +203,31 @@ impl Entry {
 
     /// The guess that [`Entry::set_guess`] left for a direction, or [`Guess::NONE`].
     #[inline(always)]
-    pub(super) fn guess_v4(&self, is_reply: bool) -> Guess {
-        Guess((self.near[2] >> (u32::from(is_reply) * 32)) as u32)
+    pub(super) fn guess_v4(&self, moment: Moment, is_reply: bool) -> Guess {
+        let (word, shift) = guess_place(moment, is_reply);
+        Guess((self.near[word] >> shift) as u32)
+    }
+
+    /// The guess for a packet that arrives with these addresses. The packet may be another
+    /// connection's.
+    #[inline(always)]
+    pub(super) fn guess_at_arrival(&self, addresses: u64) -> Option<Guess> {
+        let is_reply = self.is_reply_v4(addresses);
+        (!self.kind.is_v6()).then(|| self.guess_v4(Moment::Arrival, is_reply))
     }
 
     /// Connections over IPv6 have no space for it.
-    pub(super) fn set_guess(&mut self, is_reply: bool, Guess(guess): Guess) {
+    pub(super) fn set_guess(&mut self, moment: Moment, is_reply: bool, Guess(guess): Guess) {
         if !self.kind.is_v6() {
-            let shift = u32::from(is_reply) * 32;
-            self.near[2] = self.near[2] & !(0xffff_ffff << shift) | u64::from(guess) << shift;
+            let (word, shift) = guess_place(moment, is_reply);
+            self.near[word] = self.near[word] & !(0xffff_ffff << shift) | u64::from(guess) << shift;
         }
+    }
+
+    /// Whether a packet over IPv4 that arrives with these addresses, one of this connection's, is a
+    /// reply.
+    pub(super) fn is_reply_v4(&self, addresses: u64) -> bool {
+        self.near[0] != addresses
     }
 
     #[inline]
@@ -394,6 +410,16 @@ impl Entry {
         }
         verdict
     }
+}
+
+/// The word and the lowest bit of a guess.
+#[inline(always)]
+fn guess_place(moment: Moment, is_reply: bool) -> (usize, u32) {
+    let word = match moment {
+        Moment::Tracked => 2,
+        Moment::Arrival => 3,
+    };
+    (word, u32::from(is_reply) * 32)
 }
 
 /// The addresses of a new connection, as [`Entry`] holds them.

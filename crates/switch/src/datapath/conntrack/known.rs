@@ -11,7 +11,7 @@ use super::track::set_marks;
 use super::tuple::{TCP, UDP};
 use super::view::state;
 use crate::datapath::checksum::Change;
-use crate::datapath::{Guess, Packet, TrackCall, flag};
+use crate::datapath::{Guess, Moment, Packet, TrackCall, flag};
 use crate::flow::word;
 
 impl Conntrack {
@@ -95,7 +95,7 @@ impl Conntrack {
             set_marks(entry, call.track());
         }
         let (label, original) = (entry.label(), entry.original_v4());
-        let guess = entry.guess_v4(is_reply);
+        let guess = entry.guess_v4(Moment::Tracked, is_reply);
         words[word::CT] =
             u64::from(flags) | u64::from(call.zone) << 16 | u64::from(entry.mark) << 32;
         words[word::CT_LABEL] = (label >> 64) as u64;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use units::Time;
 
 use super::{Conntrack, Headers};
-use crate::datapath::{Awaited, Guess, Known, Packet, TrackCall, Tracked, Tracker};
+use crate::datapath::{Awaited, Guess, Known, Moment, Packet, TrackCall, Tracked, Tracker};
 
 /// A thread's access to connection tracking.
 #[derive(Debug, Clone)]
@@ -55,7 +55,18 @@ impl Tracker for ThreadTracker {
         self.table.track_batch(packets, batch, now, then);
     }
 
-    fn remember(&self, packet: &Packet, known: Known, guess: Guess) {
-        self.table.remember(packet, known, guess);
+    fn remember(&self, packet: &Packet, known: Known, moment: Moment, guess: Guess) {
+        self.table.remember(packet, known, moment, guess);
+    }
+
+    #[inline]
+    fn recall(
+        &self,
+        packets: &[Packet],
+        hashes: &[u64],
+        candidates: &[u32],
+        then: impl FnMut(usize, Option<Guess>),
+    ) {
+        self.table.recall(packets, hashes, candidates, then);
     }
 }

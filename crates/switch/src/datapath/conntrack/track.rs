@@ -23,7 +23,7 @@ use super::view::{Headers, Shown, View, state};
 use super::{Conntrack, NO_LIMIT, milliseconds};
 use crate::datapath::step::Track;
 use crate::datapath::tracker::{Awaited, Known};
-use crate::datapath::{Guess, Packet, TrackCall, Tracked};
+use crate::datapath::{Guess, Moment, Packet, TrackCall, Tracked};
 use crate::flow::{Key, word};
 
 /// One packet with all that is known of it.
@@ -158,14 +158,50 @@ impl Conntrack {
         }
     }
 
-    /// Leaves a guess at the connection of a packet that [`Conntrack::track_batch`] has tracked.
-    pub(in crate::datapath) fn remember(&self, packet: &Packet, known: Known, guess: Guess) {
+    /// Leaves a guess at the connection of a packet.
+    pub(in crate::datapath) fn remember(
+        &self,
+        packet: &Packet,
+        known: Known,
+        moment: Moment,
+        guess: Guess,
+    ) {
         let mut shard = self.shard(self.home(place(known.hash)));
         // If another connection took the place meanwhile, its next packet finds the guess wrong.
         if let Some(entry) = shard.entries.get_mut(known.candidate) {
-            let is_reply = packet.key.words[word::CT] as u16 & state::REPLY != 0;
-            entry.set_guess(is_reply, guess);
+            let words = &packet.key.words;
+            let is_reply = match moment {
+                Moment::Arrival => entry.is_reply_v4(words[word::IPV4]),
+                Moment::Tracked => words[word::CT] as u16 & state::REPLY != 0,
+            };
+            entry.set_guess(moment, is_reply, guess);
         }
+    }
+
+    /// Calls `then` with the guesses that [`Conntrack::remember`] left for the arrival of packets
+    /// whose entries [`Conntrack::warm`] found.
+    #[inline]
+    pub(in crate::datapath) fn recall(
+        &self,
+        packets: &[Packet],
+        hashes: &[u64],
+        found: &[u32],
+        mut then: impl FnMut(usize, Option<Guess>),
+    ) {
+        let homes = hashes.iter().map(|hash| self.home(place(*hash)));
+        self.domains.group(homes, |first, group| {
+            let mut shard = self.shard(first);
+            for at in ones(group) {
+                let home = self.home(place(hashes[at]));
+                if !shard.turn(home) {
+                    drop(shard);
+                    shard = self.shard(home);
+                }
+                let entry = shard.entries.get(found[at]);
+                let addresses = packets[at].key.words[word::IPV4];
+                then(at, entry.and_then(|entry| entry.guess_at_arrival(addresses)));
+            }
+        });
     }
 
     /// Tracks a packet by `track`, or as a part of the packet that it is a fragment of.
