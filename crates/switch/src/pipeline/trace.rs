@@ -135,7 +135,7 @@ impl<'a, P: Print> Trace<'a, P> {
     fn megaflow(&self, key: &Key, translation: &Translation) -> String {
         let mut mask = translation.mask.clone();
         mask.write(Field::RecircId, u128::MAX);
-        mask.words[word::METADATA..word::CT].fill(0);
+        mask.remove_metadata();
         if key.words[word::VLAN_TPID] & TPID == 0 {
             // The type, which every megaflow of Open vSwitch matches, says that there is no tag.
             mask.write(Field::VlanTci, 0);
