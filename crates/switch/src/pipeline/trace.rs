@@ -169,6 +169,9 @@ impl<'a, P: Print> Trace<'a, P> {
                     for index in 0..word::CT {
                         key.words[index] = state.metadata.words[index];
                     }
+                    if state.is_hashed {
+                        key.write(Field::DpHash, end.read(Field::DpHash));
+                    }
                     key.write_at(Key::PRIORITY, state.metadata.read_at(Key::PRIORITY));
                     key.write(Field::RecircId, (*id).into());
                     key.write(Field::CtState, NEW_AND_TRACKED);

@@ -22,7 +22,7 @@ use super::recirculation::{Frozen, Rest};
 use super::rule::Rule;
 use super::tables::{Tables, lock};
 use crate::action::{Action, Controller};
-use crate::datapath::step::{Counters, Step, Translate, Translation};
+use crate::datapath::step::{Counters, PacketHash, Step, Translate, Translation};
 use crate::flow::{Field, Key, word};
 use crate::port_number::PortNumber;
 use crate::request::{PacketOut, Resumption};
@@ -190,6 +190,8 @@ struct Way<'a> {
     lookup_port: Option<PortNumber>,
     /// Actions that follow when the datapath has looked at the packet again.
     freezing: Option<Vec<Rest>>,
+    /// The hash with which the datapath looks at the packet again, for a group.
+    hashing: Option<PacketHash>,
     /// The controller that must let the packet continue; the datapath otherwise.
     pausing: Option<Box<Controller>>,
     is_packet_out: bool,
@@ -270,6 +272,7 @@ impl<'a> Way<'a> {
             failure: None,
             lookup_port: None,
             freezing: None,
+            hashing: None,
             pausing: None,
             is_packet_out: false,
             has_given_results: false,
@@ -303,9 +306,14 @@ impl<'a> Way<'a> {
     }
 
     fn resume(&mut self, state: &Frozen) {
+        let hash = if state.is_hashed { self.flow.read(Field::DpHash) } else { 0 };
         for index in FROZEN_WORDS {
             self.flow.words[index] = state.metadata.words[index];
             self.written.words[index] = u64::MAX;
+        }
+        self.flow.write(Field::DpHash, hash);
+        if state.is_hashed {
+            self.written.write(Field::DpHash, 0);
         }
         self.flow.write_at(Key::PRIORITY, state.metadata.read_at(Key::PRIORITY));
         self.is_tracked = state.is_tracked;
@@ -389,16 +397,17 @@ impl<'a> Way<'a> {
     /// Stores the state of the packet, and lets the datapath look at it again.
     fn recirculate(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) {
         if let Some(id) = self.intern(table, rest, zone) {
+            self.steps.extend(self.hashing.map(Step::Hash));
             self.steps.push(Step::Recirculate(id));
         }
+        self.hashing = None;
     }
 
     /// The number of the packet's state. It lives as long as a megaflow uses it.
     fn intern(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) -> Option<u32> {
         let mut metadata = Key::ZERO;
         for index in FROZEN_WORDS {
-            self.depend(index, u64::MAX);
-            metadata.words[index] = self.flow.words[index];
+            metadata.words[index] = self.read_metadata(index);
         }
         metadata.write_at(Key::PRIORITY, self.flow.read_at(Key::PRIORITY));
         metadata.write(Field::RecircId, 0);
@@ -409,6 +418,7 @@ impl<'a> Way<'a> {
             action_set: self.action_set.clone(),
             zone,
             is_tracked: self.is_tracked,
+            is_hashed: self.hashing.is_some() || self.flow.read(Field::DpHash) != 0,
             rest,
         };
         match lock(&self.tables.recirculations).intern(frozen, self.now_ms) {

@@ -171,6 +171,7 @@ impl Way<'_> {
         if self.lengths.outer > 0 {
             // The actions that follow would have to wait, too.
             self.lengths.must_be_fixed |= self.freezing.take().is_some();
+            self.hashing = None;
         } else if self.lengths.is_copy {
             self.freeze();
         } else {
