@@ -64,6 +64,10 @@ pub trait Observe {
     fn drops_fragment(&mut self, depth: usize, table: u8);
     fn acts(&mut self, depth: usize, action: &Action);
     fn notes(&mut self, depth: usize, note: &str);
+    /// The actions of a group's bucket follow.
+    fn enters(&mut self, depth: usize, bucket: u32);
+    /// The packet continues in a state.
+    fn thaws(&mut self, depth: usize, state: &Frozen);
     /// The translation begins again.
     fn restarts(&mut self);
 }
@@ -323,12 +327,12 @@ impl<'a> Way<'a> {
         self.stack = state.stack.clone();
         self.action_set = state.action_set.clone();
         self.update_actset_output();
+        let depth = self.nesting;
+        if let Some(observer) = self.observer.as_deref_mut() {
+            observer.thaws(depth, state);
+        }
         match state.table {
-            Some(table) => {
-                self.note("thaw");
-                self.note(&format!("    Resuming from table {table}"));
-                self.search(table, false, true);
-            }
+            Some(table) => self.search(table, false, true),
             None => self.run_rest(&state.rest),
         }
     }

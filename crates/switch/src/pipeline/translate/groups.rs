@@ -51,6 +51,10 @@ impl Way<'_> {
     fn bucket(&mut self, group: &Group, index: usize) {
         self.counters.extend(group.bucket_counters.get(index).cloned());
         let bucket = &group.entry.buckets[index];
+        let depth = self.nesting;
+        if let Some(observer) = self.observer.as_deref_mut() {
+            observer.enters(depth, bucket.id);
+        }
         self.nesting += 1;
         let was_in_bucket = std::mem::replace(&mut self.is_in_bucket, true);
         self.on_a_copy(|way| way.run_set(&bucket.actions));
