@@ -6,6 +6,7 @@
 //! | `tracker.rs`, `sink.rs`, `meter.rs` | the datapath's other neighbours |
 //! | `parse.rs` | the fields of a frame |
 //! | `packet.rs`, `edit.rs`, `checksum.rs` | a packet, and changes of it |
+//! | `hash.rs` | the hash of a packet's connection |
 //! | `cache.rs` | megaflows by mask and key |
 //! | `program.rs`, `execute.rs` | steps, compiled and run |
 //! | `pass.rs` | a batch's way through cache, pipeline, tracking and programs |
@@ -48,6 +49,7 @@ mod checksum;
 pub mod conntrack;
 mod edit;
 mod execute;
+mod hash;
 mod meter;
 mod packet;
 mod parse;
@@ -75,7 +77,7 @@ pub use self::statistics::{Stages, Statistics};
 use self::step::{Step, Translate, Translation, sets_priority};
 use self::tracker::Steps;
 pub use self::tracker::{Awaited, Guess, Known, Moment, NoTracker, TrackCall, Tracked, Tracker};
-use crate::flow::{Key, word};
+use crate::flow::Key;
 
 /// The packets of one bridge on one thread.
 #[derive(Debug)]
@@ -144,8 +146,7 @@ impl Megaflow {
     /// The megaflow of a packet and its translation, before it has counted anything.
     fn new(key: &Key, translation: &Translation) -> Self {
         let mut mask = translation.mask.clone();
-        // As in the cache: registers and the like of a packet that comes are always 0.
-        mask.words[word::METADATA..word::CT].fill(0);
+        mask.remove_metadata();
         Self::show_priority(&mut mask, &translation.steps);
         Self {
             key: key.clone(),

@@ -10,6 +10,7 @@
 //! | `event.rs` | changes of rules, for monitors |
 //! | `learned_cookies.rs` | learned rules that go with the learn actions that add them |
 //! | `group.rs`, `meter.rs`, `ports.rs` | their state |
+//! | `slots.rs` | the buckets of a group by the hash of a packet |
 //! | `references.rs` | how many rules name each group and meter |
 //! | `mac.rs` | the addresses that NORMAL learned |
 //! | `recirculation.rs` | the states in which packets wait for the datapath |
@@ -29,6 +30,7 @@ mod ports;
 mod recirculation;
 mod references;
 mod rule;
+mod slots;
 mod table;
 mod tables;
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod datapath {
     mod bridge;
     mod caching;
     mod frames;
+    mod groups;
     mod lengths;
     mod malformed;
     mod parsing;

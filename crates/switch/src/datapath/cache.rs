@@ -332,8 +332,7 @@ impl Cache {
         now_ms: u64,
     ) -> Place {
         let mut mask = translation.mask;
-        // Registers and the like of a packet that comes to the datapath are always 0.
-        mask.words[word::METADATA..word::CT].fill(0);
+        mask.remove_metadata();
         let behaviour = self.programs.intern(translation.steps);
         let cold = Cold::new(translation.counters);
         if former != Place::NONE {

@@ -314,6 +314,10 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                 Op::PushMpls { ethertype, entry } => packet.push_mpls(*ethertype, *entry),
                 Op::PopMpls { ethertype } => packet.pop_mpls(*ethertype),
                 Op::ClearTracking => packet.key.words[word::CT..word::ETH_SRC].fill(0),
+                Op::Hash(hash) => {
+                    packet.store_hash(*hash);
+                    continue;
+                }
                 Op::Meter(meter) => {
                     let length = packet.frame.len();
                     match self.lane.meters.measure(*meter, length, self.now) {

@@ -1,6 +1,6 @@
 //! Steps in the form in which packets run them.
 
-use super::step::{LengthCheck, PortIndex, Step};
+use super::step::{LengthCheck, PacketHash, PortIndex, Step};
 use crate::flow::{WORDS, word};
 
 /// A step. The last use of a packet takes the packet itself, earlier ones take copies.
@@ -33,6 +33,7 @@ pub(super) enum Op {
         ordinal: u16,
     },
     ClearTracking,
+    Hash(PacketHash),
     Recirculate(u32),
     Meter(u32),
     /// Operations on a copy.
@@ -144,6 +145,7 @@ impl Compiler {
                 Op::Track { zone: track.zone, flags, ordinal }
             }
             Step::ClearTracking => Op::ClearTracking,
+            Step::Hash(hash) => Op::Hash(*hash),
             Step::Recirculate(id) => Op::Recirculate(*id),
             Step::Meter(meter) => Op::Meter(*meter),
             Step::Truncate(bytes) => {

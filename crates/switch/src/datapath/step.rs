@@ -31,6 +31,8 @@ pub enum Step {
     },
     Track(Box<Track>),
     ClearTracking,
+    /// Stores a hash of the packet in its `dp_hash`.
+    Hash(PacketHash),
     /// The packet is parsed and looked up again with this `recirc_id`; always the last step.
     Recirculate(u32),
     Meter(u32),
@@ -101,6 +103,14 @@ impl Eq for Branch {}
 pub struct Rewrite {
     pub value: Key,
     pub mask: Key,
+}
+
+/// A hash by which groups of the type select spread connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PacketHash {
+    /// Both directions of a connection have the same hash.
+    pub is_symmetric: bool,
+    pub basis: u32,
 }
 
 /// Connection tracking of a packet.

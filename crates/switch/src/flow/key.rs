@@ -98,6 +98,14 @@ impl Key {
         masked
     }
 
+    /// Removes from a mask the registers and other metadata of the pipeline: they are 0 in every
+    /// packet that the datapath looks up. The datapath itself writes `dp_hash`, which stays.
+    pub fn remove_metadata(&mut self) {
+        let hash = self.read(Field::DpHash);
+        self.words[word::METADATA..word::CT].fill(0);
+        self.write(Field::DpHash, hash);
+    }
+
     /// Adds the bits of `other` to this mask.
     pub fn unite(&mut self, other: &Key) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {

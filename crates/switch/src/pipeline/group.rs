@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::ports::{BridgePort, Ports};
+use super::slots::Slots;
 use crate::action::Action;
 use crate::datapath::step::Counters;
 use crate::port_number::PortNumber;
@@ -21,6 +22,8 @@ pub struct Group {
     /// In the order of the buckets.
     pub bucket_counters: Vec<Arc<Counters>>,
     pub created_ms: u64,
+    /// Those of a group that chooses its buckets by the datapath's hash.
+    pub(super) slots: Option<Slots>,
 }
 
 impl Group {
@@ -32,7 +35,8 @@ impl Group {
             selection: change.selection.clone(),
         };
         let bucket_counters = entry.buckets.iter().map(|_| Arc::default()).collect();
-        Self { entry, counters: Arc::default(), bucket_counters, created_ms }
+        let slots = Slots::new(&entry);
+        Self { entry, counters: Arc::default(), bucket_counters, created_ms, slots }
     }
 
     #[must_use]
@@ -111,19 +115,28 @@ impl Groups {
         Ok(Vec::new())
     }
 
-    /// Whether a fast-failover group may choose the bucket.
-    pub(super) fn is_live(&self, bucket: &Bucket, ports: &Ports, depth: u32) -> bool {
+    /// Whether a group of a kind may choose the bucket.
+    pub(super) fn is_live(
+        &self,
+        kind: GroupType,
+        bucket: &Bucket,
+        ports: &Ports,
+        depth: u32,
+    ) -> bool {
         let watches_port = bucket.watch_port != PortNumber::NONE;
         let watches_group = bucket.watch_group != NO_GROUP;
-        if !watches_port && !watches_group {
+        if kind == GroupType::Select && bucket.weight == 0 {
             return false;
+        }
+        if !watches_port && !watches_group {
+            return kind != GroupType::FastFailover;
         }
         let is_port_live = ports.port(bucket.watch_port).is_some_and(BridgePort::is_live);
         let is_group_live = || {
             let group = self.by_id.get(&bucket.watch_group).filter(|_| depth < MAX_DEPTH);
             group.is_some_and(|group| {
                 let mut buckets = group.entry.buckets.iter();
-                buckets.any(|bucket| self.is_live(bucket, ports, depth + 1))
+                buckets.any(|bucket| self.is_live(group.entry.kind, bucket, ports, depth + 1))
             })
         };
         (watches_port && is_port_live) || (watches_group && is_group_live())

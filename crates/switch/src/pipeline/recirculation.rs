@@ -10,7 +10,7 @@ use crate::flow::Key;
 pub struct Frozen {
     /// The table to search; `None` continues with `rest` alone.
     pub table: Option<u8>,
-    /// In_port, registers, metadata and tunnel of the packet.
+    /// In_port, registers, metadata and tunnel of the packet, without its `dp_hash`.
     pub metadata: Key,
     /// Values of the stack with their widths, the top last.
     pub stack: Vec<(u8, u128)>,
@@ -19,6 +19,8 @@ pub struct Frozen {
     pub zone: Option<u16>,
     /// The packet has results of connection tracking.
     pub is_tracked: bool,
+    /// The packet has a `dp_hash` of the datapath. Otherwise one that it has from before is void.
+    pub is_hashed: bool,
     /// Actions that follow, those of the innermost rule first.
     pub rest: Vec<Rest>,
 }
@@ -117,7 +119,8 @@ impl Frozen {
     fn hash(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
-        (self.table, &self.metadata, &self.stack, self.zone, self.is_tracked).hash(&mut hasher);
+        (self.table, &self.metadata, &self.stack, self.zone).hash(&mut hasher);
+        (self.is_tracked, self.is_hashed).hash(&mut hasher);
         (self.rest.len(), self.action_set.len()).hash(&mut hasher);
         hasher.finish()
     }
@@ -138,6 +141,7 @@ mod tests {
             action_set: Vec::new(),
             zone: None,
             is_tracked: false,
+            is_hashed: false,
             rest: Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::recirculation::Recirculations;
+use super::recirculation::{Frozen, Recirculations};
 use super::rule::Rule;
 use super::tables::{Tables, lock};
 use super::translate::{Failure, Observe, Translator, is_oversized};
@@ -135,7 +135,7 @@ impl<'a, P: Print> Trace<'a, P> {
     fn megaflow(&self, key: &Key, translation: &Translation) -> String {
         let mut mask = translation.mask.clone();
         mask.write(Field::RecircId, u128::MAX);
-        mask.words[word::METADATA..word::CT].fill(0);
+        mask.remove_metadata();
         if key.words[word::VLAN_TPID] & TPID == 0 {
             // The type, which every megaflow of Open vSwitch matches, says that there is no tag.
             mask.write(Field::VlanTci, 0);
@@ -168,6 +168,9 @@ impl<'a, P: Print> Trace<'a, P> {
                     let mut key = end.clone();
                     for index in 0..word::CT {
                         key.words[index] = state.metadata.words[index];
+                    }
+                    if state.is_hashed {
+                        key.write(Field::DpHash, end.read(Field::DpHash));
                     }
                     key.write_at(Key::PRIORITY, state.metadata.read_at(Key::PRIORITY));
                     key.write(Field::RecircId, (*id).into());
@@ -294,6 +297,27 @@ impl<P: Print> Observe for Lines<'_, P> {
         let is_marked = note.starts_with("->") || note.starts_with(">>");
         let text = if is_marked { format!(" {note}") } else { note.to_owned() };
         self.push(depth, text, true);
+    }
+
+    fn enters(&mut self, depth: usize, bucket: u32) {
+        self.push(depth, format!("bucket {bucket}"), false);
+    }
+
+    fn thaws(&mut self, depth: usize, state: &Frozen) {
+        self.push(depth, "thaw".to_owned(), true);
+        let mut lines = vec![format!("Resuming from table {}", state.table.unwrap_or(0))];
+        let rest: Vec<_> = state.rest.iter().flat_map(|rest| rest.actions.clone()).collect();
+        for (name, actions) in [("action set", &state.action_set), ("actions", &rest)] {
+            if !actions.is_empty() {
+                lines.push(format!("Restoring {name}: {}", self.printer.actions(actions)));
+            }
+        }
+        let last = lines.len() - 1;
+        for (index, line) in lines.iter().enumerate() {
+            // As a tree's nodes that are no leaves.
+            let indent = if index < last { 8 } else { 4 };
+            self.push(depth, format!("{:indent$}{line}", ""), true);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use super::recirculation::{Frozen, Rest};
 use super::rule::Rule;
 use super::tables::{Tables, lock};
 use crate::action::{Action, Controller};
-use crate::datapath::step::{Counters, Step, Translate, Translation};
+use crate::datapath::step::{Counters, PacketHash, Step, Translate, Translation};
 use crate::flow::{Field, Key, word};
 use crate::port_number::PortNumber;
 use crate::request::{PacketOut, Resumption};
@@ -64,6 +64,10 @@ pub trait Observe {
     fn drops_fragment(&mut self, depth: usize, table: u8);
     fn acts(&mut self, depth: usize, action: &Action);
     fn notes(&mut self, depth: usize, note: &str);
+    /// The actions of a group's bucket follow.
+    fn enters(&mut self, depth: usize, bucket: u32);
+    /// The packet continues in a state.
+    fn thaws(&mut self, depth: usize, state: &Frozen);
     /// The translation begins again.
     fn restarts(&mut self);
 }
@@ -190,6 +194,8 @@ struct Way<'a> {
     lookup_port: Option<PortNumber>,
     /// Actions that follow when the datapath has looked at the packet again.
     freezing: Option<Vec<Rest>>,
+    /// The hash with which the datapath looks at the packet again, for a group.
+    hashing: Option<PacketHash>,
     /// The controller that must let the packet continue; the datapath otherwise.
     pausing: Option<Box<Controller>>,
     is_packet_out: bool,
@@ -270,6 +276,7 @@ impl<'a> Way<'a> {
             failure: None,
             lookup_port: None,
             freezing: None,
+            hashing: None,
             pausing: None,
             is_packet_out: false,
             has_given_results: false,
@@ -303,9 +310,14 @@ impl<'a> Way<'a> {
     }
 
     fn resume(&mut self, state: &Frozen) {
+        let hash = if state.is_hashed { self.flow.read(Field::DpHash) } else { 0 };
         for index in FROZEN_WORDS {
             self.flow.words[index] = state.metadata.words[index];
             self.written.words[index] = u64::MAX;
+        }
+        self.flow.write(Field::DpHash, hash);
+        if state.is_hashed {
+            self.written.write(Field::DpHash, 0);
         }
         self.flow.write_at(Key::PRIORITY, state.metadata.read_at(Key::PRIORITY));
         self.is_tracked = state.is_tracked;
@@ -315,12 +327,12 @@ impl<'a> Way<'a> {
         self.stack = state.stack.clone();
         self.action_set = state.action_set.clone();
         self.update_actset_output();
+        let depth = self.nesting;
+        if let Some(observer) = self.observer.as_deref_mut() {
+            observer.thaws(depth, state);
+        }
         match state.table {
-            Some(table) => {
-                self.note("thaw");
-                self.note(&format!("    Resuming from table {table}"));
-                self.search(table, false, true);
-            }
+            Some(table) => self.search(table, false, true),
             None => self.run_rest(&state.rest),
         }
     }
@@ -389,16 +401,17 @@ impl<'a> Way<'a> {
     /// Stores the state of the packet, and lets the datapath look at it again.
     fn recirculate(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) {
         if let Some(id) = self.intern(table, rest, zone) {
+            self.steps.extend(self.hashing.map(Step::Hash));
             self.steps.push(Step::Recirculate(id));
         }
+        self.hashing = None;
     }
 
     /// The number of the packet's state. It lives as long as a megaflow uses it.
     fn intern(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) -> Option<u32> {
         let mut metadata = Key::ZERO;
         for index in FROZEN_WORDS {
-            self.depend(index, u64::MAX);
-            metadata.words[index] = self.flow.words[index];
+            metadata.words[index] = self.read_metadata(index);
         }
         metadata.write_at(Key::PRIORITY, self.flow.read_at(Key::PRIORITY));
         metadata.write(Field::RecircId, 0);
@@ -409,6 +422,7 @@ impl<'a> Way<'a> {
             action_set: self.action_set.clone(),
             zone,
             is_tracked: self.is_tracked,
+            is_hashed: self.hashing.is_some() || self.flow.read(Field::DpHash) != 0,
             rest,
         };
         match lock(&self.tables.recirculations).intern(frozen, self.now_ms) {

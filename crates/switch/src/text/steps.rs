@@ -83,6 +83,10 @@ impl Printer<'_> {
             }
             Step::Track(track) => write_track(out, track),
             Step::ClearTracking => out.write_str("ct_clear"),
+            Step::Hash(hash) => {
+                let name = if hash.is_symmetric { "sym_l4" } else { "l4" };
+                write!(out, "hash({name}({}))", hash.basis)
+            }
             Step::Recirculate(id) => write!(out, "recirc({id:#x})"),
             // The datapath's meters start at 0, OpenFlow's at 1.
             Step::Meter(meter) => write!(out, "meter({})", meter.saturating_sub(1)),

@@ -4,7 +4,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::bridge::{Bridge, add, counts, tables};
+use super::bridge::{Bridge, add, counts, group_counts, tables};
 use super::frames::random_frame;
 use super::plain_frame::complete_sctp;
 use super::reference::Reference;
@@ -26,9 +26,10 @@ fn compare(seed: u64, sets: usize, packets: usize) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut hits = 0;
     for set in 0..sets {
-        let mut rules: Vec<_> = (0..random.random_range(1..25))
-            .map(|number| random_rule(&mut random, number))
-            .collect();
+        let mut rules: Vec<_> =
+            (1..=GROUPS).rev().map(|id| random_group(&mut random, id)).collect();
+        rules
+            .extend((0..random.random_range(1..25)).map(|number| random_rule(&mut random, number)));
         let mut bridge = Bridge::new(&rules);
         let mut plain = tables(&rules);
         let mut left = packets;
@@ -55,13 +56,21 @@ fn compare(seed: u64, sets: usize, packets: usize) {
             reference.packet_ins.sort();
             assert_eq!(packet_ins, reference.packet_ins, "set {set}: {rules:#?}");
             if random.random_range(0..4) == 0 {
-                let rule = random_rule(&mut random, rules.len());
+                let rule = match random.random_range(0..4) {
+                    0 => {
+                        let id = random.random_range(1..=GROUPS);
+                        random_group(&mut random, id)
+                    }
+                    _ => random_rule(&mut random, rules.len()),
+                };
                 bridge.add(&rule);
                 add(&mut plain, &rule);
                 rules.push(rule);
             }
         }
         assert_eq!(bridge.counts(), counts(&plain), "set {set}: {rules:#?}");
+        let groups = (group_counts(&bridge.tables), group_counts(&plain));
+        assert_eq!(groups.0, groups.1, "set {set}: {rules:#?}");
         hits += bridge.datapath.statistics().megaflow_hits;
     }
     assert!(hits > (sets * packets) as u64 / 4, "{hits} hits");
@@ -88,6 +97,43 @@ fn explain(
     let extra = sent.iter().find(|frame| !expected.contains(frame));
     let missing = expected.iter().find(|frame| !sent.contains(frame));
     panic!("set {set}, together only: {extra:02x?} for {missing:02x?}: {rules:#?}");
+}
+
+/// A group; its buckets may lead to groups with higher numbers.
+fn random_group(random: &mut Pcg64Mcg, id: usize) -> String {
+    let kind = ["select", "select", "select", "all", "ff"][random.random_range(0..5)];
+    let mut group = format!("group_id={id},type={kind}");
+    if kind == "select" {
+        group += [
+            "",
+            "",
+            ",selection_method=dp_hash",
+            ",selection_method=dp_hash,selection_method_param=0x100000007",
+            ",selection_method=hash,fields=eth_dst",
+        ][random.random_range(0..5)];
+    }
+    for _ in 0..random.random_range(1..4) {
+        group += ",bucket=";
+        if kind == "select" {
+            group += &format!("weight:{},", [0, 1, 1, 3, 40, 300][random.random_range(0..6)]);
+        }
+        if kind == "ff" || random.random_range(0..4) == 0 {
+            // There is no port 5.
+            group += &format!("watch_port:{},", random.random_range(1..=5));
+        }
+        let low = random.random_range(1..5);
+        group += "actions=";
+        group += &match random.random_range(0..8) {
+            0 => format!("mod_dl_src:02:00:00:00:00:{low:02x},output:{low}"),
+            1 => format!("mod_dl_dst:02:00:00:00:00:{low:02x},output:{low}"),
+            2 => format!("strip_vlan,output:{low}"),
+            3 => format!("push_mpls:0x8847,output:{low}"),
+            4 => format!("load:{}->NXM_NX_REG0[],resubmit(,2)", low & 1),
+            5 if id < GROUPS => format!("group:{}", random.random_range(id + 1..=GROUPS)),
+            _ => format!("output:{low}"),
+        };
+    }
+    group
 }
 
 fn random_rule(random: &mut Pcg64Mcg, number: usize) -> String {
@@ -117,8 +163,11 @@ fn random_rule(random: &mut Pcg64Mcg, number: usize) -> String {
     if table > 0 && random.random_range(0..4) == 0 {
         rule += &format!(",reg0={}", random.random_range(0..2));
     }
-    let actions: Vec<_> =
+    let mut actions: Vec<_> =
         (0..random.random_range(0..5)).map(|_| random_action(random, kind, table)).collect();
+    if random.random_range(0..8) == 0 {
+        actions.push(format!("write_actions(group:{})", random.random_range(1..=GROUPS)));
+    }
     if actions.is_empty() {
         return rule + " actions=drop";
     }
@@ -129,7 +178,7 @@ fn random_action(random: &mut Pcg64Mcg, kind: usize, table: u8) -> String {
     let low = random.random_range(1..6);
     let is_ipv4 = matches!(kind, 1..=3);
     let is_ipv6 = matches!(kind, 4 | 7);
-    match random.random_range(0..34) {
+    match random.random_range(0..37) {
         0 => format!("mod_dl_src:02:00:00:00:00:{low:02x}"),
         1 => format!("mod_dl_dst:02:00:00:00:00:{low:02x}"),
         2 => format!("mod_vlan_vid:{low}"),
@@ -160,6 +209,11 @@ fn random_action(random: &mut Pcg64Mcg, kind: usize, table: u8) -> String {
         27 => format!("enqueue:{}:{low}", low.min(4)),
         28 => "pop_queue".into(),
         29 => format!("check_pkt_larger({})->NXM_NX_REG0[0]", 50 + low * 4),
+        // Buckets may lead to the last table.
+        30..33 if table < 2 => format!("group:{}", random.random_range(1..=GROUPS)),
         _ => format!("output:{}", low.min(4)),
     }
 }
+
+/// The number of groups in a set of rules.
+const GROUPS: usize = 3;

@@ -5,8 +5,8 @@ use switch::datapath::step::{PortIndex, Translate};
 use switch::datapath::{Around, Datapath, NoTracker, Settings, Sink, Tracker};
 use switch::pipeline::{BridgePort, Tables, Translator};
 use switch::port_number::PortNumber;
-use switch::request::{FlowFilter, PacketIn, PortDescription};
-use switch::text::{PortNames, parse_filter, parse_flow_line};
+use switch::request::{FlowFilter, GroupCommand, GroupMod, PacketIn, PortDescription};
+use switch::text::{PortNames, parse_filter, parse_flow_line, parse_group};
 use units::Time;
 
 pub(super) struct Bridge {
@@ -52,10 +52,27 @@ pub(super) fn tables(rules: &[impl AsRef<str>]) -> Tables {
     tables
 }
 
+/// Adds a rule, or adds or changes a group.
 pub(super) fn add(tables: &mut Tables, rule: &str) {
+    if rule.starts_with("group_id=") {
+        let change = parse_group(rule, GroupCommand::AddOrModify, &PortNames::none());
+        let change = change.unwrap_or_else(|error| panic!("{rule}: {error}"));
+        tables.group_mod(change, 0).unwrap_or_else(|refusal| panic!("{rule}: {refusal:?}"));
+        return;
+    }
     let change = parse_flow_line(rule, &PortNames::none());
     let change = change.unwrap_or_else(|error| panic!("{rule}: {error}"));
     tables.flow_mod(change, 0).unwrap_or_else(|refusal| panic!("{rule}: {refusal:?}"));
+}
+
+/// The packets and bytes of all groups and of their buckets.
+pub(super) fn group_counts(tables: &Tables) -> Vec<(u64, u64)> {
+    let groups = tables.group_statistics(GroupMod::ALL, 0);
+    let counts = groups.iter().flat_map(|group| {
+        let buckets = group.buckets.iter().map(|bucket| (bucket.packets, bucket.bytes));
+        std::iter::once((group.packets, group.bytes)).chain(buckets)
+    });
+    counts.collect()
 }
 
 /// The packets and bytes of all rules, in the order of the tables.

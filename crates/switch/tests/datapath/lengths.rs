@@ -51,6 +51,20 @@ fn a_check_measures_the_packet_with_its_new_tags() {
     assert_eq!(sent(bridge.process(1, &frames)), [(3, 101)]);
 }
 
+/// The megaflow of a packet that has the value by chance is not for those that have another one.
+#[test]
+fn a_field_that_is_written_behind_a_check_is_written_in_all_packets() {
+    let mut bridge = Bridge::new(&[
+        "actions=resubmit(,1),output:2",
+        "table=1,actions=check_pkt_larger(100)->NXM_NX_REG0[0],mod_dl_src:02:00:00:00:00:77",
+    ]);
+    for source in [0x77, 0x78] {
+        let packet = frame(&format!("udp,dl_src=02:00:00:00:00:{source:02x}"));
+        let sent = bridge.process(1, &[packet]).sent;
+        assert_eq!(sent[0].1[6..12], [2, 0, 0, 0, 0, 0x77]);
+    }
+}
+
 #[test]
 fn a_megaflow_forwards_all_lengths_though_a_rule_behind_needs_one() {
     let rule = "actions=resubmit(,1),resubmit(,2)";

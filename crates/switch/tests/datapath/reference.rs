@@ -14,30 +14,41 @@ pub(super) struct Reference {
     pub(super) packet_ins: Vec<Vec<u8>>,
 }
 
+/// A packet that goes through the tables once more.
+struct Again {
+    id: u32,
+    /// Its `dp_hash`.
+    hash: u32,
+    frame: Vec<u8>,
+}
+
 impl Reference {
     /// Takes a packet through the tables, and counts it for its rules.
     pub(super) fn process(&mut self, tables: &Tables, in_port: u32, frame: &[u8]) {
-        self.pass(tables, in_port, 0, frame.to_vec(), 0);
+        self.pass(tables, in_port, Again { id: 0, hash: 0, frame: frame.to_vec() }, 0);
     }
 
-    fn pass(&mut self, tables: &Tables, in_port: u32, id: u32, frame: Vec<u8>, depth: usize) {
+    fn pass(&mut self, tables: &Tables, in_port: u32, packet: Again, depth: usize) {
         if depth > switch::datapath::MAX_PASSES {
             return;
         }
+        let Again { id, hash, frame } = packet;
         let mut key = extract(in_port, &frame);
         key.write(Field::RecircId, id.into());
+        key.write(Field::DpHash, hash.into());
         let translation = Translator::new(tables).translate(&key, &frame, 0);
         for counters in &translation.counters {
             counters.add(1, frame.len() as u64, 0);
         }
         let mut again = Vec::new();
-        self.run(&translation.steps, PlainFrame::new(frame), &mut again);
-        for (id, frame) in again {
-            self.pass(tables, in_port, id, frame, depth + 1);
+        self.run(&translation.steps, (PlainFrame::new(frame), hash), &mut again);
+        for packet in again {
+            self.pass(tables, in_port, packet, depth + 1);
         }
     }
 
-    fn run(&mut self, steps: &[Step], mut frame: PlainFrame, again: &mut Vec<(u32, Vec<u8>)>) {
+    fn run(&mut self, steps: &[Step], packet: (PlainFrame, u32), again: &mut Vec<Again>) {
+        let (mut frame, mut hash) = packet;
         let mut length = usize::MAX;
         for step in steps {
             match step {
@@ -66,9 +77,12 @@ impl Reference {
                 Step::PopVlan => frame.pop_vlan(),
                 Step::PushMpls { ethertype, entry } => frame.push_mpls(*ethertype, *entry),
                 Step::PopMpls { ethertype } => frame.pop_mpls(*ethertype),
-                Step::Recirculate(id) => again.push((*id, frame.bytes.clone())),
+                Step::Hash(how) => hash = how.of(&extract(0, &frame.bytes)),
+                Step::Recirculate(id) => {
+                    again.push(Again { id: *id, hash, frame: frame.bytes.clone() });
+                }
                 Step::Truncate(bytes) => length = *bytes as usize,
-                Step::Clone(nested) => self.run(nested, frame.clone(), again),
+                Step::Clone(nested) => self.run(nested, (frame.clone(), hash), again),
                 Step::Controller(step) => {
                     let mut bytes = frame.bytes.clone();
                     bytes.truncate(step.max_len.into());
@@ -79,7 +93,7 @@ impl Reference {
                     for counters in &branch.counters {
                         counters.add(1, frame.bytes.len() as u64, 0);
                     }
-                    self.run(&branch.steps, frame.clone(), again);
+                    self.run(&branch.steps, (frame.clone(), hash), again);
                 }
                 Step::Track(_) | Step::ClearTracking | Step::Meter(_) | Step::SetPriority(_) => {}
             }

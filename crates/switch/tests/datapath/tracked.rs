@@ -8,12 +8,14 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use switch::datapath::conntrack::{Conntrack, Settings, ThreadTracker};
 use switch::datapath::step::{Step, Translate};
-use switch::datapath::{Packet, Settings as DatapathSettings, TrackCall, Tracked, Tracker};
+use switch::datapath::{
+    Packet, Settings as DatapathSettings, TrackCall, Tracked, Tracker, extract,
+};
 use switch::flow::{Field, word};
 use switch::pipeline::{Tables, Translator};
 use units::{Span, Time};
 
-use super::bridge::{Bridge, add, counts, tables};
+use super::bridge::{Bridge, add, counts, group_counts, tables};
 use super::frames::{frame, random_frame};
 use super::plain_frame::{PlainFrame, complete_sctp};
 
@@ -98,6 +100,8 @@ fn compare(seed: u64, sets: usize, packets: usize) {
             }
         }
         assert_eq!(bridge.counts(), counts(&plain), "set {set}: {rules:#?}");
+        let groups = (group_counts(&bridge.tables), group_counts(&plain));
+        assert_eq!(groups.0, groups.1, "set {set}: {rules:#?}");
     }
 }
 
@@ -224,6 +228,7 @@ impl Reference<'_> {
 
     fn run(&mut self, mut packet: Packet, steps: &[Step], passes: usize) {
         let mut recirculates = None;
+        let mut hash = packet.key.read(Field::DpHash);
         for (at, step) in steps.iter().enumerate() {
             match step {
                 Step::Output(port) => self.sent.push((port.0, packet.frame.bytes().to_vec())),
@@ -248,6 +253,7 @@ impl Reference<'_> {
                         }
                     }
                 }
+                Step::Hash(how) => hash = how.of(&extract(0, packet.frame.bytes())).into(),
                 Step::Recirculate(id) => recirculates = Some(*id),
                 other => panic!("{other:?} is none of these rules' steps"),
             }
@@ -257,6 +263,7 @@ impl Reference<'_> {
         let mut packet = Packet::arrived(self.in_port, packet.frame);
         packet.key.words[word::CT..word::ETH_SRC].copy_from_slice(&tracked);
         packet.key.write(Field::RecircId, id.into());
+        packet.key.write(Field::DpHash, hash);
         self.pass(packet, passes - 1);
     }
 }
@@ -314,6 +321,25 @@ fn random_rules(random: &mut Pcg64Mcg) -> Vec<String> {
         ",nat(dst=10.0.0.1-10.0.0.2)",
         ",nat(dst=10.0.0.4:80)",
     ];
+    // Groups in front of tracking. If one packet is tracked a pass later because of them, all are,
+    // so that connections begin in the order of their packets.
+    let has_groups = random.random_range(0..2) == 0;
+    let mut groups = vec![
+        "group_id=1,type=select,bucket=watch_port:2,actions=output:2,\
+         bucket=actions=mod_dl_src:02:00:00:00:00:66,output:4"
+            .to_owned(),
+        "group_id=2,type=select,bucket=actions=ct(zone=0,nat,table=1),\
+         bucket=weight:2,actions=ct(commit,zone=1,table=1)"
+            .to_owned(),
+    ];
+    let mut behind_group = |actions: String| {
+        if !has_groups {
+            return actions;
+        }
+        let group = groups.len() + 1;
+        groups.push(format!("group_id={group},type=select,bucket=actions={actions}"));
+        format!("group:{group}")
+    };
     let mut rules: Vec<_> = (0..random.random_range(1..5))
         .map(|number| {
             let translation = translations[random.random_range(0..translations.len())];
@@ -322,15 +348,19 @@ fn random_rules(random: &mut Pcg64Mcg) -> Vec<String> {
             let zone = random.random_range(0..2);
             let port = random.random_range(1..4);
             let low = random.random_range(1..6);
+            let actions = behind_group(format!("ct({commit}zone={zone},table=1{translation})"));
             format!(
                 "table=0,priority={number},cookie={number},ip,in_port={port},nw_dst=10.0.0.{low}/30 \
-                 actions=ct({commit}zone={zone},table=1{translation})"
+                 actions={actions}"
             )
         })
         .collect();
-    rules.push("table=0,priority=0,ip actions=ct(zone=0,nat,table=1)".into());
-    rules.push("table=0,priority=0,ipv6 actions=ct(commit,zone=1,table=1)".into());
-    rules.push("table=1,priority=5,cookie=10,ct_state=+new+trk actions=output:2".into());
+    let first = if has_groups { "group:2" } else { "ct(zone=0,nat,table=1)" };
+    let new = ["output:2", "group:1"][random.random_range(0..2)];
+    rules.push(format!("table=0,priority=0,ip actions={first}"));
+    let ipv6 = behind_group("ct(commit,zone=1,table=1)".to_owned());
+    rules.push(format!("table=0,priority=0,ipv6 actions={ipv6}"));
+    rules.push(format!("table=1,priority=5,cookie=10,ct_state=+new+trk actions={new}"));
     rules.push(
         "table=1,priority=4,cookie=11,ct_state=+est+trk,ip,nw_dst=10.0.0.2 \
          actions=mod_dl_dst:02:00:00:00:00:77,output:3"
@@ -339,5 +369,6 @@ fn random_rules(random: &mut Pcg64Mcg) -> Vec<String> {
     rules.push("table=1,priority=3,cookie=12,ct_state=+rpl actions=output:4".into());
     rules.push("table=1,priority=2,cookie=13,ct_state=+inv actions=output:1".into());
     rules.push("table=1,priority=1,cookie=14 actions=in_port".into());
-    rules
+    groups.extend(rules);
+    groups
 }

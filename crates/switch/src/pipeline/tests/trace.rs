@@ -6,7 +6,11 @@ use crate::datapath::step::Step;
 use crate::flow::{Field, Key, Match, word};
 use crate::pipeline::{Print, Tables, Trace};
 use crate::port_number::PortNumber;
-use crate::text::{PortNames, print_connection_state, print_steps};
+use crate::request::GroupCommand;
+use crate::text::{
+    PortNames, parse_group, print_actions, print_connection_state, print_match,
+    print_megaflow_match, print_steps,
+};
 
 /// Prints less than ovs-ofctl: which fields, and the kinds of actions.
 struct Names;
@@ -229,4 +233,78 @@ Final flow: unchanged
 ";
     assert!(text.contains(second), "{text}");
     assert!(text.ends_with("Datapath actions: 2\n"), "{text}");
+}
+
+/// Prints all that ovs-appctl does.
+struct Whole;
+
+impl Print for Whole {
+    fn matching(&self, matching: &Match) -> String {
+        print_match(matching)
+    }
+
+    fn megaflow(&self, matching: &Match) -> String {
+        print_megaflow_match(matching, &PortNames::none())
+    }
+
+    fn actions(&self, actions: &[Action]) -> String {
+        print_actions(actions)
+    }
+
+    fn steps(&self, steps: &[Step], key: &Key) -> String {
+        print_steps(steps, key, &PortNames::none())
+    }
+
+    fn connection_state(&self, state: u16) -> String {
+        print_connection_state(state)
+    }
+}
+
+#[test]
+fn a_group_that_selects_continues_with_the_hash_of_the_datapath() {
+    let mut tables = bridge(4);
+    let group = "group_id=1,type=select,bucket=bucket_id:7,actions=output:2,\
+                 bucket=bucket_id:8,actions=output:3";
+    let group = parse_group(group, GroupCommand::Add, &PortNames::none()).expect("a group");
+    tables.group_mod(group, 0).expect("added");
+    let rule = add(0, 1, matching(&[]), vec![Action::Group(1), output(4)]);
+    tables.flow_mod(rule, 0).expect("added");
+    let trace = |packet: &Key| Trace::new(&tables, "br0", Whole).run(packet, &[0; 60], 0);
+    let mut packet = udp(1, 0x1000_0001, 0x3000_0003);
+    let expected = "
+bridge(\"br0\")
+-------------
+ 0. priority 1
+    group:1
+
+Final flow: unchanged
+Megaflow: recirc_id=0,eth,ip,in_port=1,nw_frag=no
+Datapath actions: hash(sym_l4(0)),recirc(0x1)
+";
+    let text = trace(&packet);
+    assert!(text.ends_with(expected), "{text}");
+    packet.write(Field::RecircId, 1);
+    // The datapath has not hashed this one.
+    let text = trace(&packet);
+    assert!(text.ends_with("Datapath actions: hash(sym_l4(0)),recirc(0x1)\n"), "{text}");
+    packet.write(Field::DpHash, 0x105);
+    let expected = "
+bridge(\"br0\")
+-------------
+    thaw
+            Resuming from table 0
+        Restoring actions: group:1,output:4
+    group:1
+     -> using bucket 8
+    bucket 8
+            output:3
+    output:4
+
+Final flow: unchanged
+Megaflow: recirc_id=0x1,dp_hash=0x5/0xf,eth,ip,in_port=1,nw_frag=no
+Datapath actions: 3,4
+";
+    let text = trace(&packet);
+    assert!(text.starts_with("Flow: recirc_id=0x1,dp_hash=0x105,eth,udp,in_port=1"), "{text}");
+    assert!(text.ends_with(expected), "{text}");
 }

@@ -69,6 +69,8 @@ impl Way<'_> {
                 0
             };
             let label = if is_ipv4 || !is_ip { 0 } else { 2 };
+            // The hash was of the headers that are under the entry now.
+            self.assume(Field::DpHash, 0);
             label << 44 | class << 41 | BOTTOM | ttl << 32
         };
         self.flow.words[word::MPLS] = self.flow.words[word::MPLS] & !ENTRY | entry;

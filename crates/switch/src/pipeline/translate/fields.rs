@@ -17,6 +17,13 @@ impl Way<'_> {
         }
     }
 
+    /// A word of metadata that goes along with the packet. The hash of the packet does not.
+    pub(super) fn read_metadata(&mut self, index: usize) -> u64 {
+        let bits = if index == word::PKT_MARK { PKT_MARK } else { u64::MAX };
+        self.depend(index, bits);
+        self.flow.words[index] & bits
+    }
+
     pub(super) fn read_field(&mut self, field: Field) -> u128 {
         self.read(Subfield::whole(field))
     }
@@ -140,3 +147,5 @@ pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
 /// The bit of a tag's word that says that there is a tag.
 pub(super) const PRESENT: u16 = 0x1000;
+/// The word of `pkt_mark` without `dp_hash`.
+const PKT_MARK: u64 = 0xffff_ffff_0000_0000;

@@ -3,7 +3,7 @@
 use super::{Failure, Way};
 use crate::flow::Field;
 use crate::pipeline::group::Group;
-use crate::port_number::PortNumber;
+use crate::pipeline::slots::Slots;
 use crate::request::{Bucket, GroupType};
 
 impl Way<'_> {
@@ -16,36 +16,62 @@ impl Way<'_> {
         if self.nesting >= MAX_NESTING {
             return self.fail(Failure::TooDeep, "groups are nested too deeply");
         }
+        let chosen = match (group.entry.kind, &group.slots) {
+            (GroupType::All | GroupType::Indirect, _) => {
+                self.counters.push(group.counters.clone());
+                for index in 0..group.entry.buckets.len() {
+                    self.bucket(group, index);
+                }
+                return;
+            }
+            (GroupType::FastFailover, _) => {
+                group.entry.buckets.iter().position(|bucket| self.is_live(group, bucket))
+            }
+            (GroupType::Select, Some(slots)) => match self.flow.read(Field::DpHash) {
+                // The datapath has not hashed the packet yet.
+                0 => {
+                    self.hashing = Some(slots.hash);
+                    self.freezing = Some(Vec::new());
+                    return;
+                }
+                hash => self.select_by_slot(group, slots, hash as u32),
+            },
+            (GroupType::Select, None) => self.select(group),
+        };
         self.counters.push(group.counters.clone());
-        let buckets = &group.entry.buckets;
-        match group.entry.kind {
-            GroupType::All | GroupType::Indirect => {
-                for index in 0..buckets.len() {
-                    self.bucket(group, index);
-                }
+        match chosen {
+            Some(index) => {
+                self.note(&format!("-> using bucket {}", group.entry.buckets[index].id));
+                self.bucket(group, index);
             }
-            GroupType::FastFailover => {
-                let is_live = |bucket: &Bucket| tables.groups.is_live(bucket, tables.port_set(), 0);
-                if let Some(index) = buckets.iter().position(is_live) {
-                    self.bucket(group, index);
-                }
-            }
-            GroupType::Select => {
-                if let Some(index) = self.select(group) {
-                    self.bucket(group, index);
-                }
-            }
+            None => self.note("-> no live bucket"),
         }
     }
 
     fn bucket(&mut self, group: &Group, index: usize) {
         self.counters.extend(group.bucket_counters.get(index).cloned());
-        self.note(&format!("-> using bucket {}", group.entry.buckets[index].id));
+        let bucket = &group.entry.buckets[index];
+        let depth = self.nesting;
+        if let Some(observer) = self.observer.as_deref_mut() {
+            observer.enters(depth, bucket.id);
+        }
         self.nesting += 1;
         let was_in_bucket = std::mem::replace(&mut self.is_in_bucket, true);
-        self.on_a_copy(|way| way.run_set(&group.entry.buckets[index].actions));
+        self.on_a_copy(|way| way.run_set(&bucket.actions));
         self.is_in_bucket = was_in_bucket;
         self.nesting -= 1;
+    }
+
+    fn is_live(&self, group: &Group, bucket: &Bucket) -> bool {
+        self.tables.groups.is_live(group.entry.kind, bucket, self.tables.port_set(), 0)
+    }
+
+    /// The live bucket of the first slot that has one, from that of the hash on.
+    fn select_by_slot(&mut self, group: &Group, slots: &Slots, hash: u32) -> Option<usize> {
+        let mut bits = crate::flow::Key::ZERO;
+        bits.write(Field::DpHash, slots.mask().into());
+        self.depend_on(&bits);
+        slots.of(hash).find(|index| self.is_live(group, &group.entry.buckets[*index]))
     }
 
     /// The live bucket that the packet's flow belongs to: each bucket has a share of all flows as
@@ -58,16 +84,9 @@ impl Way<'_> {
             }
             _ => self.hash_connection(0),
         };
-        let tables = self.tables;
-        let is_usable = |bucket: &Bucket| {
-            let is_watching =
-                bucket.watch_port != PortNumber::NONE || bucket.watch_group != u32::MAX;
-            bucket.weight > 0
-                && (!is_watching || tables.groups.is_live(bucket, tables.port_set(), 0))
-        };
         let buckets = group.entry.buckets.iter().enumerate();
-        let usable = buckets.filter(|(_, bucket)| is_usable(bucket));
-        let best = usable.max_by(|(_, a), (_, b)| {
+        let live = buckets.filter(|(_, bucket)| self.is_live(group, bucket));
+        let best = live.max_by(|(_, a), (_, b)| {
             super::hash::score(hash, a.id, a.weight)
                 .total_cmp(&super::hash::score(hash, b.id, b.weight))
         });

@@ -171,6 +171,7 @@ impl Way<'_> {
         if self.lengths.outer > 0 {
             // The actions that follow would have to wait, too.
             self.lengths.must_be_fixed |= self.freezing.take().is_some();
+            self.hashing = None;
         } else if self.lengths.is_copy {
             self.freeze();
         } else {
@@ -221,9 +222,13 @@ struct End {
 }
 
 impl Saved {
-    /// Whether the packet is the same but for its metadata.
+    /// Whether the packet is the same but for its metadata. A field that was written is another
+    /// one, even if this packet had the same value before: others of the megaflow have not.
     fn is_packet_of(&self, before: &Self) -> bool {
-        self.flow.words[word::ETH_SRC..] == before.flow.words[word::ETH_SRC..]
+        let have_same_headers =
+            |one: &Key, other: &Key| one.words[word::ETH_SRC..] == other.words[word::ETH_SRC..];
+        have_same_headers(&self.flow, &before.flow)
+            && have_same_headers(&self.written, &before.written)
             && !self.has_exited
             && self.tags == before.tags
             && self.pushed_mpls == before.pushed_mpls

@@ -83,8 +83,7 @@ impl Way<'_> {
     pub(super) fn send_with(&mut self, controller: &Controller, continuation: Option<u32>) {
         let mut metadata = Key::ZERO;
         for index in 0..word::CT {
-            self.depend(index, u64::MAX);
-            metadata.words[index] = self.flow.words[index];
+            metadata.words[index] = self.read_metadata(index);
         }
         if self.has_given_results {
             let results = word::CT..word::ETH_SRC;

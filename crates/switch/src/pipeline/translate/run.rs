@@ -195,8 +195,10 @@ impl Way<'_> {
             if !goes_on {
                 return;
             }
-            if self.freezing.is_some() {
-                let rest = self.rest(rest);
+            if let Some(frozen) = &self.freezing {
+                // A group that waits for the hash of the packet runs again.
+                let is_again = self.hashing.is_some() && frozen.is_empty();
+                let rest = self.rest(if is_again { &actions[index..] } else { rest });
                 self.freezing.get_or_insert_default().push(rest);
                 return;
             }
