@@ -581,8 +581,8 @@ impl Conntrack {
         outcome
     }
 
-    /// Looks for the tuple of a new connection among connections of other shards: another thread may
-    /// have made one since the lookup whose translation uses it.
+    /// Looks for the tuple of a new connection among connections of other shards: since the lookup,
+    /// another thread may have made one whose translation uses it.
     fn found_elsewhere(
         &self,
         candidates: &Candidates,
