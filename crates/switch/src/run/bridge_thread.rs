@@ -33,6 +33,8 @@ pub(super) struct BridgeThread {
     scratch: Vec<u8>,
     expires: Instant,
     checks: Instant,
+    /// The last time that a peer sent something.
+    served: Option<Instant>,
     stop: Arc<AtomicBool>,
 }
 
@@ -75,6 +77,7 @@ impl BridgeThread {
             scratch: vec![0; READ],
             expires: now,
             checks: now,
+            served: None,
             stop,
         }
     }
@@ -94,6 +97,9 @@ impl BridgeThread {
         self.accept();
         // No request sees a rule whose timeout has passed.
         self.expire_rules();
+        if ready.iter().any(|ready| ready.contains(PollFlags::IN)) {
+            self.served = Some(Instant::now());
+        }
         self.serve(&ready);
         self.dispatch();
         self.expire_bundles();
@@ -118,9 +124,25 @@ impl BridgeThread {
         let has_work = !is_full && self.connections.iter().any(Connection::has_work);
         let pause = if has_work { Duration::ZERO } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
-        // An interrupted wait is a short one.
-        let _ = poll(&mut fds, Some(&pause));
+        if has_work || !self.is_answered_soon(&mut fds) {
+            // An interrupted wait is a short one.
+            let _ = poll(&mut fds, Some(&pause));
+        }
         fds[first..].iter().map(PollFd::revents).collect()
+    }
+
+    /// Looks for events for a short time, if there was one just before: a peer that waits for each
+    /// reply sends its next request at once, and a sleep would take longer than its answer.
+    fn is_answered_soon(&self, fds: &mut [PollFd<'_>]) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        while self.served.is_some_and(|served| served.elapsed() < SOON) {
+            if poll(fds, Some(&now)).is_ok_and(|ready| ready > 0) {
+                return true;
+            }
+            // The peer may have no other CPU.
+            std::thread::yield_now();
+        }
+        false
     }
 
     fn accept(&mut self) {
@@ -434,6 +456,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The time for a hello if there are as many connections as there may be.
 const SHORTEST_GREETING: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
+/// The time after which a peer that waited for a reply has sent its next request.
+const SOON: Duration = Duration::from_micros(50);
 const EXPIRY: Duration = Duration::from_millis(500);
 const CHECK: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
