@@ -124,7 +124,7 @@ impl BridgeThread {
         let has_work = !is_full && self.connections.iter().any(Connection::has_work);
         let pause = if has_work { Duration::ZERO } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
-        if has_work || !self.is_answered_soon(&mut fds) {
+        if has_work || !self.has_event_soon(&mut fds) {
             // An interrupted wait is a short one.
             let _ = poll(&mut fds, Some(&pause));
         }
@@ -133,7 +133,7 @@ impl BridgeThread {
 
     /// Looks for events for a short time, if there was one just before: a peer that waits for each
     /// reply sends its next request at once, and a sleep would take longer than its answer.
-    fn is_answered_soon(&self, fds: &mut [PollFd<'_>]) -> bool {
+    fn has_event_soon(&self, fds: &mut [PollFd<'_>]) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         while self.served.is_some_and(|served| served.elapsed() < SOON) {
             if poll(fds, Some(&now)).is_ok_and(|ready| ready > 0) {
