@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 pub(super) use self::ahead::Ahead;
 use self::programs::Programs;
-pub(super) use self::programs::{Program, Rest, Tracking};
+pub(super) use self::programs::{NO_PROGRAM, Program, Rest, Tracking};
 use self::store::{Cold, Head, Share, Store, widen};
 use self::table::SLOTS;
 use self::tuple::Tuple;
@@ -63,6 +63,9 @@ struct Sweep {
 #[derive(Debug)]
 pub(super) struct Lookup {
     pub(super) places: [Place; BATCH],
+    /// The numbers of the megaflows' programs; [`NO_PROGRAM`] if there is no megaflow, or an
+    /// outdated one.
+    pub(super) programs: [u32; BATCH],
     hashes: [u32; BATCH],
     candidates: [u32; BATCH],
     /// The positions of packets that no mask has taken yet.
@@ -95,6 +98,7 @@ impl Default for Lookup {
     fn default() -> Self {
         Self {
             places: [Place::NONE; BATCH],
+            programs: [NO_PROGRAM; BATCH],
             hashes: [0; BATCH],
             candidates: [0; BATCH],
             waiting: [0; BATCH],
@@ -108,6 +112,7 @@ impl Default for Lookup {
 impl Lookup {
     fn begin(&mut self, count: usize) {
         self.places[..count].fill(Place::NONE);
+        self.programs = [NO_PROGRAM; BATCH];
         for (position, waits) in self.waiting.iter_mut().enumerate() {
             *waits = position as u8;
         }
@@ -148,20 +153,27 @@ impl Cache {
 
     /// Finds the megaflows of packets, at most [`BATCH`]: [`Lookup::places`] has one for each of
     /// `chosen`.
-    pub(super) fn lookup(&mut self, packets: &[Packet], chosen: &[u16], lookup: &mut Lookup) {
+    pub(super) fn lookup(
+        &mut self,
+        packets: &[Packet],
+        chosen: &[u16],
+        generation: u64,
+        lookup: &mut Lookup,
+    ) {
         let mut count = chosen.len().min(BATCH);
         lookup.begin(count);
-        count = self.lookup_ahead(packets, chosen, lookup, count);
+        count = self.lookup_ahead(packets, chosen, generation, lookup, count);
         let is_hinted = self.order.len() > SEARCHED_MASKS;
         if is_hinted && count > 0 {
-            count = self.lookup_hinted(packets, chosen, lookup, count);
+            count = self.lookup_hinted(packets, chosen, generation, lookup, count);
         }
         for number in &self.order {
             if count == 0 {
                 return;
             }
             let Some(tuple) = &mut self.tuples[*number as usize] else { continue };
-            let Lookup { places, hashes, candidates, waiting, probed, hints, .. } = &mut *lookup;
+            let Lookup { places, programs, hashes, candidates, waiting, probed, hints, .. } =
+                &mut *lookup;
             *probed += count as u64;
             for position in &waiting[..count] {
                 let position = usize::from(*position) & (BATCH - 1);
@@ -180,6 +192,7 @@ impl Cache {
                 match tuple.confirm(candidates[position], hashes[position], key) {
                     Some(index) => {
                         places[position] = Place::new(*number, index);
+                        programs[position] = tuple.store.head(index).current_program(generation);
                         if is_hinted {
                             self.hints[usize::from(hints[position])] = *number;
                         }
@@ -201,11 +214,12 @@ impl Cache {
         &mut self,
         packets: &[Packet],
         chosen: &[u16],
+        generation: u64,
         lookup: &mut Lookup,
         count: usize,
     ) -> usize {
         self.hints.resize(HINTS, u32::MAX);
-        let Lookup { places, hashes, candidates, waiting, probed, hints, .. } = lookup;
+        let Lookup { places, programs, hashes, candidates, waiting, probed, hints, .. } = lookup;
         *probed += count as u64;
         let mut tuples = [u32::MAX; BATCH];
         for position in &waiting[..count] {
@@ -234,6 +248,7 @@ impl Cache {
             {
                 tuple.hits += 1;
                 places[position] = Place::new(tuples[position], index);
+                programs[position] = tuple.store.head(index).current_program(generation);
                 continue;
             }
             waiting[left] = position as u8;
@@ -255,17 +270,7 @@ impl Cache {
 
     #[inline(always)]
     pub(super) fn is_current(&self, place: Place, generation: u64) -> bool {
-        self.store(place).head(place.index()).generation == generation as u32
-    }
-
-    /// The number of a megaflow's program, if there is a megaflow and it is not outdated.
-    #[inline(always)]
-    pub(super) fn current_program(&self, place: Place, generation: u64) -> Option<u32> {
-        if place == Place::NONE {
-            return None;
-        }
-        let head = self.store(place).head(place.index());
-        (head.generation == generation as u32).then_some(head.behaviour.program)
+        self.head(place).generation == generation as u32
     }
 
     #[inline(always)]
@@ -274,7 +279,7 @@ impl Cache {
     }
 
     pub(super) fn program_of(&self, place: Place) -> &Program {
-        self.programs.program(self.store(place).head(place.index()).behaviour.program)
+        self.programs.program(self.head(place).behaviour.program)
     }
 
     /// Counts a packet of a megaflow.
@@ -319,7 +324,7 @@ impl Cache {
 
     /// The steps of a megaflow.
     pub(super) fn steps(&self, place: Place) -> &[Step] {
-        self.programs.steps(self.store(place).head(place.index()).behaviour)
+        self.programs.steps(self.head(place).behaviour)
     }
 
     /// Stores a translation. `former` is the outdated megaflow of the packet, if it had one.
@@ -518,6 +523,11 @@ impl Cache {
         self.by_mask.insert(mask.clone(), number as u32);
         self.order.push(number as u32);
         number as u32
+    }
+
+    #[inline(always)]
+    fn head(&self, place: Place) -> &Head {
+        self.store(place).head(place.index())
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use units::Time;
 
-use super::cache::{Place, Rest, Tracking};
+use super::cache::{NO_PROGRAM, Place, Rest, Tracking};
 use super::execute::{Runner, first_call};
 use super::packet::Packet;
 use super::program::compile;
@@ -55,9 +55,9 @@ impl Datapath {
         K: Tracker + ?Sized,
         S: Sink + ?Sized,
     {
-        self.cache.lookup(&self.lane.packets, chosen, &mut self.lookup);
-        self.lane.statistics.masks_probed += std::mem::take(&mut self.lookup.probed);
         let generation = around.slow.generation();
+        self.cache.lookup(&self.lane.packets, chosen, generation, &mut self.lookup);
+        self.lane.statistics.masks_probed += std::mem::take(&mut self.lookup.probed);
         let places = &self.lookup.places[..chosen.len()];
         self.lookup.ahead.learn(pass, places);
         if self.lookup.ahead.has_unguessed() {
@@ -65,26 +65,24 @@ impl Datapath {
             let (packets, tracker) = (&self.lane.packets, &*around.tracker);
             self.lookup.ahead.remember(packets, chosen, places, moment, tracker);
         }
-        let mut programs = [0; BATCH];
+        let programs = self.lookup.programs;
         let mut zones = [None; BATCH];
         let mut is_plain = true;
-        // Packets that follow each other often have the same megaflow.
-        let (mut former, mut program, mut zone) = (Place::NONE, 0, None);
-        let mut is_former_plain = false;
-        for ((place, number), tracked) in places.iter().zip(&mut programs).zip(&mut zones) {
-            if *place != former {
-                former = *place;
-                let current = self.cache.current_program(*place, generation);
-                (program, zone, is_former_plain) = match current {
-                    None => (0, None, false),
-                    Some(program) => match self.cache.program(program).tracking {
-                        Tracking::None => (program, None, true),
-                        Tracking::First { zone, .. } => (program, Some(zone), true),
-                        Tracking::Elsewhere => (program, None, false),
+        // Packets that follow each other often have the same program.
+        let (mut former, mut zone, mut is_former_plain) = (NO_PROGRAM, None, false);
+        for (program, tracked) in programs[..chosen.len()].iter().zip(&mut zones) {
+            if *program != former {
+                former = *program;
+                (zone, is_former_plain) = match *program {
+                    NO_PROGRAM => (None, false),
+                    program => match self.cache.program(program).tracking {
+                        Tracking::None => (None, true),
+                        Tracking::First { zone, .. } => (Some(zone), true),
+                        Tracking::Elsewhere => (None, false),
                     },
                 };
             }
-            (*number, *tracked) = (program, zone);
+            *tracked = zone;
             is_plain &= is_former_plain;
         }
         watch.lap(&mut self.lane.statistics.stages.cache);
@@ -166,9 +164,13 @@ impl Datapath {
         let mut batch = [const { None }; BATCH];
         if let Some(sought) = sought {
             let mut recirculations = [0; BATCH];
+            let (mut former, mut program) = (programs[0], self.cache.program(programs[0]));
             for (position, slot) in batch[..chosen.len()].iter_mut().enumerate() {
                 let (place, index) = (places[position], chosen[position]);
-                let program = self.cache.program(programs[position]);
+                if programs[position] != former {
+                    former = programs[position];
+                    program = self.cache.program(former);
+                }
                 let call = first_call(program.tracking, Steps::Cached(&self.cache, place));
                 let candidate = sought.candidates[position];
                 *slot = sought.hashes[position]
@@ -198,13 +200,17 @@ impl Datapath {
             ahead.finish(cache);
             watch.lap(&mut runner.statistics().stages.conntrack);
         }
+        let (mut former, mut program) = (programs[0], self.cache.program(programs[0]));
         for (position, (index, place)) in chosen.iter().zip(places).enumerate() {
+            if programs[position] != former {
+                former = programs[position];
+                program = self.cache.program(former);
+            }
             let awaited = batch[position].as_ref();
             let tracked = awaited.map_or(Tracked::Continues, |awaited| awaited.tracked);
             if tracked == Tracked::Dropped {
                 continue;
             }
-            let program = self.cache.program(programs[position]);
             if tracked == Tracked::Held {
                 let rest = program.ops.get(1..).unwrap_or_default();
                 runner.released(*index, rest, Steps::Cached(&self.cache, *place));

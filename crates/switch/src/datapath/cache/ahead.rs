@@ -1,6 +1,6 @@
 //! Lookups that begin before their pass.
 
-use super::{BATCH, Cache, Lookup, Place};
+use super::{BATCH, Cache, Lookup, NO_PROGRAM, Place};
 use crate::datapath::packet::Packet;
 use crate::datapath::{Guess, Known, Moment, Tracker};
 use crate::flow::Key;
@@ -77,7 +77,7 @@ impl Ahead {
     #[inline(always)]
     fn favors(&mut self, cache: &Cache, index: usize, key: &Key) -> bool {
         let Some(Some(tuple)) = cache.tuples.get(self.favorite.tuple()) else { return false };
-        let is_taken = index < BATCH && tuple.takes(self.favorite.index(), key);
+        let is_taken = index < BATCH && tuple.taker(self.favorite.index(), key).is_some();
         self.taken |= if is_taken { 1 << index } else { 0 };
         is_taken
     }
@@ -228,10 +228,11 @@ impl Cache {
         &mut self,
         packets: &[Packet],
         chosen: &[u16],
+        generation: u64,
         lookup: &mut Lookup,
         count: usize,
     ) -> usize {
-        let Lookup { places, waiting, probed, ahead, .. } = lookup;
+        let Lookup { places, programs, waiting, probed, ahead, .. } = lookup;
         let begun = std::mem::take(&mut ahead.count).min(ahead.loaded);
         let guessed = std::mem::take(&mut ahead.guessed);
         let taken = std::mem::take(&mut ahead.taken);
@@ -243,6 +244,10 @@ impl Cache {
         for index in &ahead.begun[..begun] {
             searched |= 1 << (index & (BATCH as u8 - 1));
         }
+        let of_favorite = match taken {
+            0 => NO_PROGRAM,
+            _ => self.head(ahead.favorite).current_program(generation),
+        };
         // The mask of the packets before, and how many it took.
         let (mut mask, mut hits) = (NO_TUPLE, 0);
         let mut left = 0;
@@ -250,32 +255,33 @@ impl Cache {
         {
             let bit = if index < BATCH { 1 << index } else { 0 };
             let found = if taken & bit != 0 {
-                Some(ahead.favorite)
+                Some((ahead.favorite, of_favorite))
             } else if guessed & bit != 0 {
                 let place = ahead.guesses[index];
                 let tuple = self.tuples.get(place.tuple()).and_then(Option::as_ref);
-                let found =
-                    tuple.is_some_and(|tuple| tuple.takes(place.index(), &packets[index].key));
-                ahead.known &= !if found { bit } else { 0 };
-                found.then_some(place)
+                let head = tuple.and_then(|tuple| tuple.taker(place.index(), &packets[index].key));
+                ahead.known &= !if head.is_some() { bit } else { 0 };
+                head.map(|head| (place, head.current_program(generation)))
             } else if searched & bit != 0 {
                 let tuple = self.tuples.get(ahead.tuple as usize).and_then(Option::as_ref);
                 let (candidate, hash) = (ahead.candidates[index], ahead.hashes[index]);
-                let found =
-                    tuple.and_then(|tuple| tuple.confirm(candidate, hash, &packets[index].key));
-                found.map(|found| Place::new(ahead.tuple, found))
+                tuple.and_then(|tuple| {
+                    let found = tuple.confirm(candidate, hash, &packets[index].key)?;
+                    let program = tuple.store.head(found).current_program(generation);
+                    Some((Place::new(ahead.tuple, found), program))
+                })
             } else {
                 waiting[left] = position as u8;
                 left += 1;
                 continue;
             };
             *probed += 1;
-            let Some(place) = found else {
+            let Some((place, program)) = found else {
                 waiting[left] = position as u8;
                 left += 1;
                 continue;
             };
-            places[position] = place;
+            (places[position], programs[position]) = (place, program);
             if place.tuple() as u32 != mask {
                 self.hit(mask, std::mem::take(&mut hits));
                 mask = place.tuple() as u32;

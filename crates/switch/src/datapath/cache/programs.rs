@@ -27,7 +27,7 @@ pub(super) struct Behaviour {
 
 impl Behaviour {
     /// That of no megaflow.
-    pub(super) const NONE: Self = Self { program: u32::MAX, steps: u32::MAX };
+    pub(super) const NONE: Self = Self { program: NO_PROGRAM, steps: u32::MAX };
 }
 
 /// Values at places that do not change, by number.
@@ -224,6 +224,8 @@ fn any_track(ops: &[Op]) -> bool {
     })
 }
 
+/// The number of no program.
+pub(in crate::datapath) const NO_PROGRAM: u32 = u32::MAX;
 /// Programs that are together in memory.
 const CHUNK: usize = 1024;
 const PARTS: usize = 256;

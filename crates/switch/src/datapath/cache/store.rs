@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use port::HugeVec;
 
-use super::programs::Behaviour;
+use super::programs::{Behaviour, NO_PROGRAM};
 use crate::datapath::packet::Packet;
 use crate::datapath::step::Counters;
 use crate::flow::word;
@@ -93,6 +93,12 @@ impl Head {
     #[inline(always)]
     pub(super) fn is_in_use(&self) -> bool {
         self.behaviour != Behaviour::NONE
+    }
+
+    /// The number of the program, or [`NO_PROGRAM`] if it is not of this generation.
+    #[inline(always)]
+    pub(super) fn current_program(&self, generation: u64) -> u32 {
+        if self.generation == generation as u32 { self.behaviour.program } else { NO_PROGRAM }
     }
 
     /// Whether a packet was counted.

@@ -10,6 +10,8 @@ pub(super) struct Tuple {
     pub(super) mask: Key,
     /// Numbers of the words that the mask uses, with its bits.
     words: Box<[(u8, u64)]>,
+    /// The first of them, filled up with words of which no bit counts: those of a [`Head`].
+    first_words: [(u8, u64); INLINE],
     table: Table,
     len: usize,
     pub(super) store: Store,
@@ -19,10 +21,11 @@ pub(super) struct Tuple {
 impl Tuple {
     pub(super) fn new(mask: &Key) -> Self {
         let used = (0..WORDS).filter(|index| mask.words[*index] != 0);
-        let words: Box<_> = used.map(|index| (index as u8, mask.words[index])).collect();
+        let words: Box<[_]> = used.map(|index| (index as u8, mask.words[index])).collect();
         Self {
             mask: mask.clone(),
             store: Store::new(words.len()),
+            first_words: std::array::from_fn(|at| words.get(at).copied().unwrap_or_default()),
             words,
             table: Table::new(),
             len: 0,
@@ -87,10 +90,15 @@ impl Tuple {
 
     #[inline(always)]
     fn is_equal(&self, index: u32, key: &Key) -> bool {
-        let head = self.store.head(index);
+        self.has_key(index, self.store.head(index), key)
+    }
+
+    #[inline(always)]
+    fn has_key(&self, index: u32, head: &Head, key: &Key) -> bool {
         let mut difference = 0;
-        for ((word, bits), value) in self.words.iter().zip(&head.words) {
-            difference |= (key.words[usize::from(*word)] & bits) ^ value;
+        for at in 0..INLINE {
+            let (word, bits) = self.first_words[at];
+            difference |= (key.words[usize::from(word)] & bits) ^ head.words[at];
         }
         if self.words.len() > INLINE {
             let tail = self.store.tail(index);
@@ -101,10 +109,11 @@ impl Tuple {
         difference == 0
     }
 
-    /// Whether a megaflow, which may have been removed long ago, is the packet's.
+    /// A megaflow, which may have been removed long ago, if it is the packet's.
     #[inline(always)]
-    pub(super) fn takes(&self, index: u32, key: &Key) -> bool {
-        self.store.head(index).is_in_use() && self.is_equal(index, key)
+    pub(super) fn taker(&self, index: u32, key: &Key) -> Option<&Head> {
+        let head = self.store.head(index);
+        (head.is_in_use() && self.has_key(index, head, key)).then_some(head)
     }
 
     /// The key of a megaflow under the mask.

@@ -71,6 +71,12 @@ impl Domains {
         self.locks.len()
     }
 
+    /// The number of domains.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// Divides the shards into this number of domains, or the next power of two. Threads that want
     /// a shard wait meanwhile.
     pub(super) fn divide(&self, count: usize) {
@@ -132,8 +138,20 @@ impl Domains {
     /// Calls `visit` once for each domain of these shards, up to 64 of them, with a bit for each of
     /// its own. The number of one of its shards comes with it.
     #[inline]
-    pub(super) fn group(&self, shards: impl Iterator<Item = u8>, mut visit: impl FnMut(u8, u64)) {
-        let mask = self.count.load(Ordering::Relaxed) - 1;
+    pub(super) fn group(
+        &self,
+        shards: impl ExactSizeIterator<Item = u8>,
+        mut visit: impl FnMut(u8, u64),
+    ) {
+        let mask = self.count() - 1;
+        if mask == 0 {
+            match shards.len() {
+                0 => {}
+                count @ 1..64 => visit(0, (1 << count) - 1),
+                _ => visit(0, u64::MAX),
+            }
+            return;
+        }
         let mut groups = [0_u64; MAX_SHARDS];
         let mut used = 0_u64;
         for (at, shard) in shards.take(64).enumerate() {

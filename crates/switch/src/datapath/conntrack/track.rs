@@ -77,7 +77,7 @@ impl Conntrack {
         }
         let mut order: [u8; MOST_WARM] = std::array::from_fn(|at| at as u8);
         let mut held = None;
-        if self.domains.shards() > 1 && found[..count].iter().all(|entry| *entry != NONE) {
+        if self.domains.count() > 1 && found[..count].iter().all(|entry| *entry != NONE) {
             let homes = hashes[..count].iter().map(|hash| self.home(place(*hash)));
             let mut next = 0;
             self.domains.group(homes, |_, group| {
