@@ -161,11 +161,25 @@ impl Bench {
         let mut is_near = false;
         let mut is_first = self.lowest.is_none();
         let mut silence = Silence::default();
-        while let Step::Measure { load, duration } = search.next_step() {
+        let mut raises = 0;
+        loop {
+            let step = search.next_step();
+            // A machine may be slow for seconds, and its generator then limits the search to less
+            // than it reaches otherwise.
+            if raises < MOST_RAISES
+                && search.highest() < highest.times(SLOWED)
+                && search.results()[result.goals.len()..].iter().any(GoalResult::is_limited)
+            {
+                raises += 1;
+                (in_sequence, is_near) = (0, false);
+                search.raise(highest);
+                continue;
+            }
             for goal in &search.results()[result.goals.len()..] {
                 tell(Event::Goal(goal));
                 result.goals.push(*goal);
             }
+            let Step::Measure { load, duration } = step else { break };
             if is_cancelled() {
                 result.stopped = Some(Stop::Cancelled);
                 break;
@@ -338,13 +352,17 @@ impl GoalResult {
             Verdict::BelowMinimum { .. } => None,
         }
     }
+
+    /// Whether it is the generator's and not the device's.
+    pub(super) fn is_limited(&self) -> bool {
+        matches!(self.verdict, Verdict::GeneratorLimited { .. })
+    }
 }
 
 impl SizeResult {
     /// True if the results are the device's, not this machine's.
     pub fn is_valid(&self) -> bool {
-        let limited = |goal: &GoalResult| matches!(goal.verdict, Verdict::GeneratorLimited { .. });
-        self.stopped.is_none() && !self.goals.iter().any(limited)
+        self.stopped.is_none() && !self.goals.iter().any(GoalResult::is_limited)
     }
 }
 
@@ -411,6 +429,9 @@ const BEYOND_ALL: Frequency = Frequency::of(1e8);
 pub(super) const CALIBRATION: Span = Span::from_millis(300);
 /// The part of its highest rate that the generator keeps steadily.
 const SAFE: f64 = 0.9;
+/// A search that is limited to less than this part of its first highest load tries that again.
+const SLOWED: f64 = 0.8;
+const MOST_RAISES: u32 = 2;
 /// So many trials in sequence show that the generator is too slow, or that the machine is too busy.
 const MOST_SLOW: u32 = 3;
 const MOST_INVALID: u32 = 12;

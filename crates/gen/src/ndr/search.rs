@@ -131,6 +131,20 @@ impl Search {
         self.highest()
     }
 
+    /// The generator may reach more again than [`Search::limit`] said. Goals that it limited are open,
+    /// and their search goes on at this load.
+    pub fn raise(&mut self, highest: Frequency) {
+        if let Some(first) = self.results.iter().position(GoalResult::is_limited)
+            && highest.events() > self.highest
+        {
+            self.highest = highest.events();
+            self.results.truncate(first);
+            self.current = first;
+            self.open = Some((self.highest, 0));
+            self.expansions = 0;
+        }
+    }
+
     /// The target whose load is being decided.
     fn open_target(&self) -> Option<Target> {
         let (_, number) = self.open?;

@@ -52,6 +52,7 @@ fn a_full_receiving_port_limits_the_search() {
 }
 
 /// A generator that sends so many packets a second, into a device whose ring takes fewer.
+#[derive(Clone, Copy)]
 struct SlowRing {
     sends: f64,
     takes: f64,
@@ -120,6 +121,53 @@ fn a_load_just_above_the_generator_s_rate_limits_the_search() {
         panic!("{:?}", result.goals)
     };
     assert!((load.events() / 8.55e5 - 1.0).abs() < 1e-6, "{load}");
+}
+
+/// A machine whose generator is slow in some trials.
+struct Slowed {
+    device: SlowRing,
+    trial: u32,
+    is_slow: fn(u32) -> bool,
+}
+
+impl Tester for Slowed {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+        self.trial += 1;
+        let slowed = if (self.is_slow)(self.trial) { 5e4 } else { f64::INFINITY };
+        let SlowRing { sends, takes } = self.device;
+        SlowRing { sends: slowed.min(sends), takes }.trial(load, duration)
+    }
+}
+
+/// The first two trials show what the generator reaches.
+#[test]
+fn a_generator_that_is_slow_for_a_time_does_not_limit_the_search() {
+    for is_slow in
+        [|trial| (5..8).contains(&trial), |trial| (3..6).contains(&trial)] as [fn(u32) -> bool; 2]
+    {
+        let device = SlowRing { sends: 1e6, takes: 4e5 };
+        let mut machine = Slowed { device, trial: 0, is_slow };
+        let mut told = 0;
+        let tell = |event: Event<'_>| told += u32::from(matches!(event, Event::Goal(_)));
+        let result = lossless(None, None).run(&mut machine, || false, tell).unwrap();
+        let Verdict::Found { lower, .. } = result.goals[0].verdict else {
+            panic!("{:?}", result.goals)
+        };
+        assert!((lower.events() / 4e5 - 1.0).abs() < 0.01, "{lower}");
+        assert_eq!((told, result.goals.len()), (1, 1));
+    }
+}
+
+#[test]
+fn a_generator_that_stays_slow_limits_the_search() {
+    let device = SlowRing { sends: 1e6, takes: 1e9 };
+    let mut machine = Slowed { device, trial: 0, is_slow: |trial| trial > 2 };
+    let result = lossless(Some(1e3), None).run(&mut machine, || false, |_| {}).unwrap();
+    let Verdict::GeneratorLimited { load } = result.goals[0].verdict else {
+        panic!("{:?}", result.goals)
+    };
+    assert!((load.events() / 4.5e4 - 1.0).abs() < 1e-6, "{load}");
+    assert_eq!(result.invalid_trials, 3 * MOST_SLOW);
 }
 
 /// A device that loses nothing up to its rate, and a port that vanishes in a trial.
