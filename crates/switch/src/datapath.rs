@@ -234,12 +234,10 @@ impl Datapath {
         early.finish(tracker);
         if is_guessed {
             let packets = &self.lane.packets;
-            early.recall(tracker, packets, |index, found| match found {
-                Some((known, guess)) => {
-                    ahead.begin_known(cache, index, &packets[index].key, known, guess);
-                }
-                None => ahead.begin(cache, index, &packets[index].key),
-            });
+            let recalled = early.recall(tracker, packets);
+            for (index, ((known, guess), packet)) in recalled.zip(packets).enumerate() {
+                ahead.begin_known(cache, index, &packet.key, known, guess);
+            }
         }
         ahead.finish(cache);
     }

@@ -189,12 +189,7 @@ impl Datapath {
                 let index = usize::from(awaited.index);
                 if let Some(id) = recirculations.get(index).filter(|id| **id != 0) {
                     packet.recirculate(*id);
-                    match guess {
-                        Some(guess) => {
-                            ahead.begin_known(cache, index, &packet.key, awaited.known(), guess);
-                        }
-                        None => ahead.begin(cache, index, &packet.key),
-                    }
+                    ahead.begin_known(cache, index, &packet.key, awaited.known(), guess);
                 }
             });
             ahead.finish(cache);
@@ -354,20 +349,19 @@ impl Early {
         }
     }
 
-    /// Calls `then` for each packet with its number, and with the guess of its connection if that
-    /// may have one.
+    /// The connections of the packets, each with its guess for their arrival if it may have one.
     #[inline]
     pub(super) fn recall<K: Tracker + ?Sized>(
         &self,
         tracker: &K,
         packets: &[Packet],
-        mut then: impl FnMut(usize, Option<(Known, Guess)>),
-    ) {
+    ) -> impl Iterator<Item = (Known, Option<Guess>)> {
         let (hashes, candidates) = (&self.hashes[..self.count], &self.candidates[..self.count]);
-        tracker.recall(&packets[..self.count], hashes, candidates, |index, guess| {
-            let known = Known { hash: hashes[index], candidate: candidates[index] };
-            then(index, guess.map(|guess| (known, guess)));
-        });
+        // All of them before their use: no packet then waits for the connection of another one.
+        let mut guesses = [None; BATCH];
+        tracker.recall(&packets[..self.count], hashes, candidates, &mut guesses[..self.count]);
+        let known = hashes.iter().zip(candidates);
+        known.map(|(hash, candidate)| Known { hash: *hash, candidate: *candidate }).zip(guesses)
     }
 
     /// The result for the packets of the first pass, if they are tracked in that zone.

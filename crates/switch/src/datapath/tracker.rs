@@ -65,16 +65,16 @@ pub trait Tracker {
     /// on.
     fn remember(&self, _packet: &Packet, _known: Known, _moment: Moment, _guess: Guess) {}
 
-    /// Calls `then` for each packet with its number and its guess for [`Moment::Arrival`], if its
-    /// connection may have one. The connections are on their way since `warm`.
+    /// Writes the packets' guesses for [`Moment::Arrival`]; `None` for a packet whose connection
+    /// cannot have one. The connections are on their way since `warm`.
     fn recall(
         &self,
-        packets: &[Packet],
+        _packets: &[Packet],
         _hashes: &[u64],
         _candidates: &[u32],
-        mut then: impl FnMut(usize, Option<Guess>),
+        guesses: &mut [Option<Guess>],
     ) {
-        (0..packets.len()).for_each(|index| then(index, None));
+        guesses.fill(None);
     }
 }
 

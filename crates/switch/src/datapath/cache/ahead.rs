@@ -88,7 +88,7 @@ impl Ahead {
         tuple.is_some_and(|tuple| tuple.len() >= megaflows)
     }
 
-    /// Begins the lookup of a packet whose connection is known, by its guess if it has one.
+    /// Begins the lookup of a packet, by the guess of its connection if that may have one.
     #[inline(always)]
     pub(in crate::datapath) fn begin_known(
         &mut self,
@@ -96,8 +96,9 @@ impl Ahead {
         index: usize,
         key: &Key,
         known: Known,
-        guess: Guess,
+        guess: Option<Guess>,
     ) {
+        let Some(guess) = guess else { return self.begin(cache, index, key) };
         if index >= BATCH || self.favors(cache, index, key) {
             return;
         }

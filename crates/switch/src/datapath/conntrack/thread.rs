@@ -65,8 +65,8 @@ impl Tracker for ThreadTracker {
         packets: &[Packet],
         hashes: &[u64],
         candidates: &[u32],
-        then: impl FnMut(usize, Option<Guess>),
+        guesses: &mut [Option<Guess>],
     ) {
-        self.table.recall(packets, hashes, candidates, then);
+        self.table.recall(packets, hashes, candidates, guesses);
     }
 }

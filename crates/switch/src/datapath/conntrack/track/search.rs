@@ -76,15 +76,15 @@ impl Conntrack {
         }
     }
 
-    /// Calls `then` with the guesses that [`Conntrack::remember`] left for the arrival of packets
-    /// whose entries [`Conntrack::warm`] found.
+    /// Writes the guesses that [`Conntrack::remember`] left for the arrival of packets whose entries
+    /// [`Conntrack::warm`] found.
     #[inline]
     pub(in crate::datapath) fn recall(
         &self,
         packets: &[Packet],
         hashes: &[u64],
         found: &[u32],
-        mut then: impl FnMut(usize, Option<Guess>),
+        guesses: &mut [Option<Guess>],
     ) {
         let homes = hashes.iter().map(|hash| self.home(place(*hash)));
         self.domains.group(homes, |first, group| {
@@ -97,7 +97,7 @@ impl Conntrack {
                 }
                 let entry = shard.entries.get(found[at]);
                 let addresses = packets[at].key.words[word::IPV4];
-                then(at, entry.and_then(|entry| entry.guess_at_arrival(addresses)));
+                guesses[at] = entry.and_then(|entry| entry.guess_at_arrival(addresses));
             }
         });
     }
