@@ -131,8 +131,8 @@ impl Search {
         self.highest()
     }
 
-    /// The generator may reach more again than [`Search::limit`] said. Goals that it limited are open,
-    /// and their search goes on at this load.
+    /// The generator may reach more again than [`Search::limit`] said. Goals that it limited are
+    /// open, and their search goes on at this load.
     pub fn raise(&mut self, highest: Frequency) {
         if let Some(first) = self.results.iter().position(GoalResult::is_limited)
             && highest.events() > self.highest

@@ -76,8 +76,8 @@ impl Conntrack {
         }
     }
 
-    /// Writes the guesses that [`Conntrack::remember`] left for the arrival of packets whose entries
-    /// [`Conntrack::warm`] found.
+    /// Writes the guesses that [`Conntrack::remember`] left for the arrival of packets whose
+    /// entries [`Conntrack::warm`] found.
     #[inline]
     pub(in crate::datapath) fn recall(
         &self,
