@@ -101,15 +101,14 @@ pub struct Settings {
     /// A counter of time for [`Stages`], the processor's for example. It need not have a known
     /// rate. [`no_ticks`] switches the stages off.
     pub ticks: fn() -> u64,
-    /// The megaflows of a mask from which on its hash table is taken to be in no near cache: a
-    /// packet whose connection is known then looks first at the megaflow that took the last packet
-    /// of that connection.
+    /// The megaflows of a mask from which on a packet whose connection is known looks first at the
+    /// megaflow that took the last packet of that connection, and not in the mask's hash table.
     pub many_megaflows: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { meters: Arc::default(), ticks: no_ticks, many_megaflows: 4096 }
+        Self { meters: Arc::default(), ticks: no_ticks, many_megaflows: 64 }
     }
 }
 
