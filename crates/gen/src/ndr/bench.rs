@@ -162,6 +162,8 @@ impl Bench {
         let mut is_first = self.lowest.is_none();
         let mut silence = Silence::default();
         let mut raises = 0;
+        // The verdicts that the last raise has opened again, and the goals before them.
+        let mut opened = (0, Vec::new());
         loop {
             let step = search.next_step();
             // A machine may be slow for seconds, and its generator then limits the search to less
@@ -172,6 +174,8 @@ impl Bench {
             {
                 raises += 1;
                 (in_sequence, is_near) = (0, false);
+                let told = result.goals.len();
+                opened = (told, search.results()[told..].to_vec());
                 search.raise(highest);
                 continue;
             }
@@ -260,9 +264,19 @@ impl Bench {
                 _ => {}
             }
         }
-        for goal in &search.results()[result.goals.len()..] {
-            tell(Event::Goal(goal));
-            result.goals.push(*goal);
+        let mut last = search.results()[result.goals.len()..].to_vec();
+        let decided = result.goals.len() + last.len();
+        if matches!(result.stopped, Some(Stop::Invalid { .. })) {
+            // The machine has not become fast again: what it kept before stands.
+            let (told, verdicts) = opened;
+            last.extend(verdicts.get(decided - told..).unwrap_or_default());
+            if result.goals.len() + last.len() == self.goals.len() {
+                result.stopped = None;
+            }
+        }
+        for goal in last {
+            tell(Event::Goal(&goal));
+            result.goals.push(goal);
         }
         result.highest = search.highest();
         if result.stopped.is_none()

@@ -170,6 +170,33 @@ fn a_generator_that_stays_slow_limits_the_search() {
     assert_eq!(result.invalid_trials, 3 * MOST_SLOW);
 }
 
+/// The bound that was found before stands if the machine lets no trial be valid any more.
+#[test]
+fn a_machine_that_gets_worse_leaves_the_bound() {
+    struct Worse(Slowed);
+    impl Tester for Worse {
+        fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+            let mut trial = self.0.trial(load, duration)?;
+            let is_worse = self.0.trial > 5 && load.events() > 1e5;
+            trial.invalid = trial.invalid.or(is_worse.then_some(Invalid::Sink { drops: 1 }));
+            Ok(trial)
+        }
+    }
+    let device = SlowRing { sends: 1e6, takes: 1e9 };
+    let slowed = Slowed { device, trial: 0, is_slow: |trial| (3..6).contains(&trial) };
+    let mut told = 0;
+    let tell = |event: Event<'_>| told += u32::from(matches!(event, Event::Goal(_)));
+    let bench = lossless(Some(1e3), None);
+    let result = bench.run(&mut Worse(slowed), || false, tell).unwrap();
+    assert!(result.invalid_trials >= MOST_INVALID, "{}", result.invalid_trials);
+    assert_eq!(result.stopped, None);
+    let Verdict::GeneratorLimited { load } = result.goals[0].verdict else {
+        panic!("{:?}", result.goals)
+    };
+    assert!((load.events() / 4.5e4 - 1.0).abs() < 1e-6, "{load}");
+    assert_eq!((told, result.goals.len()), (1, 1));
+}
+
 /// A device that loses nothing up to its rate, and a port that vanishes in a trial.
 struct Vanishing {
     takes: f64,
