@@ -30,6 +30,8 @@ pub(super) enum PushedPorts {
     VhostUser,
     /// veth pairs and packet sockets.
     Veth,
+    /// TAP devices of the switch, and packet sockets at the kernel's ends.
+    Tap,
 }
 
 pub(super) const KEYS: &[Key] = &[SET, RULES, PMDS, ORDER, PORTS, SEARCH, LOAD];
@@ -50,9 +52,12 @@ impl Case {
         let ports = document.workload_key(axes, PORTS, |text| match text {
             "vhost-user" => Ok(PushedPorts::VhostUser),
             "veth" => Ok(PushedPorts::Veth),
+            "tap" => Ok(PushedPorts::Tap),
             _ => {
-                let hint = nearest(text, ["vhost-user", "veth"]);
-                Err(format!("`{text}` is no kind of port{hint}; there are vhost-user and veth"))
+                let hint = nearest(text, ["vhost-user", "veth", "tap"]);
+                Err(format!(
+                    "`{text}` is no kind of port{hint}; there are vhost-user, veth and tap"
+                ))
             }
         })?;
         let span = |key: Key| {

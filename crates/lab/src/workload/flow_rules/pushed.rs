@@ -43,10 +43,14 @@ pub(super) fn measure(
         let text = "a pushed port has one queue: one packet thread takes its packets";
         result.warnings.push(text.to_owned());
     }
+    if let Source::Taps { input, output } = &cables.source {
+        [input, output].into_iter().try_for_each(|tap| host::bring_up(&far, tap))?;
+    }
     let generator = Generator {
         case,
         step,
-        inside: &near,
+        // The kernel's ends of TAP devices are where the switch is.
+        inside: if case.ports == PushedPorts::Tap { &far } else { &near },
         ports: cables.ports,
         cpus: &free,
         room: Room { pmds: case.pmds, online: online.len() },
@@ -138,6 +142,10 @@ impl Cables {
                     ports: [format!("gen0,dest-mac={GATEWAY}"), "gen1".to_owned()],
                 })
             }
+            PushedPorts::Tap => Ok(Self {
+                source: Source::Taps { input: TAPS[0].to_owned(), output: TAPS[1].to_owned() },
+                ports: [format!("{},dest-mac={GATEWAY}", TAPS[0]), TAPS[1].to_owned()],
+            }),
             PushedPorts::VhostUser => {
                 let path = |name: &str| place.folder.path().join(name);
                 let (input, output) = (path("in.sock"), path("out.sock"));
@@ -274,6 +282,7 @@ pub(super) const METRICS: [&str; 5] =
     ["ndr_pps", "offered_pps", "planned_s", "actual_s", "drops.pushed"];
 const GATEWAY: &str = "02:ac:10:ff:01:01";
 const MTU: u32 = 1500;
+const TAPS: [&str; 2] = ["tap0", "tap1"];
 /// Packets a second. A switch takes new flows more slowly than known ones.
 const WARM_UP_RATE: f64 = 100_000.0;
 /// The report's loads go beyond the highest rate without loss.

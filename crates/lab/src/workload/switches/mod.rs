@@ -28,6 +28,8 @@ pub(super) enum Source {
     Captures { whole: PathBuf, parts: Vec<PathBuf>, frames: usize },
     /// The switch's ends of two cables.
     Interfaces { input: String, output: String },
+    /// TAP devices that the switch makes.
+    Taps { input: String, output: String },
     /// Virtio devices of the switch. A generator is their driver.
     VhostUser { input: PathBuf, output: PathBuf },
 }

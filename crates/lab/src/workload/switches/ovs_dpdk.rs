@@ -61,7 +61,7 @@ pub(super) fn start(
         "fail-mode=secure",
     ];
     starter.vsctl(&bridge)?;
-    let (input, output) = ports(setup.source);
+    let (input, output) = ports(setup.source, setup.cpus.len());
     starter.add_port("out0", &output, OUTPUT)?;
     let begun = Instant::now();
     let management = format!("unix:{}", starter.file(&format!("{BRIDGE}.mgmt")));
@@ -126,7 +126,8 @@ impl Starter<'_> {
             "[]" => Ok(()),
             error => Err(Failure::Workload(format!(
                 "Open vSwitch cannot open the port {name}: {}; are librte-mempool-ring23, \
-                 librte-net-pcap23, librte-net-null23 and librte-net-af-packet23 installed?",
+                 librte-net-pcap23, librte-net-null23 and librte-net-af-packet23 installed, and \
+                 librte-net-tap23 for TAP devices?",
                 units::foreign(error)
             ))),
         }
@@ -134,7 +135,7 @@ impl Starter<'_> {
 }
 
 /// The options of the port that receives, and of the one that sends.
-fn ports(source: &Source) -> (Vec<String>, Vec<String>) {
+fn ports(source: &Source, threads: usize) -> (Vec<String>, Vec<String>) {
     let devargs =
         |text: String| vec!["type=dpdk".to_owned(), format!("options:dpdk-devargs=\"{text}\"")];
     match source {
@@ -142,6 +143,13 @@ fn ports(source: &Source) -> (Vec<String>, Vec<String>) {
             devargs(format!("net_af_packet0,iface={input}")),
             devargs(format!("net_af_packet1,iface={output}")),
         ),
+        Source::Taps { input, output } => {
+            // Open vSwitch asks for a queue to send by for each thread and one more, and the
+            // device for as many to receive by.
+            let queues = format!("options:n_rxq={}", threads + 1);
+            let port = |text| [devargs(text), vec![queues.clone()]].concat();
+            (port(format!("net_tap0,iface={input}")), port(format!("net_tap1,iface={output}")))
+        }
         Source::VhostUser { input, output } => {
             let port = |path: &Path| {
                 let path = path.display();
@@ -231,10 +239,10 @@ mod tests {
             parts: vec![PathBuf::from("/r/0.pcap"), PathBuf::from("/r/1.pcap")],
             frames,
         };
-        let (input, _) = ports(&source(262_144));
+        let (input, _) = ports(&source(262_144), 1);
         let devargs = "net_pcap0,rx_pcap=/r/0.pcap,rx_pcap=/r/1.pcap,infinite_rx=1";
         assert_eq!(input[1], format!("options:dpdk-devargs=\"{devargs}\""));
         assert_eq!(input[2..], ["options:n_rxq=68", "options:n_rxq_desc=4096"]);
-        assert_eq!(ports(&source(256)).0[2], "options:n_rxq=4");
+        assert_eq!(ports(&source(256), 1).0[2], "options:n_rxq=4");
     }
 }

@@ -25,6 +25,9 @@ pub(super) fn start(
         Source::Interfaces { input, output } => {
             (format!("packet:{input},number={INPUT}"), format!("packet:{output},number={OUTPUT}"))
         }
+        Source::Taps { input, output } => {
+            (format!("tap:{input},number={INPUT}"), format!("tap:{output},number={OUTPUT}"))
+        }
         Source::VhostUser { input, output } => (
             format!("vhost-user:{},number={INPUT}", input.display()),
             format!("vhost-user:{},number={OUTPUT}", output.display()),
