@@ -245,4 +245,12 @@ mod tests {
         assert_eq!(input[2..], ["options:n_rxq=68", "options:n_rxq_desc=4096"]);
         assert_eq!(ports(&source(256), 1).0[2], "options:n_rxq=4");
     }
+
+    #[test]
+    fn a_tap_device_has_as_many_queues_to_receive_as_to_send() {
+        let source = Source::Taps { input: "tap0".to_owned(), output: "tap1".to_owned() };
+        let (input, output) = ports(&source, 2);
+        assert_eq!(input[1..], ["options:dpdk-devargs=\"net_tap0,iface=tap0\"", "options:n_rxq=3"]);
+        assert_eq!(output[1], "options:dpdk-devargs=\"net_tap1,iface=tap1\"");
+    }
 }
