@@ -162,7 +162,7 @@ impl Bench {
         let mut is_first = self.lowest.is_none();
         let mut silence = Silence::default();
         let mut raises = 0;
-        // The verdicts that the last raise has opened again, and the goals before them.
+        // The verdicts that the last raise has opened again, and the number of those before them.
         let mut opened = (0, Vec::new());
         loop {
             let step = search.next_step();

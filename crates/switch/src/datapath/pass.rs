@@ -357,7 +357,8 @@ impl Early {
         packets: &[Packet],
     ) -> impl Iterator<Item = (Known, Option<Guess>)> {
         let (hashes, candidates) = (&self.hashes[..self.count], &self.candidates[..self.count]);
-        // All of them before their use: no packet then waits for the connection of another one.
+        // All guesses are read before the first is used: no packet waits for the connection of
+        // another one.
         let mut guesses = [None; BATCH];
         tracker.recall(&packets[..self.count], hashes, candidates, &mut guesses[..self.count]);
         let known = hashes.iter().zip(candidates);

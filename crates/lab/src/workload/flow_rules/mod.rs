@@ -133,8 +133,8 @@ const METHOD: &[(&str, &str)] = &[
         "pushed ports",
         "only in the full form, once in a cell, with a switch of their own that has seen every flow: `weir gen ndr` \
          and a fixed load 10 % above its result. With `ports = \"vhost-user\"` the generator is the driver of two \
-         virtio devices of the switch; with \"veth\" both use packet sockets, and with \"tap\" the generator \
-         does, at the kernel's ends of the switch's TAP devices. In the search a packet for which the switch has no \
+         virtio devices of the switch; with \"veth\" both use packet sockets; with \"tap\" the switch has \
+         TAP devices, and the generator has packet sockets at the kernel's ends. In the search a packet for which the switch has no \
          room is lost. The sender of the fixed load waits while its port is full; `actual_s` ends when \
          the last packet is accepted; `drops.pushed` are packets that the switch accepted and did not send",
     ),

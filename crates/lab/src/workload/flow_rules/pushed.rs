@@ -49,7 +49,7 @@ pub(super) fn measure(
     let generator = Generator {
         case,
         step,
-        // The kernel's ends of TAP devices are where the switch is.
+        // The kernel's ends of TAP devices are in the switch's namespace.
         inside: if case.ports == PushedPorts::Tap { &far } else { &near },
         ports: cables.ports,
         cpus: &free,

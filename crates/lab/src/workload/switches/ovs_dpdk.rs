@@ -144,8 +144,8 @@ fn ports(source: &Source, threads: usize) -> (Vec<String>, Vec<String>) {
             devargs(format!("net_af_packet1,iface={output}")),
         ),
         Source::Taps { input, output } => {
-            // Open vSwitch asks for a queue to send by for each thread and one more, and the
-            // device for as many to receive by.
+            // Open vSwitch uses a transmit queue for each packet thread and one more. The driver
+            // refuses another number of receive queues.
             let queues = format!("options:n_rxq={}", threads + 1);
             let port = |text| [devargs(text), vec![queues.clone()]].concat();
             (port(format!("net_tap0,iface={input}")), port(format!("net_tap1,iface={output}")))

@@ -77,7 +77,7 @@ impl Ahead {
     #[inline(always)]
     fn favors(&mut self, cache: &Cache, index: usize, key: &Key) -> bool {
         let Some(Some(tuple)) = cache.tuples.get(self.favorite.tuple()) else { return false };
-        let is_taken = index < BATCH && tuple.taker(self.favorite.index(), key).is_some();
+        let is_taken = index < BATCH && tuple.matching_head(self.favorite.index(), key).is_some();
         self.taken |= if is_taken { 1 << index } else { 0 };
         is_taken
     }
@@ -260,7 +260,8 @@ impl Cache {
             } else if guessed & bit != 0 {
                 let place = ahead.guesses[index];
                 let tuple = self.tuples.get(place.tuple()).and_then(Option::as_ref);
-                let head = tuple.and_then(|tuple| tuple.taker(place.index(), &packets[index].key));
+                let head =
+                    tuple.and_then(|tuple| tuple.matching_head(place.index(), &packets[index].key));
                 ahead.known &= !if head.is_some() { bit } else { 0 };
                 head.map(|head| (place, head.current_program(generation)))
             } else if searched & bit != 0 {

@@ -109,9 +109,10 @@ impl Tuple {
         difference == 0
     }
 
-    /// A megaflow, which may have been removed long ago, if it is the packet's.
+    /// The head of a megaflow, which may have been removed long ago, if the packet is one of its
+    /// packets.
     #[inline(always)]
-    pub(super) fn taker(&self, index: u32, key: &Key) -> Option<&Head> {
+    pub(super) fn matching_head(&self, index: u32, key: &Key) -> Option<&Head> {
         let head = self.store.head(index);
         (head.is_in_use() && self.has_key(index, head, key)).then_some(head)
     }
