@@ -334,7 +334,7 @@ impl Connection {
         // A stream that has ended needs no frame.
         let _ = self.inner.recv_stream(id).stop(code.into());
         if let Some(stream) = self.streams.get_mut(&id) {
-            let left = stream.granted.received() - stream.granted.consumed();
+            let left = stream.granted.unread();
             stream.granted.consume(left);
             stream.discard();
             self.granted.consume(left);
@@ -348,6 +348,16 @@ impl Connection {
     /// records.
     pub fn held(&self) -> u64 {
         self.charge.bytes()
+    }
+
+    /// The received bytes that the application has not consumed, those behind gaps included.
+    pub fn unread(&self) -> u64 {
+        self.granted.unread()
+    }
+
+    /// The same for one stream.
+    pub fn unread_of(&self, id: StreamId) -> u64 {
+        self.streams.get(&id).map_or(0, |stream| stream.granted.unread())
     }
 
     /// Copies data that the application has not read since the last call into memory of its own.
@@ -456,9 +466,8 @@ impl Connection {
     }
 
     fn weigh(&mut self) {
-        let data = self.granted.received() - self.granted.consumed();
         let records = self.records_in.held() as u64 + self.early_finals.memory();
-        self.charge.set(data + records + self.peers_streams * STREAM_MEMORY);
+        self.charge.set(self.unread() + records + self.peers_streams * STREAM_MEMORY);
     }
 
     fn lose(&mut self, why: Lost) {

@@ -94,6 +94,11 @@ impl Granted {
         self.consumed
     }
 
+    /// The received bytes that were not consumed.
+    pub(crate) fn unread(&self) -> u64 {
+        self.received - self.consumed
+    }
+
     /// Returns `false` if the peer exceeded its credit.
     pub(crate) fn receive(&mut self, bytes: u64) -> bool {
         self.received = self.received.saturating_add(bytes);

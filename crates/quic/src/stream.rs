@@ -109,8 +109,7 @@ impl Stream {
 
     /// Whether chunks are so small and many that they cost far more memory than their credit.
     pub(crate) fn is_scattered(&self) -> bool {
-        let held = self.granted.received() - self.granted.consumed();
-        self.chunks.len() as u64 > MOST_CHUNKS + held / 256
+        self.chunks.len() as u64 > MOST_CHUNKS + self.granted.unread() / 256
     }
 
     /// Returns `None` if nothing has arrived.

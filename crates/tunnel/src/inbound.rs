@@ -53,6 +53,11 @@ impl<C: Connection> Inbound<C> {
         self.receiving.consumed(count);
     }
 
+    /// The received bytes that the application has not consumed.
+    pub(crate) fn unread(&self) -> u64 {
+        self.receiving.unread().count()
+    }
+
     /// Waits until bytes are ready or the stream has ended, and takes everything else that has
     /// arrived.
     pub(crate) async fn fill(&mut self) -> Result<(), StreamError> {

@@ -154,7 +154,7 @@ async fn inward<C: Connection>(
                     if windows.is_short() {
                         inbound.compact();
                     }
-                    writable(local, windows, counters).await?;
+                    writable(local, inbound, windows, counters).await?;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -164,13 +164,14 @@ async fn inward<C: Connection>(
 
 async fn writable<C: Connection>(
     local: &Local,
+    inbound: &mut Inbound<C>,
     windows: &Windows<C>,
     counters: &Counters,
 ) -> io::Result<()> {
     if let Ok(writable) = tokio::time::timeout(STUCK, local.writable()).await {
         return writable;
     }
-    let _stuck = StuckMark::of(windows);
+    let _stuck = StuckMark::of(inbound, windows);
     loop {
         tokio::select! {
             writable = tokio::time::timeout(STUCK, local.writable()) => match writable {
@@ -198,18 +199,19 @@ fn short_of_memory(why: &str) -> io::Error {
 /// Marks the stream as stuck until it is dropped.
 struct StuckMark<'a, C: Connection> {
     windows: &'a Windows<C>,
+    unread: u64,
 }
 
 impl<'a, C: Connection> StuckMark<'a, C> {
-    fn of(windows: &'a Windows<C>) -> Self {
+    fn of(inbound: &Inbound<C>, windows: &'a Windows<C>) -> Self {
         windows.on_stuck();
-        Self { windows }
+        Self { windows, unread: inbound.unread() }
     }
 }
 
 impl<C: Connection> Drop for StuckMark<'_, C> {
     fn drop(&mut self) {
-        self.windows.on_unstuck();
+        self.windows.on_unstuck(self.unread);
     }
 }
 

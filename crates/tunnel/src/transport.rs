@@ -79,6 +79,9 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 
     fn rtt(&self) -> Duration;
 
+    /// The received bytes that no application has consumed, those behind gaps included.
+    fn unread(&self) -> Size;
+
     /// The memory that the peer makes this end hold.
     fn held(&self) -> Size;
 
@@ -120,6 +123,9 @@ pub trait Receiving: Debug + Send + 'static {
 
     /// The application consumed these bytes, so the peer may send as many more.
     fn consumed(&mut self, bytes: usize);
+
+    /// The received bytes that were not consumed.
+    fn unread(&self) -> Size;
 
     fn stop(&mut self, code: u32);
 }

@@ -12,8 +12,9 @@ use units::Bytes;
 ///
 /// The peer has as much credit, and gets more as the application consumes data ([`quic`] counts
 /// it). A stream whose application does not read keeps its credit, so the connection gets the same
-/// amount in addition. If memory runs short, stuck streams are reset one after another; otherwise
-/// they would stop all others.
+/// amount in addition. Bytes that wait for slow applications are added too: they may exceed the
+/// credit of today, because the path was faster before. If memory runs short, stuck streams are
+/// reset one after another; otherwise they would stop all others.
 ///
 /// An idle connection keeps its credit and has no grant.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ struct State {
     /// The window that the path needs, without the credit of stuck streams.
     path: PathWindow,
     stuck: u64,
+    /// Bytes in order that no application has consumed, when they were last counted.
+    unread: u64,
     last_active: Instant,
     /// The window last set on the connection.
     window: u64,
@@ -62,6 +65,7 @@ impl<C: Connection> Windows<C> {
             held: 0,
             path: PathWindow::new(now, FIRST_CREDIT),
             stuck: 0,
+            unread: 0,
             last_active: now,
             window: FIRST_CREDIT,
             send_window: FIRST_CREDIT,
@@ -93,12 +97,18 @@ impl<C: Connection> Windows<C> {
         }
         let now = Instant::now();
         state.last_active = now;
+        let mut unread = None;
         let rtt = || {
+            unread = Some(self.connection.unread().count());
             carried_over(self.path(&self.connection.reading()));
             self.connection.rtt()
         };
         let changed = state.path.receive(now, received as u64, rtt).is_some();
-        if changed || state.share.granted() < state.wanted() || self.budget.is_overdrawn() {
+        if let Some(unread) = unread {
+            state.unread = unread.saturating_sub(state.held);
+        }
+        let (granted, wanted) = (state.share.granted(), state.wanted());
+        if changed || granted < wanted || granted / 2 > wanted || self.budget.is_overdrawn() {
             state.ask();
         }
         if changed {
@@ -111,14 +121,16 @@ impl<C: Connection> Windows<C> {
     pub(crate) fn on_stuck(&self) {
         let mut state = self.state();
         state.stuck += 1;
+        self.count_unread(&mut state);
         state.ask();
         self.apply(&mut state);
     }
 
-    /// The application reads again, or the stream has ended.
-    pub(crate) fn on_unstuck(&self) {
+    /// The application reads again, or the stream ends. `unread` bytes of it waited.
+    pub(crate) fn on_unstuck(&self, unread: u64) {
         let mut state = self.state();
         state.stuck = state.stuck.saturating_sub(1);
+        state.unread = state.unread.saturating_sub(unread);
         state.ask();
         self.apply(&mut state);
     }
@@ -128,6 +140,7 @@ impl<C: Connection> Windows<C> {
     pub(crate) fn has_to_go(&self) -> bool {
         let mut state = self.state();
         state.ask();
+        self.apply(&mut state);
         state.share.granted() < state.wanted()
     }
 
@@ -166,6 +179,10 @@ impl<C: Connection> Windows<C> {
         Waiting { counter: &self.waiting, charge: Charge::new(self.budget.meter(), bytes) }
     }
 
+    fn count_unread(&self, state: &mut State) {
+        state.unread = self.connection.unread().count().saturating_sub(state.held);
+    }
+
     fn apply(&self, state: &mut State) {
         let window = state.share.granted();
         // Each change costs a lock and possibly a frame.
@@ -201,7 +218,7 @@ impl<C: Connection> Windows<C> {
     pub(crate) fn on_idle(&self) {
         let mut state = self.state();
         state.held = 0;
-        state.stuck = 0;
+        (state.stuck, state.unread) = (0, 0);
         self.give_back(&mut state);
     }
 
@@ -239,8 +256,12 @@ impl<C: Connection> Holder for Windows<C> {
         self.connection.compact();
         let mut state = self.state();
         let is_granted = state.share.granted() > 0 || state.sending.granted() > 0;
-        let is_waited_for = state.stuck > 0 || self.waiting.load(Ordering::Relaxed) > 0;
-        if is_granted && !is_waited_for && state.last_active.elapsed() > REST {
+        if is_granted && state.last_active.elapsed() > REST {
+            self.count_unread(&mut state);
+            let waiting = self.waiting.load(Ordering::Relaxed);
+            if state.stuck + state.unread + waiting > 0 {
+                return;
+            }
             self.give_back(&mut state);
         }
     }
@@ -265,7 +286,8 @@ impl State {
     }
 
     fn wanted(&self) -> u64 {
-        (self.path.bound() + self.stuck * self.stream_window()).max(self.held)
+        let waiting = self.unread.max(self.stuck * self.stream_window());
+        (self.path.bound() + waiting).max(self.held)
     }
 
     /// The unconsumed bytes that one stream may bring: as many as all streams, so that a single one

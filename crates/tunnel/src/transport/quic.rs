@@ -336,6 +336,10 @@ impl Connection for QuicConnection {
         self.handle.with(|connection| connection.rtt()).unwrap_or_default()
     }
 
+    fn unread(&self) -> Size {
+        Size::new(self.handle.with(|connection| connection.unread()).unwrap_or(0))
+    }
+
     fn held(&self) -> Size {
         Size::new(self.handle.with(|connection| connection.held()).unwrap_or(0))
     }
@@ -418,6 +422,11 @@ impl Receiving for ReceivingHalf {
         if consumed == Ok(true) {
             let _ = self.handle.change(|_| {});
         }
+    }
+
+    fn unread(&self) -> Size {
+        let unread = self.handle.with(|connection| connection.unread_of(self.stream));
+        Size::new(unread.unwrap_or(0))
     }
 
     fn stop(&mut self, code: u32) {

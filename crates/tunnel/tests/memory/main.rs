@@ -8,3 +8,4 @@ mod ends;
 mod idle;
 mod resident;
 mod shares;
+mod streams;
