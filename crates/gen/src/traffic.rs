@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 pub use addressing::Addressing;
-use addressing::Tuple;
+use addressing::{FlowRun, Tuple};
 pub use plan::{LaneAddresses, Plan, PlanOptions};
 pub use stamp::Stamp;
 use units::{Span, Time};
@@ -51,6 +51,8 @@ struct FlowClock {
     /// The time of the whole template's first flow, and the time between two, in nanoseconds.
     first: f64,
     interval: f64,
+    /// The flows from `flow` on.
+    run: FlowRun,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +82,7 @@ impl Traffic {
             let interval = if frequency > 0.0 { 1e9 / frequency } else { f64::INFINITY };
             // Templates begin one after another, as in TRex; those of equal rates take turns.
             let first = if frequency > 0.0 { number as f64 * 1e9 / whole } else { 0.0 };
-            FlowClock { flow: part, at: 0, first, interval }.timed()
+            FlowClock::new(part, first, interval)
         });
         let clocks = clocks.collect();
         let sequences = vec![0; plan.lanes().len()];
@@ -125,9 +127,15 @@ impl Traffic {
     pub fn take(&mut self, now: Time, buffer: &mut [u8]) -> Option<Departure> {
         let (at, template, packet, flow, tuple) = match self.next? {
             Next::Start { template, at } => {
-                let flow = self.clocks[template].advance(self.parts);
+                let clock = &mut self.clocks[template];
+                let (flow, tuple) = (clock.flow, clock.run.take());
+                let tuple = tuple.or_else(|| {
+                    clock.run = self.plan.flows(template, flow, self.parts);
+                    clock.run.take()
+                })?;
+                clock.advance(self.parts);
                 self.opened += 1;
-                (at, template, 0, flow, self.plan.tuple(template, flow))
+                (at, template, 0, flow, tuple)
             }
             Next::Pending { at } => {
                 let Reverse(next) = self.pending.pop()?;
@@ -188,19 +196,19 @@ impl Traffic {
 }
 
 impl FlowClock {
-    fn timed(mut self) -> Self {
-        let nanos = self.first + self.flow as f64 * self.interval;
-        self.at = if nanos < FOREVER { nanos as u64 } else { u64::MAX };
-        self
+    fn new(flow: u64, first: f64, interval: f64) -> Self {
+        let mut clock = Self { flow, at: 0, first, interval, run: FlowRun::NONE };
+        clock.advance(0);
+        clock
     }
 
-    /// The flow that begins now.
+    /// On to the next flow.
     #[inline]
-    fn advance(&mut self, parts: u64) -> u64 {
-        let flow = self.flow;
+    fn advance(&mut self, parts: u64) {
         self.flow += parts;
-        *self = self.timed();
-        flow
+        // The conversion of a signed number takes fewer instructions.
+        let nanos = self.first + self.flow as i64 as f64 * self.interval;
+        self.at = if nanos < FOREVER { nanos as i64 as u64 } else { u64::MAX };
     }
 }
 

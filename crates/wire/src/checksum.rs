@@ -50,15 +50,16 @@ impl Sum {
     /// Adds a 32-bit length, as in the pseudo-header of IPv6 (RFC 8200 section 8.1).
     #[must_use]
     pub fn plus_long(self, long: u32) -> Self {
-        self.plus_word((long >> 16) as u16).plus_word(long as u16)
+        // Both halves at once: 2^16 counts as 1.
+        Self(self.0 + u64::from(long.to_be()))
     }
 
     /// The 16-bit one's complement sum, not yet inverted.
     pub fn folded(self) -> u16 {
-        let mut sum = self.0;
-        while sum >> 16 != 0 {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
+        // No processor can foresee how often a loop would run.
+        let sum = fold_to_32(self.0);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
         u16::from_be(sum as u16)
     }
 

@@ -355,6 +355,10 @@ struct Account {
     expected: f64,
     seconds: Vec<Second>,
     planned: f64,
+    /// Planned packets of one second that are not yet in `planned` and in their second.
+    recent: u64,
+    recent_from: Span,
+    recent_until: Span,
     /// Packets taken by ports and not yet attributed to a second.
     accepted: u64,
     opened: u64,
@@ -373,6 +377,9 @@ impl Account {
             expected,
             seconds: Vec::new(),
             planned: 0.0,
+            recent: 0,
+            recent_from: Span::ZERO,
+            recent_until: Span::ZERO,
             accepted: 0,
             opened: 0,
             longest_lag: Span::ZERO,
@@ -393,10 +400,24 @@ impl Account {
         &mut self.seconds[number]
     }
 
+    /// Counts a planned packet.
     #[inline]
     fn planned_at(&mut self, at: Span) {
-        self.second(at).planned += 1.0;
-        self.planned += 1.0;
+        if at >= self.recent_until || at < self.recent_from {
+            self.settle();
+            self.recent_from = Span::from_nanos(at.nanos() / SECOND * SECOND);
+            self.recent_until = self.recent_from + Span::from_nanos(SECOND);
+        }
+        self.recent += 1;
+    }
+
+    /// Adds the recent planned packets to their second.
+    fn settle(&mut self) {
+        let recent = std::mem::take(&mut self.recent) as f64;
+        if recent > 0.0 {
+            self.second(self.recent_from).planned += recent;
+            self.planned += recent;
+        }
     }
 
     fn sent_in(&mut self, at: Span, count: u64) {
@@ -409,6 +430,7 @@ impl Account {
 
     /// Adds what was never reached: the plan went on, and the thread did not.
     fn finish(mut self, sender: &Sender, start: Time, now: Time) -> PartOutcome {
+        self.settle();
         let due = sender.counted().filter_map(Traffic::due).min();
         let reached = due.map_or(self.duration, |due| due.since(Time::ZERO)).min(self.duration);
         let mut at = reached.nanos();

@@ -69,6 +69,16 @@ pub(super) struct PortRange {
     remainder: u64,
 }
 
+/// Consecutive flows of a part, whose addresses advance by steps. To find those of any other flow
+/// takes several divisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FlowRun {
+    next: Tuple,
+    left: u64,
+    client_step: u32,
+    server_step: u32,
+}
+
 /// The addresses of one flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tuple {
@@ -148,6 +158,45 @@ impl Addresses {
         }
     }
 
+    /// The flows `flow`, `flow + step` and so on, as far as their addresses advance by steps: one
+    /// flow at least. `is_alone`: no other template draws from the pools.
+    pub(super) fn run(
+        &self,
+        (flow, step): (u64, u64),
+        is_alone: bool,
+        draw: impl FnOnce(u64, u64) -> Draw,
+    ) -> FlowRun {
+        let next = self.of(flow, draw);
+        let single = FlowRun { next, left: 1, client_step: 0, server_step: 0 };
+        let is_stepwise = is_alone
+            && (self.window, self.pairs) == (1, 1)
+            && self.distribution == Distribution::Sequential;
+        let client_step = if self.addressing == Addressing::Lockstep { step } else { 0 };
+        let server_step = if self.servers.size > 1 { step } else { 0 };
+        let advances = match self.addressing {
+            Addressing::Lockstep => step < self.clients.size,
+            Addressing::Destination => step < self.servers.size,
+        };
+        if !is_stepwise || !advances {
+            return single;
+        }
+        let client = u64::from(next.client.wrapping_sub(self.clients.first));
+        let server = u64::from(next.server.wrapping_sub(self.servers.first));
+        let steps = |size: u64, position: u64, step: u64| match step {
+            0 => u64::MAX,
+            step => size.saturating_sub(position + 1) / step,
+        };
+        let further = steps(self.clients.size, client, client_step)
+            .min(steps(self.servers.size, server, server_step))
+            .min(self.limit.map_or(u64::MAX, |limit| steps(limit, flow % limit, step)));
+        FlowRun {
+            left: further.saturating_add(1),
+            client_step: client_step as u32,
+            server_step: server_step as u32,
+            ..single
+        }
+    }
+
     /// The number of flows of one pair after which addresses and ports repeat, if addresses are
     /// sequential and no other template draws from the same pools.
     pub(super) fn period(&self) -> u64 {
@@ -171,6 +220,26 @@ impl Addresses {
 
     pub(super) fn first_pair(&self) -> (Ipv4Addr, Ipv4Addr) {
         (self.clients.first.into(), self.servers.first.into())
+    }
+}
+
+impl FlowRun {
+    /// A run without flows.
+    pub(super) const NONE: Self = Self {
+        next: Tuple { client: 0, server: 0, client_port: 0, pair: 0 },
+        left: 0,
+        client_step: 0,
+        server_step: 0,
+    };
+
+    /// The next flow; `None` if the run is over.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> Option<Tuple> {
+        self.left = self.left.checked_sub(1)?;
+        let tuple = self.next;
+        self.next.client = tuple.client.wrapping_add(self.client_step);
+        self.next.server = tuple.server.wrapping_add(self.server_step);
+        Some(tuple)
     }
 }
 
@@ -253,3 +322,52 @@ fn lcm(a: u64, b: u64) -> u64 {
 /// TRex's range of client ports.
 const FIRST_PORT: u64 = 1024;
 const PORTS: u64 = 64_000 - FIRST_PORT;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_run_has_the_addresses_of_its_flows(
+            (clients, servers) in (1_u64..40, 1_u64..40),
+            limit in proptest::option::of(1_u64..100),
+            (window, pairs) in (1_u64..3, 1_u64..3),
+            (part, step) in (0_u64..5, 1_u64..5),
+            is_lockstep: bool,
+            is_sequential: bool,
+        ) {
+            let range = |first, size| Range { first, size, mask: 1 << 24 };
+            let addresses = Addresses {
+                clients: range(u32::MAX - 10, clients),
+                servers: range(7, servers),
+                addressing: if is_lockstep { Addressing::Lockstep } else { Addressing::Destination },
+                distribution: match is_sequential {
+                    true => Distribution::Sequential,
+                    false => Distribution::Random,
+                },
+                window,
+                limit,
+                pairs,
+                ports: PortRange { each: 1, slots: 3, window, remainders: 1, remainder: 0 },
+                keeps_port: false,
+            };
+            let draw = |window, _| Draw { client: window, server: window };
+            let mut run = FlowRun::NONE;
+            let mut begun = 0;
+            for flow in (part..).step_by(step as usize).take(500) {
+                let found = run.take().unwrap_or_else(|| {
+                    begun += 1;
+                    run = addresses.run((flow, step), true, draw);
+                    run.take().unwrap()
+                });
+                prop_assert_eq!(found, addresses.of(flow, draw), "flow {}", flow);
+            }
+            let is_stepwise = is_sequential && is_lockstep && window == 1 && pairs == 1;
+            if is_stepwise && clients.min(servers) > 20 && limit.is_none() {
+                prop_assert!(begun < 400, "{}", begun);
+            }
+        }
+    }
+}

@@ -53,6 +53,11 @@ impl Draws {
         Self { drawers: drawers.collect(), pairs: pairs.max(1) }
     }
 
+    /// Whether no other template draws from the pools of this one.
+    pub(super) fn is_alone(&self, template: usize) -> bool {
+        self.drawers[template].is_alone
+    }
+
     /// The draw of a template's window, both counted within one pair of ports.
     #[inline]
     pub(super) fn of_window(&self, template: usize, window: u64, pair: u64) -> Draw {

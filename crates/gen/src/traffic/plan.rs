@@ -1,6 +1,6 @@
 use units::{Bytes, Rate, Span};
 
-use super::addressing::{Addresses, Addressing, PortRange, Tuple};
+use super::addressing::{Addresses, Addressing, FlowRun, PortRange, Tuple};
 use super::draws::Draws;
 use super::packet::{PacketTemplate, Shape, compile, ports_of};
 use crate::profile::{AddressesInMac, Ipv6Prefixes, Profile};
@@ -216,10 +216,11 @@ impl Plan {
         self.templates.iter().flat_map(|template| &template.packets)
     }
 
-    #[inline]
-    pub(super) fn tuple(&self, template: usize, flow: u64) -> Tuple {
+    /// The flows `flow`, `flow + step` and so on of a template, one at least.
+    pub(super) fn flows(&self, template: usize, flow: u64, step: u64) -> FlowRun {
         let draw = |window, pair| self.draws.of_window(template, window, pair);
-        self.templates[template].addresses.of(flow, draw)
+        let is_alone = self.draws.is_alone(template);
+        self.templates[template].addresses.run((flow, step), is_alone, draw)
     }
 
     /// Writes a packet of a flow with the addresses of its lane; returns lane and length.
