@@ -15,6 +15,14 @@ pub struct Host {
     address: Ipv4Addr,
 }
 
+/// Takes the cable away. A connection whose last packets are lost, for example because the switch
+/// has ended, would keep the namespace and its interfaces for minutes.
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = host::remove_interface(&self.namespace, "eth0");
+    }
+}
+
 impl Host {
     /// The switch's end of the cable is called `name`.
     pub fn cabled(sandbox: &Sandbox, name: &str, address: Ipv4Addr) -> Self {
