@@ -41,7 +41,7 @@ fn clients_beside_a_flood() -> Option<()> {
         while begun.load(Ordering::Relaxed) < 200 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let mut took = Vec::new();
+        let (mut took, mut again) = (Vec::new(), 0);
         for number in 0..40 {
             // Clients from the attacker's network, and from another one.
             let network = if number % 2 == 0 { OTHER } else { ATTACKER };
@@ -59,9 +59,11 @@ fn clients_beside_a_flood() -> Option<()> {
                 // of an address expires meanwhile: such a client begins again.
                 let may_try_again = network == ATTACKER && start.elapsed() < PATIENCE;
                 assert!(may_try_again, "client {number} of {from}: {:?}", peer.lost());
+                again += 1;
             }
             took.push(start.elapsed());
         }
+        assert!(again <= 3, "{again} clients of 20 began again");
         over.store(true, Ordering::Relaxed);
         flood.await.unwrap();
         took.sort_unstable();

@@ -47,6 +47,7 @@ async fn a_tunnel_that_is_not_read_does_not_stop_others_once_the_rate_has_fallen
         tokio::time::sleep(Duration::from_millis(1)).await;
         round += 1;
     }
+    assert!(tasks.iter().all(|task| !task.is_finished()), "the other tunnel has ended");
     let given_up = client.counted().tunnels_not_read + server.counted().tunnels_not_read;
     assert_eq!(given_up, 0, "memory was not short");
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
