@@ -13,8 +13,8 @@ use units::Bytes;
 /// The peer has as much credit, and gets more as the application consumes data ([`quic`] counts
 /// it). A stream whose application does not read keeps its credit, so the connection gets the same
 /// amount in addition. Bytes that wait for slow applications are added too: they may exceed the
-/// credit of today, because the path was faster before. If memory runs short, stuck streams are
-/// reset one after another; otherwise they would stop all others.
+/// present credit, because they arrived while the rate was higher. If memory runs short, stuck
+/// streams are reset one after another; otherwise they would stop all others.
 ///
 /// An idle connection keeps its credit and has no grant.
 #[derive(Debug)]

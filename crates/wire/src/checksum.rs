@@ -50,13 +50,13 @@ impl Sum {
     /// Adds a 32-bit length, as in the pseudo-header of IPv6 (RFC 8200 section 8.1).
     #[must_use]
     pub fn plus_long(self, long: u32) -> Self {
-        // Both halves at once: 2^16 counts as 1.
+        // Both halves at once: modulo 2^16 - 1, 2^16 is 1.
         Self(self.0 + u64::from(long.to_be()))
     }
 
     /// The 16-bit one's complement sum, not yet inverted.
     pub fn folded(self) -> u16 {
-        // No processor can foresee how often a loop would run.
+        // A loop would run two or three times, which the processor mispredicts.
         let sum = fold_to_32(self.0);
         let sum = (sum & 0xffff) + (sum >> 16);
         let sum = (sum & 0xffff) + (sum >> 16);

@@ -355,7 +355,8 @@ struct Account {
     expected: f64,
     seconds: Vec<Second>,
     planned: f64,
-    /// Planned packets of one second that are not yet in `planned` and in their second.
+    /// Planned packets between `recent_from` and `recent_until`, which [`Account::settle`] adds to
+    /// `planned` and to their second.
     recent: u64,
     recent_from: Span,
     recent_until: Span,

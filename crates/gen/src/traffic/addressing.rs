@@ -69,8 +69,8 @@ pub(super) struct PortRange {
     remainder: u64,
 }
 
-/// Consecutive flows of a part, whose addresses advance by steps. To find those of any other flow
-/// takes several divisions.
+/// Consecutive flows of a part, whose addresses advance by steps: additions, where
+/// [`Addresses::of`] divides several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FlowRun {
     next: Tuple,

@@ -461,9 +461,9 @@ fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
 const MEDIA_CONNECTIONS: usize = 2;
 /// IPv4 packets that become IPv6 get this one, as in TRex.
 const HOP_LIMIT: u8 = 64;
-/// A processor copies a block by a few instructions.
+/// A copy of a block takes a few instructions.
 const BLOCK: usize = 64;
-/// More bytes than that are copied faster by the library's function.
+/// The library's function copies longer packets faster.
 const FEW_BLOCKS: usize = 4;
 /// A frame of 64 bytes without its check sequence.
 const SHORTEST: usize = 60;

@@ -15,8 +15,8 @@ pub struct Host {
     address: Ipv4Addr,
 }
 
-/// Takes the cable away. A connection whose last packets are lost, for example because the switch
-/// has ended, would keep the namespace and its interfaces for minutes.
+/// Removes the cable. A TCP connection whose last packets are lost, for example because the switch
+/// has ended, keeps the namespace and its interfaces for minutes.
 impl Drop for Host {
     fn drop(&mut self) {
         let _ = host::remove_interface(&self.namespace, "eth0");
