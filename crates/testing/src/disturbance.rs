@@ -1,0 +1,139 @@
+//! Evidence that the machine held its programs up.
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Looks for disturbances from its start to its end.
+#[derive(Debug)]
+pub struct Watch {
+    since: Instant,
+    stolen: Duration,
+    stop: Arc<AtomicBool>,
+    sleeper: JoinHandle<Lateness>,
+}
+
+/// Disturbances that explain a failed measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Disturbance {
+    watched: Duration,
+    /// CPU time that the hypervisor gave to others (steal in /proc/stat), of all CPUs.
+    stolen: Duration,
+    late: Lateness,
+}
+
+/// How late a thread woke that sleeps for a millisecond at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Lateness {
+    worst: Duration,
+    total: Duration,
+}
+
+impl Watch {
+    pub fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let sleeper = std::thread::spawn({
+            let stop = stop.clone();
+            move || sleep_until(&stop)
+        });
+        Self { since: Instant::now(), stolen: stolen(), stop, sleeper }
+    }
+
+    /// The disturbance since the start, if it was large enough to excuse a failure.
+    pub fn end(self) -> Option<Disturbance> {
+        self.stop.store(true, Ordering::Relaxed);
+        let late = self.sleeper.join().unwrap_or_default();
+        let stolen = stolen().saturating_sub(self.stolen);
+        let found = Disturbance { watched: self.since.elapsed(), stolen, late };
+        found.excuses().then_some(found)
+    }
+}
+
+impl Disturbance {
+    fn excuses(&self) -> bool {
+        self.late.worst >= STALL
+            || self.late.total > self.watched.mul_f64(LATE_SHARE)
+            || self.stolen > self.watched.mul_f64(STOLEN_SHARE)
+    }
+}
+
+impl Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { watched, stolen, late } = self;
+        write!(
+            f,
+            "in {:.1} s the hypervisor took {} ms, and a thread that sleeps for 1 ms woke {} ms late \
+             at worst, {} ms late in all",
+            watched.as_secs_f64(),
+            stolen.as_millis(),
+            late.worst.as_millis(),
+            late.total.as_millis()
+        )
+    }
+}
+
+fn sleep_until(stop: &AtomicBool) -> Lateness {
+    let mut late = Lateness::default();
+    while !stop.load(Ordering::Relaxed) {
+        let before = Instant::now();
+        std::thread::sleep(NAP);
+        let by = before.elapsed().saturating_sub(NAP + TIMER);
+        late.worst = late.worst.max(by);
+        late.total += by;
+    }
+    late
+}
+
+/// The eighth figure of the line `cpu`, in ticks of 10 ms (proc(5)).
+fn stolen() -> Duration {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let all = text.lines().next().unwrap_or_default();
+    let ticks = all.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok());
+    Duration::from_millis(ticks.unwrap_or(0u64) * 10)
+}
+
+const NAP: Duration = Duration::from_millis(1);
+/// A timer of an idle machine fires this late without any disturbance.
+const TIMER: Duration = Duration::from_micros(200);
+/// The shortest lateness that drains the queues of the links in the tests: 20 ms are several round
+/// trips of most of them.
+const STALL: Duration = Duration::from_millis(20);
+/// Beside one busy loop for each CPU a thread waits for a tenth of the time or more.
+const LATE_SHARE: f64 = 0.1;
+/// As for the cells of a lab.
+const STOLEN_SHARE: f64 = 0.02;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(stolen: u64, worst: u64, total: u64) -> Disturbance {
+        let of = Duration::from_millis;
+        let late = Lateness { worst: of(worst), total: of(total) };
+        Disturbance { watched: of(1000), stolen: of(stolen), late }
+    }
+
+    #[test]
+    fn a_stall_many_delays_or_stolen_time_excuse_and_less_does_not() {
+        for (disturbance, excuses) in [
+            (found(0, 0, 0), false),
+            (found(10, 19, 90), false),
+            (found(0, 20, 20), true),
+            (found(0, 3, 110), true),
+            (found(30, 0, 0), true),
+        ] {
+            assert_eq!(disturbance.excuses(), excuses, "{disturbance}");
+        }
+    }
+
+    #[test]
+    fn a_watch_ends_and_tells_what_was_seen() {
+        let watch = Watch::start();
+        std::thread::sleep(Duration::from_millis(20));
+        let found = watch.end();
+        println!("{found:?}");
+        assert!(found.is_none_or(|found| found.to_string().contains("late")));
+    }
+}
