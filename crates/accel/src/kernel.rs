@@ -141,7 +141,9 @@ mod tests {
     fn this_kernel_has_an_interface() {
         match interface() {
             Ok(found) => println!("{found:?}"),
-            Err(error @ AccelError::NotSupported { .. }) => eprintln!("SKIPPED: {error}"),
+            Err(error @ AccelError::NotSupported { .. }) => {
+                testing::skip_because(testing::Need::StructOps, error);
+            }
             Err(error) => panic!("{error}"),
         }
     }

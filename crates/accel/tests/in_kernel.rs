@@ -15,13 +15,13 @@ fn loaded() -> Option<(Algorithm, File)> {
     let turn = File::open("/sys/kernel").unwrap();
     turn.lock().unwrap();
     if available().contains(NAME) {
-        eprintln!("SKIPPED: {NAME} is in use on this machine");
+        testing::skip(testing::Need::FreeCongestion(NAME));
         return None;
     }
     match Algorithm::load() {
         Ok(algorithm) => Some((algorithm, turn)),
         Err(error @ (AccelError::NotPermitted { .. } | AccelError::NotSupported { .. })) => {
-            eprintln!("SKIPPED: {error}");
+            testing::skip_because(testing::Need::StructOps, error);
             None
         }
         Err(error) => panic!("{error}"),
@@ -90,7 +90,7 @@ fn tcpa_under_another_name_is_independent() {
     let name = format!("other_{}", std::process::id());
     let beside = match Algorithm::load_unpinned(&name, &Tunables::default()) {
         Err(error @ (AccelError::NotPermitted { .. } | AccelError::NotSupported { .. })) => {
-            eprintln!("SKIPPED: {error}");
+            testing::skip_because(testing::Need::StructOps, error);
             return;
         }
         beside => beside,

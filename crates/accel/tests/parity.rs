@@ -77,7 +77,7 @@ fn compare<C: Core>(recorded: &[Step<C>], changed: usize, any: fn(&mut Pcg64Mcg)
     let kernel = match Kernel::load() {
         Ok(kernel) => kernel,
         Err(error @ (AccelError::NotPermitted { .. } | AccelError::NotSupported { .. })) => {
-            eprintln!("SKIPPED: {error}");
+            testing::skip_because(testing::Need::StructOps, error);
             return;
         }
         Err(error) => panic!("{error}"),

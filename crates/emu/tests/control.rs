@@ -26,7 +26,7 @@ fn testbed() -> Option<Testbed> {
     let create = |name| match Namespace::create(name) {
         Ok(namespace) => Some(namespace),
         Err(error @ HostError::NotPermitted { .. }) => {
-            eprintln!("SKIPPED: {error}");
+            testing::skip_because(testing::Need::NetworkNamespaces, error);
             None
         }
         Err(error) => panic!("{error}"),

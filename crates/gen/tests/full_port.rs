@@ -17,8 +17,7 @@ fn a_full_port_leaves_the_cpu_to_others() {
     let place = place.display().to_string();
     let nobody_reads = RingPort::create(&place).unwrap();
     if std::thread::spawn(host::real_time).join().unwrap().is_err() {
-        println!("SKIPPED: real-time scheduling is not permitted here");
-        return;
+        return testing::skip(testing::Need::RealTime);
     }
     let sleeps = AtomicU64::new(0);
     let outcome = std::thread::scope(|scope| {

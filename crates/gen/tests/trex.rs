@@ -71,7 +71,10 @@ const CASES: &[Case] = &[
 #[test]
 fn published_profiles_send_what_trex_recorded() {
     let Some(scripts) = std::env::var_os("TREX_SCRIPTS").map(PathBuf::from) else {
-        println!("SKIPPED: TREX_SCRIPTS does not name the scripts folder of a TRex release");
+        testing::skip_because(
+            testing::Need::Variable("TREX_SCRIPTS"),
+            "the scripts folder of a TRex release",
+        );
         return;
     };
     let mut failed = Vec::new();

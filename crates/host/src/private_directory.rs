@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_directory_of_another_user_is_refused() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: only root can give a directory away");
+            testing::skip(testing::Need::Root);
             return;
         }
         let home = tempfile::tempdir().unwrap();

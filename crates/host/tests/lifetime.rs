@@ -11,7 +11,7 @@ fn namespace(name: &str) -> Option<Namespace> {
     match Namespace::create(name) {
         Ok(namespace) => Some(namespace),
         Err(error @ HostError::NotPermitted { .. }) => {
-            eprintln!("SKIPPED: {error}");
+            testing::skip_because(testing::Need::NetworkNamespaces, error);
             None
         }
         Err(error) => panic!("{error}"),

@@ -314,8 +314,7 @@ impl Audience for StopsAtInterval {
 fn firewalls() {
     let Some(namespace) = namespace() else { return };
     if Command::new("nft").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: nft is not installed (Debian: nftables)");
-        return;
+        return testing::skip(testing::Need::Program("nft"));
     }
     filter(&namespace, "tcp dport 5201 drop");
     filter(&namespace, "tcp dport 5202 reject with icmpx type admin-prohibited");
@@ -406,7 +405,7 @@ impl Iperf3 {
         let mut command = Command::new("iperf3");
         command.args(["-s", "-1", "--forceflush"]).stdout(Stdio::piped());
         let Ok(mut child) = command.spawn() else {
-            eprintln!("SKIPPED: iperf3 is not installed");
+            testing::skip(testing::Need::Program("iperf3"));
             return None;
         };
         let mut output = child.stdout.take().unwrap();
@@ -432,7 +431,7 @@ impl Drop for Iperf3 {
 
 fn namespace() -> Option<Namespace> {
     let namespace = Namespace::create("client-errors");
-    namespace.inspect_err(|error| eprintln!("SKIPPED: no network namespace: {error}")).ok()
+    namespace.map_err(|error| testing::skip_because(testing::Need::NetworkNamespaces, error)).ok()
 }
 
 fn filter(namespace: &Namespace, rule: &str) {

@@ -191,7 +191,7 @@ fn the_probe_sees_the_queue_of_a_load() {
     let shaped =
         in_namespace(&near, || std::process::Command::new("tc").args(shaper.split(' ')).status());
     if !shaped.is_ok_and(|status| status.success()) {
-        return eprintln!("SKIPPED: no tc, or no tbf in this kernel");
+        return testing::skip(testing::Need::Tbf);
     }
     let ip: IpAddr = "10.77.0.2".parse().unwrap();
     let listener = in_namespace(&far, || TcpListener::bind((ip, 0)).unwrap());
@@ -199,7 +199,7 @@ fn the_probe_sees_the_queue_of_a_load() {
     let mut stream = in_namespace(&near, || TcpStream::connect(to).unwrap());
     // BBR, the default of some hosts, would leave the queue empty.
     if probe::tcp::set_congestion_control(&stream, "reno").is_err() {
-        return eprintln!("SKIPPED: reno may not be used here");
+        return testing::skip(testing::Need::Congestion("reno"));
     }
     let mut sink = listener.accept().unwrap().0;
     let mut probe = in_namespace(&near, || LatencyProbe::begin(&plan(ip, None)));
@@ -276,7 +276,7 @@ fn without_probes_only_the_figures_of_iperf3_are_read() {
 /// False, with a message, where this host does not allow ping.
 fn wait_for_ping(probe: &LatencyProbe) -> bool {
     if !probe.may_be_answered() {
-        eprintln!("SKIPPED: neither an unprivileged nor a raw ICMP socket may be opened here");
+        testing::skip(testing::Need::Icmp);
         return false;
     }
     until("a reply", || probe.has_answer());
@@ -296,7 +296,7 @@ fn two_hosts() -> Option<(Namespace, Namespace)> {
         }
         Ok((near, far))
     };
-    made().map_err(|error| eprintln!("SKIPPED: no namespaces here: {error}")).ok()
+    made().map_err(|error| testing::skip_because(testing::Need::NetworkNamespaces, error)).ok()
 }
 
 fn in_namespace<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Send) -> T {

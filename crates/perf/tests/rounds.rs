@@ -213,7 +213,7 @@ fn repeats_end_with_confidence_and_report_when_it_was_not_met() {
 #[test]
 fn a_test_runs_over_ipv6_pinned_and_from_requested_ports() {
     let Ok(probe) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
-        return eprintln!("SKIPPED: no IPv6 on loopback");
+        return testing::skip(testing::Need::Ipv6);
     };
     let port = probe.local_addr().unwrap().port();
     drop(probe);
@@ -357,7 +357,7 @@ fn a_stock_server_is_recognized_and_released() {
         .stderr(Stdio::null())
         .spawn();
     let Ok(child) = spawned else {
-        return eprintln!("SKIPPED: no iperf3 to ask");
+        return testing::skip(testing::Need::Program("iperf3"));
     };
     let mut iperf3 = Iperf3(child);
     let options = RoundsOptions { port, ..RoundsOptions::new("127.0.0.1", Kind::Rr) };

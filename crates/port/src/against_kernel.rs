@@ -19,7 +19,7 @@ use crate::{PacketOptions, PacketPort, Port, PortCounters, socket};
 fn segments_equal_those_of_the_kernel() {
     let compared = std::thread::spawn(|| {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-            eprintln!("SKIPPED: cannot make a network namespace: {error}");
+            testing::skip_because(testing::Need::NetworkNamespaces, error);
             return;
         }
         run("ip", "link add one type veth peer name two");
@@ -35,7 +35,7 @@ fn segments_equal_those_of_the_kernel() {
         assert_eq!(counters.tags_inserted, packets.len() as u64 * 2 / 3);
 
         if !Command::new("ethtool").arg("--version").status().is_ok_and(|status| status.success()) {
-            eprintln!("SKIPPED: there is no ethtool to turn offloads off with");
+            testing::skip(testing::Need::Program("ethtool"));
             return;
         }
         run("ethtool", "-K one tx off sg off tso off gso off txvlan off tx-udp-segmentation off");

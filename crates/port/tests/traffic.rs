@@ -43,7 +43,7 @@ fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
         let made = host
             .run(|| testbed::try_command("ip", "link add link eth0 name eth0.5 type vlan id 5"));
         if !made {
-            eprintln!("SKIPPED: this kernel has no VLAN interfaces (CONFIG_VLAN_8021Q)");
+            testing::skip(testing::Need::Vlan);
             return;
         }
         host.ip(&format!("address add 10.5.0.{number}/24 dev eth0.5"));
@@ -80,7 +80,7 @@ fn tap_and_tun_devices_carry_tcp_and_udp() {
             let port = match host.run(move || TapPort::create("dev%d", kind)) {
                 Ok(port) => port,
                 Err(PortError::NotSupported { feature }) => {
-                    eprintln!("SKIPPED: this kernel has no {feature}");
+                    testing::skip_because(testing::Need::Tun, feature);
                     return;
                 }
                 Err(error) => panic!("{error}"),

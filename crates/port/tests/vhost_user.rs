@@ -204,7 +204,10 @@ fn malformed_messages_end_the_connection_and_nothing_else() {
 #[test]
 fn testpmd_returns_every_frame() {
     let Some(testpmd) = testpmd() else {
-        eprintln!("SKIPPED: dpdk-testpmd with net_virtio_user is not installed (Debian: dpdk-dev)");
+        testing::skip_because(
+            testing::Need::Program("dpdk-testpmd"),
+            "with net_virtio_user (Debian: dpdk-dev)",
+        );
         return;
     };
     let folder = Folder::new("testpmd");

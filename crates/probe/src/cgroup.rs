@@ -252,7 +252,9 @@ mod tests {
                 assert!(spent.used.is_some());
                 let _ = (later.tightest(), spent.most_throttled());
             }
-            Err(error) if error.is_not_supported() => eprintln!("SKIPPED: {error}"),
+            Err(error) if error.is_not_supported() => {
+                testing::skip_because(testing::Need::CpuLimit, error);
+            }
             Err(error) => panic!("{error}"),
         }
     }

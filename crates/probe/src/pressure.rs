@@ -148,7 +148,9 @@ mod tests {
                     let later = PressureSnapshot::read(resource).unwrap();
                     assert!(later.since(&earlier).some_share().is_some());
                 }
-                Err(error) if error.is_not_supported() => eprintln!("SKIPPED: {error}"),
+                Err(error) if error.is_not_supported() => {
+                    testing::skip_because(testing::Need::Pressure, error);
+                }
                 Err(error) => panic!("{error}"),
             }
         }

@@ -12,7 +12,7 @@ use units::Span;
 #[test]
 fn throttling_by_an_outer_group_is_seen() {
     let Some((outer, inner)) = Group::limited() else {
-        return eprintln!("SKIPPED: no control group with a CPU limit can be made here");
+        return testing::skip(testing::Need::CpuLimit);
     };
     let burner = Burner::start();
     fs::write(inner.0.join("cgroup.procs"), burner.0.id().to_string()).unwrap();

@@ -36,7 +36,7 @@ fn a_queue_counts_passing_packets() {
         let shaped = "qdisc add dev lo root handle 1: tbf rate 1gbit burst 64kb limit 64kb";
         let status = Command::new("tc").args(shaped.split(' ')).status();
         if !status.is_ok_and(|status| status.success()) {
-            return eprintln!("SKIPPED: no tbf on this kernel, or no program tc");
+            return testing::skip(testing::Need::Tbf);
         }
         let earlier = QdiscSnapshot::read().unwrap();
         let loopback = InterfaceSnapshot::read().unwrap().get("lo").unwrap().index;
@@ -56,7 +56,7 @@ fn an_ended_interface_is_left_out() {
     namespace::run(|| {
         let pair = "link add name left mtu 1400 type veth peer name right";
         if !Command::new("ip").args(pair.split(' ')).status().unwrap().success() {
-            return eprintln!("SKIPPED: no veth on this kernel");
+            return testing::skip(testing::Need::Veth);
         }
         let earlier = InterfaceSnapshot::read().unwrap();
         let left = earlier.get("left").unwrap();

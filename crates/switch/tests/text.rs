@@ -37,7 +37,7 @@ fn ovs_ofctl(arguments: &[&str]) -> Option<String> {
 fn is_installed() -> bool {
     let is_installed = ovs_ofctl(&["--version"]).is_some_and(|text| text.contains("3.1."));
     if !is_installed {
-        println!("SKIPPED: ovs-ofctl 3.1 is not installed (package openvswitch-common)");
+        testing::skip(testing::Need::Program("ovs-ofctl"));
     }
     is_installed
 }

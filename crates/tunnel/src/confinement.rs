@@ -272,7 +272,7 @@ mod tests {
             thread.join().unwrap()
         });
         if confined != (Confined { files: true, calls: true }) {
-            eprintln!("SKIPPED in part: {confined}");
+            testing::skip_part(testing::Need::Confinement);
         }
     }
 

@@ -25,7 +25,7 @@ use tunnel::transport::{Connection, Receiving, Sending, Transport};
 fn thousands_of_unanswered_look_ups_use_few_threads_and_others_are_served() {
     let home = tempfile::tempdir().unwrap();
     if let Err(error) = own_machine(home.path()) {
-        return eprintln!("SKIPPED: no namespaces: {error}");
+        return testing::skip_because(testing::Need::NetworkNamespaces, error);
     }
     // This name server never answers.
     let _name_server = UdpSocket::bind("127.0.0.1:53").unwrap();

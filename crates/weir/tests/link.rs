@@ -239,13 +239,13 @@ fn without_root_a_link_makes_its_own_namespaces() {
         command.env("XDG_RUNTIME_DIR", sandbox.path("tmp"));
         command
     };
-    if !is_installed("setpriv") || !is_installed("unshare") || !is_installed("nsenter") {
-        eprintln!("SKIPPED: setpriv, unshare and nsenter are needed");
-        return;
+    for program in ["setpriv", "unshare", "nsenter"] {
+        if !is_installed(program) {
+            return testing::skip(testing::Need::Program(program));
+        }
     }
     if !nobody(&["unshare", "--user", "--net", "true"]).output().unwrap().status.success() {
-        eprintln!("SKIPPED: this kernel gives user namespaces to root alone");
-        return;
+        return testing::skip(testing::Need::UserNamespaces);
     }
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), sandbox.path("weir")).unwrap();
     for folder in [sandbox.home().to_owned(), sandbox.path("tmp")] {

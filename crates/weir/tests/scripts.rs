@@ -10,8 +10,10 @@ use support::is_installed;
 /// Both outlive the program that made them.
 #[test]
 fn shared_memory_that_a_test_leaves_behind_is_found() {
-    if !is_installed("ipcmk") || !is_installed("ipcrm") {
-        return eprintln!("SKIPPED: ipcmk and ipcrm are needed");
+    for program in ["ipcmk", "ipcrm"] {
+        if !is_installed(program) {
+            return testing::skip(testing::Need::Program(program));
+        }
     }
     let script = r#"
         . scripts/leftovers.sh
@@ -38,7 +40,7 @@ fn shared_memory_that_a_test_leaves_behind_is_found() {
 #[test]
 fn shared_memory_in_use_is_not_left_behind() {
     if !is_installed("python3") {
-        return eprintln!("SKIPPED: python3 is needed");
+        return testing::skip(testing::Need::Program("python3"));
     }
     let script = r#"
         . scripts/leftovers.sh

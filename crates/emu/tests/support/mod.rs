@@ -47,7 +47,7 @@ fn silent(name: &str) -> Option<Namespace> {
     match host::silent_namespace(name) {
         Ok(namespace) => Some(namespace),
         Err(error @ HostError::NotPermitted { .. }) => {
-            eprintln!("SKIPPED: {error}");
+            testing::skip_because(testing::Need::NetworkNamespaces, error);
             None
         }
         Err(error) => panic!("{error}"),

@@ -188,7 +188,7 @@ mod tests {
             ..TestOptions::default()
         };
         let Ok(socket) = Socket::new(Domain::IPV6, Type::STREAM, None) else {
-            eprintln!("SKIPPED: no IPv6 here");
+            testing::skip(testing::Need::Ipv6);
             return;
         };
         on_unconnected(&socket, &options, true).unwrap();

@@ -27,7 +27,7 @@ impl Namespace {
         match made.join().unwrap() {
             Ok(file) => Some(Self(file)),
             Err(error) => {
-                eprintln!("SKIPPED: cannot make a network namespace: {error}");
+                testing::skip_because(testing::Need::NetworkNamespaces, error);
                 None
             }
         }

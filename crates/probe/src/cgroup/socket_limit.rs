@@ -130,7 +130,9 @@ mod tests {
     fn this_process() {
         match CgroupPaths::own().and_then(|paths| paths.socket_limits()) {
             Ok(limits) => limits.iter().for_each(|limit| assert!(limit.path().is_absolute())),
-            Err(error) if error.is_not_supported() => eprintln!("SKIPPED: {error}"),
+            Err(error) if error.is_not_supported() => {
+                testing::skip_because(testing::Need::CgroupV2, error);
+            }
             Err(error) => panic!("{error}"),
         }
     }

@@ -71,7 +71,9 @@ mod tests {
     fn every_core_has_one() {
         let earlier = match KsoftirqdSnapshot::read() {
             Ok(snapshot) => snapshot,
-            Err(error) if error.is_not_supported() => return eprintln!("SKIPPED: {error}"),
+            Err(error) if error.is_not_supported() => {
+                return testing::skip_because(testing::Need::KernelThreads, error);
+            }
             Err(error) => panic!("{error}"),
         };
         let spent = earlier.again().unwrap().since(&earlier);

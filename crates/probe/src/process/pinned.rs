@@ -49,14 +49,12 @@ mod tests {
         let tree = Tree::here();
         let cores = crate::cpu::affinity().unwrap();
         let Some(core) = cores.last().filter(|_| cores.len() > 1) else {
-            eprintln!("SKIPPED: two CPUs are needed");
-            return;
+            return testing::skip(testing::Need::TwoCpus);
         };
         let mut sleeping = Command::new("taskset");
         sleeping.args(["-c", &core.to_string(), "sleep", "20"]);
         let Ok(mut child) = sleeping.spawn() else {
-            eprintln!("SKIPPED: taskset is needed");
-            return;
+            return testing::skip(testing::Need::Program("taskset"));
         };
         let is_found = || pinned(&tree, 0).unwrap().contains_key(core);
         let found = (0..200).any(|_| {

@@ -11,12 +11,12 @@ pub(crate) fn run(test: impl FnOnce() + Send + 'static) {
     let ran = std::thread::spawn(move || {
         match unshare(CloneFlags::CLONE_NEWNET) {
             Err(errno @ (Errno::EPERM | Errno::EINVAL)) => {
-                return eprintln!("SKIPPED: no network namespace may be made here: {errno}");
+                return testing::skip_because(testing::Need::NetworkNamespaces, errno);
             }
             made => made.unwrap(),
         }
         match Command::new("ip").args(["link", "set", "lo", "up"]).status() {
-            Err(error) => return eprintln!("SKIPPED: no program ip (iproute2): {error}"),
+            Err(_) => return testing::skip(testing::Need::Program("ip")),
             Ok(status) => assert!(status.success(), "ip link set lo up: {status}"),
         }
         test();

@@ -36,7 +36,7 @@ pub(crate) fn is_installed() -> bool {
         .status()
         .is_ok_and(|status| status.success());
     if !is_there {
-        eprintln!("SKIPPED: ovs-ofctl is not installed (Debian: openvswitch-common)");
+        testing::skip(testing::Need::Program("ovs-ofctl"));
     }
     is_there
 }

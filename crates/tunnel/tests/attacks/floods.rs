@@ -138,11 +138,11 @@ fn answers_to_a_forged_address() -> Option<()> {
 
 fn in_a_network_of_its_own() -> Option<tokio::runtime::Runtime> {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-        eprintln!("SKIPPED: no network namespace: {error}");
+        testing::skip_because(testing::Need::NetworkNamespaces, error);
         return None;
     }
     if !ip("link set lo up") {
-        eprintln!("SKIPPED: ip(8) is missing");
+        testing::skip(testing::Need::Program("ip"));
         return None;
     }
     tokio::runtime::Builder::new_current_thread().enable_all().build().ok()

@@ -13,10 +13,10 @@ use tunnel::server::Server;
 #[test]
 fn a_tunnel_continues_from_the_new_address() {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-        return eprintln!("SKIPPED: no network namespace: {error}");
+        return testing::skip_because(testing::Need::NetworkNamespaces, error);
     }
     if !ip("link set lo up") {
-        return eprintln!("SKIPPED: ip(8) is missing");
+        return testing::skip(testing::Need::Program("ip"));
     }
     for address in [SERVER, BEFORE] {
         assert!(ip(&format!("address add {address}/32 dev lo")));

@@ -30,7 +30,7 @@ async fn ten_thousand_idle_tunnels_use_at_most_256_mib() {
 async fn idle(count: usize, most_mib: u64) {
     let files = count as u64 + 1000;
     if !allow_files(files) {
-        eprintln!("SKIPPED: {files} open files are not allowed here");
+        testing::skip(testing::Need::OpenFiles(files));
         return;
     }
     let home = tempfile::tempdir().unwrap();

@@ -61,7 +61,7 @@ fn wide_rules_and_names_cover_no_address_of_the_server_in_any_notation() {
     assert!(ip("address del 10.1.2.3/32 dev lo") && ip("address add 10.1.2.4/32 dev lo"));
     assert!(reaches(&access, "10.1.2.3") && !reaches(&access, "10.1.2.4"));
     if !ip("-6 address add 2001:db8::5/128 dev lo") {
-        return eprintln!("SKIPPED in part: the kernel has no IPv6");
+        return testing::skip_part(testing::Need::Ipv6);
     }
     // The kernel adds the local route in its own time.
     for _ in 0..500 {
@@ -125,11 +125,11 @@ fn resolved_to(access: &Access, address: &str) -> bool {
 /// Gives this thread, and threads it starts, their own network namespace.
 fn own_network() -> bool {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-        eprintln!("SKIPPED: no network namespace: {error}");
+        testing::skip_because(testing::Need::NetworkNamespaces, error);
         return false;
     }
     if !ip("link set lo up") {
-        eprintln!("SKIPPED: ip(8) is missing");
+        testing::skip(testing::Need::Program("ip"));
         return false;
     }
     true

@@ -210,7 +210,7 @@ fn tagged_segments_are_cut_merged_and_steered_as_ever() {
         output.code == Some(0)
     };
     if !offload("near", &["tso", "off", "gso", "off"]) || !offload("far", &["gro", "on"]) {
-        eprintln!("SKIPPED: ethtool cannot change the offloads of these interfaces");
+        testing::skip(testing::Need::Program("ethtool"));
         return;
     }
     let steer = "echo 3 > /sys/class/net/eth0/queues/rx-0/rps_cpus";

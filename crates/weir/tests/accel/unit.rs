@@ -42,7 +42,7 @@ fn the_unit_confines_the_service() {
     let text = String::from_utf8_lossy(&judged.stdout).into_owned();
     let exposure = text.lines().find_map(|line| line.split("Overall exposure level for ").nth(1));
     let Some(exposure) = exposure else {
-        return eprintln!("SKIPPED: systemd-analyze does not judge files: {text}");
+        return testing::skip_because(testing::Need::UnitAnalysis, text);
     };
     let level: f64 = exposure.split(' ').nth(1).unwrap().parse().unwrap();
     eprintln!("{exposure}");
@@ -68,7 +68,7 @@ fn the_packaged_unit_is_the_printed_one() {
 fn the_command_works_as_its_unit_confines_it() {
     let Some(machine) = TestMachine::new() else { return };
     if !is_installed("setpriv") {
-        return eprintln!("SKIPPED: there is no setpriv(1)");
+        return testing::skip(testing::Need::Program("setpriv"));
     }
     let pair = Pair::lay(&machine);
     let policy = machine.write(
@@ -111,9 +111,9 @@ fn the_command_works_as_its_unit_confines_it() {
 }
 
 /// A folder for a unit, or nothing, with a note, without the program that judges it.
-fn installed(program: &str) -> Option<tempfile::TempDir> {
+fn installed(program: &'static str) -> Option<tempfile::TempDir> {
     if !is_installed(program) {
-        eprintln!("SKIPPED: there is no {program}(1)");
+        testing::skip(testing::Need::Program(program));
         return None;
     }
     Some(tempfile::tempdir().unwrap())

@@ -10,7 +10,7 @@ fn watching_a_thousand_connections() {
     let Some(sandbox) = Sandbox::new() else { return };
     let most = rustix::process::Rlimit { current: Some(8192), maximum: Some(8192) };
     if rustix::process::setrlimit(rustix::process::Resource::Nofile, most).is_err() {
-        eprintln!("SKIPPED: 2,000 sockets need more descriptors");
+        testing::skip(testing::Need::OpenFiles(8192));
         return;
     }
     let (port, _ends): (u16, Vec<(TcpStream, TcpStream)>) = sandbox.inside(|| {

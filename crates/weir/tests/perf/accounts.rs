@@ -65,7 +65,7 @@ fn has_iperf3() -> bool {
     let has = version
         .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("authentication"));
     if !has {
-        eprintln!("SKIPPED: no iperf3 with authentication is installed: apt-get install iperf3");
+        testing::skip(testing::Need::Program("iperf3"));
     }
     has
 }

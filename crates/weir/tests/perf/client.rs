@@ -7,7 +7,7 @@ use std::process::Command;
 /// A stock server for one test, in the sandbox's namespace.
 fn iperf3(sandbox: &Sandbox) -> Option<Running> {
     if !is_installed("iperf3") {
-        eprintln!("SKIPPED: iperf3 is not installed");
+        testing::skip(testing::Need::Program("iperf3"));
         return None;
     }
     let mut command = Command::new("iperf3");

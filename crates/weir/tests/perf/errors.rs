@@ -50,8 +50,7 @@ fn another_service_on_the_port_is_reported() {
 fn a_firewall_in_between_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("nft") {
-        eprintln!("SKIPPED: nft is needed to drop what the client sends");
-        return;
+        return testing::skip(testing::Need::Program("nft"));
     }
     let nft = |rules: &str| {
         let mut command = Command::new("nft");

@@ -113,9 +113,11 @@ impl Counted {
 
 fn run(link: &[&str], direction: &str) -> Option<Counted> {
     let sandbox = Sandbox::new()?;
-    if !is_installed("nsenter") || !is_installed("unshare") {
-        eprintln!("SKIPPED: unshare and nsenter are needed");
-        return None;
+    for program in ["nsenter", "unshare"] {
+        if !is_installed(program) {
+            testing::skip(testing::Need::Program(program));
+            return None;
+        }
     }
     let far = Far::of(&sandbox);
     let name = format!("test-{}-{direction}{}", std::process::id(), link.concat().len());

@@ -12,7 +12,10 @@ fn python() -> Option<String> {
     if command.status().is_ok_and(|status| status.success()) {
         return Some(python);
     }
-    eprintln!("SKIPPED: os-ken is not installed (PyPI: os-ken; OSKEN_PYTHON may name its Python)");
+    testing::skip_because(
+        testing::Need::PythonModule("os_ken"),
+        "PyPI: os-ken; OSKEN_PYTHON may name its Python",
+    );
     None
 }
 

@@ -129,8 +129,7 @@ fn without_offloads(host: &Host) {
 fn tcp_passes_between_hosts_on_xdp_ports() {
     let Some(sandbox) = sandbox() else { return };
     if !crate::support::is_installed("ethtool") {
-        eprintln!("SKIPPED: ethtool is not installed");
-        return;
+        return testing::skip(testing::Need::Program("ethtool"));
     }
     let [a, b] = hosts(&sandbox);
     without_offloads(&a);

@@ -13,7 +13,7 @@ pub struct TestSwitch {
 pub fn sandbox() -> Option<Sandbox> {
     for tool in ["ovs-ofctl", "ovs-appctl"] {
         if !is_installed(tool) {
-            eprintln!("SKIPPED: {tool} is not installed (Debian: openvswitch-common)");
+            testing::skip(testing::Need::Program(tool));
             return None;
         }
     }
@@ -95,15 +95,6 @@ impl TestSwitch {
         let line = line.unwrap_or_else(|| panic!("no {part:?} in:\n{text}"));
         let number = line.split_once("n_packets=").unwrap().1;
         number.split_once(',').unwrap().0.parse().unwrap()
-    }
-
-    /// Whether this switch tracks connections; a note if it does not.
-    pub fn tracks_connections(&self) -> bool {
-        let does = self.appctl(&["list-commands"]).contains("dpctl/dump-conntrack");
-        if !does {
-            eprintln!("SKIPPED: this switch does not track connections yet");
-        }
-        does
     }
 
     pub fn path(&self, name: &str) -> String {

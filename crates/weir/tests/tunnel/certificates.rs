@@ -61,7 +61,7 @@ fn a_certificate_that_expires_at_run_time_admits_no_new_connection() {
 
 fn sandbox() -> Option<Sandbox> {
     if !is_installed("openssl") {
-        eprintln!("SKIPPED: openssl is needed");
+        testing::skip(testing::Need::Program("openssl"));
         return None;
     }
     Sandbox::new()

@@ -43,7 +43,7 @@ fn wrong_use_is_refused_with_advice_and_nothing_starts() {
 #[test]
 fn a_file_that_the_user_may_not_read_is_named() {
     if !is_installed("setpriv") {
-        return eprintln!("SKIPPED: there is no setpriv(1)");
+        return testing::skip(testing::Need::Program("setpriv"));
     }
     let Some(sandbox) = Sandbox::new() else { return };
     let secret = sandbox.home().join("secret");
@@ -286,8 +286,7 @@ fn a_name_that_resolves_to_a_forbidden_address_is_refused() {
             .map(str::to_owned)
     });
     let Some(name) = name else {
-        eprintln!("SKIPPED: /etc/hosts gives 127.0.0.0/8 no name but localhost");
-        return;
+        return testing::skip(testing::Need::LoopbackName);
     };
     let _server = ends.server(&[&format!("tcp:{name}:{target}")]);
     let _client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:{name}:{target}")]);
@@ -301,8 +300,7 @@ fn a_name_that_resolves_to_a_forbidden_address_is_refused() {
 fn blocked_udp_is_reported_and_applications_do_not_hang() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("nft") {
-        eprintln!("SKIPPED: nft is needed");
-        return;
+        return testing::skip(testing::Need::Program("nft"));
     }
     let ends = Ends::new(&sandbox);
     let blocked = sandbox.inside(|| {
@@ -311,8 +309,7 @@ fn blocked_udp_is_reported_and_applications_do_not_hang() {
         Command::new("nft").arg(rule).status().is_ok_and(|status| status.success())
     });
     if !blocked {
-        eprintln!("SKIPPED: this kernel has no nftables");
-        return;
+        return testing::skip(testing::Need::Nftables);
     }
     let _server = ends.server(&["tcp:127.0.0.1:9"]);
     let mut words = vec!["tunnel", "check", "client", "--server", "127.0.0.1:7500"];
@@ -330,8 +327,7 @@ fn the_readme_commands_work_as_written() {
     let Some(sandbox) = Sandbox::new() else { return };
     for needed in ["unshare", "curl", "python3"] {
         if !is_installed(needed) {
-            eprintln!("SKIPPED: {needed} is needed");
-            return;
+            return testing::skip(testing::Need::Program(needed));
         }
     }
     let readme = include_str!("../../../../docs/guides/tunnel.md");

@@ -148,8 +148,7 @@ fn a_name_that_later_resolves_elsewhere_is_refused_and_open_tunnels_continue() {
     let Some(sandbox) = Sandbox::new() else { return };
     for needed in ["unshare", "sh"] {
         if !is_installed(needed) {
-            eprintln!("SKIPPED: {needed} is needed");
-            return;
+            return testing::skip(testing::Need::Program(needed));
         }
     }
     let ends = Ends::new(&sandbox);

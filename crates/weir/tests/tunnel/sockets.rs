@@ -120,7 +120,7 @@ impl<'a> User<'a> {
         std::fs::set_permissions(sandbox.home(), all).unwrap();
         let may = Command::new("true").uid(id).gid(id).status();
         if let Err(error) = may {
-            eprintln!("SKIPPED: only root can become another user: {error}");
+            testing::skip_because(testing::Need::Root, error);
             return None;
         }
         let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();

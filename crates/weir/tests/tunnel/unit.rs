@@ -24,7 +24,7 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
         assert!(output.stdout.lines().any(|one| one == line), "{line}\n{}", output.stdout);
     }
     if !is_installed("systemd-analyze") {
-        return eprintln!("SKIPPED: there is no systemd-analyze(1)");
+        return testing::skip(testing::Need::Program("systemd-analyze"));
     }
     let unit = sandbox.home().join("weir-tunnel-server.service");
     std::fs::write(&unit, &output.stdout).unwrap();
@@ -35,7 +35,7 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
     let text = String::from_utf8_lossy(&judged.stdout).into_owned();
     let exposure = text.lines().find_map(|line| line.split("Overall exposure level for ").nth(1));
     let Some(exposure) = exposure else {
-        return eprintln!("SKIPPED: systemd-analyze does not judge files: {text}");
+        return testing::skip_because(testing::Need::UnitAnalysis, text);
     };
     let level: f64 = exposure.split(' ').nth(1).unwrap().parse().unwrap();
     eprintln!("{exposure}");

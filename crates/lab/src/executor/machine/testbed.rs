@@ -382,8 +382,7 @@ mod tests {
         match build() {
             Ok(testbed) => drop(testbed),
             Err(Failure::Host(error @ HostError::NotPermitted { .. })) => {
-                eprintln!("SKIPPED: {error}");
-                return;
+                return testing::skip_because(testing::Need::NetworkNamespaces, error);
             }
             Err(error) => panic!("{error}"),
         }

@@ -62,7 +62,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut disk = match Disk::new(folder.path(), Bytes::new(10_000)) {
             Ok(disk) => disk,
-            Err(error) => return eprintln!("SKIPPED: no file past the page cache here: {error}"),
+            Err(error) => return testing::skip_because(testing::Need::DirectReads, error),
         };
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         for _ in 0..50 {

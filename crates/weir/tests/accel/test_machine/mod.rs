@@ -37,13 +37,13 @@ impl TestMachine {
         let turn = File::open("/sys/kernel").unwrap();
         turn.lock().unwrap();
         if let Some(taken) = taken() {
-            eprintln!("SKIPPED: {taken} is in use on this machine");
+            testing::skip(testing::Need::FreeCongestion(taken));
             return None;
         }
         let machine = Self::beside(Some(turn))?;
         let output = machine.weir(&["accel", "status"]);
         if output.code != Some(0) && output.stderr.contains("this kernel has no") {
-            eprintln!("SKIPPED: {}", output.stderr);
+            testing::skip_because(testing::Need::StructOps, &output.stderr);
             return None;
         }
         Some(machine)
@@ -56,11 +56,11 @@ impl TestMachine {
 
     fn beside(turn: Option<File>) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: the kernel takes programs of root only");
+            testing::skip(testing::Need::Root);
             return None;
         }
         let Ok(mount) = accel::cgroup::mount() else {
-            eprintln!("SKIPPED: no control groups of version 2 are mounted");
+            testing::skip(testing::Need::CgroupV2);
             return None;
         };
         static NUMBER: AtomicU32 = AtomicU32::new(0);

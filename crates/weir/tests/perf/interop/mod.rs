@@ -35,12 +35,12 @@ fn riperf3() {
 
 /// The program of that name, or the one that the variable names; `None`, with a note, without
 /// either.
-fn found(name: &str, variable: &str, how: &str) -> Option<String> {
+fn found(name: &'static str, variable: &str, how: &str) -> Option<String> {
     match std::env::var(variable) {
         Ok(path) => Some(path),
         Err(_) if crate::support::is_installed(name) => Some(name.to_owned()),
         Err(_) => {
-            eprintln!("SKIPPED: {name} is neither installed nor named by {variable}: {how}");
+            testing::skip_because(testing::Need::Program(name), how);
             None
         }
     }
