@@ -6,6 +6,7 @@ use crate::support::{Sandbox, is_installed};
 use serde_json::Value;
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use testing::Attempt;
 
 #[test]
 fn a_writer_with_little_to_say_is_limited_by_the_application() {
@@ -29,8 +30,7 @@ fn a_reader_that_sleeps_is_named() {
 fn a_shaper_of_this_machine_is_the_limit() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("tc") {
-        eprintln!("SKIPPED: tc is needed");
-        return;
+        return testing::skip(testing::Need::Program("tc"));
     }
     let words = "qdisc add dev lo root tbf rate 40mbit burst 128kb latency 200ms";
     let added = sandbox.inside(|| {
@@ -38,8 +38,7 @@ fn a_shaper_of_this_machine_is_the_limit() {
         (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
     });
     if !added.0 {
-        eprintln!("SKIPPED: {}", added.1);
-        return;
+        return testing::skip_because(testing::Need::Tbf, added.1);
     }
     let _pair = Pair::start(&sandbox, "65536,0", "65536,0");
     judged_flow(&sandbox, "shaper");
@@ -62,18 +61,21 @@ fn a_server_that_never_accepts_is_named() {
 #[test]
 fn an_idle_namespace_has_nothing_wrong() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // Other tests and the hypervisor of a busy host are no faults of this namespace, and pass.
-    let mut wrong = Vec::new();
-    let is_fine = (0..3).any(|_| {
+    testing::undisturbed(DIAGNOSIS, |_| {
         let ended = sandbox.weir(&["doctor", "--json", "-t", "1"]);
         assert!(ended.status.success(), "{ended:?}");
         let diagnosis: Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(diagnosis["periods"][0]["flows"].as_array().unwrap().len(), 0, "{diagnosis}");
         let (kind, cause) = (&diagnosis["verdict"]["kind"], &diagnosis["verdict"]["cause"]);
-        wrong.push(diagnosis.to_string());
-        kind == "nothing_wrong" || cause == "stolen-cpu" || cause == "softirq-core"
+        if kind == "nothing_wrong" {
+            Attempt::Right(())
+        } else if cause == "stolen-cpu" || cause == "softirq-core" {
+            // Other tests and the hypervisor of a busy host are no faults of this namespace.
+            Attempt::Invalid(diagnosis.to_string())
+        } else {
+            Attempt::Wrong(diagnosis.to_string())
+        }
     });
-    assert!(is_fine, "{}", wrong.join("\n"));
 }
 
 fn judged_flow(sandbox: &Sandbox, cause: &str) -> Value {
@@ -81,20 +83,21 @@ fn judged_flow(sandbox: &Sandbox, cause: &str) -> Value {
     judged(sandbox, &["--flow", &flow], cause)
 }
 
-/// The diagnosis that names the cause. A machine that stalls has several causes of its own, which
-/// may all come first. A wrong rule is wrong every time.
+/// The diagnosis that names the cause first or second. Causes of a machine that stalls may come
+/// first.
 fn judged(sandbox: &Sandbox, words: &[&str], cause: &str) -> Value {
-    let mut wrong = Vec::new();
-    for _ in 0..3 {
+    let diagnosis = testing::undisturbed(DIAGNOSIS, |_| {
         let ended = sandbox.weir(&[&["doctor", "--json"], words].concat());
         assert!(ended.status.success(), "{ended:?}");
         let diagnosis: Value = serde_json::from_str(&ended.stdout).unwrap();
         let verdict = &diagnosis["verdict"];
         let mut causes = verdict["causes"].as_array().into_iter().flatten().take(2);
         if verdict["kind"] == "limited" && causes.any(|one| one == cause) {
-            return diagnosis;
+            return Attempt::Right(diagnosis);
         }
-        wrong.push(serde_json::to_string_pretty(&diagnosis).unwrap());
-    }
-    panic!("{cause}: {}", wrong.join("\n"));
+        Attempt::Wrong(format!("{cause}: {diagnosis:#}"))
+    });
+    diagnosis.unwrap()
 }
+
+const DIAGNOSIS: &str = "diagnosis";

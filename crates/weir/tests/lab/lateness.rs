@@ -1,6 +1,6 @@
 //! Lateness of the emulated link, made on purpose, and the bounds of a lab file.
 
-use crate::support::Sandbox;
+use crate::support::{Sandbox, judge};
 
 /// A tenth of the time the emulator sleeps, so 99 % of the frames are late by up to nine tenths of
 /// a stall.
@@ -46,7 +46,7 @@ fn a_bound_of_the_lab_file_decides_the_exit_status() {
         let output = sandbox.weir(&["lab", "run", "bound.toml", "--out", out]);
         let results = sandbox.results(out);
         assert_eq!(results["bounds"][0]["holds"], holds, "{output:?}");
-        let fine = holds && results["valid"] == true;
+        let fine = holds && judge(&results);
         assert_eq!(output.status.code(), Some(i32::from(!fine)), "{output:?}");
         let said =
             if holds { "1 bound held in every cell" } else { "does not hold in 1 of 1 cells" };

@@ -11,9 +11,11 @@ const SMOKE: &[&str] = &["lab", "run", "link-accuracy", "--smoke", "--out", "run
 /// read.
 fn sandbox() -> Option<Sandbox> {
     let sandbox = Sandbox::quiet()?;
-    if !["setpriv", "unshare"].iter().all(|program| is_installed(program)) {
-        eprintln!("SKIPPED: setpriv and unshare are needed");
-        return None;
+    for program in ["setpriv", "unshare"] {
+        if !is_installed(program) {
+            testing::skip(testing::Need::Program(program));
+            return None;
+        }
     }
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), sandbox.path("weir")).unwrap();
     for folder in [sandbox.home().to_owned(), sandbox.path("tmp")] {
@@ -34,8 +36,7 @@ fn without_root_a_lab_runs_and_names_the_restrictions() {
     let Some(sandbox) = sandbox() else { return };
     let mut tried = setpriv(NOBODY, &["unshare", "--user", "--net", "true"]);
     if !tried.output().unwrap().status.success() {
-        eprintln!("SKIPPED: this kernel gives user namespaces to root alone");
-        return;
+        return testing::skip(testing::Need::UserNamespaces);
     }
     let output = sandbox.start_command(setpriv(NOBODY, &[&["./weir"], SMOKE].concat())).end();
     assert!(sandbox.path("run/results.json").exists(), "{output:?}");
@@ -61,8 +62,7 @@ fn forbidden_user_namespaces_are_reported_in_one_sentence() {
     let nested = setpriv(NOBODY, &["unshare", "--user", "--map-root-user", "sh", "-c", &line]);
     let output = sandbox.start_command(nested).end();
     if output.stderr.contains("unshare") {
-        eprintln!("SKIPPED: this kernel gives user namespaces to root alone");
-        return;
+        return testing::skip(testing::Need::UserNamespaces);
     }
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(output.stderr.lines().count(), 1, "{output:?}");
@@ -84,8 +84,7 @@ fn root_without_a_capability_uses_a_user_namespace_too() {
             .end();
         // In a chroot the kernel grants none (kernel/user_namespace.c, create_user_ns).
         if output.stderr.contains("allow unprivileged user namespaces") {
-            eprintln!("SKIPPED: {}", output.stderr.trim());
-            return;
+            return testing::skip_because(testing::Need::UserNamespaces, output.stderr.trim());
         }
         assert!(output.stderr.contains("in a user namespace"), "{missing}: {output:?}");
         let results = sandbox.results("run");

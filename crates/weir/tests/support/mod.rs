@@ -44,22 +44,50 @@ impl CommandOutput {
     pub fn assert_measured(&self, results: &serde_json::Value) {
         let cells = results["cells"].as_array().unwrap();
         assert!(cells.iter().all(|cell| cell["failed"].is_null()), "{self:?}");
-        let expected = i32::from(results["valid"] != true);
-        assert_eq!(self.status.code(), Some(expected), "{self:?}");
+        let is_valid = judge(results);
+        assert_eq!(self.status.code(), Some(i32::from(!is_valid)), "{self:?}");
     }
+}
+
+/// Whether a lab's run is valid. A run that is not must give its reasons, which the lab counted
+/// itself: the lateness of its link, or CPU time that others took.
+pub fn judge(results: &serde_json::Value) -> bool {
+    let kind = match &results["environment"]["emulator_cpu"] {
+        serde_json::Value::Null => "lab without an emulated link",
+        _ => "lab over an emulated link",
+    };
+    let is_valid = results["valid"] == true;
+    if is_valid {
+        testing::judged(kind);
+    } else {
+        let reasons = results["invalid_reasons"].as_array().filter(|reasons| !reasons.is_empty());
+        testing::not_judged(kind, serde_json::json!(reasons.expect("reasons of an invalid run")));
+    }
+    is_valid
+}
+
+/// The lowest figure that a test accepts: `least` of a valid cell, next to nothing of an invalid
+/// one.
+pub fn floor(cell: &serde_json::Value, least: f64) -> f64 {
+    if cell["valid"] == true {
+        return least;
+    }
+    assert_eq!(cell["valid"], false, "{cell}");
+    println!("DISTURBED a cell that its run calls invalid is not compared with {least}: {cell}");
+    0.1
 }
 
 impl Sandbox {
     /// `None`, with a note, if labs cannot run.
     pub fn new() -> Option<Self> {
         if !is_installed("ip") {
-            eprintln!("SKIPPED: ip is needed");
+            testing::skip(testing::Need::Program("ip"));
             return None;
         }
         let outer = match Namespace::create("outer") {
             Ok(outer) => outer,
             Err(error) => {
-                eprintln!("SKIPPED: {error}");
+                testing::skip_because(testing::Need::NetworkNamespaces, error);
                 return None;
             }
         };
