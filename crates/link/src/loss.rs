@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_share_beyond_the_printed_digits_prints_as_none() {
-        for text in ["0%", "0.00000000000001%", "0.0000000000000000000000001"] {
+        for text in ["0%", "0", "0.00000000000001%"] {
             let loss: Loss = text.parse().unwrap();
             assert_eq!(loss.to_string(), "none", "{text}");
         }

@@ -7,8 +7,8 @@ pub enum UnitError {
     NoUnit { text: String, quantity: &'static str, example: &'static str },
     #[error("`{unit}` in `{text}` is not a unit of a {quantity}: use one of {known}")]
     UnknownUnit { text: String, unit: String, quantity: &'static str, known: &'static str },
-    #[error("`{text}` may mean 1 percent or all of it: write 1% or 100%")]
-    OneOrAll { text: String },
+    #[error("`{text}` has no percent sign: write {choice}")]
+    BareShare { text: String, choice: String },
     #[error("`{text}` is out of range for a {quantity}: {range}")]
     OutOfRange { text: String, quantity: &'static str, range: &'static str },
 }

@@ -6,7 +6,7 @@
 //! | [`Bytes`] | `256KiB`, `640KB`, `8MB`, `1500` | bytes |
 //! | [`Span`] | `20ms`, `150us`, `2s`, `1m` | a length of time, in nanoseconds |
 //! | [`Time`] | – | a point on a logical clock, in nanoseconds |
-//! | [`Share`] | `1%`, `0.01` | a part of a whole, 0 to 1 |
+//! | [`Share`] | `1%`, `0` | a part of a whole, 0 to 1 |
 //!
 //! Numbers always carry their unit: a bare integer in a signature is a count.
 //!

@@ -34,24 +34,36 @@ impl std::str::FromStr for Share {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let trimmed = text.trim();
-        let (number, scale) = match trimmed.strip_suffix('%') {
-            Some(percent) => (percent.trim_end(), 100.0),
-            None => (trimmed, 1.0),
-        };
+        let number = trimmed.strip_suffix('%').map_or(trimmed, str::trim_end);
         let value: f64 = number.parse().map_err(|_| UnitError::NotANumber {
             text: text.to_owned(),
             quantity: QUANTITY,
-            example: "1% or 0.01",
+            example: "1%",
         })?;
-        if scale == 1.0 && value == 1.0 {
-            return Err(UnitError::OneOrAll { text: text.to_owned() });
+        let is_percent = number.len() < trimmed.len();
+        if !is_percent && value != 0.0 {
+            return Err(bare(text, value));
         }
-        Self::new(value / scale).ok_or_else(|| UnitError::OutOfRange {
-            text: text.to_owned(),
-            quantity: QUANTITY,
-            range: "from 0% to 100% (a bare number is a part of 1: 0.01 is 1%)",
-        })
+        Self::from_percent(value).ok_or_else(|| out_of_range(text))
     }
+}
+
+/// tc-netem(8) takes `0.5` for half a percent, other programs take it for a half.
+fn bare(text: &str, value: f64) -> UnitError {
+    let as_fraction = Share::new(value);
+    match (Share::from_percent(value), as_fraction) {
+        (Some(percent), Some(part)) => {
+            UnitError::BareShare { text: text.to_owned(), choice: format!("{percent} or {part}") }
+        }
+        (Some(percent), None) => {
+            UnitError::BareShare { text: text.to_owned(), choice: percent.to_string() }
+        }
+        (None, _) => out_of_range(text),
+    }
+}
+
+fn out_of_range(text: &str) -> UnitError {
+    UnitError::OutOfRange { text: text.to_owned(), quantity: QUANTITY, range: "from 0% to 100%" }
 }
 
 impl std::fmt::Display for Share {
@@ -74,15 +86,33 @@ mod tests {
     #[test]
     fn a_share_is_between_zero_and_one() {
         assert_eq!("1%".parse::<Share>().unwrap().fraction(), 0.01);
-        assert_eq!("0.01".parse::<Share>().unwrap().to_string(), "1%");
         assert_eq!("0.1%".parse::<Share>().unwrap().to_string(), "0.1%");
-        assert_eq!("0%".parse::<Share>().unwrap().to_string(), "0%");
-        for text in ["1", "1.0", " 1 "] {
-            let message = text.parse::<Share>().unwrap_err().to_string();
-            assert!(message.ends_with("write 1% or 100%"), "{message}");
+        for text in ["0%", "0", "0.0", " 0 "] {
+            assert_eq!(text.parse::<Share>().unwrap().to_string(), "0%", "{text}");
         }
         for text in ["140%", "1.4", "-1%", "NaN", "inf%"] {
             assert!(text.parse::<Share>().unwrap_err().to_string().contains("share"), "{text}");
+        }
+    }
+    #[test]
+    fn a_bare_number_other_than_zero_is_refused_with_both_readings() {
+        for (text, choice) in [
+            ("1", "write 1% or 100%"),
+            ("1.0", "write 1% or 100%"),
+            (" 1 ", "write 1% or 100%"),
+            ("0.5", "write 0.5% or 50%"),
+            ("0.07", "write 0.07% or 7%"),
+            (".002", "write 0.002% or 0.2%"),
+            ("1e-3", "write 0.001% or 0.1%"),
+            ("2", "write 2%"),
+            ("1.5", "write 1.5%"),
+        ] {
+            let message = text.parse::<Share>().unwrap_err().to_string();
+            assert!(message.ends_with(choice), "{text}: {message}");
+        }
+        for text in ["-0.5", "101", "NaN", "inf"] {
+            let message = text.parse::<Share>().unwrap_err().to_string();
+            assert!(message.ends_with("from 0% to 100%"), "{text}: {message}");
         }
     }
 }

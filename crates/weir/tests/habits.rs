@@ -206,14 +206,42 @@ fn the_version_names_the_commit_and_shells_get_completions() {
     }
 }
 
+/// tc-netem(8) takes 0.5 for half a percent.
 #[test]
-fn one_is_no_share() {
+fn a_share_without_a_percent_sign_is_refused_wherever_a_user_writes_one() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let link = |loss: &str| sandbox.weir(&["link", "run", "--loss", loss, "--", "true"]);
-    let output = link("1");
+    for (words, choice) in [
+        (&["--loss", "1"][..], "write 1% or 100%"),
+        (&["--loss", "0.5"], "write 0.5% or 50%"),
+        (&["--loss", "gilbert:p=0.02,r=30%"], "write 0.02% or 2%"),
+        (&["--corrupt", "0.25"], "write 0.25% or 25%"),
+        (&["--duplicate", "3"], "write 3%"),
+        (&["--reorder", "0.1,5ms"], "write 0.1% or 10%"),
+        (&["--queue", "caqm:143KB,lambda=0.5"], "write 0.5% or 50%"),
+        (&["--queue", "red:limit=100p,weight=0.002"], "write 0.002% or 0.2%"),
+        (&["--ab", "loss=.3"], "write 0.3% or 30%"),
+    ] {
+        let output = sandbox.weir(&[&["link", "run"][..], words, &["--", "true"]].concat());
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
+        assert!(output.stderr.contains(choice), "{words:?}: {output:?}");
+    }
+    let none = ["link", "run", "--loss", "0", "--corrupt", "0", "--", "true"];
+    assert_eq!(sandbox.weir(&none).status.code(), Some(0));
+
+    sandbox.write("bare.toml", "a = \"tap:l0\"\nb = \"tap:r0\"\n[ba]\nloss = 0.5\n");
+    let output = sandbox.weir(&["link", "up", "--config", "bare.toml"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(output.stderr.contains("write 1% or 100%"), "{output:?}");
-    assert_eq!(link("0.01").status.code(), Some(0));
+    let problem = "bare.toml:4: loss: `0.5` has no percent sign: write 0.5% or 50%";
+    assert!(output.stderr.contains(problem), "{output:?}");
+
+    let lab = sandbox.weir(&["lab", "show", "quic-tun"]).stdout;
+    let bare = lab.replacen("\"0.5%\"", "\"0.005\"", 1);
+    assert_ne!(bare, lab);
+    sandbox.write("bare-lab.toml", bare);
+    let output = sandbox.weir(&["lab", "validate", "bare-lab.toml"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = format!("{}{}", output.stdout, output.stderr);
+    assert!(said.contains("write 0.005% or 0.5%"), "{said}");
 }
 
 #[test]

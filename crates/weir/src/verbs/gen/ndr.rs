@@ -44,7 +44,7 @@ pub(crate) struct Ndr {
     #[arg(long, value_name = "TIME", default_value = "20s")]
     sum: String,
     /// The part of that time that may be beyond the goal
-    #[arg(long, value_name = "SHARE", default_value = "0.5")]
+    #[arg(long, value_name = "SHARE", default_value = "50%")]
     exceed: String,
     /// The relative distance of the bounds at the end
     #[arg(long, value_name = "SHARE", default_value = "0.5%")]
