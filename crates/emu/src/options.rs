@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use units::Span;
+use units::{Span, Switch};
 
 /// A link as the command line and a file describe it, key by key; the keys are the flags' names.
 #[derive(Debug, Clone, Default)]
@@ -52,8 +52,8 @@ impl LinkOptions {
             "duration" => self.duration = Some(longer_than_nothing(key, value)?),
             "cpu" => self.cpu = Some(number(key, value, 0..=1_023)? as usize),
             "no-real-time" => {
-                self.no_real_time =
-                    value.parse().map_err(|_| UsageError::value(key, "write true or false"))?;
+                let Switch(on) = value.parse().map_err(|error| UsageError::value(key, error))?;
+                self.no_real_time = on;
             }
             "spin" => {
                 self.spin = Some(value.parse().map_err(|error| UsageError::value(key, error))?);

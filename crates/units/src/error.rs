@@ -9,6 +9,8 @@ pub enum UnitError {
     UnknownUnit { text: String, unit: String, quantity: &'static str, known: &'static str },
     #[error("`{text}` has no percent sign: write {choice}")]
     BareShare { text: String, choice: String },
+    #[error("`{text}` is neither on nor off: write on or off")]
+    NoSwitch { text: String },
     #[error("`{text}` is out of range for a {quantity}: {range}")]
     OutOfRange { text: String, quantity: &'static str, range: &'static str },
 }

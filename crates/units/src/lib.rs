@@ -7,6 +7,7 @@
 //! | [`Span`] | `20ms`, `150us`, `2s`, `1m` | a length of time, in nanoseconds |
 //! | [`Time`] | – | a point on a logical clock, in nanoseconds |
 //! | [`Share`] | `1%`, `0` | a part of a whole, 0 to 1 |
+//! | [`Switch`] | `on`, `true`, `1` | on or off |
 //!
 //! Numbers always carry their unit: a bare integer in a signature is a count.
 //!
@@ -21,6 +22,7 @@ mod rate;
 mod share;
 pub mod shown;
 mod span;
+mod switch;
 mod time;
 
 #[cfg(test)]
@@ -33,6 +35,7 @@ pub use foreign::{Foreign, foreign, foreign_json, visible};
 pub use rate::Rate;
 pub use share::Share;
 pub use span::Span;
+pub use switch::Switch;
 pub use time::Time;
 
 /// Serialises through `Display` and deserialises through `FromStr`, so that every file and every

@@ -5,7 +5,7 @@ use crate::queue::{Discipline, Limit, Queued, droptail};
 use crate::text::{Term, terms};
 use crate::{LinkError, LinkStats, Packet};
 use credit::{Credit, Law, Verdict};
-use units::{Bytes, Rate, Share, Span, Time};
+use units::{Bytes, Rate, Share, Span, Switch, Time};
 
 /// A port with Confined Active Queue Management. Data packets request window increases in their
 /// tags. The port approves the increases it can carry, and takes windows back while the queue
@@ -226,11 +226,8 @@ impl<P: Packet> Discipline<P> for Caqm<P> {
 }
 
 fn spread(text: &str) -> Result<bool, LinkError> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(LinkError::invalid("caqm", format!("has spread={text}: it is on or off"))),
-    }
+    let wrong = |_| LinkError::invalid("caqm", format!("has spread={text}: it is on or off"));
+    text.parse().map(|Switch(on)| on).map_err(wrong)
 }
 
 /// The usual form, in hexadecimal.
