@@ -9,6 +9,7 @@
 //! belongs to that user alone, a [`SocketFile`] removes only dead sockets, and [`ListeningProcess`]
 //! is the process behind a socket as the kernel reports it.
 
+mod background;
 mod confined;
 mod cycles;
 mod error;
@@ -26,6 +27,7 @@ mod steering;
 mod sysctl;
 mod wiring;
 
+pub use background::prepare_background;
 pub use confined::{Confined, Program};
 pub use cycles::cycles;
 pub use error::HostError;

@@ -23,14 +23,10 @@ pub(crate) fn detach() -> anyhow::Result<Option<Ending>> {
         return Ok(None);
     }
     let program = std::env::current_exe().context("finding this program itself")?;
-    let mut child = Command::new(program)
-        .args(std::env::args_os().skip(1))
-        .env(MARK, "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("starting the program in the background")?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).env(MARK, "1").stderr(Stdio::piped());
+    host::prepare_background(&mut command);
+    let mut child = command.spawn().context("starting the program in the background")?;
     let mut said = String::new();
     if let Some(mut errors) = child.stderr.take() {
         // It closes this end once it serves.

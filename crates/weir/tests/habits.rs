@@ -5,6 +5,7 @@
 mod support;
 
 use serde_json::Value;
+use std::process::Command;
 use support::{Sandbox, await_some};
 
 fn listening(sandbox: &Sandbox, file: &str) {
@@ -184,6 +185,47 @@ fn a_link_goes_into_the_background() {
     assert_eq!(shown["name"], name.as_str());
     assert_eq!(sandbox.weir(&words).status.code(), Some(2), "a second link of that name");
     assert_eq!(sandbox.weir(&["link", "down", &name]).status.code(), Some(0));
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+/// A script under flock(1) holds its lock through an inherited descriptor.
+#[test]
+fn a_program_in_the_background_holds_none_of_its_callers_files() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let name = format!("no-files-{}", std::process::id());
+    let link = format!("link up --detach --name {name} --a tap:l1 --b tap:r1");
+    for verb in [&*link, "perf server -D --bind 127.0.0.1 -p 5399 --pidfile pid"] {
+        // cat ends once nobody can write to its pipe any more.
+        let weir = env!("CARGO_BIN_EXE_weir");
+        let script = format!("{{ flock 7 && {weir} {verb} 9<lock <lock; }} 7>lock 8>&1 | cat");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]);
+        let mut shell = sandbox.start_command(shell);
+        await_some("the end of the pipe", || shell.has_ended().then_some(()));
+        let output = shell.end();
+        assert!(output.status.success(), "{verb}: {output:?}");
+        let background = sandbox.marked();
+        assert_eq!(background.len(), 1, "{verb}: {background:?}");
+        let pid = background[0].0;
+        let opened = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        for entry in opened.map(|entry| entry.unwrap()) {
+            let number: u32 = entry.file_name().to_str().unwrap().parse().unwrap();
+            let target = std::fs::read_link(entry.path()).unwrap();
+            assert!(!target.ends_with("lock"), "{verb}: {number} is {target:?}");
+            assert!(number > 2 || target.ends_with("dev/null"), "{verb}: {number} is {target:?}");
+        }
+        let mut lock = Command::new("flock");
+        lock.args(["-n", "lock", "true"]);
+        assert!(sandbox.start_command(lock).end().status.success(), "{verb} holds the lock");
+        if verb == link {
+            assert_eq!(sandbox.weir(&["link", "down", &name]).status.code(), Some(0));
+        } else {
+            let mut kill = Command::new("kill");
+            kill.arg(pid.to_string());
+            assert!(sandbox.start_command(kill).end().status.success());
+        }
+        await_some("the end", || sandbox.marked().is_empty().then_some(()));
+    }
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
