@@ -42,6 +42,9 @@ impl Ends {
         let spaces = [ends.namespace(a)?, ends.namespace(b)?];
         let first = ends.port(plan, 0, &spaces[0])?;
         let second = ends.port(plan, 1, &spaces[1])?;
+        if ends.made.len() == 2 {
+            ends.introduce(plan, &spaces);
+        }
         if first.mtu() != second.mtu() {
             ends.notes.push(format!(
                 "the MTUs differ ({} and {}): frames too long for the other side are lost, and counted",
@@ -149,6 +152,26 @@ impl Ends {
         };
         self.notes.push(format!("made interface {end}{with}; it vanishes with this link"));
         Ok(Box::new(port))
+    }
+
+    /// Tells the hosts at both created interfaces each other's hardware address. Otherwise they
+    /// would ask for it first, and their first connection would take two round trips.
+    fn introduce(&self, plan: &LinkPlan, spaces: &[Namespace; 2]) {
+        for side in [0, 1] {
+            let (own, far) = (&plan.ends[side].interface, &plan.ends[1 - side].interface);
+            let told = host::hardware_address(&spaces[1 - side], far).and_then(|hardware| {
+                let addresses = hardware.map(|hardware| {
+                    plan.addresses[1 - side].iter().map(move |address| (address.ip, hardware))
+                });
+                addresses.into_iter().flatten().try_for_each(|(ip, hardware)| {
+                    host::add_neighbour(&spaces[side], own, ip, hardware)
+                })
+            });
+            // The hosts ask each other then.
+            if let Err(error) = told {
+                tracing::debug!(%error, "telling {} its neighbour", plan.ends[side]);
+            }
+        }
     }
 
     fn add_addresses(

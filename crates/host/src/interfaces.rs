@@ -39,6 +39,21 @@ pub fn addresses(namespace: &Namespace, interface: &str) -> Result<Vec<IpAddr>, 
     })
 }
 
+/// The hardware address, if the interface has one.
+pub fn hardware_address(
+    namespace: &Namespace,
+    interface: &str,
+) -> Result<Option<[u8; 6]>, HostError> {
+    namespace.run(|| {
+        let all = getifaddrs().map_err(|e| {
+            HostError::io(format!("asking for the hardware address of {interface}"), e)
+        })?;
+        Ok(all
+            .filter(|entry| entry.interface_name == interface)
+            .find_map(|entry| entry.address?.as_link_addr()?.addr()))
+    })
+}
+
 /// Removing one end of a veth pair removes the other.
 pub fn remove_interface(namespace: &Namespace, interface: &str) -> Result<(), HostError> {
     namespace.run(|| {

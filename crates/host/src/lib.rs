@@ -31,7 +31,9 @@ pub use background::prepare_background;
 pub use confined::{Confined, Program};
 pub use cycles::cycles;
 pub use error::HostError;
-pub use interfaces::{addresses, has_interface, remove_interface, silent_namespace};
+pub use interfaces::{
+    addresses, hardware_address, has_interface, remove_interface, silent_namespace,
+};
 pub use listening_process::ListeningProcess;
 pub use metrics_address::MetricsAddress;
 pub use metrics_http::{HttpResponse, LONGEST_HTTP_REQUEST, http_response, is_whole_http_request};

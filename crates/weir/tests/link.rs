@@ -140,6 +140,20 @@ fn the_link_of_a_command_is_listed_changed_and_ended() {
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
 }
 
+/// An address request would take the first round trip of the first connection.
+#[test]
+fn both_sides_of_a_command_know_each_others_hardware_address() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let words = ["link", "run", "--rtt", "40ms", "--far", "ip neigh > far; sleep 60", "--"];
+    let output = sandbox.weir(&[&words[..], &["sh", "-c", "ip neigh > near"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for (file, ip) in [("near", "10.0.0.2"), ("far", "10.0.0.1")] {
+        let known = sandbox.read(file);
+        let line = known.lines().find(|line| line.starts_with(&format!("{ip} ")));
+        assert!(line.is_some_and(|line| line.contains("PERMANENT")), "{file}: {known}");
+    }
+}
+
 #[test]
 fn a_link_leaves_nothing_however_it_ends() {
     let Some(sandbox) = Sandbox::new() else { return };
