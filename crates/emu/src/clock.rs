@@ -1,7 +1,13 @@
 //! The emulator's clock.
 
 use rustix::time::{ClockId, clock_gettime};
-use units::Time;
+use units::{Span, Time};
+
+/// The CPU time of the calling thread.
+pub(crate) fn cpu_time() -> Span {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Span::from_nanos(spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64)
+}
 
 /// `CLOCK_MONOTONIC` now, the clock of the ports' timestamps.
 pub fn now() -> Time {

@@ -199,6 +199,7 @@ impl Engine {
         EmulatorStatistics {
             running: now.since(self.start),
             worked: self.worked,
+            cpu: clock::cpu_time(),
             real_time: self.real_time,
             lateness: self.lateness.clone(),
             cables: self.cables.iter_mut().map(|cable| cable.statistics(with_trace)).collect(),

@@ -40,7 +40,7 @@ pub use ends::{open_own_port, open_port};
 pub use error::EmuError;
 pub use lateness::Lateness;
 pub use options::LinkOptions;
-pub use readout::{live, table};
+pub use readout::{cost, live, table};
 pub use report::{DirectionReport, LatenessSummary, LinkReport};
 pub use running::{Inspector, LinkPlan, RunningLink};
 pub use settings::Settings;

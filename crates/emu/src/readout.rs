@@ -109,18 +109,32 @@ pub fn table(report: &LinkReport) -> String {
     let late = &report.lateness;
     let _ = writeln!(
         text,
-        "lateness of the emulation: p50 {}, p99 {}, max {} over {} frames{}; {} of a core on frames",
+        "lateness of the emulation: p50 {}, p99 {}, max {} over {} frames{}; {} of a core on frames, \
+         {} with the spinning before deadlines ({} of CPU time)",
         micros(late.p50_us),
         micros(late.p99_us),
         micros(late.max_us),
         late.frames,
         if report.real_time { "" } else { ", without real-time scheduling" },
         shown::percent(report.busy_percent),
+        shown::percent(report.cpu_percent()),
+        shown::seconds(report.cpu_seconds),
     );
     for problem in &report.problems {
         let _ = writeln!(text, "NOT VALID: {problem}");
     }
     text
+}
+
+/// The CPU time of a link that has ended, in a clause.
+pub fn cost(report: &LinkReport) -> String {
+    let frames = report.ab.statistics.delivered.frames + report.ba.statistics.delivered.frames;
+    format!(
+        "the link used {} of CPU time, {} of a core, for {frames} delivered frame{}",
+        shown::seconds(report.cpu_seconds),
+        shown::percent(report.cpu_percent()),
+        if frames == 1 { "" } else { "s" },
+    )
 }
 
 fn capacity(config: &LinkConfig) -> String {

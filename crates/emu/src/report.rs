@@ -18,6 +18,9 @@ pub struct LinkReport {
     pub real_time: bool,
     /// The share of a core spent on frames.
     pub busy_percent: f64,
+    /// CPU time of the emulation, also the part that it spins before deadlines.
+    #[serde(default)]
+    pub cpu_seconds: f64,
     pub lateness: LatenessSummary,
     pub ab: DirectionReport,
     pub ba: DirectionReport,
@@ -67,10 +70,16 @@ impl LinkReport {
             notes: identity.notes.clone(),
             real_time: seen.real_time,
             busy_percent: seen.worked.secs_f64() / seen.running.secs_f64().max(1e-9) * 100.0,
+            cpu_seconds: seen.cpu.secs_f64(),
             lateness,
             ab: DirectionReport { config: ab, statistics: cable.forward },
             ba: DirectionReport { config: ba, statistics: cable.backward },
         })
+    }
+
+    /// The CPU time as a share of one core, in percent.
+    pub fn cpu_percent(&self) -> f64 {
+        self.cpu_seconds / self.running.secs_f64().max(1e-9) * 100.0
     }
 }
 

@@ -10,6 +10,8 @@ pub struct EmulatorStatistics {
     pub running: Span,
     /// Time spent on frames, without the time spent waiting for the next deadline.
     pub worked: Span,
+    /// CPU time of the emulator's thread: work on frames, and spinning before deadlines.
+    pub cpu: Span,
     /// Real-time scheduling was requested and granted.
     pub real_time: bool,
     pub lateness: Lateness,

@@ -155,6 +155,19 @@ fn both_sides_of_a_command_know_each_others_hardware_address() {
 }
 
 #[test]
+fn the_link_of_a_command_prints_its_cpu_time_at_the_end() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let connect = "for n in 1 2 3; do : </dev/tcp/10.0.0.2/9; done; true";
+    let words = ["link", "run", "--rate", "10mbit", "--rtt", "2ms", "--", "bash", "-c", connect];
+    let output = sandbox.weir(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let line = output.stderr.lines().find(|line| line.starts_with("note: the link used ")).unwrap();
+    assert!(line.contains("of CPU time") && line.contains("of a core"), "{line}");
+    let frames = line.split(" for ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(frames.parse::<u64>().unwrap() >= 6, "{line}");
+}
+
+#[test]
 fn a_link_leaves_nothing_however_it_ends() {
     let Some(sandbox) = Sandbox::new() else { return };
     for signal in ["INT", "TERM", "HUP", "KILL"] {

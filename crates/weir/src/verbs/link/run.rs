@@ -130,6 +130,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
     if !report.valid {
         note("note: the link was late, so that figures of this run do not hold");
     }
+    note(format_args!("note: {}", emu::cost(&report)));
     Ok(if status.success() && far_failed.is_none() { Ending::Fine } else { Ending::Failed })
 }
 
@@ -301,4 +302,4 @@ Examples:
 
 The command runs in a new network namespace at 10.0.0.1, and the far side is 10.0.0.2. Nothing
 else of the machine changes, and nothing is left behind. Exit status 1 if the command fails, or
-that of --far before it ends.";
+that of --far before it ends. The last line is the CPU time of the link.";
