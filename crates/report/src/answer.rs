@@ -1,7 +1,7 @@
 //! The answer in one or two sentences.
 
 use crate::interval::Around;
-use crate::{axis, method, missing, number, overall, pivot};
+use crate::{axis, method, missing, number, overall, pivot, queue_and_fairness};
 use results::{Axes, Cell, Comparison, Metric, NOT_RUN, Results, Verdict, metrics};
 use stats::Direction;
 
@@ -12,6 +12,7 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
         true => derived(results),
         false => results.answer.clone(),
     };
+    sentences.extend(queue_and_fairness::sentences(results));
     sentences.extend(missing::sentences(results));
     sentences
 }

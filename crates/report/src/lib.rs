@@ -27,6 +27,7 @@ pub mod page;
 mod parquet_file;
 mod pivot;
 mod prose;
+mod queue_and_fairness;
 pub mod record;
 mod run;
 mod spread;

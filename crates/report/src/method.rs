@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::doubtful;
+use crate::{doubtful, queue_and_fairness};
 use results::{Cell, Form, Results};
 
 /// Explains the statistics in plain words.
@@ -38,7 +38,7 @@ pub(crate) fn statistics(results: &Results) -> &'static [&'static str] {
 /// No figure has a second repeat. Virtual time needs none.
 fn is_measured_once(results: &Results) -> bool {
     let mut figures = results.cells.iter().flat_map(|cell| cell.metrics.values()).peekable();
-    let is_virtual = results.environment.contains_key("result_hash");
+    let is_virtual = results.environment.contains_key(queue_and_fairness::OF_VIRTUAL_TIME);
     !is_virtual && figures.peek().is_some() && figures.all(|figure| figure.n == 1)
 }
 
