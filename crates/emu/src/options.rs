@@ -1,6 +1,5 @@
 use crate::{Endpoint, LinkPlan, Scheduling, Settings, UsageError, control};
 use host::Address;
-use link::LinkConfig;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
@@ -160,13 +159,12 @@ impl LinkOptions {
                 "both sides are {a}: a link needs two interfaces; name another with --b"
             )));
         }
-        let perfect = LinkConfig::default();
-        let forward = self.ab.or(&self.both).applied_to(&perfect)?;
-        let mut backward = self.ba.or(&self.both).applied_to(&perfect)?;
+        let forward = self.ab.or(&self.both);
+        let mut backward = self.ba.or(&self.both);
         // With one random stream for both, a loss in one direction would always be a loss in the
         // other.
         if self.ba.seed.is_none() {
-            backward.seed = backward.seed.wrapping_add(1);
+            backward.seed = Some(backward.seed.unwrap_or_default().wrapping_add(1));
         }
         let usual = Scheduling::default();
         Ok(LinkPlan {
@@ -174,8 +172,9 @@ impl LinkOptions {
             ends: [a, b],
             addresses: [self.address_a, self.address_b],
             mtu: self.mtu.unwrap_or(USUAL_MTU),
-            forward,
-            backward,
+            forward: forward.config()?,
+            backward: backward.config()?,
+            settings: [forward, backward],
             duration: self.duration,
             scheduling: Scheduling {
                 cpu: self.cpu,

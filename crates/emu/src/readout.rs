@@ -120,6 +120,9 @@ pub fn table(report: &LinkReport) -> String {
         shown::percent(report.cpu_percent()),
         shown::seconds(report.cpu_seconds),
     );
+    for warning in &report.warnings {
+        let _ = writeln!(text, "note: {warning}");
+    }
     for problem in &report.problems {
         let _ = writeln!(text, "NOT VALID: {problem}");
     }

@@ -15,6 +15,9 @@ pub struct LinkReport {
     pub valid: bool,
     pub problems: Vec<String>,
     pub notes: Vec<String>,
+    /// Settings that do not suit the path.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     pub real_time: bool,
     /// The share of a core spent on frames.
     pub busy_percent: f64,
@@ -52,6 +55,7 @@ impl LinkReport {
     pub(crate) fn new(
         identity: &Identity,
         configs: [LinkConfig; 2],
+        warnings: Vec<String>,
         mut seen: EmulatorStatistics,
     ) -> Option<Self> {
         let cable = (!seen.cables.is_empty()).then(|| seen.cables.swap_remove(0))?;
@@ -68,6 +72,7 @@ impl LinkReport {
             valid: problems.is_empty(),
             problems,
             notes: identity.notes.clone(),
+            warnings,
             real_time: seen.real_time,
             busy_percent: seen.worked.secs_f64() / seen.running.secs_f64().max(1e-9) * 100.0,
             cpu_seconds: seen.cpu.secs_f64(),

@@ -21,6 +21,9 @@ pub struct LinkPlan {
     /// From a to b.
     pub forward: LinkConfig,
     pub backward: LinkConfig,
+    /// The settings behind both configurations. The user may change them while the link runs;
+    /// values that follow from them change too.
+    pub settings: [Settings; 2],
     /// Runs until it is stopped if `None`.
     pub duration: Option<Span>,
     pub scheduling: Scheduling,
@@ -41,7 +44,14 @@ pub struct RunningLink {
 pub struct Inspector {
     handle: Handle,
     identity: Arc<Identity>,
-    configs: Arc<Mutex<[LinkConfig; 2]>>,
+    ways: Arc<Mutex<Ways>>,
+}
+
+/// Both directions as they are, and the settings that gave them.
+#[derive(Debug)]
+struct Ways {
+    settings: [Settings; 2],
+    configs: [LinkConfig; 2],
 }
 
 impl RunningLink {
@@ -54,6 +64,7 @@ impl RunningLink {
             notes: std::mem::take(&mut ends.notes),
         };
         let configs = [plan.forward.clone(), plan.backward.clone()];
+        let ways = Ways { settings: plan.settings, configs };
         let cable = Cable {
             name: name.to_owned(),
             a,
@@ -69,7 +80,7 @@ impl RunningLink {
         let inspector = Inspector {
             handle: emulator.handle(),
             identity: Arc::new(identity),
-            configs: Arc::new(Mutex::new(configs)),
+            ways: Arc::new(Mutex::new(ways)),
         };
         Ok(Self { emulator, inspector, _ends: ends })
     }
@@ -117,25 +128,43 @@ impl Inspector {
             .into());
         }
         // Held throughout, so that two concurrent changes apply in the same order everywhere.
-        let mut configs = self.configs();
-        let wanted = [ab.or(both).applied_to(&configs[0])?, ba.or(both).applied_to(&configs[1])?];
+        let mut ways = self.ways();
+        let settings = [ab.or(both).or(&ways.settings[0]), ba.or(both).or(&ways.settings[1])];
+        let wanted = [settings[0].config()?, settings[1].config()?];
         for (direction, config) in
             [Direction::Forward, Direction::Backward].into_iter().zip(&wanted)
         {
-            if configs[direction.index()] != *config {
+            if ways.configs[direction.index()] != *config {
                 self.handle.change(0, direction, config.clone())?;
-                configs[direction.index()] = config.clone();
+                ways.configs[direction.index()] = config.clone();
             }
         }
+        ways.settings = settings;
         Ok(())
     }
 
+    /// Settings that do not suit the path.
+    pub fn warnings(&self) -> Vec<String> {
+        self.ways().warnings()
+    }
+
     fn report(&self, seen: crate::EmulatorStatistics) -> Result<LinkReport, EmuError> {
-        LinkReport::new(&self.identity, self.configs().clone(), seen).ok_or(EmuError::Ended)
+        let ways = self.ways();
+        let (configs, warnings) = (ways.configs.clone(), ways.warnings());
+        LinkReport::new(&self.identity, configs, warnings, seen).ok_or(EmuError::Ended)
     }
 
     /// Each value is replaced as a whole, so a panic elsewhere cannot leave one half written.
-    fn configs(&self) -> MutexGuard<'_, [LinkConfig; 2]> {
-        self.configs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ways(&self) -> MutexGuard<'_, Ways> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ways {
+    /// Once if both directions have the same.
+    fn warnings(&self) -> Vec<String> {
+        let mut all: Vec<String> = self.settings.iter().filter_map(Settings::warning).collect();
+        all.dedup();
+        all
     }
 }

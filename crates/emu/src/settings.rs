@@ -1,10 +1,13 @@
 use crate::UsageError;
-use link::{Capacity, Jitter, LinkConfig, Loss, Overhead, QueueOfPath, Reorder, Trace};
+use link::{
+    Capacity, DropTailConfig, Jitter, Limit, LinkConfig, Loss, Overhead, QueueConfig, QueueOfPath,
+    Reorder, Trace,
+};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::str::FromStr;
 use std::sync::Arc;
-use units::{Share, Span};
+use units::{Bytes, Share, Span};
 
 /// Requested changes of a direction; a setting that is `None` stays.
 ///
@@ -119,32 +122,43 @@ impl Settings {
         *self == Self::default()
     }
 
-    /// `config` with these settings applied. The bandwidth-delay product is that of the rate and
-    /// twice the delay.
-    pub fn applied_to(&self, config: &LinkConfig) -> Result<LinkConfig, UsageError> {
-        let rate = self.rate.clone().unwrap_or_else(|| config.rate.clone());
-        let delay = self.delay.unwrap_or(config.delay);
+    /// The direction with these settings; those not given are a perfect wire's. The round trip of
+    /// its path is twice the delay.
+    pub fn config(&self) -> Result<LinkConfig, UsageError> {
+        let rate = self.rate.clone().unwrap_or_default();
+        let round_trip = self.round_trip();
         let product = match &rate {
-            Capacity::Fixed(rate) => Some(rate.bytes_in(delay * 2)),
+            Capacity::Fixed(rate) => Some(rate.bytes_in(round_trip)),
             Capacity::Unlimited | Capacity::Trace(_) => None,
         };
-        let queue = self.queue.as_ref().map(|queue| queue.on(product)).transpose();
+        let queue = match &self.queue {
+            Some(queue) => queue.on(product).map_err(|error| UsageError::value("queue", error))?,
+            None => usual_queue(&rate, round_trip),
+        };
+        let queue = queue.on_path(rate.mean_rate(), round_trip);
         let config = LinkConfig {
             rate,
-            delay,
-            jitter: self.jitter.unwrap_or(config.jitter),
-            loss: self.loss.clone().unwrap_or_else(|| config.loss.clone()),
-            reorder: self.reorder.unwrap_or(config.reorder),
-            duplicate: self.duplicate.unwrap_or(config.duplicate),
-            corrupt: self.corrupt.unwrap_or(config.corrupt),
-            queue: queue
-                .map_err(|error| UsageError::value("queue", error))?
-                .unwrap_or(config.queue),
-            overhead: self.overhead.unwrap_or(config.overhead),
-            seed: self.seed.unwrap_or(config.seed),
+            delay: self.delay.unwrap_or_default(),
+            jitter: self.jitter.unwrap_or_default(),
+            loss: self.loss.clone().unwrap_or_default(),
+            reorder: self.reorder.unwrap_or_default(),
+            duplicate: self.duplicate.unwrap_or_default(),
+            corrupt: self.corrupt.unwrap_or_default(),
+            queue,
+            overhead: self.overhead.unwrap_or_default(),
+            seed: self.seed.unwrap_or_default(),
         };
         config.validate().map_err(|error| UsageError::Wrong(error.to_string()))?;
         Ok(config)
+    }
+
+    /// A setting that does not suit the path, if the settings are valid.
+    pub fn warning(&self) -> Option<String> {
+        self.config().ok()?.queue.warning(self.round_trip())
+    }
+
+    fn round_trip(&self) -> Span {
+        self.delay.unwrap_or_default() * 2
     }
 
     fn one_capacity(&self, key: &str) -> Result<(), UsageError> {
@@ -158,6 +172,18 @@ impl Settings {
             "`delay` and `rtt` exclude each other, and each may be given once: leave one out";
         self.delay.is_none().then_some(()).ok_or_else(|| UsageError::value(key, problem))
     }
+}
+
+/// One bandwidth-delay product, but at least [`SHORTEST_QUEUE`] of a full link and one first window
+/// of TCP. An unlimited link has no queue.
+fn usual_queue(rate: &Capacity, round_trip: Span) -> QueueConfig {
+    let Some(rate) = rate.mean_rate() else { return QueueConfig::default() };
+    let size = rate.bytes_in(round_trip.max(SHORTEST_QUEUE));
+    let limit = match size < Bytes::new(FIRST_WINDOW * FULL_FRAME) {
+        true => Limit::Packets(FIRST_WINDOW),
+        false => Limit::Bytes(size),
+    };
+    QueueConfig::DropTail(DropTailConfig { limit })
 }
 
 fn read<T: FromStr>(key: &str, value: &str) -> Result<T, UsageError>
@@ -183,6 +209,12 @@ fn read_trace(path: &str) -> Result<Capacity, UsageError> {
     Ok(Capacity::Trace(Arc::new(trace)))
 }
 
+/// The round trip for which queue managers are set by default (RFC 8289, INTERVAL).
+const SHORTEST_QUEUE: Span = Span::from_millis(100);
+/// Segments (RFC 6928).
+const FIRST_WINDOW: u64 = 10;
+/// Bytes of an Ethernet frame with 1500 bytes of IP.
+const FULL_FRAME: u64 = 1514;
 /// A quarter of the control socket's limit for one message, and some hours of a fast link.
 const LARGEST_TRACE: u64 = 1 << 20;
 
@@ -206,7 +238,7 @@ mod tests {
         let both =
             settings(&["rate=600mbit", "rtt=20ms", "loss=1%", "queue=droptail:256KiB"]).unwrap();
         let one = settings(&["rate=10mbit", "loss=none"]).unwrap();
-        let config = one.or(&both).applied_to(&LinkConfig::default()).unwrap();
+        let config = one.or(&both).config().unwrap();
         assert_eq!(config.rate.to_string(), "10mbit");
         assert_eq!(config.delay, Span::from_millis(10));
         assert_eq!(config.loss, Loss::NONE);
@@ -215,17 +247,43 @@ mod tests {
 
     #[test]
     fn a_queue_follows_rate_and_delay_in_any_order() {
-        let queue = |pairs: &[&str], config: &LinkConfig| {
-            settings(pairs).unwrap().applied_to(config).map(|config| config.queue.to_string())
+        let queue = |changes: &[&[&str]]| {
+            let one = |so_far: Settings, pairs: &&[&str]| settings(pairs).unwrap().or(&so_far);
+            let settings = changes.iter().fold(Settings::default(), one);
+            settings.config().map(|config| config.queue.to_string())
         };
         let pairs = ["queue=droptail:2bdp", "rtt=20ms", "rate=100mbit"];
-        assert_eq!(queue(&pairs, &LinkConfig::default()).unwrap(), "droptail:500KB");
-        let running = settings(&pairs[1..]).unwrap().applied_to(&LinkConfig::default()).unwrap();
-        assert_eq!(queue(&["queue=droptail:1bdp"], &running).unwrap(), "droptail:250KB");
-        let unlimited = queue(&pairs[..2], &LinkConfig::default()).unwrap_err().to_string();
+        assert_eq!(queue(&[&pairs]).unwrap(), "droptail:500KB");
+        assert_eq!(queue(&[&pairs, &["queue=droptail:1bdp"]]).unwrap(), "droptail:250KB");
+        assert_eq!(queue(&[&pairs, &["rate=10mbit"]]).unwrap(), "droptail:50KB");
+        let unlimited = queue(&[&pairs[..2]]).unwrap_err().to_string();
         assert!(unlimited.contains("fixed rate"), "{unlimited}");
-        let without_delay = queue(&["queue=droptail:1bdp", "rate=1mbit"], &LinkConfig::default());
+        let without_delay = queue(&[&["queue=droptail:1bdp", "rate=1mbit"]]);
         assert!(without_delay.unwrap_err().to_string().contains("is 0"));
+    }
+
+    #[test]
+    fn without_a_queue_a_link_holds_one_product_but_100_ms_at_least() {
+        let queue = |pairs: &[&str]| settings(pairs).unwrap().config().unwrap().queue.to_string();
+        assert_eq!(queue(&["rate=20mbit"]), "droptail:250KB");
+        assert_eq!(queue(&["rate=20mbit", "rtt=40ms"]), "droptail:250KB");
+        assert_eq!(queue(&["rate=20mbit", "rtt=300ms"]), "droptail:750KB");
+        assert_eq!(queue(&["rate=1gbit", "delay=100ms"]), "droptail:25MB");
+        assert_eq!(queue(&["rate=64kbit"]), "droptail:10p");
+        assert_eq!(queue(&["delay=10ms"]), "droptail:10000p");
+        assert_eq!(queue(&["rate=20mbit", "queue=droptail"]), "droptail:10000p");
+    }
+
+    #[test]
+    fn the_period_of_a_caqm_port_follows_the_round_trip() {
+        let direction = |pairs: &[&str]| settings(pairs).unwrap();
+        let queue = |pairs: &[&str]| direction(pairs).config().unwrap().queue.to_string();
+        let pairs = ["rate=100mbit", "rtt=20ms", "queue=caqm:143KB"];
+        assert!(queue(&pairs).contains("period=20ms"), "{}", queue(&pairs));
+        assert_eq!(direction(&pairs).warning(), None);
+        let far = direction(&["rate=100mbit", "rtt=20ms", "queue=caqm:143KB,period=200us"]);
+        let warning = far.warning().unwrap();
+        assert!(warning.contains("200us") && warning.contains("20ms"), "{warning}");
     }
 
     #[test]

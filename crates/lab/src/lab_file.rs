@@ -2,7 +2,7 @@
 
 use crate::Executor;
 use crate::executor::machine::problem_of;
-use crate::file::{Document, Draft, FileError, SystemSpec};
+use crate::file::{Document, Draft, FileError, SystemSpec, axes};
 use crate::run::plan::form_of;
 use crate::workload::{self, Workload};
 use host::Privilege;
@@ -85,6 +85,21 @@ impl LabFile {
         );
         let is_too_few = (repeats as usize) < needed;
         is_too_few.then(|| self.document.source.error(written.span(), message))
+    }
+
+    /// A warning for each queue whose settings do not suit the path of a cell, at the link or the
+    /// system that has the queue.
+    pub fn unsuited_queues(&self) -> Vec<FileError> {
+        let mut found: Vec<FileError> = Vec::new();
+        for axes in axes::all_places(&self.document) {
+            let at_axes = self.document.unsuited_queues(&axes);
+            for warning in at_axes {
+                if !found.iter().any(|known| known.line() == warning.line()) {
+                    found.push(warning);
+                }
+            }
+        }
+        found
     }
 
     /// The file's kind of workload.

@@ -140,6 +140,29 @@ fn the_link_of_a_command_is_listed_changed_and_ended() {
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
 }
 
+#[test]
+fn without_a_queue_a_link_holds_100_ms_of_its_rate_and_follows_changes() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let name = name("queue");
+    let running = up(&sandbox, &name, &["--rate", "20mbit", "--rtt", "10ms"]);
+    let queue = || {
+        let shown = sandbox.weir(&["link", "show", &name, "--json"]).stdout;
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        shown["ab"]["config"]["queue"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(queue(), "droptail:250KB");
+    for (change, expected) in [
+        ("rate=8mbit", "droptail:100KB"),
+        ("rtt=400ms", "droptail:400KB"),
+        ("queue=droptail:9p", "droptail:9p"),
+    ] {
+        assert!(sandbox.weir(&["link", "set", &name, change]).status.success(), "{change}");
+        assert_eq!(queue(), expected, "{change}");
+    }
+    running.signal("INT");
+    assert!(orderly(&running.end()));
+}
+
 /// An address request would take the first round trip of the first connection.
 #[test]
 fn both_sides_of_a_command_know_each_others_hardware_address() {
@@ -165,6 +188,31 @@ fn the_link_of_a_command_prints_its_cpu_time_at_the_end() {
     assert!(line.contains("of CPU time") && line.contains("of a core"), "{line}");
     let frames = line.split(" for ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     assert!(frames.parse::<u64>().unwrap() >= 6, "{line}");
+}
+
+#[test]
+fn a_caqm_period_far_from_the_round_trip_is_warned_of() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let run = |queue: &str| {
+        let words =
+            ["link", "run", "--rate", "100mbit", "--rtt", "20ms", "--queue", queue, "--", "true"];
+        let output = sandbox.weir(&words);
+        assert_eq!(output.status.code(), Some(0), "{queue}: {output:?}");
+        output.stderr
+    };
+    let warning = "is far from the round trip 20ms";
+    assert!(run("caqm:143KB,period=1ms").contains(warning));
+    assert!(run("caqm:143KB,period=200ms").contains(warning));
+    assert!(!run("caqm:143KB,period=10ms").contains(warning));
+    assert!(!run("caqm:143KB").contains(warning));
+
+    let name = name("caqm");
+    let running = up(&sandbox, &name, &["--rate", "100mbit", "--queue", "caqm:143KB,period=1ms"]);
+    let output = sandbox.weir(&["link", "set", &name, "rtt=20ms"]);
+    assert!(output.stderr.contains(warning), "{output:?}");
+    running.signal("INT");
+    let output = running.end();
+    assert!(output.stdout.contains(warning), "{output:?}");
 }
 
 #[test]

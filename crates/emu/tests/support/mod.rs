@@ -63,7 +63,7 @@ impl Testbed {
 pub fn config(settings: &[&str]) -> LinkConfig {
     let mut read = emu::Settings::default();
     settings.iter().for_each(|pair| read.set_pair(pair).unwrap());
-    read.applied_to(&LinkConfig::default()).unwrap()
+    read.config().unwrap()
 }
 
 /// A broadcast of the type for local experiments (IEEE 802), which no kernel answers.

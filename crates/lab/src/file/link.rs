@@ -92,6 +92,29 @@ impl Document {
         Ok(LinkSettings { ends, mtu, interrupts, medium })
     }
 
+    /// One warning for each queue, of a link or a system, that does not suit its path at `axes`.
+    pub(crate) fn unsuited_queues(&self, axes: &Axes) -> Vec<FileError> {
+        let Ok(links) = self.links_at(axes) else { return Vec::new() };
+        let mut found = Vec::new();
+        for (link, spec) in links.iter().zip(&self.link) {
+            let Some((ways, round_trip)) = link.ways().zip(link.round_trip()) else { continue };
+            let spec = spec.get_ref();
+            for (way, one) in [(&ways.forward, &spec.forward), (&ways.backward, &spec.backward)] {
+                let Some(place) = one.queue.as_ref().or(spec.queue.as_ref()) else { continue };
+                let warning = way.config.queue.warning(round_trip);
+                found.extend(warning.map(|text| self.source.error(place.span(), text)));
+            }
+            for system in self.systems() {
+                let Some(place) = &system.queue else { continue };
+                let product = link.product_from(&link.ends[0]);
+                let read = self.system_at(axes, system, product).ok();
+                let warning = read.and_then(|read| read.queue?.warning(round_trip));
+                found.extend(warning.map(|text| self.source.error(place.span(), text)));
+            }
+        }
+        found
+    }
+
     /// Whether any link of the lab is emulated.
     pub(crate) fn is_emulated(&self) -> bool {
         self.link.iter().any(|link| !link.get_ref().is_direct())
@@ -240,7 +263,8 @@ impl Cell<'_> {
                 _ => None,
             };
             let read = text.parse().and_then(|of_path: QueueOfPath| of_path.on(product));
-            config.queue = read.map_err(|e| self.error(queue, e))?;
+            let read = read.map_err(|e| self.error(queue, e))?;
+            config.queue = read.on_path(config.rate.mean_rate(), round_trip);
         }
         let place = rate.or(trace).map_or(both.between.span(), Spanned::span);
         config.validate().map_err(|e| self.lab.source.error(place, e.to_string()))?;

@@ -30,8 +30,8 @@ pub struct CaqmConfig {
     /// The update interval of the credit, ideally about one round trip. A grant takes effect after
     /// a round trip, and the counter knows only the grants of the previous period. With a shorter
     /// period it therefore reacts to every byte above or below the target many times over. `None`
-    /// means 200 µs, the hosts' standard round trip, but at least the time of ten frames of 1500
-    /// bytes.
+    /// means the round trip of the path where that is known, or else 200 µs, the hosts' standard
+    /// round trip, but at least the time of ten frames of 1500 bytes.
     pub period: Option<Span>,
     /// The share of the available credit that is approved in one period.
     pub lambda: Share,
@@ -104,6 +104,28 @@ impl CaqmConfig {
             }
         }
         Ok(config)
+    }
+
+    /// With the period that suits a path of this round trip, unless one is set.
+    pub(super) fn on_path(self, rate: Option<Rate>, round_trip: Span) -> Self {
+        let shortest = rate.map_or(Span::ZERO, |rate| rate.time_for(USUAL_PERIOD));
+        let known = (round_trip > Span::ZERO).then(|| round_trip.max(shortest));
+        Self { period: self.period.or(known), ..self }
+    }
+
+    /// A period far from the round trip. Requests that are served in order, as CAQM defines, have
+    /// short periods on purpose.
+    pub(super) fn warning(&self, round_trip: Span) -> Option<String> {
+        let period = self.period?;
+        let is_short = self.spread && period * FAR < round_trip;
+        let is_far = period > round_trip * FAR || is_short;
+        (round_trip > Span::ZERO && is_far).then(|| {
+            format!(
+                "the period {period} of the caqm queue is far from the round trip {round_trip}, so the port \
+                 may lose throughput, and flows may get unequal shares over a full queue: leave `period` \
+                 out, or set it near the round trip"
+            )
+        })
     }
 
     fn law(&self, rate: Rate) -> Law {
@@ -239,6 +261,10 @@ fn tpid(text: &str) -> Result<u16, LinkError> {
     })
 }
 
+/// A period beyond this many round trips, or below one such part of a round trip, is warned of. With
+/// three round trips, 512 flows at 10 Gbit/s and 1 ms have a Jain index of .06, with one or two .93;
+/// a period of a fifth costs 5 % of the throughput.
+const FAR: u64 = 2;
 const STANDARD_ROUND_TRIP: Span = Span::from_micros(200);
 const USUAL_PERIOD: Bytes = Bytes::new(15_000);
 /// Without this bound, an emulated link with an absurd rate would update its credit without end.
@@ -251,6 +277,35 @@ const SETTINGS: [&str; 9] =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_period_far_from_the_round_trip_is_warned_of() {
+        let rtt = Span::from_millis(1);
+        let warning = |text: &str| CaqmConfig::parse(text).unwrap().warning(rtt);
+        for far in ["period=200us", "period=499us", "period=3ms", "period=1s,spread=off"] {
+            let text = warning(far).unwrap();
+            assert!(text.contains("is far from the round trip 1ms"), "{far}: {text}");
+        }
+        for near in ["143KB", "period=500us", "period=1ms", "period=2ms", "period=12us,spread=off"]
+        {
+            assert_eq!(warning(near), None, "{near}");
+        }
+        // A link without delay is no path that is known.
+        assert_eq!(CaqmConfig::parse("period=1ms").unwrap().warning(Span::ZERO), None);
+    }
+
+    #[test]
+    fn the_usual_period_is_the_round_trip_and_ten_frames_at_least() {
+        let period = |text: &str, mbit: u64, rtt: Span| {
+            let config = CaqmConfig::parse(text).unwrap();
+            config.on_path(Some(Rate::from_mbit(mbit)), rtt).period
+        };
+        let rtt = Span::from_millis(5);
+        assert_eq!(period("143KB", 1000, rtt), Some(rtt));
+        assert_eq!(period("143KB", 1, rtt), Some(Span::from_millis(120)));
+        assert_eq!(period("period=1ms", 1000, rtt), Some(Span::from_millis(1)));
+        assert_eq!(period("143KB", 1000, Span::ZERO), None);
+    }
 
     #[test]
     fn a_printed_configuration_parses_to_itself() {

@@ -2,7 +2,7 @@ use super::{Discipline, Limit, Queued};
 use crate::text::{as_text, hint, name_and_terms};
 use crate::{LinkError, LinkStats, Packet};
 use std::sync::LazyLock;
-use units::{Bytes, Rate, Time};
+use units::{Bytes, Rate, Span, Time};
 
 /// Declares the disciplines. A line names the file, the type, the type of its settings, and the
 /// word that users write.
@@ -26,6 +26,23 @@ macro_rules! disciplines {
 
             pub fn limit(&self) -> Limit {
                 match self { $(Self::$queue(config) => config.limit,)* }
+            }
+
+            /// The queue on a path with this rate and round trip. Settings that follow from the
+            /// path get their values, unless they are set.
+            pub fn on_path(self, rate: Option<Rate>, round_trip: Span) -> Self {
+                match self {
+                    Self::Caqm(config) => Self::Caqm(config.on_path(rate, round_trip)),
+                    other => other,
+                }
+            }
+
+            /// A setting that does not suit a path with this round trip.
+            pub fn warning(&self, round_trip: Span) -> Option<String> {
+                match self {
+                    Self::Caqm(config) => config.warning(round_trip),
+                    _ => None,
+                }
             }
 
             /// Forms that [`Self::from_str`](std::str::FromStr) reads, at least one for each

@@ -228,6 +228,11 @@ impl Run {
         {
             output::note(format_args!("warning: {}", visible(&warning.to_string())));
         }
+        if self.resume.is_none() {
+            for warning in lab.unsuited_queues() {
+                output::note(format_args!("warning: {}", visible(&warning.to_string())));
+            }
+        }
         let mut bar = Bar::new();
         let request = Request {
             lab,

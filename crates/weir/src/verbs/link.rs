@@ -134,7 +134,7 @@ struct Both {
     corrupt: Option<String>,
     /// Queue discipline: droptail:256KiB, headdrop, red, codel, fq_codel, pie or caqm:143KB. A size
     /// may be packets (100p), or bandwidth-delay products of rate and round trip (1bdp)
-    /// [default: droptail:10000p, which is 10,000 packets]
+    /// [default: droptail with 1bdp, but at least 100 ms of the rate]
     #[arg(long)]
     queue: Option<String>,
     /// Bytes that each frame takes in addition to its own: ethernet (+24), ip (-14) or a number
@@ -221,7 +221,7 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     let link = RunningLink::start(claim.name(), plan, privilege)?;
     let inspector = link.inspector();
     let server = Server::start(claim, inspector.clone())?;
-    for note in link.notes() {
+    for note in link.notes().iter().chain(&inspector.warnings()) {
         eprintln!("note: {note}");
     }
     let ends = if arguments.detach { "" } else { "Ctrl-C or " };
@@ -348,7 +348,11 @@ fn set(arguments: &Set) -> anyhow::Result<Ending> {
         let problem = "nothing to change: name settings, for example loss=1% or --ab rate=20mbit";
         return Err(EmuError::Refused(problem.to_owned()).into());
     }
-    Client::connect(&Directory::of_user(), &arguments.name)?.set(both, ab, ba)?;
+    let mut client = Client::connect(&Directory::of_user(), &arguments.name)?;
+    client.set(both, ab, ba)?;
+    for warning in client.show()?.warnings {
+        eprintln!("note: {warning}");
+    }
     if arguments.json {
         return show(std::slice::from_ref(&arguments.name), true, false);
     }

@@ -40,6 +40,70 @@ repeats = 3
 duration = "2s"
 "#;
 
+/// Two flows through a port whose period is the file's, or follows the round trip.
+const PERIODS: &str = r#"name = "periods"
+hosts = ["senders", "receiver"]
+[[link]]
+between = ["senders", "receiver"]
+rate = "500mbit"
+rtt = "20ms"
+queue = "droptail:1MB"
+[topology]
+shape = "incast"
+[tcp]
+pacing = "on"
+[workload]
+kind = "flows"
+from = "senders"
+to = "receiver"
+flows = 2
+omit = "1s"
+[[system]]
+name = "follows"
+kind = "tcp"
+congestion = "caqm"
+caqm = "rtt_standard=20ms"
+queue = "caqm:143KB,limit=2MB"
+[[system]]
+name = "short"
+kind = "tcp"
+congestion = "caqm"
+caqm = "rtt_standard=20ms"
+queue = "caqm:143KB,limit=2MB,period=200us"
+[form.full]
+repeats = 1
+duration = "1s"
+"#;
+
+#[test]
+fn a_caqm_port_follows_the_round_trip_and_a_far_period_is_warned_of() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("periods.toml", PERIODS);
+    let output = sandbox.weir(&["sim", "run", "periods.toml", "--out", "run"]);
+    assert!(output.status.success(), "{output:?}");
+    let warnings: Vec<&str> =
+        output.stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let warning = "the period 200us of the caqm queue is far from the round trip 20ms";
+    assert!(warnings.len() == 1 && warnings[0].contains(warning), "{warnings:?}");
+    assert!(warnings[0].contains("periods.toml:29: "), "{warnings:?}");
+    let validated = sandbox.weir(&["lab", "validate", "periods.toml"]);
+    assert!(validated.stderr.contains(warning), "{validated:?}");
+
+    let results = sandbox.results("run");
+    let of = |system: &str, metric: &str| {
+        let cells = results["cells"].as_array().unwrap();
+        let cell = cells.iter().position(|cell| cell["system"] == system).unwrap();
+        number(&results, cell, metric)
+    };
+    assert!(of("follows", "share_of_ideal") > 0.93, "{results}");
+    assert!(of("short", "share_of_ideal") < 0.9, "{results}");
+    assert!(of("follows", "queue_ms.p95") < of("short", "queue_ms.p95"), "{results}");
+    // The answer names more than the goodput.
+    for part in ["Queue delay p95: follows", "Jain fairness: "] {
+        assert!(output.stdout.contains(part), "{part}: {}", output.stdout);
+    }
+}
+
 #[test]
 fn the_results_are_the_same_on_any_number_of_threads() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -86,6 +86,7 @@ impl Found {
                 }
                 self.lacking.extend(texts(&opened.lacking()));
                 self.warnings.extend(texts(opened.too_few_repeats(None).as_slice()));
+                self.warnings.extend(texts(&opened.unsuited_queues()));
             }
             Err(LabError::File(error)) if !error.is_unreadable() => {
                 self.mistakes.extend(texts(error.each()))

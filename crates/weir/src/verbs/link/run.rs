@@ -82,6 +82,9 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
     }
     let name = claim.as_ref().map_or("run", Claim::name);
     let link = RunningLink::start(name, options.plan().map_err(EmuError::from)?, privilege)?;
+    for warning in link.inspector().warnings() {
+        note(format_args!("note: {warning}"));
+    }
     let server = claim.map(|claim| Server::start(claim, link.inspector())).transpose()?;
     let is_asked_to_end = || server.as_ref().is_some_and(Server::down_requested);
     let served = arguments

@@ -43,7 +43,8 @@ impl Scene {
         let system = system.map_err(|error| Failure::Workload(error.to_string()))?;
         let mut there = there.clone();
         if let Some(queue) = system.queue {
-            there.config.queue = queue;
+            let round_trip = there.config.delay + back.config.delay;
+            there.config.queue = queue.on_path(there.config.rate.mean_rate(), round_trip);
         }
         let mut flows = cell.flows.clone();
         // A `warm` system remembers the path, unless the file sets the memory.
