@@ -3,6 +3,7 @@
 use crate::support::is_installed;
 use crate::test_machine::TestMachine;
 use crate::test_machine::pair::Pair;
+use crate::test_machine::transfer::accel;
 use std::path::Path;
 use std::process::Command;
 
@@ -61,6 +62,29 @@ fn the_packaged_unit_is_the_printed_one() {
     // This test's own program may lie in a home.
     let printed = printed.replace("ProtectHome=read-only", "ProtectHome=yes");
     assert_eq!(without, printed);
+}
+
+/// The command that could remove it is about to go.
+#[test]
+fn removing_the_package_takes_a_hand_made_enable_out_of_the_kernel() {
+    let Some(machine) = TestMachine::new() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prerm");
+    let weir = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
+    let path = format!("PATH={}:{}", weir.display(), std::env::var("PATH").unwrap());
+    let prerm = |action: &str| {
+        let output = machine.run("env", &[&path, "sh", script.to_str().unwrap(), action]);
+        assert_eq!(output.code, Some(0), "{action}: {}", output.stderr);
+        output.stderr
+    };
+    assert_eq!(prerm("remove"), "");
+    let wmem = machine.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).stdout;
+    accel(&machine, &["enable", "tcpa", "--all"]);
+    assert_eq!(prerm("upgrade"), "");
+    assert_eq!(machine.status()["state"], "on");
+    let message = prerm("remove");
+    assert!(message.contains("tcpa is off"), "{message}");
+    assert_eq!(machine.pinned(), "");
+    assert_eq!(machine.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).stdout, wmem);
 }
 
 /// The capabilities, and the places that can be written, suffice for everything a policy does.
