@@ -29,6 +29,11 @@ pub enum AccelError {
         "no congestion control called {name} is registered: run `weir accel enable {name}` first"
     )]
     NotRegistered { name: &'static str },
+    #[error(
+        "{name} cannot be changed in this network namespace: the initial namespace has it for all; set it there, \
+         with `sysctl`, and leave it out here"
+    )]
+    OfInitialNamespace { name: String },
     #[error("{0}")]
     Usage(String),
     #[error("there is no control group `{}` below {}: name one that exists", name.display(), mount.display())]
@@ -133,7 +138,9 @@ fn also_missing() -> String {
 impl AccelError {
     pub(crate) fn file(doing: &'static str, path: &Path, source: io::Error) -> Self {
         match source.kind() {
-            io::ErrorKind::PermissionDenied => Self::NotPermitted { doing: "weir accel" },
+            io::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
+                Self::NotPermitted { doing: "weir accel" }
+            }
             _ => Self::File { doing, path: path.to_owned(), source },
         }
     }

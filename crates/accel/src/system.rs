@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use units::Switch;
 
 /// Requested settings of the namespace; those not given stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,13 +68,9 @@ impl System {
         Ok(())
     }
 
-    /// Whether this network namespace has the settings.
+    /// Whether this network namespace has the settings, and lets them be changed.
     pub(crate) fn check_here(&self) -> Result<(), AccelError> {
-        let missing = |name: &str| read_sysctl(name).is_none();
-        match self.sysctls().into_iter().find(|(name, _)| missing(name)) {
-            Some((name, _)) => Err(AccelError::NoSetting { name: name.to_owned() }),
-            None => Ok(()),
-        }
+        self.sysctls().into_iter().try_for_each(|(name, _)| check_sysctl(name))
     }
 
     /// Parses a name and a value in the kernel's format; returns whether the setting exists.
@@ -92,11 +89,15 @@ impl System {
                 let most = value.parse().map_err(|_| wrong("a number of bytes"))?;
                 self.wmem_max = Some(most);
             }
-            ("timestamps", "0" | "1") => self.timestamps = Some(value == "1"),
-            ("timestamps", _) => return Err(wrong("0 or 1")),
+            ("timestamps", _) => {
+                let Switch(on) = value.parse().map_err(|_| wrong("on or off"))?;
+                self.timestamps = Some(on);
+            }
             // Forward acknowledgement left the kernel with 4.15.
-            ("fack", "0" | "1") => {}
-            ("fack", _) => return Err(wrong("0 or 1; it does nothing in today's kernels")),
+            ("fack", _) => {
+                let form = "on or off; it does nothing in today's kernels";
+                value.parse::<Switch>().map_err(|_| wrong(form))?;
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -147,6 +148,7 @@ impl Journal {
         if wanted.is_empty() && self.settings.is_empty() {
             return Ok(());
         }
+        wanted.iter().try_for_each(|(name, _)| check_sysctl(name))?;
         let here = namespace()?;
         // Going back would write the other namespace's values here.
         if !self.settings.is_empty() && self.namespace != here {
@@ -259,6 +261,25 @@ fn namespace() -> Result<u64, AccelError> {
 pub(crate) fn read_sysctl(name: &str) -> Option<String> {
     let text = fs::read_to_string(path_of(name)).ok()?;
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Some settings of the initial network namespace are readable in the others, for everybody
+/// including root (net_core_table of net/core/sysctl_net_core.c).
+fn check_sysctl(name: &str) -> Result<(), AccelError> {
+    let path = path_of(name);
+    match File::options().write(true).open(&path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(AccelError::NoSetting { name: name.to_owned() })
+        }
+        Err(error)
+            if error.kind() == ErrorKind::PermissionDenied
+                && rustix::process::geteuid().is_root() =>
+        {
+            Err(AccelError::OfInitialNamespace { name: name.to_owned() })
+        }
+        Err(source) => Err(AccelError::file("setting", &path, source)),
+    }
 }
 
 /// The kernel clamps some values: refuse a value that it did not keep.

@@ -1,7 +1,7 @@
 //! The parameters that all hosts and ports of a network share.
 
 use crate::AccelError;
-use units::Span;
+use units::{Span, Switch};
 
 /// Named as in the reference kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,11 +137,8 @@ impl Network {
                     .ok_or_else(|| wrong("write it like 0x88a8".to_owned()))?;
             }
             "trusts_path" => {
-                self.trusts_path = match value {
-                    "0" => false,
-                    "1" => true,
-                    _ => return Err(wrong("it is 0 or 1".to_owned())),
-                };
+                let Switch(on) = value.parse().map_err(|_| wrong("it is on or off".to_owned()))?;
+                self.trusts_path = on;
             }
             _ => {
                 return Err(wrong(format!(
