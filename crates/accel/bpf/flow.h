@@ -21,6 +21,7 @@ struct flow {
 	u8 in_recovery;
 	u8 unused[2];
 	char before[CA_NAME]; /* the algorithm that the rule replaced; empty: none */
+	char given[CA_NAME]; /* the algorithm that the rule gave; empty: none */
 };
 
 /* Tunables of the algorithm itself; the others are socket options. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Gives the algorithm to a connection, as its rule says. */
+/* Gives a connection the algorithm that its rule names. */
 #ifndef WEIR_ACCEL_GIVE_H
 #define WEIR_ACCEL_GIVE_H
 
@@ -13,7 +13,21 @@
 #define TCP_RTO_MAX_MS 44
 #define TCP_BPF_RTO_MIN 1004
 
-#define TCPA "tcpa"
+static __always_inline bool is_tcpa(const char *name)
+{
+	return name[0] == 't' && name[1] == 'c' && name[2] == 'p' && name[3] == 'a' && !name[4];
+}
+
+static __always_inline bool is_same(const char *name, const char *other)
+{
+	for (u32 at = 0; at < CA_NAME; at++) {
+		if (name[at] != other[at])
+			return false;
+		if (!name[at])
+			return true;
+	}
+	return true;
+}
 
 static __always_inline bool is_caqm(const char *name)
 {
@@ -38,19 +52,31 @@ static __always_inline bool is_kept(const struct rule *rule, const struct tcp_so
  * storage. Options that the kernel refuses stay as they were: the connection works without them. */
 static __always_inline bool give(void *options, void *sk, const struct rule *rule, u32 settings)
 {
-	char name[] = TCPA, before[CA_NAME] = {};
+	char name[CA_NAME], now[CA_NAME] = {}, before[CA_NAME];
 	struct flow *flow;
+	bool own;
 	int value;
 
-	bpf_getsockopt(options, SOL_TCP, TCP_CONGESTION, before, sizeof(before));
+	__builtin_memcpy(name, rule->algorithm, sizeof(name));
+	own = is_tcpa(name);
+	bpf_getsockopt(options, SOL_TCP, TCP_CONGESTION, now, sizeof(now));
+	/* Keep CAQM: both ends agreed on it. */
+	if (is_caqm(now))
+		return false;
+	__builtin_memcpy(before, now, sizeof(before));
+	flow = bpf_sk_storage_get(&flows, sk, NULL, 0);
+	if (flow && flow->rule && is_same(now, flow->given))
+		__builtin_memcpy(before, flow->before, sizeof(before));
+	/* tcpa begins with the storage, and frees the storage when it leaves. */
+	if (!own && bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name)))
+		return false;
 	flow = bpf_sk_storage_get(&flows, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!flow)
 		return false;
 	flow->rule = settings;
 	__builtin_memcpy(flow->before, before, sizeof(before));
-	/* Keep CAQM: both ends agreed on it. */
-	if (is_caqm(flow->before) ||
-	    bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name) - 1)) {
+	__builtin_memcpy(flow->given, name, sizeof(name));
+	if (own && bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name))) {
 		bpf_sk_storage_delete(&flows, sk);
 		return false;
 	}

@@ -52,37 +52,20 @@ static __always_inline void describe(struct connection *connection, const struct
 	__builtin_memcpy(connection->address, address, sizeof(address));
 }
 
-static __always_inline bool is_tcpa(const char *name)
+/* A rule gave the connection this algorithm, and the program has not chosen another since. */
+static __always_inline bool is_given(const struct flow *flow, const char *name)
 {
-	return name[0] == 't' && name[1] == 'c' && name[2] == 'p' && name[3] == 'a' && !name[4];
+	return flow && flow->rule && is_same(name, flow->given);
 }
 
-static __always_inline bool has_tcpa(struct tcp_sock *tp)
-{
-	char name[CA_NAME] = {};
-
-	return !bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name)) && is_tcpa(name);
-}
-
-static __always_inline bool is_same(const char *name, const char *other)
-{
-	for (u32 at = 0; at < CA_NAME; at++) {
-		if (name[at] != other[at])
-			return false;
-		if (!name[at])
-			return true;
-	}
-	return true;
-}
-
-/* The kernel also counts an algorithm that an earlier installation put back as named, so the
- * system's own one does not count. */
+/* The kernel also counts an algorithm that a rule gave, or that an earlier installation put back,
+ * as named, so the system's own one does not count. tcpa without storage belongs to an earlier
+ * installation. */
 static __always_inline bool is_kept_open(const struct rule *rule, struct tcp_sock *tp,
-					 const struct order *order)
+					 const struct order *order, const struct flow *flow,
+					 const char *name)
 {
-	char name[CA_NAME] = {};
-
-	if (bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name)) || is_tcpa(name))
+	if (is_given(flow, name) || (is_tcpa(name) && !flow))
 		return false;
 	return is_kept(rule, tp, name) && !is_same(name, order->otherwise);
 }
@@ -113,15 +96,17 @@ static __always_inline bool choose(struct tcp_sock *tp, const char *name)
 	       !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy));
 }
 
-/* Back to the algorithm before, or to the system's if that one is unknown or gone. The kernel frees
- * the storage when the algorithm changes. */
+/* Back to the algorithm before, or to the system's if that one is unknown or gone. tcpa frees the
+ * storage when it leaves. */
 static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flow,
 				     const struct order *order, struct turned *turned)
 {
-	if ((flow && choose(tp, flow->before)) || choose(tp, order->otherwise))
+	if ((flow && choose(tp, flow->before)) || choose(tp, order->otherwise)) {
+		bpf_sk_storage_delete(&flows, tp);
 		turned->put_back++;
-	else
+	} else {
 		turned->refused++;
+	}
 }
 
 /* Treat open connections as new ones. A socket that chose its algorithm itself keeps it. */
@@ -129,13 +114,13 @@ SEC("iter/tcp")
 int adopt(struct bpf_iter__tcp *ctx)
 {
 	struct connection connection = {};
+	char name[CA_NAME] = {};
 	const struct order *now;
 	const struct rule *rule;
 	struct turned *count;
 	struct tcp_sock *tp;
 	struct flow *flow;
 	u32 zero = 0;
-	bool has;
 
 	now = bpf_map_lookup_elem(&order, &zero);
 	count = bpf_map_lookup_elem(&turned, &zero);
@@ -146,31 +131,33 @@ int adopt(struct bpf_iter__tcp *ctx)
 		return 0;
 	rule = rule_of(&connection);
 	flow = bpf_sk_storage_get(&flows, tp, NULL, 0);
-	has = has_tcpa(tp);
+	bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
 	if (rule && rule->accelerate) {
-		/* Without storage of this installation, the algorithm belongs to an earlier one. */
-		if (has && flow)
+		if (flow && is_same(name, rule->algorithm))
 			return 0;
-		if (is_kept_open(rule, tp, now))
+		if (is_kept_open(rule, tp, now, flow, name))
 			count->kept++;
 		else if (give(tp, tp, rule, 1 + connection.found))
 			count->given++;
 		else
 			count->refused++;
-	} else if (has && flow && flow->rule) {
+	} else if (is_given(flow, name)) {
 		put_back(tp, flow, now, count);
 	}
 	return 0;
 }
 
-/* All connections with the algorithm, and listeners that would pass it on to new ones. */
+/* All connections with tcpa or with an algorithm that a rule gave, and listeners that would pass
+ * tcpa on to new ones. */
 SEC("iter/tcp")
 int abandon(struct bpf_iter__tcp *ctx)
 {
 	struct connection connection = {};
+	char name[CA_NAME] = {};
 	const struct order *now;
 	struct turned *count;
 	struct tcp_sock *tp;
+	struct flow *flow;
 	u32 zero = 0;
 
 	now = bpf_map_lookup_elem(&order, &zero);
@@ -178,8 +165,12 @@ int abandon(struct bpf_iter__tcp *ctx)
 	if (!now || !count)
 		return 0;
 	tp = ours(ctx, now, &connection, SENDING | 1 << TCP_LISTEN);
-	if (tp && has_tcpa(tp))
-		put_back(tp, bpf_sk_storage_get(&flows, tp, NULL, 0), now, count);
+	if (!tp)
+		return 0;
+	flow = bpf_sk_storage_get(&flows, tp, NULL, 0);
+	bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
+	if (is_tcpa(name) || is_given(flow, name))
+		put_back(tp, flow, now, count);
 	return 0;
 }
 

@@ -23,6 +23,7 @@ struct rule {
 	u32 rto_min_us;
 	u32 rto_max_ms;
 	u32 unused2;
+	char algorithm[CA_NAME]; /* tcpa, or one of the kernel's */
 };
 
 /* Two sets: a new policy is written beside the old one and takes effect in one store. */

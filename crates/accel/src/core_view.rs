@@ -5,7 +5,7 @@ use crate::iterator::read_iterator;
 use crate::namespaces::run_in_each;
 use crate::object::{Spec, with_libbpf_log};
 use crate::pins::{self, Pins};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use units::{Bytes, Rate, Share, Span};
 
 /// The core's state of one connection.
@@ -41,10 +41,18 @@ pub enum Mode {
     Unknown,
 }
 
-/// Reads the views by socket cookie, for the connections of this installation in every network
-/// namespace. Connections that kept the algorithm of an earlier installation, or from before an
-/// update, are not included.
-pub(crate) fn read(pins: &Pins) -> Result<HashMap<u64, CoreView>, AccelError> {
+/// Connections of this installation, by socket cookie.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    /// The core of each connection that runs with tcpa.
+    pub(crate) cores: HashMap<u64, CoreView>,
+    /// Connections to which a rule gave an algorithm of the kernel.
+    pub(crate) others: HashSet<u64>,
+}
+
+/// Reads the connections of this installation in every network namespace. Connections that kept the
+/// algorithm of an earlier installation, or from before an update, are not included.
+pub(crate) fn read(pins: &Pins) -> Result<Views, AccelError> {
     let elf = include_bytes!(concat!(env!("OUT_DIR"), "/look.bpf.o"));
     let mut spec = Spec::open(WHAT, elf)?;
     spec.reuse(pins::FLOWS, &pins.pinned(pins::FLOWS)?)?;
@@ -56,7 +64,14 @@ pub(crate) fn read(pins: &Pins) -> Result<HashMap<u64, CoreView>, AccelError> {
     })?
     .concat();
     let (views, _) = bytes.as_chunks::<VIEW_BYTES>();
-    Ok(views.iter().filter(|view| view[RUNNING] != 0).map(CoreView::from_bytes).collect())
+    let (with_tcpa, others): (Vec<_>, Vec<_>) = views
+        .iter()
+        .map(|view| (view[RUNNING] != 0, CoreView::from_bytes(view)))
+        .partition(|v| v.0);
+    Ok(Views {
+        cores: with_tcpa.into_iter().map(|(_, view)| view).collect(),
+        others: others.into_iter().map(|(_, (cookie, _))| cookie).collect(),
+    })
 }
 
 impl CoreView {

@@ -1,5 +1,7 @@
 //! Output of the status: as text and as JSON.
 
+use crate::KernelAlgorithm;
+use crate::algorithm::NAME;
 use crate::core_view::CoreView;
 use crate::memory::Memory;
 use crate::namespaces::NamespaceId;
@@ -25,7 +27,14 @@ impl Status {
                      are {given}; `weir accel disable` removes it\n"
                 )
             }
-            Presence::Whole => "tcpa is on\n".to_owned(),
+            Presence::Whole => {
+                let names = self.on();
+                format!(
+                    "{} {} on\n",
+                    names.join(" and "),
+                    if names.len() > 1 { "are" } else { "is" }
+                )
+            }
         };
         let whose: Vec<_> = self.policy.rules.iter().map(Rule::whose).collect();
         let lengths = whose.iter().map(|whose| whose.chars().count());
@@ -49,6 +58,15 @@ impl Status {
         text.push('\n');
         text.push_str(&self.flows_text(width));
         text
+    }
+
+    /// The algorithms that connections get: tcpa unless all rules give others.
+    fn on(&self) -> Vec<&str> {
+        let others = self.policy.kernel_algorithms().into_iter().map(KernelAlgorithm::name);
+        let all: Vec<&str> = others.collect();
+        let has_tcpa = self.policy.rules.iter().any(|rule| rule.gives() == Some(NAME));
+        let tcpa = (has_tcpa || all.is_empty()).then_some(NAME);
+        tcpa.into_iter().chain(all).collect()
     }
 
     fn flows_text(&self, width: usize) -> String {
@@ -109,7 +127,10 @@ impl Rule {
             Some(tunables) => {
                 let named =
                     if self.named_too { ", also where a program named another" } else { "" };
-                format!("tcpa, {}{named}", tunables.to_text())
+                match &self.algorithm {
+                    None => format!("tcpa, {}{named}", tunables.to_text()),
+                    Some(other) => format!("{other}{}{named}", tunables.timeouts_to_text()),
+                }
             }
         }
     }
@@ -120,8 +141,12 @@ impl Rule {
             "to": self.to.map(|to| to.to_string()),
             "port": self.port,
             "accelerate": self.tunables.is_some(),
+            "algorithm": self.gives(),
             "named_too": self.named_too,
-            "tunables": self.tunables.map(|tunables| tunables.to_json()),
+            "tunables": self.tunables.map(|tunables| match self.algorithm {
+                None => tunables.to_json(),
+                Some(_) => tunables.timeouts_to_json(),
+            }),
         })
     }
 }
@@ -136,19 +161,25 @@ impl Tunables {
                 let _ = write!(text, ", memory_age {age}");
             }
         }
-        for (name, value) in [("rto_min", self.rto_min), ("rto_max", self.rto_max)] {
-            if let Some(value) = value {
-                let _ = write!(text, ", {name} {value}");
-            }
-        }
-        text
+        text + &self.timeouts_to_text()
+    }
+
+    fn timeouts_to_text(self) -> String {
+        let bounds = [("rto_min", self.rto_min), ("rto_max", self.rto_max)];
+        let bounds = bounds.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        bounds.map(|(name, value)| format!(", {name} {value}")).collect()
     }
 
     fn to_json(self) -> Value {
+        let mut json = self.timeouts_to_json();
+        json["init_cwnd"] = json!(self.init_cwnd);
+        json["loss_init_cwnd"] = json!(self.loss_init_cwnd);
+        json["memory_age"] = json!(self.memory_age.to_string());
+        json
+    }
+
+    fn timeouts_to_json(self) -> Value {
         json!({
-            "init_cwnd": self.init_cwnd,
-            "loss_init_cwnd": self.loss_init_cwnd,
-            "memory_age": self.memory_age.to_string(),
             "rto_min": self.rto_min.map(|span| span.to_string()),
             "rto_max": self.rto_max.map(|span| span.to_string()),
         })
@@ -191,6 +222,7 @@ impl Flow {
             percent(self.retransmitted),
             percent(core.map(|core| core.floor)),
             match core {
+                None if self.algorithm != NAME => self.algorithm.clone(),
                 None => "(earlier one)".to_owned(),
                 Some(core) if core.contending => format!("{}, contending", core.mode.name()),
                 Some(core) => core.mode.name().to_owned(),
@@ -206,6 +238,7 @@ impl Flow {
 
     fn to_json(&self) -> Value {
         let mut json = json!({
+            "algorithm": self.algorithm,
             "rate_mbit_s": self.rate.map(|rate| rate.mbit_per_second()),
             "pacing_mbit_s": self.pacing.map(|rate| rate.mbit_per_second()),
             "rtt_us": self.rtt.map(|rtt| rtt.micros_f64()),

@@ -30,6 +30,15 @@ pub enum AccelError {
     )]
     NotRegistered { name: &'static str },
     #[error(
+        "this kernel has no congestion control `{name}`, and no module for it: choose from {known}{hint}"
+    )]
+    NoSuchAlgorithm { name: String, known: String, hint: String },
+    #[error(
+        "the kernel did not load the congestion control {name}: {source}; run `modprobe tcp_{name}` on the \
+         host, outside of any container, and then run this command again"
+    )]
+    NoModule { name: String, source: io::Error },
+    #[error(
         "{name} cannot be changed in this network namespace: the initial namespace has it for all; set it there, \
          with `sysctl`, and leave it out here"
     )]
@@ -158,6 +167,7 @@ impl AccelError {
         matches!(
             self,
             Self::Usage(_)
+                | Self::NoSuchAlgorithm { .. }
                 | Self::NoPolicy { .. }
                 | Self::Policy { .. }
                 | Self::NoSuchCgroup { .. }

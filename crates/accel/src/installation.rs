@@ -8,7 +8,7 @@ use crate::pins::{self, Pins, Presence};
 use crate::policy::Policy;
 use crate::rules::{AFTER_CAQM, FLAGS_AT, MOST_RULES, RULE_BYTES, Rule, Tunables};
 use crate::system::{Journal, System};
-use crate::{AccelError, kernel, memory};
+use crate::{AccelError, KernelAlgorithm, kernel, memory};
 use libbpf_rs::{MapCore, MapFlags};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -154,9 +154,14 @@ fn set_one(policy: &mut Policy, text: &str, scope: Scope) -> Result<String, Acce
     // A rule sets the bounds of a timeout when a connection begins.
     let is_timeout = text.starts_with("rto_");
     let mut numbers = Vec::new();
+    let gives_tcpa = policy.rules.iter().zip(1..).filter(|(rule, _)| rule.gives() == Some(NAME));
+    let is_tcpa: Vec<usize> = gives_tcpa.map(|(_, number)| number).collect();
     let rules = policy.rules.iter_mut().zip(1..);
     for (tunables, number) in rules.filter_map(|(rule, n)| Some((rule.tunables.as_mut()?, n))) {
         if scope == Scope::Everything || scope == Scope::Rule(number) {
+            if !is_timeout && !is_tcpa.contains(&number) {
+                continue;
+            }
             tunables.set(text)?;
             numbers.push(number.to_string());
         }
@@ -189,9 +194,15 @@ fn set_one(policy: &mut Policy, text: &str, scope: Scope) -> Result<String, Acce
 
 fn no_rule(policy: &Policy, number: usize) -> AccelError {
     let count = policy.rules.len();
-    AccelError::Usage(match (1..=count).contains(&number) {
-        true => format!("rule {number} leaves its connections as they are"),
-        false => format!("there is no rule {number}, only {count}"),
+    let rule = number.checked_sub(1).and_then(|index| policy.rules.get(index));
+    AccelError::Usage(match rule.map(Rule::gives) {
+        Some(None) => format!("rule {number} leaves its connections as they are"),
+        Some(Some(algorithm)) => {
+            format!(
+                "rule {number} gives {algorithm}, which has no such tunable: rto_min and rto_max are for all"
+            )
+        }
+        None => format!("there is no rule {number}, only {count}"),
     })
 }
 
@@ -250,7 +261,35 @@ pub(crate) fn rules_in_force(
     rules.collect()
 }
 
+/// Removes the rules that give this algorithm, and ends the installation with the last rule that
+/// gives any. The settings of the system belong to tcpa.
+pub fn withdraw(algorithm: &str, reach: Reach) -> Result<Removed, AccelError> {
+    let pins = Pins::open_if_any()?.filter(|pins| pins.presence() == Presence::Whole);
+    let Some(pins) = pins else {
+        return if algorithm == NAME { remove(reach) } else { Ok(Removed::default()) };
+    };
+    let mut policy = in_force(&pins)?;
+    let gave = policy.rules.len();
+    policy.rules.retain(|rule| rule.gives() != Some(algorithm));
+    let there = policy.rules.len() < gave || algorithm == NAME;
+    if there && policy.rules.iter().all(|rule| rule.gives().is_none()) {
+        // One command at a time holds the pins.
+        drop(pins);
+        return remove(reach);
+    }
+    if !there {
+        return Ok(Removed::default());
+    }
+    if algorithm == NAME {
+        policy.system = System::default();
+    }
+    kernel::interface()?.check_reach(reach)?;
+    let applied = apply_in(&pins, &policy, reach)?;
+    Ok(Removed { there, switched: applied.switched, foreign: pins.foreign()? })
+}
+
 fn apply_in(pins: &Pins, policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
+    policy.kernel_algorithms().into_iter().try_for_each(KernelAlgorithm::load)?;
     let before = in_force(pins)?;
     let change = match pins.presence() {
         Presence::Whole => Change::Changed,

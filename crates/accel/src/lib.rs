@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`kernel`] | the abilities of this kernel, before anything is tried |
 //! | [`object`] | loads compiled programs into the kernel |
-//! | [`algorithm`] | `tcpa` among the kernel's congestion controls |
+//! | [`algorithm`], [`KernelAlgorithm`] | `tcpa` among the kernel's congestion controls, and the others |
 //! | [`rules`], [`cgroup`] | selects the connections that get it, and their tunables |
 //! | [`policy`], [`policy_file`], [`system`] | all rules and system settings, and their file |
 //! | [`pins`], [`installation`] | objects that outlive the command; on, off, and in force |
@@ -22,6 +22,7 @@ mod error;
 pub mod installation;
 mod iterator;
 pub mod kernel;
+mod kernel_algorithm;
 pub mod memory;
 mod mounts;
 pub mod namespaces;
@@ -37,6 +38,7 @@ pub mod system;
 mod table;
 
 pub use error::AccelError;
+pub use kernel_algorithm::KernelAlgorithm;
 pub use policy::Policy;
 pub use policy_file::PolicyFile;
 pub use prefix::Prefix;

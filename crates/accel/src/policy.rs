@@ -1,8 +1,8 @@
 //! The complete configuration of tcpa by `weir accel`.
 
-use crate::AccelError;
 use crate::rules::{self, Rule, Tunables};
 use crate::system::System;
+use crate::{AccelError, KernelAlgorithm};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
@@ -14,6 +14,17 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// The kernel's algorithms that rules give, each once.
+    pub fn kernel_algorithms(&self) -> Vec<&KernelAlgorithm> {
+        let mut all: Vec<&KernelAlgorithm> = Vec::new();
+        for algorithm in self.rules.iter().filter_map(|rule| rule.algorithm.as_ref()) {
+            if !all.contains(&algorithm) {
+                all.push(algorithm);
+            }
+        }
+        all
+    }
+
     pub fn check(&self) -> Result<(), AccelError> {
         rules::check(&self.rules)?;
         self.defaults.check()?;

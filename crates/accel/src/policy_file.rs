@@ -1,6 +1,6 @@
 //! The file format of policies.
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, NAME};
 use crate::caqm::{InterfaceName, Network};
 use crate::cgroup::Cgroup;
 use crate::installation::{self, Applied};
@@ -8,12 +8,12 @@ use crate::open::Reach;
 use crate::pins::{self, Pins, Presence};
 use crate::rules::{self, Rule, Tunables};
 use crate::system::System;
-use crate::{AccelError, Policy, Prefix, caqm, kernel};
+use crate::{AccelError, KernelAlgorithm, Policy, Prefix, caqm, kernel};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
-use units::Span;
+use units::{Span, Switch};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyFile {
@@ -61,7 +61,7 @@ impl PolicyFile {
                 wmem: file.system.wmem,
                 mem: file.system.mem,
                 wmem_max: file.system.wmem_max,
-                timestamps: file.system.timestamps,
+                timestamps: file.system.timestamps.map(|Switch(on)| on),
             },
         };
         tcpa.check().map_err(|error| wrong(0, error.to_string()))?;
@@ -70,7 +70,7 @@ impl PolicyFile {
             let at = table.span().start;
             let add = || {
                 let table = table.into_inner();
-                let treatment = table.algorithm;
+                let treatment = table.algorithm.clone();
                 let rule = table.rule(defaults)?;
                 chosen.add(rule, treatment, &mut tcpa.rules)?;
                 tcpa.check()
@@ -242,7 +242,7 @@ struct Values {
     loss_init_cwnd: Option<u32>,
     memory_age: Option<Span>,
     /// The reference's name for whether there is a memory.
-    metrics_minrtt: Option<bool>,
+    metrics_minrtt: Option<Switch>,
     rto_min: Option<Span>,
     rto_max: Option<Span>,
 }
@@ -259,22 +259,36 @@ struct RuleTable {
     loss_init_cwnd: Option<u32>,
     memory_age: Option<Span>,
     /// The reference's name for whether there is a memory.
-    metrics_minrtt: Option<bool>,
+    metrics_minrtt: Option<Switch>,
     rto_min: Option<Span>,
     rto_max: Option<Span>,
     #[serde(default)]
-    named_too: bool,
+    named_too: Switch,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "String")]
 enum RuleAlgorithm {
     #[default]
     Tcpa,
     /// If the peer and the path support it too.
     Caqm,
-    /// The kernel's default.
+    /// The connection stays as it is.
     None,
+    Kernel(KernelAlgorithm),
+}
+
+impl TryFrom<String> for RuleAlgorithm {
+    type Error = AccelError;
+
+    fn try_from(name: String) -> Result<Self, AccelError> {
+        match name.as_str() {
+            NAME => Ok(Self::Tcpa),
+            caqm::NAME => Ok(Self::Caqm),
+            "none" => Ok(Self::None),
+            name => name.parse().map(Self::Kernel),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -283,10 +297,10 @@ struct SystemTable {
     wmem: Option<[u64; 3]>,
     mem: Option<[u64; 3]>,
     wmem_max: Option<u64>,
-    timestamps: Option<bool>,
+    timestamps: Option<Switch>,
     /// Forward acknowledgement left the kernel with 4.15; RACK replaces it.
     #[serde(rename = "fack")]
-    _fack: Option<u8>,
+    _fack: Option<Switch>,
 }
 
 /// The interfaces, and the parameters that all hosts and ports of the network share, as
@@ -307,7 +321,7 @@ struct CaqmTable {
     rtt_standard: Option<Span>,
     cc_type: Option<u32>,
     tpid: Option<u16>,
-    trusts_path: Option<bool>,
+    trusts_path: Option<Switch>,
 }
 
 impl CaqmTable {
@@ -330,7 +344,7 @@ impl CaqmTable {
         }
         network.rtt_standard = self.rtt_standard.unwrap_or(network.rtt_standard);
         network.tpid = self.tpid.unwrap_or(network.tpid);
-        network.trusts_path = self.trusts_path.unwrap_or(network.trusts_path);
+        network.trusts_path = self.trusts_path.map_or(network.trusts_path, |Switch(on)| on);
         network.check()?;
         Ok(network)
     }
@@ -341,12 +355,17 @@ impl Values {
         *self == Self::default()
     }
 
+    /// Whether only the bounds of the timeout are set.
+    fn is_of_any_algorithm(&self) -> bool {
+        *self == Self { rto_min: self.rto_min, rto_max: self.rto_max, ..Self::default() }
+    }
+
     fn over(&self, usual: Tunables) -> Tunables {
         Tunables {
             init_cwnd: self.init_cwnd.unwrap_or(usual.init_cwnd),
             loss_init_cwnd: self.loss_init_cwnd.unwrap_or(usual.loss_init_cwnd),
             memory_age: match self.metrics_minrtt {
-                Some(false) => Span::ZERO,
+                Some(Switch(false)) => Span::ZERO,
                 _ => self.memory_age.unwrap_or(usual.memory_age),
             },
             rto_min: self.rto_min.or(usual.rto_min),
@@ -368,9 +387,18 @@ impl RuleTable {
         if self.port == Some(0) {
             return Err(AccelError::Usage("port 0 is not a port: leave it out for all".to_owned()));
         }
-        if self.named_too && self.algorithm != RuleAlgorithm::Tcpa {
-            let problem = "named_too belongs to a rule for tcpa: leave it out";
+        let Switch(named_too) = self.named_too;
+        if named_too && [RuleAlgorithm::Caqm, RuleAlgorithm::None].contains(&self.algorithm) {
+            let problem =
+                "named_too belongs to a rule for tcpa or an algorithm of the kernel: leave it out";
             return Err(AccelError::Usage(problem.to_owned()));
+        }
+        if let RuleAlgorithm::Kernel(algorithm) = &self.algorithm
+            && !values.is_of_any_algorithm()
+        {
+            return Err(AccelError::Usage(format!(
+                "{algorithm} has none of tcpa's tunables: rto_min and rto_max are for all, leave the others out"
+            )));
         }
         if self.algorithm == RuleAlgorithm::Caqm && !values.is_empty() {
             let problem = "caqm does not use the tunables of tcpa: set the parameters of its connections in [caqm]";
@@ -382,10 +410,14 @@ impl RuleTable {
             to: to.map_err(AccelError::Usage)?,
             port: self.port,
             tunables: match self.algorithm {
-                RuleAlgorithm::Tcpa => Some(values.over(defaults)),
+                RuleAlgorithm::Tcpa | RuleAlgorithm::Kernel(_) => Some(values.over(defaults)),
                 RuleAlgorithm::Caqm | RuleAlgorithm::None => None,
             },
-            named_too: self.named_too,
+            algorithm: match self.algorithm {
+                RuleAlgorithm::Kernel(algorithm) => Some(algorithm),
+                _ => None,
+            },
+            named_too,
         })
     }
 }
@@ -401,6 +433,9 @@ fn bare_word(text: &str, at: usize) -> Option<String> {
     if plain && TEXTS.contains(&key) {
         return Some(format!("{key}: expected a text in quotes, as in {key} = \"{word}\""));
     }
+    if plain && SWITCHES.contains(&key) && word.parse::<Switch>().is_ok() {
+        return Some(format!("{key}: write {key} = \"{word}\" in quotes, or true or false"));
+    }
     let is_word = plain && word.starts_with(|c: char| c.is_ascii_alphabetic());
     let is_value = ["true", "false", "inf", "nan"].contains(&word);
     (is_word && !is_value).then(|| format!("{key}: expected a number, not `{word}`"))
@@ -409,6 +444,9 @@ fn bare_word(text: &str, at: usize) -> Option<String> {
 /// Keys whose values are texts.
 const TEXTS: [&str; 8] =
     ["algorithm", "cgroup", "to", "memory_age", "rto_min", "rto_max", "rtt_standard", "interface"];
+
+/// Keys that are on or off.
+const SWITCHES: [&str; 5] = ["metrics_minrtt", "named_too", "timestamps", "fack", "trusts_path"];
 
 /// serde names the unknown word and the known ones; this finds the nearest.
 fn nearest(message: &str) -> String {
@@ -450,6 +488,43 @@ mod tests {
         assert_eq!(policy.rules[2].tunables.unwrap().init_cwnd, 30);
         assert_eq!(policy.system.wmem, Some([4096, 16384, 8_388_608]));
         assert_eq!(parse("").unwrap(), PolicyFile::default());
+    }
+
+    #[test]
+    fn a_switch_has_the_same_spellings_under_every_key() {
+        for (value, expected) in [
+            ("true", true),
+            ("1", true),
+            ("\"on\"", true),
+            ("\"true\"", true),
+            ("false", false),
+            ("0", false),
+            ("\"off\"", false),
+        ] {
+            let text = format!(
+                "[[rule]]\nport = 443\nnamed_too = {value}\n\
+                 [[rule]]\nmetrics_minrtt = {value}\n\
+                 [[rule]]\nport = 80\nalgorithm = \"caqm\"\n\
+                 [caqm]\ntrusts_path = {value}\n[system]\ntimestamps = {value}\nfack = {value}\n"
+            );
+            // A rule for CAQM may not stand behind one that covers it.
+            let text = text.replacen("[[rule]]\nmetrics", "[[rule]]\nport = 81\nmetrics", 1);
+            let file = parse(&text).unwrap();
+            let rules = &file.tcpa.rules;
+            assert_eq!(file.tcpa.system.timestamps, Some(expected), "{value}");
+            assert_eq!(rules[0].named_too, expected, "{value}");
+            assert_eq!(rules[1].tunables.unwrap().memory_age > Span::ZERO, expected, "{value}");
+            assert_eq!(file.caqm.unwrap().network.trusts_path, expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_rule_may_give_any_algorithm_of_the_kernel() {
+        let text = "[[rule]]\nport = 443\nalgorithm = \"reno\"\nrto_min = \"50ms\"\n\n[[rule]]\n";
+        let policy = parse(text).unwrap().tcpa;
+        let given: Vec<_> = policy.rules.iter().map(Rule::gives).collect();
+        assert_eq!(given, [Some("reno"), Some("tcpa")]);
+        assert_eq!(policy.rules[0].tunables.unwrap().rto_min, Some(Span::from_millis(50)));
     }
 
     #[test]
@@ -501,6 +576,11 @@ mod tests {
             ("[[rule]]\nalgorithm = none\n", 2, "expected a text in quotes"),
             ("[[rule]]\nport = 1\nalgorithm = \"none\"\nnamed_too = true\n", 1, "named_too"),
             ("[rule\n", 1, ""),
+            ("[[rule]]\nalgorithm = \"reno\"\ninit_cwnd = 9\n", 1, "reno has none of"),
+            ("[system]\ntimestamps = on\n", 2, "timestamps = \"on\" in quotes"),
+            ("[system]\ntimestamps = 2\n", 2, "write on or off"),
+            ("[system]\nfack = \"maybe\"\n", 2, "write on or off"),
+            ("[[rule]]\nnamed_too = \"perhaps\"\n", 2, "write on or off"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with(&format!("accel.toml:{line}: ")), "{text}: {error}");

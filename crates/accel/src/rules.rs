@@ -1,8 +1,9 @@
 //! The rules that select and configure connections, in order: the first matching one decides.
 
+use crate::algorithm::NAME;
 use crate::cgroup::Cgroup;
-use crate::{AccelError, Prefix};
-use units::Span;
+use crate::{AccelError, KernelAlgorithm, Prefix};
+use units::{Span, Switch};
 
 /// One rule; without conditions it matches every connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,6 +15,9 @@ pub struct Rule {
     pub port: Option<u16>,
     /// Tunables of a matching connection; none: it stays as it is.
     pub tunables: Option<Tunables>,
+    /// The kernel's algorithm that a matching connection gets instead of tcpa. Only the bounds of
+    /// the timeout apply to it among the tunables.
+    pub algorithm: Option<KernelAlgorithm>,
     /// Also connections whose program named an algorithm itself.
     pub named_too: bool,
 }
@@ -46,6 +50,11 @@ impl Default for Tunables {
 }
 
 impl Rule {
+    /// The algorithm that a matching connection gets.
+    pub fn gives(&self) -> Option<&str> {
+        self.tunables.map(|_| self.algorithm.as_ref().map_or(NAME, KernelAlgorithm::name))
+    }
+
     /// Whether every connection that matches `later` matches this rule too.
     pub(crate) fn covers(&self, later: &Self) -> bool {
         let cgroup = match (&self.cgroup, &later.cgroup) {
@@ -75,6 +84,8 @@ impl Rule {
         bytes[43] = self.named_too.into();
         bytes[44..48].copy_from_slice(&micros(tunables.rto_min).to_ne_bytes());
         bytes[48..52].copy_from_slice(&(micros(tunables.rto_max) / 1000).to_ne_bytes());
+        let name = self.algorithm.as_ref().map_or(NAME, KernelAlgorithm::name);
+        bytes[56..56 + name.len()].copy_from_slice(name.as_bytes());
         bytes
     }
 
@@ -103,6 +114,9 @@ impl Rule {
             to: Some(bits).filter(|bits| *bits > 0).and_then(|b| Prefix::from_mapped(address, b)),
             port: Some(u16::from_ne_bytes([bytes[40], bytes[41]])).filter(|port| *port > 0),
             tunables: (bytes[42] != 0).then_some(tunables),
+            algorithm: KernelAlgorithm::in_force(&String::from_utf8_lossy(
+                bytes[56..].split(|byte| *byte == 0).next().unwrap_or_default(),
+            )),
             named_too: bytes[43] & NAMED_TOO != 0,
         }
     }
@@ -149,10 +163,10 @@ impl Tunables {
             "init_cwnd" => self.init_cwnd = segments()?,
             "loss_init_cwnd" => self.loss_init_cwnd = segments()?,
             "memory_age" => self.memory_age = span()?.unwrap_or_default(),
-            "metrics_minrtt" => match value {
-                "0" => self.memory_age = Span::ZERO,
-                "1" => self.memory_age = Self::default().memory_age,
-                _ => return Err(wrong("it is 0 or 1".to_owned())),
+            "metrics_minrtt" => match value.parse() {
+                Ok(Switch(false)) => self.memory_age = Span::ZERO,
+                Ok(Switch(true)) => self.memory_age = Self::default().memory_age,
+                Err(_) => return Err(wrong("it is on or off".to_owned())),
             },
             "rto_min" => self.rto_min = span()?,
             "rto_max" => self.rto_max = span()?,
@@ -224,7 +238,7 @@ pub(crate) const FLAGS_AT: usize = 43;
 /// ACCEL_RULES of bpf/flow.h.
 pub(crate) const MOST_RULES: usize = 64;
 /// `struct rule` of bpf/rules.h.
-pub(crate) const RULE_BYTES: usize = 56;
+pub(crate) const RULE_BYTES: usize = 72;
 /// `struct tunables` of bpf/flow.h.
 pub(crate) const TUNABLES_BYTES: usize = 16;
 /// A week.
@@ -273,8 +287,12 @@ mod tests {
         };
         let rule = Rule { tunables: Some(tunables), ..rule(Some("2001:db8::/32"), Some(80)) };
         assert_eq!(Rule::from_bytes(&rule.to_bytes(), tunables.to_bytes()), rule);
+        let reno = Rule { algorithm: Some("reno".parse().unwrap()), ..rule.clone() };
+        assert_eq!(Rule::from_bytes(&reno.to_bytes(), tunables.to_bytes()), reno);
+        assert_eq!((rule.gives(), reno.gives()), (Some("tcpa"), Some("reno")));
         let leave = Rule { tunables: None, ..rule };
         assert_eq!(Rule::from_bytes(&leave.to_bytes(), tunables.to_bytes()), leave);
+        assert_eq!(leave.gives(), None);
     }
 
     #[test]

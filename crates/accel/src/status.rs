@@ -32,6 +32,8 @@ pub struct Status {
 pub struct Flow {
     /// Its network namespace, if that is not this one.
     pub inside: Option<NamespaceId>,
+    /// tcpa, or the kernel's algorithm that a rule gave.
+    pub algorithm: String,
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// The recent delivery rate.
@@ -77,20 +79,23 @@ impl Status {
             Some(pins) => in_force(pins)?,
             None => Policy { system: Journal::read()?.system(), ..Policy::default() },
         };
-        let (mut flows, hidden) = match run_in_each(flows_here) {
-            Ok(flows) => (flows.into_iter().flatten().collect(), None),
-            // Show the installation all the same.
-            Err(AccelError::Probe(error)) if error.is_not_supported() => {
-                (Vec::new(), Some(error.to_string()))
-            }
-            Err(error) => return Err(error),
-        };
+        let (mut flows, hidden): (Vec<Flow>, _) =
+            match run_in_each(|inside| flows_here(inside, &policy)) {
+                Ok(flows) => (flows.into_iter().flatten().collect(), None),
+                // Show the installation all the same.
+                Err(AccelError::Probe(error)) if error.is_not_supported() => {
+                    (Vec::new(), Some(error.to_string()))
+                }
+                Err(error) => return Err(error),
+            };
         if let Some(pins) = pins.as_ref().filter(|_| presence != Presence::Nothing) {
             // A partial installation may lack either; show the kernel's own data all the same.
             let mut views = core_view::read(pins).unwrap_or_default();
+            // Programs choose the kernel's algorithms themselves, too.
+            flows.retain(|flow| flow.algorithm == NAME || views.others.contains(&flow.cookie));
             let memories = memory::read_in(pins).unwrap_or_default();
             for flow in &mut flows {
-                flow.core = views.remove(&flow.cookie);
+                flow.core = views.cores.remove(&flow.cookie);
                 let remote = Prefix::from(flow.remote.ip());
                 flow.remembered = memories.iter().find(|m| m.to.covers(remote)).cloned();
             }
@@ -103,9 +108,11 @@ impl Status {
 }
 
 /// Connections in the calling thread's namespace.
-fn flows_here(inside: Option<&NamespaceId>) -> Result<Vec<Flow>, AccelError> {
+fn flows_here(inside: Option<&NamespaceId>, policy: &Policy) -> Result<Vec<Flow>, AccelError> {
     let sockets = probe::tcp::sockets(&Filter::established())?;
-    let ours = |socket: &&TcpSocket| socket.congestion_control.as_deref() == Some(NAME);
+    let given = policy.kernel_algorithms();
+    let is_ours = |name: &str| name == NAME || given.iter().any(|one| one.name() == name);
+    let ours = |socket: &&TcpSocket| socket.congestion_control.as_deref().is_some_and(is_ours);
     Ok(sockets.iter().filter(ours).map(|socket| Flow::of(socket, inside)).collect())
 }
 
@@ -117,6 +124,7 @@ impl Flow {
         });
         Self {
             inside: inside.cloned(),
+            algorithm: socket.congestion_control.clone().unwrap_or_default(),
             local: socket.local,
             remote: socket.remote,
             rate: info.delivery_rate.filter(|rate| rate.bits_per_second() > 0),

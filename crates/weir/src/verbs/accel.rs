@@ -1,4 +1,5 @@
 mod caqm;
+mod kernel;
 mod unit;
 
 use crate::exit::Ending;
@@ -8,17 +9,20 @@ use accel::caqm::{CaqmStatus, Network};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change, Removed, Scope};
 use accel::open::{Reach, SwitchedConnections};
-use accel::pins::Presence;
+use accel::pins::{Pins, Presence};
 use accel::system::System;
-use accel::{AccelError, PolicyFile, Prefix, Rule, Status, Tunables, memory, rules};
-use clap::{Args, Subcommand, ValueEnum};
+use accel::{
+    AccelError, KernelAlgorithm, PolicyFile, Prefix, Rule, Status, Tunables, algorithm, memory,
+    rules,
+};
+use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use units::Span;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Give new connections an algorithm; it stays active after this command has ended
-    #[command(subcommand)]
+    #[command(subcommand, after_help = kernel::ENABLE_EXAMPLES)]
     Enable(Box<Enable>),
     /// Replace all rules by those of a file, atomically
     #[command(after_help = POLICY_EXAMPLE)]
@@ -58,8 +62,8 @@ pub(crate) enum Verb {
     /// Return new connections to the kernel's default; open ones continue undisturbed
     #[command(after_help = DISABLE_EXAMPLES)]
     Disable {
-        /// Disable only this algorithm
-        algorithm: Option<Algorithm>,
+        /// Disable only this algorithm: tcpa, caqm or one of the kernel's
+        algorithm: Option<String>,
         /// Also restore the former algorithm of open connections
         #[arg(long)]
         open: bool,
@@ -104,6 +108,9 @@ pub(crate) enum Enable {
     /// tag
     #[command(after_help = caqm::EXAMPLES, override_usage = caqm::USAGE)]
     Caqm(Box<caqm::EnableCaqm>),
+    /// Any congestion control of the kernel: its name, and then the options of `kernel::Enable`.
+    #[command(external_subcommand)]
+    Kernel(Vec<String>),
 }
 
 #[derive(Debug, Args)]
@@ -138,12 +145,6 @@ pub(crate) struct StatusAfterwards {
     /// Then print what `weir accel status --json` prints
     #[arg(long, help_heading = None::<&str>)]
     json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Algorithm {
-    Tcpa,
-    Caqm,
 }
 
 #[derive(Debug, Args)]
@@ -200,6 +201,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
                 caqm::enable(*arguments)?;
                 after.print()?;
             }
+            Enable::Kernel(words) => return kernel::enable(&words),
         },
         Verb::Policy { file, check, reach, after } => {
             let file = file.or_else(|| config_file::find("accel.toml")).ok_or_else(|| {
@@ -246,7 +248,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             after.print()?;
         }
         Verb::Disable { algorithm, open, after } => {
-            disable(algorithm, OpenConnections { open }.reach())?;
+            disable(algorithm.as_deref(), OpenConnections { open }.reach())?;
             after.print()?;
         }
         Verb::Memory { clear: true, .. } => {
@@ -311,22 +313,38 @@ fn update(reach: Reach) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn disable(algorithm: Option<Algorithm>, reach: Reach) -> anyhow::Result<()> {
+fn disable(algorithm: Option<&str>, reach: Reach) -> anyhow::Result<()> {
     let wanted = |one| algorithm.is_none_or(|algorithm| algorithm == one);
-    if wanted(Algorithm::Caqm) {
+    if wanted(CAQM) {
         let removed = accel::caqm::installation::remove()?;
         if removed.there || algorithm.is_some() {
             note(if removed.there { "caqm is off" } else { "caqm was off already" });
         }
         tell_foreign(&removed);
     }
-    if wanted(Algorithm::Tcpa) {
+    if algorithm.is_none() {
+        let in_force = Pins::open().and_then(|pins| installation::in_force(&pins));
+        let others = in_force.unwrap_or_default();
+        let others = others.kernel_algorithms().into_iter().map(ToString::to_string);
         let removed = installation::remove(reach)?;
-        note(if removed.there { "tcpa is off" } else { "tcpa was off already" });
-        tell(reach, removed.switched);
-        tell_foreign(&removed);
+        others.for_each(|name| note(format_args!("{name} is off")));
+        tell_removed(TCPA, reach, &removed);
+    }
+    if let Some(name) = algorithm.filter(|name| *name != CAQM) {
+        let removed = installation::withdraw(name, reach)?;
+        // A name that no kernel has is a mistake.
+        if !removed.there && name != TCPA {
+            name.parse::<KernelAlgorithm>()?;
+        }
+        tell_removed(name, reach, &removed);
     }
     Ok(())
+}
+
+fn tell_removed(name: &str, reach: Reach, removed: &Removed) {
+    note(format_args!("{name} {}", if removed.there { "is off" } else { "was off already" }));
+    tell(reach, removed.switched);
+    tell_foreign(removed);
 }
 
 fn tell_foreign(removed: &Removed) {
@@ -391,6 +409,7 @@ impl Selector {
             to: to.map_err(AccelError::Usage)?,
             port: self.port,
             tunables: Some(tunables),
+            algorithm: None,
             named_too: false,
         })
     }
@@ -415,6 +434,8 @@ impl Values {
     }
 }
 
+const TCPA: &str = algorithm::NAME;
+const CAQM: &str = accel::caqm::NAME;
 const TCPA_USAGE: &str =
     "weir accel enable tcpa [OPTIONS] <--cgroup PATH|--to CIDR|--port N|--all>";
 const ENABLE_EXAMPLES: &str = "\
@@ -465,7 +486,8 @@ Examples:
   weir accel update --open";
 const DISABLE_EXAMPLES: &str = "\
 Examples:
-  weir accel disable           # tcpa and caqm
+  weir accel disable           # all of them
+  weir accel disable bbr
   weir accel disable caqm
   weir accel disable --open    # change open connections back, too";
 const MEMORY_EXAMPLES: &str = "\

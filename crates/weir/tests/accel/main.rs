@@ -9,6 +9,7 @@ mod caqm_forged;
 mod caqm_frames;
 mod caqm_life;
 mod hidden;
+mod kernel_algorithms;
 mod killed;
 mod memory;
 mod named;

@@ -45,8 +45,11 @@ fn a_wrong_file_changes_nothing() {
         ("[[rule]]\nprot = 1\n", "did you mean `port`?"),
         ("[[rule]]\ninit_cwnd = 1000000\n", "init_cwnd"),
         ("[[rule]]\n\n[[rule]]\nport = 4\nalgorithm = \"none\"\n", "rule 2 never decides"),
-        // The kernel refuses the second setting after the first was written: both are restored.
-        ("[system]\ntimestamps = false\nwmem_max = 3276800\nwmem = [1, 2, 3]\n", ""),
+        // Nothing is written if one setting of the file cannot be changed here.
+        (
+            "[system]\ntimestamps = false\nwmem_max = 3276800\nwmem = [1, 2, 3]\n",
+            "net.core.wmem_max cannot be changed in this network namespace",
+        ),
     ] {
         let file = machine.write("policy.toml", text);
         let output = machine.weir(&["accel", "policy", &file]);
@@ -58,6 +61,31 @@ fn a_wrong_file_changes_nothing() {
     }
     assert_eq!(machine.weir(&["accel", "disable"]).code, Some(0));
     assert_eq!(sysctl(&machine, "net/ipv4/tcp_wmem"), wmem);
+}
+
+/// Root cannot change it there either.
+#[test]
+fn a_setting_of_the_initial_namespace_is_refused_as_such_by_the_check_too() {
+    let Some(machine) = TestMachine::new() else { return };
+    let file = machine.write("policy.toml", "[[rule]]\n[system]\nwmem_max = 3276800\n");
+    for words in [&["accel", "policy", "--check", &file][..], &["accel", "policy", &file]] {
+        let output = machine.weir(words);
+        assert_eq!(output.code, Some(1), "{words:?}: {}", output.stderr);
+        assert!(!output.stderr.contains("needs root"), "{words:?}: {}", output.stderr);
+        let reason = "the initial namespace has it for all";
+        assert!(output.stderr.contains(reason), "{words:?}: {}", output.stderr);
+        assert_eq!(machine.pinned(), "", "{words:?}");
+    }
+    accel(&machine, &["enable", "tcpa", "--all"]);
+    let output = machine.weir(&["accel", "set", "wmem_max=3276800"]);
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(output.stderr.contains("the initial namespace has it"), "{}", output.stderr);
+    for value in ["1", "on", "true"] {
+        accel(&machine, &["set", &format!("timestamps={value}"), &format!("fack={value}")]);
+        assert_eq!(sysctl(&machine, "net/ipv4/tcp_timestamps"), "1", "{value}");
+        accel(&machine, &["set", "timestamps=off", "metrics_minrtt=off"]);
+        assert_eq!(sysctl(&machine, "net/ipv4/tcp_timestamps"), "0", "{value}");
+    }
 }
 
 #[test]
@@ -177,7 +205,7 @@ fn tunables_change_while_it_runs() {
         (&["rto_min=50ms", "--rule", "own"], "--rule"),
         (&["init_cwnd=ninety"], "expected a number"),
         (&["wmem=5"], "three numbers"),
-        (&["timestamps=2"], "0 or 1"),
+        (&["timestamps=2"], "on or off"),
     ] {
         let mut all = vec!["accel", "set"];
         all.extend(words);
