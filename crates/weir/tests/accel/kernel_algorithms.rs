@@ -7,7 +7,7 @@ use crate::test_machine::{TestMachine, available};
 fn other() -> Option<&'static str> {
     let found = ["bbr", "cubic"].into_iter().find(|name| available().contains(name));
     if found.is_none() {
-        eprintln!("SKIPPED: this kernel has neither bbr nor cubic");
+        testing::skip(testing::Need::Congestion("cubic"));
     }
     found
 }
