@@ -27,6 +27,8 @@ pub(crate) struct Engine {
     real_time: bool,
     start: Time,
     worked: Span,
+    /// The CPU time of the thread when it began to serve.
+    prepared: Span,
     lateness: Lateness,
     cpu_yield: CpuYield,
     stalls: Option<StallClock>,
@@ -92,6 +94,7 @@ impl Engine {
             real_time,
             start,
             worked: Span::ZERO,
+            prepared: clock::cpu_time(),
             lateness: Lateness::new(),
             cpu_yield: CpuYield::new(start, real_time),
             stalls: scheduling.stalls.map(|stalls| StallClock::new(stalls, start)),
@@ -199,7 +202,7 @@ impl Engine {
         EmulatorStatistics {
             running: now.since(self.start),
             worked: self.worked,
-            cpu: clock::cpu_time(),
+            cpu: clock::cpu_time() - self.prepared,
             real_time: self.real_time,
             lateness: self.lateness.clone(),
             cables: self.cables.iter_mut().map(|cable| cable.statistics(with_trace)).collect(),
