@@ -18,6 +18,7 @@ mod listening_process;
 mod metrics_address;
 mod metrics_http;
 mod namespace;
+mod path_above;
 mod private_directory;
 mod privilege;
 mod program;

@@ -1,7 +1,8 @@
 //! Directories of a single user, where programs of this user find one another's sockets.
 
+use crate::path_above::{check_above, shown};
 use crate::{HostError, SocketFile};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -11,8 +12,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory that belongs to this user and that nobody else may enter. It is held open, so that
-/// every lookup uses the very directory that was checked.
+/// A directory in which only this user or root can put files. It is held open, so that every lookup
+/// uses the very directory that was checked.
 #[derive(Debug, Clone)]
 pub struct PrivateDirectory {
     folder: Arc<OwnedFd>,
@@ -43,48 +44,47 @@ impl PrivateDirectory {
 
     /// Makes the directory if it does not exist, and opens it.
     pub fn make(path: &Path) -> Result<Self, HostError> {
-        // Another program may remove the empty directory meanwhile (`RemovedWhenEmpty`).
-        for _ in 0..ATTEMPTS {
-            match DirBuilder::new().recursive(true).mode(0o700).create(path) {
-                // The check below verifies its owner.
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed("make", path, error)),
-            }
-            if let Some(directory) = Self::open(path)? {
-                return Ok(directory);
-            }
-        }
-        Err(failed("make", path, io::ErrorKind::NotFound.into()))
+        make(path, Self::open)
     }
 
     /// `None` if it does not exist. A directory of another user, or one that others may enter, is
     /// refused.
     pub fn open(path: &Path) -> Result<Option<Self>, HostError> {
-        // A symbolic link would lead to a place of its owner's choice.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = match rustix::fs::open(path, flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP) => return Err(no_directory(path)),
-            // Its owner does not admit this user.
-            Err(Errno::ACCESS) => return Err(refused_entry(path)),
-            opened => opened.map_err(|error| failed("open", path, error.into()))?,
-        };
-        let found = rustix::fs::fstat(&folder);
-        let found = found.map_err(|error| failed("look at", path, error.into()))?;
-        let mode = Mode::from_raw_mode(found.st_mode);
+        let Some((directory, found)) = open(path, OWN_ADVICE)? else { return Ok(None) };
         if found.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(foreign(path, format!("belongs to user {}", found.st_uid)));
+            return Err(foreign(path, format!("belongs to user {}", found.st_uid), OWN_ADVICE));
         }
+        let mode = Mode::from_raw_mode(found.st_mode);
         if mode.intersects(Mode::RWXG | Mode::RWXO) {
             return Err(HostError::NotPrivate {
                 path: path.to_owned(),
-                found: format!("can be entered by others (mode {:04o})", mode.as_raw_mode()),
+                found: format!("can be entered by others ({})", shown(mode)),
                 advice: format!("check its contents, then chmod 700 {}", path.display()),
             });
         }
-        Ok(Some(Self { folder: Arc::new(folder), path: path.to_owned() }))
+        Ok(Some(directory))
+    }
+
+    /// As [`Self::make`], for a directory that a user names.
+    pub fn make_named(path: &Path) -> Result<Self, HostError> {
+        check_above(path)?;
+        make(path, Self::open_named)
+    }
+
+    /// As [`Self::open`], for a directory that a user names: it may be root's, and others may enter
+    /// it. Nobody else may change it or one of the directories above it.
+    pub fn open_named(path: &Path) -> Result<Option<Self>, HostError> {
+        check_above(path)?;
+        let Some((directory, found)) = open(path, NAMED_ADVICE)? else { return Ok(None) };
+        if found.st_uid != rustix::process::geteuid().as_raw() && found.st_uid != 0 {
+            return Err(foreign(path, format!("belongs to user {}", found.st_uid), NAMED_ADVICE));
+        }
+        let mode = Mode::from_raw_mode(found.st_mode);
+        if mode.intersects(Mode::WGRP | Mode::WOTH) {
+            let found = format!("can be changed by others ({})", shown(mode));
+            return Err(foreign(path, found, NAMED_ADVICE));
+        }
+        Ok(Some(directory))
     }
 
     pub fn path(&self) -> &Path {
@@ -130,30 +130,68 @@ impl Drop for RemovedWhenEmpty {
     }
 }
 
+/// Makes a directory, with those above it, and opens it.
+fn make(
+    path: &Path,
+    open: impl Fn(&Path) -> Result<Option<PrivateDirectory>, HostError>,
+) -> Result<PrivateDirectory, HostError> {
+    // Another program may remove the empty directory meanwhile (`RemovedWhenEmpty`).
+    for _ in 0..ATTEMPTS {
+        match DirBuilder::new().recursive(true).mode(0o700).create(path) {
+            // `open` verifies its owner.
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed("make", path, error)),
+        }
+        if let Some(directory) = open(path)? {
+            return Ok(directory);
+        }
+    }
+    Err(failed("make", path, io::ErrorKind::NotFound.into()))
+}
+
+fn open(path: &Path, advice: &str) -> Result<Option<(PrivateDirectory, Stat)>, HostError> {
+    // A symbolic link would lead to a place of its owner's choice. The kernel follows one in spite
+    // of O_NOFOLLOW if a slash is behind it.
+    let path: PathBuf = path.components().collect();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = match rustix::fs::open(&path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            return Err(foreign(&path, "is no directory".to_owned(), advice));
+        }
+        // Its owner does not admit this user.
+        Err(Errno::ACCESS) => return Err(refused_entry(&path, advice)),
+        opened => opened.map_err(|error| failed("open", &path, error.into()))?,
+    };
+    let found = rustix::fs::fstat(&folder);
+    let found = found.map_err(|error| failed("look at", &path, error.into()))?;
+    Ok(Some((PrivateDirectory { folder: Arc::new(folder), path }, found)))
+}
+
 fn failed(doing: &str, path: &Path, source: io::Error) -> HostError {
     HostError::Io { doing: format!("cannot {doing} {}", path.display()), source }
 }
 
-fn no_directory(path: &Path) -> HostError {
-    foreign(path, "is no directory".to_owned())
-}
-
-fn refused_entry(path: &Path) -> HostError {
+fn refused_entry(path: &Path, advice: &str) -> HostError {
     let owner = rustix::fs::lstat(path).map(|found| found.st_uid);
     match owner {
         Ok(owner) if owner != rustix::process::geteuid().as_raw() => {
-            foreign(path, format!("belongs to user {owner}"))
+            foreign(path, format!("belongs to user {owner}"), advice)
         }
         _ => failed("open", path, io::ErrorKind::PermissionDenied.into()),
     }
 }
 
-fn foreign(path: &Path, found: String) -> HostError {
-    let advice = "nothing in it is believed. Have it removed by its owner or by root, or set XDG_RUNTIME_DIR \
-                  to a directory of your own";
+fn foreign(path: &Path, found: String, advice: &str) -> HostError {
     HostError::NotPrivate { path: path.to_owned(), found, advice: advice.to_owned() }
 }
 
+const OWN_ADVICE: &str = "nothing in it is believed. Have it removed by its owner or by root, or set XDG_RUNTIME_DIR \
+                          to a directory of your own";
+const NAMED_ADVICE: &str = "sockets in it may be another user's, and none is used. Choose a directory that only \
+                            this user and root can change, such as one in /run/weir, or run the command as its owner";
 /// How often a program makes its directory again.
 const ATTEMPTS: usize = 100;
 
@@ -208,6 +246,40 @@ mod tests {
     }
 
     #[test]
+    fn a_named_directory_may_be_entered_and_not_changed_by_others() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("named");
+        PrivateDirectory::make_named(&path).unwrap();
+        for mode in [0o755, 0o711, 0o2750] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(PrivateDirectory::open_named(&path).unwrap().is_some());
+        }
+        for mode in [0o777, 0o775, 0o702, 0o1777] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let error = PrivateDirectory::open_named(&path).unwrap_err().to_string();
+            let part = format!("can be changed by others (mode {mode:04o})");
+            assert!(error.contains(&part) && error.contains("/run/weir"), "{error}");
+        }
+        assert!(PrivateDirectory::open_named(&home.path().join("none")).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_named_link_is_refused_with_and_without_a_slash() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join("a")).unwrap();
+        std::os::unix::fs::symlink("a", home.path().join("link")).unwrap();
+        for name in ["link", "link/", "link//.", "./link/"] {
+            let path = home.path().join(name);
+            for error in [
+                PrivateDirectory::open_named(&path).unwrap_err(),
+                PrivateDirectory::make_named(&path).unwrap_err(),
+            ] {
+                assert!(error.to_string().contains("is no directory"), "{error}");
+            }
+        }
+    }
+
+    #[test]
     fn a_directory_of_another_user_is_refused() {
         if !rustix::process::geteuid().is_root() {
             testing::skip(testing::Need::Root);
@@ -221,5 +293,7 @@ mod tests {
         let text = refusal(&path);
         assert!(text.contains("belongs to user 65534"), "{text}");
         assert!(text.contains("XDG_RUNTIME_DIR"), "{text}");
+        let text = PrivateDirectory::open_named(&path).unwrap_err().to_string();
+        assert!(text.contains("belongs to user 65534"), "{text}");
     }
 }
