@@ -105,6 +105,34 @@ fn every_command_exists_with_its_options() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Anybody may put a socket into `/tmp`, and commands would talk to its owner.
+#[test]
+fn no_document_and_no_help_puts_sockets_into_a_directory_of_everyone() {
+    let mut texts = documents();
+    for words in [&["switch", "run"][..], &["switch", "call"], &["switch", "add-flow"], &["gen"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let output = command.args(words).arg("--help").output().unwrap();
+        let help = String::from_utf8_lossy(&output.stdout).into_owned();
+        texts.push((PathBuf::from(format!("weir {} --help", words.join(" "))), help));
+    }
+    let mut wrong = Vec::new();
+    for (path, text) in texts {
+        for line in text.lines() {
+            for before in
+                ["--rundir ", "OVS_RUNDIR=", "rundir = \"", "unix:", "ring:", "vhost-user:", "-t "]
+            {
+                if ["/tmp", "/var/tmp", "/dev/shm"]
+                    .iter()
+                    .any(|open| line.contains(&format!("{before}{open}")))
+                {
+                    wrong.push(format!("{}: {line}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_file_is_accepted() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -37,10 +37,11 @@ impl Rig {
             settings: Box::new(|| Ok(Config::default())),
             set_log_level: Box::new(|_| {}),
         };
-        let switch = Arc::new(Switch::new(folder.path(), stop.clone(), process));
+        let place = host::PrivateDirectory::make_named(folder.path()).unwrap();
+        let switch = Arc::new(Switch::new(place, stop.clone(), process));
         let bridge = BridgeState::new("br0", 0, None, switch.clock.clone()).unwrap();
         let bridge = Arc::new(bridge);
-        let (unix, file) = switch.listen(&folder.path().join(SOCKET)).unwrap();
+        let (unix, file) = switch.listen(SOCKET).unwrap();
         let doors = Doors { unix, file, tcp: Vec::new(), controllers: Vec::new() };
         let rig = Self { thread: BridgeThread::new(switch, bridge, doors, stop), folder };
         (0..count).for_each(|number| rig.change(number, FlowCommand::Add));

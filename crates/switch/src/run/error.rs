@@ -45,6 +45,7 @@ impl SwitchError {
             | Self::Flows { .. }
             | Self::ReadFlows { .. }
             | Self::NoCpu { .. }
+            | Self::Host(HostError::NotPrivate { .. })
             | Self::Refused(_) => true,
             // An address that this machine does not have.
             Self::Listen { error, .. } => error.kind() == ErrorKind::AddrNotAvailable,

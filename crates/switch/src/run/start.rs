@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use host::{HostError, PrivateDirectory};
 use port::LinkEvents;
 
 use super::client::CONTROL_SOCKET;
@@ -33,10 +34,10 @@ pub fn run(
     let config = (process.settings)()?;
     config.check()?;
     let rundir = config.rundir.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_RUNDIR));
-    create(&rundir)?;
-    let switch = Arc::new(Switch::new(&rundir, stop.clone(), process));
+    let folder = PrivateDirectory::make_named(&rundir).map_err(|error| refused(&rundir, error))?;
+    let switch = Arc::new(Switch::new(folder, stop.clone(), process));
+    let (listener, file) = switch.listen(CONTROL_SOCKET)?;
     let control = rundir.join(CONTROL_SOCKET);
-    let (listener, file) = switch.listen(&control)?;
     let metrics = config.metrics_on.as_ref().map(MetricsListener::bind).transpose()?;
     let outcome = switch.apply(&config, &mut note).and_then(|()| {
         let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
@@ -108,9 +109,13 @@ fn serve_metrics(
     Ok((waker, thread))
 }
 
-fn create(rundir: &Path) -> Result<(), SwitchError> {
-    std::fs::create_dir_all(rundir)
-        .map_err(|error| SwitchError::Rundir { path: rundir.to_owned(), error })
+fn refused(rundir: &Path, error: HostError) -> SwitchError {
+    match error {
+        HostError::Io { source: error, .. } => {
+            SwitchError::Rundir { path: rundir.to_owned(), error }
+        }
+        error => error.into(),
+    }
 }
 
 const ROUND: Duration = Duration::from_millis(20);

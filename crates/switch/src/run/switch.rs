@@ -2,13 +2,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use host::SocketFile;
+use host::PrivateDirectory;
 use indexmap::IndexMap;
 use rustix::fs::Mode;
 use units::Time;
@@ -38,7 +37,7 @@ use crate::text::PortNames;
 
 /// A running switch.
 pub struct Switch {
-    pub(super) rundir: PathBuf,
+    folder: PrivateDirectory,
     pub(super) clock: Arc<Clock>,
     bridges: RwLock<IndexMap<String, Arc<BridgeState>>>,
     threads: Mutex<HashMap<String, Thread>>,
@@ -69,7 +68,7 @@ struct Thread {
 }
 
 impl Switch {
-    pub(super) fn new(rundir: &Path, stop: Arc<AtomicBool>, process: Process) -> Self {
+    pub(super) fn new(folder: PrivateDirectory, stop: Arc<AtomicBool>, process: Process) -> Self {
         let clock = Arc::new(Clock::start());
         let ports = Arc::new(PortTable::default());
         let settings = conntrack::Settings {
@@ -79,7 +78,7 @@ impl Switch {
         };
         let conntrack = Arc::new(Conntrack::new(&settings));
         Self {
-            rundir: rundir.to_owned(),
+            folder,
             main: Mutex::new(Worker::new(clock.clone(), ports.clone(), conntrack.clone())),
             conntrack,
             clock,
@@ -267,7 +266,8 @@ impl Switch {
             flow_file::load(path, &bridge)?;
         }
         let stop = Arc::new(AtomicBool::new(false));
-        note(format!("bridge {name}: OpenFlow at unix:{}", self.socket_of(name).display()));
+        let socket = self.folder.path().join(Self::socket_of(name));
+        note(format!("bridge {name}: OpenFlow at unix:{}", socket.display()));
         for address in doors.tcp.iter().filter_map(|listener| listener.local_addr().ok()) {
             note(format!("bridge {name}: OpenFlow at tcp:{address}"));
         }
@@ -616,7 +616,7 @@ impl Switch {
     }
 
     fn doors(&self, name: &str, settings: &BridgeConfig) -> Result<Doors, SwitchError> {
-        let (unix, file) = self.listen(&self.socket_of(name))?;
+        let (unix, file) = self.listen(&Self::socket_of(name))?;
         let mut tcp = Vec::new();
         for address in &settings.listen {
             let refused = |error| SwitchError::Listen { place: format!("tcp:{address}"), error };
@@ -630,21 +630,23 @@ impl Switch {
     /// Listens at a socket of the switch's folder. A socket that a killed switch left is replaced.
     pub(super) fn listen(
         &self,
-        path: &Path,
+        name: &str,
     ) -> Result<(UnixListener, host::BoundFile), SwitchError> {
+        let file = self.folder.socket(name);
+        let place = format!("unix:{}", file.path().display());
         let refused = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::AddrInUse => SwitchError::Running { rundir: self.rundir.clone() },
-            _ => SwitchError::Listen { place: format!("unix:{}", path.display()), error },
+            std::io::ErrorKind::AddrInUse => {
+                SwitchError::Running { rundir: self.folder.path().to_owned() }
+            }
+            _ => SwitchError::Listen { place: place.clone(), error },
         };
-        let mode = Some(Mode::RUSR | Mode::WUSR);
-        let (listener, file) =
-            SocketFile::at(path).and_then(|file| file.listen(mode)).map_err(refused)?;
+        let (listener, file) = file.listen(Some(Mode::RUSR | Mode::WUSR)).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
         Ok((listener, file))
     }
 
-    fn socket_of(&self, bridge: &str) -> PathBuf {
-        self.rundir.join(format!("{bridge}.mgmt"))
+    fn socket_of(bridge: &str) -> String {
+        format!("{bridge}.mgmt")
     }
 
     fn threads(&self) -> MutexGuard<'_, HashMap<String, Thread>> {
@@ -664,7 +666,7 @@ impl Switch {
 
 impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Switch").field("rundir", &self.rundir).finish_non_exhaustive()
+        f.debug_struct("Switch").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 

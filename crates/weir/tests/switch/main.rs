@@ -10,6 +10,7 @@ mod commands;
 mod control;
 mod controllers;
 mod endings;
+mod folder;
 mod interfaces;
 mod loads;
 mod metrics;

@@ -1,9 +1,13 @@
 use crate::exit::Ending;
 use crate::output::{note, print};
+use anyhow::Context;
 use clap::Args;
+use serde_json::Value;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use switch::run::{DEFAULT_RUNDIR, call};
-use units::visible;
+use std::time::Duration;
+use switch::run::{ConfigError, DEFAULT_RUNDIR, call};
+use units::{foreign_json, visible};
 
 /// The running switch that a command is for.
 #[derive(Debug, Args)]
@@ -11,14 +15,42 @@ pub(crate) struct Running {
     /// The folder of the switch's sockets, that of `weir switch run --rundir`
     #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNDIR)]
     rundir: PathBuf,
+    /// The longest time to wait for the switch's whole reply
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    timeout: f64,
 }
 
 impl Running {
+    /// The reply may contain control sequences, see [`Running::text`] and [`Running::json`].
     pub(super) fn call(&self, method: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let patience = Duration::try_from_secs_f64(self.timeout).ok();
+        let patience = patience.filter(|patience| TIMEOUTS.contains(&patience.as_secs_f64()));
+        let patience = patience.ok_or_else(|| {
+            ConfigError::Value("--timeout takes 0.001 to 86400 seconds".to_owned())
+        })?;
         let arguments: Vec<_> = arguments.iter().map(|text| (*text).to_owned()).collect();
-        Ok(call(&self.rundir, method, &arguments)?)
+        Ok(call(&self.rundir, method, &arguments, patience)?)
+    }
+
+    /// The reply for a terminal.
+    pub(super) fn text(&self, method: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        Ok(visible(&self.call(method, arguments)?))
+    }
+
+    /// The reply of a command that sends a JSON document, without control sequences.
+    pub(super) fn json(&self, method: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let text = self.call(method, arguments)?;
+        if visible(&text) == text {
+            return Ok(text);
+        }
+        let malformed = "the switch sent a malformed document; is it older?";
+        let mut document: Value = serde_json::from_str(&text).context(malformed)?;
+        foreign_json(&mut document, usize::MAX);
+        Ok(format!("{document:#}\n"))
     }
 }
+
+const TIMEOUTS: RangeInclusive<f64> = 0.001..=86_400.0;
 
 /// The answer of a command that changes something.
 #[derive(Debug, Clone, Copy, Args)]
@@ -32,7 +64,7 @@ impl Answer {
     /// `text` is the switch's answer: notes, one a line.
     pub(super) fn give(self, text: &str) -> anyhow::Result<Ending> {
         if self.json {
-            let notes: Vec<&str> = text.lines().collect();
+            let notes: Vec<String> = text.lines().map(visible).collect();
             let document = serde_json::json!({ "done": true, "notes": notes });
             print(format_args!("{document:#}\n"))?;
         } else {

@@ -124,17 +124,21 @@ pub(super) fn delete(arguments: &Deletion) -> anyhow::Result<Ending> {
 pub(super) fn dump(arguments: &DumpFlows) -> anyhow::Result<Ending> {
     let DumpFlows { bridge, flow, json, running } = arguments;
     let flow = flow.as_deref().unwrap_or_default();
-    let command = if *json { "switch/dump-flows-json" } else { "switch/dump-flows" };
-    print(running.call(command, &[bridge, flow])?)?;
+    print(match json {
+        true => running.json("switch/dump-flows-json", &[bridge, flow])?,
+        false => running.text("switch/dump-flows", &[bridge, flow])?,
+    })?;
     Ok(Ending::Fine)
 }
 
 pub(super) fn dump_ports(arguments: &DumpPorts) -> anyhow::Result<Ending> {
     let DumpPorts { bridge, port, json, running } = arguments;
-    let command = if *json { "switch/dump-ports-json" } else { "switch/dump-ports" };
     let mut words = vec![bridge.as_str()];
     words.extend(port.as_deref());
-    print(running.call(command, &words)?)?;
+    print(match json {
+        true => running.json("switch/dump-ports-json", &words)?,
+        false => running.text("switch/dump-ports", &words)?,
+    })?;
     Ok(Ending::Fine)
 }
 

@@ -12,8 +12,8 @@ pub(crate) struct Run {
     /// A file of settings; flags are added to it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The folder of the sockets: OpenFlow at BRIDGE.mgmt, ovs-appctl at weir-switch.ctl
-    /// [default: /run/weir-switch]
+    /// The folder of the sockets: OpenFlow at BRIDGE.mgmt, ovs-appctl at weir-switch.ctl. Only this
+    /// user and root may be able to change it and the folders above it [default: /run/weir-switch]
     #[arg(long, value_name = "DIR")]
     rundir: Option<PathBuf>,
     /// A bridge, for example br0; may be repeated
@@ -78,10 +78,10 @@ impl Run {
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir switch run --config /etc/weir/switch.toml
-  weir switch run --rundir /tmp/sw --bridge br0 --pmd-cpus 1 \\
+  weir switch run --rundir /run/weir/sw --bridge br0 --pmd-cpus 1 \\
       --port br0:p0=pcap:in.pcap,loop --port br0:p1=null
-  ovs-ofctl add-flow unix:/tmp/sw/br0.mgmt in_port=1,actions=output:2
-  ovs-appctl -t /tmp/sw/weir-switch.ctl dpif-netdev/pmd-stats-show
+  ovs-ofctl add-flow unix:/run/weir/sw/br0.mgmt in_port=1,actions=output:2
+  ovs-appctl -t /run/weir/sw/weir-switch.ctl dpif-netdev/pmd-stats-show
 
 A file:
   pmd-cpus = [1]

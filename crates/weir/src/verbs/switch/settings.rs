@@ -158,7 +158,7 @@ pub(super) fn reload(arguments: &Reload) -> anyhow::Result<Ending> {
 
 pub(super) fn call(arguments: &Call) -> anyhow::Result<Ending> {
     let words: Vec<_> = arguments.arguments.iter().map(String::as_str).collect();
-    let text = arguments.running.call(&arguments.command, &words)?;
+    let text = arguments.running.text(&arguments.command, &words)?;
     if arguments.json {
         let document = serde_json::json!({ "command": arguments.command, "text": text });
         print(format_args!("{document:#}\n"))?;
@@ -182,7 +182,8 @@ Examples:
   weir switch call list-commands
   weir switch call ofproto/trace br0 in_port=1,ip,nw_dst=10.0.0.1
   weir switch call dpif-netdev/pmd-perf-show
-  weir switch call --rundir /tmp/sw list-commands
+  weir switch call --rundir /run/weir/sw list-commands
 
 --rundir stands before the command. It names the folder that the switch was given, by
-`weir switch run --rundir /tmp/sw` or by `rundir` in its file; leave it out if it was given none.";
+`weir switch run --rundir /run/weir/sw` or by `rundir` in its file; leave it out if it was given
+none.";

@@ -13,8 +13,10 @@ pub(crate) struct Show {
 }
 
 pub(crate) fn run(arguments: &Show) -> anyhow::Result<Ending> {
-    let command = if arguments.json { "switch/status" } else { "switch/show" };
-    print(arguments.running.call(command, &[])?)?;
+    print(match arguments.json {
+        true => arguments.running.json("switch/status", &[])?,
+        false => arguments.running.text("switch/show", &[])?,
+    })?;
     Ok(Ending::Fine)
 }
 
