@@ -12,7 +12,7 @@ use units::visible;
 use super::bridge::{BridgeEvent, BridgeState};
 use super::bridge_session::BridgeSession;
 use super::connection::{Closed, Connection, is_transient};
-use super::stream::Stream;
+use super::stream::{Origin, Stream};
 use super::switch::Switch;
 use crate::openflow::BundleMemory;
 
@@ -27,8 +27,10 @@ pub(super) struct BridgeThread {
     connections: Vec<Connection>,
     /// The number of the last connection.
     last_number: u64,
-    /// For the bundles of all connections.
-    memory: Arc<BundleMemory>,
+    /// For the bundles of all connections of an [`Origin`].
+    memory: [Arc<BundleMemory>; 2],
+    /// The connection with which the next turn begins.
+    first: usize,
     controllers: Vec<Controller>,
     scratch: Vec<u8>,
     expires: Instant,
@@ -72,7 +74,8 @@ impl BridgeThread {
             tcp: doors.tcp,
             connections: Vec::new(),
             last_number: 0,
-            memory: Arc::default(),
+            memory: Default::default(),
+            first: 0,
             controllers: doors.controllers.into_iter().map(controller).collect(),
             scratch: vec![0; READ],
             expires: now,
@@ -91,7 +94,7 @@ impl BridgeThread {
 
     fn turn(&mut self) {
         self.connect_to_controllers();
-        self.free_a_place();
+        Origin::ALL.into_iter().for_each(|origin| self.free_a_place(origin));
         let ready = self.wait();
         self.bridge.waker.clear();
         self.accept();
@@ -115,13 +118,15 @@ impl BridgeThread {
         let tcp = self.tcp.iter().map(AsFd::as_fd);
         fds.extend(tcp.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let first = fds.len();
-        let is_full = self.is_full();
-        let wanted = if is_full { PollFlags::OUT } else { PollFlags::all() };
+        let is_full = Origin::ALL.map(|origin| self.is_full(origin));
+        let mut has_work = false;
         for connection in &self.connections {
+            let is_full = is_full[connection.origin() as usize];
+            let wanted = if is_full { PollFlags::OUT } else { PollFlags::all() };
             let fd: BorrowedFd<'_> = connection.as_fd();
             fds.push(PollFd::from_borrowed_fd(fd, connection.interest() & wanted));
+            has_work |= !is_full && connection.has_work();
         }
-        let has_work = !is_full && self.connections.iter().any(Connection::has_work);
         let pause = if has_work { Duration::ZERO } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
         if has_work || !self.has_event_soon(&mut fds) {
@@ -166,20 +171,21 @@ impl BridgeThread {
         }
     }
 
-    /// Adds a connection, or closes it if there are too many.
+    /// Adds a connection, or closes it if there are too many of its origin.
     fn admit(&mut self, accepted: std::io::Result<Stream>) -> bool {
         match accepted {
-            Ok(stream) if self.connections.len() < MOST_CONNECTIONS => {
+            Ok(stream) if self.count(stream.origin()) < MOST_CONNECTIONS => {
                 let number = self.next_number();
-                let memory = self.memory.clone();
+                let memory = self.memory[stream.origin() as usize].clone();
                 let now_ms = self.bridge.clock.now_ms();
                 self.connections.push(Connection::accepted(number, stream, memory, now_ms));
                 true
             }
-            Ok(_) => {
+            Ok(stream) => {
                 tracing::warn!(
-                    "bridge {}: refused a connection: {MOST_CONNECTIONS} are open",
-                    self.bridge.name
+                    "bridge {}: refused a connection: {MOST_CONNECTIONS} by {} are open",
+                    self.bridge.name,
+                    stream.origin().name()
                 );
                 true
             }
@@ -197,14 +203,24 @@ impl BridgeThread {
         self.last_number
     }
 
-    /// With as many connections as there may be, closes the one that has lasted longest without a
-    /// hello, if it had time for one.
-    fn free_a_place(&mut self) {
-        if self.connections.len() < MOST_CONNECTIONS {
+    /// The accepted connections of an origin. Controllers that the settings name have places of
+    /// their own.
+    fn count(&self, origin: Origin) -> usize {
+        self.connections
+            .iter()
+            .filter(|connection| connection.accepted_by() == Some(origin))
+            .count()
+    }
+
+    /// With as many connections of an origin as there may be, closes the one that has lasted
+    /// longest without a hello, if it had time for one.
+    fn free_a_place(&mut self, origin: Origin) {
+        if self.count(origin) < MOST_CONNECTIONS {
             return;
         }
-        let greetings = self.connections.iter().map(Connection::greeting).enumerate();
-        let silent = greetings.filter_map(|(index, time)| Some((time?, index)));
+        let own = self.connections.iter().enumerate();
+        let own = own.filter(|(_, connection)| connection.accepted_by() == Some(origin));
+        let silent = own.filter_map(|(index, connection)| Some((connection.greeting()?, index)));
         if let Some((time, index)) = silent.max()
             && time > SHORTEST_GREETING
         {
@@ -212,30 +228,44 @@ impl BridgeThread {
         }
     }
 
-    /// Whether so many bytes wait for peers that no request is answered.
-    fn is_full(&self) -> bool {
-        let waiting = self.connections.iter().map(|connection| connection.backlog().0);
-        waiting.sum::<usize>() > MOST_OUTPUT_OF_ALL
+    /// Whether so many bytes wait for peers of an origin that none of their requests is answered.
+    fn is_full(&self, origin: Origin) -> bool {
+        let own = self.connections.iter().filter(|connection| connection.origin() == origin);
+        own.map(|connection| connection.backlog().0).sum::<usize>() > MOST_OUTPUT
     }
 
     /// Gives up connections whose peers do not read, until there is room for replies to others.
-    fn make_room(&mut self) {
-        while self.is_full() {
-            let backlogs = self.connections.iter().map(Connection::backlog);
+    fn make_room(&mut self, origin: Origin) {
+        while self.is_full(origin) {
+            let backlogs = self.connections.iter().map(|connection| match connection.origin() {
+                own if own == origin => connection.backlog(),
+                _ => (0, Duration::ZERO),
+            });
             let Some(slowest) = slowest(backlogs) else { return };
             self.connections[slowest].abandon();
         }
     }
 
+    /// Serves each connection once. Peers by TCP share a time, so that many of them do not delay
+    /// those by UNIX sockets; the next turn begins with the first of them that got none.
     fn serve(&mut self, ready: &[PollFlags]) {
         let mut closed = Vec::new();
         let count = self.connections.len();
-        for index in 0..count {
+        let begin = Instant::now();
+        let first = self.first;
+        let mut late = None;
+        for index in (first.min(count)..count).chain(0..first.min(count)) {
+            let is_late = begin.elapsed() > TCP_TURN;
+            if is_late && self.connections[index].origin() == Origin::Tcp {
+                late = late.or(Some(index));
+                continue;
+            }
             let ready = ready.get(index).copied().unwrap_or(PollFlags::empty());
             if let Err(reason) = self.serve_one(index, ready) {
                 closed.push((index, reason));
             }
         }
+        self.first = late.unwrap_or(0);
         self.close(closed);
         self.look_at_interests();
     }
@@ -246,8 +276,9 @@ impl BridgeThread {
         if ready.contains(PollFlags::OUT) {
             connection.write(now_ms)?;
         }
-        self.make_room();
-        if self.is_full() {
+        let origin = connection.origin();
+        self.make_room(origin);
+        if self.is_full(origin) {
             return self.connections[index].write_if_open(now_ms);
         }
         let connection = &mut self.connections[index];
@@ -421,7 +452,7 @@ impl BridgeThread {
                 Ok(stream) => {
                     controller.next = None;
                     let number = self.next_number();
-                    let memory = self.memory.clone();
+                    let memory = self.memory[stream.origin() as usize].clone();
                     let now_ms = self.bridge.clock.now_ms();
                     let connection = Connection::connecting(number, stream, index, memory, now_ms);
                     self.connections.push(connection);
@@ -447,10 +478,13 @@ fn slowest(backlogs: impl Iterator<Item = (usize, Duration)>) -> Option<usize> {
 const READ: usize = 256 << 10;
 /// Requests of one connection before the next one's turn.
 const REQUESTS: usize = 4096;
+/// The accepted connections of each origin.
 const MOST_CONNECTIONS: usize = 128;
-/// The bytes that wait for all peers together, beyond which those that do not read lose their
+/// The time of a turn for all peers by TCP together.
+const TCP_TURN: Duration = Duration::from_millis(100);
+/// The bytes that wait for all peers of an origin, beyond which those that do not read lose their
 /// connection.
-const MOST_OUTPUT_OF_ALL: usize = 512 << 20;
+const MOST_OUTPUT: usize = 512 << 20;
 /// The time in which a peer reads something, if so many bytes wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time for a hello if there are as many connections as there may be.

@@ -7,7 +7,7 @@ use rustix::event::PollFlags;
 
 use super::inactivity::{Inactivity, Verdict};
 use super::outgoing::Outgoing;
-use super::stream::Stream;
+use super::stream::{Origin, Stream};
 use crate::openflow::{
     BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PIECE_RULES,
     PortStatus, Session,
@@ -109,6 +109,15 @@ impl Connection {
             list_begun: None,
             dropped: 0,
         }
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        self.stream.origin()
+    }
+
+    /// `None` for a controller to which the switch connected.
+    pub(super) fn accepted_by(&self) -> Option<Origin> {
+        (self.kind == Kind::Service).then(|| self.origin())
     }
 
     pub(super) fn interest(&self) -> PollFlags {

@@ -13,7 +13,34 @@ pub(super) enum Stream {
     Tcp(TcpStream),
 }
 
+/// Peers by their way to the switch. Those of one do not take the places of the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The switch's own user, and root: no other user can open the socket.
+    Unix,
+    /// Anybody whose packets reach the address.
+    Tcp,
+}
+
+impl Origin {
+    pub(super) const ALL: [Self; 2] = [Self::Unix, Self::Tcp];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Unix => "UNIX socket",
+            Self::Tcp => "TCP",
+        }
+    }
+}
+
 impl Stream {
+    pub(super) fn origin(&self) -> Origin {
+        match self {
+            Self::Unix(_) => Origin::Unix,
+            Self::Tcp(_) => Origin::Tcp,
+        }
+    }
+
     pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self::Unix(stream))

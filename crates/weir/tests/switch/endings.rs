@@ -104,3 +104,43 @@ fn a_flooded_socket_leaves_others_alone() {
     });
     switch.end();
 }
+
+/// Peers by TCP that have greeted, that ask for all tables again and again and read nothing.
+#[test]
+fn peers_by_tcp_do_not_take_the_places_of_the_owner() {
+    use std::io::Write;
+    let Some(sandbox) = sandbox() else { return };
+    sandbox.write(
+        "switch.toml",
+        "[bridge.br0]\nlisten = [\"127.0.0.1:6653\"]\n[bridge.br0.port]\np1 = { type = \"null\" }\n",
+    );
+    let switch = TestSwitch::start(sandbox, &["--config", "switch.toml"]);
+    for (peers, request) in [
+        (129, &[][..]),
+        (300, &[1, 16, 0, 12, 0, 0, 0, 2, 0, 3, 0, 0].repeat(500)),
+        (150, &[1, 5, 0, 8, 0, 0, 0, 3].repeat(2000)),
+    ] {
+        let floods = switch.sandbox.inside(|| {
+            let connect = |_| {
+                let mut stream = std::net::TcpStream::connect("127.0.0.1:6653").unwrap();
+                stream.set_nonblocking(true).unwrap();
+                // The switch may have refused it already.
+                let _ = stream.write(&[&[1, 0, 0, 8, 0, 0, 0, 1], request].concat());
+                stream
+            };
+            (0..peers).map(connect).collect::<Vec<_>>()
+        });
+        await_some("the refusals", || {
+            let (_, said) = switch.running.output_so_far();
+            said.contains("refused a connection: 128 by TCP are open").then_some(())
+        });
+        let path = socket(&switch.sandbox, "br0.mgmt");
+        let own: Vec<_> =
+            (0..50).map(|_| std::os::unix::net::UnixStream::connect(&path).unwrap()).collect();
+        switch.ofctl(&["add-flow", "br0", "actions=drop"]);
+        assert!(switch.ofctl(&["dump-flows", "br0"]).contains("actions=drop"), "{peers}");
+        switch.ofctl(&["--bundle", "add-flow", "br0", "priority=7,actions=drop"]);
+        drop((floods, own));
+    }
+    switch.end();
+}
