@@ -1,6 +1,6 @@
 use std::io::{self, Read};
 use std::net::TcpListener;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,6 +76,13 @@ impl MetricsListener {
         }
     }
 
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+
     fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => Stream::tcp(listener.accept()?.0),
@@ -92,35 +99,44 @@ impl MetricsThread {
             self.wait(&clients);
             self.waker.clear();
             clients.retain_mut(|client| self.serve(client).unwrap_or(false));
-            while clients.len() < MOST_CLIENTS
+            while self.has_newcomer()
+                && has_place(&mut clients)
                 && let Ok(stream) = self.listener.accept()
             {
-                clients.push(Client {
+                let mut client = Client {
                     stream,
                     request: Vec::new(),
                     out: Outgoing::new(),
                     is_answered: false,
                     since: Instant::now(),
-                });
+                };
+                // A request that has arrived waits for no other client.
+                if self.serve(&mut client).unwrap_or(false) {
+                    clients.push(client);
+                }
             }
         }
+    }
+
+    fn has_newcomer(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// Waits until something can be done. Further clients wait in the listener's queue.
     fn wait(&self, clients: &[Client]) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
-        if clients.len() < MOST_CLIENTS {
-            let fd = match &self.listener {
-                MetricsListener::Tcp(listener) => listener.as_fd(),
-                MetricsListener::Unix(listener, _) => listener.as_fd(),
-            };
-            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let is_full = clients.len() >= MOST_CLIENTS;
+        if !is_full {
+            fds.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
         }
         for client in clients {
             let flags = if client.is_answered { PollFlags::OUT } else { PollFlags::IN };
             fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), flags));
         }
-        let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
+        let pause = if is_full { SHORTEST } else { PAUSE };
+        let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
         // An interrupted wait is a short one.
         let _ = poll(&mut fds, Some(&pause));
     }
@@ -150,6 +166,18 @@ impl MetricsThread {
     }
 }
 
+/// Whether one more client may come. Among as many as there may be, the slowest goes if it had some
+/// time: one that has not sent its request, or else one that has not read the response.
+fn has_place(clients: &mut Vec<Client>) -> bool {
+    if clients.len() < MOST_CLIENTS {
+        return true;
+    }
+    let slow = clients.iter().enumerate().filter(|(_, client)| client.since.elapsed() > SHORTEST);
+    let slowest = slow.max_by_key(|(_, client)| (!client.is_answered, client.since.elapsed()));
+    let place = slowest.map(|(place, _)| place);
+    place.map(|place| clients.swap_remove(place)).is_some()
+}
+
 fn response(request: &[u8], exposition: impl FnOnce() -> String) -> HttpResponse {
     http_response(request, "/metrics, /healthz", |path| match path {
         "/metrics" => Some(HttpResponse::metrics(exposition())),
@@ -158,10 +186,12 @@ fn response(request: &[u8], exposition: impl FnOnce() -> String) -> HttpResponse
     })
 }
 
-const MOST_CLIENTS: usize = 16;
+const MOST_CLIENTS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(500);
 /// The time of one exchange.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The time of one exchange that others wait for.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,10 @@
 //! Figures for Prometheus.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, sandbox};
@@ -66,6 +69,57 @@ fn idle_clients_leave_the_figures_available() {
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
     drop(idle);
     switch.end();
+}
+
+/// Clients that come again and again, and send half of a request, a byte now and then, or read
+/// nothing, leave places for others.
+#[test]
+fn slow_clients_that_keep_coming_leave_the_figures_available() {
+    let Some(sandbox) = sandbox() else { return };
+    let address = format!("unix:{}", sandbox.path("metrics").display());
+    let words = ["--bridge", "br0", "--port", "br0:p1=null", "--metrics-on", &address];
+    let switch = TestSwitch::start(sandbox, &words);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = End(&is_over);
+        for begin in ["GET /met", "GET /metrics HTTP/1.1\r\n\r\n", ""] {
+            let (switch, is_over) = (&switch, &is_over);
+            scope.spawn(move || {
+                let mut held = VecDeque::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    let Ok(mut stream) = UnixStream::connect(switch.path("metrics")) else { break };
+                    stream.set_nonblocking(true).unwrap();
+                    // The switch may have closed it.
+                    let _ = stream.write_all(begin.as_bytes());
+                    held.push_back(stream);
+                    if let Some(stream) = held.get_mut(held.len() / 2) {
+                        let _ = stream.write_all(b"x");
+                    }
+                    if held.len() > 300 {
+                        held.pop_front();
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let begin = Instant::now();
+        for _ in 0..20 {
+            let text = fetch(&switch, "GET /healthz HTTP/1.1\r\n\r\n");
+            assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+        }
+        let took = begin.elapsed();
+        assert!(took < Duration::from_secs(20), "{took:?}");
+    });
+    switch.end();
+}
+
+/// Ends the other threads of a test, also if it fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn fetch(switch: &TestSwitch, request: &str) -> String {
