@@ -14,6 +14,8 @@ mod model;
 mod packets;
 #[path = "conntrack/random.rs"]
 mod random;
+#[path = "conntrack/shares.rs"]
+mod shares;
 #[path = "conntrack/states.rs"]
 mod states;
 #[path = "conntrack/threads.rs"]

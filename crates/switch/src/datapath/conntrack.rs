@@ -13,6 +13,7 @@
 //! | `domain.rs` | its locks |
 //! | `nat.rs`, `translate.rs` | the choice of a translation, and its application |
 //! | `track.rs`, `thread.rs` | a packet's way through them |
+//! | `track/shares.rs` | space in a full table for ports and zones with few connections |
 //! | `known.rs` | the same for most packets: TCP or UDP over IPv4, of a known connection |
 //! | `helpers.rs`, `ftp.rs` | connections that others announce |
 //! | `fragments.rs` | fragments that wait for the rest of their packet |
@@ -32,6 +33,9 @@
 //! - A packet counts once for its connection, however often it passes `ct` in the same zone.
 //! - When the table is nearly full, TCP connections whose handshake is not complete are removed
 //!   five seconds after their last packet.
+//! - When the table or a zone is full, a new connection of a port that has few in its zone replaces
+//!   one of a port that has many: one without replies, or any if the latter port has a quarter of
+//!   the table.
 //! - No two live connections of a zone have equal tuples in either direction. A connection without
 //!   a translation whose replies would be taken for another's stays uncommitted, and is counted.
 //! - With several shards, a translation takes a tuple for used if a connection of another shard has
@@ -75,6 +79,7 @@ use self::settings::Lifetimes;
 pub use self::settings::{Settings, Timeouts};
 use self::shard::{Remainder, Shard};
 pub use self::thread::ThreadTracker;
+use self::track::shares::Holders;
 use self::tuple::{Hasher, Place};
 pub use self::view::{Headers, View};
 
@@ -90,6 +95,8 @@ pub struct Conntrack {
     totals: Totals,
     fragments: Fragments,
     helpers: Helpers,
+    /// The time of the last call of [`Conntrack::expire`].
+    expired_ms: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -104,6 +111,7 @@ struct Limits {
 struct Totals {
     connections: AtomicU32,
     zones: Box<[AtomicU32]>,
+    holders: Holders,
     invalid: AtomicU64,
     full: AtomicU64,
     zone_full: AtomicU64,
@@ -136,6 +144,7 @@ impl Conntrack {
             totals: Totals {
                 connections: AtomicU32::new(0),
                 zones: zone_array(0),
+                holders: Holders::new(),
                 invalid: AtomicU64::new(0),
                 full: AtomicU64::new(0),
                 zone_full: AtomicU64::new(0),
@@ -145,17 +154,23 @@ impl Conntrack {
             },
             fragments: Fragments::default(),
             helpers: Helpers::default(),
+            expired_ms: AtomicU64::new(0),
         }
     }
 
-    /// Removes connections that have expired. The work of one call is bounded; a call every few
-    /// milliseconds keeps up. Lookups never find an expired connection, with or without this.
+    /// Removes connections that have expired, and returns memory. The work of one call is bounded,
+    /// and larger after a pause; a call every few milliseconds keeps up. Lookups never find an
+    /// expired connection, with or without this.
     pub fn expire(&self, now: Time) {
         self.fragments.expire(milliseconds(now));
+        let before = self.expired_ms.swap(milliseconds(now), Ordering::Relaxed);
+        let passed = milliseconds(now).saturating_sub(before).min(LONGEST_PAUSE_MS) as u32;
+        let budget = EXPIRY_BUDGET.max(passed * EXPIRED_EACH_MS);
         for number in 0..self.domains.shards() as u8 {
             // A shard in use does it at the next call.
             if let Some(mut shard) = self.domains.try_lock(number) {
-                let remainders = self.collect(&mut shard, milliseconds(now), EXPIRY_BUDGET);
+                let remainders = self.collect(&mut shard, milliseconds(now), budget);
+                shard.tidy();
                 drop(shard);
                 self.forget(&remainders);
             }
@@ -194,6 +209,7 @@ impl Conntrack {
         }
         self.totals.connections.fetch_sub(1, Ordering::Relaxed);
         self.totals.zones[usize::from(entry.zone())].fetch_sub(1, Ordering::Relaxed);
+        self.totals.holders.subtract(entry.holder());
         shard.remove(number, places, |place| self.home(place))
     }
 
@@ -220,5 +236,8 @@ fn milliseconds(now: Time) -> u64 {
 /// for each.
 const SHARDS_PER_THREAD: usize = 4;
 const EXPIRY_BUDGET: u32 = 256;
+/// A thread without packets calls ten times a second.
+const EXPIRED_EACH_MS: u32 = 20;
+const LONGEST_PAUSE_MS: u64 = 100;
 /// The value of a limit that does not limit.
 const NO_LIMIT: u32 = u32::MAX;

@@ -19,7 +19,7 @@ pub struct Statistics {
     pub hits: u64,
     pub created: u64,
     pub expired: u64,
-    /// Half-open connections that were removed early because the table was nearly full.
+    /// Connections that were removed early because the table was full, or nearly so.
     pub reclaimed: u64,
     /// Connections that were flushed, or that a later one replaced.
     pub removed: u64,

@@ -40,6 +40,8 @@ pub(super) struct Far {
     ends: [End; 2],
     /// The timer slot.
     pub(super) slot: u16,
+    /// The counter of the port and the zone in which the connection began.
+    holder: u16,
 }
 
 /// The progress of a connection that is not TCP.
@@ -104,6 +106,7 @@ impl Entry {
             reply_ports: Ports { source: 0, destination: 0 },
             ends: [End::FREE; 2],
             slot: 0,
+            holder: 0,
         },
     };
 
@@ -330,6 +333,22 @@ impl Entry {
 
     pub(super) fn protocol(&self) -> u8 {
         self.protocol
+    }
+
+    pub(super) fn holder(&self) -> u16 {
+        self.far.holder
+    }
+
+    pub(super) fn set_holder(&mut self, holder: u16) {
+        self.far.holder = holder;
+    }
+
+    /// Whether both ends have sent packets.
+    pub(super) fn has_reply(&self) -> bool {
+        match self.protocol {
+            TCP => !self.is_half_open(),
+            _ => self.stage == Stage::Both,
+        }
     }
 
     /// A TCP connection whose handshake is not complete.

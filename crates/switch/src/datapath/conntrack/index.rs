@@ -74,7 +74,7 @@ impl Index {
     }
 
     pub(super) fn insert(&mut self, tag: u32, reference: Reference) {
-        self.migrate();
+        self.migrate(MIGRATED_LINES);
         if self.len >= self.current.lines.len() * GROW_AT {
             self.grow();
         }
@@ -101,20 +101,33 @@ impl Index {
         (self.current.lines.len() + former) * size_of::<Line>()
     }
 
-    fn grow(&mut self) {
-        while self.former.is_some() {
-            self.migrate();
+    /// Goes on with a change of the table's size, or begins to make a table smaller that is nearly
+    /// empty. The work of one call is bounded.
+    pub(super) fn tidy(&mut self) {
+        let lines = self.current.lines.len();
+        let is_sparse = lines > FIRST_LINES && self.len * SHRINK_BELOW < lines * GROW_AT;
+        if self.former.is_none() && is_sparse {
+            self.resize((self.len / 2).next_power_of_two().max(FIRST_LINES));
         }
-        let lines = Lines::new(self.current.lines.len() * 2);
+        self.migrate(TIDIED_LINES);
+    }
+
+    fn grow(&mut self) {
+        self.migrate(usize::MAX);
+        self.resize(self.current.lines.len() * 2);
+    }
+
+    fn resize(&mut self, count: usize) {
+        let lines = Lines::new(count);
         self.whereabouts.set(&lines);
         self.former = Some(std::mem::replace(&mut self.current, lines));
     }
 
-    fn migrate(&mut self) {
+    fn migrate(&mut self, lines: usize) {
         let Some(former) = &mut self.former else {
             return;
         };
-        for _ in 0..MIGRATED_LINES {
+        for _ in 0..lines {
             let Some(line) = former.lines.get_mut(former.cleared) else {
                 self.former = None;
                 return;
@@ -269,6 +282,10 @@ const GROW_AT: usize = 5;
 /// At growth the former table has `GROW_AT` entries a line and the next growth needs as many
 /// insertions again, so one line an insertion would do.
 const MIGRATED_LINES: usize = 2;
+/// The table becomes smaller with less than this part of the entries with which it grows.
+const SHRINK_BELOW: usize = 8;
+/// Half a mebibyte.
+const TIDIED_LINES: usize = 8192;
 const ENTRY_BITS: u32 = 26;
 /// The most shards that a reference can name.
 pub(super) const MAX_SHARDS: usize = 1 << (32 - ENTRY_BITS);
@@ -302,6 +319,9 @@ mod tests {
                     prop_assert!(!index.remove(tag, reference));
                 }
                 prop_assert_eq!(index.len(), list.len());
+                if pick == 7 {
+                    index.tidy();
+                }
             }
             for (tag, reference) in &list {
                 prop_assert_eq!(index.find(*tag, |found| found == *reference), Some(*reference));
@@ -311,6 +331,25 @@ mod tests {
                 let mut count = 0;
                 index.find(tag, |_| { count += 1; false });
                 prop_assert_eq!(count, list.iter().filter(|(held, _)| *held == tag).count());
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_is_nearly_empty_becomes_small_again() {
+        let mut index = Index::new();
+        let reference = |entry| Reference { shard: 0, entry };
+        let tag = |entry: u32| entry.wrapping_mul(0x9e37_79b9);
+        for _ in 0..2 {
+            (0..300_000).for_each(|entry| index.insert(tag(entry), reference(entry)));
+            assert!(index.bytes() > 1 << 21);
+            (100..300_000).for_each(|entry| assert!(index.remove(tag(entry), reference(entry))));
+            (0..100).for_each(|_| index.tidy());
+            assert!(index.bytes() <= 64 << 10, "{}", index.bytes());
+            for entry in 0..100 {
+                let found = index.find(tag(entry), |found| found == reference(entry));
+                assert_eq!(found, Some(reference(entry)));
+                assert!(index.remove(tag(entry), reference(entry)));
             }
         }
     }

@@ -17,6 +17,8 @@ pub(super) struct Shard {
     pub(super) wheel: Wheel,
     pub(super) rules: Rules,
     pub(super) counts: ShardCounts,
+    /// The entry at which the last search for a victim ended.
+    hand: u32,
 }
 
 /// Counters that packets change, under the shard's lock.
@@ -75,6 +77,7 @@ impl Shard {
             wheel: Wheel::new(),
             rules,
             counts: ShardCounts::default(),
+            hand: 0,
         }
     }
 
@@ -111,6 +114,28 @@ impl Shard {
             self.entries.prefetch(reference.entry, has_far);
             reference.entry
         })
+    }
+
+    /// A connection that `may_go`: one of the soonest to expire, or else of those at the hand of a
+    /// clock that goes round. Looks at this number of each.
+    pub(super) fn victim(&mut self, looks: u32, may_go: impl Fn(&Entry) -> bool) -> Option<u32> {
+        let entries = &self.entries;
+        let soonest = self.wheel.soonest(entries, looks, |number| may_go(entries.entry(number)));
+        if let Some(number) = soonest.first() {
+            return Some(*number);
+        }
+        for _ in 0..looks {
+            self.hand = entries.after(self.hand);
+            if entries.get(self.hand).is_some_and(|entry| entry.is_in_use() && may_go(entry)) {
+                return Some(self.hand);
+            }
+        }
+        None
+    }
+
+    /// Returns memory that few connections need.
+    pub(super) fn tidy(&mut self) {
+        self.index.tidy();
     }
 
     /// Stores a connection under the tag of its original tuple. The reply tuple's tag is the

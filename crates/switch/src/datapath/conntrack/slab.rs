@@ -5,39 +5,70 @@ use super::index::MAX_ENTRIES;
 use port::prefetch::prefetch;
 
 /// Entries by number, in pieces that grow up to a huge page, so that growth copies little and few
-/// places are unused.
+/// places are unused. A piece without entries gives its memory back.
 #[derive(Debug)]
 pub(super) struct Slab {
-    chunks: Vec<HugeVec<Entry>>,
+    chunks: Vec<Chunk>,
+    /// No chunk before this one has a place of a removed entry.
+    first_unused: usize,
+    /// No chunk before this one can take more entries.
+    first_open: usize,
+    len: u32,
+    /// Places of removed entries.
+    unused: usize,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    entries: HugeVec<Entry>,
     /// The first entry that was removed; the others follow by `next`.
     free: u32,
-    len: u32,
+    used: usize,
 }
 
 impl Slab {
     pub(super) fn new() -> Self {
-        Self { chunks: Vec::new(), free: NONE, len: 0 }
+        Self { chunks: Vec::new(), first_unused: 0, first_open: 0, len: 0, unused: 0 }
     }
 
+    /// An entry that is in use, or was removed under the present lock.
     #[inline]
     pub(super) fn entry(&self, number: u32) -> &Entry {
-        &self.chunks[number as usize / CHUNK][number as usize % CHUNK]
+        &self.chunks[number as usize / CHUNK].entries[number as usize % CHUNK]
     }
 
-    /// `None` for a number that no entry has had.
+    /// `None` for a number that no entry has.
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Entry> {
-        self.chunks.get(number as usize / CHUNK)?.get(number as usize % CHUNK)
+        self.chunks.get(number as usize / CHUNK)?.entries.get(number as usize % CHUNK)
+    }
+
+    /// An entry that may have been removed long ago: a free one then.
+    #[inline]
+    pub(super) fn any(&self, number: u32) -> &Entry {
+        self.get(number).unwrap_or(&GONE)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Entry> {
-        self.chunks.get_mut(number as usize / CHUNK)?.get_mut(number as usize % CHUNK)
+        self.chunks.get_mut(number as usize / CHUNK)?.entries.get_mut(number as usize % CHUNK)
     }
 
     #[inline]
     pub(super) fn entry_mut(&mut self, number: u32) -> &mut Entry {
-        &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
+        &mut self.chunks[number as usize / CHUNK].entries[number as usize % CHUNK]
+    }
+
+    /// The number behind this one, in a circle that leaves out pieces without memory.
+    pub(super) fn after(&self, number: u32) -> u32 {
+        let next = number as usize + 1;
+        let (chunk, place) = (next / CHUNK, next % CHUNK);
+        if self.chunks.get(chunk).is_some_and(|chunk| place < chunk.entries.len()) {
+            return next as u32;
+        }
+        let mut behind = self.chunks.iter().enumerate().skip(number as usize / CHUNK + 1);
+        let found = behind.find(|(_, chunk)| !chunk.entries.is_empty());
+        found.map_or(0, |(chunk, _)| (chunk * CHUNK) as u32)
     }
 
     /// Starts to load an entry: its first cache line, or both.
@@ -52,23 +83,44 @@ impl Slab {
 
     /// The number of the stored entry; `None` if a reference cannot name another one.
     pub(super) fn insert(&mut self, entry: Entry) -> Option<u32> {
-        let number = self.free;
-        if number == NONE {
+        if self.unused == 0 {
             return self.append(entry);
         }
-        let place = self.entry_mut(number);
-        let next = place.next;
+        while self.chunks.get(self.first_unused)?.free == NONE {
+            self.first_unused += 1;
+        }
+        let chunk = self.chunks.get_mut(self.first_unused)?;
+        let number = chunk.free;
+        let place = &mut chunk.entries[number as usize % CHUNK];
+        chunk.free = place.next;
         *place = entry;
-        self.free = next;
+        chunk.used += 1;
         self.len += 1;
+        self.unused -= 1;
         Some(number)
     }
 
     pub(super) fn remove(&mut self, number: u32) {
-        let next = self.free;
-        *self.entry_mut(number) = Entry::free(next);
-        self.free = number;
+        let at = number as usize / CHUNK;
+        let chunk = &mut self.chunks[at];
+        chunk.entries[number as usize % CHUNK] = Entry::free(chunk.free);
+        chunk.free = number;
+        chunk.used -= 1;
         self.len -= 1;
+        self.unused += 1;
+        if self.len == 0 {
+            *self = Self::new();
+            return;
+        }
+        self.first_unused = self.first_unused.min(at);
+        // Some space stays: a connection that comes and goes again and again would take and return
+        // its memory each time.
+        let freed = chunk.entries.len();
+        if chunk.used == 0 && self.unused - freed >= SPARE {
+            *chunk = Chunk { entries: HugeVec::new(), free: NONE, used: 0 };
+            self.unused -= freed;
+            self.first_open = self.first_open.min(at);
+        }
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -76,33 +128,109 @@ impl Slab {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Entry)> {
-        let entries = self.chunks.iter().flat_map(|chunk| chunk.iter());
-        (0..).zip(entries).filter(|(_, entry)| entry.is_in_use())
+        self.chunks.iter().enumerate().flat_map(|(at, chunk)| {
+            let numbers = (at * CHUNK) as u32..;
+            numbers.zip(chunk.entries.iter()).filter(|(_, entry)| entry.is_in_use())
+        })
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.chunks.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<Entry>()
+        let places = self.chunks.iter().map(|chunk| chunk.entries.capacity());
+        places.sum::<usize>() * size_of::<Entry>()
     }
 
     fn append(&mut self, entry: Entry) -> Option<u32> {
-        let is_full = self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK);
-        if is_full {
-            let first = self.chunks.len() * CHUNK;
-            if first + CHUNK > MAX_ENTRIES as usize {
+        while self.chunks.get(self.first_open).is_some_and(|chunk| chunk.entries.len() == CHUNK) {
+            self.first_open += 1;
+        }
+        let at = self.first_open;
+        if at == self.chunks.len() {
+            if (at + 1) * CHUNK > MAX_ENTRIES as usize {
                 return None;
             }
-            let capacity = if first == 0 { FIRST } else { CHUNK / 4 };
-            self.chunks.push(HugeVec::with_capacity(capacity));
+            self.chunks.push(Chunk { entries: HugeVec::new(), free: NONE, used: 0 });
         }
-        let before = (self.chunks.len() - 1) * CHUNK;
-        let chunk = self.chunks.last_mut()?;
-        chunk.push_within(CHUNK, entry);
+        let chunk = self.chunks.get_mut(at)?;
+        if chunk.entries.is_empty() {
+            chunk.entries = HugeVec::with_capacity(if at == 0 { FIRST } else { CHUNK / 4 });
+        }
+        chunk.entries.push_within(CHUNK, entry);
+        chunk.used += 1;
         self.len += 1;
-        Some((before + chunk.len() - 1) as u32)
+        Some((at * CHUNK + chunk.entries.len() - 1) as u32)
     }
 }
 
+static GONE: Entry = Entry::FREE;
 /// Entries of a piece: 2 MiB.
 const CHUNK: usize = 16_384;
 /// Entries of the first piece at its start; the others start with a quarter of their size.
 const FIRST: usize = 64;
+/// Places that a shard keeps for the next connections.
+const SPARE: usize = CHUNK / 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn entry(mark: u32) -> Entry {
+        let mut entry = Entry::FREE;
+        entry.mark = mark;
+        entry
+    }
+
+    #[test]
+    fn memory_is_returned_after_a_flood_and_does_not_grow_with_the_next() {
+        let mut slab = Slab::new();
+        let kept = slab.insert(entry(7)).unwrap();
+        let before = slab.bytes();
+        let mut most = None;
+        for _ in 0..3 {
+            let flood: Vec<_> =
+                (0..5 * CHUNK as u32).map(|mark| slab.insert(entry(mark)).unwrap()).collect();
+            let used = slab.bytes();
+            assert!(used >= 5 * CHUNK * size_of::<Entry>());
+            assert_eq!(*most.get_or_insert(used), used);
+            flood.iter().for_each(|number| slab.remove(*number));
+            assert!(slab.bytes() <= before + 2 * CHUNK * size_of::<Entry>(), "{}", slab.bytes());
+        }
+        assert_eq!(slab.entry(kept).mark, 7);
+        slab.remove(kept);
+        assert!(slab.bytes() <= CHUNK * size_of::<Entry>());
+        assert_eq!(slab.any(3 * CHUNK as u32).expires, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn entries_keep_their_numbers(
+            steps in prop::collection::vec((0u32..100, any::<u32>()), 1..400),
+        ) {
+            let mut slab = Slab::new();
+            let mut held: HashMap<u32, u32> = HashMap::new();
+            for (mark, (kind, pick)) in steps.into_iter().enumerate() {
+                // Many at once, so that chunks come and go.
+                let count = if kind > 90 { CHUNK as u32 + pick % 999 } else { 1 };
+                for _ in 0..count {
+                    let number = held.keys().copied().nth(pick as usize % held.len().clamp(1, 50));
+                    match number.filter(|_| kind % 2 == 0) {
+                        Some(number) => {
+                            prop_assert_eq!(slab.entry(number).mark, held[&number]);
+                            slab.remove(number);
+                            held.remove(&number);
+                        }
+                        None => {
+                            let number = slab.insert(entry(mark as u32)).unwrap();
+                            prop_assert!(held.insert(number, mark as u32).is_none());
+                        }
+                    }
+                }
+                prop_assert_eq!(slab.len() as usize, held.len());
+            }
+            for (number, mark) in &held {
+                prop_assert_eq!(slab.any(*number).mark, *mark);
+            }
+        }
+    }
+}

@@ -4,8 +4,9 @@ mod assisted;
 mod fragment;
 mod passes;
 mod search;
+pub(super) mod shares;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use units::Time;
 
@@ -252,7 +253,7 @@ impl Conntrack {
                 drop(shard);
                 for reference in candidates.iter() {
                     shard = self.shard(reference.shard);
-                    let entry = shard.entries.entry(reference.entry);
+                    let entry = shard.entries.any(reference.entry);
                     if let Some(is_reply) = entry.direction(tuple) {
                         return self.hit_and_release(shard, reference.entry, is_reply, case);
                     }
@@ -387,19 +388,28 @@ impl Conntrack {
             NO_LIMIT => self.limits.default_zone.load(Ordering::Relaxed),
             limit => limit,
         };
-        if self.totals.zones[zone].fetch_add(1, Ordering::Relaxed) >= limit {
-            self.totals.zones[zone].fetch_sub(1, Ordering::Relaxed);
+        let is_over = |count: &AtomicU32, limit| count.load(Ordering::Relaxed) > limit;
+        let of_zone = &self.totals.zones[zone];
+        if of_zone.fetch_add(1, Ordering::Relaxed) >= limit
+            && !(self.evict(case, Some(case.call.zone), limit) && !is_over(of_zone, limit))
+        {
+            of_zone.fetch_sub(1, Ordering::Relaxed);
             self.totals.zone_full.fetch_add(1, Ordering::Relaxed);
             return false;
         }
+        self.totals.holders.add(case.holder());
         let limit = self.limits.connections.load(Ordering::Relaxed);
-        let count = self.totals.connections.fetch_add(1, Ordering::Relaxed);
+        let of_all = &self.totals.connections;
+        let count = of_all.fetch_add(1, Ordering::Relaxed);
         if count >= limit - limit / 8 {
             self.reclaim(case);
         }
         // The own shard may hold expired connections; `reclaim` has collected some.
-        if count >= limit && self.totals.connections.load(Ordering::Relaxed) > limit {
-            self.dismiss(case.call.zone);
+        if count >= limit
+            && is_over(of_all, limit)
+            && !(self.evict(case, None, limit) && !is_over(of_all, limit))
+        {
+            self.dismiss(case);
             self.totals.full.fetch_add(1, Ordering::Relaxed);
             return false;
         }
@@ -407,9 +417,10 @@ impl Conntrack {
     }
 
     /// Takes back what `admit` counted.
-    fn dismiss(&self, zone: u16) {
+    fn dismiss(&self, case: &Case<'_, '_, '_, '_>) {
         self.totals.connections.fetch_sub(1, Ordering::Relaxed);
-        self.totals.zones[usize::from(zone)].fetch_sub(1, Ordering::Relaxed);
+        self.totals.zones[usize::from(case.call.zone)].fetch_sub(1, Ordering::Relaxed);
+        self.totals.holders.subtract(case.holder());
     }
 
     /// Makes space in the shard of a new connection: removes expired connections, and half-open
@@ -443,7 +454,7 @@ impl Conntrack {
         loop {
             match shard.find(&tuple, case.place.tag) {
                 Found::Here { entry, is_reply } => {
-                    self.dismiss(case.call.zone);
+                    self.dismiss(case);
                     return self.found_late(shard, entry, is_reply, case);
                 }
                 Found::Elsewhere(candidates) if candidates != checked => {
@@ -453,7 +464,7 @@ impl Conntrack {
                     }
                     if candidates.iter().any(|reference| {
                         let owner = self.shard(reference.shard);
-                        owner.entries.entry(reference.entry).is_live_as(&reply, case.now)
+                        owner.entries.any(reference.entry).is_live_as(&reply, case.now)
                     }) {
                         return self.clash(case);
                     }
@@ -481,7 +492,7 @@ impl Conntrack {
                 Tracked::Continues
             }
             None => {
-                self.dismiss(case.call.zone);
+                self.dismiss(case);
                 self.totals.full.fetch_add(1, Ordering::Relaxed);
                 case.show_new(&tuple)
             }
@@ -500,11 +511,11 @@ impl Conntrack {
     ) -> Option<Tracked> {
         for reference in candidates.iter() {
             let shard = self.shard(reference.shard);
-            let entry = shard.entries.entry(reference.entry);
+            let entry = shard.entries.any(reference.entry);
             if let Some(is_reply) = entry.direction(&case.extracted.tuple)
                 && !entry.has_expired(case.now)
             {
-                self.dismiss(case.call.zone);
+                self.dismiss(case);
                 return Some(self.found_late(shard, reference.entry, is_reply, case));
             }
         }
@@ -512,7 +523,7 @@ impl Conntrack {
     }
 
     fn clash(&self, case: &mut Case<'_, '_, '_, '_>) -> Tracked {
-        self.dismiss(case.call.zone);
+        self.dismiss(case);
         self.totals.clashed.fetch_add(1, Ordering::Relaxed);
         case.show_new(&case.extracted.tuple.clone())
     }
@@ -534,7 +545,7 @@ impl Conntrack {
                 let mut shards = self.domains.lock_both(home, other);
                 match shards.own().find(&tuple, case.place.tag) {
                     Found::Here { entry, is_reply } => {
-                        self.dismiss(case.call.zone);
+                        self.dismiss(case);
                         return self.found_late(shards.into_own(), entry, is_reply, case);
                     }
                     Found::Elsewhere(candidates) if candidates != checked => {
@@ -558,7 +569,7 @@ impl Conntrack {
             let translated = Translated { entry, translation: choice.translation, reply };
             return self.commit_translated(case, translated, shards);
         }
-        self.dismiss(case.call.zone);
+        self.dismiss(case);
         self.totals.exhausted.fetch_add(1, Ordering::Relaxed);
         Tracked::Dropped
     }
@@ -577,7 +588,7 @@ impl Conntrack {
         let Some(number) = own.insert(entry, case.place.tag, case.now) else {
             drop(shards);
             self.forget(&remainders);
-            self.dismiss(case.call.zone);
+            self.dismiss(case);
             self.totals.full.fetch_add(1, Ordering::Relaxed);
             return Tracked::Dropped;
         };
@@ -663,6 +674,7 @@ impl Case<'_, '_, '_, '_> {
         let segment = self.segment.as_ref();
         let mut entry =
             Entry::new(&self.extracted.tuple, segment, &shard.rules.lifetimes, self.now);
+        entry.set_holder(self.holder());
         entry.helper = self.call.track().alg;
         if let Some(expected) = &self.expected {
             entry.mark = expected.mark;
