@@ -13,6 +13,7 @@ mod background;
 mod confined;
 mod cycles;
 mod error;
+mod freed_memory;
 mod interfaces;
 mod listening_process;
 mod metrics_address;
@@ -32,6 +33,7 @@ pub use background::prepare_background;
 pub use confined::{Confined, Program};
 pub use cycles::cycles;
 pub use error::HostError;
+pub use freed_memory::FreedMemory;
 pub use interfaces::{
     addresses, hardware_address, has_interface, remove_interface, silent_namespace,
 };

@@ -503,6 +503,14 @@ impl Cache {
             }
             !is_empty
         });
+        for place in tuples.iter_mut().filter(|place| place.as_ref().is_some_and(Tuple::is_sparse))
+        {
+            *place = place.take().map(Tuple::compacted);
+        }
+        if self.order.is_empty() {
+            // No megaflow uses one.
+            self.programs = Programs::default();
+        }
         let hits = |number: &u32| tuples[*number as usize].as_ref().map_or(0, |tuple| tuple.hits);
         self.order.sort_by_key(|number| std::cmp::Reverse(hits(number)));
         for tuple in tuples.iter_mut().flatten() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::{HostError, PrivateDirectory};
+use host::{FreedMemory, HostError, PrivateDirectory};
 use port::LinkEvents;
 
 use super::client::CONTROL_SOCKET;
@@ -54,6 +54,7 @@ pub fn run(
         let metrics = metrics.transpose()?;
         note(format!("control at {}", control.display()));
         let mut rounds = 0_u32;
+        let mut freed = FreedMemory::default();
         let links = LinkEvents::subscribe();
         if let Err(error) = &links {
             tracing::warn!("{error}; the switch looks for lost interfaces five times a second");
@@ -74,6 +75,7 @@ pub fn run(
             }
             if rounds.is_multiple_of(ROUNDS_PER_COUNT) {
                 switch.count_events();
+                freed.tend();
             }
         }
         waker.wake();

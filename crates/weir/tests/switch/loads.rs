@@ -5,6 +5,7 @@ use super::interfaces::Host;
 use super::test_switch::{TestSwitch, sandbox};
 use crate::support::{Sandbox, await_some};
 use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
 /// A capture that `port` plays again and again, once the rules are there.
 fn play(switch: &TestSwitch, port: &str, frames: &[Vec<u8>], options: &str) {
@@ -123,6 +124,89 @@ fn a_full_table_of_connections_leaves_other_traffic_alone() {
     switch.end();
 }
 
+/// The other port's connections begin in the table that a flood has filled.
+#[test]
+fn a_flood_from_one_port_leaves_connections_for_another() {
+    let Some(sandbox) = sandbox() else { return };
+    let switch = start(sandbox, &["p1=null", "p2=null"], "0");
+    for rule in [
+        "in_port=3,ip actions=ct(commit,zone=5,table=1)",
+        "in_port=4,ip actions=ct(commit,zone=5,table=2)",
+        "table=1,ip actions=output:1",
+        "table=2,ip actions=output:2",
+    ] {
+        switch.ofctl(&["add-flow", "br0", rule]);
+    }
+    switch.appctl(&["dpctl/ct-set-maxconns", "700"]);
+    play(&switch, "p3", &(0..3000).map(udp).collect::<Vec<_>>(), ",loop");
+    await_some("refused connections", || (event(&switch, "conntrack_full") > 10_000).then_some(()));
+    assert_eq!(switch.appctl(&["dpctl/ct-get-nconns"]).trim(), "700");
+    play(&switch, "p4", &(900_000..900_060).map(udp).collect::<Vec<_>>(), ",loop");
+    let of_victim = || {
+        let text = switch.appctl(&["dpctl/dump-conntrack", "zone=5"]);
+        text.lines().filter(|line| line.contains("src=16.13.")).count()
+    };
+    await_some("the other port's connections", || (of_victim() == 60).then_some(()));
+    // Both floods go on.
+    let before = counted(&switch, "p1", "tx pkts");
+    await_some("more packets", || {
+        (counted(&switch, "p1", "tx pkts") > before + 50_000).then_some(())
+    });
+    assert_eq!(of_victim(), 60);
+    switch.end();
+}
+
+/// Connections and megaflows of a flood, whose rules go too.
+#[test]
+fn memory_is_returned_after_a_flood_and_does_not_grow_with_the_next() {
+    let Some(sandbox) = sandbox() else { return };
+    let switch = start(sandbox, &["p1=null"], "0");
+    let frames: Vec<_> = (0..CONNECTIONS).map(udp).collect();
+    captures::write(&switch.sandbox, "flood.pcap", &frames);
+    let rules = |count: u32| -> String {
+        let rule = |at| {
+            let address = Ipv4Addr::from(0x3000_0001 + at);
+            format!("table=1,ip,nw_dst={address} actions=output:1\n")
+        };
+        let first = "ip actions=ct(commit,table=1)\n".to_owned();
+        (0..count).map(rule).fold(first, |all, rule| all + &rule)
+    };
+    switch.sandbox.write("few", rules(1));
+    switch.sandbox.write("many", rules(100_000));
+    switch.weir(&["replace-flows", "br0", "few"]);
+    let start = resident(&switch);
+    let mut most = Vec::new();
+    for round in 0..3 {
+        switch.weir(&["replace-flows", "br0", "many"]);
+        let source = format!("pcap:{}", switch.path("flood.pcap"));
+        switch.weir(&["port", "add", "br0", "flood", &source]);
+        await_some("the connections", || {
+            let connections = switch.appctl(&["dpctl/ct-get-nconns"]);
+            (connections.trim() == CONNECTIONS.to_string()).then_some(())
+        });
+        most.push(resident(&switch));
+        switch.weir(&["port", "del", "br0", "flood"]);
+        switch.weir(&["replace-flows", "br0", "few"]);
+        switch.appctl(&["time/warp", "300000"]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while resident(&switch) > start + (24 << 20) {
+            let now = resident(&switch);
+            assert!(Instant::now() < deadline, "round {round}: {start} {most:?} {now}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    assert!(most[0] > start + (48 << 20), "{start} {most:?}");
+    assert!(most[2] < most[0] + (16 << 20), "{start} {most:?}");
+    switch.end();
+}
+
+/// The memory of the switch's process that is in use, in bytes.
+fn resident(switch: &TestSwitch) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", switch.running.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
 #[test]
 fn a_port_that_vanishes_under_load_takes_nothing_along() {
     let Some(sandbox) = sandbox() else { return };
@@ -164,4 +248,5 @@ fn a_port_that_vanishes_under_load_takes_nothing_along() {
 }
 
 const FLOWS: u32 = 64;
+const CONNECTIONS: u32 = 250_000;
 const TURNS: u32 = 100;

@@ -220,6 +220,17 @@ impl Store {
         index
     }
 
+    /// The number of places, those without a megaflow included.
+    pub(super) fn places(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Takes a megaflow out, for another store. Its place is not used again.
+    pub(super) fn take(&mut self, index: u32) -> Option<(Head, &[u64], Cold)> {
+        let cold = self.cold_mut(index).take()?;
+        Some((self.head(index).clone(), self.tail(index), cold))
+    }
+
     /// Credits a megaflow's counts and removes it; [`Store::reuse`] frees its place. Returns its
     /// behaviour.
     pub(super) fn remove(&mut self, index: u32, now_ms: u64) -> Behaviour {

@@ -149,6 +149,28 @@ impl Tuple {
         self.len -= usize::from(self.table.remove(hash, index));
     }
 
+    /// Whether most places are without a megaflow, and the others are so few that a packet may wait
+    /// until they have moved.
+    pub(super) fn is_sparse(&self) -> bool {
+        let places = self.store.places();
+        places > SPARSE_PLACES && self.len < places / 8 && self.len <= MOST_MOVED
+    }
+
+    /// The same megaflows, at other places of less memory.
+    pub(super) fn compacted(mut self) -> Self {
+        let mut copy = Self { hits: self.hits, ..Self::new(&self.mask) };
+        for bucket in 0..self.buckets() {
+            for (_, index) in self.in_bucket(bucket) {
+                let hash = self.hash(&self.key(index));
+                let Some((head, tail, cold)) = self.store.take(index) else { continue };
+                let place = copy.store.insert(head, tail, cold);
+                copy.table.insert(hash, place, copy.len);
+                copy.len += 1;
+            }
+        }
+        copy
+    }
+
     /// The megaflows of a bucket, with their positions.
     pub(super) fn in_bucket(&self, bucket: usize) -> impl Iterator<Item = (usize, u32)> + use<> {
         self.table.in_bucket(bucket)
@@ -219,3 +241,51 @@ const fn split_mix(number: u64) -> u64 {
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Buckets of a table that has grown that the sweep moves at a time.
 const SWEPT_BUCKETS: usize = 64;
+/// A table with fewer places is left as it is.
+const SPARSE_PLACES: usize = 1 << 15;
+/// Megaflows that move in about a millisecond.
+const MOST_MOVED: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::super::programs::Programs;
+    use super::*;
+    use crate::flow::word;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_mask_with_few_megaflows_left_returns_memory_and_keeps_them() {
+        let mut mask = Key::ZERO;
+        // More words than a head has.
+        for at in [word::IN_PORT, word::ETH_SRC, word::ETH_DST, word::IPV4, word::NW, word::TP] {
+            mask.words[at] = u64::MAX;
+        }
+        let key = |number: u64| {
+            let mut key = Key::ZERO;
+            (key.words[word::IPV4], key.words[word::TP]) = (number, number << 7);
+            key
+        };
+        let behaviour = Programs::default().intern(Arc::from([]));
+        let mut tuple = Tuple::new(&mask);
+        let head = || Head::new(behaviour, 1, 0);
+        let places: Vec<_> =
+            (0..100_000).map(|at| tuple.insert(&key(at), head(), Cold::new(Vec::new()))).collect();
+        assert!(!tuple.is_sparse());
+        let full = tuple.memory();
+        for number in (0..100_000_u64).filter(|number| number % 500 != 3) {
+            let place = places[number as usize];
+            tuple.store.remove(place, 0);
+            tuple.remove(tuple.hash(&key(number)), place);
+        }
+        assert!(tuple.is_sparse());
+        let tuple = tuple.compacted();
+        assert!(tuple.memory() < full / 50, "{full} {}", tuple.memory());
+        assert_eq!(tuple.len(), 200);
+        for number in 0..100_000 {
+            let key = key(number);
+            let found = tuple.find(tuple.hash(&key), &key);
+            assert_eq!(found.is_some(), number % 500 == 3, "{number}");
+            assert!(found.is_none_or(|place| tuple.key(place) == key));
+        }
+    }
+}
