@@ -37,7 +37,6 @@ pub struct PacketPort {
     /// A separate socket for sending, so that neither direction takes the other's locks, and so
     /// that no frame carries a meaningless `virtio_net_hdr`.
     sender: OwnedFd,
-    receive_buffer: Bytes,
     drops: Option<InterfaceDrops>,
     large: Vec<u8>,
     intake: Intake,
@@ -157,7 +156,6 @@ impl PacketPort {
             ring,
             receiver,
             sender,
-            receive_buffer,
             large: vec![0; LARGEST_USUAL],
             intake: Intake::default(),
             clock: ArrivalClock::new(),
@@ -329,11 +327,10 @@ impl Port for PacketPort {
 
     fn describe(&self) -> String {
         format!(
-            "{}: packet socket, ring of {} x {} bytes, {} for super-packets",
+            "{}: packet socket, ring of {} x {} bytes",
             self.interface.name,
             self.ring.slots(),
             self.ring.slot_size(),
-            self.receive_buffer,
         )
     }
 }

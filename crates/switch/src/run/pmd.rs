@@ -46,8 +46,9 @@ pub(super) struct PmdThread {
     pub(super) sleeps: u64,
     /// Cycles of taking frames from ports.
     pub(super) receiving: u64,
-    /// All cycles at the beginnings of the last windows, the oldest first.
+    /// All cycles and the busy ones at the beginnings of the last windows, the oldest first.
     windows: VecDeque<u64>,
+    busy_windows: VecDeque<u64>,
     window_began: Instant,
     on_failure: OnFailure,
 }
@@ -113,6 +114,7 @@ impl Pmd {
                 sleeps: 0,
                 receiving: 0,
                 windows: VecDeque::new(),
+                busy_windows: VecDeque::new(),
                 window_began: Instant::now(),
                 on_failure,
             };
@@ -237,6 +239,7 @@ impl PmdThread {
         (self.idle, self.busy, self.iterations, self.sleeps) = (0, 0, 0, 0);
         self.receiving = 0;
         self.windows.clear();
+        self.busy_windows.clear();
         self.window_began = Instant::now();
         for queue in &mut self.queues {
             queue.cycles = 0;
@@ -265,9 +268,15 @@ impl PmdThread {
         self.idle + self.busy - self.windows.front().unwrap_or(&0)
     }
 
+    /// Cycles of iterations with a packet in the last minute.
+    pub(super) fn recently_busy(&self) -> u64 {
+        self.busy - self.busy_windows.front().unwrap_or(&0)
+    }
+
     fn begin_window(&mut self) {
         self.window_began = Instant::now();
         remember(&mut self.windows, self.idle + self.busy);
+        remember(&mut self.busy_windows, self.busy);
         for queue in &mut self.queues {
             remember(&mut queue.windows, queue.cycles);
         }

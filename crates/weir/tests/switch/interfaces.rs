@@ -249,3 +249,16 @@ fn move_interface(sandbox: &Sandbox, interface: &str, to: &Namespace) {
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The bytes that may wait in a socket are no memory of the port.
+#[test]
+fn an_interface_is_shown_with_the_memory_that_it_has() {
+    let Some(sandbox) = sandbox() else { return };
+    let host = Host::cabled(&sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1));
+    let switch = TestSwitch::start(sandbox, &["--bridge", "br0", "--port", "br0:p1=packet"]);
+    let text = switch.weir(&["show"]);
+    assert!(text.contains("device: p1: packet socket, ring of "), "{text}");
+    assert!(!text.contains("MiB") && !text.contains("super-packets"), "{text}");
+    drop(host);
+    switch.end();
+}

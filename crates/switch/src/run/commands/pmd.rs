@@ -57,8 +57,9 @@ pub(in crate::run) struct ThreadStatistics {
     pub(in crate::run) iterations: u64,
     pub(in crate::run) sleeps: u64,
     pub(in crate::run) receive: u64,
-    /// Cycles in the last minute.
+    /// Cycles in the last minute, and those of iterations with a packet.
     pub(in crate::run) recent: u64,
+    pub(in crate::run) recently_busy: u64,
     pub(in crate::run) queues: Vec<QueueUsage>,
 }
 
@@ -73,6 +74,7 @@ pub(in crate::run) fn all(switch: &Switch) -> Vec<ThreadStatistics> {
         sleeps: thread.sleeps,
         receive: thread.receiving,
         recent: thread.recent(),
+        recently_busy: thread.recently_busy(),
         queues: thread.usage(),
     };
     let mut threads: Vec<_> = switch
@@ -92,6 +94,7 @@ pub(in crate::run) fn all(switch: &Switch) -> Vec<ThreadStatistics> {
         sleeps: 0,
         receive: 0,
         recent: 0,
+        recently_busy: 0,
         queues: Vec::new(),
     });
     threads
@@ -186,38 +189,40 @@ fn clear(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 }
 
 fn queues(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
-    let mut text = String::new();
-    for thread in chosen(switch, arguments)? {
-        let Some(core) = thread.core else { continue };
-        let total = thread.recent;
-        let is_isolated = thread.queues.iter().any(|queue| queue.is_pinned);
-        let _ = write!(text, "pmd thread numa_id 0 core_id {core}:\n  isolated : {is_isolated}\n");
-        let mut queues = thread.queues;
-        queues.sort_by(|a, b| (&a.port, a.queue).cmp(&(&b.port, b.queue)));
-        let mut used = 0;
-        for queue in &queues {
-            let state = if queue.is_up { "(enabled) " } else { "(disabled)" };
-            let _ = write!(
-                text,
-                "  port: {:<16}  queue-id: {:2} {state}  pmd usage: ",
-                queue.port, queue.queue
-            );
-            used += queue.recent;
-            let _ = match percent(queue.recent, total) {
-                Some(percent) => writeln!(text, "{percent:2} %"),
-                None => writeln!(text, "NOT AVAIL"),
-            };
-        }
-        if !queues.is_empty() {
-            // The rest of the work: polls of queues without a frame, and jobs.
-            let overhead = thread.busy.min(total).saturating_sub(used);
-            let _ = match percent(overhead, total) {
-                Some(percent) => writeln!(text, "  overhead: {percent:2} %"),
-                None => writeln!(text, "  overhead: NOT AVAIL"),
-            };
-        }
+    let threads = chosen(switch, arguments)?;
+    Ok(threads.iter().map(queues_of).collect())
+}
+
+fn queues_of(thread: &ThreadStatistics) -> String {
+    let Some(core) = thread.core else { return String::new() };
+    let total = thread.recent;
+    let is_isolated = thread.queues.iter().any(|queue| queue.is_pinned);
+    let mut text = format!("pmd thread numa_id 0 core_id {core}:\n  isolated : {is_isolated}\n");
+    let mut queues: Vec<_> = thread.queues.iter().collect();
+    queues.sort_by(|a, b| (&a.port, a.queue).cmp(&(&b.port, b.queue)));
+    let mut used = 0;
+    for queue in &queues {
+        let state = if queue.is_up { "(enabled) " } else { "(disabled)" };
+        let _ = write!(
+            text,
+            "  port: {:<16}  queue-id: {:2} {state}  pmd usage: ",
+            queue.port, queue.queue
+        );
+        used += queue.recent;
+        let _ = match percent(queue.recent, total) {
+            Some(percent) => writeln!(text, "{percent:2} %"),
+            None => writeln!(text, "NOT AVAIL"),
+        };
     }
-    Ok(text)
+    if !queues.is_empty() {
+        // The rest of the work: polls of queues without a frame beside others with frames.
+        let overhead = thread.recently_busy.saturating_sub(used);
+        let _ = match percent(overhead, total) {
+            Some(percent) => writeln!(text, "  overhead: {percent:2} %"),
+            None => writeln!(text, "  overhead: NOT AVAIL"),
+        };
+    }
+    text
 }
 
 fn percent(part: u64, whole: u64) -> Option<u64> {
@@ -331,5 +336,41 @@ fn write_stages(text: &mut String, thread: &ThreadStatistics) {
     ] {
         let name = format!("{name}:");
         let _ = writeln!(text, "  - {name:<17} {:12.1}", ratio(cycles, stages.packets));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that was busy for an hour and has had no packet for a minute.
+    #[test]
+    fn a_thread_that_has_become_idle_has_no_overhead() {
+        let queue = QueueUsage {
+            port: "p1".to_owned(),
+            queue: 0,
+            is_up: true,
+            is_pinned: false,
+            cycles: 9_000_000_000,
+            recent: 0,
+        };
+        let thread = ThreadStatistics {
+            core: Some(3),
+            worker: WorkerStatistics::default(),
+            idle: 60_000_000,
+            busy: 10_000_000_000,
+            iterations: 1,
+            sleeps: 1,
+            receive: 0,
+            recent: 60_000_000,
+            recently_busy: 0,
+            queues: vec![queue.clone()],
+        };
+        let text = queues_of(&thread);
+        assert!(text.contains("pmd usage:  0 %\n  overhead:  0 %\n"), "{text}");
+        let queue = QueueUsage { recent: 30_000_000, ..queue };
+        let busy = ThreadStatistics { recently_busy: 36_000_000, queues: vec![queue], ..thread };
+        let text = queues_of(&busy);
+        assert!(text.contains("pmd usage: 50 %\n  overhead: 10 %\n"), "{text}");
     }
 }
