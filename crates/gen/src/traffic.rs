@@ -6,6 +6,7 @@ mod draws;
 mod packet;
 mod plan;
 mod stamp;
+mod starts;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,13 +16,18 @@ pub use addressing::Addressing;
 use addressing::{FlowRun, Tuple};
 pub use plan::{LaneAddresses, Plan, PlanOptions};
 pub use stamp::Stamp;
+use starts::{Start, Starts};
 use units::{Span, Time};
 
 /// The packets of one thread, in the order of their times. Logical time starts at zero.
 #[derive(Debug)]
 pub struct Traffic {
     plan: Arc<Plan>,
-    clocks: Vec<FlowClock>,
+    starts: Starts,
+    /// The next flow of this part.
+    start: Option<Start>,
+    /// The flows that follow, by template.
+    runs: Vec<FlowRun>,
     /// The next packets of flows that have begun.
     pending: BinaryHeap<Reverse<Pending>>,
     part: u64,
@@ -43,18 +49,6 @@ pub struct Departure {
     pub template: usize,
 }
 
-/// The starts of a template's flows.
-#[derive(Debug, Clone, Copy)]
-struct FlowClock {
-    flow: u64,
-    at: u64,
-    /// The time of the whole template's first flow, and the time between two, in nanoseconds.
-    first: f64,
-    interval: f64,
-    /// The flows from `flow` on.
-    run: FlowRun,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pending {
     at: u64,
@@ -66,7 +60,7 @@ struct Pending {
 
 #[derive(Debug, Clone, Copy)]
 enum Next {
-    Start { template: usize, at: u64 },
+    Start(Start),
     Pending { at: u64 },
 }
 
@@ -76,20 +70,17 @@ impl Traffic {
     pub fn new(plan: Arc<Plan>, multiplier: f64, part: usize, parts: usize) -> Self {
         let parts = parts.max(1) as u64;
         let part = part as u64 % parts;
-        let whole = plan.flow_rate(multiplier).events();
-        let clocks = plan.templates().iter().enumerate().map(|(number, template)| {
-            let frequency = template.flows.events() * multiplier;
-            let interval = if frequency > 0.0 { 1e9 / frequency } else { f64::INFINITY };
-            // Templates begin one after another, as in TRex; those of equal rates take turns.
-            let first = if frequency > 0.0 { number as f64 * 1e9 / whole } else { 0.0 };
-            FlowClock::new(part, first, interval)
-        });
-        let clocks = clocks.collect();
+        let templates = plan.templates();
+        let starts =
+            Starts::new(templates.iter().map(|template| template.flows.events() * multiplier));
+        let runs = vec![FlowRun::NONE; templates.len()];
         let sequences = vec![0; plan.lanes().len()];
         let pending = BinaryHeap::new();
         let mut this = Self {
             plan,
-            clocks,
+            starts,
+            start: None,
+            runs,
             pending,
             part,
             parts,
@@ -98,6 +89,7 @@ impl Traffic {
             sequences,
             next: None,
         };
+        this.go_to_start();
         this.next = this.find_next();
         this
     }
@@ -117,7 +109,7 @@ impl Traffic {
     #[inline]
     pub fn due(&self) -> Option<Time> {
         self.next.map(|next| match next {
-            Next::Start { at, .. } | Next::Pending { at } => Time::from_nanos(at),
+            Next::Start(Start { at, .. }) | Next::Pending { at } => Time::from_nanos(at),
         })
     }
 
@@ -126,14 +118,13 @@ impl Traffic {
     #[inline]
     pub fn take(&mut self, now: Time, buffer: &mut [u8]) -> Option<Departure> {
         let (at, template, packet, flow, tuple) = match self.next? {
-            Next::Start { template, at } => {
-                let clock = &mut self.clocks[template];
-                let (flow, tuple) = (clock.flow, clock.run.take());
-                let tuple = tuple.or_else(|| {
-                    clock.run = self.plan.flows(template, flow, self.parts);
-                    clock.run.take()
+            Next::Start(Start { template, flow, at }) => {
+                let run = &mut self.runs[template];
+                let tuple = run.take().or_else(|| {
+                    *run = self.plan.flows(template, flow, self.parts);
+                    run.take()
                 })?;
-                clock.advance(self.parts);
+                self.go_to_start();
                 self.opened += 1;
                 (at, template, 0, flow, tuple)
             }
@@ -184,31 +175,25 @@ impl Traffic {
 
     #[inline]
     fn find_next(&self) -> Option<Next> {
-        let mut next: Option<(u64, Next)> =
-            self.pending.peek().map(|Reverse(first)| (first.at, Next::Pending { at: first.at }));
-        for (template, clock) in self.clocks.iter().enumerate() {
-            if next.is_none_or(|(at, _)| clock.at < at) && clock.at != u64::MAX {
-                next = Some((clock.at, Next::Start { template, at: clock.at }));
+        let pending = self.pending.peek().map(|Reverse(first)| first.at);
+        match (self.start, pending) {
+            (Some(start), pending) if pending.is_none_or(|at| start.at < at) => {
+                Some(Next::Start(start))
             }
+            (_, Some(at)) => Some(Next::Pending { at }),
+            (_, None) => None,
         }
-        next.map(|(_, next)| next)
-    }
-}
-
-impl FlowClock {
-    fn new(flow: u64, first: f64, interval: f64) -> Self {
-        let mut clock = Self { flow, at: 0, first, interval, run: FlowRun::NONE };
-        clock.advance(0);
-        clock
     }
 
-    /// On to the next flow.
+    /// On to the next flow of this part: every part knows the starts of all flows.
     #[inline]
-    fn advance(&mut self, parts: u64) {
-        self.flow += parts;
-        // The conversion of a signed number takes fewer instructions.
-        let nanos = self.first + self.flow as i64 as f64 * self.interval;
-        self.at = if nanos < FOREVER { nanos as i64 as u64 } else { u64::MAX };
+    fn go_to_start(&mut self) {
+        self.start = loop {
+            match self.starts.next() {
+                Some(start) if start.flow % self.parts != self.part => {}
+                start => break start,
+            }
+        };
     }
 }
 
@@ -217,6 +202,3 @@ impl Departure {
         self.at.since(Time::ZERO)
     }
 }
-
-/// A flow that would begin in a hundred years never begins.
-const FOREVER: f64 = 3e18;

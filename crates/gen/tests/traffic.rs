@@ -338,7 +338,7 @@ fn templates_draw_from_shared_pools_in_turn() {
     let profile =
         profile(&pools("16.0.0.255", "48.0.255.255"), "", &templates.replace("w : 1", "w : 4"));
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
-    let drawn = packets(&mut traffic, Span::from_millis(230));
+    let drawn = packets(&mut traffic, Span::from_millis(260));
     let drawn: Vec<_> =
         drawn.iter().map(|packet| (packet.len, packet.source[3], packet.ports.0)).collect();
     let of = |len| drawn.iter().filter(move |one| one.0 == len).map(|one| (one.1, one.2));

@@ -127,11 +127,13 @@ fn compare(scripts: &Path, case: &Case) -> Result<String, String> {
     let is_limited = profile.templates.iter().any(|template| template.limit.is_some());
     let once = captures.iter().map(|capture| capture.packets.len()).max().unwrap_or(0);
     let shifted = profile.vlans.is_some();
+    if profile.templates.len() > 1 {
+        begin_alike(&recorded, &ours)?;
+    }
     if !is_limited && profile.templates.len() > 1 && case.recording == "sfr2" {
         return alike(&recorded, &ours);
     }
     let mut compared = 0;
-    // Several templates begin their flows in nearly the same order.
     let is_ordered = profile.templates.len() == 1;
     for (number, theirs) in recorded.iter().enumerate() {
         let own = match is_ordered {
@@ -165,6 +167,19 @@ fn compare(scripts: &Path, case: &Case) -> Result<String, String> {
         return Err(format!("{} flows, not {}", ours.len(), recorded.len()));
     }
     Ok(format!("{} flows, {compared} packets", recorded.len()))
+}
+
+/// The flows of all templates begin at the same times and in the same order.
+fn begin_alike(recorded: &[Vec<Packet>], ours: &[Vec<Packet>]) -> Result<(), String> {
+    for (number, (theirs, own)) in recorded.iter().zip(ours).enumerate() {
+        let since = |flow: &[Packet], first: &[Packet]| flow[0].nanos - first[0].nanos;
+        let (then, now) = (since(theirs, &recorded[0]), since(own, &ours[0]));
+        let is_same = theirs[0].ports[1] == own[0].ports[1] && theirs[0].len == own[0].len;
+        if !is_same || then.abs_diff(now) > START_TOLERANCE {
+            return Err(format!("flow {number} begins {now} ns after the first, not {then}"));
+        }
+    }
+    Ok(())
 }
 
 /// Flows of several templates whose windows begin at about the same time: TRex's scheduler, which
@@ -329,6 +344,8 @@ fn flows(packets: Vec<Packet>) -> Vec<Vec<Packet>> {
     flows
 }
 
+/// The resolution of a recording.
+const START_TOLERANCE: u64 = 10;
 const TOLERANCE: u64 = 1_000_000;
 /// TRex's timer wheel loses up to this between two packets: its second level is coarse.
 const TICK: u64 = 25_000;
