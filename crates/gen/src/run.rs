@@ -195,8 +195,11 @@ pub fn run(
         }
         senders.push(Sender::open(lanes, sources, job)?);
     }
-    for lane in lanes.iter_mut() {
+    for (lane, counts) in lanes.iter_mut().zip(&live.lanes) {
         lane.discard_arrivals()?;
+        let arps = lane.take_arps();
+        live::add(&counts.arp_sent, arps.sent);
+        live::add(&counts.arp_received, arps.received);
     }
     let stop = AtomicBool::new(false);
     let start = monotonic() + LEAD;

@@ -23,6 +23,14 @@ pub struct Lane {
     kind: Kind,
     addresses: LaneAddresses,
     own: Vec<IpAddr>,
+    /// ARP packets that left and arrived before a run.
+    arps: Arps,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Arps {
+    pub(super) sent: u64,
+    pub(super) received: u64,
 }
 
 #[derive(Debug)]
@@ -90,7 +98,7 @@ impl Lane {
     /// A lane over any port, for tests and for other programs of the house.
     pub fn over(name: &str, port: Box<dyn Port>, addresses: LaneAddresses) -> Self {
         let kind = Kind::Shared(Arc::new(Mutex::new(port)));
-        Self { name: name.to_owned(), kind, addresses, own: Vec::new() }
+        Self { name: name.to_owned(), kind, addresses, own: Vec::new(), arps: Arps::default() }
     }
 
     /// Answers questions for the MAC address of `own`.
@@ -167,7 +175,8 @@ impl Lane {
             destination: [0xff; 6],
             vlan: spec.vlan,
         };
-        Ok(Self { name, kind, addresses, own: spec.ip.into_iter().collect() })
+        let own = spec.ip.into_iter().collect();
+        Ok(Self { name, kind, addresses, own, arps: Arps::default() })
     }
 
     pub(super) fn sender(&self) -> Result<LaneSender, GenError> {
@@ -247,15 +256,32 @@ impl Lane {
         }
     }
 
-    /// Discards what arrived before a run.
+    /// Discards what arrived before a run, except for questions for one of this port's addresses,
+    /// which it answers.
     pub(super) fn discard_arrivals(&mut self) -> Result<(), PortError> {
         let mut batch = Vec::new();
         for _ in 0..MOST_DISCARDED {
             if self.receive(&mut batch, 256)? == 0 {
                 break;
             }
+            for frame in &batch {
+                self.answer_early(frame.bytes())?;
+            }
             batch.clear();
         }
+        Ok(())
+    }
+
+    /// The ARP packets before a run, for the first run alone.
+    pub(super) fn take_arps(&mut self) -> Arps {
+        std::mem::take(&mut self.arps)
+    }
+
+    /// As [`Lane::answer`], before a run.
+    fn answer_early(&mut self, frame: &[u8]) -> Result<(), PortError> {
+        let is_arp = neighbour::is_arp(frame);
+        self.arps.received += u64::from(is_arp);
+        self.arps.sent += u64::from(self.answer(frame)? && is_arp);
         Ok(())
     }
 
@@ -316,6 +342,7 @@ impl Lane {
         let mut batch = Vec::new();
         for _ in 0..ATTEMPTS {
             self.transmit(&request)?;
+            self.arps.sent += u64::from(neighbour::is_arp(&request));
             let deadline = super::monotonic() + PATIENCE;
             while super::monotonic() < deadline {
                 go_on(cancel)?;
@@ -324,6 +351,7 @@ impl Lane {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 for frame in &batch {
+                    self.answer_early(frame.bytes())?;
                     if let Some(mac) = neighbour::answer(frame.bytes(), gateway) {
                         return Ok(mac);
                     }
@@ -392,6 +420,13 @@ const MOST_DISCARDED: usize = 1000;
 mod tests {
     use super::*;
 
+    impl Lane {
+        fn over_nothing(name: &str, addresses: LaneAddresses) -> Self {
+            let (name, arps) = (name.to_owned(), Arps::default());
+            Self { name, kind: Kind::Null, addresses, own: Vec::new(), arps }
+        }
+    }
+
     #[test]
     fn the_advice_for_long_packets_names_the_namespace_and_the_mtu() {
         for (name, command) in [
@@ -400,7 +435,7 @@ mod tests {
             ("xdp:ns1:gen0", "`ip -n ns1 link set gen0 mtu 9220`"),
         ] {
             let addresses = LaneAddresses { source: [0; 6], destination: [0; 6], vlan: None };
-            let lane = Lane { name: name.to_owned(), kind: Kind::Null, addresses, own: Vec::new() };
+            let lane = Lane::over_nothing(name, addresses);
             let error = lane.too_long(9234, 9220).to_string();
             assert!(error.contains(command), "{error}");
         }

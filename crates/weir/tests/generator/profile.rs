@@ -170,3 +170,34 @@ fn a_run_ends_in_order_when_cancelled_and_when_its_port_vanishes() {
     assert!(error.contains("is down or gone"), "{error}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
+
+/// The port asks for its gateway before the run, and the gateway asks for the port.
+#[test]
+fn arp_before_the_run_is_counted() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    cable(&sandbox, "gen0", "gateway0");
+    ip(&sandbox, "addr add 192.168.10.1/24 dev gateway0");
+    write_profile(&sandbox, "one.yaml", "udp_64B.pcap", 100.0, 4);
+    let words = [
+        "gen",
+        "-f",
+        "one.yaml",
+        "-d",
+        "0.2",
+        "--port",
+        "gen0,ip=192.168.10.2,gateway=192.168.10.1",
+        "--port",
+        "null",
+    ];
+    let output = sandbox.weir(&words);
+    assert!(output.status.success(), "{output:?}");
+    let counted = |name: &str| -> u64 {
+        let line = output.stdout.lines().find(|line| line.contains(name)).unwrap();
+        let number = line.split_once(':').unwrap().1.trim().trim_end_matches("pkts");
+        number.trim().parse().unwrap()
+    };
+    assert!(counted("Total ARP sent") >= 1, "{}", output.stdout);
+    assert!(counted("Total ARP received") >= 1, "{}", output.stdout);
+    ip(&sandbox, "link del gen0");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
