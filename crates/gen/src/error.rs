@@ -9,6 +9,10 @@ pub enum GenError {
     Profile(#[from] Mistakes),
     #[error("cannot read {file}: {reason}; check the path and the permissions")]
     Unreadable { file: String, reason: std::io::Error },
+    #[error(
+        "cannot read {file}: {reason}; check the path, or choose a profile of `weir gen --profiles`"
+    )]
+    NoProfile { file: String, reason: std::io::Error },
     #[error("cannot write {file}: {reason}; name another one")]
     Unwritable { file: String, reason: std::io::Error },
     #[error("{file}: {problem}")]
@@ -41,6 +45,7 @@ impl GenError {
             self,
             Self::Profile(_)
                 | Self::Unreadable { .. }
+                | Self::NoProfile { .. }
                 | Self::Unwritable { .. }
                 | Self::Capture { .. }
                 | Self::Usage(_)

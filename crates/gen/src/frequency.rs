@@ -1,6 +1,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use units::{Bytes, Rate};
+
 use crate::GenError;
 
 /// Events a second: packets, or new flows.
@@ -74,5 +76,72 @@ impl fmt::Display for Frequency {
             _ => 1,
         };
         f.pad(&format!("{value:.decimals$} {unit}"))
+    }
+}
+
+/// A load as people write it: packets a second, or bits a second of a line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Load {
+    Packets(Frequency),
+    /// With the preamble and the gap that Ethernet puts between frames.
+    Bits(Rate),
+}
+
+impl Load {
+    /// The packets a second, if a packet takes `size` of the line.
+    pub fn packets(self, size: Bytes) -> Frequency {
+        match self {
+            Self::Packets(packets) => packets,
+            Self::Bits(rate) => {
+                let bits = size.count().max(1) as f64 * 8.0;
+                Frequency::per_second(rate.bits_per_second() as f64 / bits)
+            }
+        }
+    }
+}
+
+impl FromStr for Load {
+    type Err = GenError;
+
+    fn from_str(text: &str) -> Result<Self, GenError> {
+        if let Ok(packets) = text.parse() {
+            return Ok(Self::Packets(packets));
+        }
+        text.replace(' ', "").parse().map(Self::Bits).map_err(|_| {
+            GenError::Usage(format!(
+                "`{}` is not a load: write packets a second as 12345, 500k or 1.2mpps, or bits a \
+                 second as 100mbit, 2.5gbit or 10Gbit/s",
+                units::foreign(text)
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_packets_or_bits_of_the_line() {
+        // A frame of 64 bytes takes 84 of the line.
+        let of =
+            |text: &str| text.parse::<Load>().unwrap().packets(Bytes::new(84)).events().round();
+        for (text, packets) in [
+            ("12345", 12_345.0),
+            ("500k", 500_000.0),
+            ("1.2mpps", 1_200_000.0),
+            ("100mbit", 148_810.0),
+            ("100 Mbit/s", 148_810.0),
+            ("1gbit", 1_488_095.0),
+            ("1Gbps", 1_488_095.0),
+            ("2.5gbit", 3_720_238.0),
+            ("672bit", 1.0),
+        ] {
+            assert_eq!(of(text), packets, "{text}");
+        }
+        for text in ["", "fast", "100mbut", "-1mbit", "1mb it s"] {
+            let error = text.parse::<Load>().unwrap_err().to_string();
+            assert!(error.contains("is not a load") && error.contains("100mbit"), "{error}");
+        }
     }
 }

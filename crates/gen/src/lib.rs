@@ -24,7 +24,7 @@ pub mod traffic;
 
 pub use capture::Capture;
 pub use error::GenError;
-pub use frequency::Frequency;
+pub use frequency::{Frequency, Load};
 pub use profile::Profile;
 pub use synthetic::{FrameMix, load};
 pub use traffic::{Addressing, LaneAddresses, Plan, PlanOptions, Traffic};

@@ -10,6 +10,7 @@ mod generator;
 mod mistakes;
 mod platform;
 mod read;
+mod shipped;
 mod template;
 mod tree;
 
@@ -18,6 +19,7 @@ use std::net::Ipv4Addr;
 pub use mistakes::Mistakes;
 pub(crate) use mistakes::nearest;
 pub use platform::ports_of_platform;
+pub use shipped::{shipped, shipped_names};
 use units::Span;
 
 use crate::Frequency;

@@ -1,5 +1,6 @@
 //! Profiles that are made here: frames of given sizes, and probes of latency.
 
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::str::FromStr;
@@ -19,11 +20,18 @@ pub struct FrameMix {
     sizes: Vec<(Bytes, u32)>,
 }
 
-/// Reads a profile and the captures that it names.
+/// Reads a profile and the captures that it names. A name without a file is that of a shipped one.
 pub fn load(path: &Path) -> Result<(Profile, Vec<Capture>), GenError> {
     let file = path.display().to_string();
-    let bytes = crate::capture::read(path, LONGEST_PROFILE)?;
-    let profile = Profile::parse(&file, &String::from_utf8_lossy(&bytes))?;
+    let text = match crate::capture::read(path, LONGEST_PROFILE) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(GenError::Unreadable { reason, .. }) if reason.kind() == ErrorKind::NotFound => {
+            let shipped = crate::profile::shipped(path);
+            shipped.map(str::to_owned).ok_or(GenError::NoProfile { file: file.clone(), reason })?
+        }
+        Err(error) => return Err(error),
+    };
+    let profile = Profile::parse(&file, &text)?;
     let mut captures = Vec::with_capacity(profile.templates.len());
     let mut bytes = 0;
     for template in &profile.templates {

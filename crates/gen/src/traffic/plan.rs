@@ -189,6 +189,11 @@ impl Plan {
         Bytes::new(if packets > 0.0 { (bits / 8.0 / packets).round() as u64 } else { 0 })
     }
 
+    /// The mean part of a line that a packet takes: with its check sequence, preamble and gap.
+    pub fn mean_wire_size(&self) -> Bytes {
+        Bytes::new(self.mean_size().count() + WIRE_OVERHEAD)
+    }
+
     /// True if every flow is one packet: the offered rate is then constant.
     pub fn is_constant(&self) -> bool {
         self.templates.iter().all(|template| template.packets.len() == 1)
@@ -270,6 +275,8 @@ impl Plan {
     }
 }
 
+/// The bytes of a frame on an Ethernet that are not in memory: check sequence, preamble and gap.
+const WIRE_OVERHEAD: u64 = 24;
 /// Packets a second.
 const HIGHEST_RATE: f64 = 1e12;
 /// Each takes 48 bytes.

@@ -22,7 +22,7 @@ use units::Span;
 pub(crate) struct Gen {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// The profile, in TRex's YAML
+    /// The profile: a file in TRex's YAML, or one of --profiles
     #[arg(short, value_name = "PROFILE")]
     file: Option<PathBuf>,
     /// Multiply every template's new flows a second, for example by 10 or 0.5
@@ -76,7 +76,11 @@ pub(crate) struct Gen {
     /// List the captures that are built in
     #[arg(long)]
     captures: bool,
-    /// Print one JSON document at the end instead of the tables; also of --check and --captures
+    /// List the profiles that are built in
+    #[arg(long)]
+    profiles: bool,
+    /// Print one JSON document at the end instead of the tables; also of --check, --captures and
+    /// --profiles
     #[arg(long)]
     json: bool,
 }
@@ -93,13 +97,12 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
         return ndr::run(arguments);
     }
     if arguments.captures {
-        let names: Vec<_> = Capture::built_in_names().map(|name| format!("{name}.pcap")).collect();
-        if arguments.json {
-            output::print(serde_json::to_string_pretty(&names)? + "\n")?;
-        } else {
-            output::print(names.join("\n") + "\n")?;
-        }
-        return Ok(Ending::Fine);
+        let names = Capture::built_in_names().map(|name| format!("{name}.pcap"));
+        return listed(&names.collect::<Vec<_>>(), arguments.json);
+    }
+    if arguments.profiles {
+        let names = generator::profile::shipped_names().map(str::to_owned);
+        return listed(&names.collect::<Vec<_>>(), arguments.json);
     }
     let Some(file) = &arguments.file else {
         return Err(GenError::Usage("no profile: name one with -f".to_owned()).into());
@@ -164,6 +167,12 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
     }
     let failed = outcome.error.is_some() || !outcome.missed().is_empty() || outcome.cancelled;
     Ok(if failed { Ending::Failed } else { Ending::Fine })
+}
+
+fn listed(names: &[String], json: bool) -> anyhow::Result<Ending> {
+    let text = if json { serde_json::to_string_pretty(names)? } else { names.join("\n") };
+    output::print(text + "\n")?;
+    Ok(Ending::Fine)
 }
 
 impl Gen {
@@ -294,8 +303,15 @@ const LONGEST_WAIT: Span = Span::from_secs(3600);
 const EXAMPLES: &str = "\
 Example, with both ports of a tested device at veth0 and veth1:
 
-  # weir gen -f cap2/imix_64.yaml -m 10 -d 60 -c 2 --port veth0 --port veth1
+  # weir gen -f imix_64.yaml -m 10 -d 60 -c 2 --port veth0 --port veth1
 
-Captures that a profile names are looked for next to the profile; those of TRex that are missing
+Profiles that are built in (`--profiles`; the package installs them in /usr/share/weir/profiles):
+
+  imix.yaml            the simple IMIX: 7 x 64, 4 x 594 and 1 x 1518 bytes
+  imix_64.yaml         64 bytes, 255 flows, as in the flow-rules report
+  imix_64_65535.yaml   64 bytes, 65,535 flows
+  imix_64_131070.yaml  64 bytes, 131,070 flows
+
+A file of that name takes precedence, and TRex's folder cap2/ may stand before it. Captures that a profile names are looked for next to the profile; those of TRex that are missing
 are built in (`--captures`). Every packet is sent: if a port has no room, the run takes longer than
 planned, and the summary shows both times. The exit status is 1 if the offered rate was not kept.";

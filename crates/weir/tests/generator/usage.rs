@@ -14,6 +14,8 @@ fn wrong_use_is_refused_with_advice() {
     for (words, message) in [
         (&["-d", "1"][..], "name one with -f"),
         (&["-f", "none.yaml", "--port", "null"], "cannot read none.yaml"),
+        (&["-f", "none.yaml", "--port", "null"], "`weir gen --profiles`"),
+        (&["-f", "/none/imix.yaml", "--port", "null"], "cannot read /none/imix.yaml"),
         (&["-f", "right.yaml"], "--port null"),
         (&["-f", "right.yaml", "--port", "nosuch0"], "there is no interface"),
         (
@@ -39,6 +41,8 @@ fn wrong_use_is_refused_with_advice() {
         (&["ndr", "--port", "null"], "no port receives"),
         (&["ndr", "--port", "null", "--size", "12"], "64 to 9234"),
         (&["ndr", "--port", "null", "--min-rate", "5k", "--max-rate", "4k"], "not below"),
+        (&["ndr", "--port", "null", "--min-rate", "2gbit", "--max-rate", "100mbit"], "not below"),
+        (&["ndr", "--port", "null", "--max-rate", "100mbut"], "bits a second as 100mbit"),
         (&["ndr", "--port", "null", "--goal", "2"], "from 0% to 100%"),
     ] {
         let mut all = vec!["gen"];
@@ -81,5 +85,39 @@ fn a_frame_of_one_byte_too_many_is_refused() {
     assert_eq!(output.status.code(), Some(2), "{}", output.stderr);
     assert!(output.stderr.contains("`ip link set gen0 mtu 1501`"), "{}", output.stderr);
     ip(&sandbox, "link del gen0");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn the_profiles_of_the_help_exist() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let help = sandbox.weir(&["gen", "--help"]).stdout;
+    let named = help.split_whitespace().filter(|word| word.ends_with(".yaml"));
+    let named: Vec<_> = named.filter(|word| !word.contains("trex_cfg")).collect();
+    assert!(named.len() >= 5, "{named:?}");
+    for name in named {
+        let output = sandbox.weir(&["gen", "-f", name, "--check", "--json"]);
+        assert!(output.status.success(), "{name}: {output:?}");
+        let document: Value = serde_json::from_str(&output.stdout).unwrap();
+        assert!(document["planned_pps"].as_f64().unwrap() >= 10_000.0, "{name}: {document}");
+    }
+    let listed = sandbox.weir(&["gen", "--profiles"]).stdout;
+    assert!(listed.lines().count() >= 4, "{listed}");
+    for name in listed.lines() {
+        assert!(help.contains(&format!("  {name} ")), "{name}: {help}");
+        for path in [name.to_owned(), format!("cap2/{name}")] {
+            let words =
+                ["gen", "-f", &path, "-d", "0.1", "--port", "null", "--port", "null", "--json"];
+            let document: Value = serde_json::from_str(&sandbox.weir(&words).stdout).unwrap();
+            assert!(document["packets"]["sent"].as_u64().unwrap() >= 1000, "{path}: {document}");
+        }
+    }
+    let json = sandbox.weir(&["gen", "--profiles", "--json"]).stdout;
+    let names: Vec<String> = serde_json::from_str(&json).unwrap();
+    assert_eq!(names, listed.lines().collect::<Vec<_>>());
+    // A file of that name takes precedence.
+    write_profile(&sandbox, "imix.yaml", "cap2/udp_64B.pcap", 7.0, 4);
+    let output = sandbox.weir(&["gen", "-f", "imix.yaml", "--check"]);
+    assert!(output.stdout.contains("7 pps"), "{output:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }

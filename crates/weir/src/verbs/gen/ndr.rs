@@ -6,12 +6,14 @@ use crate::signals::cancel_on_signals;
 use clap::Args;
 use generator::ndr::{self, Bench, Event, Goal, PortTester, SizeResult};
 use generator::run::{self, Lane};
-use generator::{Addressing, Capture, FrameMix, Frequency, GenError, Plan, PlanOptions, Profile};
+use generator::{
+    Addressing, Capture, FrameMix, Frequency, GenError, Load, Plan, PlanOptions, Profile,
+};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use units::{Share, Span};
+use units::{Bytes, Share, Span};
 
 #[derive(Debug, Args)]
 pub(crate) struct Ndr {
@@ -28,7 +30,8 @@ pub(crate) struct Ndr {
     #[arg(long, value_name = "N", default_value_t = 1024,
         value_parser = clap::value_parser!(u32).range(1..))]
     flows: u32,
-    /// Take the packets of a profile instead; every packet needs 18 bytes of UDP payload
+    /// Take the packets of a profile instead, of a file or of `weir gen --profiles`; every packet
+    /// needs 18 bytes of UDP payload
     #[arg(short, value_name = "PROFILE", conflicts_with_all = ["size", "flows"])]
     file: Option<PathBuf>,
     /// The order of addresses: lockstep or destination
@@ -52,12 +55,14 @@ pub(crate) struct Ndr {
     /// Also search RFC 2544's throughput: no loss in 60 s
     #[arg(long)]
     rfc2544: bool,
-    /// The lowest load, for example 500k [default: a tenth of the rate forwarded under the highest
-    /// load; below 20,000 packets a second up to half of it]
-    #[arg(long, value_name = "PPS")]
+    /// The lowest load: packets a second, for example 500k, or bits a second of the line, for
+    /// example 50mbit [default: a tenth of the rate forwarded under the highest load; below 20,000
+    /// packets a second up to half of it]
+    #[arg(long, value_name = "RATE")]
     min_rate: Option<String>,
-    /// The highest load, for example 1.2mpps [default: nine tenths of what the generator reaches]
-    #[arg(long, value_name = "PPS")]
+    /// The highest load, for example 1.2mpps or 1gbit, preamble and gap of Ethernet included
+    /// [default: nine tenths of what the generator reaches]
+    #[arg(long, value_name = "RATE")]
     max_rate: Option<String>,
     /// Sending threads, one a core
     #[arg(short, value_name = "THREADS", default_value_t = 1,
@@ -93,6 +98,7 @@ pub(crate) struct Ndr {
 
 pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
     let bench = arguments.bench()?;
+    let range = arguments.range()?;
     let specs = ports(&arguments.ports, false)?;
     let loads = arguments.loads()?;
     let options = PlanOptions {
@@ -118,6 +124,7 @@ pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
     let mut results: Vec<(String, SizeResult)> = Vec::new();
     for (name, profile, captures) in loads {
         let plan = Arc::new(Plan::new(&profile, &captures, &addresses, options)?);
+        let bench = range.of(&bench, plan.mean_wire_size())?;
         let threads = usize::from(arguments.cores);
         let mut tester = PortTester::new(&mut lanes, plan, threads, cancel.flag());
         tester.real_time = !arguments.no_real_time;
@@ -174,24 +181,25 @@ impl Ndr {
         if self.rfc2544 {
             goals.push(Goal { width, ..Goal::rfc_2544() });
         }
-        let rate = |text: &Option<String>| -> Result<Option<Frequency>, GenError> {
-            let rate = text.as_deref().map(str::parse::<Frequency>).transpose()?;
-            match rate {
-                Some(rate) if rate.events() < 1.0 => {
-                    Err(GenError::Usage("the rates are at least 1 packet a second".to_owned()))
-                }
-                rate => Ok(rate),
-            }
-        };
-        let (lowest, highest) = (rate(&self.min_rate)?, rate(&self.max_rate)?);
-        if let (Some(lowest), Some(highest)) = (lowest, highest)
-            && lowest >= highest
-        {
-            let problem = "--min-rate is not below --max-rate: lower it, or leave one of them out";
-            return Err(GenError::Usage(problem.to_owned()).into());
-        }
         let latency = if self.no_latency { None } else { Some(time(&self.latency_time)?) };
-        Ok(Bench { goals, lowest, highest, latency, back_to_back: !self.no_back_to_back })
+        let back_to_back = !self.no_back_to_back;
+        Ok(Bench { goals, lowest: None, highest: None, latency, back_to_back })
+    }
+
+    /// The loads that the user named. Their order is checked at once where the sizes of packets do
+    /// not matter.
+    fn range(&self) -> anyhow::Result<LoadRange> {
+        let load = |text: &Option<String>| text.as_deref().map(str::parse::<Load>).transpose();
+        let range = LoadRange { lowest: load(&self.min_rate)?, highest: load(&self.max_rate)? };
+        let is_alike = matches!(
+            (range.lowest, range.highest),
+            (Some(Load::Packets(_)), Some(Load::Packets(_)))
+                | (Some(Load::Bits(_)), Some(Load::Bits(_)))
+        );
+        if is_alike {
+            range.packets(Bytes::new(1))?;
+        }
+        Ok(range)
     }
 
     /// The packets to offer: each size, or the packets of a profile.
@@ -228,6 +236,38 @@ impl Ndr {
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))
         .collect()
+    }
+}
+
+/// The lowest and the highest load, if the user named them.
+#[derive(Debug, Clone, Copy)]
+struct LoadRange {
+    lowest: Option<Load>,
+    highest: Option<Load>,
+}
+
+impl LoadRange {
+    /// The test with these loads, for packets that take `size` of the line.
+    fn of(self, bench: &Bench, size: Bytes) -> Result<Bench, GenError> {
+        let (lowest, highest) = self.packets(size)?;
+        Ok(Bench { lowest, highest, ..bench.clone() })
+    }
+
+    fn packets(self, size: Bytes) -> Result<(Option<Frequency>, Option<Frequency>), GenError> {
+        let packets = |load: Option<Load>| load.map(|load| load.packets(size));
+        let (lowest, highest) = (packets(self.lowest), packets(self.highest));
+        if [lowest, highest].into_iter().flatten().any(|rate| rate.events() < 1.0) {
+            let problem =
+                "the rates are at least 1 packet a second: raise --min-rate or --max-rate";
+            return Err(GenError::Usage(problem.to_owned()));
+        }
+        if let (Some(lowest), Some(highest)) = (lowest, highest)
+            && lowest >= highest
+        {
+            let problem = "--min-rate is not below --max-rate: lower it, or leave one of them out";
+            return Err(GenError::Usage(problem.to_owned()));
+        }
+        Ok((lowest, highest))
     }
 }
 

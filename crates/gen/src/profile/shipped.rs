@@ -1,0 +1,59 @@
+//! The profiles that Weir ships, by name.
+
+use std::path::Path;
+
+/// The text of a shipped profile, which has the name of its file, with or without TRex's folder
+/// `cap2`.
+pub fn shipped(path: &Path) -> Option<&'static str> {
+    let folder = path.parent()?;
+    if !folder.as_os_str().is_empty() && folder != Path::new("cap2") {
+        return None;
+    }
+    let name = path.file_name()?.to_str()?;
+    PROFILES.iter().find(|(own, _)| *own == name).map(|(_, text)| *text)
+}
+
+pub fn shipped_names() -> impl Iterator<Item = &'static str> {
+    PROFILES.iter().map(|(name, _)| *name)
+}
+
+/// Files that the package also installs, in `/usr/share/weir/profiles`.
+const PROFILES: &[(&str, &str)] = &[
+    ("imix.yaml", include_str!("../../profiles/imix.yaml")),
+    ("imix_64.yaml", include_str!("../../profiles/imix_64.yaml")),
+    ("imix_64_65535.yaml", include_str!("../../profiles/imix_64_65535.yaml")),
+    ("imix_64_131070.yaml", include_str!("../../profiles/imix_64_131070.yaml")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+
+    #[test]
+    fn every_shipped_profile_is_valid_and_every_file_is_shipped() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("profiles");
+        let mut files: Vec<_> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let mut names: Vec<_> = shipped_names().collect();
+        files.sort();
+        names.sort();
+        assert_eq!(files, names);
+        for name in names {
+            let profile = Profile::parse(name, shipped(Path::new(name)).unwrap()).unwrap();
+            assert_eq!(profile.notes, Vec::<String>::new(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_found_with_and_without_the_folder_of_trex_alone() {
+        for path in ["imix_64.yaml", "cap2/imix_64.yaml"] {
+            assert!(shipped(Path::new(path)).is_some(), "{path}");
+        }
+        for path in ["/imix_64.yaml", "cap3/imix_64.yaml", "./x/cap2/imix_64.yaml", "imix", ""] {
+            assert!(shipped(Path::new(path)).is_none(), "{path}");
+        }
+    }
+}
