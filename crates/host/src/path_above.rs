@@ -170,8 +170,7 @@ mod tests {
     #[test]
     fn directories_and_links_of_another_user_are_refused() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: only root can give a directory away");
-            return;
+            return testing::skip(testing::Need::Root);
         }
         let home = tempfile::tempdir().unwrap();
         let (theirs, link) = (home.path().join("theirs"), home.path().join("link"));

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use testing::Need;
 
 const BRIDGE: [&str; 2] = ["--bridge", "br0"];
 const SOCKET: &str = "run/weir-switch.ctl";
@@ -21,7 +22,7 @@ fn directory(path: &Path, mode: u32, owner: u32) {
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        eprintln!("SKIPPED: only root can give a directory away");
+        testing::skip(Need::Root);
     }
     is_root
 }
@@ -122,8 +123,13 @@ fn a_folder_behind_a_link_or_below_a_directory_of_another_user_is_not_used() {
 
 #[test]
 fn a_process_of_another_user_gets_no_command() {
-    if !is_root() || !crate::support::is_installed("setpriv") {
-        return eprintln!("SKIPPED: setpriv and root are needed");
+    if !is_root() {
+        return;
+    }
+    for program in ["setpriv", "python3"] {
+        if !testing::is_installed(program) {
+            return testing::skip(Need::Program(program));
+        }
     }
     let Some(sandbox) = sandbox() else { return };
     directory(&sandbox.path("run"), 0o777, 0);
