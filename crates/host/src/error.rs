@@ -31,6 +31,11 @@ pub enum HostError {
          asked. Run the command as that user"
     )]
     ForeignProcess { pid: i32, uid: u32 },
+    #[error(
+        "process {pid}, which listened there, has ended, and another process holds its socket: stop \
+         that process (ss -xlp names it), or remove the socket's file"
+    )]
+    ProcessGone { pid: i32 },
     #[error("{doing}: {source}")]
     Io { doing: String, source: io::Error },
 }

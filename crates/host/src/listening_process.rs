@@ -1,5 +1,6 @@
 use crate::HostError;
-use nix::sys::socket::{UnixCredentials, getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{UnixCredentials, getsockopt, sockopt};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,14 +17,23 @@ pub struct ListeningProcess {
 
 impl ListeningProcess {
     /// Takes a connected stream. Refuses a process of any user except this one, root and `also`.
+    /// Refuses a socket whose process handed the socket on and ended.
     pub fn behind(stream: &impl AsFd, also: Option<u32>) -> Result<Self, HostError> {
         let peer = trusted_peer(stream, also)?;
         // 0 is a process outside this process namespace (pid_namespaces(7)).
-        let pid =
-            Pid::from_raw(peer.pid()).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty());
-        let process = process.map_err(|error| failed(error.into()))?;
-        Ok(Self { pid: peer.pid().unsigned_abs(), process })
+        let number = Pid::from_raw(peer.pid()).ok_or_else(|| asking(nix::Error::ESRCH))?;
+        let pid = peer.pid();
+        let process = match getsockopt(stream, sockopt::PeerPidfd) {
+            Ok(process) => process,
+            // Linux before 6.5.
+            Err(nix::Error::ENOPROTOOPT) => by_number(number, peer.uid())?,
+            Err(nix::Error::ESRCH | nix::Error::EINVAL) => return Err(HostError::ProcessGone { pid }),
+            Err(error) => return Err(asking(error)),
+        };
+        match is_alive(&process).map_err(asking)? {
+            true => Ok(Self { pid: pid.unsigned_abs(), process }),
+            false => Err(HostError::ProcessGone { pid }),
+        }
     }
 
     /// Refuses a process of any user except this one and root, also one outside this process
@@ -42,7 +52,7 @@ impl ListeningProcess {
 }
 
 fn trusted_peer(stream: &impl AsFd, also: Option<u32>) -> Result<UnixCredentials, HostError> {
-    let peer = getsockopt(stream, PeerCredentials).map_err(|error| failed(error.into()))?;
+    let peer = getsockopt(stream, sockopt::PeerCredentials).map_err(asking)?;
     let ours = rustix::process::geteuid().as_raw();
     if peer.uid() != ours && peer.uid() != 0 && Some(peer.uid()) != also {
         return Err(HostError::ForeignProcess { pid: peer.pid(), uid: peer.uid() });
@@ -50,6 +60,61 @@ fn trusted_peer(stream: &impl AsFd, also: Option<u32>) -> Result<UnixCredentials
     Ok(peer)
 }
 
-fn failed(source: io::Error) -> HostError {
-    HostError::Io { doing: "asking the kernel which process listens there".to_owned(), source }
+/// The process with this number, if it runs as this user. Another process may have got the number
+/// before its descriptor was opened; a process of the same user could have been named anyway.
+fn by_number(number: Pid, uid: u32) -> Result<OwnedFd, HostError> {
+    let pid = number.as_raw_nonzero().get();
+    let process = match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return Err(HostError::ProcessGone { pid }),
+        opened => opened.map_err(|error| asking(io::Error::from(error)))?,
+    };
+    // The caller checks that the process still lives, so this was its user.
+    match user_of(pid) {
+        Some(user) if user == uid => Ok(process),
+        _ => Err(HostError::ProcessGone { pid }),
+    }
+}
+
+/// The effective user of a process.
+fn user_of(pid: i32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The descriptor is readable once the process has ended (pidfd_open(2)).
+fn is_alive(process: &OwnedFd) -> io::Result<bool> {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Ok(rustix::event::poll(&mut polled, Some(&at_once))? == 0)
+}
+
+fn asking(source: impl Into<io::Error>) -> HostError {
+    let doing = "asking the kernel which process listens there".to_owned();
+    HostError::Io { doing, source: source.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_another_user_than_the_listener_is_refused() {
+        let own = rustix::process::getpid();
+        let uid = rustix::process::geteuid().as_raw();
+        assert!(is_alive(&by_number(own, uid).unwrap()).unwrap());
+        let other = by_number(own, uid + 1).unwrap_err();
+        assert!(matches!(other, HostError::ProcessGone { .. }), "{other}");
+    }
+
+    #[test]
+    fn an_ended_process_is_not_alive() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let process = by_number(pid, rustix::process::geteuid().as_raw()).unwrap();
+        assert!(is_alive(&process).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_alive(&process).unwrap());
+    }
 }

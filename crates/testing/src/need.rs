@@ -40,6 +40,8 @@ pub enum Need {
     KernelThreads,
     /// Files that are read past the page cache in the folder for temporary files.
     DirectReads,
+    /// A process may choose the number of the next one (CONFIG_CHECKPOINT_RESTORE).
+    ProcessNumbers,
     /// A systemd-analyze that judges a unit by its file (systemd 250).
     UnitAnalysis,
     /// Landlock and seccomp.
@@ -94,7 +96,7 @@ pub fn is_installed(program: &str) -> bool {
 
 impl Need {
     /// The parts that do not depend on a name or a number.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Root,
         Self::NetworkNamespaces,
         Self::UserNamespaces,
@@ -114,6 +116,7 @@ impl Need {
         Self::Confinement,
         Self::KernelThreads,
         Self::DirectReads,
+        Self::ProcessNumbers,
         Self::UnitAnalysis,
         Self::LoopbackName,
         Self::Congestion("reno"),
@@ -168,6 +171,7 @@ impl Need {
                 "file=$(mktemp) && dd if=/dev/zero of=\"$file\" bs=4096 count=1 oflag=direct; \
                  status=$?; rm -f \"$file\"; exit $status",
             ),
+            Self::ProcessNumbers => is_root() && Path::new("/proc/sys/kernel/ns_last_pid").exists(),
             Self::UnitAnalysis => succeeds(
                 "systemd-analyze --version | awk 'NR == 1 { exit $2 < 250 }' && \
                  systemd-analyze --help | grep -q -e --offline",
@@ -209,6 +213,7 @@ impl Display for Need {
             Self::Confinement => f.write_str("landlock and seccomp"),
             Self::KernelThreads => f.write_str("kernel threads in /proc"),
             Self::DirectReads => f.write_str("direct reads of temporary files"),
+            Self::ProcessNumbers => f.write_str("process numbers that a program chooses"),
             Self::UnitAnalysis => f.write_str("systemd-analyze of units by file"),
             Self::OpenFiles(count) => write!(f, "{count} open files"),
             Self::Congestion(name) => write!(f, "congestion control {name}"),

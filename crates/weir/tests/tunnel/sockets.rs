@@ -2,7 +2,7 @@
 //! not trusted.
 
 use crate::ends::Ends;
-use crate::support::{Sandbox, await_some};
+use crate::support::{Sandbox, await_some, is_installed};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
@@ -127,6 +127,31 @@ impl<'a> User<'a> {
         assert!(sandbox.inside(up).unwrap().success());
         Some(Self { id, sandbox, program })
     }
+/// `nobody` listens, hands the socket on and exits. Then a process of root gets the number of that
+/// process, which SO_PEERCRED still names.
+#[test]
+fn a_process_that_got_the_listeners_number_is_not_signalled() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    if !is_installed("python3") {
+        return testing::skip(testing::Need::Program("python3"));
+    }
+    std::fs::set_permissions(sandbox.home(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    sandbox.write("reuse.py", REUSE);
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--kill-child", "python3", "reuse.py"]);
+    command.arg(sandbox.home()).arg(env!("CARGO_BIN_EXE_weir")).arg(document(1));
+    let output = sandbox.start_command(command).end();
+    if let Some(error) = output.stdout.strip_prefix("no number: ") {
+        return testing::skip_because(testing::Need::ProcessNumbers, error);
+    }
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.contains("the process of root: alive"), "{output:?}");
+    assert!(
+        output.stdout.contains("has ended, and another process holds its socket"),
+        "{output:?}"
+    );
+}
+
 
     fn weir(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
@@ -158,11 +183,7 @@ impl Trap {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
             nobody(path);
         }
-        let status = format!(
-            r#"{{"role":"server","version":"0","pid":{victim},"up_seconds":1,"listens_on":[],
-            "congestion":"tcpa","certificate_expires":0,"memory_granted":0,"memory_limit":0,
-            "counters":{{}},"reloads":0,"reload_refused":"","refused":{{}},"connections":[]}}"#
-        );
+        let status = document(victim);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 let _ = stream.write_all(status.as_bytes());
@@ -177,3 +198,58 @@ impl Drop for Trap {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
+
+/// A status that claims to come from this process.
+fn document(pid: u32) -> String {
+    format!(
+        r#"{{"role":"server","version":"0","pid":{pid},"up_seconds":1,"listens_on":[],
+        "congestion":"tcpa","certificate_expires":0,"memory_granted":0,"memory_limit":0,
+        "counters":{{}},"reloads":0,"reload_refused":"","refused":{{}},"connections":[]}}"#
+    )
+}
+
+const REUSE: &str = r#"
+import os, socket, subprocess, sys
+home, weir, document = sys.argv[1:]
+folder = home + "/theirs"
+os.mkdir(folder, 0o755)
+os.chown(folder, 65534, 65534)
+path = folder + "/status.sock"
+first = os.fork()
+if first == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    if os.fork() == 0:
+        while True:
+            peer, _ = listener.accept()
+            peer.sendall(document.encode())
+            peer.close()
+    os._exit(0)
+os.waitpid(first, 0)
+for _ in range(100):
+    try:
+        with open("/proc/sys/kernel/ns_last_pid", "w") as last:
+            last.write(str(first - 1))
+    except OSError as error:
+        print("no number:", error)
+        sys.exit()
+    victim = subprocess.Popen(["sleep", "600"])
+    if victim.pid == first:
+        break
+    victim.kill()
+    victim.wait()
+else:
+    sys.exit("no process got the number")
+words = [weir, "tunnel", "reload", "--status-socket", path]
+done = subprocess.run(words, capture_output=True, text=True)
+try:
+    end = victim.wait(1)
+except subprocess.TimeoutExpired:
+    end = "alive"
+print("the process of root:", end)
+print(done.returncode, done.stdout, done.stderr)
+sys.exit(0 if done.returncode == 1 else 1)
+"#;
