@@ -97,7 +97,7 @@ impl Default for Settings {
         Self {
             congestion: Congestion::default(),
             memory: Bytes::kib(256 << 10),
-            keepalive: Span::from_secs(5),
+            keepalive: Span::from_secs(1),
             dial_timeout: Span::from_secs(10),
             endpoints: std::thread::available_parallelism()
                 .map_or(1, usize::from)

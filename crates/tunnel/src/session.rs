@@ -72,9 +72,11 @@ impl<C: Connection> Session<C> {
         let mut silent_polls = 0;
         // Count polls, not time: after the host has stalled, silence proves nothing.
         while silent_polls < SILENT_POLLS {
+            // On a path with a long round trip, a lost probe is repeated later.
+            let pause = (keepalive / POLLS_PER_KEEPALIVE).max(self.connection.rtt() / 2);
             tokio::select! {
                 _ = self.connection.closed() => return,
-                () = tokio::time::sleep(keepalive / POLLS_PER_KEEPALIVE) => {}
+                () = tokio::time::sleep(pause) => {}
             }
             let now = self.connection.statistics().packets_received;
             silent_polls = if now == received { silent_polls + 1 } else { 0 };

@@ -31,7 +31,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             congestion: Congestion::default(),
-            keepalive: Duration::from_secs(5),
+            keepalive: Duration::from_secs(1),
             handshake: Duration::from_secs(10),
             largest_packet: 1472,
             socket_buffer: Bytes::kib(7680),

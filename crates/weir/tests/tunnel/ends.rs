@@ -69,7 +69,7 @@ impl<'a> Ends<'a> {
 
     pub fn client_at(&self, forward: &[&str], socket: &str) -> Running {
         let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &self.pin];
-        words.extend(["--keepalive", "1s", "--status-socket", socket]);
+        words.extend(["--status-socket", socket]);
         words.extend(forward.iter().flat_map(|forward| ["--forward", forward]));
         let own = self.own("client");
         words.extend(own.iter().map(String::as_str));

@@ -34,7 +34,7 @@ pub(super) struct Settings {
     #[arg(long, value_name = "SIZE", help_heading = "Operation")]
     memory: Option<Bytes>,
     /// Silence after which the other end is probed; after three times this it counts as dead
-    /// [default: 5s]
+    /// [default: 1s]
     #[arg(long, value_name = "TIME", help_heading = "Operation")]
     keepalive: Option<Span>,
     /// Time limit for a target to accept, including the lookup of its name [default: 10s]
