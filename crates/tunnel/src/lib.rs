@@ -28,6 +28,7 @@ pub mod identity;
 mod inbound;
 mod local;
 mod memory;
+mod regular_file;
 mod relay;
 mod revocation;
 pub mod run;

@@ -7,9 +7,9 @@ use super::{MetricsAddress, check};
 use crate::access::Rule;
 use crate::congestion::Congestion;
 use crate::identity::{PeerName, Pin};
+use crate::regular_file;
 use crate::target::{HostPort, Target};
 use serde::Deserialize;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use units::{Bytes, Span};
@@ -107,9 +107,8 @@ pub struct ForwardTable {
 
 impl File {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path).map_err(|reason| ConfigError::Unreadable {
-            file: path.display().to_string(),
-            reason,
+        let text = regular_file::read_to_string(path).map_err(|reason| {
+            ConfigError::Unreadable { file: path.display().to_string(), reason }
         })?;
         Self::parse(path, &text)
     }

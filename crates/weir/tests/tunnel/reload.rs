@@ -2,7 +2,7 @@
 //! and a file with a mistake changes nothing.
 
 use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
-use crate::support::{Running, Sandbox, await_some};
+use crate::support::{Running, Sandbox, await_some, is_installed};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
@@ -79,6 +79,55 @@ fn a_file_with_a_mistake_changes_nothing_and_says_why() {
     let status = sandbox.weir(&["tunnel", "status", "--status-socket", "server.sock"]);
     assert!(!status.stdout.contains("changed nothing"), "{status:?}");
     exchange(&mut standing);
+}
+
+/// open(2) of a pipe waits for a writer, and the thread that reads the files also serves `status`
+/// and `reload`.
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_and_the_end_still_answers() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    if !is_installed("mkfifo") {
+        return testing::skip(testing::Need::Program("mkfifo"));
+    }
+    let ends = Ends::new(&sandbox);
+    let other = Ends::below(&sandbox, "authority");
+    let authority = format!("{}/server.crt", other.folder);
+    let target = sandbox.inside(echo);
+    sandbox.write(
+        "server.toml",
+        format!(
+            "[server]\nca-file = \"{authority}\"\n{}allow = [\"tcp:127.0.0.1:{target}\"]\n",
+            ends.peer_table()
+        ),
+    );
+    let server = server(&ends);
+    let _client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}")]);
+    let reload = || sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
+    let [certificate, key] = ["crt", "key"].map(|end| format!("{}/server.{end}", ends.folder));
+    for file in ["server.toml", &certificate, &key, &authority] {
+        let path = sandbox.path(file);
+        let kept = sandbox.path("kept");
+        std::fs::rename(&path, &kept).unwrap();
+        let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&path).status();
+        assert!(made.unwrap().success());
+        let output = reload();
+        assert_eq!(output.status.code(), Some(1), "{file}: {output:?}");
+        assert!(output.stdout.contains("not a regular file"), "{file}: {output:?}");
+        assert!(output.stdout.contains(file), "{file}: {output:?}");
+        let status = sandbox.weir(&["tunnel", "status", "--status-socket", "server.sock"]);
+        assert!(status.status.success(), "{file}: {status:?}");
+        let mut words = vec!["tunnel", "check", "server", "--config", "server.toml"];
+        let own = ends.own("server");
+        words.extend(own.iter().map(String::as_str));
+        let check = sandbox.weir(&words);
+        assert_eq!(check.status.code(), Some(2), "{file}: {check:?}");
+        assert!(check.stderr.contains("not a regular file"), "{file}: {check:?}");
+        std::fs::rename(&kept, &path).unwrap();
+        let output = reload();
+        assert_eq!(output.status.code(), Some(0), "{file}: {output:?}");
+    }
+    assert_eq!(sandbox.inside(|| through(6000, b"new")).unwrap(), b"new");
+    drop(server);
 }
 
 #[test]
