@@ -255,8 +255,13 @@ fn of_sockets(settings: &Settings) -> Vec<Finding> {
     }
     if let Some(path) = &settings.status_socket {
         let shown = path.display();
-        findings.push(match status::listen(path) {
-            Ok(_) => Finding::good(format!("the status socket {shown} is free")),
+        let bound = runtime().map_err(|error| error.to_string()).and_then(|runtime| {
+            // The socket registers with a runtime.
+            let _entered = runtime.enter();
+            status::listen(path).map(drop).map_err(|error| error.to_string())
+        });
+        findings.push(match bound {
+            Ok(()) => Finding::good(format!("the status socket {shown} is free")),
             Err(error) => Finding::bad(format!("status socket {shown}: {error}")),
         });
     }

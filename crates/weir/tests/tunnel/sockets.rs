@@ -38,6 +38,30 @@ fn a_regular_file_in_the_place_of_a_socket_stays() {
     assert!(sandbox.marked().is_empty());
 }
 
+/// The socket's listener registers with a runtime, which a check has to start.
+#[test]
+fn a_check_tells_whether_the_sockets_are_free() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let check = || {
+        let metrics = format!("unix:{}", sandbox.path("metrics.sock").display());
+        let mut words = vec!["tunnel", "check", "server", "--listen-on", "127.0.0.1:7500"];
+        words.extend(["--peer", &ends.peer, "--metrics-on", &metrics]);
+        words.extend(["--status-socket", "server.sock"]);
+        let own = ends.own("server");
+        words.extend(own.iter().map(String::as_str));
+        sandbox.weir(&words)
+    };
+    let free = check();
+    assert_eq!(free.status.code(), Some(0), "{free:?}");
+    assert!(free.stdout.contains("the status socket server.sock is free"), "{free:?}");
+    assert!(!sandbox.path("server.sock").exists() && !sandbox.path("metrics.sock").exists());
+    let _taken = UnixListener::bind(sandbox.path("server.sock")).unwrap();
+    let taken = check();
+    assert_eq!(taken.status.code(), Some(1), "{taken:?}");
+    assert!(taken.stdout.contains("another process answers on server.sock"), "{taken:?}");
+}
+
 #[test]
 fn a_directory_made_first_by_another_user_is_not_trusted() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -103,30 +127,6 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     assert!(!message.contains("reloaded"), "{message}");
 }
 
-/// An unprivileged user of this machine, and a copy of the command that this user may run.
-struct User<'a> {
-    id: u32,
-    sandbox: &'a Sandbox,
-    program: PathBuf,
-}
-
-impl<'a> User<'a> {
-    fn new(sandbox: &'a Sandbox) -> Option<Self> {
-        let id = 50_000 + std::process::id() % 9_000;
-        let program = sandbox.path("weir");
-        std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
-        let all = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&program, all.clone()).unwrap();
-        std::fs::set_permissions(sandbox.home(), all).unwrap();
-        let may = Command::new("true").uid(id).gid(id).status();
-        if let Err(error) = may {
-            testing::skip_because(testing::Need::Root, error);
-            return None;
-        }
-        let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
-        assert!(sandbox.inside(up).unwrap().success());
-        Some(Self { id, sandbox, program })
-    }
 /// `nobody` listens, hands the socket on and exits. Then a process of root gets the number of that
 /// process, which SO_PEERCRED still names.
 #[test]
@@ -152,6 +152,30 @@ fn a_process_that_got_the_listeners_number_is_not_signalled() {
     );
 }
 
+/// An unprivileged user of this machine, and a copy of the command that this user may run.
+struct User<'a> {
+    id: u32,
+    sandbox: &'a Sandbox,
+    program: PathBuf,
+}
+
+impl<'a> User<'a> {
+    fn new(sandbox: &'a Sandbox) -> Option<Self> {
+        let id = 50_000 + std::process::id() % 9_000;
+        let program = sandbox.path("weir");
+        std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+        let all = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&program, all.clone()).unwrap();
+        std::fs::set_permissions(sandbox.home(), all).unwrap();
+        let may = Command::new("true").uid(id).gid(id).status();
+        if let Err(error) = may {
+            testing::skip_because(testing::Need::Root, error);
+            return None;
+        }
+        let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(sandbox.inside(up).unwrap().success());
+        Some(Self { id, sandbox, program })
+    }
 
     fn weir(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
