@@ -1,16 +1,20 @@
 //! Local streams, which the tunnel reads and writes.
 
+mod unix;
+
 use bytes::BytesMut;
 use host::{BoundFile, SocketFile};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 use tokio::net::{TcpStream, UnixListener, UnixStream};
+use unix::UnixLocal;
 
 #[derive(Debug)]
 pub(crate) enum Local {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(UnixLocal),
 }
 
 /// A stream that is not bound to a thread's reactor yet.
@@ -33,7 +37,7 @@ impl Local {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
-                connected => return Ok(Self::Unix(connected?)),
+                connected => return Ok(Self::of_unix(connected?)),
             }
         }
     }
@@ -41,7 +45,12 @@ impl Local {
     pub(crate) fn of_tcp(stream: TcpStream) -> io::Result<Self> {
         // Forward bytes from the tunnel without delay.
         stream.set_nodelay(true)?;
+        reset_unless_finished(&stream)?;
         Ok(Self::Tcp(stream))
+    }
+
+    pub(crate) fn of_unix(stream: UnixStream) -> Self {
+        Self::Unix(UnixLocal::new(stream))
     }
 
     /// The other end's address; `None` for a UNIX socket.
@@ -55,36 +64,44 @@ impl Local {
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.readable().await,
-            Self::Unix(stream) => stream.readable().await,
+            Self::Unix(local) => local.stream().readable().await,
         }
     }
 
     pub(crate) fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_read_buf(buffer),
-            Self::Unix(stream) => stream.try_read_buf(buffer),
+            Self::Unix(local) => local.try_read(buffer),
         }
     }
 
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.writable().await,
-            Self::Unix(stream) => stream.writable().await,
+            Self::Unix(local) => local.stream().writable().await,
         }
     }
 
     pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write_vectored(slices),
-            Self::Unix(stream) => stream.try_write_vectored(slices),
+            Self::Unix(local) => local.stream().try_write_vectored(slices),
         }
     }
 
     /// Ends the sending half. The receiving half stays open.
     pub(crate) fn finish(&self) -> io::Result<()> {
         let socket = match self {
-            Self::Tcp(stream) => socket2::SockRef::from(stream),
-            Self::Unix(stream) => socket2::SockRef::from(stream),
+            Self::Tcp(stream) => {
+                let socket = socket2::SockRef::from(stream);
+                // All bytes are in the socket. The kernel delivers them even if this process dies.
+                socket.set_linger(None)?;
+                socket
+            }
+            Self::Unix(local) => {
+                local.finish()?;
+                socket2::SockRef::from(local.stream())
+            }
         };
         match socket.shutdown(std::net::Shutdown::Write) {
             // The other side has already disconnected.
@@ -93,27 +110,30 @@ impl Local {
         }
     }
 
-    /// Sends a reset instead of an orderly end. A UNIX socket has no reset: it is closed with
-    /// unread data.
+    /// Sends a reset instead of an orderly end. A UNIX socket has no reset ([`UnixLocal`]).
     pub(crate) fn abort(self) {
         if let Self::Tcp(stream) = self {
-            abort(&stream);
+            let _ = reset_unless_finished(&stream);
         }
     }
 }
 
 impl DetachedLocal {
+    pub(crate) fn of_tcp(stream: TcpStream) -> io::Result<Self> {
+        reset_unless_finished(&stream)?;
+        Ok(Self::Tcp(stream.into_std()?))
+    }
+
     pub(crate) fn bind(self) -> io::Result<Local> {
         match self {
             Self::Tcp(stream) => Local::of_tcp(TcpStream::from_std(stream)?),
-            Self::Unix(stream) => Ok(Local::Unix(UnixStream::from_std(stream)?)),
+            Self::Unix(stream) => Ok(Local::of_unix(UnixStream::from_std(stream)?)),
         }
     }
 
+    /// Like [`Local::abort`]: a socket that was not finished is reset when it is closed.
     pub(crate) fn abort(self) {
-        if let Self::Tcp(stream) = self {
-            let _ = socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO));
-        }
+        drop(self);
     }
 }
 
@@ -141,13 +161,15 @@ impl UnixPathListener {
     }
 }
 
-fn abort(stream: &TcpStream) {
-    // Closing with a linger of zero sends a reset (tcp(7), SO_LINGER in socket(7)).
-    let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
+/// Makes a close without [`Local::finish`] send a reset: a linger of zero does (socket(7),
+/// SO_LINGER). If this process is killed, the kernel closes its sockets, and an end of file would
+/// make a part of the data look complete.
+fn reset_unless_finished(stream: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))
 }
 
 /// The pause between two checks for room in a backlog.
-const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

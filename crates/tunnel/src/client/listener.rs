@@ -112,7 +112,7 @@ impl ListenerSocket {
 
     async fn next(&self) -> io::Result<DetachedLocal> {
         match self {
-            Self::Tcp(listener) => Ok(DetachedLocal::Tcp(listener.accept().await?.0.into_std()?)),
+            Self::Tcp(listener) => DetachedLocal::of_tcp(listener.accept().await?.0),
             Self::Unix(socket) => Ok(DetachedLocal::Unix(socket.accept().await?.into_std()?)),
             Self::Udp(_) => std::future::pending().await,
         }

@@ -134,7 +134,7 @@ impl<C: Connection> BoundListener<C> {
     async fn next(&self) -> io::Result<Local> {
         match &self.socket {
             Socket::Tcp(listener) => Local::of_tcp(listener.accept().await?.0),
-            Socket::Unix(listener) => Ok(Local::Unix(listener.accept().await?)),
+            Socket::Unix(listener) => Ok(Local::of_unix(listener.accept().await?)),
             Socket::Udp(_) => std::future::pending().await,
         }
     }

@@ -1,0 +1,247 @@
+//! Ends that are killed, cut off or restarted in the middle of a transfer: both applications get an
+//! error, because an end of file would make a part of the data look complete.
+
+use crate::ends::{Ends, NEVER_LONGER};
+use crate::support::{Running, Sandbox, await_some};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Both ends with one open transfer that has carried bytes in both directions.
+struct Transfer<'a> {
+    ends: Ends<'a>,
+    server: Running,
+    client: Running,
+    application: TcpStream,
+    target: TcpStream,
+}
+
+fn forward(sandbox: &Sandbox) -> Transfer<'_> {
+    let ends = Ends::new(sandbox);
+    let (listener, port) = listen(sandbox);
+    let server = ends.server(&[&format!("tcp:127.0.0.1:{port}")]);
+    let client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{port}")]);
+    let (application, target) = open(sandbox, 6000, &listener);
+    Transfer { ends, server, client, application, target }
+}
+
+/// The application connects to a listener at the server.
+fn reverse(sandbox: &Sandbox) -> Transfer<'_> {
+    let ends = Ends::new(sandbox);
+    let (listener, port) = listen(sandbox);
+    let server = ends.server_with(&["--allow-reverse", "tcp:127.0.0.1:8080"]);
+    let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
+    let at_server = format!("tcp:127.0.0.1:8080=tcp:127.0.0.1:{port}");
+    words.extend(["--reverse", &at_server, "--status-socket", "client.sock"]);
+    let own = ends.own("client");
+    words.extend(own.iter().map(String::as_str));
+    let client = ends.started(&words, "the server listens");
+    let (application, target) = open(sandbox, 8080, &listener);
+    Transfer { ends, server, client, application, target }
+}
+
+type Begin = for<'a> fn(&'a Sandbox) -> Transfer<'a>;
+const BEGINNINGS: [Begin; 2] = [forward, reverse];
+
+#[test]
+fn a_killed_client_gives_neither_application_an_end_of_file() {
+    for begin in BEGINNINGS {
+        let Some(sandbox) = Sandbox::new() else { return };
+        let mut transfer = begin(&sandbox);
+        kill(&mut transfer.client);
+        is_reset(&mut transfer.application);
+        is_reset(&mut transfer.target);
+    }
+}
+
+#[test]
+fn a_killed_server_gives_neither_application_an_end_of_file() {
+    for begin in BEGINNINGS {
+        let Some(sandbox) = Sandbox::new() else { return };
+        let mut transfer = begin(&sandbox);
+        let killed = Instant::now();
+        kill(&mut transfer.server);
+        is_reset(&mut transfer.target);
+        is_reset(&mut transfer.application);
+        // Three keepalives of one second, and the delay of a busy machine.
+        assert!(killed.elapsed() < Duration::from_secs(8), "{:?}", killed.elapsed());
+    }
+}
+
+/// The application sends nothing, so only a probe can find the restart.
+#[test]
+fn a_silent_application_soon_learns_that_the_server_was_restarted() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let mut transfer = forward(&sandbox);
+    kill(&mut transfer.server);
+    let restarted = Instant::now();
+    let _server = transfer.ends.server(&["tcp:127.0.0.1:9"]);
+    is_reset(&mut transfer.application);
+    // A keepalive of one second, and the delay of a busy machine.
+    assert!(restarted.elapsed() < Duration::from_secs(4), "{:?}", restarted.elapsed());
+}
+
+#[test]
+fn a_cut_path_gives_neither_application_an_end_of_file() {
+    for begin in BEGINNINGS {
+        let Some(sandbox) = Sandbox::new() else { return };
+        let mut transfer = begin(&sandbox);
+        let cut = sandbox.inside(|| {
+            let rule = "add table inet t; add chain inet t c { type filter hook input priority 0; }; \
+                        add rule inet t c udp sport 7500 drop; add rule inet t c udp dport 7500 drop";
+            Command::new("nft").arg(rule).status().is_ok_and(|status| status.success())
+        });
+        if !cut {
+            return testing::skip(testing::Need::Nftables);
+        }
+        let began = Instant::now();
+        is_reset(&mut transfer.application);
+        is_reset(&mut transfer.target);
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    }
+}
+
+/// An end that shuts down waits three seconds for its tunnels.
+#[test]
+fn an_end_that_shuts_down_in_the_middle_of_a_transfer_resets_it() {
+    for role in ["server", "client"] {
+        let Some(sandbox) = Sandbox::new() else { return };
+        let mut transfer = forward(&sandbox);
+        let end = if role == "server" { &transfer.server } else { &transfer.client };
+        end.signal("TERM");
+        is_reset(&mut transfer.application);
+        is_reset(&mut transfer.target);
+    }
+}
+
+/// The target has ended its half, and the tunnel has passed on all of it. The kernel delivers these
+/// bytes and the end of file even if the end is killed. The upload is not complete.
+#[test]
+fn a_finished_download_stays_complete_after_its_end_was_killed() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let mut transfer = forward(&sandbox);
+    transfer.target.write_all(&[7; 100_000]).unwrap();
+    transfer.target.shutdown(Shutdown::Write).unwrap();
+    let port = transfer.application.local_addr().unwrap().port();
+    await_some("the end of file", || sandbox.inside(|| has_received_the_end(port)).then_some(()));
+    kill(&mut transfer.client);
+    let mut received = Vec::new();
+    transfer.application.read_to_end(&mut received).unwrap();
+    assert_eq!(received, [7; 100_000]);
+    // The upload is cut off.
+    await_some("a reset", || transfer.application.write_all(b"more").is_err().then_some(()));
+    is_reset(&mut transfer.target);
+}
+
+#[test]
+fn a_half_closed_upload_is_reset_if_its_answer_is_cut_off() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let mut transfer = forward(&sandbox);
+    transfer.application.shutdown(Shutdown::Write).unwrap();
+    transfer.target.read_to_end(&mut Vec::new()).unwrap();
+    transfer.target.write_all(b"a part of the answer").unwrap();
+    transfer.application.read_exact(&mut [0; 20]).unwrap();
+    kill(&mut transfer.client);
+    is_reset(&mut transfer.application);
+}
+
+#[test]
+fn clean_ends_stay_clean_in_both_directions() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    for end_first in [true, false] {
+        let mut transfer = forward(&sandbox);
+        let Transfer { application, target, .. } = &mut transfer;
+        let (first, second) = if end_first { (application, target) } else { (target, application) };
+        first.write_all(&[1; 300_000]).unwrap();
+        first.shutdown(Shutdown::Write).unwrap();
+        let mut received = Vec::new();
+        second.read_to_end(&mut received).unwrap();
+        assert!(received == [1; 300_000], "{} bytes", received.len());
+        second.write_all(&[2; 300_000]).unwrap();
+        second.shutdown(Shutdown::Write).unwrap();
+        received.clear();
+        first.read_to_end(&mut received).unwrap();
+        assert!(received == [2; 300_000], "{} bytes", received.len());
+        let statuses = ["client.sock", "server.sock"].map(|socket| {
+            let words = ["tunnel", "status", "--status-socket", socket];
+            sandbox.weir(&words).stdout
+        });
+        assert!(statuses.iter().all(|one| one.contains(" 0 broken;")), "{statuses:?}");
+    }
+}
+
+/// A UNIX socket has no reset, and the kernel reports one if this end has left a byte unread.
+#[test]
+fn a_killed_end_gives_applications_at_unix_sockets_an_error() {
+    for role in ["client", "server"] {
+        let Some(sandbox) = Sandbox::new() else { return };
+        let ends = Ends::new(&sandbox);
+        let (near, far) = (sandbox.path("near.sock"), sandbox.path("far.sock"));
+        let listener = UnixListener::bind(&far).unwrap();
+        let mut server = ends.server(&[&format!("unix:{}", far.display())]);
+        let forward = format!("unix:{}=unix:{}", near.display(), far.display());
+        let mut client = ends.client(&[&forward]);
+        let mut application = UnixStream::connect(&near).unwrap();
+        application.write_all(b"a request").unwrap();
+        let (mut target, _) = listener.accept().unwrap();
+        for stream in [&application, &target] {
+            stream.set_read_timeout(Some(NEVER_LONGER)).unwrap();
+        }
+        target.read_exact(&mut [0; 9]).unwrap();
+        target.write_all(b"a part").unwrap();
+        application.read_exact(&mut [0; 6]).unwrap();
+        kill(if role == "client" { &mut client } else { &mut server });
+        for stream in [&mut application, &mut target] {
+            let end = stream.read(&mut [0]);
+            let is_reset = end.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionReset);
+            assert!(is_reset, "{role}: {end:?}");
+        }
+    }
+}
+
+fn kill(end: &mut Running) {
+    end.signal("KILL");
+    end.child.wait().unwrap();
+}
+
+/// A listener inside, and its port.
+fn listen(sandbox: &Sandbox) -> (TcpListener, u16) {
+    let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(sandbox.inside(up).unwrap().success());
+    let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:0")).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// Connects through the tunnel; a byte goes in each direction.
+fn open(sandbox: &Sandbox, port: u16, target: &TcpListener) -> (TcpStream, TcpStream) {
+    let mut application = await_some("the listener", || {
+        sandbox.inside(|| TcpStream::connect(("127.0.0.1", port))).ok()
+    });
+    application.set_read_timeout(Some(NEVER_LONGER)).unwrap();
+    application.write_all(b"a").unwrap();
+    let (mut target, _) = target.accept().unwrap();
+    target.set_read_timeout(Some(NEVER_LONGER)).unwrap();
+    target.read_exact(&mut [0]).unwrap();
+    target.write_all(b"b").unwrap();
+    application.read_exact(&mut [0]).unwrap();
+    (application, target)
+}
+
+fn is_reset(stream: &mut TcpStream) {
+    let end = stream.read(&mut [0]);
+    let is_reset = end.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+    assert!(is_reset, "{end:?}");
+}
+
+/// Whether the socket with this local port is in the state CLOSE_WAIT.
+fn has_received_the_end(port: u16) -> bool {
+    let sockets = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+    let local = format!("0100007F:{port:04X}");
+    sockets.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next() == Some(&local) && words.nth(1) == Some("08")
+    })
+}
