@@ -2,30 +2,39 @@ use crate::transport::Lost;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Declares [`Counters`] and their snapshot type.
+/// Declares [`Counters`] and their snapshot type. The sentence before each counter is also its
+/// description in the metrics.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident)*) => {
+    ($(#[doc = $help:literal] $name:ident)*) => {
         /// Counts what an end has done since its start, over all connections.
         #[derive(Debug, Default)]
         pub struct Counters { $(pub(crate) $name: Counter,)* }
 
         /// A snapshot of the counters.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-        pub struct Counted { $($(#[$doc])* pub $name: u64,)* }
+        pub struct Counted { $(#[doc = $help] pub $name: u64,)* }
 
         impl Counters {
+            pub fn now(&self) -> Counted {
+                Counted { $($name: self.$name.count(),)* }
+            }
+        }
+
+        impl Counted {
+            /// Each counter's name and description.
+            pub(crate) const HELP: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($name), $help),)*];
+        }
+    };
+}
+
+impl Counters {
     pub(crate) fn lost(&self, why: &Lost) {
         self.connections_lost.increment();
         if matches!(why, Lost::Violation(_)) {
             self.connections_in_violation.increment();
         }
     }
-
-            pub fn now(&self) -> Counted {
-                Counted { $($name: self.$name.count(),)* }
-            }
-        }
-    };
 }
 
 impl Counters {
@@ -41,38 +50,53 @@ impl Counters {
 }
 
 counters! {
+    /// This end has established this many connections.
     connections_made
+    /// This many handshakes have failed.
     connections_failed
+    /// This end has lost this many connections.
     connections_lost
-    /// Lost connections that this end closed because the peer was silent.
+    /// This end has closed this many connections because the peer was silent.
     connections_silent
-    /// Connections lost because the peer exceeded its credit or left too many gaps.
+    /// This many connections ended because the peer exceeded its credit or left too many gaps.
     connections_in_violation
-    /// Handshakes that had to prove their address, or were dropped.
+    /// This many handshakes had to prove their address, or were dropped.
     handshakes_put_off
-    /// Handshakes dropped for newer ones because too many were in progress.
+    /// This many handshakes were dropped for newer ones because too many were in progress.
     handshakes_evicted
-    /// Peers whose identity is not let in.
+    /// This many peers were refused because nobody listed their identity.
     strangers
+    /// This end has opened this many tunnels.
     tunnels_opened
-    /// Tunnels open now.
+    /// This many tunnels are open now.
     tunnels
+    /// This many requests for a tunnel were refused.
     tunnels_refused
-    /// Refused tunnels that exceeded a limit.
+    /// This many requests for a tunnel were refused because they exceeded a limit.
     tunnels_over_limit
+    /// The application or the target has reset this many tunnels.
+    tunnels_reset
+    /// This many tunnels ended by a lost connection, a timeout, a removed right or short memory.
     tunnels_broken
-    /// Broken tunnels that this end reset because their reader was stuck and memory was short.
+    /// This end has reset this many tunnels because nobody read them and memory was short.
     tunnels_not_read
-    /// Malformed frames.
+    /// This many requests were malformed.
     not_understood
+    /// This many connections to targets have failed.
     dials_failed
+    /// This many bytes came out of the tunnel to local sockets.
     bytes_in
+    /// This many bytes went from local sockets into the tunnel.
     bytes_out
+    /// This many datagrams came out of the tunnel to local sockets.
     datagrams_in
+    /// This many datagrams went from local sockets into the tunnel.
     datagrams_out
+    /// This many datagrams were dropped because they did not fit into a packet of the path.
     datagrams_oversize
-    /// Datagrams without a flow, or beyond a flow's queue.
+    /// This many datagrams were dropped because they had no flow or its queue was full.
     datagrams_dropped
+    /// This many listeners at the server are open now.
     listeners
 }
 

@@ -73,10 +73,21 @@ pub enum ServerError {
 pub struct PeerStatus {
     pub peer: PeerName,
     pub remote: SocketAddr,
+    /// Distinguishes the connections of this peer.
+    pub number: usize,
     pub tunnels: usize,
     /// Bytes that arrived behind a gap, and the limit of such bytes.
     pub held: (Bytes, Bytes),
     pub statistics: Statistics,
+}
+
+/// A session and its peer.
+#[derive(Debug)]
+struct PeerSession<S> {
+    peer: PeerName,
+    /// The lowest number that no other session of the peer has.
+    number: usize,
+    session: S,
 }
 
 #[derive(Debug)]
@@ -94,7 +105,7 @@ struct Shared {
     /// The usage of all identities together.
     total: Arc<Usage>,
     usage: Mutex<HashMap<PeerName, Weak<Usage>>>,
-    sessions: Mutex<Vec<(PeerName, Weak<Session<QuicConnection>>)>>,
+    sessions: Mutex<Vec<PeerSession<Weak<Session<QuicConnection>>>>>,
     /// Cancelled once no new connections and tunnels are accepted.
     draining: CancellationToken,
 }
@@ -159,8 +170,10 @@ impl Server {
 
     pub fn peers(&self) -> Vec<PeerStatus> {
         let sessions = self.shared.sessions().into_iter();
-        let status = |(peer, session): (PeerName, Arc<Session<QuicConnection>>)| PeerStatus {
+        type Alive = PeerSession<Arc<Session<QuicConnection>>>;
+        let status = |Alive { peer, number, session }| PeerStatus {
             peer,
+            number,
             remote: session.connection.remote(),
             tunnels: session.tunnels(),
             held: session.windows.held(),
@@ -219,11 +232,24 @@ impl Shared {
         }
     }
 
-    fn sessions(&self) -> Vec<(PeerName, Arc<Session<QuicConnection>>)> {
+    fn sessions(&self) -> Vec<PeerSession<Arc<Session<QuicConnection>>>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = sessions.iter().filter_map(|PeerSession { peer, number, session }| {
+            let (peer, number) = (peer.clone(), *number);
+            Some(PeerSession { peer, number, session: session.upgrade()? })
+        });
+        alive.collect()
+    }
+
+    /// Lists the session until it ends.
+    fn add_session(&self, peer: &PeerName, session: &Arc<Session<QuicConnection>>) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.retain(|(_, session)| session.strong_count() > 0);
-        let alive = sessions.iter();
-        alive.filter_map(|(peer, session)| Some((peer.clone(), session.upgrade()?))).collect()
+        sessions.retain(|one| one.session.strong_count() > 0);
+        let is_free =
+            |number: &usize| !sessions.iter().any(|one| one.peer == *peer && one.number == *number);
+        let number = (0..=sessions.len()).find(is_free).unwrap_or_default();
+        let session = Arc::downgrade(session);
+        sessions.push(PeerSession { peer: peer.clone(), number, session });
     }
 
     fn usage(&self, peer: &PeerName) -> Arc<Usage> {

@@ -64,6 +64,10 @@ pub struct ConnectionStatus {
     pub peer: String,
     /// Empty while there is no connection.
     pub remote: String,
+    /// Distinguishes the connections of one peer. A number is used again after its connection has
+    /// ended.
+    #[serde(default)]
+    pub number: u64,
     pub tunnels: u64,
     pub rtt_seconds: f64,
     pub min_rtt_seconds: f64,
@@ -122,7 +126,7 @@ impl Status {
         Self {
             role: "client".to_owned(),
             listens_on: client.bound().iter().map(ToString::to_string).collect(),
-            connections: client.links().iter().map(ConnectionStatus::of_link).collect(),
+            connections: client.links().iter().enumerate().map(ConnectionStatus::of_link).collect(),
             has_stalled: client.health() != Health::Good,
             ..Self::of(facts, client.counted(), [client.memory_held(), client.memory_granted()])
         }
@@ -158,14 +162,16 @@ impl Status {
 impl ConnectionStatus {
     fn of_peer(status: &PeerStatus) -> Self {
         let (peer, remote) = (status.peer.to_string(), status.remote.to_string());
-        Self { peer, remote, tunnels: status.tunnels as u64, ..Self::of(&status.statistics) }
+        let (number, tunnels) = (status.number as u64, status.tunnels as u64);
+        Self { peer, remote, number, tunnels, ..Self::of(&status.statistics) }
     }
 
-    fn of_link(status: &LinkStatus) -> Self {
+    fn of_link((number, status): (usize, &LinkStatus)) -> Self {
         let text = |some: Option<String>| some.unwrap_or_default();
         Self {
             peer: text(status.server.as_ref().map(ToString::to_string)),
             remote: text(status.remote.as_ref().map(ToString::to_string)),
+            number: number as u64,
             tunnels: status.tunnels as u64,
             ..Self::of(&status.statistics)
         }

@@ -37,7 +37,13 @@ fn write_threads(text: &mut String, threads: &[ThreadStatistics]) {
     let megaflows = |thread: &ThreadStatistics| {
         (format!("thread={}", named(thread)), thread.worker.megaflows as u64)
     };
-    family(text, "megaflows", "gauge", "Megaflows of a thread.", threads.iter().map(megaflows));
+    family(
+        text,
+        "megaflows",
+        "gauge",
+        "The thread holds this many megaflows.",
+        threads.iter().map(megaflows),
+    );
     let queues = threads.iter().flat_map(|thread| {
         thread.queues.iter().map(move |queue| {
             let port = label(&queue.port);
@@ -45,7 +51,7 @@ fn write_threads(text: &mut String, threads: &[ThreadStatistics]) {
             (labels, queue.cycles)
         })
     });
-    let help = "Cycles that a thread spent on packets of a receive queue.";
+    let help = "The thread has spent this many cycles on packets of this receive queue.";
     family(text, "queue_cycles_total", "counter", help, queues);
 }
 
@@ -53,13 +59,21 @@ fn write_connections(text: &mut String, switch: &Switch) {
     let table = switch.conntrack();
     let statistics = table.statistics();
     for (name, help, value) in [
-        ("connections", "Tracked connections.", u64::from(table.connections())),
-        ("connections_limit", "The most connections.", table.max_connections().into()),
-        ("connection_memory_bytes", "The memory of the table of connections.", statistics.bytes),
+        ("connections", "The switch tracks this many connections.", u64::from(table.connections())),
+        (
+            "connections_limit",
+            "The switch tracks at most this many connections.",
+            table.max_connections().into(),
+        ),
+        (
+            "connection_memory_bytes",
+            "The table of connections takes this much memory.",
+            statistics.bytes,
+        ),
     ] {
         family(text, name, "gauge", help, std::iter::once((String::new(), value)));
     }
-    let help = "What happened to connections and their packets.";
+    let help = "This event has happened to connections or their packets this many times.";
     let rows = [
         ("hit", statistics.hits),
         ("created", statistics.created),
@@ -83,7 +97,7 @@ fn write_bridges(text: &mut String, switch: &Switch) {
         let active: u64 = tables.iter().map(|table| u64::from(table.active)).sum();
         (format!("bridge={}", label(&bridge.name)), active)
     });
-    family(text, "rules", "gauge", "Rules of a bridge.", rules.collect::<Vec<_>>());
+    family(text, "rules", "gauge", "The bridge has this many rules.", rules.collect::<Vec<_>>());
     let ports: Vec<_> = bridges
         .iter()
         .flat_map(|bridge| {
@@ -95,7 +109,7 @@ fn write_bridges(text: &mut String, switch: &Switch) {
         })
         .collect();
     let up = ports.iter().map(|(labels, is_up, _)| (labels.clone(), *is_up));
-    family(text, "port_up", "gauge", "1 if frames may pass a port.", up);
+    family(text, "port_up", "gauge", "The value is 1 if frames may pass the port.", up);
     for (name, help, read) in PORT_FIGURES {
         let rows = ports.iter().map(|(labels, _, statistics)| (labels.clone(), read(statistics)));
         family(text, name, "counter", help, rows);
@@ -130,22 +144,40 @@ fn label(value: &str) -> String {
 }
 
 const THREAD_FIGURES: &[(&str, &str, Read)] = &[
-    ("received_packets_total", "Packets that arrived.", |t| t.worker.datapath.received),
-    ("sent_packets_total", "Packets that left.", |t| t.worker.sent_frames),
-    ("sent_batches_total", "Batches in which packets left.", |t| t.worker.sent_batches),
-    ("recirculations_total", "Passes after the first one.", |t| t.worker.datapath.recirculated),
-    ("megaflow_hits_total", "Passes that a megaflow took.", |t| t.worker.datapath.megaflow_hits),
-    ("masks_probed_total", "Tables that those passes searched.", |t| {
+    ("received_packets_total", "This many packets have arrived at the thread.", |t| {
+        t.worker.datapath.received
+    }),
+    ("sent_packets_total", "The thread has sent this many packets.", |t| t.worker.sent_frames),
+    ("sent_batches_total", "The thread has sent packets in this many batches.", |t| {
+        t.worker.sent_batches
+    }),
+    ("recirculations_total", "Packets have passed the tables again this many times.", |t| {
+        t.worker.datapath.recirculated
+    }),
+    ("megaflow_hits_total", "Megaflows have decided this many passes.", |t| {
+        t.worker.datapath.megaflow_hits
+    }),
+    ("masks_probed_total", "Passes that a megaflow decided have searched this many tables.", |t| {
         t.worker.datapath.masks_probed
     }),
-    ("upcalls_total", "Passes for which the rules were asked.", |t| t.worker.datapath.upcalls),
-    ("revalidated_total", "Upcalls for outdated megaflows.", |t| t.worker.datapath.revalidated),
-    ("expired_megaflows_total", "Megaflows removed as idle.", |t| t.worker.datapath.expired),
-    ("controller_packets_total", "Packets for controllers.", |t| t.worker.datapath.packet_ins),
-    ("iterations_total", "Turns of a packet thread.", |t| t.iterations),
-    ("sleeps_total", "Sleeps of a packet thread.", |t| t.sleeps),
-    ("receive_cycles_total", "Cycles of taking frames from ports.", |t| t.receive),
-    ("stage_packets_total", "Packets whose stages were measured.", |t| {
+    ("upcalls_total", "The rules were asked for this many passes.", |t| t.worker.datapath.upcalls),
+    ("revalidated_total", "This many upcalls were caused by outdated megaflows.", |t| {
+        t.worker.datapath.revalidated
+    }),
+    ("expired_megaflows_total", "This many megaflows were removed because they were idle.", |t| {
+        t.worker.datapath.expired
+    }),
+    ("controller_packets_total", "This many packets were sent to controllers.", |t| {
+        t.worker.datapath.packet_ins
+    }),
+    ("iterations_total", "The thread has made this many turns.", |t| t.iterations),
+    ("sleeps_total", "The thread has slept this many times.", |t| t.sleeps),
+    (
+        "receive_cycles_total",
+        "The thread has spent this many cycles on taking frames from ports.",
+        |t| t.receive,
+    ),
+    ("stage_packets_total", "The stages of this many packets were measured.", |t| {
         t.worker.datapath.stages.packets
     }),
 ];
@@ -156,13 +188,13 @@ const THREAD_PARTS: &[(&str, &str, &str, Parts)] = &[
     (
         "cycles_total",
         "state",
-        "Cycles of turns with and without a packet.",
+        "Turns with a packet (busy) and without one (idle) have taken this many cycles.",
         &[("busy", |t| t.busy), ("idle", |t| t.idle)],
     ),
     (
         "stage_cycles_total",
         "stage",
-        "Cycles of measured packets; divide by stage_packets_total.",
+        "The stage has taken this many cycles for the packets of stage_packets_total.",
         &[
             ("parse", |t| t.worker.datapath.stages.parse),
             ("cache", |t| t.worker.datapath.stages.cache),
@@ -175,7 +207,7 @@ const THREAD_PARTS: &[(&str, &str, &str, Parts)] = &[
     (
         "dropped_packets_total",
         "reason",
-        "Packets that were dropped.",
+        "This many packets were dropped for this reason.",
         &[
             ("rules", |t| t.worker.datapath.dropped),
             ("meter", |t| t.worker.datapath.dropped_by_meter),
@@ -188,11 +220,15 @@ const THREAD_PARTS: &[(&str, &str, &str, Parts)] = &[
 type ReadPort = fn(&crate::request::PortStatistics) -> u64;
 
 const PORT_FIGURES: &[(&str, &str, ReadPort)] = &[
-    ("port_received_packets_total", "Packets from a port.", |port| port.received_packets),
-    ("port_received_bytes_total", "Bytes from a port.", |port| port.received_bytes),
-    ("port_sent_packets_total", "Packets to a port.", |port| port.sent_packets),
-    ("port_sent_bytes_total", "Bytes to a port.", |port| port.sent_bytes),
-    ("port_dropped_packets_total", "Packets that a port could not send.", |port| {
+    ("port_received_packets_total", "The port has received this many packets.", |port| {
+        port.received_packets
+    }),
+    ("port_received_bytes_total", "The port has received this many bytes.", |port| {
+        port.received_bytes
+    }),
+    ("port_sent_packets_total", "The port has sent this many packets.", |port| port.sent_packets),
+    ("port_sent_bytes_total", "The port has sent this many bytes.", |port| port.sent_bytes),
+    ("port_dropped_packets_total", "The port could not send this many packets.", |port| {
         port.sent_dropped.unwrap_or(0)
     }),
 ];

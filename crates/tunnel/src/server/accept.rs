@@ -9,7 +9,7 @@ use crate::session::{SERVERS, Session};
 use crate::transport::Connection;
 use crate::transport::quic::{IncomingConnection, QuicConnection};
 use rustls::pki_types::UnixTime;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 pub(super) async fn run(shared: Arc<Shared>, shard: usize) {
@@ -102,11 +102,7 @@ async fn serve(shared: Arc<Shared>, connection: QuicConnection, peer: PeerName) 
         tracing::info!(%peer, %address, port, omitted = line.omitted, "peer connected");
     }
     let since = Instant::now();
-    shared
-        .sessions
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push((peer.clone(), Arc::downgrade(&session)));
+    shared.add_session(&peer, &session);
     tokio::spawn(Arc::clone(&session).deliver_datagrams());
     tokio::spawn(Arc::clone(&session).end_if_silent(shared.tuning.keepalive));
     let why = session.reason(stream::serve(&shared, &session, &peer, &usage).await);

@@ -1,6 +1,7 @@
 //! The text format of <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use super::{ConnectionStatus, Status};
+use crate::counters::Counted;
 use std::fmt::Write;
 use units::foreign;
 
@@ -11,30 +12,32 @@ pub(super) fn exposition(status: &Status) -> String {
         head(&mut text, name, kind, help);
         let _ = writeln!(text, "weir_tunnel_{name}{{role=\"{role}\"}} {value}");
     };
-    one("up_seconds", "gauge", "How long this end has run.", status.up_seconds);
+    one("up_seconds", "gauge", "This end has run for this many seconds.", status.up_seconds);
     let ready = f64::from(u8::from(status.is_ready()));
-    one("ready", "gauge", "1 if it can carry tunnels now.", ready);
+    one("ready", "gauge", "The value is 1 if this end can carry tunnels now.", ready);
     let expires = status.certificate_expires as f64;
-    one("certificate_expires_seconds", "gauge", "Expiry in seconds since 1970.", expires);
+    let help = "The certificate expires at this time, in seconds since 1970.";
+    one("certificate_expires_seconds", "gauge", help, expires);
     let granted = status.memory_granted as f64;
-    one("memory_granted_bytes", "gauge", "Granted to busy connections, of the memory.", granted);
+    let help = "Busy connections may hold this much of the memory.";
+    one("memory_granted_bytes", "gauge", help, granted);
     let held = status.memory_held as f64;
-    one("memory_held_bytes", "gauge", "Memory that peers make this end hold.", held);
+    one("memory_held_bytes", "gauge", "Peers make this end hold this much memory.", held);
     let limit = status.memory_limit as f64;
-    one("memory_limit_bytes", "gauge", "The memory for what is buffered.", limit);
+    one("memory_limit_bytes", "gauge", "All buffers together may hold this much memory.", limit);
     let reloads = status.reloads as f64;
-    one("reloads_total", "counter", "How often a reload was requested.", reloads);
+    one("reloads_total", "counter", "A reload was requested this many times.", reloads);
     let refused = f64::from(u8::from(!status.reload_refused.is_empty()));
-    one("reload_refused", "gauge", "1 if the last reload failed.", refused);
+    one("reload_refused", "gauge", "The value is 1 if the last reload failed.", refused);
     for (name, count) in &status.counters {
-        let (name, kind) = match NOW.contains(&name.as_str()) {
+        let (exposed, kind) = match NOW.contains(&name.as_str()) {
             true => (name.clone(), "gauge"),
             false => (format!("{name}_total"), "counter"),
         };
-        let help = format!("{} of all connections.", name.replace('_', " "));
-        one(&name, kind, &help, *count as f64);
+        one(&exposed, kind, described(name), *count as f64);
     }
-    head(&mut text, "refused_total", "counter", "Requests refused by the rules, by reason.");
+    let rules = "The rules have refused this many requests for this reason.";
+    head(&mut text, "refused_total", "counter", rules);
     for (reason, count) in &status.refused {
         let reason = label(reason);
         let _ =
@@ -43,11 +46,11 @@ pub(super) fn exposition(status: &Status) -> String {
     for (name, kind, help, read) in FIGURES {
         head(&mut text, name, kind, help);
         for one in status.connections.iter().filter(|one| !one.remote.is_empty()) {
-            let (peer, remote) = (label(&one.peer), label(&one.remote));
-            let value = read(one);
+            // Addresses and ports of peers are no labels: each reconnect would begin a new series.
+            let (peer, number, value) = (label(&one.peer), one.number, read(one));
             let _ = writeln!(
                 text,
-                "weir_tunnel_{name}{{role=\"{role}\",peer={peer},remote={remote}}} {value}"
+                "weir_tunnel_{name}{{role=\"{role}\",peer={peer},connection=\"{number}\"}} {value}"
             );
         }
     }
@@ -56,6 +59,11 @@ pub(super) fn exposition(status: &Status) -> String {
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP weir_tunnel_{name} {help}\n# TYPE weir_tunnel_{name} {kind}");
+}
+
+fn described(counter: &str) -> &'static str {
+    let known = Counted::HELP.iter().find(|(name, _)| *name == counter);
+    known.map_or("An end of another version counts this.", |(_, help)| help.trim())
 }
 
 fn label(text: &str) -> String {
@@ -68,32 +76,68 @@ type Figure = (&'static str, &'static str, &'static str, fn(&ConnectionStatus) -
 /// Counters that can decrease too, exposed as gauges.
 const NOW: [&str; 2] = ["tunnels", "listeners"];
 const FIGURES: [Figure; 15] = [
-    ("connection_tunnels", "gauge", "Tunnels on it now.", |one| one.tunnels as f64),
-    ("connection_rtt_seconds", "gauge", "Its round-trip time.", |one| one.rtt_seconds),
-    ("connection_min_rtt_seconds", "gauge", "Its recent minimum RTT.", |one| one.min_rtt_seconds),
-    ("connection_cwnd_bytes", "gauge", "Its congestion window.", |one| one.cwnd as f64),
-    ("connection_inflight_bytes", "gauge", "Bytes in flight.", |one| one.inflight as f64),
-    ("connection_pacing_bits_per_second", "gauge", "What congestion control allows.", |one| {
+    ("connection_tunnels", "gauge", "The connection carries this many tunnels now.", |one| {
+        one.tunnels as f64
+    }),
+    ("connection_rtt_seconds", "gauge", "A round trip takes this long now.", |one| one.rtt_seconds),
+    (
+        "connection_min_rtt_seconds",
+        "gauge",
+        "The shortest recent round trip took this long.",
+        |one| one.min_rtt_seconds,
+    ),
+    ("connection_cwnd_bytes", "gauge", "The congestion window has this size.", |one| {
+        one.cwnd as f64
+    }),
+    ("connection_inflight_bytes", "gauge", "This many bytes are in flight.", |one| {
+        one.inflight as f64
+    }),
+    ("connection_pacing_bits_per_second", "gauge", "Congestion control allows this rate.", |one| {
         one.pacing_rate as f64
     }),
     (
         "connection_delivery_bits_per_second",
         "gauge",
-        "Delivery rate when not app-limited.",
+        "The path delivered this rate when the application was not the limit.",
         |one| one.delivery_rate as f64,
     ),
-    ("connection_mtu_bytes", "gauge", "Its largest packet.", |one| one.mtu as f64),
-    ("connection_sent_bytes_total", "counter", "In UDP payload.", |one| one.sent as f64),
-    ("connection_received_bytes_total", "counter", "In UDP payload.", |one| one.received as f64),
-    ("connection_packets_sent_total", "counter", "Packets sent.", |one| one.packets_sent as f64),
-    ("connection_packets_lost_total", "counter", "Packets lost.", |one| one.packets_lost as f64),
-    ("connection_packets_late_total", "counter", "Packets that arrived late.", |one| {
-        one.packets_late as f64
+    ("connection_mtu_bytes", "gauge", "The largest packet has this size.", |one| one.mtu as f64),
+    ("connection_sent_bytes_total", "counter", "This end has sent this much UDP payload.", |one| {
+        one.sent as f64
     }),
-    ("connection_lost_ratio", "gauge", "Lost packets by sent.", |one| one.loss_percent() / 100.0),
-    ("connection_path_loss_ratio", "gauge", "The path's estimated random loss.", |one| {
-        one.path_loss
+    (
+        "connection_received_bytes_total",
+        "counter",
+        "This end has received this much UDP payload.",
+        |one| one.received as f64,
+    ),
+    ("connection_packets_sent_total", "counter", "This end has sent this many packets.", |one| {
+        one.packets_sent as f64
     }),
+    (
+        "connection_packets_lost_total",
+        "counter",
+        "The path has lost this many packets of this end.",
+        |one| one.packets_lost as f64,
+    ),
+    (
+        "connection_packets_late_total",
+        "counter",
+        "This many packets arrived after packets with a higher number.",
+        |one| one.packets_late as f64,
+    ),
+    (
+        "connection_lost_ratio",
+        "gauge",
+        "The path has lost this share of the packets sent.",
+        |one| one.loss_percent() / 100.0,
+    ),
+    (
+        "connection_path_loss_ratio",
+        "gauge",
+        "The path loses this share of packets at random, by the estimate of congestion control.",
+        |one| one.path_loss,
+    ),
 ];
 
 #[cfg(test)]
@@ -113,11 +157,42 @@ mod tests {
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 assert!(named.insert(rest.split(' ').next().unwrap().to_owned()), "{line}");
-            } else if !line.starts_with("# HELP ") {
+            } else if let Some(rest) = line.strip_prefix("# HELP ") {
+                assert!(is_sentence(rest.split_once(' ').unwrap().1), "{line}");
+            } else {
                 let (name, rest) = line.split_once('{').unwrap();
                 assert!(named.contains(name), "{line}");
                 rest.rsplit_once("} ").unwrap().1.parse::<f64>().unwrap();
             }
         }
     }
+    /// A capital, a verb and a full stop.
+    fn is_sentence(text: &str) -> bool {
+        let words: Vec<_> = text.trim_end_matches('.').split([' ', ',']).collect();
+        text.starts_with(char::is_uppercase)
+            && text.ends_with('.')
+            && VERBS.split(' ').any(|verb| words.contains(&verb))
+    }
+
+    #[test]
+    fn every_counter_is_described_and_reconnects_begin_no_new_series() {
+        let counters = serde_json::to_value(Counted::default()).unwrap();
+        let names: Vec<_> = counters.as_object().unwrap().keys().cloned().collect();
+        let series = |remote: &str| {
+            let mut status = status();
+            status.counters = names.iter().map(|name| (name.clone(), 1)).collect();
+            status.connections[0].remote = remote.to_owned();
+            let text = exposition(&status);
+            assert!(!text.contains("An end of another version"), "{text}");
+            let names = text.lines().filter(|line| !line.starts_with('#'));
+            names.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(series("192.0.2.1:5555"), series("198.51.100.7:1024"));
+        for help in Counted::HELP.iter().map(|(_, help)| help.trim()) {
+            assert!(is_sentence(help), "{help}");
+        }
+    }
+
+    const VERBS: &str = "is are was were has have had may expires make arrived takes took carries \
+                         came went ended allows delivered loses";
 }

@@ -46,6 +46,13 @@ fn figures_of_threads_ports_and_connections_are_served() {
     for line in text.lines().filter(|line| line.starts_with("weir_switch_")) {
         assert!(last(line) >= 0.0, "{line}");
     }
+    for line in text.lines().filter(|line| line.starts_with("# HELP ")) {
+        let help = line.splitn(4, ' ').nth(3).unwrap();
+        let words: Vec<_> = help.split([' ', '.']).collect();
+        let verbs = ["is", "was", "were", "has", "have", "holds", "tracks", "takes", "could"];
+        let is_sentence = help.ends_with('.') && verbs.iter().any(|verb| words.contains(verb));
+        assert!(is_sentence, "{line}");
+    }
     let other = fetch(&switch, "GET / HTTP/1.1\r\n\r\n");
     assert!(other.starts_with("HTTP/1.1 404"), "{other}");
     switch.end();

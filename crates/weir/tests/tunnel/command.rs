@@ -268,6 +268,36 @@ fn the_client_reconnects_after_either_end_was_killed() {
     assert!(!server.has_ended());
 }
 
+/// Each connection has its own figures, and a peer may reconnect for years.
+#[test]
+fn reconnects_begin_no_new_series_in_the_metrics() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let _server = ends.server(&["tcp:127.0.0.1:9"]);
+    let mut all = std::collections::BTreeSet::new();
+    let mut first = 0;
+    for turn in 0..3 {
+        let mut client = ends.client(&[FORWARD]);
+        let series = await_some("the connections", || {
+            let metrics = sandbox.inside(|| get(9150, "/metrics"));
+            let lines = metrics.lines().filter(|line| line.starts_with("weir_tunnel_"));
+            let series: Vec<_> =
+                lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
+            let connections = series.iter().filter(|one| one.contains("connection_mtu_bytes{"));
+            (connections.count() == CONNECTIONS).then_some(series)
+        });
+        all.extend(series);
+        first = if turn == 0 { all.len() } else { first };
+        client.signal("TERM");
+        await_some("a clean end", || client.has_ended().then_some(()));
+        await_some("the end of the connections", || {
+            let metrics = sandbox.inside(|| get(9150, "/metrics"));
+            (!metrics.contains("connection_mtu_bytes{")).then_some(())
+        });
+    }
+    assert_eq!(all.len(), first, "{all:?}");
+}
+
 #[test]
 fn a_name_that_resolves_to_a_forbidden_address_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -348,4 +378,6 @@ fn the_readme_commands_work_as_written() {
     assert!(output.stdout.contains("it works"), "{output:?}");
 }
 
+/// As many as a client makes by default.
+const CONNECTIONS: usize = 2;
 const FORWARD: &str = "tcp:127.0.0.1:6000=tcp:127.0.0.1:9";
