@@ -27,6 +27,35 @@ pub(crate) enum RelayError {
     Revoked,
 }
 
+impl RelayError {
+    /// Counts a tunnel that ended in this way.
+    pub(crate) fn count(&self, counters: &Counters) {
+        let counter = match self {
+            Self::Refused(..) => &counters.tunnels_refused,
+            _ if self.is_reset() => &counters.tunnels_reset,
+            _ => &counters.tunnels_broken,
+        };
+        counter.increment();
+    }
+
+    /// Whether the application or the target reset its connection, at either end.
+    fn is_reset(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+        match self {
+            Self::Local(error) => {
+                matches!(
+                    error.kind(),
+                    BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected
+                )
+            }
+            Self::Tunnel(error) | Self::Head(OpeningError::Stream(error)) => {
+                *error == StreamError::GivenUp(RESET)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Passes on the end of each direction separately: one side may end while the other continues. A
 /// reset or a loss on either side resets both. If an `answer` is due, the relay waits for it up to
 /// this long before it passes on the bytes behind it. Outgoing bytes do not wait.
@@ -68,8 +97,9 @@ pub(crate) async fn relay_while<C: Connection>(
     match result {
         Ok(_) => Ok(()),
         Err(error) => {
-            sending.reset(BROKEN);
-            inbound.stop(BROKEN);
+            let code = if error.is_reset() { RESET } else { BROKEN };
+            sending.reset(code);
+            inbound.stop(code);
             local.abort();
             Err(error)
         }
@@ -215,8 +245,10 @@ impl<C: Connection> Drop for StuckMark<'_, C> {
     }
 }
 
-/// The reset code sent to the other side for a stream that broke here.
-pub(crate) const BROKEN: u32 = 1;
+/// The code sent to the other side with the reset of a stream that broke here.
+const BROKEN: u32 = 1;
+/// The code sent with the reset of a stream whose application or target here reset its connection.
+const RESET: u32 = 2;
 /// After this time, a slow reader must not delay others.
 const STUCK: Duration = Duration::from_secs(1);
 /// With less room, a read spends a system call on few bytes.

@@ -155,16 +155,15 @@ async fn carry(
         }
     };
     let answer = Some(shared.limits.answer);
-    match relay(local, sending, inbound, &session.windows, &shared.counters, answer).await {
-        Ok(()) => {}
-        Err(RelayError::Refused(status, why)) => {
-            shared.counters.tunnels_refused.increment();
+    let counters = &shared.counters;
+    let relayed = relay(local, sending, inbound, &session.windows, counters, answer).await;
+    let Err(error) = relayed else { return };
+    error.count(counters);
+    match error {
+        RelayError::Refused(status, why) => {
             tracing::warn!(target = %shown, ?status, %why, "the server refused");
         }
-        Err(error) => {
-            shared.counters.tunnels_broken.increment();
-            tracing::debug!(target = %shown, %error, "a tunnel broke");
-        }
+        error => tracing::debug!(target = %shown, %error, "a tunnel ended early"),
     }
 }
 

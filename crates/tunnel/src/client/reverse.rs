@@ -96,8 +96,8 @@ async fn handle_stream<C: Connection>(
             let windows = &session.windows;
             let relayed = relay(local, sending, inbound, windows, &shared.counters, None).await;
             if let Err(error) = relayed {
-                shared.counters.tunnels_broken.increment();
-                tracing::debug!(%error, "a tunnel broke");
+                error.count(&shared.counters);
+                tracing::debug!(%error, "a tunnel ended early");
             }
         }
         Some(Granted::Datagrams(flow, socket)) => {

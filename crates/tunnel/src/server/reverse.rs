@@ -224,13 +224,12 @@ impl<C: Connection> ListenerConnection<C> {
         let (windows, counters) = (&session.windows, &shared.counters);
         let may = |access: &Access| access.admit_listen(&self.peer, &self.listener).is_ok();
         let revoked = shared.revoked(&self.peer, may);
-        match relay_while(local, sending, inbound, windows, counters, answer, revoked).await {
-            Ok(()) => {}
-            Err(RelayError::Refused(status, why)) => {
-                counters.tunnels_refused.increment();
-                tracing::info!(?status, %why, "the client refused");
-            }
-            Err(_) => counters.tunnels_broken.increment(),
+        let relayed =
+            relay_while(local, sending, inbound, windows, counters, answer, revoked).await;
+        let Err(error) = relayed else { return };
+        error.count(counters);
+        if let RelayError::Refused(status, why) = error {
+            tracing::info!(?status, %why, "the client refused");
         }
     }
 }

@@ -220,9 +220,9 @@ impl<C: Connection> PeerStream<C> {
                 let relayed =
                     relay_while(local, sending, inbound, windows, counters, None, revoked).await;
                 if let Err(error) = relayed {
-                    counters.tunnels_broken.increment();
+                    error.count(counters);
                     let target = foreign(target);
-                    tracing::debug!(peer = %self.peer, %target, %error, "a tunnel broke");
+                    tracing::debug!(peer = %self.peer, %target, %error, "a tunnel ended early");
                 }
             }
             Granted::Datagrams(flow, socket, target) => {

@@ -14,10 +14,12 @@ impl Display for Status {
         let count = |name: &str| self.counters.get(name).copied().unwrap_or(0);
         writeln!(
             f,
-            "  tunnels {} now, {} opened, {} refused, {} broken; dials failed {}",
+            "  tunnels {} now, {} opened, {} refused, {} reset by an application, {} broken; \
+             dials failed {}",
             count("tunnels"),
             count("tunnels_opened"),
             count("tunnels_refused"),
+            count("tunnels_reset"),
             count("tunnels_broken"),
             count("dials_failed"),
         )?;

@@ -172,6 +172,45 @@ fn clean_ends_stay_clean_in_both_directions() {
     }
 }
 
+/// An application that leaves early, as a browser does, and a target that refuses the rest of a
+/// request: the tunnel works as it should.
+#[test]
+fn a_reset_by_an_application_or_a_target_is_no_broken_tunnel() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let (listener, port) = listen(&sandbox);
+    let _server = ends.server(&[&format!("tcp:127.0.0.1:{port}")]);
+    let _client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{port}")]);
+    let reset = |stream: TcpStream| {
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    };
+    for at_target in [false, true] {
+        for _ in 0..3 {
+            let (application, target) = open(&sandbox, 6000, &listener);
+            let (first, mut second) =
+                if at_target { (target, application) } else { (application, target) };
+            reset(first);
+            is_reset(&mut second);
+        }
+    }
+    for socket in ["client.sock", "server.sock"] {
+        let words = ["tunnel", "status", "--json", "--status-socket", socket];
+        let counters = await_some("the tunnels' ends", || {
+            let status = sandbox.weir(&words).stdout;
+            let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+            let counters = status[0]["counters"].clone();
+            (counters["tunnels"] == 0).then_some(counters)
+        });
+        assert_eq!(
+            (&counters["tunnels_broken"], &counters["tunnels_reset"]),
+            (&0.into(), &6.into())
+        );
+        let shown =
+            sandbox.weir(&words[..2].iter().chain(&words[3..]).copied().collect::<Vec<_>>());
+        assert!(shown.stdout.contains("6 reset by an application, 0 broken;"), "{shown:?}");
+    }
+}
+
 /// A UNIX socket has no reset, and the kernel reports one if this end has left a byte unread.
 #[test]
 fn a_killed_end_gives_applications_at_unix_sockets_an_error() {
