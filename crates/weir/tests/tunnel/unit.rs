@@ -19,6 +19,7 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
             .to_owned(),
         format!("MemoryMax={}", (1_u64 << 30) + (128 << 20)),
         "WatchdogSec=30".to_owned(),
+        "RestartSec=100ms".to_owned(),
         "DynamicUser=yes".to_owned(),
     ] {
         assert!(output.stdout.lines().any(|one| one == line), "{line}\n{}", output.stdout);

@@ -62,7 +62,8 @@ fn unit(
          Description=TCP, UNIX and UDP over QUIC (weir tunnel {role})\n\
          ConditionPathExists={config}\n\
          Wants=network-online.target\n\
-         After=network-online.target\n\n\
+         After=network-online.target\n\
+         {START_LIMIT}\n\
          [Service]\n\
          Type=notify\n\
          ExecStart={weir} tunnel {role} --config {config} \\\n    \
@@ -70,7 +71,7 @@ fn unit(
          ExecReload={weir} tunnel reload --status-socket {socket}\n\
          LoadCredential=key:{key}\n\
          Restart=on-failure\n\
-         RestartSec=1\n\
+         RestartSec=100ms\n\
          TimeoutStopSec=15\n\
          WatchdogSec=30\n\
          RuntimeDirectory=weir-tunnel-{role}\n\
@@ -93,6 +94,13 @@ fn is_hidden(program: &Path) -> bool {
     ["/home", "/root", "/run/user"].iter().any(|home| program.starts_with(home))
         || !program.ancestors().all(others_may)
 }
+
+/// A service that is killed starts again at once, because the other end's applications wait. A
+/// service that cannot start tries for some seconds, until an address or a file has appeared.
+const START_LIMIT: &str = "\
+StartLimitIntervalSec=10
+StartLimitBurst=50
+";
 
 /// CAP_NET_ADMIN is for receive buffers beyond `net.core.rmem_max`. Netlink reports the machine's
 /// own addresses.
