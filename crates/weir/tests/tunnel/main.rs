@@ -8,6 +8,7 @@ mod certificates;
 mod command;
 mod confined;
 mod ends;
+mod key_change;
 mod killed;
 mod kinds;
 mod reload;
