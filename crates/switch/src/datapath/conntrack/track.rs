@@ -391,7 +391,7 @@ impl Conntrack {
         let is_over = |count: &AtomicU32, limit| count.load(Ordering::Relaxed) > limit;
         let of_zone = &self.totals.zones[zone];
         if of_zone.fetch_add(1, Ordering::Relaxed) >= limit
-            && !(self.evict(case, Some(case.call.zone), limit) && !is_over(of_zone, limit))
+            && (!self.evict(case, Some(case.call.zone), limit) || is_over(of_zone, limit))
         {
             of_zone.fetch_sub(1, Ordering::Relaxed);
             self.totals.zone_full.fetch_add(1, Ordering::Relaxed);
@@ -407,7 +407,7 @@ impl Conntrack {
         // The own shard may hold expired connections; `reclaim` has collected some.
         if count >= limit
             && is_over(of_all, limit)
-            && !(self.evict(case, None, limit) && !is_over(of_all, limit))
+            && (!self.evict(case, None, limit) || is_over(of_all, limit))
         {
             self.dismiss(case);
             self.totals.full.fetch_add(1, Ordering::Relaxed);
