@@ -126,7 +126,7 @@ fn a_process_of_another_user_gets_no_command() {
     if !is_root() {
         return;
     }
-    for program in ["setpriv", "python3"] {
+    for program in ["setpriv", "/usr/bin/python3"] {
         if !testing::is_installed(program) {
             return testing::skip(Need::Program(program));
         }
@@ -140,7 +140,8 @@ fn a_process_of_another_user_gets_no_command() {
                    while True:\n c, _ = s.accept(); print('got', c.recv(9999), flush=True); c.close()\n";
     let mut server = Command::new("setpriv");
     server.args(["--reuid=1000", "--clear-groups", "python3", "-c", program]);
-    server.arg(sandbox.path(SOCKET));
+    // The user may not run a Python of root's home.
+    server.arg(sandbox.path(SOCKET)).env("PATH", "/usr/bin:/bin");
     let server = sandbox.start_command(server);
     crate::support::await_some("the impostor", || {
         server.output_so_far().0.contains("listening").then_some(())
