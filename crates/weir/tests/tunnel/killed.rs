@@ -149,11 +149,12 @@ fn a_half_closed_upload_is_reset_if_its_answer_is_cut_off() {
 
 #[test]
 fn clean_ends_stay_clean_in_both_directions() {
-    let Some(sandbox) = Sandbox::new() else { return };
-    for end_first in [true, false] {
+    for application_first in [true, false] {
+        let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = forward(&sandbox);
         let Transfer { application, target, .. } = &mut transfer;
-        let (first, second) = if end_first { (application, target) } else { (target, application) };
+        let (first, second) =
+            if application_first { (application, target) } else { (target, application) };
         first.write_all(&[1; 300_000]).unwrap();
         first.shutdown(Shutdown::Write).unwrap();
         let mut received = Vec::new();
