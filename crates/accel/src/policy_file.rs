@@ -433,7 +433,7 @@ fn bare_word(text: &str, at: usize) -> Option<String> {
     if plain && TEXTS.contains(&key) {
         return Some(format!("{key}: expected a text in quotes, as in {key} = \"{word}\""));
     }
-    if plain && SWITCHES.contains(&key) && word.parse::<Switch>().is_ok() {
+    if plain && SWITCHES.contains(&key) && ["on", "off"].contains(&word) {
         return Some(format!("{key}: write {key} = \"{word}\" in quotes, or true or false"));
     }
     let is_word = plain && word.starts_with(|c: char| c.is_ascii_alphabetic());

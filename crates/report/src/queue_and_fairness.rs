@@ -1,5 +1,5 @@
-//! Queue and fairness of a simulated run, in sentences. A high goodput may come from a full queue, or
-//! from one flow alone.
+//! Queue and fairness of a simulated run, in sentences. A high goodput may come from a full queue,
+//! or from one flow alone.
 
 use crate::answer::counted;
 use crate::{number, pivot};

@@ -7,7 +7,7 @@ pub enum UnitError {
     NoUnit { text: String, quantity: &'static str, example: &'static str },
     #[error("`{unit}` in `{text}` is not a unit of a {quantity}: use one of {known}")]
     UnknownUnit { text: String, unit: String, quantity: &'static str, known: &'static str },
-    #[error("`{text}` has no percent sign: write {choice}")]
+    #[error("`{text}` is a share without a percent sign: write {choice}")]
     BareShare { text: String, choice: String },
     #[error("`{text}` is neither on nor off: write on or off")]
     NoSwitch { text: String },

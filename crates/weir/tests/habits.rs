@@ -273,7 +273,7 @@ fn a_share_without_a_percent_sign_is_refused_wherever_a_user_writes_one() {
     sandbox.write("bare.toml", "a = \"tap:l0\"\nb = \"tap:r0\"\n[ba]\nloss = 0.5\n");
     let output = sandbox.weir(&["link", "up", "--config", "bare.toml"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let problem = "bare.toml:4: loss: `0.5` has no percent sign: write 0.5% or 50%";
+    let problem = "bare.toml:4: loss: `0.5` is a share without a percent sign: write 0.5% or 50%";
     assert!(output.stderr.contains(problem), "{output:?}");
 
     let lab = sandbox.weir(&["lab", "show", "quic-tun"]).stdout;

@@ -261,9 +261,9 @@ fn tpid(text: &str) -> Result<u16, LinkError> {
     })
 }
 
-/// A period beyond this many round trips, or below one such part of a round trip, is warned of. With
-/// three round trips, 512 flows at 10 Gbit/s and 1 ms have a Jain index of .06, with one or two .93;
-/// a period of a fifth costs 5 % of the throughput.
+/// A period beyond this many round trips, or below one such part of a round trip, is warned of.
+/// With three round trips, 512 flows at 10 Gbit/s and 1 ms have a Jain index of .06, with one or
+/// two .93; a period of a fifth costs 5 % of the throughput.
 const FAR: u64 = 2;
 const STANDARD_ROUND_TRIP: Span = Span::from_micros(200);
 const USUAL_PERIOD: Bytes = Bytes::new(15_000);
