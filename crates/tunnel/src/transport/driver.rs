@@ -188,6 +188,22 @@ impl Handle {
         Ok(result)
     }
 
+    /// Changes the connection when a half of a stream ends. No task waits any more for the events
+    /// `until`, and a waker that stayed would keep the memory of its task.
+    pub(super) fn end_half(&self, until: &[Until], change: impl FnOnce(&mut Connection)) {
+        let mut state = self.driven.lock();
+        if let Some(connection) = state.endpoint.get(self.key) {
+            change(connection);
+            state.endpoint.touch(Instant::now(), self.key);
+        }
+        state.settle();
+        let waiting = state.waiting.get_mut(&self.key);
+        let unused: Vec<_> = waiting.map_or_else(Vec::new, |waiting| waiting.remove(until));
+        // Dropping a waker may drop its task, which must not happen under the lock.
+        drop(state);
+        drop(unused);
+    }
+
     /// Waits until `look` returns a result. `look` may change the connection.
     pub(super) async fn wait<R>(
         &self,
@@ -259,11 +275,21 @@ impl Waiting {
         place.insert_entry(waker.clone());
     }
 
+    fn remove(&mut self, until: &[Until]) -> Vec<Waker> {
+        let wakers = until.iter().filter_map(|until| match until {
+            Until::Changed => None,
+            Until::Readable(stream) => take(&mut self.readers, stream),
+            Until::Writable(stream) => take(&mut self.writers, stream),
+            Until::Delivered(stream) => take(&mut self.finishers, stream),
+        });
+        wakers.collect()
+    }
+
     fn on_event(&mut self, event: &Event) {
         let waker = match event {
-            Event::Readable(stream) => self.readers.remove(stream),
-            Event::Writable(stream) => self.writers.remove(stream),
-            Event::Delivered(stream) => self.finishers.remove(stream),
+            Event::Readable(stream) => take(&mut self.readers, stream),
+            Event::Writable(stream) => take(&mut self.writers, stream),
+            Event::Delivered(stream) => take(&mut self.finishers, stream),
             Event::Lost(_) => return self.wake_all(),
             Event::Connected | Event::Opened | Event::MayOpen | Event::Datagrams => {
                 return self.connection.drain(..).for_each(Waker::wake);
@@ -280,6 +306,15 @@ impl Waiting {
             wakers.drain().for_each(|(_, waker)| waker.wake());
         }
     }
+}
+
+/// Removes a stream's waker. A map that had thousands of wakers does not keep their space.
+fn take(wakers: &mut HashMap<StreamId, Waker>, stream: &StreamId) -> Option<Waker> {
+    let waker = wakers.remove(stream);
+    if wakers.is_empty() && wakers.capacity() > FEW_WAKERS {
+        *wakers = HashMap::new();
+    }
+    waker
 }
 
 impl State {
@@ -525,6 +560,8 @@ thread_local! {
     });
 }
 
+/// The capacity that an empty map of wakers keeps.
+const FEW_WAKERS: usize = 64;
 /// No joined packet exceeds this size.
 const RECEIVE: usize = 65_536;
 /// The maximum memory that a packet retains until it is read, unless the kernel joined it with

@@ -395,7 +395,8 @@ impl Sending for SendingHalf {
 
 impl Drop for SendingHalf {
     fn drop(&mut self) {
-        let _ = self.handle.change(|connection| connection.drop_sending(self.stream));
+        let until = [Until::Writable(self.stream), Until::Delivered(self.stream)];
+        self.handle.end_half(&until, |connection| connection.drop_sending(self.stream));
     }
 }
 
@@ -436,7 +437,8 @@ impl Receiving for ReceivingHalf {
 
 impl Drop for ReceivingHalf {
     fn drop(&mut self) {
-        self.stop(0);
+        let until = [Until::Readable(self.stream)];
+        self.handle.end_half(&until, |connection| connection.stop(self.stream, 0));
     }
 }
 

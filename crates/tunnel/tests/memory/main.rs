@@ -4,8 +4,11 @@
 
 #[path = "../ends/mod.rs"]
 mod ends;
+#[path = "../processes/mod.rs"]
+mod processes;
 
 mod idle;
+mod resets;
 mod resident;
 mod shares;
 mod streams;

@@ -62,6 +62,13 @@ fn resident_memory_stays_near_the_budget_under_each_attack() {
         each(peers, |peer| write_all(peer, b"x")).await;
         kept.abort();
     });
+    measure("tunnels that their target resets", budget, |hostile| async move {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let opening = forward(listener.local_addr().unwrap());
+        let target = tokio::spawn(reset(listener));
+        each(hostile.peers(8).await, move |peer| open_all(peer, 64, &opening)).await;
+        target.abort();
+    });
     measure("downloads that are not acknowledged", budget, |hostile| async move {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let opening = forward(listener.local_addr().unwrap());
@@ -202,6 +209,12 @@ async fn keep(listener: TcpListener) {
     }
 }
 
+async fn reset(listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        crate::processes::reset_at_end(&stream);
+    }
+}
+
 async fn pour(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(crate::ends::write_endlessly(stream));
@@ -226,25 +239,25 @@ fn forward(target: SocketAddr) -> Vec<u8> {
     Opening { request, properties: Properties::default() }.encode().to_vec()
 }
 
-fn own(name: &str) -> Identity {
+pub(crate) fn own(name: &str) -> Identity {
     Identity::generate(name, 1).unwrap().0
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
 /// This test program as a server in another process. It ends with its standard input.
-struct ServerProcess {
+pub(crate) struct ServerProcess {
     child: Child,
-    at: SocketAddr,
-    identity: Identity,
+    pub(crate) at: SocketAddr,
+    pub(crate) identity: Identity,
     lines: Option<JoinHandle<Option<u64>>>,
     _folder: TempDir,
 }
 
 impl ServerProcess {
-    fn start(budget: Bytes, clients: &[Arc<Identity>]) -> Self {
+    pub(crate) fn start(budget: Bytes, clients: &[Arc<Identity>]) -> Self {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let has = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: has.maximum, ..has });
@@ -272,7 +285,7 @@ impl ServerProcess {
         Self { child, at, identity, lines: Some(lines), _folder: folder }
     }
 
-    fn resident(&self, key: &str) -> Bytes {
+    pub(crate) fn resident(&self, key: &str) -> Bytes {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         let kib = line.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
