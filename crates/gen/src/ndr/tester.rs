@@ -45,8 +45,9 @@ pub enum Invalid {
     SinkFull { times: u64, reached: Frequency },
     /// The ports refused packets.
     Port { refused: u64 },
-    /// Packets are missing, none arrived for a time, and a thread of another program waited long
-    /// for a CPU: it may be the device's.
+    /// No packet arrived for a time, and a thread of another program waited long for a CPU: it may
+    /// be the device's. Missing packets do not decide this: a search that repeats only the trials
+    /// with loss repeats them until one has none.
     Busy { gap: Span, waited: Span },
 }
 
@@ -157,8 +158,8 @@ impl std::fmt::Display for Invalid {
             ),
             Self::Busy { gap, waited } => write!(
                 f,
-                "packets are missing, none arrived for {} ms, and another program of this machine \
-                 waited {} ms for a CPU: it may be the device",
+                "no packet arrived for {} ms, and another program of this machine waited {} ms for a \
+                 CPU: it may be the device",
                 gap.nanos() / 1_000_000,
                 waited.nanos() / 1_000_000
             ),
@@ -188,8 +189,7 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
     } else if refused > 0 {
         Some(Invalid::Port { refused })
     } else {
-        let in_time = received.saturating_sub(sum(|stream| stream.late));
-        stalled(duration, outcome, waited).filter(|_| in_time < sent)
+        stalled(duration, outcome, waited)
     };
     let mut latency: Option<Histogram<u64>> = None;
     for stream in &outcome.streams {
@@ -219,7 +219,7 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
     }
 }
 
-/// The reason why losses may be this machine's: a device's packet thread that had to wait for its
+/// The reason why a trial may show this machine: a device's packet thread that had to wait for its
 /// CPU forwarded nothing meanwhile. A device that pauses for another reason has lost the packets.
 fn stalled(duration: Span, outcome: &Outcome, waited: Span) -> Option<Invalid> {
     let paused = |stream: &StreamCounts| {
@@ -254,3 +254,46 @@ const SHORTEST_BURST: Span = Span::from_micros(300);
 const LONGEST_BURST: Span = Span::from_millis(50);
 pub(super) const DRAIN: Span = Span::from_millis(150);
 const SHORTEST_GRACE: Span = Span::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::LaneCounts;
+
+    fn outcome(sent: u64, received: u64, gap: Span) -> Outcome {
+        let mut stream = StreamCounts::new(1);
+        (stream.sent, stream.received, stream.longest_gap) = (sent, received, gap);
+        Outcome {
+            lanes: vec![LaneCounts { sent, received, ..LaneCounts::default() }],
+            streams: vec![stream],
+            seconds: Vec::new(),
+            planned: SECOND,
+            actual: SECOND,
+            packets_planned: sent,
+            flows: 1,
+            longest_lag: Span::ZERO,
+            busy: 0.5,
+            retries: 0,
+            cancelled: false,
+            error: None,
+        }
+    }
+
+    /// Otherwise a search repeats the trials with loss until one has none.
+    #[test]
+    fn whether_a_busy_trial_counts_does_not_depend_on_its_loss() {
+        let is_busy = |received, gap, waited| {
+            let outcome = outcome(100_000, received, gap);
+            let trial = trial(Frequency::per_second(1e5), SECOND, &outcome, waited);
+            matches!(trial.invalid, Some(Invalid::Busy { .. }))
+        };
+        let (long, short) = (Span::from_millis(50), Span::from_millis(1));
+        for received in [100_000, 99_999, 50_000] {
+            assert!(is_busy(received, long, Span::from_millis(300)), "{received}");
+            assert!(!is_busy(received, short, Span::from_millis(300)), "{received}");
+            assert!(!is_busy(received, long, Span::from_millis(100)), "{received}");
+        }
+    }
+
+    const SECOND: Span = Span::from_secs(1);
+}

@@ -35,7 +35,7 @@ pub struct StreamCounts {
 }
 
 impl StreamCounts {
-    pub(super) fn new(stream: u16) -> Self {
+    pub(crate) fn new(stream: u16) -> Self {
         Self {
             stream,
             sent: 0,
