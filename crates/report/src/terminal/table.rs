@@ -1,6 +1,7 @@
 //! Columns that fit a given width.
 
 use results::LONGEST_TEXT;
+use std::collections::HashSet;
 use units::foreign;
 
 /// The style of a text on a terminal with colours.
@@ -94,17 +95,27 @@ impl Table {
             }
         }
         self.narrow(&shown, &mut widths, width);
+        let mut tails = vec![0; self.heads.len()];
+        for index in shown.iter().copied().filter(|index| self.heads[*index].cut) {
+            let texts = self.texts_of(index);
+            // A cut text must not look like another one. The table is too wide if no cut helps.
+            tails[index] = loop {
+                match distinct(&texts, widths[index]) {
+                    Some(tail) => break tail,
+                    None => widths[index] += 1,
+                }
+            };
+        }
         let heads: Vec<Text> =
             self.heads.iter().map(|head| Text::new(&head.title, Style::Dim)).collect();
-        let mut out = self.line(&heads, false, &shown, &widths, width, colour);
+        let mut out = self.line(&heads, false, &shown, (&widths, &tails), width, colour);
         for row in &self.rows {
-            out += &self.line(&row.texts, row.spanning, &shown, &widths, width, colour);
+            out += &self.line(&row.texts, row.spanning, &shown, (&widths, &tails), width, colour);
         }
         out
     }
 
-    /// Cuts the widest columns first. The first column holds names, which remain recognisable when
-    /// cut.
+    /// Cuts the widest columns first. The first column holds names.
     fn narrow(&self, shown: &[usize], widths: &mut [usize], width: usize) {
         let least = |index: usize| if index == 0 { LEAST_NAME } else { LEAST_VALUE };
         while total(shown, widths) > width {
@@ -114,6 +125,19 @@ impl Table {
                 None => break,
             }
         }
+    }
+
+    /// The different texts of a column.
+    fn texts_of(&self, index: usize) -> Vec<&str> {
+        let mut texts: Vec<&str> = self
+            .rows
+            .iter()
+            .filter_map(|row| row.texts.get(index))
+            .map(|text| text.text.as_str())
+            .collect();
+        texts.sort_unstable();
+        texts.dedup();
+        texts
     }
 
     fn natural(&self, index: usize) -> usize {
@@ -135,7 +159,7 @@ impl Table {
         texts: &[Text],
         spanning: bool,
         shown: &[usize],
-        widths: &[usize],
+        (widths, tails): (&[usize], &[usize]),
         width: usize,
         colour: bool,
     ) -> String {
@@ -153,7 +177,8 @@ impl Table {
             } else {
                 widths[index]
             };
-            let cut = cut(&text.text, room);
+            let tail = if last_of_span { 0 } else { tails[index] };
+            let cut = cut(&text.text, room, tail);
             let padding = " ".repeat(room - cut.chars().count());
             let painted = paint(&cut, text.style, colour);
             used += room;
@@ -169,7 +194,7 @@ impl Table {
         {
             let room = width.saturating_sub(used + GAP.len()).max(LEAST_NAME);
             out += GAP;
-            out += &paint(&cut(&last.text, room), last.style, colour);
+            out += &paint(&cut(&last.text, room, 0), last.style, colour);
         }
         out.truncate(out.trim_end_matches(' ').len());
         out.push('\n');
@@ -194,13 +219,24 @@ pub(super) fn plain(text: &str) -> String {
     foreign(text).up_to(LONGEST_TEXT).to_string()
 }
 
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+/// Cuts the text to `width` letters, and keeps `tail` of its last ones.
+fn cut(text: &str, width: usize, tail: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
         return text.to_owned();
     }
-    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
-    cut.push('…');
-    cut
+    let head = width.saturating_sub(1 + tail);
+    let ends = text.chars().skip(count - tail.min(width.saturating_sub(1)));
+    text.chars().take(head).chain(['…']).chain(ends).collect()
+}
+
+/// The fewest last letters that texts have to keep so that they differ when they are cut to
+/// `width`. `None` if no number suffices.
+fn distinct(texts: &[&str], width: usize) -> Option<usize> {
+    (0..width.max(1)).find(|tail| {
+        let cuts: HashSet<String> = texts.iter().map(|text| cut(text, width, *tail)).collect();
+        cuts.len() == texts.len()
+    })
 }
 
 fn total(shown: &[usize], widths: &[usize]) -> usize {
@@ -211,3 +247,38 @@ const GAP: &str = "  ";
 const LEAST_NAME: usize = 8;
 /// The shortest cut value of an axis.
 const LEAST_VALUE: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cut_texts_of_a_column_can_be_told_apart() {
+        let names = [
+            "Queue delay, median",
+            "Queue delay, 95 %",
+            "Queue delay, largest",
+            "tcpa-wan-clean",
+            "tcpa-wan-lossy",
+            "tcpa-wan-lossy-2",
+            "tcpa-wan-slow",
+            "cubic",
+        ];
+        for width in [12, 16, 20, 30, 60] {
+            let mut table = Table::default();
+            table.left("system", 0);
+            table.right("Goodput, Mbit/s", 0);
+            for name in names {
+                table.row(vec![Text::new(name, Style::Plain), Text::new("90.0", Style::Plain)]);
+            }
+            let shown = table.render(width, false);
+            let firsts: HashSet<&str> = shown
+                .lines()
+                .skip(1)
+                .map(|line| line.trim_end_matches("90.0").trim_end())
+                .collect();
+            assert_eq!(firsts.len(), names.len(), "{shown}");
+            assert!(firsts.contains("cubic"), "{shown}");
+        }
+    }
+}
