@@ -212,7 +212,14 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         }
         row.extend(beside.iter().map(|name| {
             match (cell.metrics.get(*name), cell.why_missing(name)) {
-                (Some(metric), _) => Text::new(&number::format(metric.median), Style::Plain),
+                (Some(metric), _) => {
+                    // The main metric has columns of its own for it.
+                    let published = pivot::published(results, cell, name);
+                    let beside =
+                        published.map(|(_, value)| format!(" (ref {})", number::format(value)));
+                    let median = number::format(metric.median) + &beside.unwrap_or_default();
+                    Text::new(&median, Style::Plain)
+                }
                 (None, Some(missing)) => Text::new(missing::in_place(missing), Style::Bad),
                 (None, None) => Text::new("", Style::Plain),
             }

@@ -104,6 +104,25 @@ fn a_caqm_port_follows_the_round_trip_and_a_far_period_is_warned_of() {
     }
 }
 
+/// The main metric of this lab is not the reference report's.
+#[test]
+fn published_figures_stand_in_the_terminal_and_in_the_report() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let output = sandbox.weir(&["sim", "run", "caqm-fabric", "--smoke", "--out", "run"]);
+    assert!(output.status.success(), "{output:?}");
+    let head = output.stdout.lines().find(|line| line.contains("Port use"));
+    assert!(head.is_some_and(|head| head.contains("reference")), "{}", output.stdout);
+    for (system, text) in [("caqm ", "0.9"), ("caqm ", "(ref 200)"), ("bbr ", "(ref 500)")] {
+        let row = output.stdout.lines().find(|line| line.starts_with(system));
+        assert!(row.is_some_and(|row| row.contains(text)), "{text}: {}", output.stdout);
+    }
+    let page = sandbox.read("run/report.md");
+    for text in ["caqm (reference)", "4,500", "bbr (reference)", "500"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(sandbox.read("run/report.html").contains("caqm (reference)"));
+}
+
 #[test]
 fn the_results_are_the_same_on_any_number_of_threads() {
     let Some(sandbox) = Sandbox::new() else { return };
