@@ -15,8 +15,7 @@ mod population;
 mod run;
 mod workload;
 
-pub use analysis::summary::{has_case_outside, misses_a_bound};
-pub use analysis::{ab, check, compare};
+pub use analysis::{ab, check, compare, shortfalls};
 pub use cancel::Cancel;
 pub use error::{Failure, LabError};
 pub use executor::Executor;

@@ -5,5 +5,6 @@ pub(crate) mod agreement;
 pub mod check;
 pub mod compare;
 mod overall;
+pub mod shortfalls;
 mod spread;
 pub(crate) mod summary;

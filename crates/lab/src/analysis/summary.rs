@@ -89,11 +89,6 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results
 }
 
-/// Whether a bound of the lab file does not hold.
-pub fn misses_a_bound(results: &Results) -> bool {
-    results.bounds.iter().any(|bound| !bound.holds)
-}
-
 /// A warning about cells in which no data arrived, with the likely cause.
 fn nothing_arrived(lab: &LabFile, cells: &[Cell]) -> Option<String> {
     let is_empty = |cell: &&Cell| {
@@ -127,13 +122,6 @@ fn nothing_arrived(lab: &LabFile, cells: &[Cell]) -> Option<String> {
         "no data arrived (0 Mbit/s) in {count}, for example {}{at}; likely cause: {cause}",
         first.system
     ))
-}
-
-/// Whether any of the simulator's figures lies outside its expected range, or is too imprecise to
-/// tell.
-pub fn has_case_outside(results: &Results) -> bool {
-    let within = results.cells.iter().filter_map(|cell| cell.metrics.get("within"));
-    within.into_iter().any(|within| within.median < 1.0)
 }
 
 /// A hash of all events in virtual time, in the order of the steps. Equal runs have equal hashes on

@@ -12,7 +12,7 @@ use lab::{
 };
 use perf::output::TextFormat;
 use report::ReportError;
-use results::{Cell, Form, Results};
+use results::{Form, Results};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io::IsTerminal;
@@ -280,9 +280,12 @@ impl Run {
                 ));
             }
         }
-        let failed = results.cells.iter().any(Cell::has_failed);
-        let missed = lab::has_case_outside(&results) || lab::misses_a_bound(&results);
-        Ok(if failed || missed || !results.valid { Ending::Failed } else { Ending::Fine })
+        let reasons = lab::shortfalls::all(&results);
+        if reasons.is_empty() {
+            return Ok(Ending::Fine);
+        }
+        output::note(format_args!("exit status 1: {}", visible(&reasons.join("; "))));
+        Ok(Ending::Failed)
     }
 }
 

@@ -154,6 +154,27 @@ fn the_results_are_the_same_on_any_number_of_threads() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
+/// The measurement is sound, and the user learns why the command failed.
+#[test]
+fn a_valid_run_that_misses_a_bound_says_why_it_ends_with_status_1() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let bound = "goodput_mbit_s >= 1000";
+    sandbox.write("grid.toml", format!("bounds = [\"{bound}\"]\n{GRID}"));
+    let words = ["sim", "run", "grid.toml", "--systems", "cubic", "--repeats", "1", "--out", "run"];
+    let output = sandbox.weir(&words);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let last = output.stderr.trim_end().lines().last().unwrap();
+    assert!(last.starts_with("exit status 1: ") && last.contains(bound), "{output:?}");
+    let checked = sandbox.weir(&["lab", "validate", "run"]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert!(checked.stdout.contains("ended with status 1 nevertheless"), "{checked:?}");
+    assert!(checked.stderr.contains(bound), "{checked:?}");
+    let document = sandbox.weir(&["lab", "validate", "run", "--json"]).stdout;
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["valid"], true);
+    assert!(document["warnings"].to_string().contains(bound), "{document}");
+}
+
 /// A fresh seed is drawn for each run and named in the command that repeats it.
 #[test]
 fn another_seed_gives_another_hash_and_the_same_seed_the_same() {

@@ -62,15 +62,22 @@ struct Found {
 impl Found {
     fn add_run(&mut self, path: &str, results: &Results, json: bool) -> anyhow::Result<()> {
         let flaws = flaws_of(results);
+        let shortfalls = lab::shortfalls::of_valid_cells(results);
         if flaws.is_empty() && !json {
-            output::print(format_args!("{path}: a valid run of `{}`\n", results.lab))?;
+            let ending = match shortfalls.is_empty() {
+                true => "",
+                false => "; its command ended with status 1 nevertheless",
+            };
+            output::print(format_args!("{path}: a valid run of `{}`{ending}\n", results.lab))?;
         }
         if !flaws.is_empty() && results.command.starts_with(super::MEASURES) {
             self.again.push(directory_of(path));
         }
         let named = |text: String| (path.to_owned(), format!("{path}: {text}"));
         self.mistakes.extend(flaws.into_iter().map(named));
-        self.warnings.extend(remarks_on(results).into_iter().map(named));
+        let shortfalls =
+            shortfalls.into_iter().map(|reason| format!("status 1 of the run: {reason}"));
+        self.warnings.extend(shortfalls.chain(remarks_on(results)).map(named));
         Ok(())
     }
 
@@ -182,7 +189,9 @@ Examples:
 `weir lab run` does this first. Programs that a lab needs and this machine lacks are named, too. Of
 a run, each failed or invalid cell is printed with its reason and how to mend it, and figures whose
 measurement failed. Exit status 1 if a file has a mistake, or a run one of these. Cells that the
-CPU may limit, and warnings of cells, are printed too and do not change the status.";
+CPU may limit, warnings of cells, bounds of the file that do not hold and figures that differ from
+the simulator's are printed too and do not change the status: they say nothing against the run, but
+the command that made it ended with status 1 for the latter two.";
 
 #[cfg(test)]
 mod tests {
