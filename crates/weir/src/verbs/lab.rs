@@ -15,7 +15,6 @@ use report::ReportError;
 use results::{Form, Results};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use units::visible;
@@ -191,8 +190,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
 }
 
 fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
-    arguments.measure(MEASURES, |lab| {
-        arguments.agree_to_commands(lab)?;
+    arguments.measure(MEASURES, |lab, form| {
+        arguments.agree_to_commands(lab, form)?;
         // Must precede the first thread: becoming root of a user namespace needs a single-threaded
         // process.
         let privilege = host::acquire()?;
@@ -210,11 +209,11 @@ impl Run {
     pub(super) fn measure(
         &self,
         verb: &str,
-        executor: impl FnOnce(&LabFile) -> anyhow::Result<Executor>,
+        executor: impl FnOnce(&LabFile, Form) -> anyhow::Result<Executor>,
     ) -> anyhow::Result<Ending> {
         let (lab, form) = self.lab()?;
         let location = location(self, &lab, form)?;
-        let executor = executor(&lab)?;
+        let executor = executor(&lab, form)?;
         let cancel = cancel_on_signals()?;
         // Each run of a lab with drawn paths draws its own. A run that is resumed keeps its paths.
         let draws = self.seed.is_none() && self.resume.is_none() && lab.is_drawn();
@@ -309,26 +308,37 @@ impl Run {
     }
 
     /// A lab file is a script: its commands have the rights of the user who runs the lab. On a
-    /// terminal the user is asked. Otherwise the commands are printed and run, as make(1) does with
-    /// its file: a script that runs a lab has chosen the file, and its log shows the commands.
-    fn agree_to_commands(&self, lab: &LabFile) -> anyhow::Result<()> {
-        let commands = lab.commands(&self.systems);
-        if self.trust || commands.is_empty() || lab.is_builtin() {
+    /// terminal the user reads them, with the values of the axes, and is asked. Elsewhere nobody
+    /// can answer, so --trust has to be given.
+    fn agree_to_commands(&self, lab: &LabFile, form: Form) -> anyhow::Result<()> {
+        if self.trust || lab.is_builtin() {
             return Ok(());
         }
+        let commands: Vec<String> =
+            lab.commands(form, &self.systems).iter().map(ToString::to_string).collect();
+        if commands.is_empty() {
+            return Ok(());
+        }
+        let file = self.lab.as_deref().unwrap_or(lab.name());
+        // A question about commands that scroll away or are cut would be answered blindly.
+        let longest = commands.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+        anyhow::ensure!(
+            commands.len() <= MOST_COMMANDS && longest <= LONGEST_COMMAND,
+            "{} runs {} commands, the longest of {longest} characters, and at most {MOST_COMMANDS} of \
+             {LONGEST_COMMAND} characters can be shown: read the file, then add --trust",
+            visible(file),
+            commands.len(),
+        );
         output::note(format_args!(
             "{} runs these commands as {}, on this machine's files:",
-            self.lab.as_deref().unwrap_or(lab.name()),
+            visible(file),
             if rustix::process::geteuid().is_root() { "root" } else { "you" },
         ));
         commands.iter().for_each(|command| output::note(format_args!("  {command}")));
-        if !std::io::stdin().is_terminal() {
-            return Ok(());
-        }
         anyhow::ensure!(
             terminal::is_there(),
-            "the question whether to run these commands cannot be shown, since standard error is not a terminal: \
-             read them, then add --trust"
+            "nothing was run: nobody can be asked here, since standard input or standard error is not a \
+             terminal; read the commands, then add --trust"
         );
         let agreed = terminal::confirm("Run them?").context("asking on the terminal")?;
         anyhow::ensure!(
@@ -616,6 +626,9 @@ const FRESH: &str = "fresh";
 const LARGEST_SEED: u64 = 1 << 53;
 const WITHOUT_TERMINAL: usize = 100;
 const LIST_EXAMPLES: &str = "\
+/// More commands, or longer ones, nobody reads before an answer.
+const MOST_COMMANDS: usize = 200;
+const LONGEST_COMMAND: usize = 4_000;
 Examples:
   weir lab list
   weir lab list --json | jq -r '.[] | select(.quick_seconds < 60) | .name'";
@@ -640,9 +653,9 @@ Examples:
 A lab file runs commands. Those of its external systems (server, client) run with your rights,
 which is root as a rule: a host of a lab has a network and processes of its own, and the files of
 this machine. Read a file of somebody else before you run it. On a terminal the commands of a file
-that does not come with weir are shown, and run when you agree; --trust leaves the question out.
-Without a terminal on standard input they are shown and run. --resume refuses a run directory that
-belongs to another user, unless --trust is given.";
+that does not come with weir are shown, with the values of the axes, and run when you agree; --trust
+leaves the question out. Without a terminal such a file needs --trust. --resume refuses a run
+directory that belongs to another user, unless --trust is given.";
 
 #[cfg(test)]
 mod tests {

@@ -24,7 +24,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     let Verb::Run(RunInVirtualTime { run, threads }) = verb;
     let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.map_or_else(cpus, |threads| threads as usize);
-    run.measure("weir sim run", |_| Ok(Executor::Simulator { threads }))
+    run.measure("weir sim run", |_, _| Ok(Executor::Simulator { threads }))
 }
 
 const EXAMPLES: &str = "\

@@ -58,7 +58,7 @@ fn ended_at(
     run: &str,
     signals: &[&str],
 ) -> crate::support::CommandOutput {
-    let running = sandbox.start(&["lab", "run", "endings.toml", "--out", run]);
+    let running = sandbox.start(&["lab", "run", "endings.toml", "--trust", "--out", run]);
     let pid = running.pid();
     match moment {
         Moment::SetUp => {
@@ -118,7 +118,7 @@ fn an_interrupted_lab_prints_how_to_resume_and_leaves_nothing() {
         let output = ended_at(&sandbox, moment, &run, &[signal]);
         let what = format!("SIG{signal} {moment:?}: {output:?}");
         assert_eq!(output.status.code(), Some(1), "{what}");
-        let advice = format!("weir lab run endings.toml --resume {run}");
+        let advice = format!("weir lab run endings.toml --trust --resume {run}");
         assert!(output.stderr.contains(&advice), "{what}");
         assert!(output.stderr.contains("interrupted"), "{what}");
         assert_eq!(output.stdout, "", "{what}");

@@ -79,7 +79,7 @@ fn predictable_failures_are_found_before_measuring() {
         CUBIC.replace("\"cubic\"", "\"cubik\""),
     ];
     sandbox.write("failures.toml", lab(LINK, 1, &systems.concat()));
-    let output = sandbox.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    let output = sandbox.weir(&["lab", "run", "failures.toml", "--trust", "--out", "run"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     for message in [
         "nothing was measured",
@@ -108,7 +108,7 @@ fn programs_that_fail_are_failed_cells() {
         CUBIC.replace("name = \"cubic\"", "name = \"last\""),
     ];
     sandbox.write("failures.toml", lab(LINK, 1, &systems.concat()));
-    let output = sandbox.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    let output = sandbox.weir(&["lab", "run", "failures.toml", "--trust", "--out", "run"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let results = sandbox.results("run");
     assert_failed(&results, "dies-at-once", &["sh ended early", "exit status: 3", "no licence"]);
@@ -134,7 +134,7 @@ fn programs_that_fail_are_failed_cells() {
     for report in ["report.md", "report.html"] {
         assert!(sandbox.read(&format!("run/{report}")).contains("no licence"), "{report}");
     }
-    let again = "weir lab run failures.toml --resume run --again";
+    let again = "weir lab run failures.toml --trust --resume run --again";
     assert!(output.stderr.contains(again), "{output:?}");
     let output = sandbox.weir(&["lab", "validate", "run"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -149,7 +149,7 @@ fn a_missing_program_is_skipped_only_if_allowed() {
     let Some(sandbox) = Sandbox::new() else { return };
     let missing = external("missing", "no-such-server {port}", CLIENT) + "optional = true\n";
     sandbox.write("failures.toml", lab(LINK, 1, &(CUBIC.to_owned() + &missing)));
-    let output = sandbox.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    let output = sandbox.weir(&["lab", "run", "failures.toml", "--trust", "--out", "run"]);
     assert!(
         output.stderr.contains("missing is left out: no-such-server is not installed"),
         "{output:?}"
@@ -161,8 +161,16 @@ fn a_missing_program_is_skipped_only_if_allowed() {
     assert_measured(&results, "cubic", 20.0);
     assert!(results["notes"].to_string().contains("no-such-server is not installed"), "{results}");
     // A system that is named explicitly is not skipped silently.
-    let output =
-        sandbox.weir(&["lab", "run", "failures.toml", "--out", "asked", "--systems", "missing"]);
+    let output = sandbox.weir(&[
+        "lab",
+        "run",
+        "failures.toml",
+        "--trust",
+        "--out",
+        "asked",
+        "--systems",
+        "missing",
+    ]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("missing: `no-such-server` is not installed"), "{output:?}");
 }
@@ -172,7 +180,8 @@ fn an_algorithm_missing_from_the_kernel_has_no_substitute() {
     let Some(sandbox) = Sandbox::new() else { return };
     let nosuch = CUBIC.replace("\"cubic\"", "\"nosuch\"");
     sandbox.write("failures.toml", lab(LINK, 1, &(nosuch + CUBIC)));
-    let run = |more: &[&str]| sandbox.weir(&[&["lab", "run", "failures.toml"], more].concat());
+    let run =
+        |more: &[&str]| sandbox.weir(&[&["lab", "run", "failures.toml", "--trust"], more].concat());
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let message = "nosuch: this machine has no congestion control `nosuch`; it has";
@@ -186,7 +195,7 @@ fn a_link_that_carries_nothing_is_a_failed_cell() {
     let Some(sandbox) = Sandbox::new() else { return };
     let slow = "rate = \"1kbit\"\ndelay = \"1ms\"\nqueue = \"droptail:100p\"";
     sandbox.write("failures.toml", lab(slow, 1, CUBIC));
-    let output = sandbox.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    let output = sandbox.weir(&["lab", "run", "failures.toml", "--trust", "--out", "run"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_failed(&sandbox.results("run"), "cubic", &[""]);
     assert!(output.stderr.contains("cubic failed: "), "{output:?}");
@@ -198,7 +207,7 @@ fn a_workload_killed_in_mid_run_is_a_failed_cell() {
     let Some(sandbox) = Sandbox::new() else { return };
     for role in ["client", "server"] {
         sandbox.write("failures.toml", lab(LINK, 30, CUBIC));
-        let running = sandbox.start(&["lab", "run", "failures.toml", "--out", role]);
+        let running = sandbox.start(&["lab", "run", "failures.toml", "--trust", "--out", role]);
         let program = |role| sandbox.running(&["perf", role]).first().copied();
         await_some("a client", || program("client"));
         crate::support::signal(await_some("a program", || program(role)), "KILL");

@@ -75,14 +75,59 @@ fn trust_skips_the_question() {
     assert!(!shown.contains("[y/N]"), "{shown}");
 }
 
-/// Scripts call it in this way.
+/// Nobody can answer there: a script that runs a foreign file has to say so.
 #[test]
-fn without_a_terminal_the_commands_are_shown_and_run() {
+fn without_a_terminal_nothing_runs_unless_trust_is_given() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("foreign.toml", lab(&sandbox));
     let output = sandbox.weir(&["lab", "run", "foreign.toml", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stderr.contains("tunnel (server): sh -c 'echo ran"), "{output:?}");
-    assert!(sandbox.path("ran").exists(), "{output:?}");
+    assert!(output.stderr.contains("add --trust"), "{output:?}");
+    assert!(!sandbox.path("ran").exists() && !sandbox.path("run").exists(), "{output:?}");
+    sandbox.weir(&["lab", "run", "foreign.toml", "--out", "run", "--trust"]);
+    assert!(sandbox.path("ran").exists());
+}
+
+/// A value of an axis becomes part of a command, in the file's own text and in the files that the
+/// lab writes.
+#[test]
+fn the_question_shows_the_values_of_axes_in_commands() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let value = format!("safe; touch {}", sandbox.path("ran").display());
+    let text = lab(&sandbox)
+        .replace("[[link]]", &format!("[axes]\nmode = [\"safe\", \"{value}\"]\n[[link]]"))
+        .replace("echo ran >> ", "echo {mode} ")
+        .replace("client = \"sh -c 'exit 4'\"", "client = \"sh {files}/run\"")
+        + "files = { \"run\" = \"echo {mode}\" }\n";
+    sandbox.write("foreign.toml", text);
+    let output = sandbox.weir(&["lab", "run", "foreign.toml", "--out", "run"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    for shown in [
+        format!("tunnel (server): sh -c 'echo {value}"),
+        format!("tunnel (file run): echo {value}\n"),
+        "tunnel (file run): echo safe\n".to_owned(),
+    ] {
+        assert!(output.stderr.contains(&shown), "{shown}: {}", output.stderr);
+    }
+    assert!(!sandbox.path("ran").exists());
+}
+
+/// A question must not scroll a command away.
+#[test]
+fn more_commands_than_a_person_reads_need_trust() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let values: Vec<String> = (0..300).map(|number| format!("\"{number}\"")).collect();
+    let text = lab(&sandbox)
+        .replace("[[link]]", &format!("[axes]\nmode = [{}]\n[[link]]", values.join(", ")))
+        .replace("exit 4", "exit 4 {mode}");
+    sandbox.write("foreign.toml", text);
+    let terminal = Terminal::open();
+    let child = terminal.start(&sandbox, weir(&["lab", "run", "foreign.toml", "--out", "run"]));
+    let (status, shown) = terminal.end(child);
+    assert_eq!(status.code(), Some(1), "{shown}");
+    assert!(shown.contains("301 commands") && shown.contains("add --trust"), "{shown}");
+    assert!(!sandbox.path("ran").exists());
 }
 
 #[test]

@@ -69,8 +69,7 @@ impl<T> Sides<T> {
 
 impl Case {
     pub(super) fn parse(document: &Document, axes: &Axes) -> Result<Self, FileError> {
-        let named = document.workload_key(axes, FAULT, |name| Ok(name.to_owned()))?;
-        let Some(name) = named else { return Self::own(document, axes) };
+        let Some(name) = fault(document, axes)? else { return Self::own(document, axes) };
         let wrong =
             |message: String| document.source.error(document.place_of_workload(&[FAULT]), message);
         let fault = library::open(&name).map_err(wrong)?;
@@ -150,6 +149,17 @@ impl Case {
             own_links: None,
         })
     }
+}
+
+/// The built-in fault that the cell at `axes` names.
+pub(super) fn fault(document: &Document, axes: &Axes) -> Result<Option<String>, FileError> {
+    document.workload_key(axes, FAULT, |name| Ok(name.to_owned()))
+}
+
+/// The name of the variable that holds the value of this axis.
+pub(crate) fn variable_of(axis: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    format!("AXIS_{}", axis.chars().map(plain).collect::<String>())
 }
 
 /// The list for all turns, or that of a value: `receive-two-cores=0-1 0`.

@@ -12,7 +12,7 @@ mod quota;
 mod scene;
 mod verdict;
 
-pub(crate) use case::COMMANDS;
+pub(crate) use case::{COMMANDS, variable_of};
 
 use super::{CellWorkload, HostSetup, Workload};
 use crate::Failure;

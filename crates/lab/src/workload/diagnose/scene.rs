@@ -1,6 +1,6 @@
 //! A case on a testbed: both hosts prepared, and the load running.
 
-use super::case::{Case, Side};
+use super::case::{Case, Side, variable_of};
 use super::quota::QuotaGroup;
 use crate::Failure;
 use crate::executor::machine::{MachineStep, PORT, Started, Testbed};
@@ -125,11 +125,8 @@ impl<'a> Scene<'a> {
         let (sender, receiver) = self.addresses;
         let weir = self.step.weir.display();
         let axes = self.step.axes.iter().map(|(axis, value)| {
-            let name: String = axis
-                .chars()
-                .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
-                .collect();
-            format!("AXIS_{name}={value}")
+            let name = variable_of(axis);
+            format!("{name}={value}")
         });
         let axes: Vec<String> = axes.collect();
         [
