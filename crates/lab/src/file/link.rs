@@ -166,6 +166,16 @@ impl LinkSettings {
     }
 }
 
+impl Document {
+    /// The files with the rates of links that the cell at `axes` reads.
+    pub(crate) fn trace_files_at(&self, axes: &Axes) -> Vec<String> {
+        let settings = self.link.iter().flat_map(|link| link.get_ref().emulated());
+        let traces = settings.filter(|(key, _)| key == "trace" || key.ends_with(".trace"));
+        let paths = traces.filter_map(|(_, written)| self.filled(axes, written).ok());
+        paths.filter(|path| conditions::rates(path).is_none()).collect()
+    }
+}
+
 impl LinkSpec {
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.as_ref().is_some_and(|direct| *direct.get_ref())
@@ -403,7 +413,7 @@ impl Cell<'_> {
 }
 
 /// Limits the size: a device or a huge file is no trace and must not fill the memory.
-fn text_of_trace(path: &str) -> std::io::Result<String> {
+pub(crate) fn text_of_trace(path: &str) -> std::io::Result<String> {
     let mut text = String::new();
     let length = std::fs::File::open(path)?.take(LONGEST_TRACE + 1).read_to_string(&mut text)?;
     if length as u64 > LONGEST_TRACE {

@@ -32,6 +32,7 @@ pub use disturbance::DisturbanceSpec;
 pub(crate) use draft::Draft;
 pub use ends::Ends;
 pub(crate) use ends::{Loopback, SHARED_KEYS, STREAMS, TO, VIA};
+pub(crate) use link::text_of_trace;
 pub use link::{DirectionSettings, Directions, LinkSettings, Medium};
 pub use locate::FileError;
 pub(crate) use locate::nearest;

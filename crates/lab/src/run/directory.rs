@@ -6,7 +6,8 @@ mod own;
 use crate::LabError;
 use crate::run::Outcome;
 use own::Owner;
-use std::collections::BTreeSet;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ pub(crate) struct RunDirectory {
     /// Folder for temporary files of the run's programs. Files that a killed program leaves are
     /// inside the run directory, and are removed when the run continues.
     programs: PathBuf,
+    /// The checksum over the inputs of this part of the run. Each line of the journal has it.
+    inputs: String,
     /// Locked while the run is active: a second run in the same place would mix both.
     _lock: File,
 }
@@ -76,6 +79,7 @@ impl RunDirectory {
             path: path.to_owned(),
             journal: journal(path, Owner::Anybody)?,
             programs: room(path)?,
+            inputs: String::new(),
             _lock: lock,
         })
     }
@@ -114,7 +118,8 @@ impl RunDirectory {
         let lock = lock(path)?;
         let mut journal = journal(path, owner)?;
         let finished = finished(&mut journal).map_err(&wrong)?;
-        Ok((Self { path: path.to_owned(), journal, programs: room(path)?, _lock: lock }, finished))
+        let (path, programs, inputs) = (path.to_owned(), room(path)?, String::new());
+        Ok((Self { path, journal, programs, inputs, _lock: lock }, finished))
     }
 
     /// The `run.toml` of the run at `path`.
@@ -132,6 +137,27 @@ impl RunDirectory {
         put(&self.path, RUN, NEW_RUN, run)
     }
 
+    /// Marks the turns that follow with the checksum over their inputs.
+    pub(crate) fn mark(&mut self, inputs: &str) {
+        inputs.clone_into(&mut self.inputs);
+    }
+
+    /// The marks of the turns of the run at `path`, each once. A turn without a mark has an empty
+    /// one: an older weir measured it.
+    pub(crate) fn marks(path: &Path) -> Result<BTreeSet<String>, LabError> {
+        let text = fs::read_to_string(path.join(JOURNAL)).map_err(|e| LabError::RunDirectory {
+            path: path.to_owned(),
+            reason: format!("{JOURNAL} cannot be read: {e}; name the directory of a run"),
+        })?;
+        let turns = text.lines().filter_map(|line| {
+            let turn: Turn = serde_json::from_str(line).ok()?;
+            Some((turn.outcome.step_name(), turn.inputs))
+        });
+        // The newest turn of a step counts.
+        let newest: HashMap<String, String> = turns.collect();
+        Ok(newest.into_values().collect())
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -142,7 +168,7 @@ impl RunDirectory {
 
     /// Writes a finished step through to the disk before the next one begins.
     pub(crate) fn keep(&mut self, outcome: &Outcome) -> Result<(), LabError> {
-        let text = line(outcome)?;
+        let text = line(&Turn { outcome, inputs: self.inputs.clone() })?;
         self.journal.write_all(text.as_bytes()).and_then(|()| self.journal.sync_data()).map_err(
             |e| LabError::Unwritten {
                 path: self.path.clone(),
@@ -217,8 +243,17 @@ fn newest(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     kept
 }
 
-fn line(outcome: &Outcome) -> Result<String, LabError> {
-    serde_json::to_string(outcome)
+/// A line of the journal.
+#[derive(Debug, Serialize, Deserialize)]
+struct Turn<T = Outcome> {
+    #[serde(flatten)]
+    outcome: T,
+    #[serde(default)]
+    inputs: String,
+}
+
+fn line(turn: &Turn<&Outcome>) -> Result<String, LabError> {
+    serde_json::to_string(turn)
         .map(|text| text + "\n")
         .map_err(|e| LabError::Usage(format!("a result cannot be written as JSON: {e}")))
 }

@@ -1,6 +1,7 @@
 //! Facts about the machine that are needed to repeat a run.
 
 use super::Build;
+use super::inputs::{self, Inputs};
 use super::plan::Plan;
 use crate::LabFile;
 use crate::executor::machine::CpuPlan;
@@ -84,25 +85,6 @@ impl StealWatch {
     }
 }
 
-/// The facts that differ from those with which a run began, in words. A run that is continued by
-/// another build, or on another kernel, mixes both in its figures.
-pub(crate) fn changes(began: &toml::Table, now: &IndexMap<String, Value>) -> Vec<String> {
-    let before = began.get("environment").and_then(toml::Value::as_table);
-    let mut changes = Vec::new();
-    for (name, words) in SAME_THROUGHOUT {
-        let before = before.and_then(|facts| facts.get(name)).and_then(toml::Value::as_str);
-        let now = now.get(name).and_then(Value::as_str);
-        if let (Some(before), Some(now)) = (before, now)
-            && before != now
-        {
-            changes.push(format!(
-                "the run was continued with another {words}: it began with {before} and ended with {now}"
-            ));
-        }
-    }
-    changes
-}
-
 /// The repeats with which a run began, if it is continued with more. The decision to go on may
 /// follow the figures, so a report says it.
 pub(crate) fn fewer_at_first(began: &toml::Table, repeats: u32) -> Option<i64> {
@@ -133,6 +115,7 @@ pub(crate) fn as_run_toml(
     command: &str,
     (started, measured_s): (&str, Option<f64>),
     facts: &IndexMap<String, Value>,
+    inputs: &Inputs,
 ) -> String {
     let mut run = toml::Table::new();
     run.insert("lab".to_owned(), lab.name().into());
@@ -152,6 +135,7 @@ pub(crate) fn as_run_toml(
             environment.insert(name.clone(), value);
         }
     }
+    run.insert(inputs::INPUTS.to_owned(), inputs.to_toml().into());
     run.insert("environment".to_owned(), environment.into());
     let mut sysctls = toml::Table::new();
     for (name, value) in &lab.sysctl {
@@ -225,31 +209,10 @@ fn without_nulls(value: Value) -> Value {
 const UNTOLD: [&str; 2] = ["kernel_command_line", "boot_id"];
 /// The commands and files of external systems.
 const SYSTEMS: &str = "systems";
-const SAME_THROUGHOUT: [(&str, &str); 2] =
-    [("weir_sha256", "build of weir"), ("kernel_release", "kernel")];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_run_continued_by_another_build_says_so() {
-        let began: toml::Table = toml::from_str(
-            "form = \"full\"\n[environment]\nweir_sha256 = \"aa\"\nkernel_release = \"6.1\"\n",
-        )
-        .unwrap();
-        let now = |sha256: &str, kernel: &str| {
-            let facts = [("weir_sha256", sha256), ("kernel_release", kernel)];
-            IndexMap::from(facts.map(|(name, value)| (name.to_owned(), Value::from(value))))
-        };
-        assert_eq!(changes(&began, &now("aa", "6.1")), [""; 0]);
-        let changed = changes(&began, &now("bb", "6.1"));
-        let expected =
-            "the run was continued with another build of weir: it began with aa and ended with bb";
-        assert_eq!(changed, [expected]);
-        assert_eq!(changes(&began, &now("bb", "6.2")).len(), 2);
-        assert_eq!(changes(&toml::Table::new(), &now("bb", "6.2")), [""; 0]);
-    }
 
     #[test]
     fn the_first_repeats_of_a_continued_run_are_kept() {

@@ -1,10 +1,12 @@
 //! A run: its plan, its steps in order, and the directory that keeps them.
 
 mod build;
+mod command;
 mod date;
 mod directory;
 pub(crate) mod environment;
 pub mod go_build;
+mod inputs;
 mod outcome;
 mod overview;
 pub(crate) mod plan;

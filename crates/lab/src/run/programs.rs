@@ -3,7 +3,7 @@
 
 use super::go_build;
 use crate::LabFile;
-use crate::file::{SystemKind, words};
+use crate::file::{SystemKind, SystemSpec, Traffic, words};
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -83,6 +83,28 @@ pub(super) fn configurations(lab: &LabFile) -> Map<String, Value> {
         all.insert(system.name().to_owned(), one.into());
     }
     all
+}
+
+/// The names of the programs that a run of these systems starts, as [`started_by`] has them.
+pub(super) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for system in systems {
+        names.extend(lab.kind().programs(system).iter().map(|name| (*name).to_owned()));
+        for command in [&system.server, &system.client].into_iter().flatten() {
+            let program = words(command.get_ref()).into_iter().next();
+            let file = program.as_deref().and_then(|program| Path::new(program).file_name());
+            names.extend(file.map(|name| name.to_string_lossy().into_owned()));
+        }
+        if system.traffic() == Traffic::Iperf3 {
+            names.push("iperf3".to_owned());
+        }
+    }
+    if lab.workload.get_ref().kind.get_ref() == "download" {
+        names.push("nginx".to_owned());
+    }
+    names.sort();
+    names.dedup();
+    names
 }
 
 pub(super) fn sha256(text: &str) -> String {

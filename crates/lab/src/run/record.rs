@@ -1,10 +1,12 @@
 //! Puts a run on record: a page that names everything that its figures came from.
 
+use super::directory::RunDirectory;
+use super::inputs::Inputs;
 use super::{programs, runs};
 use crate::builtin::BUILTIN;
 use crate::file::Disturbance;
 use crate::{LabError, LabFile};
-use results::Cell;
+use results::{Cell, Results};
 use std::path::{Path, PathBuf};
 
 /// Printed in the command's help.
@@ -14,7 +16,8 @@ Examples:
   weir lab record runs/quic-tun-20261124-070000 --folder /srv/results
 
 The page is docs/results/LAB.md. It is written only of a valid run without failed cells, by a weir
-that was built from a clean commit, so that the figures on it can be repeated. Cells that the lab
+that was built from a clean commit, so that the figures on it can be repeated. All turns must be of
+one build and of the same files. Cells that the lab
 makes late on purpose ([disturbance]) need not be valid, and are marked.";
 
 /// Writes the page of a run into `folder`. Returns its path.
@@ -28,6 +31,7 @@ pub fn record(run: &Path, folder: &Path) -> Result<PathBuf, LabError> {
         let reason = "its lab.toml is not the file that was run: run the lab again";
         return Err(refuse(reason.to_owned()));
     }
+    is_of_one_build(run, &results).map_err(&refuse)?;
     // An older weir may have accepted a file that this one does not.
     let lab = LabFile::parse(LAB, &lab_file).ok();
     let is_disturbed = |cell: &Cell| {
@@ -42,4 +46,40 @@ pub fn record(run: &Path, folder: &Path) -> Result<PathBuf, LabError> {
     Ok(report::record::write(folder, &results.lab, &page)?)
 }
 
+/// Every turn was measured by the build and from the files that the page would name.
+fn is_of_one_build(run: &Path, results: &Results) -> Result<(), String> {
+    let folder = match run.is_dir() {
+        true => run,
+        false => run.parent().unwrap_or(Path::new(".")),
+    };
+    let own = results.environment.get(INPUTS).and_then(serde_json::Value::as_str);
+    let Some(own) = own else {
+        return Err(
+            "the weir that measured it recorded no inputs, so builds may be mixed in it: run \
+                    the lab again"
+                .to_owned(),
+        );
+    };
+    let described = RunDirectory::description(folder, true).map_err(|error| error.to_string())?;
+    let described = Inputs::of_run(&described).unwrap_or_default();
+    if described.sha256() != own {
+        return Err(
+            "run.toml names other inputs (the program, its files) than the results: run the lab \
+                    again"
+                .to_owned(),
+        );
+    }
+    let marks = RunDirectory::marks(folder).map_err(|error| error.to_string())?;
+    match marks.iter().any(|mark| mark != own) {
+        true => Err(
+            "some of its turns are of another build of weir, or of other files (the `inputs` of \
+                     the lines of journal.jsonl differ): run the lab again with one build"
+                .to_owned(),
+        ),
+        false => Ok(()),
+    }
+}
+
+/// The checksum over all inputs, in the environment of a run.
+pub(super) const INPUTS: &str = "inputs_sha256";
 const LAB: &str = "lab.toml";

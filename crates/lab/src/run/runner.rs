@@ -2,7 +2,8 @@
 
 use super::directory::RunDirectory;
 use super::environment::StealWatch;
-use super::{Build, date, environment, runs, steps};
+use super::inputs::Inputs;
+use super::{Build, command, date, environment, record, runs, steps};
 use crate::LabFile;
 use crate::analysis::summary;
 use crate::executor::{Bench, Job};
@@ -70,6 +71,7 @@ pub fn run(
         Location::Resume { run, trust, .. } => RunDirectory::description(run, *trust)?,
         Location::Inside(_) | Location::At(_) => toml::Table::new(),
     };
+    let file_seed = request.lab.seed;
     if let Some(seed) = seed(&request, &began)? {
         request.lab.set_seed(seed)?;
     }
@@ -81,8 +83,13 @@ pub fn run(
     bench.check(&systems)?;
     let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
     let plan = Plan::new(lab, request.form, &names, request.repeats);
+    let command = match request.location {
+        Location::Resume { .. } => command::of_continued(&request, &plan, file_seed, &began),
+        Location::Inside(_) | Location::At(_) => request.command.clone(),
+    };
     let mut facts = environment::with_identity(lab, &request.build, bench.facts());
-    let changes = environment::changes(&began, &facts);
+    let mut inputs = Inputs::of(lab, &plan, &systems, &request.build, &facts);
+    facts.insert(record::INPUTS.to_owned(), inputs.sha256().into());
     let fewer = environment::fewer_at_first(&began, plan.repeats);
     if let Some(first) = fewer {
         facts.insert(environment::AT_FIRST.to_owned(), first.into());
@@ -93,13 +100,14 @@ pub fn run(
     let started = parts.started.clone();
     let form = request.form.word();
     let text = lab.text();
-    let describe = |facts: &_, measured: Option<f64>| {
-        environment::as_run_toml(lab, &plan, &request.command, (&started, measured), facts)
+    let describe = |facts: &_, inputs: &_, measured: Option<f64>| {
+        environment::as_run_toml(lab, &plan, &command, (&started, measured), facts, inputs)
     };
-    let description = describe(&facts, None);
+    let description = describe(&facts, &inputs, None);
     let (mut directory, mut outcomes) = match &request.location {
         Location::Resume { run, trust, .. } => {
             let resumed = RunDirectory::resume(run, &text, form, *trust)?;
+            inputs.continue_from(run, &began)?;
             // If this part is killed, nobody knows its time.
             let mut began = began;
             if began.remove(environment::MEASURED).is_some() {
@@ -113,6 +121,7 @@ pub fn run(
             (RunDirectory::create_new(name, &text, &description)?, Vec::new())
         }
     };
+    directory.mark(&inputs.sha256());
     plan.keep_own(&mut outcomes);
     let again = set_aside(&request.location, &mut outcomes);
     match (&again, &request.location) {
@@ -141,7 +150,7 @@ pub fn run(
     let duration_s = parts.earlier_s.map(|earlier| earlier + begun.elapsed().as_secs_f64());
     let described = match measured {
         Ok(true) => Ok(()),
-        _ => directory.describe(&describe(&facts, duration_s)),
+        _ => directory.describe(&describe(&facts, &inputs, duration_s)),
     };
     if !measured? {
         described?;
@@ -160,17 +169,16 @@ pub fn run(
         facts.insert("congestion_control_read_back".to_owned(), read.into());
     }
     steal.record(&mut facts);
-    directory.describe(&describe(&facts, duration_s))?;
+    directory.describe(&describe(&facts, &inputs, duration_s))?;
     let mut results = summary::results(lab, &plan, &outcomes);
     results.method.extend(bench.validity(&results));
     results.environment = facts;
-    results.command = request.command.clone();
+    results.command = command;
     results.started = Some(started);
     results.duration_s = duration_s;
     results.notes.extend(notes);
     results.notes.extend(again);
     results.notes.extend(fewer.map(|first| more_repeats(first, plan.repeats)));
-    results.warnings.extend(changes);
     results.warnings.extend(bench.degradation());
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;

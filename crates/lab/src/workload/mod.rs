@@ -70,6 +70,12 @@ pub(crate) trait Workload: fmt::Debug + Sync {
     /// Parses its keys in the cell at `axes`.
     fn at(&self, document: &Document, axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError>;
 
+    /// Files and texts beside the lab file that decide the figures of the cell at `axes`, each with
+    /// a name for people.
+    fn inputs(&self, _document: &Document, _axes: &Axes) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Its own keys in `[workload]`, beside those that all workloads share.
     fn keys(&self) -> &'static [Key] {
         &[]

@@ -79,9 +79,25 @@ fn a_resumed_run_keeps_its_seed_and_its_time() {
         let line = first.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
         line.unwrap_or_else(|| panic!("no {key}: {first}")).trim_matches('"').to_owned()
     };
-    sandbox.weir(&[&words[..], &["--resume", "run"]].concat());
+    // Turns of two builds, or of two versions of a peer, do not belong in one run.
+    for (input, said) in
+        [("weir's program", "weir's program ("), ("program relay", "program relay (")]
+    {
+        let line = first.lines().find(|line| line.starts_with(&format!("\"{input}\" = ")));
+        let line = line.unwrap_or_else(|| panic!("no {input}: {first}"));
+        let changed = format!("\"{input}\" = \"{}\"", "0".repeat(64));
+        sandbox.write("run/run.toml", first.replace(line, &changed));
+        let refused = sandbox.weir(&[&words[..], &["--resume", "run"]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{input}: {refused:?}");
+        assert!(refused.stderr.contains(said), "{input}: {refused:?}");
+        assert!(refused.stderr.contains("begin a new run"), "{input}: {refused:?}");
+    }
+    sandbox.write("run/run.toml", &first);
+    sandbox.weir(&["lab", "run", "--trust", "--resume", "run"]);
     let results = sandbox.results("run");
     assert_eq!(results["environment"]["seed"], 77);
+    // The words of the last part name neither the seed nor, if the user leaves it out, the lab.
+    assert_eq!(results["command"], "weir lab run named.toml --seed 77");
     assert_eq!(results["started"], of_first("started"));
     let earlier: f64 = of_first("measured_s").parse().unwrap();
     assert!(earlier > 0.0 && results["duration_s"].as_f64().unwrap() > earlier, "{first}");

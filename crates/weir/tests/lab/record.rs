@@ -33,6 +33,17 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     refused("the run is not valid", &|run| run["valid"] = false.into());
     refused("a cell failed", &|run| run["cells"][0]["failed"] = "it broke".into());
     refused("not the file that was run", &|run| run["environment"]["lab_sha256"] = json!("00"));
+    refused("recorded no inputs", &|run| run["environment"]["inputs_sha256"] = Value::Null);
+    refused("other inputs", &|run| run["environment"]["inputs_sha256"] = json!("00"));
+    // One turn of another build.
+    let journal = sandbox.read("run/journal.jsonl");
+    let mark = whole["environment"]["inputs_sha256"].as_str().unwrap();
+    for other in ["0".repeat(64), String::new()] {
+        assert!(journal.contains(mark), "{journal}");
+        sandbox.write("run/journal.jsonl", journal.replacen(mark, &other, 1));
+        refused("of another build of weir", &|_| {});
+    }
+    sandbox.write("run/journal.jsonl", journal);
     let output = recorded(&|run| {
         run["question"] = "Is `cubic` fast?".into();
         let peer = json!({"files": {"peer.yaml": "a: 1\nb: \"c\\n\"\n"}});

@@ -13,6 +13,11 @@ pub(crate) fn open(name: &str) -> Result<LabFile, String> {
     LabFile::parse(&format!("labs/faults/{name}.toml"), text).map_err(|error| error.to_string())
 }
 
+/// The text of a fault.
+pub(super) fn text(name: &str) -> Option<&'static str> {
+    FAULTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
 /// Whether the text is that of a built-in fault.
 pub(crate) fn has(text: &str) -> bool {
     FAULTS.iter().any(|(_, known)| *known == text)

@@ -48,6 +48,16 @@ impl Workload for Diagnose {
         Ok(Box::new(Case::parse(document, axes)?))
     }
 
+    /// The built-in fault that the cell names.
+    fn inputs(&self, document: &Document, axes: &Axes) -> Vec<(String, String)> {
+        let fault = case::fault(document, axes).ok().flatten();
+        let named = fault.and_then(|name| {
+            let text = library::text(&name)?;
+            Some((format!("fault file labs/faults/{name}.toml"), text.to_owned()))
+        });
+        named.into_iter().collect()
+    }
+
     fn keys(&self) -> &'static [Key] {
         case::KEYS
     }

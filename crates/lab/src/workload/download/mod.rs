@@ -45,6 +45,13 @@ impl Workload for Download {
         Ok(Box::new(DownloadSettings::parse(document, axes)?))
     }
 
+    fn inputs(&self, document: &Document, axes: &Axes) -> Vec<(String, String)> {
+        match DownloadSettings::parse(document, axes) {
+            Ok(settings) => nginx::inputs(settings.size, document.seed).into(),
+            Err(_) => Vec::new(),
+        }
+    }
+
     fn keys(&self) -> &'static [Key] {
         &[SIZE]
     }

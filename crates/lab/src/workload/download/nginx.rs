@@ -111,13 +111,29 @@ impl Nginx {
     }
 }
 
+/// The configuration of the server, and the file that it serves by the checksum of its start: the
+/// rest follows from the same seed.
+pub(super) fn inputs(size: Bytes, seed: u64) -> [(String, String); 2] {
+    let mut checksum = Checksum::default();
+    checksum.add(&body(size.min(ENOUGH_TO_TELL), seed));
+    [
+        ("configuration of nginx".to_owned(), CONFIGURATION.to_owned()),
+        (format!("served file of {size}"), format!("{:?}", checksum.value())),
+    ]
+}
+
+/// Random bytes that no cache, compression or zero page on the way can shrink.
+fn body(size: Bytes, seed: u64) -> Vec<u8> {
+    let mut body = vec![0; size.count() as usize];
+    Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut body);
+    body
+}
+
 /// Writes the configuration and the file.
 fn furnish(folder: &Path, size: Bytes, seed: u64) -> io::Result<Expected> {
     fs::write(folder.join(CONFIGURATION_FILE), CONFIGURATION)?;
     fs::create_dir(folder.join("www"))?;
-    // Random bytes that no cache, compression or zero page on the way can shrink.
-    let mut body = vec![0; size.count() as usize];
-    Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut body);
+    let body = body(size, seed);
     fs::write(folder.join("www").join(FILE), &body)?;
     let mut checksum = Checksum::default();
     checksum.add(&body);
@@ -128,6 +144,7 @@ pub(super) const PORT: u16 = 80;
 pub(super) const FILE: &str = "file";
 pub(super) const NOT_INSTALLED: &str =
     "nginx is not installed: scripts/setup installs it, or `apt install nginx`";
+const ENOUGH_TO_TELL: Bytes = Bytes::new(1 << 20);
 const CONFIGURATION_FILE: &str = "nginx.conf";
 /// Debian's configuration with other paths. `user root`: a user namespace has no other user, and
 /// outside the folder no other user may read.

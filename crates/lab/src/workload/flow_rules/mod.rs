@@ -47,6 +47,12 @@ impl Workload for FlowRules {
         Ok(Box::new(Case::parse(document, axes)?))
     }
 
+    fn inputs(&self, document: &Document, axes: &Axes) -> Vec<(String, String)> {
+        let Ok(case) = Case::parse(document, axes) else { return Vec::new() };
+        let name = format!("traffic profile of {} flows", case.rules);
+        vec![(name, profile_text(case.rules, 1.0))]
+    }
+
     fn keys(&self) -> &'static [Key] {
         case::KEYS
     }
