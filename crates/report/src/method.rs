@@ -57,12 +57,18 @@ pub(crate) fn sources(results: &Results) -> String {
 }
 
 pub(crate) fn mark(cell: &Cell) -> &'static str {
-    match (cell.valid, cell.cpu_limited) {
-        _ if cell.failed.is_some() => "",
-        (true, false) => "",
-        (false, false) => " !",
-        (true, true) => " *",
-        (false, true) => " !*",
+    if cell.failed.is_some() {
+        return "";
+    }
+    match (cell.valid, cell.cpu_limited, cell.failed_repeats > 0) {
+        (true, false, false) => "",
+        (false, false, false) => " !",
+        (true, true, false) => " *",
+        (false, true, false) => " !*",
+        (true, false, true) => " †",
+        (false, false, true) => " !†",
+        (true, true, true) => " *†",
+        (false, true, true) => " !*†",
     }
 }
 
@@ -82,6 +88,19 @@ pub(crate) fn marks(results: &Results) -> Vec<String> {
                 .to_owned(),
         );
         marks.extend(doubtful::cpu_users(results));
+    }
+    let failed: Vec<String> = results
+        .cells
+        .iter()
+        .filter(|cell| cell.failed_repeats > 0 && cell.failed.is_none())
+        .map(|cell| {
+            let place = crate::axis::describe(&cell.axes);
+            let at = if place.is_empty() { String::new() } else { format!(" at {place}") };
+            format!("{}{at} {} of {}", cell.system, cell.failed_repeats, cell.repeats)
+        })
+        .collect();
+    if !failed.is_empty() {
+        marks.push(format!("† repeats failed and are not in the number: {}.", failed.join("; ")));
     }
     marks
 }

@@ -204,6 +204,11 @@ pub struct Cell {
     /// The largest user of the CPUs that the cell was short of. Older writers stated none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
+    /// Its repeats, and those of them that failed and have no figures. Older writers stated none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repeats: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed_repeats: u64,
     /// Metric name to value. Nested names are flattened with dots (`cpu_percent.ksoftirqd`).
     #[serde(default)]
     pub metrics: IndexMap<String, Metric>,
@@ -485,6 +490,8 @@ impl Cell {
             invalid_reasons: Vec::new(),
             cpu_limited: false,
             cpu_limit: None,
+            repeats: 0,
+            failed_repeats: 0,
             metrics: IndexMap::new(),
             missing: Vec::new(),
             rounds: Vec::new(),

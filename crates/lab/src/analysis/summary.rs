@@ -57,12 +57,8 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         let cells = if count == 1 { "1 cell".to_owned() } else { format!("{count} cells") };
         format!("{} in {cells}, for example {}", flaw.what, flaw.detail)
     });
-    let retried = outcomes.iter().filter_map(figures).flat_map(|measured| &measured.retried);
     results.notes.clone_from(&lab.notes);
-    results.notes.extend(gathered(retried, |count, flaw| {
-        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
-        format!("measured again {times}: {}, for example {}", flaw.what, flaw.detail)
-    }));
+    results.notes.extend(repeats(outcomes));
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons::comparisons(lab, plan, outcomes);
     results.spreads = spread::spreads(lab, plan, outcomes);
@@ -184,6 +180,28 @@ pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Seri
     (samples, series)
 }
 
+/// A sentence for each kind of flaw of turns that were measured again, with their counts by system.
+fn repeats(outcomes: &[Outcome]) -> Vec<String> {
+    let mut kinds: IndexMap<&str, (IndexMap<&str, usize>, &Flaw)> = IndexMap::new();
+    for outcome in outcomes {
+        for flaw in figures(outcome).iter().flat_map(|measured| &measured.retried) {
+            let (counts, _) = kinds.entry(&flaw.what).or_insert((IndexMap::new(), flaw));
+            *counts.entry(&outcome.system).or_default() += 1;
+        }
+    }
+    let sentence = |(counts, flaw): (IndexMap<&str, usize>, &Flaw)| {
+        let by_system: Vec<String> =
+            counts.iter().map(|(system, count)| format!("{system} {count}")).collect();
+        let times = match counts.values().sum() {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
+        };
+        let by_system = by_system.join(", ");
+        format!("measured again {times} ({by_system}): {}, for example {}", flaw.what, flaw.detail)
+    };
+    kinds.into_values().map(sentence).collect()
+}
+
 fn is_of(cell: &PlannedCell, outcome: &Outcome) -> bool {
     outcome.system == cell.system && outcome.axes == cell.axes
 }
@@ -204,6 +222,8 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>)
         cell.failed = Some(reason.to_owned());
         return (cell, None);
     }
+    cell.repeats = steps.len() as u64;
+    cell.failed_repeats = failures.len() as u64;
     for (count, reason) in counted(failures.into_iter()) {
         cell.warnings.push(format!("{count} of {} repeats failed: {reason}", steps.len()));
     }
@@ -462,5 +482,32 @@ mod tests {
         assert!(cell.missing[0].failed && cell.has_failed());
         assert_eq!(cell.why_missing("ndr_pps").unwrap().reason, "the generator ended");
         assert_eq!(cell.why_missing("offered_pps"), None);
+    }
+
+    #[test]
+    fn repeats_are_counted_by_system_and_failed_ones_stay_in_the_cell() {
+        let flaw = Flaw { what: "the link was late".to_owned(), detail: "310 µs".to_owned() };
+        let outcome = |system: &str, block, flaws: usize| Outcome {
+            system: system.to_owned(),
+            axes: Axes::new(),
+            block,
+            verdict: Verdict::Measured(Box::new(Measurement {
+                retried: vec![flaw.clone(); flaws],
+                ..Measurement::default()
+            })),
+        };
+        let mut all = vec![outcome("bbr", 0, 2), outcome("cubic", 0, 0), outcome("tcpa", 0, 1)];
+        assert_eq!(
+            repeats(&all),
+            ["measured again 3 times (bbr 2, tcpa 1): the link was late, for example 310 µs"]
+        );
+        all.truncate(1);
+        all.push(Outcome {
+            verdict: Verdict::Failed("no route".to_owned()),
+            ..outcome("bbr", 1, 0)
+        });
+        let planned = PlannedCell { system: "bbr".to_owned(), axes: Axes::new() };
+        let (cell, _) = summarised(&planned, &all.iter().collect::<Vec<_>>());
+        assert_eq!((cell.repeats, cell.failed_repeats), (2, 1));
     }
 }

@@ -9,9 +9,9 @@ use crate::executor::{Bench, Job};
 use crate::file::{Pinning, SystemSpec, Traffic};
 use crate::run::environment;
 use crate::run::plan::{Plan, Step, seed_of};
-use crate::run::{Flaw, Verdict};
+use crate::run::{Flaw, Measurement, Verdict};
 use crate::workload::IPERF3;
-use crate::{LabError, LabFile};
+use crate::{Failure, LabError, LabFile};
 use host::Privilege;
 use indexmap::IndexMap;
 use results::{CpuLimit, Form, Results};
@@ -170,11 +170,10 @@ impl Bench for Machine<'_> {
     }
 }
 
-/// Measures one step. If the step is invalid, or fails while a program beside the lab uses its
-/// CPUs, it is measured again. Only clocks of the machine decide that, never a figure. `None` if
-/// the step was interrupted.
+/// Measures one step. If the step is invalid, it is measured again. Only clocks of the machine
+/// decide that, never a figure, and not whether the step failed. `None` if the step was
+/// interrupted.
 fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
-    let mut attempts = 0;
     let retries = match step.form {
         _ if step.lab.disturbance.is_some() => 0,
         Form::Full => RETRIES,
@@ -182,47 +181,85 @@ fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
         _ => 1,
     };
     let mut retried = Vec::new();
-    loop {
+    for attempts in 0.. {
         let before = Watch::read(&Roles::default()).ok();
         let mut outcome = step.measure();
-        if let Ok(measurement) = &mut outcome
-            && !measurement.invalid.is_empty()
-            && let (Some(before), Ok(now)) = (&before, Watch::read(&Roles::default()))
-            && let Some(user) = now.beside_the_emulator(before, step.cpus)
-        {
-            validity::blame(&mut measurement.invalid, &user);
+        if outcome.is_err() && step.cancel.is_cancelled() {
+            return None;
         }
-        match outcome {
-            Ok(mut measurement) if measurement.invalid.is_empty() || attempts == retries => {
-                measurement.retried = retried;
-                return Some(Verdict::Measured(Box::new(measurement)));
+        let now = Watch::read(&Roles::default()).ok();
+        let users = before.zip(now).map(|(before, now)| {
+            let beside = now.beside_the_emulator(&before, step.cpus);
+            (beside, starved_by(step, &before, &now))
+        });
+        let (beside, starved) = users.unwrap_or_default();
+        if let Ok(measurement) = &mut outcome {
+            if let Some(user) = beside.filter(|_| !measurement.invalid.is_empty()) {
+                validity::blame(&mut measurement.invalid, &user);
             }
-            Ok(measurement) => retried.extend(measurement.invalid),
-            Err(_) if step.cancel.is_cancelled() => return None,
-            Err(failure) => match starved_by(step, before) {
-                Some(user) if attempts == retries => {
-                    let text = format!("{failure} ({user} meanwhile: end it, and measure again)");
-                    return Some(Verdict::Failed(text));
-                }
-                Some(user) => retried
-                    .push(Flaw { what: STARVED.to_owned(), detail: format!("{user}: {failure}") }),
-                None => return Some(Verdict::Failed(failure.to_string())),
-            },
+            measurement.invalid.extend(starved.as_ref().map(validity::starved));
         }
-        attempts += 1;
+        match Attempt::of(outcome, starved) {
+            Attempt::Stands(verdict) => return Some(with_flaws(verdict, retried)),
+            Attempt::Spoiled(_, verdict) if attempts == retries => {
+                return Some(with_flaws(verdict, retried));
+            }
+            Attempt::Spoiled(flaws, _) => retried.extend(flaws),
+        }
+    }
+    None
+}
+
+/// One measurement of a step, judged by the clocks of the machine.
+enum Attempt {
+    Stands(Verdict),
+    /// The reasons, and the verdict if it is the last attempt.
+    Spoiled(Vec<Flaw>, Verdict),
+}
+
+impl Attempt {
+    fn of(outcome: Result<Measurement, Failure>, starved: Option<CpuLimit>) -> Self {
+        match (outcome, starved) {
+            (Ok(measurement), _) if measurement.invalid.is_empty() => {
+                Self::Stands(Verdict::Measured(Box::new(measurement)))
+            }
+            (Ok(measurement), _) => {
+                let flaws = measurement.invalid.clone();
+                Self::Spoiled(flaws, Verdict::Measured(Box::new(measurement)))
+            }
+            (Err(failure), None) => Self::Stands(Verdict::Failed(failure.to_string())),
+            (Err(failure), Some(user)) => {
+                let text = format!("{failure} ({user} meanwhile: end it, and measure again)");
+                Self::Spoiled(vec![validity::starved(&user)], Verdict::Failed(text))
+            }
+        }
     }
 }
 
-/// The program beside the lab that used the lab's CPUs during a step that failed.
-fn starved_by(step: &MachineStep<'_>, before: Option<Watch>) -> Option<CpuLimit> {
+/// The verdict with the flaws of the attempts before it.
+fn with_flaws(verdict: Verdict, retried: Vec<Flaw>) -> Verdict {
+    match verdict {
+        Verdict::Measured(mut measurement) => {
+            measurement.retried = retried;
+            Verdict::Measured(measurement)
+        }
+        Verdict::Failed(reason) if retried.is_empty() => Verdict::Failed(reason),
+        Verdict::Failed(reason) => {
+            let times = retried.len();
+            Verdict::Failed(format!("{reason} (after {times} flaws of earlier attempts)"))
+        }
+    }
+}
+
+/// The program beside the lab that left a step too little of the lab's CPUs.
+fn starved_by(step: &MachineStep<'_>, before: &Watch, now: &Watch) -> Option<CpuLimit> {
     // The programs that such a lab keeps between steps use the CPUs on purpose.
     if step.lab.kind().keeps_cells() {
         return None;
     }
-    Watch::read(&Roles::default()).ok()?.starved_by(&before?, step.cpus)
+    now.starved_by(before, step.cpus)
 }
 
-const STARVED: &str = "a turn failed while a program beside the lab used its CPUs";
 const RETRIES: usize = 2;
 /// Simulations beside each step. They take about a tenth of a second.
 const WORLDS: u32 = 15;
@@ -230,3 +267,37 @@ const BLOCKS_APART: u32 = 10_000;
 /// Estimated time to build a network and start programs.
 const AROUND_A_TURN: Span = Span::from_millis(700);
 const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user() -> CpuLimit {
+        CpuLimit { by: "stress".to_owned(), cpus: vec![1], percent: 60.0 }
+    }
+
+    fn is_repeated(outcome: Result<Measurement, Failure>, starved: Option<CpuLimit>) -> bool {
+        let outcome = outcome.map(|mut measured| {
+            measured.invalid.extend(starved.as_ref().map(validity::starved));
+            measured
+        });
+        matches!(Attempt::of(outcome, starved), Attempt::Spoiled(..))
+    }
+
+    #[test]
+    fn whether_a_turn_is_repeated_does_not_depend_on_its_outcome() {
+        let figure = |goodput| {
+            let mut measured = Measurement::default();
+            measured.record("goodput_mbit_s", Some(goodput));
+            Ok(measured)
+        };
+        let failed = || Err(Failure::Workload("no data".to_owned()));
+        for starved in [None, Some(user())] {
+            let expected = starved.is_some();
+            for outcome in [figure(0.0), figure(900.0), failed()] {
+                let shown = format!("{outcome:?} {starved:?}");
+                assert_eq!(is_repeated(outcome, starved.clone()), expected, "{shown}");
+            }
+        }
+    }
+}

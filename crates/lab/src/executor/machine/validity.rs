@@ -96,8 +96,9 @@ pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
          average ({MEAN_FLOOR} where that is more) and 99 % of them by at most {LATEST_PERCENT} % \
          ({LATEST_FLOOR} where that is more); if no stall was longer than \
          {LONGEST_STALL_PERCENT} % of the turn; if the hypervisor took at most \
-         {MOST_STOLEN_PERCENT} % of the workload's CPUs; and if the lab's programs waited \
-         for at most {MOST_WAITED_PERCENT} % of the time for CPUs that another program used"
+         {MOST_STOLEN_PERCENT} % of the workload's CPUs; if the lab's programs waited \
+         for at most {MOST_WAITED_PERCENT} % of the time for CPUs that another program used; and if \
+         no other program used more than 25 % of a CPU that was less than 5 % idle"
     );
     let mut said = vec![("bounds of the emulated link".to_owned(), bounds)];
     let most = |name: &str| {
@@ -139,6 +140,12 @@ pub(crate) fn shared(user: &CpuLimit, waited_percent: f64) -> Option<Flaw> {
     })
 }
 
+/// The reason why a turn is invalid in which a program beside the lab left it no CPU time. It holds
+/// whatever the turn's outcome is: a failure that the program caused is then no figure either.
+pub(crate) fn starved(user: &CpuLimit) -> Flaw {
+    Flaw { what: STARVED.to_owned(), detail: user.to_string() }
+}
+
 /// Names the program beside the lab that used the emulator's CPU, in flaws that it may have caused.
 pub(crate) fn blame(flaws: &mut [Flaw], user: &CpuLimit) {
     let is_of_emulator =
@@ -154,6 +161,7 @@ pub(crate) fn mend(what: &str) -> &'static str {
         (LATE, "end other programs, leave the emulator a CPU of its own, or choose a lower `rate`"),
         (STALLED, "end other programs, or give the virtual machine CPUs of its own"),
         (LOST, "choose a lower `rate` or fewer links in one lab"),
+        (STARVED, "end that program, or leave the lab CPUs of its own (`taskset`)"),
         (SHARED, "end that program, or leave the lab CPUs of its own (`taskset`)"),
         (STOLEN, "give the virtual machine CPUs of its own, or measure when its host is idle"),
     ];
@@ -169,6 +177,7 @@ const LATE: &str = "the emulated link was late";
 const STALLED: &str = "the emulated link stalled";
 const LOST: &str = "the emulator's ports lost frames";
 const SHARED: &str = "the lab's programs waited for a CPU";
+const STARVED: &str = "a program beside the lab left its CPUs no time";
 const STOLEN: &str = "the hypervisor took CPU time";
 const MEAN_PERCENT: f64 = 0.5;
 const MEAN_FLOOR: Span = Span::from_micros(10);
