@@ -80,6 +80,10 @@ pub enum Failure {
     Probe(#[from] ProbeError),
     #[error("{0}")]
     Workload(String),
+    /// The program ended regularly, before the lab had read the connection twice. The lab was late
+    /// then, whatever the transfer's figure is.
+    #[error("{program} ended before the lab had read its connection twice: measure for longer")]
+    ReadTooLate { program: String },
     #[error("interrupted")]
     Interrupted,
 }

@@ -26,9 +26,10 @@ Examples:
 
 With a lab, each turn is one short transfer over the cell's link. Its value is the goodput, or the
 metric that --metric names. The lab sends the data itself, unless the two systems differ in their
-traffic generator. With commands, each turn runs one command, and its value is the last number that
-it prints. An A/A run, the same state twice, shows the smallest difference that this machine can
-detect.";
+traffic generator. A transfer that the lab read too late is measured again, twice at most, and the
+answer counts these by system; any other failure ends the run. With commands, each turn runs one
+command, and its value is the last number that it prints. An A/A run, the same state twice, shows
+the smallest difference that this machine can detect.";
 
 /// The two states that alternate.
 #[derive(Debug)]
@@ -54,7 +55,16 @@ pub struct Answer {
     pub base: String,
     pub change: String,
     pub decision: Decision,
+    /// How often a turn of each was measured again, because the lab had read it too late.
+    pub repeated: Repeated,
     pub observations: Vec<Observation>,
+}
+
+/// Turns that were measured again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Repeated {
+    pub base: usize,
+    pub change: usize,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -73,14 +83,14 @@ pub fn run(
 ) -> Result<Answer, LabError> {
     match contest {
         Contest::Commands { base, change, patience } => {
-            let measure = |state| {
+            let measure = |state, _: &mut usize| {
                 let line = if state == State::Base { base } else { change };
                 number_of(line, *patience, cancel)
             };
             alternate(base, change, plan, cancel, watch, measure)
         }
         Contest::Durations { base, change, patience } => {
-            let measure = |state| {
+            let measure = |state, _: &mut usize| {
                 let line = if state == State::Base { base } else { change };
                 duration_of(line, *patience, cancel)
             };
@@ -89,8 +99,8 @@ pub fn run(
         Contest::Systems(contest) => {
             let (base, change) = (contest.base.as_str(), contest.change.as_str());
             let mut testbed = systems::Prepared::new(contest)?;
-            let answer = alternate(base, change, plan, cancel, watch, |state| {
-                testbed.measure(state, cancel)
+            let answer = alternate(base, change, plan, cancel, watch, |state, repeats| {
+                testbed.measure(state, repeats, cancel)
             });
             match (answer, testbed.finish()?) {
                 (Ok(_), Some(flaw)) => Err(LabError::NotMeasured { reason: flaw.to_string() }),
@@ -106,18 +116,26 @@ fn alternate(
     plan: Plan,
     cancel: &Cancel,
     watch: &mut dyn FnMut(usize, usize),
-    mut measure: impl FnMut(State) -> Result<f64, Failure>,
+    mut measure: impl FnMut(State, &mut usize) -> Result<f64, Failure>,
 ) -> Result<Answer, LabError> {
     let wrong = |error: stats::StatsError| LabError::Usage(error.to_string());
     let mut decider = Decider::new(plan).map_err(wrong)?;
-    let mut observations = Vec::new();
+    let (mut observations, mut repeated) = (Vec::new(), Repeated::default());
     while let Some(state) = decider.next_state() {
         if cancel.is_cancelled() {
             return Err(LabError::Interrupted { directory: None });
         }
-        let value = measure(state).map_err(|failure| not_measured(&failure))?;
+        let (name, repeats) = match state {
+            State::Base => (base, &mut repeated.base),
+            State::Change => (change, &mut repeated.change),
+        };
+        let value = measure(state, repeats).map_err(|failure| match not_measured(&failure) {
+            LabError::NotMeasured { reason } => LabError::NotMeasured {
+                reason: format!("turn {} of `{name}`: {reason}", observations.len() + 1),
+            },
+            other => other,
+        })?;
         decider.observe(state, value).map_err(|error| {
-            let name = if state == State::Base { base } else { change };
             let reason = match error {
                 stats::StatsError::NotPositive { .. } => format!(
                     "turn {} of `{name}` measured {value}, and a ratio needs values above zero: \
@@ -133,7 +151,13 @@ fn alternate(
         watch(done, of);
     }
     let decision = decider.decision().map_err(wrong)?;
-    Ok(Answer { base: base.to_owned(), change: change.to_owned(), decision, observations })
+    Ok(Answer {
+        base: base.to_owned(),
+        change: change.to_owned(),
+        decision,
+        repeated,
+        observations,
+    })
 }
 
 /// Runs a command line by the shell and returns the seconds that it takes.

@@ -4,7 +4,7 @@ use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::ab::{self, Answer, Contest, Systems};
+use lab::ab::{self, Answer, Contest, Repeated, Systems};
 use lab::{LabError, builtin};
 use results::Axes;
 use stats::{Direction, Verdict, ab::Plan};
@@ -199,9 +199,17 @@ fn contest(arguments: &Ab) -> anyhow::Result<Contest> {
 }
 
 fn rendered(answer: &Answer, shown: impl Fn(f64) -> String) -> String {
+    let again = match answer.repeated {
+        Repeated { base: 0, change: 0 } => String::new(),
+        Repeated { base, change } => format!(
+            "measured again, because the lab read the transfer too late: {} {base} times, {} {change} \
+             times\n",
+            answer.base, answer.change
+        ),
+    };
     let (base, change) = (answer.decision.base_median, answer.decision.change_median);
     format!(
-        "{} against {}\n{}\nmedians: {} without, {} with the change\n",
+        "{} against {}\n{}\nmedians: {} without, {} with the change\n{again}",
         answer.change,
         answer.base,
         answer.decision,

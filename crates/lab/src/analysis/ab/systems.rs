@@ -82,7 +82,13 @@ impl<'a> Prepared<'a> {
         Ok(Self { contest, base, change, axes, ends, cpus, testbed })
     }
 
-    pub(super) fn measure(&mut self, state: State, cancel: &Cancel) -> Result<f64, Failure> {
+    /// Adds the times that the turn was measured again to `repeats`.
+    pub(super) fn measure(
+        &mut self,
+        state: State,
+        repeats: &mut usize,
+        cancel: &Cancel,
+    ) -> Result<f64, Failure> {
         let system = if state == State::Base { self.base } else { self.change };
         let alike = self.base.traffic() == self.change.traffic();
         match &system.congestion {
@@ -90,27 +96,22 @@ impl<'a> Prepared<'a> {
             Some(congestion) if alike && self.contest.metric == GOODPUT => {
                 self.stream(congestion.get_ref(), cancel)
             }
-            _ => self.by_programs_with_patience(system, cancel),
+            _ => self.by_programs_with_patience(system, repeats, cancel),
         }
     }
 
-    /// On a busy machine a few of hundreds of short transfers may end before they are sampled
-    /// twice. Only that failure causes a repeat, never a figure.
+    /// On a busy machine the lab may read a few of hundreds of short transfers too late. Only that
+    /// causes a repeat, which is counted: never a figure, and no other failure.
     fn by_programs_with_patience(
         &self,
         system: &SystemSpec,
+        repeats: &mut usize,
         cancel: &Cancel,
     ) -> Result<f64, Failure> {
-        let mut tries = 0;
-        loop {
-            match self.by_programs(system, cancel) {
-                Err(Failure::Workload(why)) if tries < RETRIES && !cancel.is_cancelled() => {
-                    tracing::debug!("{} is measured again: {why}", system.name());
-                    tries += 1;
-                }
-                measured => return measured,
-            }
-        }
+        with_patience(repeats, || match cancel.is_cancelled() {
+            true => Err(Failure::Interrupted),
+            false => self.by_programs(system, cancel),
+        })
     }
 
     fn stream(&self, congestion: &str, cancel: &Cancel) -> Result<f64, Failure> {
@@ -151,6 +152,19 @@ impl<'a> Prepared<'a> {
         let seen = self.testbed.finish().map_err(|failure| not_measured(&failure))?;
         Ok(seen.as_ref().and_then(|seen| bound.exceeded(seen)))
     }
+}
+
+fn with_patience(
+    repeats: &mut usize,
+    mut measure: impl FnMut() -> Result<f64, Failure>,
+) -> Result<f64, Failure> {
+    for _ in 0..RETRIES {
+        match measure() {
+            Err(Failure::ReadTooLate { .. }) => *repeats += 1,
+            measured => return measured,
+        }
+    }
+    measure()
 }
 
 /// Finds a system that uses the kernel's TCP.
@@ -201,3 +215,25 @@ const RETRIES: usize = 2;
 /// A shorter slice shows only the opening of a connection.
 const SHORTEST_SLICE: Span = Span::from_millis(10);
 const LONGEST_SLICE: Span = Span::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_transfer_that_the_lab_read_too_late_is_measured_again() {
+        let late = || Err(Failure::ReadTooLate { program: "weir perf".to_owned() });
+        let broken = || Err(Failure::Workload("connection reset".to_owned()));
+        let measured = |mut turns: Vec<Result<f64, Failure>>| {
+            turns.reverse();
+            let mut repeats = 0;
+            let value = with_patience(&mut repeats, || turns.pop().unwrap());
+            (value.map_err(|failure| failure.to_string()), repeats, turns.len())
+        };
+        assert_eq!(measured(vec![Ok(5.0), Ok(6.0)]), (Ok(5.0), 0, 1));
+        assert_eq!(measured(vec![late(), late(), Ok(6.0)]), (Ok(6.0), 2, 0));
+        let failed = measured(vec![broken(), Ok(6.0)]);
+        assert_eq!(failed, (Err("connection reset".to_owned()), 0, 1));
+        assert!(measured(vec![late(), late(), late(), Ok(1.0)]).0.is_err());
+    }
+}

@@ -144,6 +144,10 @@ impl Transfer<'_> {
                 (None, _) if stop == until => return Ok(watch),
                 (None, _) => latest = Some(watch),
                 (Some(status), Some(before_it)) if status.success() => return Ok(before_it),
+                (Some(status), None) if status.success() => {
+                    let program = self.programs.name().to_owned();
+                    return Err(Failure::ReadTooLate { program });
+                }
                 (Some(status), _) => return Err(self.early_end(status)),
             }
         }
