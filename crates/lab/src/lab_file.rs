@@ -1,12 +1,13 @@
 //! A checked lab file.
 
 use crate::Executor;
-use crate::executor::machine::problem_of;
-use crate::file::{Document, Draft, FileError, SystemSpec, axes};
+use crate::executor::machine::{missing_right, problem_of};
+use crate::file::{Document, Draft, FileError, axes};
 use crate::run::plan::form_of;
 use crate::workload::{self, Workload};
 use host::Privilege;
-use results::Form;
+use indexmap::IndexMap;
+use results::{Axes, Form};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -44,8 +45,8 @@ impl LabFile {
         self.document.populate()
     }
 
-    /// The programs and algorithms that this machine lacks, at the systems that need them. Systems
-    /// that may be left out are omitted.
+    /// The programs, algorithms, CPUs and rights that this machine lacks, at the systems that need
+    /// them, or at the workload. Systems and turns that are left out then are named too.
     pub fn lacking(&self) -> Vec<FileError> {
         let machine = Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new() };
         // Virtual time, where it runs then, lacks nothing.
@@ -53,16 +54,50 @@ impl LabFile {
             return Vec::new();
         }
         let at = |place, message: String| self.source.error(place, message);
-        if let Some(reason) = self.kind.missing_program() {
-            return vec![at(self.workload.span(), reason.to_owned())];
+        let mut lacking: Vec<FileError> = Vec::new();
+        let program = self.kind.missing_program().map(str::to_owned);
+        let cells = self.lacking_of_cells();
+        let of_workload = program.into_iter().chain(cells);
+        lacking.extend(of_workload.map(|reason| at(self.workload.span(), reason)));
+        for system in self.document.systems() {
+            let problem = problem_of(system, self.kind.programs(system));
+            let problem = problem.or_else(|| missing_right(system));
+            let Some(problem) = problem else { continue };
+            let outcome = if system.optional { "is left out here" } else { "cannot run here" };
+            let text = format!("system `{}` {outcome}: {problem}", system.name());
+            lacking.push(at(system.name.span(), text));
         }
-        let needed = self.document.systems().filter(|system| !system.optional);
-        let lacks = |system: &SystemSpec| {
-            let problem = problem_of(system, self.kind.programs(system))?;
-            let name = system.name();
-            Some(at(system.name.span(), format!("system `{name}` cannot run here: {problem}")))
+        if !rustix::process::geteuid().is_root() {
+            let text = "you are not root: the lab runs in a user namespace, if the kernel permits one to \
+                        users, without real-time scheduling, and is late more often";
+            lacking.push(at(self.workload.span(), text.to_owned()));
+        }
+        lacking
+    }
+
+    /// The needs of cells, each once, with the number of cells that have it.
+    fn lacking_of_cells(&self) -> Vec<String> {
+        let places = axes::all_places(self);
+        let mut found: IndexMap<String, Vec<&Axes>> = IndexMap::new();
+        for place in &places {
+            for reason in self.kind.lacking(self, place) {
+                found.entry(reason).or_default().push(place);
+            }
+        }
+        let sentence = |(reason, of): (String, Vec<&Axes>)| {
+            let first = of.first().map(|axes| {
+                let each = axes.iter().map(|(axis, value)| format!("{axis}={value}"));
+                each.collect::<Vec<_>>().join(" ")
+            });
+            match first.filter(|first| !first.is_empty()) {
+                Some(first) => {
+                    let (count, all) = (of.len(), places.len());
+                    format!("{reason}: {count} of {all} cells need it, for example {first}")
+                }
+                None => reason,
+            }
         };
-        needed.filter_map(lacks).collect()
+        found.into_iter().map(sentence).collect()
     }
 
     /// A warning if the repeats of the full form are too few for its primary comparisons to show a

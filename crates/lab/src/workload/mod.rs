@@ -76,6 +76,12 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         Vec::new()
     }
 
+    /// The programs, CPUs and rights that the cell at `axes` needs and this machine lacks, each a
+    /// sentence.
+    fn lacking(&self, _document: &Document, _axes: &Axes) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Its own keys in `[workload]`, beside those that all workloads share.
     fn keys(&self) -> &'static [Key] {
         &[]

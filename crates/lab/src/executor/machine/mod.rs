@@ -24,7 +24,7 @@ pub(crate) use caller::Caller;
 pub(crate) use kept::Kept;
 pub(crate) use listener::Listener;
 pub(crate) use pair::{Pair, await_listener, is_installed, missing_programs};
-pub(crate) use preflight::problem_of;
+pub(crate) use preflight::{missing_right, problem_of};
 pub(crate) use program::Started;
 pub(crate) use step::{MachineStep, Measured, PORT, SeenLinks};
 pub(crate) use stream::Stream;

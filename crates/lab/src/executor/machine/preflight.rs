@@ -17,6 +17,14 @@ pub(crate) fn problem_of(system: &SystemSpec, own: &[&str]) -> Option<String> {
         .or_else(|| missing_setting(system))
 }
 
+/// The reason why only root can measure this system.
+pub(crate) fn missing_right(system: &SystemSpec) -> Option<String> {
+    let name = system.congestion.as_ref()?.get_ref();
+    let is_loaded = [NAME, accel::caqm::NAME].contains(&name.as_str());
+    (is_loaded && system.kind == SystemKind::Tcp && !rustix::process::geteuid().is_root())
+        .then(|| format!("only root loads `{name}` into the kernel"))
+}
+
 /// A kernel setting whose directory exists without it. A directory may be that of an interface
 /// which only the lab's hosts will have.
 fn missing_setting(system: &SystemSpec) -> Option<String> {

@@ -8,6 +8,7 @@ mod figures;
 pub(crate) mod library;
 pub mod load;
 mod machine;
+mod needs;
 mod quota;
 mod scene;
 mod verdict;
@@ -56,6 +57,10 @@ impl Workload for Diagnose {
             Some((format!("fault file labs/faults/{name}.toml"), text.to_owned()))
         });
         named.into_iter().collect()
+    }
+
+    fn lacking(&self, document: &Document, axes: &Axes) -> Vec<String> {
+        Case::parse(document, axes).map(|case| needs::lacking(&case)).unwrap_or_default()
     }
 
     fn keys(&self) -> &'static [Key] {
