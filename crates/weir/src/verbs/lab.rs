@@ -438,7 +438,8 @@ fn list(json: bool) -> anyhow::Result<Ending> {
             text += &format!("    {line}\n");
         }
     }
-    text += "\nlab: `weir lab run`, as root or in a user namespace. sim: `weir sim run`, by any user.\n";
+    text += "\nlab: `weir lab run`, as root or in a user namespace. sim: `weir sim run`, by any user.\n\
+             The times follow the runs of docs/results, on two CPUs.\n";
     output::print(text)?;
     Ok(Ending::Fine)
 }
@@ -625,10 +626,10 @@ const SEED: &str = "--seed";
 const FRESH: &str = "fresh";
 const LARGEST_SEED: u64 = 1 << 53;
 const WITHOUT_TERMINAL: usize = 100;
-const LIST_EXAMPLES: &str = "\
 /// More commands, or longer ones, nobody reads before an answer.
 const MOST_COMMANDS: usize = 200;
 const LONGEST_COMMAND: usize = 4_000;
+const LIST_EXAMPLES: &str = "\
 Examples:
   weir lab list
   weir lab list --json | jq -r '.[] | select(.quick_seconds < 60) | .name'";
