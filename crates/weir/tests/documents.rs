@@ -158,6 +158,70 @@ fn every_file_is_accepted() {
     assert!(labs > 0 && policies > 0, "{labs} labs, {policies} policies");
 }
 
+/// The command of a page on record builds its commit, names an existing lab in the form that the
+/// page shows, and has flags that exist.
+#[test]
+fn every_recorded_page_ends_with_the_command_that_made_it() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for (path, text) in documents() {
+        if !path.parent().is_some_and(|folder| folder.ends_with("results")) {
+            continue;
+        }
+        count += 1;
+        if let Err(reason) = repeats_its_page(&path, &text) {
+            wrong.push(format!("{}: {reason}", path.display()));
+        }
+    }
+    assert!(count > 20, "only {count} pages were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn repeats_its_page(path: &Path, text: &str) -> Result<(), String> {
+    let fragment = text
+        .split_once("## How to repeat it")
+        .and_then(|(_, rest)| fragments(rest, "sh").into_iter().next())
+        .ok_or("no commands to repeat it")?;
+    let lines: Vec<&str> = fragment.lines().collect();
+    let [checkout, build, command] = lines.as_slice() else {
+        return Err(format!("not three commands: {lines:?}"));
+    };
+    let commit = checkout.strip_prefix("git checkout ").ok_or("no checkout")?;
+    if !text.contains(&format!("with weir of commit {commit} (a clean tree)")) {
+        return Err(format!("it does not say that {commit} measured it"));
+    }
+    if *build != "cargo build --release --locked -p weir" {
+        return Err(format!("the commit is not built: {build}"));
+    }
+    let words = words(command);
+    let (program, rest) = words.split_first().ok_or("no command")?;
+    if program != "target/release/weir" {
+        return Err(format!("{program} is not what the commit builds"));
+    }
+    let lab = match rest {
+        [verb, run, lab, ..] if ["lab", "sim"].contains(&verb.as_str()) && run == "run" => lab,
+        _ => return Err(format!("no `lab run LAB` or `sim run LAB`: {command}")),
+    };
+    let page = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    if lab != page {
+        return Err(format!("it runs {lab}"));
+    }
+    let form = match rest.iter().find(|word| *word == "--quick" || *word == "--smoke") {
+        Some(flag) => flag.trim_start_matches("--"),
+        None => "full",
+    };
+    if !text.contains(&format!("It shows the {form} form of the lab {lab},")) {
+        return Err(format!("the page does not show the {form} form"));
+    }
+    let weir = |words: &[String]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(words).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        output.status.success().then_some(()).ok_or(error)
+    };
+    // With `--help` the options before it are checked, and nothing runs.
+    weir(&[rest, &["--help".to_owned()]].concat())?;
+    weir(&["lab", "show", lab.as_str()].map(str::to_owned))
+}
+
 /// A link to a folder, or out of the folder, leads nowhere on the site.
 #[test]
 fn every_link_of_the_documents_leads_to_a_file() {
