@@ -6,6 +6,7 @@
 
 pub mod ab;
 pub mod binomial;
+pub mod correlation;
 pub mod family;
 pub mod mann_whitney;
 pub mod mean;
@@ -22,6 +23,7 @@ pub mod trimmed;
 mod error;
 mod spread;
 
+pub use correlation::{Correlation, successive};
 pub use error::StatsError;
 pub use mean::MeanEstimate;
 pub use median_interval::{MedianInterval, median_interval, sign_test};

@@ -1,6 +1,7 @@
 //! The interval of a median between two order statistics, with its exact coverage (David &
 //! Nagaraja, "Order Statistics", §7.1). It assumes only that the samples are independent and share
-//! one distribution. Samples with ties or counts are covered at least as often.
+//! one distribution. Samples with ties or counts are covered at least as often. Samples that
+//! resemble the one before them are covered less often ([`crate::correlation`]).
 //!
 //! The percentile bootstrap is no substitute for few samples: its "95 %" interval of a median
 //! contains the truth in 50 % of cases at two samples, in 75 % at three and in 93.75 % at five.

@@ -6,7 +6,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use stats::family::{self, Member};
-use stats::{Direction, Verdict, compare_paired, default_threshold, estimate};
+use stats::{Direction, Verdict, compare_paired, default_threshold, estimate, successive};
 
 const RUNS: usize = 2_000;
 
@@ -145,4 +145,76 @@ fn a_table_of_equal_systems_shows_a_difference_in_at_most_5_percent_of_cases() {
         let bound = 0.05 + noise(0.05);
         assert!(found <= bound, "{rows} rows, {primary} primary, {repeats} repeats: {found}");
     }
+}
+
+/// Standard normal values, each correlated with the one before it.
+fn correlated(draw: &mut Pcg64Mcg, correlation: f64, count: usize) -> Vec<f64> {
+    let mut normal = || {
+        let (a, b): (f64, f64) = (draw.random(), draw.random());
+        (-2.0 * (1.0 - a).ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+    };
+    let mut value = normal();
+    let fresh = (1.0 - correlation * correlation).sqrt();
+    let mut values = Vec::new();
+    for _ in 0..count {
+        values.push(value);
+        value = correlation * value + fresh * normal();
+    }
+    values
+}
+
+/// The documents name this figure.
+#[test]
+fn at_a_correlation_of_0_6_six_repeats_cover_the_median_in_79_percent() {
+    let mut draw = Pcg64Mcg::seed_from_u64(5);
+    let runs = 10 * RUNS;
+    let covered = (0..runs).filter(|_| {
+        let (low, high) = estimate(&correlated(&mut draw, 0.6, 6)).unwrap().ci95.unwrap();
+        low <= 0.0 && 0.0 <= high
+    });
+    let share = covered.count() as f64 / runs as f64;
+    assert!((share - 0.79).abs() < 0.02, "{share}");
+}
+
+#[test]
+fn independent_repeats_seldom_seem_correlated() {
+    for (series, repeats) in [(1, 6), (1, 30), (12, 6), (5, 12)] {
+        let mut draw = Pcg64Mcg::seed_from_u64(6);
+        let runs = 200;
+        let shown = (0..runs).filter(|_| {
+            let all: Vec<Vec<f64>> =
+                (0..series).map(|_| correlated(&mut draw, 0.0, repeats)).collect();
+            successive(&all).unwrap().is_shown()
+        });
+        let shown = shown.count();
+        // 5 % and three standard deviations of the count.
+        assert!(shown <= 19, "{series} series of {repeats}: {shown} of {runs}");
+    }
+}
+
+#[test]
+fn correlated_repeats_are_found_and_their_correlation_is_estimated() {
+    for (series, repeats, correlation) in [(1, 40, 0.6), (20, 6, 0.6), (20, 7, 0.8), (10, 12, 0.4)]
+    {
+        let mut draw = Pcg64Mcg::seed_from_u64(7);
+        let runs = 50;
+        let found: Vec<_> = (0..runs)
+            .map(|_| {
+                let all: Vec<Vec<f64>> =
+                    (0..series).map(|_| correlated(&mut draw, correlation, repeats)).collect();
+                successive(&all).unwrap()
+            })
+            .collect();
+        let shown = found.iter().filter(|found| found.is_shown()).count();
+        let mean = found.iter().map(|found| found.estimate).sum::<f64>() / runs as f64;
+        assert!(shown * 10 >= runs * 8, "{series} series of {repeats}: {shown} of {runs}");
+        assert!((mean - correlation).abs() < 0.2, "{series} series of {repeats}: {mean}");
+    }
+}
+
+#[test]
+fn few_or_equal_repeats_have_no_correlation() {
+    assert_eq!(successive(&[vec![1.0, 2.0, 3.0, 4.0, 5.0], vec![2.0; 9]]), None);
+    assert_eq!(successive(&[]), None);
+    assert!(successive(&[vec![1.0, 2.0, 3.0, 4.0, 5.0, f64::INFINITY]]).is_some());
 }
