@@ -162,6 +162,7 @@ impl Parameters {
         };
         let longest = if self.udp { MOST_UDP_BLOCK } else { MOST_TCP_BLOCK };
         let block = whole("len", self.len, 0, longest)?;
+        let usual = TestOptions::default().block_bytes() as u64;
         let none_if_zero = |count: u64| (count > 0).then_some(count);
         let rate = |key, value| {
             whole(key, value, 0, MOST_RATE).map(|r| none_if_zero(r).map(Rate::from_bits_per_second))
@@ -172,7 +173,8 @@ impl Parameters {
             amount,
             omit: seconds("omit", self.omit)?,
             streams: narrow("parallel", self.parallel.max(1.0), 1, 128)?,
-            block: none_if_zero(block).map(Bytes::new),
+            // A client that chooses no size names the default one.
+            block: none_if_zero(block).filter(|block| self.udp || *block != usual).map(Bytes::new),
             rate: rate("bandwidth", self.bandwidth)?,
             burst: narrow("burst", self.burst, 0, 1000)?.max(1),
             pacing_timer: match whole("pacing_timer", self.pacing_timer, 0, 10_000_000)? {

@@ -29,7 +29,7 @@ impl TcpSender {
         let block = options.block_bytes().max(1);
         // A user who sets a size wants writes of that size. By default it only matters that writes
         // are few.
-        let most = if block == TestOptions::default().block_bytes() { DEFAULT_BLOCKS } else { 1 };
+        let most = if options.block.is_none() { DEFAULT_BLOCKS } else { 1 };
         let source = if options.zero_copy {
             let mut file = File::from(memfd_create("weir perf", MemfdFlags::CLOEXEC)?);
             file.write_all(&payload(options, block * most as usize))?;
@@ -109,3 +109,18 @@ pub(super) fn is_acknowledged(info: &TcpInfo) -> bool {
 /// A mebibyte of iperf3's blocks. On loopback one write of it takes a third less CPU per byte than
 /// a write of one block (compare `write/512K` with `write/64K` in benches/streams.rs).
 const DEFAULT_BLOCKS: u64 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Bytes;
+
+    #[test]
+    fn a_chosen_size_is_that_of_a_write_also_if_it_is_the_usual_one() {
+        let most = |block: Option<u64>| {
+            let options = TestOptions { block: block.map(Bytes::new), ..TestOptions::default() };
+            TcpSender::new(&options).unwrap().most
+        };
+        assert_eq!([most(None), most(Some(128 << 10)), most(Some(64 << 10))], [8, 1, 1]);
+    }
+}
