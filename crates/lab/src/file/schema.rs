@@ -167,10 +167,25 @@ pub enum Traffic {
     Perf,
     /// `weir perf` without the statistics that it reads beside the streams.
     PerfBare,
+    /// `weir perf` with writes of one block, as iperf3's are.
+    PerfBlocks,
     /// The stock iperf3, if it is installed.
     Iperf3,
+    /// A newer iperf3 beside the stock one, installed as `iperf3-latest`.
+    Iperf3Latest,
     /// `weir perf plain-client`: a loop around a socket.
     Sockets,
+}
+
+impl Traffic {
+    /// The program of another project that it needs.
+    pub(crate) const fn peer(self) -> Option<&'static str> {
+        match self {
+            Self::Iperf3 => Some("iperf3"),
+            Self::Iperf3Latest => Some("iperf3-latest"),
+            Self::Perf | Self::PerfBare | Self::PerfBlocks | Self::Sockets => None,
+        }
+    }
 }
 
 /// A number, or a text in which an axis replaces the number.

@@ -21,9 +21,9 @@ pub(super) fn started_by(lab: &LabFile) -> Map<String, Value> {
     let mut names: Vec<(String, Option<Vec<String>>)> = Vec::new();
     for system in lab.systems() {
         let own = lab.kind().programs(system).iter();
-        names.extend(own.map(|name| {
+        names.extend(own.copied().chain(system.traffic().peer()).map(|name| {
             let version = [name, "--version"].map(str::to_owned);
-            ((*name).to_owned(), Some(version.into()))
+            (name.to_owned(), Some(version.into()))
         }));
         let version = system.version.as_ref().map(|command| words(command.get_ref()));
         for command in [&system.server, &system.client].into_iter().flatten() {

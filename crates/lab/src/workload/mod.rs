@@ -20,7 +20,7 @@ mod switches;
 mod tests;
 mod validate;
 
-pub(crate) use bulk::{IPERF3, measure as measure_bulk};
+pub(crate) use bulk::measure as measure_bulk;
 pub(crate) use check::{add_short_forms, bind, check};
 pub use diagnose::load;
 pub(crate) use flows::Way;

@@ -36,7 +36,7 @@ fn goodput(cell: &Value) -> f64 {
 }
 
 #[test]
-fn perf_overhead_compares_all_four() {
+fn perf_overhead_compares_all_programs() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     // If the machine stalls for iperf3's whole second, the lab finds only its control connection.
     let stalled = "iperf3 failed: the connection runs";
@@ -51,7 +51,7 @@ fn perf_overhead_compares_all_four() {
     let (name, output) = measured.unwrap();
     let results = sandbox.results(&name);
     output.assert_measured(&results);
-    let mut systems = vec!["weir-perf", "weir-perf-bare", "iperf3", "sockets"];
+    let mut systems = vec!["weir-perf", "weir-perf-bare", "weir-perf-blocks", "iperf3", "sockets"];
     if !is_installed("iperf3") {
         testing::skip_part(testing::Need::Program("iperf3"));
         systems.retain(|system| *system != "iperf3");

@@ -2,7 +2,7 @@
 
 use super::not_measured;
 use crate::executor::machine::{CpuPlan, Kept, MachineStep, Stream, Testbed};
-use crate::file::{Ends, SystemKind, SystemSpec, Traffic};
+use crate::file::{Ends, SystemKind, SystemSpec};
 use crate::run::Flaw;
 use crate::workload::measure_bulk;
 use crate::{Cancel, Failure, LabError, LabFile, nearest};
@@ -63,7 +63,7 @@ impl<'a> Prepared<'a> {
             return Err(LabError::Usage(text));
         }
         let whole = contest.slice.nanos().is_multiple_of(1_000_000_000);
-        if !whole && [base, change].iter().any(|system| system.traffic() == Traffic::Iperf3) {
+        if !whole && [base, change].iter().any(|system| system.traffic().peer().is_some()) {
             let text = "iperf3 counts in whole seconds: add --slice 1s".to_owned();
             return Err(LabError::Usage(text));
         }

@@ -6,11 +6,10 @@ use super::{
 use crate::analysis::agreement;
 use crate::executor::simulator::Simulator;
 use crate::executor::{Bench, Job};
-use crate::file::{Pinning, SystemSpec, Traffic};
+use crate::file::{Pinning, SystemSpec};
 use crate::run::environment;
 use crate::run::plan::{Plan, Step, seed_of};
 use crate::run::{Flaw, Measurement, Verdict};
-use crate::workload::IPERF3;
 use crate::{Failure, LabError, LabFile};
 use host::Privilege;
 use indexmap::IndexMap;
@@ -81,11 +80,9 @@ impl Bench for Machine<'_> {
         let own = self.lab.kind().programs(system).iter();
         missing.extend(own.filter(|name| !is_installed(name)).map(|name| (*name).to_owned()));
         // A lab that compares with iperf3 is useful without it too.
-        let without_peer = system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3);
-        if without_peer {
-            missing.push(IPERF3.to_owned());
-        }
-        let optional = system.optional || without_peer;
+        let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
+        missing.extend(peer.map(str::to_owned));
+        let optional = system.optional || peer.is_some();
         // Both ends may be the same program.
         missing.dedup();
         if missing.is_empty() || !optional || asked {

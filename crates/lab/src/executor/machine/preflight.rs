@@ -1,8 +1,7 @@
 //! Finds out before the first step whether this machine has everything that a system needs.
 
 use super::{is_installed, missing_programs};
-use crate::file::{SystemKind, SystemSpec, Traffic};
-use crate::workload::IPERF3;
+use crate::file::{SystemKind, SystemSpec};
 use accel::algorithm::NAME;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use std::io::ErrorKind;
@@ -49,9 +48,8 @@ fn setting(name: &str) -> PathBuf {
 fn missing_program(system: &SystemSpec, own: &[&str]) -> Option<String> {
     let mut missing = missing_programs(system);
     missing.extend(own.iter().filter(|name| !is_installed(name)).map(|name| (*name).to_owned()));
-    if system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3) {
-        missing.push(IPERF3.to_owned());
-    }
+    let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
+    missing.extend(peer.map(str::to_owned));
     // Both ends may be the same program.
     missing.dedup();
     let named: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();

@@ -9,7 +9,6 @@ mod tests;
 mod transfer;
 
 pub(crate) use machine::measure;
-pub(crate) use programs::IPERF3;
 
 use super::flows::{self, FlowsCell};
 use super::{CellWorkload, SystemKey, Workload};

@@ -28,8 +28,9 @@ impl Programs<'_> {
     /// The client's name in messages.
     pub(super) fn name(&self) -> &'static str {
         match self.traffic {
-            Traffic::Perf | Traffic::PerfBare => "weir perf",
-            Traffic::Iperf3 => IPERF3,
+            Traffic::Perf | Traffic::PerfBare | Traffic::PerfBlocks => "weir perf",
+            Traffic::Iperf3 => "iperf3",
+            Traffic::Iperf3Latest => "iperf3-latest",
             Traffic::Sockets => "weir perf plain-client",
         }
     }
@@ -37,8 +38,8 @@ impl Programs<'_> {
     /// The actual length of a phase of length `span`.
     pub(super) fn lasting(&self, span: Span) -> Span {
         match self.traffic {
-            Traffic::Iperf3 => Span::from_secs(whole_seconds(span)),
-            Traffic::Perf | Traffic::PerfBare | Traffic::Sockets => span,
+            Traffic::Iperf3 | Traffic::Iperf3Latest => Span::from_secs(whole_seconds(span)),
+            Traffic::Perf | Traffic::PerfBare | Traffic::PerfBlocks | Traffic::Sockets => span,
         }
     }
 
@@ -52,9 +53,11 @@ impl Programs<'_> {
         let place = ["--bind", &ip, "--port", &port];
         let words: &[&str] = match self.traffic {
             // The lab itself limits the length of its steps.
-            Traffic::Perf => &["perf", "server", "--one-off", "--max-time", "0"],
+            Traffic::Perf | Traffic::PerfBlocks => {
+                &["perf", "server", "--one-off", "--max-time", "0"]
+            }
             Traffic::PerfBare => &["perf", "server", "--one-off", "--max-time", "0", "--no-probes"],
-            Traffic::Iperf3 => &["--server", "--one-off"],
+            Traffic::Iperf3 | Traffic::Iperf3Latest => &["--server", "--one-off"],
             Traffic::Sockets => &["perf", "plain-server"],
         };
         self.line(words.iter().chain(&place).map(|word| (*word).to_owned()))
@@ -65,7 +68,10 @@ impl Programs<'_> {
             // The lab samples the connections itself and needs no probe of the idle path.
             Traffic::Perf => &["perf", "client", "--json", "--idle-probe", "0s"],
             Traffic::PerfBare => &["perf", "client", "--json", "--no-probes"],
-            Traffic::Iperf3 => &["--json", "--client"],
+            Traffic::PerfBlocks => {
+                &["perf", "client", "--json", "--idle-probe", "0s", "--length", IPERF3_BLOCK]
+            }
+            Traffic::Iperf3 | Traffic::Iperf3Latest => &["--json", "--client"],
             Traffic::Sockets => &["perf", "plain-client"],
         };
         let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -74,11 +80,11 @@ impl Programs<'_> {
         option("--port", order.to.port().to_string());
         option("--parallel", order.streams.to_string());
         match self.traffic {
-            Traffic::Perf | Traffic::PerfBare => {
+            Traffic::Perf | Traffic::PerfBare | Traffic::PerfBlocks => {
                 option("--time", seconds(order.duration));
                 option("--omit", seconds(order.omit));
             }
-            Traffic::Iperf3 => {
+            Traffic::Iperf3 | Traffic::Iperf3Latest => {
                 option("--time", whole_seconds(order.duration).to_string());
                 option("--omit", whole_seconds(order.omit).to_string());
             }
@@ -95,10 +101,8 @@ impl Programs<'_> {
     }
 
     fn line(&self, words: impl IntoIterator<Item = String>) -> Vec<String> {
-        let program = match self.traffic {
-            Traffic::Iperf3 => IPERF3.to_owned(),
-            _ => self.weir.display().to_string(),
-        };
+        let weir = || self.weir.display().to_string();
+        let program = self.traffic.peer().map_or_else(weir, str::to_owned);
         [program].into_iter().chain(words).collect()
     }
 
@@ -151,7 +155,8 @@ pub(super) struct Sum {
     pub(super) seconds: f64,
 }
 
-pub(crate) const IPERF3: &str = "iperf3";
+/// iperf3 writes one block of this size in each call.
+const IPERF3_BLOCK: &str = "128KiB";
 
 #[cfg(test)]
 mod tests {
@@ -206,6 +211,12 @@ mod tests {
                 "/opt/weir perf client --json --no-probes 10.0.0.2 --port 5201 --parallel 2 \
                  --time 1.5s --omit 0.5s {end}"
             )
+        );
+        assert!(line(Traffic::Iperf3Latest).starts_with("iperf3-latest --json --client 10.0.0.2"));
+        let blocks = line(Traffic::PerfBlocks);
+        assert!(
+            blocks.contains("perf client --json --idle-probe 0s --length 128KiB 10.0.0.2"),
+            "{blocks}"
         );
         assert_eq!(
             line(Traffic::Sockets),
