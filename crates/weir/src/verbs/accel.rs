@@ -101,7 +101,7 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Enable {
-    /// Faster sending than CUBIC and BBR over lossy and long paths; works with any receiver
+    /// For lossy and long paths: far above CUBIC and level with BBR there; works with any receiver
     #[command(after_help = ENABLE_EXAMPLES, override_usage = TCPA_USAGE)]
     Tcpa(EnableTcpa),
     /// For networks whose ports support CAQM: both ends request every increase of their window in a
