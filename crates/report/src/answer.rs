@@ -2,7 +2,7 @@
 
 use crate::interval::Around;
 use crate::{axis, method, missing, number, overall, pivot, queue_and_fairness};
-use results::{Axes, Cell, Comparison, Metric, NOT_RUN, Results, Verdict, metrics};
+use results::{Axes, Cell, Comparison, Metric, Results, Verdict, metrics};
 use stats::Direction;
 
 /// The lab's own answer, or sentences about comparisons of the main metric, and the figures that
@@ -21,6 +21,8 @@ fn derived(results: &Results) -> Vec<String> {
     let primaries: Vec<&Comparison> =
         results.comparisons.iter().filter(|one| one.primary).collect();
     let mut sentences = primary_sentences(results, &primaries);
+    sentences.extend(behind(results, &primaries));
+    sentences.extend(costs(results, &primaries));
     sentences.extend(bounds(results));
     let mut undecided = Vec::new();
     for (a, b, comparisons) in pairs(results) {
@@ -63,14 +65,11 @@ fn bounds(results: &Results) -> Option<String> {
 /// "12 cells measured, 1 failed, 3 incomplete, 2 short of CPU"
 pub(crate) fn tally(results: &Results) -> String {
     let count = |test: fn(&Cell) -> bool| results.cells.iter().filter(|c| test(c)).count();
-    let failed = count(|cell| cell.failed.is_some());
-    let not_run =
-        count(|cell| cell.failed.as_deref().is_some_and(|reason| reason.starts_with(NOT_RUN)));
-    let mut parts = vec![format!("{} measured", counted(results.cells.len() - failed, "cell"))];
+    let mut parts = vec![format!("{} measured", counted(count(Cell::is_measured), "cell"))];
     for (number, words) in [
-        (failed - not_run, "failed"),
-        (not_run, "not run"),
-        (count(|cell| !cell.valid && cell.failed.is_none()), "not valid"),
+        (count(|cell| cell.failed.is_some()), "failed"),
+        (count(|cell| cell.not_run.is_some()), "not run"),
+        (count(|cell| !cell.valid && cell.is_measured()), "not valid"),
         (count(|cell| missing::of(cell).next().is_some()), "incomplete"),
         (count(|cell| cell.cpu_limited), "short of CPU"),
     ] {
@@ -117,10 +116,78 @@ fn primary_sentences(results: &Results, primaries: &[&Comparison]) -> Vec<String
 }
 
 fn measured_at(results: &Results, one: &Comparison) -> String {
-    let label = metrics::meaning(&one.metric).label;
-    let place = varied(results, &one.axes);
+    sentence_at(results, &one.metric, &one.axes)
+}
+
+fn sentence_at(results: &Results, metric: &str, axes: &Axes) -> String {
+    let label = metrics::meaning(metric).label;
+    let place = varied(results, axes);
     let at = if place.is_empty() { place } else { format!(" at {place}") };
-    format!("{label}{at}: {}.", figures(results, one))
+    format!("{label}{at}: {}.", figures(results, metric, axes))
+}
+
+/// The places in which other systems have the better median than the system that the lab asks
+/// about: the primary comparisons show a few places only.
+fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
+    let Some(first) = primaries.first() else { return Vec::new() };
+    let (subject, metric) = (&first.a, &first.metric);
+    if primaries.iter().any(|one| one.a != *subject || one.metric != *metric) {
+        return Vec::new();
+    }
+    let less = metrics::direction(metric) == Some(Direction::LowerIsBetter);
+    let limit = 1.0 + NEAR;
+    let value = |cell: &Cell| cell.metrics.get(metric).map(Metric::value);
+    let own: Vec<(&Cell, f64)> = results
+        .cells
+        .iter()
+        .filter(|cell| cell.system == *subject && cell.valid)
+        .filter_map(|cell| Some((cell, value(cell)?)))
+        .collect();
+    let against = |system: &String| {
+        let mut places: Vec<(f64, String)> = Vec::new();
+        let mut shared = 0;
+        for (cell, own) in &own {
+            let there =
+                |other: &&Cell| other.system == *system && other.axes == cell.axes && other.valid;
+            let Some(other) = results.cells.iter().find(there).and_then(value) else { continue };
+            shared += 1;
+            let lag = if less { own / other } else { other / own };
+            if lag >= limit {
+                places.push((own / other, varied(results, &cell.axes)));
+            }
+        }
+        let places: Vec<String> = places
+            .iter()
+            .map(|(ratio, place)| format!("{} at {place}", number::ratio(*ratio)))
+            .collect();
+        (!places.is_empty()).then(|| {
+            let count = places.len();
+            format!(
+                "By its medians {subject} is behind {system} in {count} of {}: {}.",
+                counted(shared, "setting"),
+                places.join("; ")
+            )
+        })
+    };
+    // A single place stands in the sentences about the primary comparisons.
+    if own.len() < 2 {
+        return Vec::new();
+    }
+    let systems = pivot::systems(results);
+    systems.iter().filter(|system| *system != subject).filter_map(against).collect()
+}
+
+/// The CPU time at the place of the first primary comparison, if the lab names it beside its main
+/// metric.
+fn costs(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
+    let Some(first) = primaries.first() else { return Vec::new() };
+    let also = results.view.iter().flat_map(|view| &view.also);
+    let is_shown = |metric: &&String| {
+        let here = |cell: &&Cell| cell.axes == first.axes;
+        let mut cells = results.cells.iter().filter(here);
+        metrics::is_cpu(metric) && cells.any(|cell| cell.metrics.contains_key(metric.as_str()))
+    };
+    also.filter(is_shown).map(|metric| sentence_at(results, metric, &first.axes)).collect()
 }
 
 fn verdict(results: &Results, one: &Comparison) -> String {
@@ -152,32 +219,33 @@ fn verdict(results: &Results, one: &Comparison) -> String {
 
 /// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: all systems in the cell of a comparison,
 /// the best first.
-fn figures(results: &Results, one: &Comparison) -> String {
-    let here = results.cells.iter().filter(|cell| cell.axes == one.axes);
+fn figures(results: &Results, metric: &str, axes: &Axes) -> String {
+    let here = results.cells.iter().filter(|cell| cell.axes == *axes);
     let mut known: Vec<(&Cell, Option<&Metric>)> =
-        here.map(|cell| (cell, cell.metrics.get(&one.metric))).collect();
-    known.retain(|(cell, metric)| metric.is_some() || cell.failed.is_some());
-    let less = metrics::direction(&one.metric) == Some(Direction::LowerIsBetter);
+        here.map(|cell| (cell, cell.metrics.get(metric))).collect();
+    known.retain(|(cell, metric)| metric.is_some() || !cell.is_measured());
+    let less = metrics::direction(metric) == Some(Direction::LowerIsBetter);
+    let unit = pivot::unit(results, metric);
     let rank = |metric: Option<&Metric>| match metric {
         None => f64::INFINITY,
-        Some(metric) if less => metric.median,
-        Some(metric) => -metric.median,
+        Some(metric) if less => metric.value(),
+        Some(metric) => -metric.value(),
     };
     known.sort_by(|(_, a), (_, b)| rank(*a).total_cmp(&rank(*b)));
     let (mut measured, mut failed) = (Vec::new(), String::new());
     for (cell, metric) in known {
         match metric {
             Some(metric) => {
-                let figure = number::format(metric.median);
+                let figure = number::format(metric.value());
                 measured.push(format!("{} {figure}{}", cell.system, method::mark(cell)));
             }
             None => {
-                let why = cell.failed.as_deref().map_or("failed", missing::in_a_word);
+                let why = missing::in_a_word(cell).unwrap_or(missing::WORD);
                 failed += &format!("; {} {why}", cell.system);
             }
         }
     }
-    measured.join(", ") + &with_unit(pivot::unit(results, &one.metric)) + &failed
+    measured.join(", ") + &with_unit(unit) + &failed
 }
 
 /// `loss 1%, rtt 20ms`, without the axes that have one value in the whole run, except the axis that
@@ -268,7 +336,7 @@ fn without_comparisons(results: &Results) -> String {
         results.cells.iter().filter(|cell| cell.metrics.contains_key(WITHIN)).collect();
     if !judged.is_empty() {
         let outside: Vec<&&Cell> =
-            judged.iter().filter(|cell| cell.metrics[WITHIN].median < 1.0).collect();
+            judged.iter().filter(|cell| cell.metrics[WITHIN].value() < 1.0).collect();
         let all = counted(judged.len(), "figure");
         return match outside.first() {
             None => format!("{all}, each within its tolerance; {measured}."),
@@ -281,7 +349,7 @@ fn without_comparisons(results: &Results) -> String {
         };
     }
     let Some(headline) = pivot::headline(results) else { return format!("{measured}.") };
-    let figure = |cell: &Cell| cell.metrics.get(headline).map(|metric| metric.median);
+    let figure = |cell: &Cell| cell.metrics.get(headline).map(|metric| metric.value());
     let known: Vec<(&Cell, f64)> =
         results.cells.iter().filter_map(|cell| Some((cell, figure(cell)?))).collect();
     let least = known.iter().min_by(|a, b| a.1.total_cmp(&b.1));
@@ -314,6 +382,8 @@ fn with_unit(unit: String) -> String {
 }
 
 const WITHIN: &str = "within";
+/// Closer medians do not differ: the emulated link itself is held to 0.5 % of its rate.
+const NEAR: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
@@ -356,6 +426,31 @@ mod tests {
             needs_repeats: (!primary).then_some(8),
             goal: None,
         }
+    }
+
+    #[test]
+    fn the_answer_names_the_places_where_others_are_faster_and_the_cpu_time() {
+        let mut run = run();
+        run.comparisons = vec![comparison("5%", "tunnel", true)];
+        run.view = Some(results::View {
+            metric: "goodput_mbit_s".to_owned(),
+            also: vec!["cpu_seconds_per_gbit.system".to_owned(), "queue_kbyte.p95".to_owned()],
+            ..results::View::default()
+        });
+        for cell in &mut run.cells {
+            let faster = cell.system == "bbr" && cell.axes["loss"] == "0%";
+            let goodput = if faster { 561.0 } else { cell.metrics["goodput_mbit_s"].median };
+            cell.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(goodput, "Mbit/s"));
+            let cost = if cell.system == "tunnel" { 1.5 } else { 0.5 };
+            let cost = Metric::single(cost, "core-seconds per Gbit");
+            cell.metrics.insert("cpu_seconds_per_gbit.system".to_owned(), cost);
+        }
+        let told = sentences(&run);
+        let behind = "By its medians tunnel is behind bbr in 1 of 2 settings: 0.900× at loss 0%.";
+        assert!(told.iter().any(|one| one == behind), "{told:?}");
+        let cost = "CPU per Gbit system at loss 5%: cubic 0.500, bbr 0.500, tunnel 1.50 core-seconds per \
+                    Gbit.";
+        assert!(told.iter().any(|one| one == cost), "{told:?}");
     }
 
     fn run() -> Results {
@@ -414,7 +509,8 @@ mod tests {
         assert!(answer.contains("No verdict: tunnel / cubic is "), "{answer}");
         assert!(answer.ends_with(", and a cell of them is not valid."), "{answer}");
         results.cells[2].valid = true;
-        results.cells[1].failed = Some(format!("{NOT_RUN}needs 3 CPUs"));
+        (results.cells[1].failed, results.cells[1].not_run) =
+            (None, Some("needs 3 CPUs".to_owned()));
         let answer = &sentences(&results)[0];
         assert!(answer.contains("; bbr not run. "), "{answer}");
         results.comparisons[0].needs_repeats = Some(7);

@@ -11,19 +11,22 @@ pub(crate) struct ColumnsTable {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// Empty if the lab repeats no report.
+/// Empty if the lab repeats no report, or if nothing was measured in its columns.
 pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
     let Some(view) = results.view.as_ref().filter(|view| !view.columns.is_empty()) else {
         return Vec::new();
     };
     let known = |name: &&String| {
-        let measured = results
-            .cells
-            .iter()
-            .any(|cell| cell.metrics.contains_key(*name) || cell.why_missing(name).is_some());
-        measured || results.reference.iter().any(|row| row.metrics.contains_key(*name))
+        let cells = &mut results.cells.iter();
+        cells.any(|cell| cell.metrics.contains_key(*name) || cell.why_missing(name).is_some())
     };
     let columns: Vec<&String> = view.columns.iter().filter(known).collect();
+    let is_measured =
+        |name: &&String| results.cells.iter().any(|cell| cell.metrics.contains_key(name.as_str()));
+    // A form of the lab that measures none of the columns has no such table.
+    if !columns.iter().any(|name| is_measured(name)) {
+        return Vec::new();
+    }
     let with_rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());
     let row_axis = pivot::row_axis(results);
     let row_axis = row_axis.as_deref();
@@ -96,11 +99,10 @@ fn rows_of(
     };
     let name = format!("{}{}", cell.system, method::mark(cell));
     let mut rows = Vec::new();
-    if let Some(reason) = &cell.failed {
-        let word = missing::in_a_word(reason);
+    if let Some(word) = missing::in_a_word(cell) {
         rows.push(row(format!("{name} ({word})"), "", &|_| None));
     } else if cell.rounds.is_empty() {
-        let median = |metric: &str| cell.metrics.get(metric).map(|metric| metric.median);
+        let median = |metric: &str| cell.metrics.get(metric).map(|metric| metric.value());
         rows.push(row(name, "median", &|metric| measured(metric, median(metric))));
     } else {
         for (number, round) in cell.rounds.iter().enumerate() {
@@ -213,6 +215,17 @@ mod tests {
         assert_eq!(table.rows[1], ["tcp", "5%", "10.0", "10.0", "not measured"]);
         assert_eq!(table.rows[0][4], "–");
         assert_eq!(table.rows[2], ["tcp (reference)", "5%", "13.0", "–", "–"]);
+    }
+
+    #[test]
+    fn a_run_that_measures_no_column_of_the_report_has_no_such_table() {
+        let mut run = run(0);
+        if let Some(view) = &mut run.view {
+            view.columns = vec!["sender_mbit_s".to_owned(), "actual_s".to_owned()];
+        }
+        assert!(!tables(&run).is_empty());
+        run.cells.iter_mut().for_each(|cell| drop(cell.metrics.shift_remove("sender_mbit_s")));
+        assert!(tables(&run).is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The words for a comparison.
 
 use crate::interval::Around;
-use crate::method;
+use crate::{method, missing};
 use results::{Comparison, Results, Verdict};
 
 /// `tcp-bbr * / tcp-cubic`: the systems with the marks of their cells.
@@ -12,6 +12,7 @@ pub(crate) fn systems(results: &Results, one: &Comparison) -> String {
 /// The verdict, or the reason why there is none.
 pub(crate) fn verdict(one: &Comparison) -> String {
     let word = match (one.verdict, one.needs_repeats) {
+        (Verdict::Inconclusive, _) if one.ratio.one_start => "one start".to_owned(),
         (Verdict::Inconclusive, Some(repeats)) => format!("needs {repeats} repeats"),
         (verdict, _) => verdict.word().to_owned(),
     };
@@ -47,15 +48,21 @@ pub(crate) fn note(results: &Results) -> String {
     if results.comparisons.iter().any(|one| one.needs_repeats.is_some()) {
         text += " “needs” is the number of repeats below which no difference can be shown.";
     }
+    if results.comparisons.iter().any(|one| one.ratio.one_start) {
+        text += " “one start”: the repeats are windows of one start of each system, which decide \
+                 nothing about another start.";
+    }
     text
 }
 
 fn side(results: &Results, one: &Comparison, system: &str) -> String {
     let cell = results.cells.iter().find(|cell| cell.system == system && cell.axes == one.axes);
     let mark = match cell {
-        Some(cell) if cell.failed.is_some() => " (failed)",
-        Some(cell) => method::mark(cell),
-        None => "",
+        Some(cell) => match missing::in_a_word(cell) {
+            Some(word) => format!(" ({word})"),
+            None => method::mark(cell),
+        },
+        None => String::new(),
     };
     format!("{system}{mark}")
 }

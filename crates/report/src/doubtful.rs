@@ -7,7 +7,7 @@ use results::{Cell, CpuLimit, Results};
 
 /// Each invalid cell with its reasons.
 pub(crate) fn invalid(results: &Results) -> Vec<(String, String)> {
-    let cells = results.cells.iter().filter(|cell| !cell.valid && cell.failed.is_none());
+    let cells = results.cells.iter().filter(|cell| !cell.valid && cell.is_measured());
     cells.map(|cell| (place(cell), reasons(cell))).collect()
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn mends(results: &Results) -> Vec<String> {
 /// The users of the CPU that cells were short of, those of most cells first.
 pub(crate) fn cpu_users(results: &Results) -> Option<String> {
     let mut users: Vec<(&CpuLimit, Vec<&Cell>)> = Vec::new();
-    for cell in results.cells.iter().filter(|cell| cell.cpu_limited && cell.failed.is_none()) {
+    for cell in results.cells.iter().filter(|cell| cell.cpu_limited && cell.is_measured()) {
         let Some(limit) = &cell.cpu_limit else { continue };
         let same = |known: &CpuLimit| known.by == limit.by && known.cpus == limit.cpus;
         match users.iter_mut().find(|(known, _)| same(known)) {

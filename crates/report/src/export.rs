@@ -18,34 +18,32 @@ pub fn export(results: &Results, samples: &Samples) -> Vec<(String, String)> {
 
 fn cells(results: &Results) -> String {
     let axes = crate::axis::names(results);
-    let mut text = line(
-        ["system"]
-            .into_iter()
-            .chain(axes.iter().map(String::as_str))
-            .chain(["metric", "unit", "median", "low", "high", "repeats", "valid", "failed"]),
-    );
+    let mut text = line(["system"].into_iter().chain(axes.iter().map(String::as_str)).chain([
+        "metric", "unit", "median", "low", "high", "repeats", "valid", "failed", "not_run",
+    ]));
     for cell in &results.cells {
         let place = || places(&cell.axes, &axes);
         let failed = cell.failed.as_deref().unwrap_or_default();
+        let not_run = cell.not_run.as_deref().unwrap_or_default();
         let valid = cell.valid.to_string();
         if cell.metrics.is_empty() {
-            let rest = ["", "", "", "", "", "", valid.as_str(), failed];
+            let rest = ["", "", "", "", "", "", valid.as_str(), failed, not_run];
             text += &line([cell.system.as_str()].into_iter().chain(place()).chain(rest));
         }
         for (name, metric) in &cell.metrics {
             let [low, high] = metric
-                .ci95
+                .interval()
                 .or(metric.range)
                 .map_or([String::new(), String::new()], |r| r.map(|end| end.to_string()));
-            let (median, repeats) = (metric.median.to_string(), metric.n.to_string());
-            let rest: [&str; 8] =
-                [name, &metric.unit, &median, &low, &high, &repeats, &valid, failed];
+            let (median, repeats) = (metric.value().to_string(), metric.n.to_string());
+            let rest: [&str; 9] =
+                [name, &metric.unit, &median, &low, &high, &repeats, &valid, failed, not_run];
             text += &line([cell.system.as_str()].into_iter().chain(place()).chain(rest));
         }
         for missing in &cell.missing {
             let reason = format!("{}: {}", missing::WORD, missing.reason);
             for name in &missing.metrics {
-                let rest = [name.as_str(), "", "", "", "", "0", &valid, &reason];
+                let rest = [name.as_str(), "", "", "", "", "0", &valid, &reason, not_run];
                 text += &line([cell.system.as_str()].into_iter().chain(place()).chain(rest));
             }
         }

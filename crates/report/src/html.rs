@@ -118,7 +118,10 @@ fn validity(results: &Results) -> Markup {
 }
 
 fn failures_and_warnings(results: &Results) -> Markup {
-    let failed: Vec<_> = results.cells.iter().filter(|cell| cell.failed.is_some()).collect();
+    let without_number: [(&str, &str, fn(&Cell) -> bool); 2] = [
+        ("failed", "Failed", |cell| cell.failed.is_some()),
+        ("not-run", "Not run", |cell| cell.not_run.is_some()),
+    ];
     let warnings = method::warnings(results);
     let invalid = doubtful::invalid(results);
     let missing = missing::each(results);
@@ -132,15 +135,19 @@ fn failures_and_warnings(results: &Results) -> Markup {
             }
             @for mend in doubtful::mends(results) { p class="note" { (prose::markup(&mend)) } }
         }
-        @if !failed.is_empty() {
-            h2 id="failed" { @if failed.iter().any(|cell| cell.has_failed()) { "Failed" } @else { "Not run" } }
+        @for (id, title, is_one) in without_number {
+            @if results.cells.iter().any(is_one) {
+            h2 id=(id) { (title) }
             ul {
-                @for cell in failed {
+                @for cell in results.cells.iter().filter(|cell| is_one(cell)) {
                     li {
                         b { (cell.system) } " at " (axis::describe(&cell.axes)) ": "
-                        span class="failed" { (prose::markup(cell.failed.as_deref().unwrap_or_default())) }
+                        span class=(missing::class(cell)) {
+                            (prose::markup(missing::reason(cell).unwrap_or_default()))
+                        }
                     }
                 }
+            }
             }
         }
         @if !missing.is_empty() {

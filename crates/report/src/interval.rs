@@ -17,11 +17,23 @@ pub(crate) struct Around {
 
 impl Around {
     pub(crate) fn metric(metric: &Metric) -> Option<Self> {
-        Self::of(metric.median, metric.ci95, metric.coverage, metric.range, metric.n)
+        if let Some(share) = metric.share {
+            let label = SHARE.to_owned();
+            let short = format!("{}/{}", share.count, share.total);
+            return Some(Self { ends: number::interval(share.value(), share.ci95), label, short });
+        }
+        let around = Self::of(metric.median, metric.ci95, metric.coverage, metric.range, metric.n);
+        around.map(|around| around.of_one_start(metric.one_start))
     }
 
     pub(crate) fn ratio(ratio: &Ratio) -> Option<Self> {
-        Self::of(ratio.median, ratio.ci95, ratio.coverage, ratio.range, ratio.n)
+        let around = Self::of(ratio.median, ratio.ci95, ratio.coverage, ratio.range, ratio.n);
+        around.map(|around| around.of_one_start(ratio.one_start))
+    }
+
+    fn of_one_start(self, one_start: bool) -> Self {
+        let what = if one_start { " windows of one start" } else { "" };
+        Self { label: self.label + what, ..self }
     }
 
     fn of(
@@ -88,6 +100,9 @@ pub(crate) fn note(all: impl Iterator<Item = Around>, place: &str) -> String {
     let mut labels = labels(all);
     match (labels.pop(), labels.pop()) {
         (None, _) => "Median of the repeats.".to_owned(),
+        (Some(only), None) if only == SHARE => format!(
+            "Share of the repeats, its {only} {place}; the count and the repeats in parentheses."
+        ),
         (Some(only), None) => format!("Median of the repeats, its {only} {place}."),
         (Some(last), Some(before)) => {
             labels.push(before);
@@ -96,6 +111,8 @@ pub(crate) fn note(all: impl Iterator<Item = Around>, place: &str) -> String {
         }
     }
 }
+
+const SHARE: &str = "95 % Clopper-Pearson interval of the share";
 
 /// Each label once.
 fn labels(all: impl Iterator<Item = Around>) -> Vec<String> {
@@ -111,6 +128,7 @@ fn labels(all: impl Iterator<Item = Around>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use results::Proportion;
 
     fn metric(ci95: Option<[f64; 2]>, coverage: Option<f64>, n: u64) -> Metric {
         let range = ci95.is_none().then_some([55.0, 58.9]);
@@ -125,6 +143,19 @@ mod tests {
         assert_eq!(of(&metric(None, None, 3)).unwrap(), "[55.0, 58.9] (range of 3)");
         assert_eq!(of(&metric(Some([55.0, 58.9]), None, 5)).unwrap(), "[55.0, 58.9] (interval)");
         assert_eq!(of(&Metric::single(1.0, "ms")), None);
+        let windows = Metric { one_start: true, ..metric(None, None, 7) };
+        assert_eq!(of(&windows).unwrap(), "[55.0, 58.9] (range of 7 windows of one start)");
+    }
+
+    #[test]
+    fn a_share_of_repeats_has_its_count_and_a_binomial_interval() {
+        let share = Proportion { count: 5, total: 6, ci95: [0.359, 0.996] };
+        let metric = Metric { share: Some(share), n: 6, ..Metric::single(1.0, "") };
+        assert_eq!(number::with_interval(&metric), "0.833 [0.359, 0.996] (5/6)");
+        let label = Around::metric(&metric).unwrap().label;
+        assert_eq!(label, "95 % Clopper-Pearson interval of the share");
+        let note = note(Around::metric(&metric).into_iter(), "in brackets");
+        assert!(note.starts_with("Share of the repeats"), "{note}");
     }
 
     #[test]

@@ -129,9 +129,11 @@ fn headline_tables(out: &mut String, results: &Results) {
 fn entry(entry: &Entry<'_>) -> String {
     let published = entry.published.map(|(_, value)| number::format(value));
     match (entry.cell, entry.metric) {
-        (Some(Cell { failed: Some(reason), .. }), _) => missing::in_a_word(reason).to_owned(),
+        (Some(cell), _) if !cell.is_measured() => {
+            missing::in_a_word(cell).unwrap_or_default().to_owned()
+        }
         (Some(cell), Some(metric)) => {
-            let mut text = number::with_interval(metric) + method::mark(cell);
+            let mut text = number::with_interval(metric) + &method::mark(cell);
             if let Some(value) = published {
                 let ratio = entry.ratio().map(|ratio| format!(", {}", number::ratio(ratio)));
                 let _ = write!(text, " (ref {value}{})", ratio.unwrap_or_default());
@@ -209,7 +211,7 @@ fn every_metric(out: &mut String, results: &Results) {
     let rows: Vec<Vec<String>> = results
         .cells
         .iter()
-        .filter(|cell| cell.failed.is_none())
+        .filter(|cell| cell.is_measured())
         .map(|cell| metric_row(cell, &axes, &names))
         .collect();
     table(out, &heads, &rows);
@@ -226,17 +228,17 @@ fn metric_row(cell: &Cell, axes: &[String], names: &[&str]) -> Vec<String> {
 }
 
 pub(crate) fn failures_and_warnings(out: &mut String, results: &Results) {
-    let failed: Vec<String> = results
-        .cells
-        .iter()
-        .filter_map(|cell| {
-            let reason = cell.failed.as_ref()?;
-            Some(format!("{} at {}: {reason}", cell.system, axis::describe(&cell.axes)))
-        })
-        .collect();
-    if !failed.is_empty() {
-        line(out, "## Failed\n");
-        bullets(out, failed.iter());
+    let reasons = |of: fn(&Cell) -> Option<&String>| -> Vec<String> {
+        let reason = |cell| Some(format!("{}: {}", doubtful::place(cell), of(cell)?));
+        results.cells.iter().filter_map(reason).collect()
+    };
+    let failed = reasons(|cell| cell.failed.as_ref());
+    let not_run = reasons(|cell| cell.not_run.as_ref());
+    for (title, cells) in [("## Failed\n", failed), ("## Not run\n", not_run)] {
+        if !cells.is_empty() {
+            line(out, title);
+            bullets(out, cells.iter());
+        }
     }
     let invalid = doubtful::invalid(results);
     if !invalid.is_empty() {

@@ -13,18 +13,24 @@ pub(crate) fn statistics(results: &Results) -> &'static [&'static str] {
     &[
         "Every number is the median of its repeats: half of them were higher, half lower. One odd \
          repeat moves a median far less than it moves a mean.",
-        "The interval beside it lies between two of the repeats in the order of their values. The \
-         stated coverage is exact for any distribution: of intervals made in this way, at least \
-         that share contains the true median of such a run. Fewer than six repeats cannot cover it \
-         in 95 % of cases, so their range is given instead: “range of 3”. Runs on another day or \
-         another boot differ by more than an interval shows.",
+        "The interval beside it lies between two of the repeats in the order of their values. If the \
+         repeats are independent, the stated coverage is exact for any distribution: of intervals \
+         made in this way, at least that share contains the true median of such a run. Repeats that \
+         resemble the one before them are covered less often: at a correlation of 0.6 of successive \
+         repeats, six of them cover the median in 79 % of cases. A run on a machine estimates that \
+         correlation and warns if chance does not explain it; in virtual time each repeat has a seed \
+         of its own. Fewer than six repeats cannot cover the median in \
+         95 % of cases, so their range is given instead: “range of 3”. Runs on another day or another \
+         boot differ by more than an interval shows. A figure that each repeat either reaches or does \
+         not is the share of repeats, with the interval of Clopper and Pearson.",
         "Where systems take turns, they are compared pair by pair within the same block of the run, \
          so that what changed on the machine over time touched both. Every repeat takes part: one \
          that failed, or in which nothing arrived, ranks worst. A pair is left out only if the \
          machine made one of its repeats invalid.",
         "Better or worse means that the sign test excludes a ratio of 1 and the ratio is at least \
          the practical threshold away from it. The same means that the whole interval of the ratio \
-         lies within the threshold. Anything else is inconclusive.",
+         lies within the threshold. Anything else is inconclusive. The sign test needs independent \
+         repeats too.",
         "The tests hold the level of 5 % for all comparisons of a run together (Holm's procedure). \
          The primary comparisons, at most three, were named in the lab file before the run and \
          share 95 % of the level; all others share the rest, and whatever a decided comparison no \
@@ -56,20 +62,18 @@ pub(crate) fn sources(results: &Results) -> String {
     if sources.is_empty() { "source not stated".to_owned() } else { sources.join("; ") }
 }
 
-pub(crate) fn mark(cell: &Cell) -> &'static str {
-    if cell.failed.is_some() {
-        return "";
+pub(crate) fn mark(cell: &Cell) -> String {
+    if !cell.is_measured() {
+        return String::new();
     }
-    match (cell.valid, cell.cpu_limited, cell.failed_repeats > 0) {
-        (true, false, false) => "",
-        (false, false, false) => " !",
-        (true, true, false) => " *",
-        (false, true, false) => " !*",
-        (true, false, true) => " †",
-        (false, false, true) => " !†",
-        (true, true, true) => " *†",
-        (false, true, true) => " !*†",
-    }
+    let marks = [
+        (!cell.valid, '!'),
+        (cell.cpu_limited, '*'),
+        (cell.failed_repeats > 0, '†'),
+        (cell.above_link_mbit_s.is_some(), '^'),
+    ];
+    let marks: String = marks.into_iter().filter(|(applies, _)| *applies).map(|(_, m)| m).collect();
+    if marks.is_empty() { marks } else { format!(" {marks}") }
 }
 
 /// Explains the marks that occur in the tables.
@@ -78,10 +82,10 @@ pub(crate) fn marks(results: &Results) -> Vec<String> {
     if is_measured_once(results) {
         marks.push(ONCE.to_owned());
     }
-    if results.cells.iter().any(|cell| !cell.valid && cell.failed.is_none()) {
+    if results.cells.iter().any(|cell| !cell.valid && cell.is_measured()) {
         marks.push("! not valid: the path or the workload missed its bounds.".to_owned());
     }
-    if results.cells.iter().any(|cell| cell.cpu_limited && cell.failed.is_none()) {
+    if results.cells.iter().any(|cell| cell.cpu_limited && cell.is_measured()) {
         marks.push(
             "* CPU-limited: next to no CPU was idle, so the number may be the machine's and not the \
              path's."
@@ -101,6 +105,13 @@ pub(crate) fn marks(results: &Results) -> Vec<String> {
         .collect();
     if !failed.is_empty() {
         marks.push(format!("† repeats failed and are not in the number: {}.", failed.join("; ")));
+    }
+    if results.cells.iter().any(|cell| cell.above_link_mbit_s.is_some()) {
+        marks.push(
+            "^ above the link: the goodput exceeds the payload that the emulated link carries, because \
+             data of before the measured window arrived in it."
+                .to_owned(),
+        );
     }
     marks
 }

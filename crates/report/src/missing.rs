@@ -2,13 +2,23 @@
 
 use crate::answer::counted;
 use crate::doubtful::place;
-use results::{Cell, Missing, NOT_RUN, Results, metrics};
+use results::{Cell, Missing, Results, metrics};
 
 pub(crate) const WORD: &str = "not measured";
 
-/// Stands in place of the figures of a failed cell, or of one that this machine cannot measure.
-pub(crate) fn in_a_word(reason: &str) -> &'static str {
-    if reason.starts_with(NOT_RUN) { "not run" } else { "failed" }
+/// Stands in place of the figures of a cell that failed, or that this machine cannot measure.
+/// `None` for a measured cell.
+pub(crate) const fn in_a_word(cell: &Cell) -> Option<&'static str> {
+    match (&cell.failed, &cell.not_run) {
+        (Some(_), _) => Some("failed"),
+        (None, Some(_)) => Some("not run"),
+        (None, None) => None,
+    }
+}
+
+/// The reason for the word.
+pub(crate) fn reason(cell: &Cell) -> Option<&str> {
+    cell.failed.as_deref().or(cell.not_run.as_deref())
 }
 
 /// Stands in a table in place of the figure. A bound says more than a word:
@@ -17,17 +27,19 @@ pub(crate) fn in_place(missing: &Missing) -> &str {
     if missing.reason.starts_with('≥') { &missing.reason } else { WORD }
 }
 
-/// The same with the reason.
-pub(crate) fn failure(reason: &str) -> String {
-    match reason.strip_prefix(NOT_RUN) {
-        Some(_) => reason.to_owned(),
-        None => format!("failed: {reason}"),
-    }
+/// The class of the word in a page. Only a failure is red.
+pub(crate) const fn class(cell: &Cell) -> &'static str {
+    if cell.failed.is_some() { "failed" } else { "muted" }
 }
 
-/// A failed cell has no figure at all, and its own reason.
+/// [`in_a_word`] with the reason.
+pub(crate) fn explained(cell: &Cell) -> Option<String> {
+    in_a_word(cell).zip(reason(cell)).map(|(word, reason)| format!("{word}: {reason}"))
+}
+
+/// A cell that failed or was not run has no figure at all, and its own reason.
 pub(crate) fn of(cell: &Cell) -> impl Iterator<Item = &Missing> {
-    cell.missing.iter().filter(move |_| cell.failed.is_none())
+    cell.missing.iter().filter(move |_| cell.is_measured())
 }
 
 /// Each cell with what it lacks, and the reason.
@@ -85,11 +97,15 @@ mod tests {
 
     #[test]
     fn a_cell_that_this_machine_cannot_measure_has_not_failed() {
-        let few = format!("{NOT_RUN}needs 3 CPUs, this machine has 2");
-        assert_eq!(failure(&few), few);
-        assert_eq!(in_a_word(&few), "not run");
-        assert_eq!(failure("the peer ended"), "failed: the peer ended");
-        assert_eq!(in_a_word("the peer ended"), "failed");
+        let mut cell = Cell::new("a", Axes::new());
+        assert_eq!((in_a_word(&cell), explained(&cell)), (None, None));
+        cell.not_run = Some("needs 3 CPUs, this machine has 2".to_owned());
+        assert_eq!(explained(&cell).unwrap(), "not run: needs 3 CPUs, this machine has 2");
+        assert_eq!(in_a_word(&cell), Some("not run"));
+        let mut cell = Cell::new("a", Axes::new());
+        cell.failed = Some("the peer ended".to_owned());
+        assert_eq!(explained(&cell).unwrap(), "failed: the peer ended");
+        assert_eq!(in_a_word(&cell), Some("failed"));
     }
 
     #[test]

@@ -22,10 +22,16 @@ pub fn format(value: f64) -> String {
 }
 
 /// `57.1 [55.0, 58.9]`: the median and its interval or range. The ends have the median's decimals.
+/// A share of repeats has its count: `0.833 [0.359, 0.996] (5/6)`.
 pub fn with_interval(metric: &Metric) -> String {
-    match metric.ci95.or(metric.range) {
-        Some(ends) => format!("{} {}", format(metric.median), interval(metric.median, ends)),
-        None => format(metric.median),
+    let count = metric.share.map(|share| format!(" ({}/{})", share.count, share.total));
+    with_ends(metric) + &count.unwrap_or_default()
+}
+
+fn with_ends(metric: &Metric) -> String {
+    match metric.interval().or(metric.range) {
+        Some(ends) => format!("{} {}", format(metric.value()), interval(metric.value(), ends)),
+        None => format(metric.value()),
     }
 }
 

@@ -131,7 +131,7 @@ impl Entry<'_> {
     /// The measured value over the published one.
     pub fn ratio(&self) -> Option<f64> {
         let (_, published) = self.published?;
-        let ratio = self.metric?.median / published;
+        let ratio = self.metric?.value() / published;
         ratio.is_finite().then_some(ratio)
     }
 }
@@ -259,7 +259,7 @@ fn measured<'a>(results: &'a Results, cell: Option<&'a Cell>, metric: &str) -> E
     };
     Entry {
         cell: Some(cell),
-        metric: cell.metrics.get(metric).filter(|_| cell.failed.is_none()),
+        metric: cell.metrics.get(metric).filter(|_| cell.is_measured()),
         missing: cell.why_missing(metric),
         published: published(results, cell, metric),
     }

@@ -16,6 +16,8 @@ pub enum Unfit {
     Modified,
     Invalid(Vec<String>),
     Failed(String),
+    /// Other programs used much CPU, with the first cell.
+    Disturbed(String),
     Smoke,
 }
 
@@ -111,6 +113,10 @@ fn check(results: &Results, is_disturbed: &dyn Fn(&Cell) -> bool) -> Result<(), 
     if !results.valid && (invalid.peek().is_none() || !invalid.all(is_disturbed)) {
         return Err(Unfit::Invalid(results.invalid_reasons.clone()));
     }
+    let busy = results.cells.iter().filter(|cell| !is_disturbed(cell));
+    if let Some(user) = busy.into_iter().find_map(others) {
+        return Err(Unfit::Disturbed(user));
+    }
     let why = |cell: &Cell| {
         let part = missing::of(cell).find(|missing| missing.failed).map(missing::words);
         let whole = cell.failed.clone().filter(|_| cell.has_failed());
@@ -121,6 +127,15 @@ fn check(results: &Results, is_disturbed: &dyn Fn(&Cell) -> bool) -> Result<(), 
         Some(failed) => Err(Unfit::Failed(failed)),
         None => Ok(()),
     }
+}
+
+/// `rustfmt used 72 % of CPU 0 in tcpa at rate 500mbit`, if other programs used much CPU there.
+fn others(cell: &Cell) -> Option<String> {
+    let limit = cell.cpu_limit.iter().filter(|limit| cell.cpu_limited && limit.is_of_others());
+    let users = cell.beside.iter().chain(limit);
+    let user = users.max_by(|a, b| a.percent.total_cmp(&b.percent))?;
+    let place = crate::doubtful::place(cell);
+    (user.percent >= MUCH_PERCENT).then(|| format!("{user} in {place}"))
 }
 
 fn origin(results: &Results) -> String {
@@ -182,6 +197,10 @@ impl fmt::Display for Unfit {
             Self::Invalid(reasons) => {
                 write!(f, "the run is not valid ({}): run the lab again", reasons.join("; "))
             }
+            Self::Disturbed(user) => write!(
+                f,
+                "other programs used much CPU during the run ({user}): end them and run the lab again"
+            ),
             Self::Failed(cell) => write!(f, "a cell failed ({cell}): run the lab again"),
             Self::Smoke => f.write_str("the smoke form only tests the lab: run another form"),
         }
@@ -190,10 +209,13 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
+/// Percent of one CPU. A run beside such a program shows the program, too.
+const MUCH_PERCENT: f64 = 20.0;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::{Axes, Metric, Missing};
+    use results::{Axes, CpuLimit, Metric, Missing};
     use serde_json::json;
 
     fn page(results: &Results, lab_file: Option<&str>) -> Result<String, Unfit> {
@@ -285,6 +307,32 @@ mod tests {
     }
 
     #[test]
+    fn a_run_beside_other_programs_is_no_record() {
+        let user = |by: &str, percent| CpuLimit { by: by.to_owned(), cpus: vec![0], percent };
+        let mut run = run();
+        run.cells[0].beside = Some(user("cc1plus", 6.0));
+        assert!(page(&run, None).is_ok());
+        run.cells[0].beside = Some(user("cc1plus", 38.0));
+        let unfit = page(&run, None).unwrap_err();
+        let told = "other programs used much CPU during the run (cc1plus used 38 % of CPU 0 in peer): end \
+                    them and run the lab again";
+        assert_eq!(unfit.to_string(), told);
+        // A run of an older weir names the largest user only.
+        run.cells[0].beside = None;
+        run.cells[0].cpu_limited = true;
+        for (by, is_fit) in [
+            ("rustfmt", false),
+            ("other programs", false),
+            ("peer (server)", true),
+            ("softirqs", true),
+            ("weir's emulator", true),
+        ] {
+            run.cells[0].cpu_limit = Some(user(by, 72.0));
+            assert_eq!(page(&run, None).is_ok(), is_fit, "{by}");
+        }
+    }
+
+    #[test]
     fn a_run_of_unknown_origin_is_no_record() {
         let unfit = |change: fn(&mut Results)| {
             let mut results = run();
@@ -311,7 +359,7 @@ mod tests {
         assert!(failed.to_string().contains("it broke"), "{failed}");
         // A limit of the machine is no reason to measure again.
         let mut small = run();
-        small.cells[0].failed = Some(format!("{}needs 3 CPUs", results::NOT_RUN));
+        small.cells[0].not_run = Some("needs 3 CPUs".to_owned());
         assert!(page(&small, None).is_ok());
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     Column, Pivot, answer, axis, confusion, doubtful, goals, headline, method, missing, number,
     overall, pivot, spread,
 };
-use results::{Cell, Results, metrics};
+use results::{Cell, Metric, Results, metrics};
 
 /// The output after a run: one line per cell, the main metric as a table, and the answer. The
 /// caller passes the terminal's width and whether it shows colours.
@@ -193,20 +193,24 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
                 Text::new(cell.axes.get(name).map_or("–", String::as_str), Style::Plain)
             }),
         );
-        if let Some(reason) = &cell.failed {
-            row.push(Text::new(&missing::failure(reason), Style::Bad));
+        if let Some(reason) = missing::explained(cell) {
+            row.push(Text::new(&reason, style(cell)));
             table.spanning_row(row);
             continue;
         }
         let metric = cell.metrics.get(headline);
         let none = || cell.why_missing(headline).map_or("–", missing::in_place).to_owned();
-        let median = metric.map_or_else(none, |m| number::format(m.median));
+        let count = |share: results::Proportion| format!(" ({}/{})", share.count, share.total);
+        let figure = |metric: &Metric| {
+            number::format(metric.value()) + &metric.share.map(count).unwrap_or_default()
+        };
+        let median = metric.map_or_else(none, figure);
         row.push(Text::new(&format!("{median}{}", method::mark(cell)), Style::Bold));
         let interval = around(cell).map(|around| intervals.short(around));
         row.push(Text::new(&interval.unwrap_or_default(), Style::Dim));
         if any_published {
             let value = published(cell).map(|(_, value)| value);
-            let ratio = value.zip(metric).map(|(value, metric)| metric.median / value);
+            let ratio = value.zip(metric).map(|(value, metric)| metric.value() / value);
             row.push(Text::new(&value.map(number::format).unwrap_or_default(), Style::Plain));
             row.push(Text::new(&ratio.map(number::ratio).unwrap_or_default(), Style::Plain));
         }
@@ -217,7 +221,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
                     let published = pivot::published(results, cell, name);
                     let beside =
                         published.map(|(_, value)| format!(" (ref {})", number::format(value)));
-                    let median = number::format(metric.median) + &beside.unwrap_or_default();
+                    let median = number::format(metric.value()) + &beside.unwrap_or_default();
                     Text::new(&median, Style::Plain)
                 }
                 (None, Some(missing)) => Text::new(missing::in_place(missing), Style::Bad),
@@ -267,12 +271,12 @@ pub fn pivot_table(results: &Results, width: usize, colour: bool) -> String {
 fn entry(entry: &crate::Entry<'_>) -> Text {
     let published = entry.published.map(|(_, value)| number::format(value));
     match (entry.cell, entry.metric) {
-        (Some(Cell { failed: Some(reason), .. }), _) => {
-            Text::new(missing::in_a_word(reason), Style::Bad)
+        (Some(cell), _) if !cell.is_measured() => {
+            Text::new(missing::in_a_word(cell).unwrap_or_default(), style(cell))
         }
         (Some(cell), Some(metric)) => {
             let beside = published.map(|value| format!(" (ref {value})")).unwrap_or_default();
-            let median = number::format(metric.median);
+            let median = number::format(metric.value());
             Text::new(&format!("{median}{}{beside}", method::mark(cell)), Style::Plain)
         }
         (None, _) if published.is_some() => Text::new(&published.unwrap_or_default(), Style::Dim),
@@ -349,9 +353,9 @@ fn legend(results: &Results) -> Vec<String> {
     legend
 }
 
-/// One line for each failed cell only.
+/// One line for each cell without a number only.
 fn failed(results: &Results, width: usize, colour: bool) -> String {
-    let cells = results.cells.iter().filter(|cell| cell.failed.is_some()).cloned().collect();
+    let cells = results.cells.iter().filter(|cell| !cell.is_measured()).cloned().collect();
     let failed = Results { cells, ..Results::new(&results.lab, results.form) };
     if failed.cells.is_empty() { String::new() } else { failures(&failed, width, colour) }
 }
@@ -361,14 +365,19 @@ fn failures(results: &Results, width: usize, colour: bool) -> String {
     table.left("system", 0);
     table.left("at", 0);
     for cell in &results.cells {
-        let reason = cell.failed.as_deref().map(missing::failure);
+        let reason = missing::explained(cell);
         table.spanning_row(vec![
             Text::new(&cell.system, Style::Plain),
             Text::new(&axis::describe(&cell.axes), Style::Plain),
-            Text::new(&reason.unwrap_or_else(|| "no metrics".to_owned()), Style::Bad),
+            Text::new(&reason.unwrap_or_else(|| "no metrics".to_owned()), style(cell)),
         ]);
     }
     table.render(width, colour)
+}
+
+/// A cell that this machine cannot measure is no failure.
+fn style(cell: &Cell) -> Style {
+    if cell.not_run.is_some() { Style::Dim } else { Style::Bad }
 }
 
 fn with_unit(label: &str, unit: &str) -> String {

@@ -11,9 +11,9 @@ mod series;
 
 pub use error::ResultsError;
 pub use results::{
-    Axes, Bound, Cell, Comparison, Confusion, ConfusionRow, CpuLimit, Form, Goal, Group, Heat,
-    LONGEST_TEXT, Mean, Metric, Missing, NOT_RUN, Overall, Ratio, Reason, Reference, Results,
-    Spread, Verdict, View,
+    Axes, Bound, Cell, Comparison, Confusion, ConfusionRow, Correlation, CpuLimit, Form, Goal,
+    Group, Heat, LONGEST_TEXT, Mean, Metric, Missing, NOT_RUN, Overall, Proportion, Ratio, Reason,
+    Reference, Results, Spread, Verdict, View,
 };
 pub use samples::{Sample, Samples};
 pub use series::{Line, Series, Shape};

@@ -52,6 +52,12 @@ pub fn names() -> Vec<String> {
     parts.chain(SIMULATIONS.iter().map(|name| format!("{SIMULATED}.{name}"))).collect()
 }
 
+/// Whether a repeat has 1 if something held and 0 if not.
+pub fn is_proportion(name: &str) -> bool {
+    let family = name.split('.').next().unwrap_or(name);
+    PROPORTIONS.contains(&family)
+}
+
 /// Whether the metric is a cost of the measurement.
 pub fn is_cpu(name: &str) -> bool {
     name.starts_with("cpu_")
@@ -163,6 +169,10 @@ const REGISTRY: &[Line] = &[
     ("caqm_answers", NONE, "", NEITHER, "caqm answers"),
     ("caqm_cpus", NONE, "", NEITHER, "caqm cpus"),
 ];
+
+/// Repeats of these are 0 or 1.
+const PROPORTIONS: &[&str] =
+    &["first_verdict_right", "among_first_two", "loss_in_interval", "within"];
 
 /// The simulator's figure for a metric that a machine measured.
 const SIMULATED: &str = "simulated";

@@ -69,10 +69,34 @@ pub struct Results {
     /// The same means, grouped by the unusual axes of the cells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<Group>,
+    /// The correlation of successive repeats, for each metric that has an interval.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub correlations: Vec<Correlation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// How much a repeat of a metric resembles the repeat before it. Intervals and p-values hold for
+/// independent repeats.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Correlation {
+    pub metric: String,
+    /// The ratios of the metric in the comparisons, instead of its values.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ratios: bool,
+    /// The cells or comparisons that it is estimated from.
+    pub series: u64,
+    /// From -1 to 1.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub estimate: f64,
+    /// The p-value of the test that the repeats are independent.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub p: f64,
+    /// Whether the run warns about it.
+    #[serde(default)]
+    pub shown: bool,
 }
 
 /// A bound of the lab file, held against the cells of the run that it names.
@@ -189,9 +213,13 @@ pub struct Cell {
     pub system: String,
     #[serde(default)]
     pub axes: Axes,
-    /// The reason why there is no number. Always written; `null` if the cell was measured.
+    /// The reason why there is no number. Always written; `null` if the cell did not fail.
     #[serde(default)]
     pub failed: Option<String>,
+    /// The reason why this machine cannot measure the cell: it has too few CPUs, or a limit that
+    /// the lab does not change. The cell has no number, and nothing broke.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_run: Option<String>,
     #[serde(default = "yes")]
     pub valid: bool,
     /// The reasons why it is not valid. Older writers stated none.
@@ -209,6 +237,14 @@ pub struct Cell {
     pub repeats: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed_repeats: u64,
+    /// The program beside the lab that used the workload's CPUs most in a repeat. Older writers
+    /// stated none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<CpuLimit>,
+    /// The payload in Mbit/s that the emulated link carries at most, if the goodput exceeds it:
+    /// data of before the measured window arrived in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above_link_mbit_s: Option<f64>,
     /// Metric name to value. Nested names are flattened with dots (`cpu_percent.ksoftirqd`).
     #[serde(default)]
     pub metrics: IndexMap<String, Metric>,
@@ -280,6 +316,23 @@ pub struct Metric {
     pub n: u64,
     #[serde(default)]
     pub unit: String,
+    /// The repeats are successive windows of one start of the system: they have a range, and no
+    /// interval.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub one_start: bool,
+    /// The share of repeats in which it held, if each repeat either held or did not. Then there is
+    /// no `ci95` of the median.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Proportion>,
+}
+
+/// A counted share of repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Proportion {
+    pub count: u64,
+    pub total: u64,
+    /// The 95 % interval of Clopper and Pearson. It covers the share at least as often.
+    pub ci95: [f64; 2],
 }
 
 /// Counts of verdicts (columns) by the cases that they are about (rows).
@@ -414,6 +467,9 @@ pub struct Ratio {
     /// The number of pairs. Older writers stated none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub n: u64,
+    /// As in [`Metric`].
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub one_start: bool,
 }
 
 /// The verdict of a comparison on `a`.
@@ -440,7 +496,7 @@ impl Results {
         let results = serde_path_to_error::deserialize(&mut json)
             .map_err(|error| malformed(file, error.path().to_string(), error.inner()))?;
         json.end().map_err(|error| malformed(file, ".".to_owned(), &error))?;
-        Ok(results)
+        Ok(without_failures_of_cells_not_run(results))
     }
 
     /// Makes all texts safe for a terminal and a page, because a run may come from another machine.
@@ -465,19 +521,43 @@ impl Results {
 impl Metric {
     /// A figure without an interval.
     pub fn single(median: f64, unit: impl Into<String>) -> Self {
-        Self { median, ci95: None, coverage: None, range: None, n: 1, unit: unit.into() }
+        Self {
+            median,
+            ci95: None,
+            coverage: None,
+            range: None,
+            n: 1,
+            unit: unit.into(),
+            one_start: false,
+            share: None,
+        }
+    }
+
+    /// The figure that a table shows: the share of repeats, or the median.
+    pub fn value(&self) -> f64 {
+        self.share.map_or(self.median, |share| share.value())
+    }
+
+    /// The interval of that figure.
+    pub fn interval(&self) -> Option<[f64; 2]> {
+        self.share.map(|share| share.ci95).or(self.ci95)
+    }
+}
+
+impl Proportion {
+    pub fn value(&self) -> f64 {
+        self.count as f64 / self.total as f64
     }
 }
 
 impl Ratio {
     /// A ratio without an interval.
     pub fn single(median: f64) -> Self {
-        Self { median, ci95: None, coverage: None, range: None, n: 1 }
+        Self { median, ci95: None, coverage: None, range: None, n: 1, one_start: false }
     }
 }
 
-/// The beginning of the reason of a cell that this machine cannot measure: it has too few CPUs, or
-/// a limit that the lab does not change. Such a cell has no number, and nothing broke.
+/// The beginning of the reason of a step that this machine cannot measure.
 pub const NOT_RUN: &str = "not run: ";
 
 impl Cell {
@@ -486,12 +566,15 @@ impl Cell {
             system: system.into(),
             axes,
             failed: None,
+            not_run: None,
             valid: true,
             invalid_reasons: Vec::new(),
             cpu_limited: false,
             cpu_limit: None,
             repeats: 0,
             failed_repeats: 0,
+            beside: None,
+            above_link_mbit_s: None,
             metrics: IndexMap::new(),
             missing: Vec::new(),
             rounds: Vec::new(),
@@ -506,8 +589,12 @@ impl Cell {
 
     /// Whether the cell failed, or the measurement of a part of its metrics.
     pub fn has_failed(&self) -> bool {
-        let whole = self.failed.as_deref().is_some_and(|why| !why.starts_with(NOT_RUN));
-        whole || self.missing.iter().any(|missing| missing.failed)
+        self.failed.is_some() || self.missing.iter().any(|missing| missing.failed)
+    }
+
+    /// Whether the cell was measured. Otherwise it failed or was not run.
+    pub const fn is_measured(&self) -> bool {
+        self.failed.is_none() && self.not_run.is_none()
     }
 }
 
@@ -521,6 +608,13 @@ impl std::fmt::Display for Reason {
 }
 
 impl CpuLimit {
+    /// Whether it belongs to neither the lab nor the kernel's own work for it.
+    pub fn is_of_others(&self) -> bool {
+        let by = self.by.as_str();
+        let of_side = [" (client)", " (server)"].iter().any(|side| by.ends_with(side));
+        !of_side && by != "softirqs" && !by.starts_with("weir's ")
+    }
+
     /// `CPU 0`, or `CPUs 0 and 1`.
     pub fn place(&self) -> String {
         let numbers: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
@@ -578,6 +672,23 @@ impl Form {
             Self::Other => "other",
         }
     }
+}
+
+/// Older writers stated such a cell as failed, and compared it as the worst.
+fn without_failures_of_cells_not_run(mut results: Results) -> Results {
+    for cell in &mut results.cells {
+        let reason = cell.failed.as_deref().and_then(|reason| reason.strip_prefix(NOT_RUN));
+        if let Some(reason) = reason.map(str::to_owned) {
+            (cell.failed, cell.not_run) = (None, Some(reason));
+        }
+    }
+    let cells = &results.cells;
+    results.comparisons.retain(|one| {
+        let compared =
+            |cell: &&Cell| cell.axes == one.axes && [&one.a, &one.b].contains(&&cell.system);
+        cells.iter().filter(compared).all(|cell| cell.not_run.is_none())
+    });
+    results
 }
 
 fn malformed(file: &Path, at: String, error: &serde_json::Error) -> ResultsError {

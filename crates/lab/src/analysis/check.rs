@@ -17,7 +17,8 @@ Examples:
 
 A bound applies to every cell it names, and without brackets to all cells. SYSTEM/SYSTEM is the
 ratio of the medians; the report's ratio is the median of the ratios of repeats. A bound does not
-hold in a cell that failed or has no such figure.";
+hold in a cell that failed or has no such figure. Cells that the machine could not run are listed
+and decide nothing; if a bound names no others, it does not hold.";
 const CPU_LIMITED: &str =
     "* next to no CPU was idle, so the figure may be the machine's and not the path's\n";
 
@@ -66,6 +67,10 @@ pub struct CheckedCell {
     /// The reason why there is no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The machine could not run the cell, or one of the two that make the ratio. The bound does
+    /// not apply to it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub not_run: bool,
     /// The CPU may limit the figure, or one of the two that make the ratio.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cpu_limited: bool,
@@ -133,7 +138,8 @@ impl Bound {
 
     /// The bound over the cells of a run that it names. `None` if the run measured none of them.
     pub(crate) fn over(&self, results: &Results) -> Option<results::Bound> {
-        let cells = self.cells(results);
+        let mut cells = self.cells(results);
+        cells.retain(|cell| !cell.not_run);
         let figure = |cell: &CheckedCell| match (cell.value, &cell.reason) {
             (Some(value), _) => format!("{}: {}", cell.cell, report::number::format(value)),
             (None, reason) => format!("{}: {}", cell.cell, reason.as_deref().unwrap_or("–")),
@@ -156,7 +162,8 @@ impl Bound {
                 self.text
             )));
         }
-        let holds = cells.iter().all(|cell| cell.holds);
+        let mut run = cells.iter().filter(|cell| !cell.not_run).peekable();
+        let holds = run.peek().is_some() && run.all(|cell| cell.holds);
         Ok(CheckedBound { bound: self.text.clone(), holds, cells })
     }
 
@@ -175,6 +182,8 @@ impl Bound {
                 .find(|other| other.system == *over && other.axes == cell.axes)
                 .ok_or_else(|| format!("{over} has no such cell"))
         });
+        let both = [Some(cell), under.as_ref().and_then(|under| under.as_ref().ok().copied())];
+        let not_run = both.into_iter().flatten().any(|cell| cell.not_run.is_some());
         let cpu_limited = cell.cpu_limited
             || under
                 .as_ref()
@@ -191,10 +200,11 @@ impl Bound {
         match value {
             Ok(value) => {
                 let holds = self.operator.holds(value, self.limit);
-                CheckedCell { cell, value: Some(value), holds, reason: None, cpu_limited }
+                CheckedCell { cell, value: Some(value), holds, reason: None, not_run, cpu_limited }
             }
             Err(reason) => {
-                CheckedCell { cell, value: None, holds: false, reason: Some(reason), cpu_limited }
+                let reason = Some(reason);
+                CheckedCell { cell, value: None, holds: false, reason, not_run, cpu_limited }
             }
         }
     }
@@ -268,12 +278,14 @@ impl Checked {
                 let value = match (cell.value, &cell.reason) {
                     (Some(value), _) => report::number::format(value),
                     (None, Some(reason)) => {
-                        format!("failed: {}", foreign(reason).up_to(LONGEST_NOTE))
+                        let why = if cell.not_run { "not run" } else { "failed" };
+                        format!("{why}: {}", foreign(reason).up_to(LONGEST_NOTE))
                     }
                     (None, None) => "–".to_owned(),
                 };
                 let mark = if cell.cpu_limited { " *" } else { "" };
-                let _ = writeln!(text, "   {}  {}: {value}{mark}", word(cell.holds), cell.cell);
+                let word = if cell.not_run { "–   " } else { word(cell.holds) };
+                let _ = writeln!(text, "   {word}  {}: {value}{mark}", cell.cell);
             }
         }
         if self.bounds.iter().flat_map(|bound| &bound.cells).any(|cell| cell.cpu_limited) {
@@ -300,7 +312,7 @@ impl Operator {
 }
 
 fn figure(cell: &Cell, metric: &str) -> Result<f64, String> {
-    if let Some(reason) = &cell.failed {
+    if let Some(reason) = cell.failed.as_ref().or(cell.not_run.as_ref()) {
         return Err(reason.clone());
     }
     let value = cell.metrics.get(metric).map(|metric| metric.median);
@@ -367,6 +379,24 @@ mod tests {
     fn a_bound_does_not_hold_in_a_failed_cell() {
         assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] >= 0"), Ok(false));
         assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] <= 1e9"), Ok(false));
+    }
+
+    #[test]
+    fn a_bound_passes_over_cells_that_were_not_run_but_never_over_all() {
+        let mut results = results();
+        let mut small = Cell::new("quic", Axes::from([("loss".to_owned(), "1%".to_owned())]));
+        small.not_run = Some("needs 3 CPUs".to_owned());
+        results.cells.push(small);
+        let checked =
+            |bound: &str| check(&results, &[Bound::parse(bound).unwrap()], false).unwrap();
+        let all = checked("goodput_mbit_s[loss=1%] >= 10");
+        assert!(
+            all.holds() && all.render().contains("quic [loss=1%]: not run: needs 3 CPUs"),
+            "{}",
+            all.render()
+        );
+        assert!(!checked("goodput_mbit_s[quic] >= 10").holds());
+        assert!(Bound::read("goodput_mbit_s[quic] >= 10").unwrap().over(&results).is_none());
     }
 
     #[test]

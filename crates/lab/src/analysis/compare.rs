@@ -94,6 +94,10 @@ pub fn runs(
                     let path = run.path.display();
                     notes.push(format!("{} failed in {path}: {reason}", name(old)));
                 }
+                Some(Cell { not_run: Some(reason), .. }) => {
+                    let path = run.path.display();
+                    notes.push(format!("{} was not run in {path}: {reason}", name(old)));
+                }
                 Some(_) => continue,
             }
             comparable = false;

@@ -47,7 +47,7 @@ fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<
     let mut systems: Vec<&str> = Vec::new();
     let mut metrics: IndexMap<&str, &str> = IndexMap::new();
     let mut places: IndexMap<String, IndexMap<&str, &Cell>> = IndexMap::new();
-    for cell in cells.filter(|cell| cell.failed.is_none()) {
+    for cell in cells.filter(|cell| cell.is_measured()) {
         if !systems.contains(&cell.system.as_str()) {
             systems.push(&cell.system);
         }
@@ -78,7 +78,7 @@ fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<
 }
 
 fn value(cell: &Cell, metric: &str) -> Option<f64> {
-    cell.metrics.get(metric).map(|metric| metric.median).filter(|value| value.is_finite())
+    cell.metrics.get(metric).map(|metric| metric.value()).filter(|value| value.is_finite())
 }
 
 /// The geometric mean for values that span decades. The arithmetic mean for shares of a whole and

@@ -47,6 +47,7 @@ fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
         let whole = match &outcome.verdict {
             Verdict::Measured(whole) if !whole.invalid.is_empty() => continue,
             Verdict::Measured(whole) => &**whole,
+            Verdict::Failed(_) if outcome.is_left_out() => continue,
             Verdict::Failed(_) => &none,
         };
         let is_over = |axis: &str| spec.over.iter().any(|one| one.get_ref() == axis);

@@ -3,7 +3,9 @@
 
 mod comparisons;
 mod confusion;
+mod correlations;
 mod goals;
+mod link_limit;
 mod members;
 
 use super::check::Bound;
@@ -15,11 +17,12 @@ use crate::run::plan::{Plan, PlannedCell};
 use crate::run::{Flaw, Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
 use results::{
-    Axes, Cell, CpuLimit, Heat, Metric, Missing, Ratio, Reason, Reference, Results, Sample,
-    Samples, Series, View, metrics,
+    Axes, Cell, CpuLimit, Heat, Metric, Missing, NOT_RUN, Proportion, Ratio, Reason, Reference,
+    Results, Sample, Samples, Series, View, metrics,
 };
 use stats::Direction;
 use toml::Spanned;
+use units::Share;
 
 pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Results {
     let mut results = Results::new(lab.name(), plan.form);
@@ -37,10 +40,12 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         parts: view.parts.as_ref().map(|family| family.get_ref().clone()),
     });
     results.reference = lab.reference.iter().map(reference).collect();
+    let one_start = lab.kind().keeps_cells();
     let mut flaws = Vec::new();
     for cell in &plan.cells {
         let steps: Vec<&Outcome> = outcomes.iter().filter(|outcome| is_of(cell, outcome)).collect();
-        let (mut cell, flaw) = summarised(cell, &steps);
+        let (mut cell, flaw) = summarised(cell, &steps, one_start);
+        link_limit::mark(lab, &mut cell);
         if let Some(view) = &lab.view {
             cell.rounds = rounds(view, &steps);
         }
@@ -51,7 +56,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     let members = members::outcomes(lab, outcomes);
     for cell in members::cells(&members) {
         let steps: Vec<&Outcome> = members.iter().filter(|outcome| is_of(&cell, outcome)).collect();
-        results.cells.push(summarised(&cell, &steps).0);
+        results.cells.push(summarised(&cell, &steps, one_start).0);
     }
     results.invalid_reasons = gathered(flaws.iter(), |count, flaw| {
         let cells = if count == 1 { "1 cell".to_owned() } else { format!("{count} cells") };
@@ -67,6 +72,8 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.confusion = confusion::confusion(outcomes);
     results.answer = confusion::answer(&results, outcomes).into_iter().collect();
     results.answer.extend(lab.kind().answer(&results));
+    results.correlations = correlations::correlations(lab, plan, outcomes);
+    results.warnings.extend(correlations::warnings(&results.correlations));
     // Many cases of a lab that judges verdicts let no data pass.
     if results.confusion.is_none() {
         results.warnings.extend(nothing_arrived(lab, &results.cells));
@@ -88,7 +95,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
 /// A warning about cells in which no data arrived, with the likely cause.
 fn nothing_arrived(lab: &LabFile, cells: &[Cell]) -> Option<String> {
     let is_empty = |cell: &&Cell| {
-        cell.failed.is_none() && cell.metrics.get(GOODPUT).is_some_and(|m| m.median <= 0.0)
+        cell.is_measured() && cell.metrics.get(GOODPUT).is_some_and(|m| m.median <= 0.0)
     };
     let empty: Vec<&Cell> = cells.iter().filter(is_empty).collect();
     let first = empty.first()?;
@@ -206,26 +213,32 @@ fn is_of(cell: &PlannedCell, outcome: &Outcome) -> bool {
     outcome.system == cell.system && outcome.axes == cell.axes
 }
 
-/// The cell, and the reason if it is invalid.
-fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>) {
+/// The cell, and the reason if it is invalid. `one_start`: the repeats are windows of one start.
+fn summarised(planned: &PlannedCell, steps: &[&Outcome], one_start: bool) -> (Cell, Option<Flaw>) {
     let mut cell = Cell::new(&planned.system, planned.axes.clone());
     let measured: Vec<&Measurement> = steps.iter().filter_map(|step| figures(step)).collect();
-    let failures: Vec<&String> = steps
-        .iter()
-        .filter_map(|step| match &step.verdict {
-            Verdict::Failed(reason) => Some(reason),
-            Verdict::Measured(_) => None,
-        })
-        .collect();
+    let failures = steps.iter().filter_map(|step| match &step.verdict {
+        Verdict::Failed(reason) => Some(reason.as_str()),
+        Verdict::Measured(_) => None,
+    });
+    let (left_out, failures): (Vec<&str>, Vec<&str>) =
+        failures.partition(|reason| reason.starts_with(NOT_RUN));
+    let not_run = left_out.first().and_then(|reason| reason.strip_prefix(NOT_RUN));
     if measured.is_empty() {
-        let reason = failures.first().map_or("not measured", |reason| reason.as_str());
-        cell.failed = Some(reason.to_owned());
+        match (failures.first(), not_run) {
+            (None, Some(reason)) => cell.not_run = Some(reason.to_owned()),
+            (failure, _) => cell.failed = Some((*failure.unwrap_or(&"not measured")).to_owned()),
+        }
         return (cell, None);
     }
     cell.repeats = steps.len() as u64;
     cell.failed_repeats = failures.len() as u64;
     for (count, reason) in counted(failures.into_iter()) {
         cell.warnings.push(format!("{count} of {} repeats failed: {reason}", steps.len()));
+    }
+    if let Some(reason) = not_run {
+        let (count, of) = (left_out.len(), steps.len());
+        cell.warnings.push(format!("{count} of {of} repeats were not run: {reason}"));
     }
     let believable: Vec<&Measurement> =
         measured.iter().copied().filter(|measured| measured.invalid.is_empty()).collect();
@@ -241,12 +254,14 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>)
     let used = if believable.is_empty() { &measured } else { &believable };
     cell.cpu_limited = used.iter().any(|measured| measured.cpu_limited);
     cell.cpu_limit = usual_limit(used);
+    let beside = used.iter().filter_map(|measured| measured.beside.as_ref());
+    cell.beside = beside.max_by(|a, b| a.percent.total_cmp(&b.percent)).cloned();
     if !cell.valid {
         cell.invalid_reasons = reasons(measured.iter().flat_map(|measured| &measured.invalid));
     }
     cell.warnings.extend(
-        counted(used.iter().flat_map(|measured| &measured.warnings))
-            .map(|(_, warning)| warning.clone()),
+        counted(used.iter().flat_map(|measured| &measured.warnings).map(String::as_str))
+            .map(|(_, warning)| warning.to_owned()),
     );
     let in_virtual_time = used.iter().any(|measured| measured.fingerprint.is_some());
     let mut values: IndexMap<&str, (Vec<f64>, &str)> = IndexMap::new();
@@ -254,12 +269,21 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome]) -> (Cell, Option<Flaw>)
         values.entry(name).or_insert_with(|| (Vec::new(), &value.unit)).0.push(value.value);
     }
     for (name, (values, unit)) in values {
+        let share = metrics::is_proportion(name).then(|| proportion(&values)).flatten();
         if let Ok(estimate) = stats::estimate(&values) {
-            cell.metrics.insert(name.to_owned(), metric(&estimate, unit));
+            let found = match (metric(&estimate, unit), share) {
+                (found, Some(_)) => {
+                    Metric { ci95: None, coverage: None, range: None, share, ..found }
+                }
+                (found, None) if one_start => of_one_start(found, &values),
+                (found, None) => found,
+            };
+            cell.metrics.insert(name.to_owned(), found);
         }
         // Report outliers only of metrics where higher is better. For other metrics they would be
         // noise. In virtual time the machine's load cannot have caused them.
         let told = !in_virtual_time
+            && share.is_none()
             && matches!(metrics::direction(name), Some(Direction::HigherIsBetter))
             && name != IDLE;
         let meaning = metrics::meaning(name);
@@ -347,10 +371,8 @@ fn gathered<'a>(
 }
 
 /// Each distinct text once, with its count.
-fn counted<'a>(
-    texts: impl Iterator<Item = &'a String>,
-) -> impl Iterator<Item = (usize, &'a String)> {
-    let mut counts: IndexMap<&String, usize> = IndexMap::new();
+fn counted<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (usize, &'a str)> {
+    let mut counts: IndexMap<&str, usize> = IndexMap::new();
     for text in texts {
         *counts.entry(text).or_default() += 1;
     }
@@ -359,22 +381,45 @@ fn counted<'a>(
 
 fn metric(estimate: &stats::Estimate, unit: &str) -> Metric {
     Metric {
-        median: estimate.median,
         ci95: estimate.ci95.map(ends),
         coverage: estimate.coverage,
         range: estimate.range.map(ends),
         n: estimate.n as u64,
-        unit: unit.to_owned(),
+        ..Metric::single(estimate.median, unit)
     }
+}
+
+/// Windows of one start of a system are one sample of its starts.
+fn of_one_start(metric: Metric, values: &[f64]) -> Metric {
+    let range = range(values);
+    Metric { ci95: None, coverage: None, range, one_start: true, ..metric }
+}
+
+/// The smallest and the largest of several values.
+fn range(values: &[f64]) -> Option<[f64; 2]> {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (values.len() > 1).then_some([low, high])
+}
+
+/// `None` if a repeat is neither 0 nor 1, as with a case that expects two verdicts.
+fn proportion(values: &[f64]) -> Option<Proportion> {
+    let count = values.iter().filter(|value| **value == 1.0).count() as u64;
+    let is_counted = values.iter().all(|value| [0.0, 1.0].contains(value));
+    let total = values.len() as u64;
+    let level = Share::from_percent(95.0)?;
+    let (low, high) = stats::binomial::clopper_pearson(count, total, level).ok()?;
+    let ci95 = [low.fraction(), high.fraction()];
+    (is_counted && total > 1).then_some(Proportion { count, total, ci95 })
 }
 
 fn ratio(estimate: &stats::Estimate) -> Ratio {
     Ratio {
-        median: estimate.median,
         ci95: estimate.ci95.map(ends),
         coverage: estimate.coverage,
         range: estimate.range.map(ends),
         n: estimate.n as u64,
+        ..Ratio::single(estimate.median)
     }
 }
 
@@ -477,7 +522,7 @@ mod tests {
         };
         let steps = [outcome(0, &searched), outcome(1, &other)];
         let planned = PlannedCell { system: "a".to_owned(), axes: Axes::new() };
-        let (cell, _) = summarised(&planned, &steps.iter().collect::<Vec<_>>());
+        let (cell, _) = summarised(&planned, &steps.iter().collect::<Vec<_>>(), false);
         assert_eq!(cell.missing.len(), 1, "{:?}", cell.missing);
         assert!(cell.missing[0].failed && cell.has_failed());
         assert_eq!(cell.why_missing("ndr_pps").unwrap().reason, "the generator ended");

@@ -63,6 +63,9 @@ pub struct Measurement {
     /// The largest user of the workload's CPUs, if they had no time left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
+    /// The program beside the lab that used most of the workload's CPUs, if that is worth naming.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<CpuLimit>,
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Flaws of earlier attempts at this step. Each attempt was measured again.

@@ -17,7 +17,8 @@ Examples:
 
 The page is docs/results/LAB.md. It is written only of a valid run without failed cells, by a weir
 that was built from a clean commit, so that the figures on it can be repeated. All turns must be of
-one build and of the same files. Cells that the lab
+one build and of the same files. A run during which other programs used much CPU is refused: end
+them and run the lab again. Cells that the lab
 makes late on purpose ([disturbance]) need not be valid, and are marked.";
 
 /// Writes the page of a run into `folder`. Returns its path.

@@ -26,7 +26,7 @@ pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
             details class="cell" id={"cell-" (index)} {
                 (summary(results, cell, headline))
                 div class="inside" {
-                    @if let Some(reason) = &cell.failed { p class="failed" { (missing::failure(reason)) } }
+                    @if let Some(reason) = missing::explained(cell) { p class=(missing::class(cell)) { (reason) } }
                     @for reason in &cell.invalid_reasons {
                         p class="failed" { "Not valid: " (reason) }
                         @if !reason.mend.is_empty() { p class="note" { "To mend it: " (reason.mend) "." } }
@@ -53,11 +53,11 @@ fn summary(results: &Results, cell: &Cell, headline: Option<&str>) -> Markup {
         summary {
             b { (cell.system) }
             span class="muted" { (axis::describe(&cell.axes)) }
-            @if let Some(reason) = &cell.failed {
-                span class="number failed" { (missing::in_a_word(reason)) }
+            @if let Some(word) = missing::in_a_word(cell) {
+                span class={ "number " (missing::class(cell)) } { (word) }
             } @else if let Some((name, metric)) = metric {
                 span class="number" {
-                    (number::format(metric.median)) (method::mark(cell))
+                    (number::format(metric.value())) (method::mark(cell))
                     span class="muted" { " " (pivot::unit(results, name)) }
                 }
             }
@@ -146,7 +146,7 @@ fn numbers(results: &Results, cell: &Cell) -> Markup {
                     @for (name, metric) in &cell.metrics {
                         tr {
                             th scope="row" { (metrics::meaning(name).label) }
-                            td { (number::format(metric.median)) }
+                            td { (number::format(metric.value())) }
                             td { (column.text(Around::metric(metric))) }
                             td { (metric.n) }
                             td class="text" { (pivot::unit(results, name)) }

@@ -173,7 +173,7 @@ fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, index: usize) -> LineChart {
         let colour = place % COLOURS;
         let measured = panel.rows.iter().enumerate().filter_map(|(at, row)| {
             let metric = row.entries[place].metric?;
-            Some(Point { at, value: metric.median, interval: metric.ci95.or(metric.range) })
+            Some(Point { at, value: metric.value(), interval: metric.interval().or(metric.range) })
         });
         let published: Vec<Point> = panel
             .rows
@@ -271,7 +271,7 @@ fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
     let rows: Vec<StripRow> = results
         .cells
         .iter()
-        .filter(|cell| cell.failed.is_none())
+        .filter(|cell| cell.is_measured())
         .filter_map(|cell| {
             let key = (cell.system.as_str(), axis::key(&cell.axes));
             let values = by_cell.remove(&key).unwrap_or_default();
@@ -280,7 +280,7 @@ fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
                 label: format!("{} · {place}", cell.system),
                 colour: systems.iter().position(|name| *name == cell.system).unwrap_or(0),
                 values,
-                median: cell.metrics.get(pivot.metric).map_or(f64::NAN, |metric| metric.median),
+                median: cell.metrics.get(pivot.metric).map_or(f64::NAN, |metric| metric.value()),
             })
         })
         .take(MOST_STRIPS)

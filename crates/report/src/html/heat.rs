@@ -98,8 +98,8 @@ fn map(results: &Results, heat: &Heat, number: usize) -> Option<(String, HeatMap
         })
         .filter(|cell| heat.usual.iter().all(|(axis, value)| cell.axes.get(axis) == Some(value)))
         .filter_map(|cell| {
-            let value = cell.metrics.get(&heat.metric)?.median;
-            Some((cell, value)).filter(|_| value.is_finite() && cell.failed.is_none())
+            let value = cell.metrics.get(&heat.metric)?.value();
+            Some((cell, value)).filter(|_| value.is_finite() && cell.is_measured())
         })
         .collect();
     let used = |axis: &str| -> Vec<String> {

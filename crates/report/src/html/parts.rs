@@ -54,7 +54,7 @@ fn rows(results: &Results, system: &str, family: &str, parts: &[&str]) -> Vec<Ba
 
 /// A value for each part; 0 where this cell has no such part. Empty if it has none at all.
 fn values(cell: &Cell, family: &str, parts: &[&str]) -> Vec<f64> {
-    let of = |part: &&str| cell.metrics.get(&format!("{family}.{part}")).map(|m| m.median);
+    let of = |part: &&str| cell.metrics.get(&format!("{family}.{part}")).map(|m| m.value());
     match parts.iter().any(|part| of(part).is_some()) {
         true => parts.iter().map(|part| of(part).unwrap_or(0.0)).collect(),
         false => Vec::new(),

@@ -221,10 +221,10 @@ fn entry(entry: &Entry<'_>) -> Markup {
     };
     html! {
         td {
-            @if let Some(reason) = &cell.failed {
-                span class="failed" title=(reason) { (missing::in_a_word(reason)) }
+            @if let Some(word) = missing::in_a_word(cell) {
+                span class=(missing::class(cell)) title=[missing::reason(cell)] { (word) }
             } @else if let Some(metric) = entry.metric {
-                b { (number::format(metric.median)) }
+                b { (number::format(metric.value())) }
                 span class="mark" title=[cell.cpu_limit.as_ref()] { (method::mark(cell)) }
                 @if let Some(around) = Around::metric(metric) {
                     small title=(around.label) { (around.ends) }

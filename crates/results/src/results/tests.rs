@@ -74,6 +74,22 @@ fn older_and_newer_writers_are_read() {
 }
 
 #[test]
+fn an_older_file_of_a_cell_that_was_not_run_is_read_as_such() {
+    let older = r#"{"lab":"x","valid":true,"cells":[
+        {"system":"a","axes":{"n":"1"},"failed":"not run: needs 3 CPUs"},
+        {"system":"b","axes":{"n":"1"},"failed":"it broke"},{"system":"a","axes":{"n":"2"}}],
+        "comparisons":[
+        {"metric":"m","axes":{"n":"1"},"a":"a","b":"b","ratio":{"median":null},"verdict":"worse"},
+        {"metric":"m","axes":{"n":"2"},"a":"a","b":"b","ratio":{"median":1},"verdict":"same"}]}"#;
+    let read = Results::from_json(older, Path::new("results.json")).unwrap();
+    let [first, second, _] = read.cells.as_slice() else { panic!("{:?}", read.cells) };
+    assert_eq!((&first.failed, first.not_run.as_deref()), (&None, Some("needs 3 CPUs")));
+    assert!(!first.is_measured() && !first.has_failed() && second.has_failed());
+    assert_eq!(read.comparisons.len(), 1);
+    assert_eq!(read.comparisons[0].axes["n"], "2");
+}
+
+#[test]
 fn an_infinite_ratio_is_null_in_the_file() {
     let mut results = Results::new("x", Form::Full);
     results.comparisons.push(Comparison {

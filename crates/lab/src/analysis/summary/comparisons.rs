@@ -1,11 +1,12 @@
 //! The comparisons of a run: ratios between systems in the same cell, judged together.
 
-use super::{figures, goals, ratio};
+use super::{figures, goals, range, ratio};
 use crate::LabFile;
 use crate::file::{CompareSpec, SystemSpec};
 use crate::run::plan::Plan;
 use crate::run::{Measurement, Outcome};
-use results::{Axes, Comparison, metrics};
+use indexmap::IndexMap;
+use results::{Axes, Comparison, Ratio, metrics};
 use stats::family::{self, Member};
 use stats::{Direction, RatioVerdict};
 use std::collections::{HashMap, HashSet};
@@ -14,22 +15,7 @@ use units::Share;
 
 pub(super) fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Comparison> {
     let repeats = Repeats::of(plan.repeats, outcomes);
-    let mut rows: Vec<Row<'_>> =
-        lab.compare.iter().flat_map(|compare| rows_of(compare, plan, &repeats)).collect();
-    for spec in lab.primaries(plan.form) {
-        let systems = [spec.system.get_ref(), spec.baseline.get_ref()];
-        let places = plan.cells.iter().filter(|cell| systems.contains(&&cell.system));
-        let Some(axes) = spec.cell(lab, places.map(|cell| &cell.axes)) else { continue };
-        let pair = Pair { metric: spec.metric.get_ref(), a: systems[0], b: systems[1], axes };
-        if let Some(row) = rows.iter_mut().find(|row| row.pair == pair) {
-            row.primary = true;
-        } else if let Some(row) = Row::of(pair, stats::default_threshold(), &repeats) {
-            rows.push(Row { primary: true, ..row });
-        }
-    }
-    if lab.compare.is_empty() && lab.primary.is_empty() {
-        rows.extend(with_first_system(lab, plan, &repeats));
-    }
+    let rows = rows(lab, plan, &repeats);
     let members: Vec<Member> = rows.iter().map(Row::member).collect();
     let adjusted = family::adjusted(&members);
     rows.iter()
@@ -40,6 +26,45 @@ pub(super) fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> V
             one
         })
         .collect()
+}
+
+/// The ratios of each metric, one series for each comparison, in the order of the blocks.
+pub(super) fn ratios<'a>(
+    lab: &'a LabFile,
+    plan: &'a Plan,
+    outcomes: &'a [Outcome],
+) -> IndexMap<&'a str, Vec<Vec<f64>>> {
+    let repeats = Repeats::of(plan.repeats, outcomes);
+    let mut all: IndexMap<&str, Vec<Vec<f64>>> = IndexMap::new();
+    for row in rows(lab, plan, &repeats).into_iter().filter(|row| !row.undecidable()) {
+        all.entry(row.pair.metric).or_default().push(repeats.ratios(&row.pair));
+    }
+    all
+}
+
+fn rows<'a>(lab: &'a LabFile, plan: &'a Plan, repeats: &Repeats<'a>) -> Vec<Row<'a>> {
+    let mut rows: Vec<Row<'_>> =
+        lab.compare.iter().flat_map(|compare| rows_of(compare, plan, repeats)).collect();
+    for spec in lab.primaries(plan.form) {
+        let systems = [spec.system.get_ref(), spec.baseline.get_ref()];
+        let places = plan.cells.iter().filter(|cell| systems.contains(&&cell.system));
+        let Some(axes) = spec.cell(lab, places.map(|cell| &cell.axes)) else { continue };
+        let pair = Pair { metric: spec.metric.get_ref(), a: systems[0], b: systems[1], axes };
+        if let Some(row) = rows.iter_mut().find(|row| row.pair == pair) {
+            row.primary = true;
+        } else if let Some(row) = Row::of(pair, stats::default_threshold(), repeats) {
+            rows.push(Row { primary: true, ..row });
+        }
+    }
+    if lab.compare.is_empty() && lab.primary.is_empty() {
+        rows.extend(with_first_system(lab, plan, repeats));
+    }
+    if lab.kind().keeps_cells() {
+        for row in &mut rows {
+            row.windows = Some(range(&repeats.ratios(&row.pair)));
+        }
+    }
+    rows
 }
 
 fn rows_of<'a>(compare: &'a CompareSpec, plan: &'a Plan, repeats: &Repeats<'a>) -> Vec<Row<'a>> {
@@ -89,6 +114,9 @@ struct Row<'a> {
     ratio: RatioVerdict,
     /// No pair was valid. The ratio is shown and decides nothing.
     invalid: bool,
+    /// The range of the ratios, if the repeats are windows of one start of each system. They decide
+    /// nothing about another start.
+    windows: Option<Option<[f64; 2]>>,
     primary: bool,
     compare: Option<&'a CompareSpec>,
 }
@@ -99,30 +127,40 @@ impl<'a> Row<'a> {
         let direction = metrics::direction(pair.metric)?;
         let (pairs, invalid) = repeats.pairs(&pair)?;
         let ratio = compared(&pairs, direction, threshold)?;
-        Some(Self { pair, ratio, invalid, primary: false, compare: None })
+        Some(Self { pair, ratio, invalid, windows: None, primary: false, compare: None })
+    }
+
+    /// The ratio is shown without a verdict.
+    const fn undecidable(&self) -> bool {
+        self.invalid || self.windows.is_some()
     }
 
     fn member(&self) -> Member {
-        let p = self.ratio.p.filter(|_| !self.invalid).unwrap_or(1.0);
+        let p = self.ratio.p.filter(|_| !self.undecidable()).unwrap_or(1.0);
         Member { p, primary: self.primary, pairs: self.ratio.ratio.n }
     }
 
     fn judged(&self, adjusted: &family::Adjusted) -> Comparison {
-        let verdict = match self.invalid {
+        let verdict = match self.undecidable() {
             true => results::Verdict::Inconclusive,
             false => verdict(self.ratio.within(adjusted)),
         };
-        let undecided = verdict == results::Verdict::Inconclusive && !self.invalid;
+        let undecided = verdict == results::Verdict::Inconclusive && !self.undecidable();
+        let measured = ratio(&self.ratio.ratio);
+        let measured = match self.windows {
+            None => measured,
+            Some(range) => Ratio { ci95: None, coverage: None, range, one_start: true, ..measured },
+        };
         Comparison {
             metric: self.pair.metric.to_owned(),
             axes: self.pair.axes.clone(),
             a: self.pair.a.to_owned(),
             b: self.pair.b.to_owned(),
-            ratio: ratio(&self.ratio.ratio),
+            ratio: measured,
             verdict,
             threshold: Some(self.ratio.threshold.fraction()),
             primary: self.primary,
-            adjusted_p: Some(adjusted.p),
+            adjusted_p: self.windows.is_none().then_some(adjusted.p),
             needs_repeats: adjusted.needs.filter(|_| undecided).map(|pairs| pairs as u64),
             goal: None,
         }
@@ -177,8 +215,8 @@ impl<'a> Repeats<'a> {
     /// The values of both systems, block by block, and whether they are invalid. A repeat that
     /// failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat is
     /// left out, because the machine is the reason for that. If all are invalid, they are the
-    /// pairs. A pair also says nothing if a repeat names the metric as missing, or if neither has
-    /// it.
+    /// pairs. A pair also says nothing if a repeat names the metric as missing, if neither has it,
+    /// or if this machine cannot measure one of them.
     #[allow(clippy::type_complexity)]
     fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<(Option<f64>, Option<f64>)>, bool)> {
         // A metric that a measured system has nowhere does not apply to it.
@@ -205,10 +243,20 @@ impl<'a> Repeats<'a> {
         }
     }
 
-    /// `None` if the repeat was not run.
+    /// The ratio of each pair in which both have a figure, in the order of the blocks.
+    fn ratios(&self, pair: &Pair<'_>) -> Vec<f64> {
+        let pairs = self.pairs(pair).map(|(pairs, _)| pairs).unwrap_or_default();
+        let ratio = |(a, b): (Option<f64>, Option<f64>)| Some(a? / b?);
+        pairs.into_iter().filter_map(ratio).filter(|ratio| !ratio.is_nan()).collect()
+    }
+
+    /// `None` if the repeat was not run, or if this machine cannot measure it.
     fn at(&self, system: &str, block: u32, pair: &Pair<'_>) -> Option<Repeat> {
         let outcomes = self.by_block.get(&(system, block))?;
         let outcome = outcomes.iter().find(|outcome| outcome.axes == *pair.axes)?;
+        if outcome.is_left_out() {
+            return None;
+        }
         let measured: Option<&Measurement> = figures(outcome);
         Some(Repeat {
             value: measured.and_then(|m| m.metrics.get(pair.metric)).map(|value| value.value),

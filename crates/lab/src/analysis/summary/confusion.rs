@@ -4,7 +4,7 @@ use super::figures;
 use crate::run::{Measurement, Outcome};
 use indexmap::IndexMap;
 use results::{Confusion, ConfusionRow, Results};
-use units::shown;
+use units::{Share, shown};
 
 /// Counts the valid turns with a verdict. `None` if no turn has one.
 pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
@@ -44,8 +44,7 @@ pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> 
     };
     let part = |what: &str, rows: Vec<&ConfusionRow>| {
         let (right, turns) = sum(&rows);
-        let percent = right as f64 * 100.0 / turns.max(1) as f64;
-        (turns > 0).then(|| format!("{what}: {right} of {turns} ({})", shown::percent(percent)))
+        (turns > 0).then(|| format!("{what}: {}", counted(right, turns)))
     };
     let is_healthy = |row: &&ConfusionRow| row.expected == "nothing";
     let is_pair = |row: &&ConfusionRow| row.expected.contains('+');
@@ -66,13 +65,9 @@ pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> 
     });
     let both: Vec<bool> = both.collect();
     if !both.is_empty() {
-        let count = both.iter().filter(|both| **both).count();
-        let percent = count as f64 * 100.0 / both.len() as f64;
-        answer += &format!(
-            "; both causes of a pair among the first two: {count} of {} ({})",
-            both.len(),
-            shown::percent(percent)
-        );
+        let count = both.iter().filter(|both| **both).count() as u64;
+        let share = counted(count, both.len() as u64);
+        answer += &format!("; both causes of a pair among the first two: {share}");
     }
     let least = rows().filter(|row| !is_pair(row)).min_by(|a, b| {
         let share = |row: &ConfusionRow| row.right as f64 / row.turns.max(1) as f64;
@@ -85,6 +80,17 @@ pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> 
         );
     }
     Some(answer + ".")
+}
+
+/// `35 of 36 (97.2 %, 95 % Clopper-Pearson interval 85.5 to 99.9 %)`
+fn counted(count: u64, total: u64) -> String {
+    let share = shown::percent(count as f64 * 100.0 / total.max(1) as f64);
+    let level = Share::from_percent(95.0).unwrap_or_default();
+    let interval = stats::binomial::clopper_pearson(count, total, level).map(|(low, high)| {
+        let [low, high] = [low, high].map(|end| end.fraction() * 100.0);
+        format!(", 95 % Clopper-Pearson interval {low:.1} to {high:.1} %")
+    });
+    format!("{count} of {total} ({share}{})", interval.unwrap_or_default())
 }
 
 /// Invalid turns have no verdict.
@@ -142,9 +148,11 @@ mod tests {
         assert_eq!((told.rows[2].right, told.rows[2].turns), (1, 2));
         assert_eq!(
             answer(&results, &outcomes).unwrap(),
-            "First verdicts right about single faults: 1 of 2 (50.0 %); about healthy cases: 1 of 1 \
-             (100 %); about pairs: 1 of 1 (100 %); both causes of a pair among the first two: 1 \
-             of 1 (100 %). The least of a single case: 1 of 2 for loss."
+            "First verdicts right about single faults: 1 of 2 (50.0 %, 95 % Clopper-Pearson interval 1.3 to \
+             98.7 %); about healthy cases: 1 of 1 (100 %, 95 % Clopper-Pearson interval 2.5 to 100.0 %); about \
+             pairs: 1 of 1 (100 %, 95 % Clopper-Pearson interval 2.5 to 100.0 %); both causes of a pair among \
+             the first two: 1 of 1 (100 %, 95 % Clopper-Pearson interval 2.5 to 100.0 %). The least of a single \
+             case: 1 of 2 for loss."
         );
         assert!(confusion(&[]).is_none());
     }

@@ -30,7 +30,9 @@ pub(super) fn goal(
     let mut goal = Goal {
         reference: reference(lab, &one.a, &one.axes, &one.metric)
             .zip(reference(lab, &one.b, &one.axes, &one.metric))
-            .map(|(a, b)| a / b),
+            // One row that stands beside both systems says nothing about their ratio.
+            .filter(|((row, _), (other, _))| row != other)
+            .map(|((_, a), (_, b))| a / b),
         ideals: ideals.collect(),
         ..Goal::default()
     };
@@ -45,10 +47,10 @@ pub(super) fn goal(
     (goal.reference.is_some() || !goal.ideals.is_empty()).then_some(goal)
 }
 
-/// The value that others measured for such a system there, according to the file.
-fn reference(lab: &LabFile, system: &str, axes: &Axes, metric: &str) -> Option<f64> {
+/// The value that others measured for such a system there, according to the file, and its row.
+fn reference(lab: &LabFile, system: &str, axes: &Axes, metric: &str) -> Option<(usize, f64)> {
     let cell = Cell::new(system, axes.clone());
     let rows = lab.reference.iter().map(super::reference);
-    let mut of_cell = rows.filter(|row| row.belongs_to(&cell));
-    of_cell.find_map(|row| row.metrics.get(metric).copied())
+    let mut of_cell = rows.enumerate().filter(|(_, row)| row.belongs_to(&cell));
+    of_cell.find_map(|(number, row)| Some((number, *row.metrics.get(metric)?)))
 }

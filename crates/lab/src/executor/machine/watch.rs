@@ -157,6 +157,7 @@ impl Watch {
         }
         let user = self.foreign_user(earlier, &cpus.workload, own);
         let waited = self.waited(earlier, used.elapsed);
+        into.beside = user.clone().filter(|user| user.percent >= WORTH_NAMING_PERCENT);
         let flaw = user.zip(waited).and_then(|(user, waited)| validity::shared(&user, waited));
         into.invalid.extend(flaw);
         if Shares::of(&used, &cpus.workload).idle < LEAST_IDLE_PERCENT {

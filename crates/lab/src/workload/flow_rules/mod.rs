@@ -133,7 +133,8 @@ const METHOD: &[(&str, &str)] = &[
         "windows",
         "a switch loads the rules of a cell once and sees every flow before the first window. Then all windows of \
          the cell follow one another. They do not alternate with those of the other switch: after a pause, Open \
-         vSwitch kept only a part of its flows in its cache",
+         vSwitch kept only a part of its flows in its cache. The windows of a cell are one start of the switch, so \
+         they have a range and no interval, and comparisons have no verdict",
     ),
     (
         "pushed ports",

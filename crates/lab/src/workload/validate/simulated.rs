@@ -47,7 +47,7 @@ pub(super) fn judge_cell(cell: &mut Cell) {
     let mut add = |name: &str, value: f64| {
         let unit = metrics::meaning(name).unit.to_owned();
         let (ci95, coverage, range) = (None, None, None);
-        let metric = Metric { median: value, ci95, coverage, range, n, unit };
+        let metric = Metric { ci95, coverage, range, n, ..Metric::single(value, unit) };
         cell.metrics.insert(name.to_owned(), metric);
     };
     add("off_percent", judged.difference * 100.0);

@@ -3,7 +3,7 @@
 use crate::exit::Ending;
 use crate::output;
 use lab::{FileError, LabError, builtin, runs};
-use results::{Cell, NOT_RUN, Results};
+use results::{Cell, Results};
 use serde_json::json;
 use std::path::Path;
 use units::visible;
@@ -129,8 +129,7 @@ fn flaws_of(results: &Results) -> Vec<String> {
     let mut flaws = Vec::new();
     for cell in &results.cells {
         let place = place(cell);
-        let failed = cell.failed.as_ref().filter(|_| !is_left_out(cell));
-        flaws.extend(failed.map(|reason| format!("{place}: failed: {reason}")));
+        flaws.extend(cell.failed.as_ref().map(|reason| format!("{place}: failed: {reason}")));
         for missing in cell.missing.iter().filter(|missing| missing.failed) {
             let names = missing.metrics.join(", ");
             flaws.push(format!("{place}: {names}: not measured: {}", missing.reason));
@@ -156,8 +155,8 @@ fn remarks_on(results: &Results) -> Vec<String> {
     let mut remarks = Vec::new();
     for cell in &results.cells {
         let place = place(cell);
-        let left_out = cell.failed.as_ref().filter(|_| is_left_out(cell));
-        remarks.extend(left_out.map(|reason| format!("{place}: {reason}")));
+        let not_run = cell.not_run.as_ref();
+        remarks.extend(not_run.map(|reason| format!("{place}: not run: {reason}")));
         if cell.cpu_limited {
             let user = cell.cpu_limit.as_ref().map(|user| format!(": {user}")).unwrap_or_default();
             remarks.push(format!(
@@ -167,11 +166,6 @@ fn remarks_on(results: &Results) -> Vec<String> {
         remarks.extend(cell.warnings.iter().map(|warning| format!("{place}: {warning}")));
     }
     remarks
-}
-
-/// This machine cannot measure the cell, which is no failure.
-fn is_left_out(cell: &Cell) -> bool {
-    cell.failed.as_deref().is_some_and(|reason| reason.starts_with(NOT_RUN))
 }
 
 fn place(cell: &Cell) -> String {
@@ -251,7 +245,7 @@ mod tests {
         busy.cpu_limit = Some(CpuLimit { by, cpus, percent: 97.0 });
         busy.warnings = vec!["1 of 6 repeats failed: no answer".to_owned()];
         let mut small = Cell::new("cubic", Axes::new());
-        small.failed = Some(format!("{NOT_RUN}needs 3 CPUs"));
+        small.not_run = Some("needs 3 CPUs".to_owned());
         results.cells = vec![busy, small];
         assert_eq!(flaws_of(&results), [""; 0]);
         assert_eq!(

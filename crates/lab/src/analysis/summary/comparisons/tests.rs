@@ -194,6 +194,149 @@ fn a_failed_or_starved_repeat_ranks_worst() {
 }
 
 #[test]
+fn a_cell_that_this_machine_cannot_measure_has_not_failed_and_is_not_compared() {
+    let primary =
+        "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"bbr\"\nbaseline = \"cubic\"\n";
+    let lab = lab(2, 8, primary);
+    let plan = Plan::new(&lab, Form::Full, &["cubic".to_owned(), "bbr".to_owned()], None);
+    let outcome = |step: &crate::run::plan::Step| {
+        let cell = &plan.cells[step.cell];
+        let verdict = match (cell.system.as_str(), cell.axes["rtt"].as_str()) {
+            ("bbr", "1ms") => {
+                Verdict::Failed("not run: needs 3 CPUs, this machine has 2".to_owned())
+            }
+            ("bbr", _) => measured(40.0),
+            _ => measured(10.0),
+        };
+        let (system, axes, block) = (cell.system.clone(), cell.axes.clone(), step.block);
+        Outcome { system, axes, block, verdict }
+    };
+    let outcomes: Vec<Outcome> = plan.steps.iter().map(outcome).collect();
+    let run = summary::results(&lab, &plan, &outcomes);
+    let one = only(&run);
+    assert_eq!((one.axes["rtt"].as_str(), one.ratio.median), ("2ms", 4.0));
+    let cell = run.cells.iter().find(|cell| !cell.is_measured()).unwrap();
+    assert_eq!(cell.not_run.as_deref(), Some("needs 3 CPUs, this machine has 2"));
+    assert!(cell.failed.is_none() && !cell.has_failed());
+    let json: serde_json::Value = serde_json::from_str(&run.to_json().unwrap()).unwrap();
+    let written = json["cells"].as_array().unwrap();
+    assert!(written.iter().all(|cell| cell["failed"].is_null()), "{json}");
+    let means = crate::analysis::overall::means(&run);
+    assert_eq!(means[0].systems["bbr"], 40.0, "{means:?}");
+    let page = report::markdown::render(&run, "");
+    assert!(!page.contains("∞") && !page.contains("| 0×"), "{page}");
+    assert!(page.contains("## Not run") && !page.contains("## Failed"), "{page}");
+    // A cell of which some repeats broke has failed.
+    let mixed = results(&lab, |system, block| match (system, block) {
+        ("bbr", 0) => Verdict::Failed("it broke".to_owned()),
+        ("bbr", _) => Verdict::Failed("not run: needs 3 CPUs".to_owned()),
+        _ => measured(10.0),
+    });
+    let cell = mixed.cells.iter().find(|cell| cell.system == "bbr").unwrap();
+    assert_eq!((cell.failed.as_deref(), &cell.not_run), (Some("it broke"), &None));
+}
+
+#[test]
+fn a_goodput_above_the_link_is_marked() {
+    // 10 Mbit/s carry 9.56 Mbit/s of payload.
+    let lab = lab(1, 6, "");
+    let run = results(&lab, |system, _| measured(if system == "bbr" { 9.9 } else { 9.6 }));
+    let above: Vec<Option<f64>> = run.cells.iter().map(|cell| cell.above_link_mbit_s).collect();
+    assert!(above[0].is_none(), "{above:?}");
+    assert!((above[1].unwrap() - 9.564).abs() < 0.001, "{above:?}");
+    let text = report::markdown::render(&run, "");
+    assert!(text.contains("9.90 [9.90, 9.90] ^") && text.contains("^ above the link"), "{text}");
+    assert!(report::terminal::render(&run, 120, false).contains("9.90 ^"));
+}
+
+#[test]
+fn a_share_of_repeats_has_a_binomial_interval_and_its_count() {
+    let judged = |right: f64| {
+        let mut measurement = Measurement::default();
+        measurement.record("first_verdict_right", Some(right));
+        Verdict::Measured(Box::new(measurement))
+    };
+    for (total, count, low, high) in [(6, 5, 0.359, 0.996), (20, 17, 0.621, 0.968)] {
+        let lab = lab(1, total, "");
+        let run = results(&lab, |_, block| judged(f64::from(u8::from(block < count))));
+        let metric = &run.cells[0].metrics["first_verdict_right"];
+        let share = metric.share.unwrap();
+        assert_eq!((share.count, share.total), (u64::from(count), u64::from(total)));
+        // Clopper & Pearson's tables.
+        assert!(
+            (share.ci95[0] - low).abs() < 1e-3 && (share.ci95[1] - high).abs() < 1e-3,
+            "{share:?}"
+        );
+        assert_eq!((metric.ci95, metric.range), (None, None));
+        let text = report::terminal::render(&run, 160, false);
+        assert!(text.contains(&format!("({count}/{total})")), "{text}");
+    }
+    // A case that expects two verdicts has halves.
+    let lab = lab(1, 6, "");
+    let halves = results(&lab, |_, _| {
+        let mut measurement = Measurement::default();
+        measurement.record("among_first_two", Some(0.5));
+        Verdict::Measured(Box::new(measurement))
+    });
+    assert_eq!(halves.cells[0].metrics["among_first_two"].share, None);
+}
+
+/// Goodput whose noise is correlated from repeat to repeat.
+fn drifting(lab: &LabFile, correlation: f64) -> Results {
+    let mut random = Pcg64Mcg::seed_from_u64(3);
+    let mut state: std::collections::HashMap<String, f64> = std::collections::HashMap::new();
+    results(lab, |system, _| {
+        let fresh: f64 = (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
+        let value = state.entry(system.to_owned()).or_insert(fresh);
+        *value = correlation * *value + (1.0 - correlation * correlation).sqrt() * fresh;
+        measured(100.0 + *value)
+    })
+}
+
+#[test]
+fn correlated_repeats_warn_in_results_terminal_and_report() {
+    let lab = lab(1, 40, "");
+    let run = drifting(&lab, 0.8);
+    let found = run.correlations.iter().find(|one| !one.ratios).unwrap();
+    assert!(found.shown && found.estimate > 0.4 && found.series == 2, "{found:?}");
+    let told = "Goodput: successive repeats are correlated";
+    assert!(run.warnings.iter().any(|warning| warning.starts_with(told)), "{:?}", run.warnings);
+    assert!(report::markdown::render(&run, "").contains(told));
+    assert!(report::terminal::render(&run, 400, false).contains(told));
+    let quiet = drifting(&lab, 0.0);
+    assert!(quiet.warnings.is_empty(), "{:?}", quiet.warnings);
+    assert!(report::markdown::render(&quiet, "").contains("If the repeats are independent"));
+}
+
+/// As above, for a lab whose repeats are windows of one start.
+#[test]
+fn windows_of_one_start_have_a_range_and_decide_nothing() {
+    let lab = LabFile::parse("x.toml", WINDOWS).unwrap();
+    let systems = ["weir-switch".to_owned(), "ovs-dpdk".to_owned()];
+    let plan = Plan::new(&lab, Form::Full, &systems, None);
+    let outcome = |step: &crate::run::plan::Step| {
+        let cell = &plan.cells[step.cell];
+        let mut measurement = Measurement::default();
+        let rate = if cell.system == "weir-switch" { 8e6 } else { 5e6 };
+        measurement.record("capacity_pps", Some(rate + f64::from(step.block)));
+        let verdict = Verdict::Measured(Box::new(measurement));
+        let (system, axes, block) = (cell.system.clone(), cell.axes.clone(), step.block);
+        Outcome { system, axes, block, verdict }
+    };
+    let outcomes: Vec<Outcome> = plan.steps.iter().map(outcome).collect();
+    let run = summary::results(&lab, &plan, &outcomes);
+    let metric = &run.cells[0].metrics["capacity_pps"];
+    assert!(metric.one_start && metric.ci95.is_none() && metric.range.is_some(), "{metric:?}");
+    let one = only(&run);
+    assert_eq!((one.verdict, one.adjusted_p), (results::Verdict::Inconclusive, None));
+    assert!(one.ratio.one_start && one.ratio.ci95.is_none(), "{one:?}");
+    assert_eq!(one.goal.as_ref().and_then(|goal| goal.reference), None, "one row beside both");
+    let page = report::markdown::render(&run, "");
+    assert!(page.contains("range of 7 windows of one start"), "{page}");
+    assert!(page.contains("one start (primary)") && !page.contains(" % interval"), "{page}");
+}
+
+#[test]
 fn an_invalid_repeat_is_left_out_with_its_pair() {
     let late = |goodput| {
         let Verdict::Measured(mut measurement) = measured(goodput) else { unreachable!() };
@@ -317,5 +460,38 @@ fn a_wrong_primary_comparison_is_refused() {
     assert!(error.contains("the quick form measures no cell at rtt=2ms"), "{error}");
 }
 
+const WINDOWS: &str = r#"name = "x"
+[axes]
+rules = ["65536"]
+[workload]
+kind = "flow-rules"
+set = "nat"
+rules = "{rules}"
+pmds = "1"
+[[system]]
+name = "weir-switch"
+kind = "switch"
+[[system]]
+name = "ovs-dpdk"
+kind = "switch"
+optional = true
+[form.full]
+repeats = 7
+duration = "1s"
+[[primary]]
+metric = "capacity_pps"
+system = "weir-switch"
+baseline = "ovs-dpdk"
+at = { rules = "65536" }
+[[compare]]
+baseline = "ovs-dpdk"
+metrics = ["capacity_pps"]
+[[reference]]
+system = "theirs"
+systems = ["weir-switch", "ovs-dpdk"]
+axes = { rules = "65536" }
+metrics = { capacity_pps = 400000 }
+source = "a report"
+"#;
 const RUNS: u64 = 400;
 const MANY_RUNS: u64 = 2_000;

@@ -1,0 +1,89 @@
+//! Whether successive repeats of a run resemble one another.
+
+use super::{comparisons, figures};
+use crate::LabFile;
+use crate::run::Outcome;
+use crate::run::plan::Plan;
+use indexmap::IndexMap;
+use results::{Correlation, metrics};
+
+/// One entry for each metric of which more or less is better, and one for its ratios. Empty in
+/// virtual time, where each repeat has a seed of its own, and for windows of one start, which have
+/// no interval.
+pub(super) fn correlations(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Correlation> {
+    let in_virtual_time =
+        outcomes.iter().filter_map(figures).any(|measured| measured.fingerprint.is_some());
+    if in_virtual_time || lab.kind().keeps_cells() {
+        return Vec::new();
+    }
+    let entry = |ratios: bool| {
+        move |(metric, series): (&str, Vec<Vec<f64>>)| {
+            let found = stats::successive(&series)?;
+            Some(Correlation {
+                metric: metric.to_owned(),
+                ratios,
+                series: found.series as u64,
+                estimate: found.estimate,
+                p: found.p,
+                shown: found.is_shown(),
+            })
+        }
+    };
+    let values = of_cells(plan, outcomes).into_iter().filter_map(entry(false));
+    let ratios = comparisons::ratios(lab, plan, outcomes).into_iter().filter_map(entry(true));
+    values.chain(ratios).collect()
+}
+
+/// A sentence for each metric that warns.
+pub(super) fn warnings(all: &[Correlation]) -> Vec<String> {
+    let mut shown: IndexMap<&str, Vec<&Correlation>> = IndexMap::new();
+    for one in all.iter().filter(|one| one.shown) {
+        shown.entry(&one.metric).or_default().push(one);
+    }
+    let of = |one: &&Correlation| {
+        let (what, noun) = match one.ratios {
+            false => ("successive repeats", "cell"),
+            true => ("successive ratios", "comparison"),
+        };
+        let plural = if one.series == 1 { "" } else { "s" };
+        format!(
+            "{what} are correlated ({:.2} over {} {noun}{plural}, p {:.3})",
+            one.estimate, one.series, one.p
+        )
+    };
+    let sentence = |(metric, those): (&str, Vec<&Correlation>)| {
+        let those: Vec<String> = those.iter().map(of).collect();
+        format!(
+            "{}: {}: its intervals and p-values hold for independent repeats and promise too much here; \
+             look for load that lasts longer than a repeat, or compare several runs (weir lab compare)",
+            metrics::meaning(metric).label,
+            those.join(", ")
+        )
+    };
+    shown.into_iter().map(sentence).collect()
+}
+
+/// The values of each metric, one series for each cell, in the order of the blocks.
+fn of_cells<'a>(plan: &Plan, outcomes: &'a [Outcome]) -> IndexMap<&'a str, Vec<Vec<f64>>> {
+    let mut all: IndexMap<&str, Vec<Vec<f64>>> = IndexMap::new();
+    for cell in &plan.cells {
+        let mut steps: Vec<&Outcome> =
+            outcomes.iter().filter(|outcome| super::is_of(cell, outcome)).collect();
+        steps.sort_by_key(|step| step.block);
+        let mut of_cell: IndexMap<&str, Vec<f64>> = IndexMap::new();
+        let measured = steps.into_iter().filter_map(figures);
+        for measured in measured.filter(|measured| measured.invalid.is_empty()) {
+            for (metric, value) in &measured.metrics {
+                let judged =
+                    metrics::direction(metric).is_some() && !metrics::is_proportion(metric);
+                if judged && metric != super::IDLE {
+                    of_cell.entry(metric).or_default().push(value.value);
+                }
+            }
+        }
+        for (metric, series) in of_cell {
+            all.entry(metric).or_default().push(series);
+        }
+    }
+    all
+}
