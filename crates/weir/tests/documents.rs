@@ -255,6 +255,38 @@ fn every_link_of_the_documents_leads_to_a_file() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Coverage needs independent repeats, and a page may not say less.
+#[test]
+fn no_document_claims_a_coverage_without_its_condition() {
+    for (path, text) in documents() {
+        for sentence in text.split(". ").filter(|sentence| sentence.contains("coverage is exact")) {
+            assert!(sentence.contains("independent"), "{}: {sentence}", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_page_on_record_counts_a_cell_that_was_not_run_as_failed() {
+    for (path, text) in documents() {
+        let failed = text.split("\n## Failed\n").nth(1).unwrap_or_default();
+        let failed = failed.split("\n## ").next().unwrap_or_default();
+        assert!(!failed.contains("not run"), "{}", path.display());
+        for line in text.lines().filter(|line| line.starts_with('|')) {
+            assert!(!line.contains(" (failed) / "), "{}: {line}", path.display());
+        }
+    }
+}
+
+/// The records show `tcpa` level with BBR on lossy paths (docs/results/cc-kernel.md).
+#[test]
+fn the_help_of_tcpa_claims_no_more_than_the_records_show() {
+    for words in [&["accel", "enable", "--help"][..], &["accel", "enable", "tcpa", "--help"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(words).output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(help.contains("level with BBR") && !help.contains("Faster sending"), "{help}");
+    }
+}
+
 #[test]
 fn every_variable_of_the_environment_is_documented() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
