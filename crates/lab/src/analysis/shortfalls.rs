@@ -95,6 +95,8 @@ mod tests {
                 range: None,
                 n: 1,
                 unit: String::new(),
+                one_start: false,
+                share: None,
             };
             cell.metrics.insert((*name).to_owned(), metric);
         }

@@ -552,7 +552,7 @@ mod tests {
             ..outcome("bbr", 1, 0)
         });
         let planned = PlannedCell { system: "bbr".to_owned(), axes: Axes::new() };
-        let (cell, _) = summarised(&planned, &all.iter().collect::<Vec<_>>());
+        let (cell, _) = summarised(&planned, &all.iter().collect::<Vec<_>>(), false);
         assert_eq!((cell.repeats, cell.failed_repeats), (2, 1));
     }
 }
