@@ -133,7 +133,8 @@ int adopt(struct bpf_iter__tcp *ctx)
 	flow = bpf_sk_storage_get(&flows, tp, NULL, 0);
 	bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
 	if (rule && rule->accelerate) {
-		if (flow && is_same(name, rule->algorithm))
+		/* tcpa needs its storage, an algorithm of the kernel needs none. */
+		if (is_same(name, rule->algorithm) && (flow || !is_tcpa(name)))
 			return 0;
 		if (is_kept_open(rule, tp, now, flow, name))
 			count->kept++;
