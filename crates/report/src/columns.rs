@@ -24,7 +24,7 @@ pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
     let is_measured =
         |name: &&String| results.cells.iter().any(|cell| cell.metrics.contains_key(name.as_str()));
     // A form of the lab that measures none of the columns has no such table.
-    if !columns.iter().any(|name| is_measured(name)) {
+    if !columns.iter().any(is_measured) {
         return Vec::new();
     }
     let with_rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());

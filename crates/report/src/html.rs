@@ -117,11 +117,15 @@ fn validity(results: &Results) -> Markup {
     }
 }
 
+/// The identifier and the title of a list of cells, and which cells are in it.
+type CellList = (&'static str, &'static str, fn(&Cell) -> bool);
+
+const WITHOUT_NUMBER: [CellList; 2] = [
+    ("failed", "Failed", |cell| cell.failed.is_some()),
+    ("not-run", "Not run", |cell| cell.not_run.is_some()),
+];
+
 fn failures_and_warnings(results: &Results) -> Markup {
-    let without_number: [(&str, &str, fn(&Cell) -> bool); 2] = [
-        ("failed", "Failed", |cell| cell.failed.is_some()),
-        ("not-run", "Not run", |cell| cell.not_run.is_some()),
-    ];
     let warnings = method::warnings(results);
     let invalid = doubtful::invalid(results);
     let missing = missing::each(results);
@@ -135,19 +139,19 @@ fn failures_and_warnings(results: &Results) -> Markup {
             }
             @for mend in doubtful::mends(results) { p class="note" { (prose::markup(&mend)) } }
         }
-        @for (id, title, is_one) in without_number {
+        @for (id, title, is_one) in WITHOUT_NUMBER {
             @if results.cells.iter().any(is_one) {
-            h2 id=(id) { (title) }
-            ul {
-                @for cell in results.cells.iter().filter(|cell| is_one(cell)) {
-                    li {
-                        b { (cell.system) } " at " (axis::describe(&cell.axes)) ": "
-                        span class=(missing::class(cell)) {
-                            (prose::markup(missing::reason(cell).unwrap_or_default()))
+                h2 id=(id) { (title) }
+                ul {
+                    @for cell in results.cells.iter().filter(|cell| is_one(cell)) {
+                        li {
+                            b { (cell.system) } " at " (axis::describe(&cell.axes)) ": "
+                            span class=(missing::class(cell)) {
+                                (prose::markup(missing::reason(cell).unwrap_or_default()))
+                            }
                         }
                     }
                 }
-            }
             }
         }
         @if !missing.is_empty() {
