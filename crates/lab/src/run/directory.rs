@@ -19,8 +19,8 @@ pub(crate) struct RunDirectory {
     /// Folder for temporary files of the run's programs. Files that a killed program leaves are
     /// inside the run directory, and are removed when the run continues.
     programs: PathBuf,
-    /// The checksum over the inputs of this part of the run. Each line of the journal has it.
-    inputs: String,
+    /// Each line of the journal has it.
+    mark: Mark,
     /// Locked while the run is active: a second run in the same place would mix both.
     _lock: File,
 }
@@ -79,7 +79,7 @@ impl RunDirectory {
             path: path.to_owned(),
             journal: journal(path, Owner::Anybody)?,
             programs: room(path)?,
-            inputs: String::new(),
+            mark: Mark::default(),
             _lock: lock,
         })
     }
@@ -118,8 +118,8 @@ impl RunDirectory {
         let lock = lock(path)?;
         let mut journal = journal(path, owner)?;
         let finished = finished(&mut journal).map_err(&wrong)?;
-        let (path, programs, inputs) = (path.to_owned(), room(path)?, String::new());
-        Ok((Self { path, journal, programs, inputs, _lock: lock }, finished))
+        let (path, programs, mark) = (path.to_owned(), room(path)?, Mark::default());
+        Ok((Self { path, journal, programs, mark, _lock: lock }, finished))
     }
 
     /// The `run.toml` of the run at `path`.
@@ -137,24 +137,24 @@ impl RunDirectory {
         put(&self.path, RUN, NEW_RUN, run)
     }
 
-    /// Marks the turns that follow with the checksum over their inputs.
-    pub(crate) fn mark(&mut self, inputs: &str) {
-        inputs.clone_into(&mut self.inputs);
+    /// Marks the turns that follow.
+    pub(crate) fn mark(&mut self, mark: Mark) {
+        self.mark = mark;
     }
 
     /// The marks of the turns of the run at `path`, each once. A turn without a mark has an empty
     /// one: an older weir measured it.
-    pub(crate) fn marks(path: &Path) -> Result<BTreeSet<String>, LabError> {
+    pub(crate) fn marks(path: &Path) -> Result<BTreeSet<Mark>, LabError> {
         let text = fs::read_to_string(path.join(JOURNAL)).map_err(|e| LabError::RunDirectory {
             path: path.to_owned(),
             reason: format!("{JOURNAL} cannot be read: {e}; name the directory of a run"),
         })?;
         let turns = text.lines().filter_map(|line| {
             let turn: Turn = serde_json::from_str(line).ok()?;
-            Some((turn.outcome.step_name(), turn.inputs))
+            Some((turn.outcome.step_name(), turn.mark))
         });
         // The newest turn of a step counts.
-        let newest: HashMap<String, String> = turns.collect();
+        let newest: HashMap<String, Mark> = turns.collect();
         Ok(newest.into_values().collect())
     }
 
@@ -168,7 +168,7 @@ impl RunDirectory {
 
     /// Writes a finished step through to the disk before the next one begins.
     pub(crate) fn keep(&mut self, outcome: &Outcome) -> Result<(), LabError> {
-        let text = line(&Turn { outcome, inputs: self.inputs.clone() })?;
+        let text = line(&Turn { outcome, mark: self.mark.clone() })?;
         self.journal.write_all(text.as_bytes()).and_then(|()| self.journal.sync_data()).map_err(
             |e| LabError::Unwritten {
                 path: self.path.clone(),
@@ -243,13 +243,24 @@ fn newest(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     kept
 }
 
+/// The origin of a turn.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    /// The checksum over all inputs.
+    #[serde(default)]
+    pub(crate) inputs: String,
+    /// The checksum of weir's program.
+    #[serde(default)]
+    pub(crate) weir: String,
+}
+
 /// A line of the journal.
 #[derive(Debug, Serialize, Deserialize)]
 struct Turn<T = Outcome> {
     #[serde(flatten)]
     outcome: T,
-    #[serde(default)]
-    inputs: String,
+    #[serde(flatten)]
+    mark: Mark,
 }
 
 fn line(turn: &Turn<&Outcome>) -> Result<String, LabError> {

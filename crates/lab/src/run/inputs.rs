@@ -1,6 +1,7 @@
 //! Everything that decides the figures of a run and may change between two of its parts: the
 //! program, the files, and texts that the program makes for the cells. Each has a checksum.
 
+use super::directory::Mark;
 use super::plan::Plan;
 use super::{Build, programs};
 use crate::file::{SystemSpec, text_of_trace};
@@ -81,6 +82,11 @@ impl Inputs {
         programs::sha256(&lines.collect::<String>())
     }
 
+    /// The mark of turns that are measured with these inputs.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { inputs: self.sha256(), weir: self.0.get(WEIR).cloned().unwrap_or_default() }
+    }
+
     /// The program, commit and kernel of both, and every file that differs, in words. A peer that
     /// was installed meanwhile changes no finished turn.
     pub(crate) fn changes_to(&self, now: &Self) -> Vec<String> {
@@ -133,7 +139,7 @@ fn shown(value: &toml::Value) -> String {
 }
 
 /// The start of a checksum is enough to tell two apart.
-fn cut(value: &str) -> &str {
+pub(super) fn cut(value: &str) -> &str {
     let is_checksum = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_checksum { &value[..SHORT] } else { value }
 }

@@ -1,7 +1,7 @@
 //! Puts a run on record: a page that names everything that its figures came from.
 
 use super::directory::RunDirectory;
-use super::inputs::Inputs;
+use super::inputs::{Inputs, cut};
 use super::{programs, runs};
 use crate::builtin::BUILTIN;
 use crate::file::Disturbance;
@@ -70,15 +70,17 @@ fn is_of_one_build(run: &Path, results: &Results) -> Result<(), String> {
                 .to_owned(),
         );
     }
+    let own = described.mark();
     let marks = RunDirectory::marks(folder).map_err(|error| error.to_string())?;
-    match marks.iter().any(|mark| mark != own) {
-        true => Err(
-            "some of its turns are of another build of weir, or of other files (the `inputs` of \
-                     the lines of journal.jsonl differ): run the lab again with one build"
-                .to_owned(),
-        ),
-        false => Ok(()),
-    }
+    let Some(other) = marks.iter().find(|mark| **mark != own) else { return Ok(()) };
+    let changed = match (other.weir.as_str(), own.weir.as_str()) {
+        ("", _) => "a weir that recorded no inputs".to_owned(),
+        (weir, own) if weir == own => "other files than run.toml names".to_owned(),
+        (weir, own) => {
+            format!("another build of weir ({}, and {} in run.toml)", cut(weir), cut(own))
+        }
+    };
+    Err(format!("some of its turns are of {changed}: run the lab again with one build"))
 }
 
 /// The checksum over all inputs, in the environment of a run.

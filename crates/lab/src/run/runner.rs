@@ -121,7 +121,7 @@ pub fn run(
             (RunDirectory::create_new(name, &text, &description)?, Vec::new())
         }
     };
-    directory.mark(&inputs.sha256());
+    directory.mark(inputs.mark());
     plan.keep_own(&mut outcomes);
     let again = set_aside(&request.location, &mut outcomes);
     match (&again, &request.location) {

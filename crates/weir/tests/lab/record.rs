@@ -35,13 +35,20 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     refused("not the file that was run", &|run| run["environment"]["lab_sha256"] = json!("00"));
     refused("recorded no inputs", &|run| run["environment"]["inputs_sha256"] = Value::Null);
     refused("other inputs", &|run| run["environment"]["inputs_sha256"] = json!("00"));
-    // One turn of another build.
+    // One turn of another build, or of another file.
     let journal = sandbox.read("run/journal.jsonl");
-    let mark = whole["environment"]["inputs_sha256"].as_str().unwrap();
-    for other in ["0".repeat(64), String::new()] {
-        assert!(journal.contains(mark), "{journal}");
-        sandbox.write("run/journal.jsonl", journal.replacen(mark, &other, 1));
-        refused("of another build of weir", &|_| {});
+    let fact = |name: &str| whole["environment"][name].as_str().unwrap();
+    let (inputs, weir) = (fact("inputs_sha256"), fact("weir_sha256"));
+    assert!(journal.contains(inputs) && journal.contains(weir), "{journal}");
+    let zeros = "0".repeat(64);
+    let other_file = journal.replacen(inputs, &zeros, 1);
+    for (changed, said) in [
+        (other_file.replacen(weir, &zeros, 1), "of another build of weir (000000000000, and "),
+        (other_file, "of other files than run.toml names"),
+        (journal.replace("\"weir\":", "\"was\":"), "of a weir that recorded no inputs"),
+    ] {
+        sandbox.write("run/journal.jsonl", changed);
+        refused(said, &|_| {});
     }
     sandbox.write("run/journal.jsonl", journal);
     let output = recorded(&|run| {
