@@ -80,6 +80,8 @@ pub struct Connection {
     streams: HashMap<StreamId, Stream>,
     /// The number of streams that the peer opened.
     peers_streams: u64,
+    /// Streams opened and given up here whose length the peer has not reported yet.
+    unreported_streams: u64,
     charge: Charge,
     accepted: VecDeque<StreamId>,
     /// Connection-level credit, for all streams together.
@@ -134,6 +136,7 @@ impl Connection {
             readings,
             streams: HashMap::new(),
             peers_streams: 0,
+            unreported_streams: 0,
             charge: Charge::new(&settings.meter, 0),
             accepted: VecDeque::new(),
             granted: Granted::new(),
@@ -457,17 +460,31 @@ impl Connection {
 
     /// Forgets the stream once both halves have ended and the peer has reported its final size.
     fn forget(&mut self, id: StreamId) {
-        if self.streams.get(&id).is_some_and(Stream::is_over) {
-            self.leave_queue(id);
-            self.streams.remove(&id);
-            self.peers_streams -= u64::from(id.initiator() != self.inner.side());
+        let is_own = id.initiator() == self.inner.side();
+        if let Some(stream) = self.streams.get_mut(&id) {
+            if stream.is_over() {
+                let was_unreported = stream.is_unreported;
+                self.leave_queue(id);
+                self.streams.remove(&id);
+                self.peers_streams -= u64::from(!is_own);
+                self.unreported_streams -= u64::from(was_unreported);
+                if self.streams.capacity() > FEW_STREAMS.max(self.streams.len() * 8) {
+                    self.streams.shrink_to(self.streams.len() * 2);
+                }
+            } else if is_own && stream.is_given_up() {
+                let was_unreported = std::mem::replace(&mut stream.is_unreported, true);
+                self.unreported_streams += u64::from(!was_unreported);
+            }
         }
         self.weigh();
     }
 
     fn weigh(&mut self) {
         let records = self.records_in.held() as u64 + self.early_finals.memory();
-        self.charge.set(self.unread() + records + self.peers_streams * STREAM_MEMORY);
+        // The engine keeps a reset stream until the peer acknowledges the reset.
+        let of_engine = self.inner.streams().remote_open_streams(Dir::Bi);
+        let streams = self.peers_streams.max(of_engine) + self.unreported_streams;
+        self.charge.set(self.unread() + records + streams * STREAM_MEMORY);
     }
 
     fn lose(&mut self, why: Lost) {
@@ -490,6 +507,15 @@ impl Connection {
     /// Writes raw bytes to the control stream.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
         self.record_rest = Bytes::copy_from_slice(bytes);
+    }
+
+    /// Lets this end write no more credit records. Returns the stream for [`Self::unmute`].
+    pub(crate) fn mute(&mut self) -> Option<StreamId> {
+        self.control_out.take()
+    }
+
+    pub(crate) fn unmute(&mut self, control: Option<StreamId>) {
+        self.control_out = control;
     }
 
     pub(crate) fn known_streams(&self) -> usize {
@@ -518,5 +544,7 @@ pub(crate) const FIRST_STREAMS: u32 = 128;
 const LEAST_COMPACTED: u64 = 64 * 1024;
 /// The approximate memory of an idle stream and the tasks that wait for it.
 const STREAM_MEMORY: u64 = 6 * 1024;
+/// A map of this many streams does not shrink.
+const FEW_STREAMS: usize = 128;
 /// The bytes that a stream may write in one turn.
 const TURN: u64 = 128 * 1024;

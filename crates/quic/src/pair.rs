@@ -204,3 +204,33 @@ fn streams_that_have_ended_are_forgotten_at_both_ends() {
     pair.run(Duration::from_millis(100));
     assert_eq!((pair.at(CLIENT).known_streams(), pair.at(SERVER).known_streams()), (0, 0));
 }
+
+/// The peer does not report the length of its half, so this end must remember the stream.
+#[test]
+fn a_stream_that_only_the_peer_keeps_is_counted_until_the_peer_ends_it() {
+    let mut pair = Pair::new();
+    let control = pair.at(SERVER).mute();
+    let mut kept = Vec::new();
+    for number in 0..200_u64 {
+        let id = pair.at(CLIENT).open().unwrap().unwrap();
+        pair.at(CLIENT).write(id, &mut Bytes::from_static(b"question")).unwrap();
+        if number % 2 == 0 {
+            pair.at(CLIENT).reset(id, 1);
+        }
+        pair.at(CLIENT).stop(id, 1);
+        pair.at(CLIENT).drop_sending(id);
+        pair.run(Duration::from_millis(2));
+        assert_eq!(pair.at(SERVER).accept().unwrap(), Some(id));
+        kept.push(id);
+        let counted = pair.at(CLIENT).held();
+        assert!(counted >= kept.len() as u64 * 1024, "{counted} bytes for {} streams", kept.len());
+    }
+    for id in kept {
+        pair.at(SERVER).stop(id, 0);
+        pair.at(SERVER).drop_sending(id);
+    }
+    pair.at(SERVER).unmute(control);
+    pair.run(Duration::from_millis(100));
+    assert_eq!((pair.at(CLIENT).held(), pair.at(SERVER).held()), (0, 0));
+    assert_eq!((pair.at(CLIENT).known_streams(), pair.at(SERVER).known_streams()), (0, 0));
+}

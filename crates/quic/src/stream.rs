@@ -46,6 +46,8 @@ pub(crate) struct Stream {
     pub(crate) said_final: bool,
     pub(crate) sender_gone: bool,
     pub(crate) queued: bool,
+    /// The connection counts the stream among those that wait for the peer's report.
+    pub(crate) is_unreported: bool,
 }
 
 impl Stream {
@@ -64,6 +66,7 @@ impl Stream {
             said_final: false,
             sender_gone: false,
             queued: false,
+            is_unreported: false,
         }
     }
 
@@ -104,7 +107,12 @@ impl Stream {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.discarded && self.final_size.is_some() && self.sender_gone
+        self.is_given_up() && self.final_size.is_some()
+    }
+
+    /// Whether the application uses neither half any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.discarded && self.sender_gone
     }
 
     /// Whether chunks are so small and many that they cost far more memory than their credit.
