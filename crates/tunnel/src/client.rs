@@ -11,8 +11,10 @@ pub use reverse::Reverse;
 
 use crate::access::{LOOKUPS, LOOKUPS_EACH, Lookups, Resolve};
 use crate::counters::{Counted, Counters};
+use crate::descriptors::Descriptors;
 use crate::health::Health;
 use crate::identity::ServerTrust;
+use crate::journal::{Journal, Kind, Line};
 use crate::memory::Budget;
 use crate::target::{HostPort, Target};
 use crate::transport::quic::{QuicClient, QuicError};
@@ -23,12 +25,12 @@ use listeners::{Listeners, Reverses};
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use units::Bytes;
 
@@ -82,6 +84,7 @@ impl fmt::Display for ListenAt {
 
 #[derive(Debug, Clone)]
 pub struct ClientLimits {
+    /// The process's limit of open files may allow fewer.
     pub tunnels: usize,
     /// How long an application waits for a connection to the server.
     pub patience: Duration,
@@ -145,6 +148,9 @@ struct Shared {
     lookups: Lookups<u32>,
     tuning: Tuning,
     limits: ClientLimits,
+    /// A place for each tunnel with a descriptor.
+    places: Arc<Semaphore>,
+    journal: Journal,
     reverses: Reverses,
     counters: Arc<Counters>,
     budget: Budget,
@@ -187,6 +193,8 @@ impl Client {
             resolver: parts.resolver,
             budget: budget.clone(),
             tuning: parts.tuning,
+            places: Arc::new(Semaphore::new(places(&parts.limits, parts.connections))),
+            journal: Journal::default(),
             limits: parts.limits,
             reverses: Reverses::default(),
             counters: Arc::default(),
@@ -293,6 +301,44 @@ impl Client {
     }
 }
 
+impl Shared {
+    /// Takes a place for a tunnel, or counts and logs that there is none.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok();
+        if place.is_none() {
+            self.counters.tunnels_over_limit.increment();
+            if let Some(Line { omitted }) = self.line(HERE, Kind::Denial) {
+                tracing::warn!(
+                    omitted,
+                    "tunnel refused: too many are open here; close idle ones, or raise the limit of \
+                     open files (LimitNOFILE, ulimit -n)"
+                );
+            }
+        }
+        place
+    }
+
+    /// Whether an event that this address caused is logged.
+    fn line(&self, from: IpAddr, kind: Kind) -> Option<Line> {
+        self.journal.line(Instant::now(), from, kind)
+    }
+}
+
+/// The number of tunnels that this process may have. Each occupies a descriptor, and so does each
+/// socket and timer of a connection, of which several may be under way.
+fn places(limits: &ClientLimits, connections: usize) -> usize {
+    let Some(descriptors) = Descriptors::of_process() else { return limits.tunnels };
+    let own = connections.clamp(1, MOST_CONNECTIONS) * DESCRIPTORS_EACH;
+    let possible = descriptors.for_tunnels().saturating_sub(own);
+    if possible < limits.tunnels {
+        tracing::info!(
+            tunnels = possible,
+            "the limit of open files bounds the tunnels: for more, raise it (LimitNOFILE, ulimit -n)"
+        );
+    }
+    limits.tunnels.min(possible)
+}
+
 fn check_reverse(all: &[Reverse]) -> Result<(), ClientError> {
     match all.iter().find(|one| one.listen.is_datagrams() != one.target.is_datagrams()) {
         Some(Reverse { listen, target }) => {
@@ -324,4 +370,8 @@ impl Default for ClientLimits {
 
 /// More connections carry no more data.
 const MOST_CONNECTIONS: usize = 16;
+/// A connection has a socket and a timer. While it is lost, attempts overlap.
+const DESCRIPTORS_EACH: usize = 4;
+/// The source of events that local applications cause.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const FAREWELL: Duration = Duration::from_millis(50);

@@ -151,9 +151,9 @@ fn confine_calls() -> Result<(), seccompiler::Error> {
 /// The places to which this process is confined.
 static IN_FORCE: OnceLock<ConfinedPaths> = OnceLock::new();
 
-/// The C library reads these for name look-ups, a reload for the number of CPUs, and a panic for
-/// its backtrace.
-const SYSTEM: [&str; 14] = [
+/// The C library reads these for name look-ups, a reload for the number of CPUs, a server for its
+/// local ports, and a panic for its backtrace.
+const SYSTEM: [&str; 15] = [
     "/etc",
     "/lib",
     "/lib64",
@@ -167,6 +167,7 @@ const SYSTEM: [&str; 14] = [
     "/var/lib/sss",
     "/sys/fs/cgroup",
     "/proc/self",
+    "/proc/sys/net/ipv4/ip_local_port_range",
     "/dev/null",
 ];
 

@@ -1,7 +1,8 @@
 use crate::access::{Admitted, Destination};
 use crate::frame::{Answer, Status};
-use crate::local::Local;
+use crate::local::{Local, LocalPort};
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -12,7 +13,13 @@ pub(crate) enum DialError {
     TimedOut(Duration),
     #[error("the target cannot be reached: {0}")]
     Failed(#[from] io::Error),
+    #[error("{0}")]
+    NoPort(String),
 }
+
+/// Takes the local port for a connection to an address, or returns the reason why there is none.
+pub(crate) type TakePort<'a> =
+    &'a (dyn Fn(SocketAddr) -> Result<Option<Box<dyn LocalPort>>, String> + Sync);
 
 /// Tries each address in turn and leaves time for the last one. All attempts share `patience`,
 /// counted from `began`.
@@ -20,6 +27,7 @@ pub(crate) async fn dial(
     destination: &Admitted,
     patience: Duration,
     began: Instant,
+    port: TakePort<'_>,
 ) -> Result<Local, DialError> {
     let left = (began + patience).saturating_duration_since(Instant::now());
     let addresses = match destination.destination() {
@@ -32,8 +40,15 @@ pub(crate) async fn dial(
     let each = left / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failure = DialError::TimedOut(patience);
     for address in addresses {
+        let port = match port(*address) {
+            Ok(port) => port,
+            Err(reason) => {
+                failure = DialError::NoPort(reason);
+                continue;
+            }
+        };
         match tokio::time::timeout(each, Local::dial_tcp(*address)).await {
-            Ok(Ok(local)) => return Ok(local),
+            Ok(Ok(local)) => return Ok(local.with_port(port)),
             Ok(Err(error)) => failure = error.into(),
             Err(_) => failure = DialError::TimedOut(patience),
         }
@@ -46,6 +61,7 @@ impl From<DialError> for Answer {
         let status = match &error {
             DialError::TimedOut(_) => Status::TimedOut,
             DialError::Failed(_) => Status::Unreachable,
+            DialError::NoPort(_) => Status::Busy,
         };
         Self { status, message: error.to_string() }
     }

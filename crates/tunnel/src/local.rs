@@ -1,9 +1,11 @@
 //! Local streams, which the tunnel reads and writes.
 
+mod port;
 mod unix;
 
 use bytes::BytesMut;
 use host::{BoundFile, SocketFile};
+pub(crate) use port::{LocalPort, PortInUse};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -13,7 +15,7 @@ use unix::UnixLocal;
 
 #[derive(Debug)]
 pub(crate) enum Local {
-    Tcp(TcpStream),
+    Tcp(TcpStream, PortInUse),
     Unix(UnixLocal),
 }
 
@@ -46,7 +48,15 @@ impl Local {
         // Forward bytes from the tunnel without delay.
         stream.set_nodelay(true)?;
         reset_unless_finished(&stream)?;
-        Ok(Self::Tcp(stream))
+        Ok(Self::Tcp(stream, PortInUse::default()))
+    }
+
+    /// Keeps the port for as long as the connection occupies it.
+    pub(crate) fn with_port(self, port: Option<Box<dyn LocalPort>>) -> Self {
+        match self {
+            Self::Tcp(stream, _) => Self::Tcp(stream, PortInUse::new(port)),
+            unix => unix,
+        }
     }
 
     pub(crate) fn of_unix(stream: UnixStream) -> Self {
@@ -56,35 +66,43 @@ impl Local {
     /// The other end's address; `None` for a UNIX socket.
     pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
         match self {
-            Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip().to_canonical()),
+            Self::Tcp(stream, _) => {
+                stream.peer_addr().ok().map(|address| address.ip().to_canonical())
+            }
             Self::Unix(_) => None,
         }
     }
 
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.readable().await,
+            Self::Tcp(stream, _) => stream.readable().await,
             Self::Unix(local) => local.stream().readable().await,
         }
     }
 
     pub(crate) fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.try_read_buf(buffer),
+            Self::Tcp(stream, port) => {
+                let read = stream.try_read_buf(buffer);
+                if let Ok(0) = read {
+                    port.end_by_target();
+                }
+                read
+            }
             Self::Unix(local) => local.try_read(buffer),
         }
     }
 
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.writable().await,
+            Self::Tcp(stream, _) => stream.writable().await,
             Self::Unix(local) => local.stream().writable().await,
         }
     }
 
     pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.try_write_vectored(slices),
+            Self::Tcp(stream, _) => stream.try_write_vectored(slices),
             Self::Unix(local) => local.stream().try_write_vectored(slices),
         }
     }
@@ -92,7 +110,8 @@ impl Local {
     /// Ends the sending half. The receiving half stays open.
     pub(crate) fn finish(&self) -> io::Result<()> {
         let socket = match self {
-            Self::Tcp(stream) => {
+            Self::Tcp(stream, port) => {
+                port.end_here();
                 let socket = socket2::SockRef::from(stream);
                 // All bytes are in the socket. The kernel delivers them even if this process dies.
                 socket.set_linger(None)?;
@@ -112,8 +131,9 @@ impl Local {
 
     /// Sends a reset instead of an orderly end. A UNIX socket has no reset ([`UnixLocal`]).
     pub(crate) fn abort(self) {
-        if let Self::Tcp(stream) = self {
+        if let Self::Tcp(stream, port) = self {
             let _ = reset_unless_finished(&stream);
+            port.reset();
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The server: lets known peers in and dials targets for them that they may reach.
 
 mod accept;
+mod division;
 mod handshakes;
-mod journal;
 mod limits;
+mod places;
+mod ports;
 mod reverse;
 mod stream;
 
@@ -12,16 +14,19 @@ pub use limits::Limits;
 use crate::access::{Access, Lookups, Resolve};
 use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
+use crate::descriptors::Descriptors;
 use crate::health::Health;
 use crate::identity::{PeerName, TrustedPeer};
+use crate::journal::{Journal, Kind, Line};
 use crate::memory::Budget;
 use crate::session::Session;
 use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
 use crate::transport::{
     Connection, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN, Shards, Statistics, Tuning,
 };
-use journal::{Journal, Kind, Line};
 use limits::Usage;
+use places::{Place, Places};
+use ports::Ports;
 use reverse::Listeners;
 use std::collections::HashMap;
 use std::io;
@@ -102,8 +107,8 @@ struct Shared {
     budget: Budget,
     listeners: Listeners,
     journal: Journal,
-    /// The usage of all identities together.
-    total: Arc<Usage>,
+    places: Arc<Places>,
+    ports: Arc<Ports>,
     usage: Mutex<HashMap<PeerName, Weak<Usage>>>,
     sessions: Mutex<Vec<PeerSession<Weak<Session<QuicConnection>>>>>,
     /// Cancelled once no new connections and tunnels are accepted.
@@ -119,17 +124,20 @@ impl Server {
         let (tuning, meter) = (parts.tuning.clone(), budget.meter());
         let quic = QuicServer::bind(parts.listen, parts.tls, tuning, meter, &shards)?;
         shards.spawn(0, budget.clone().keep());
+        let (limits, descriptors) = (parts.limits, Descriptors::of_process());
+        let lookups = descriptors.map_or(usize::MAX, |all| all.for_lookups()).min(limits.lookups);
         let shared = Arc::new(Shared {
             quic,
             guard: watch::Sender::new(Arc::new(parts.guard)),
-            lookups: Lookups::new(parts.resolver, parts.limits.lookups_each, parts.limits.lookups),
+            lookups: Lookups::new(parts.resolver, limits.lookups_each, lookups),
             budget,
             tuning: parts.tuning,
-            limits: parts.limits,
+            places: Places::new(&limits, descriptors),
+            ports: Ports::new(local_ports()),
+            limits,
             counters: Arc::default(),
             listeners: Listeners::default(),
             journal: Journal::default(),
-            total: Arc::default(),
             usage: Mutex::default(),
             sessions: Mutex::default(),
             draining: CancellationToken::new(),
@@ -232,6 +240,16 @@ impl Shared {
         }
     }
 
+    /// The number of identities that share this server's resources.
+    fn identities(&self) -> usize {
+        self.guard.borrow().trusted.len()
+    }
+
+    /// Takes a place for a tunnel or a listener of this peer.
+    fn place(&self, peer: &PeerName) -> Result<Place, String> {
+        self.places.take(peer, self.identities())
+    }
+
     fn sessions(&self) -> Vec<PeerSession<Arc<Session<QuicConnection>>>> {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let alive = sessions.iter().filter_map(|PeerSession { peer, number, session }| {
@@ -262,6 +280,14 @@ impl Shared {
         all.insert(peer.clone(), Arc::downgrade(&usage));
         usage
     }
+}
+
+/// The number of ports that the kernel chooses from for outgoing connections.
+fn local_ports() -> usize {
+    let range = host::read_sysctl("net.ipv4.ip_local_port_range").unwrap_or_default();
+    let mut ends = range.split(' ').filter_map(|end| end.parse::<usize>().ok());
+    let (first, last) = (ends.next().unwrap_or(32_768), ends.next().unwrap_or(60_999));
+    (last + 1).saturating_sub(first).max(1)
 }
 
 const FAREWELL: Duration = Duration::from_secs(1);

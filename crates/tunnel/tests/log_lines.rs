@@ -11,6 +11,8 @@ use ends::{Keys, tuning};
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use tunnel::client::Client;
 use tunnel::identity::ServerTrust;
 use tunnel::server::Server;
 use tunnel::transport::quic::QuicClient;
@@ -82,6 +84,33 @@ async fn the_end_of_a_silent_peer_is_no_end_by_choice() {
     log.awaited(&["peer disconnected", "the peer does not answer"]).await;
     assert!(server.counted().connections_silent > 0);
     echo.abort();
+    drop((client, server));
+}
+
+/// Applications that try again and again must not fill the disk.
+#[tokio::test]
+async fn an_end_logs_few_of_many_refusals() {
+    let (keys, log) = (Keys::with_log(), log());
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
+    let target = "203.0.113.9:99".parse().unwrap();
+    let at = server.local_addr().unwrap();
+    let client = Client::start(keys.client_parts(&[at], vec![ends::to_tcp(target)])).await.unwrap();
+    client.connected().await;
+    let listener_address = ends::tcp_of(&client.bound()[0]);
+    for _ in 0..300 {
+        let mut stream = ends::through(listener_address).await;
+        // The client resets the connection once the server has refused the tunnel.
+        let _ = stream.read(&mut [0; 1]).await;
+    }
+    let text = log.text();
+    for message in ["the server refused", "target denied"] {
+        let lines =
+            text.lines().filter(|line| line.contains(message) && line.contains("203.0.113.9"));
+        let count = lines.count();
+        assert!((1..30).contains(&count), "{count} lines: {message}");
+    }
+    // The client counts the last one after it has reset the application.
+    assert!(client.counted().tunnels_refused >= 299);
     drop((client, server));
 }
 

@@ -1,19 +1,21 @@
 //! Listening sockets for local applications.
 
 use super::listeners::SharedTarget;
-use super::{ClientError, ListenAt, Shared};
+use super::{ClientError, HERE, ListenAt, Shared};
 use crate::datagrams::{self, UdpListener};
 use crate::frame::Opening;
+use crate::journal::{Kind, Line};
 use crate::local::{DetachedLocal, Local, UnixPathListener};
 use crate::relay::{RelayError, relay};
 use crate::session::Session;
 use crate::target::Target;
-use crate::transport::Shards;
 use crate::transport::quic::QuicConnection;
+use crate::transport::{Connection, Shards};
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 /// An open listener. Dropping it closes the listener.
@@ -98,12 +100,18 @@ impl ListenerSocket {
         }
         loop {
             match self.next().await {
-                Ok(connection) => {
-                    tokio::spawn(handle_connection(Arc::clone(shared), connection, target()));
-                }
+                Ok(connection) => match shared.place() {
+                    Some(place) => {
+                        let shared = Arc::clone(shared);
+                        tokio::spawn(handle_connection(shared, connection, target(), place));
+                    }
+                    None => connection.abort(),
+                },
                 Err(error) => {
                     // The process is usually out of file descriptors, so wait until some are freed.
-                    tracing::warn!(%error, "accept has failed");
+                    if let Some(Line { omitted }) = shared.line(HERE, Kind::Accept) {
+                        tracing::warn!(%error, omitted, "accept has failed");
+                    }
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
             }
@@ -119,21 +127,25 @@ impl ListenerSocket {
     }
 }
 
-async fn handle_connection(shared: Arc<Shared>, connection: DetachedLocal, target: Target) {
-    if shared.counters.tunnels.count() >= shared.limits.tunnels as u64 {
-        shared.counters.tunnels_over_limit.increment();
-        return connection.abort();
-    }
+async fn handle_connection(
+    shared: Arc<Shared>,
+    connection: DetachedLocal,
+    target: Target,
+    place: OwnedSemaphorePermit,
+) {
     let Some((shard, session)) = shared.links.pick_within(shared.limits.patience).await else {
-        tracing::warn!(%target, "no connection to any server");
+        if let Some(Line { omitted }) = shared.line(HERE, Kind::NoServer) {
+            tracing::warn!(%target, omitted, "no connection to any server");
+        }
         shared.counters.tunnels_refused.increment();
         return connection.abort();
     };
     shard.spawn(async move {
         match connection.bind() {
             Ok(local) => carry(&shared, &session, local, target).await,
-            Err(error) => tracing::warn!(%error, "lost a local connection"),
+            Err(error) => tracing::debug!(%error, "lost a local connection"),
         }
+        drop(place);
     });
 }
 
@@ -161,7 +173,10 @@ async fn carry(
     error.count(counters);
     match error {
         RelayError::Refused(status, why) => {
-            tracing::warn!(target = %shown, ?status, %why, "the server refused");
+            let server = session.connection.remote().ip();
+            if let Some(Line { omitted }) = shared.line(server, Kind::Denial) {
+                tracing::warn!(target = %shown, ?status, %why, omitted, "the server refused");
+            }
         }
         error => tracing::debug!(target = %shown, %error, "a tunnel ended early"),
     }

@@ -6,6 +6,7 @@ use crate::datagrams::{self, Flow};
 use crate::dial::dial;
 use crate::frame::{Answer, Opening, Properties, Request, Status};
 use crate::inbound::Inbound;
+use crate::journal::{Kind, Line};
 use crate::local::Local;
 use crate::relay::relay;
 use crate::session::Session;
@@ -15,6 +16,7 @@ use crate::transport::{Connection, Sending};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use units::foreign;
 
@@ -84,7 +86,11 @@ async fn handle_stream<C: Connection>(
         Ok(granted) => (Answer::open(), Some(granted)),
         Err(answer) => {
             shared.counters.tunnels_refused.increment();
-            tracing::info!(why = %foreign(&answer.message), "refused a tunnel from the server");
+            let server = session.connection.remote().ip();
+            if let Some(Line { omitted }) = shared.line(server, Kind::Connection) {
+                let why = foreign(&answer.message);
+                tracing::info!(%why, omitted, "refused a tunnel from the server");
+            }
             (answer, None)
         }
     };
@@ -92,7 +98,7 @@ async fn handle_stream<C: Connection>(
         return;
     }
     match granted {
-        Some(Granted::Stream(local)) => {
+        Some(Granted::Stream(local, _place)) => {
             let windows = &session.windows;
             let relayed = relay(local, sending, inbound, windows, &shared.counters, None).await;
             if let Err(error) = relayed {
@@ -100,7 +106,7 @@ async fn handle_stream<C: Connection>(
                 tracing::debug!(%error, "a tunnel ended early");
             }
         }
-        Some(Granted::Datagrams(flow, socket)) => {
+        Some(Granted::Datagrams(flow, socket, _place)) => {
             let idle = shared.limits.datagrams_idle;
             datagrams::carry(&session, flow, &socket, &mut inbound, idle).await;
             sending.finish();
@@ -114,8 +120,8 @@ async fn handle_stream<C: Connection>(
 }
 
 enum Granted<C: Connection> {
-    Stream(Local),
-    Datagrams(Flow<C>, UdpSocket),
+    Stream(Local, OwnedSemaphorePermit),
+    Datagrams(Flow<C>, UdpSocket, OwnedSemaphorePermit),
 }
 
 async fn reach<C: Connection>(
@@ -131,20 +137,18 @@ async fn reach<C: Connection>(
     let target = shared.reverses.target(number);
     let target =
         target.ok_or_else(|| refusal(Status::NotUnderstood, "no listener has this number"))?;
-    if shared.counters.tunnels.count() > shared.limits.tunnels as u64 {
-        shared.counters.tunnels_over_limit.increment();
-        return Err(refusal(Status::Busy, "the client has reached its limit of tunnels"));
-    }
+    let busy = || refusal(Status::Busy, "the client has reached its limit of tunnels");
+    let place = shared.place().ok_or_else(busy)?;
     let (began, patience) = (Instant::now(), shared.limits.answer);
     let resolver = shared.lookups.of(&number, began + patience);
     let admitted = Admitted::by_own_file(&target, &resolver).await;
     let admitted = admitted.map_err(|error| refusal(Status::Unreachable, &error.to_string()))?;
     let Destination::Udp(addresses) = admitted.destination() else {
-        let local = dial(&admitted, patience, began).await.map_err(|error| {
+        let local = dial(&admitted, patience, began, &|_| Ok(None)).await.map_err(|error| {
             shared.counters.dials_failed.increment();
             Answer::from(error)
         })?;
-        return Ok(Granted::Stream(local));
+        return Ok(Granted::Stream(local, place));
     };
     let missing = || refusal(Status::NotUnderstood, "datagrams require the number of a flow");
     let number = opening.properties.flow.ok_or_else(missing)?;
@@ -152,7 +156,7 @@ async fn reach<C: Connection>(
     let socket = datagrams::dial(*address).await;
     let socket = socket.map_err(|error| refusal(Status::Unreachable, &error.to_string()))?;
     let taken = || refusal(Status::NotUnderstood, "flow number already in use");
-    Ok(Granted::Datagrams(Flow::begin(session, number).ok_or_else(taken)?, socket))
+    Ok(Granted::Datagrams(Flow::begin(session, number).ok_or_else(taken)?, socket, place))
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

@@ -1,5 +1,6 @@
 use super::{Flow, send};
 use crate::frame::{Opening, Status};
+use crate::journal::{Journal, Kind, Line};
 use crate::session::Session;
 use crate::transport::Connection;
 use bytes::BytesMut;
@@ -7,7 +8,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UdpSocket;
 use tokio::runtime::Handle;
 
@@ -18,6 +19,7 @@ pub(crate) struct UdpListener<C: Connection> {
     sources: Mutex<HashMap<SocketAddr, Arc<SourceFlow<C>>>>,
     idle: Duration,
     most: usize,
+    journal: Journal,
 }
 
 #[derive(Debug)]
@@ -30,7 +32,8 @@ struct SourceFlow<C: Connection> {
 
 impl<C: Connection> UdpListener<C> {
     pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Arc<Self> {
-        Arc::new(Self { socket, sources: Mutex::default(), idle, most })
+        let (sources, journal) = (Mutex::default(), Journal::default());
+        Arc::new(Self { socket, sources, idle, most, journal })
     }
 
     /// Runs for ever. `pick` chooses the connection of a new flow and the thread that serves it.
@@ -108,7 +111,11 @@ impl<C: Connection> UdpListener<C> {
                 }
                 Ok(answer) => {
                     session.counters.tunnels_refused.increment();
-                    tracing::warn!(status = ?answer.status, why = %answer.message, "the other end refused");
+                    let line = self.journal.line(Instant::now(), source.ip(), Kind::Denial);
+                    if let Some(Line { omitted }) = line {
+                        let (status, why) = (answer.status, answer.message);
+                        tracing::warn!(?status, %why, omitted, "the other end refused");
+                    }
                 }
                 Err(_) => {}
             }

@@ -1,10 +1,10 @@
 //! Handles new connections at a shard's socket until the peer is identified.
 
 use super::handshakes::{Handshake, Handshakes, Verdict};
-use super::journal::Kind;
 use super::limits::QuotaPermit;
 use super::{Shared, stream};
 use crate::identity::{PeerName, peer_name};
+use crate::journal::Kind;
 use crate::session::{SERVERS, Session};
 use crate::transport::Connection;
 use crate::transport::quic::{IncomingConnection, QuicConnection};

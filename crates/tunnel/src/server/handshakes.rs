@@ -1,7 +1,8 @@
 //! Handshakes in progress at one socket. A flood from one network takes only that network's slots.
 
+use crate::journal::network;
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -150,15 +151,6 @@ impl Drop for Handshake {
     }
 }
 
-/// One IPv4 address, or the first 64 bits of an IPv6 one.
-pub(super) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
-    }
-}
-
-const NETWORK: u128 = !(u64::MAX as u128);
 const PERIOD: Duration = Duration::from_secs(1);
 /// The number of known networks above which idle ones are forgotten.
 const REMEMBERED: usize = 4096;
@@ -166,6 +158,7 @@ const REMEMBERED: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv6Addr;
 
     fn address(network: u16, host: u64) -> IpAddr {
         Ipv6Addr::from_bits(u128::from(network) << 64 | u128::from(host)).into()

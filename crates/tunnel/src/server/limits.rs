@@ -6,6 +6,8 @@ use std::time::Duration;
 /// The limits of a server, per identity and in total.
 #[derive(Debug, Clone)]
 pub struct Limits {
+    /// Tunnels and listeners of all identities, divided among them. The process's limit of open
+    /// files may allow fewer.
     pub tunnels: usize,
     pub tunnels_each: usize,
     pub connections_each: usize,
@@ -50,7 +52,6 @@ impl Default for Limits {
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     pub(super) connections: AtomicUsize,
-    pub(super) tunnels: AtomicUsize,
     pub(super) listeners: AtomicUsize,
 }
 

@@ -1,11 +1,13 @@
 //! Listeners at this end whose connections are carried to a client.
 
 use super::Shared;
+use super::places::Place;
 use crate::access::{Access, Admitted, Destination};
 use crate::datagrams::UdpListener;
 use crate::frame::{Answer, Opening, Properties, Request, Status};
 use crate::identity::PeerName;
 use crate::inbound::Inbound;
+use crate::journal::{Kind, Line};
 use crate::local::{Local, UnixPathListener};
 use crate::relay::{RelayError, relay_while};
 use crate::session::Session;
@@ -115,7 +117,14 @@ impl<C: Connection> BoundListener<C> {
         loop {
             match self.next().await {
                 Ok(local) => {
+                    let Ok(place) = self.shared.place(&self.peer).inspect_err(|reason| {
+                        self.refuse(session, reason);
+                    }) else {
+                        local.abort();
+                        continue;
+                    };
                     let connection = ListenerConnection {
+                        _place: place,
                         shared: Arc::clone(&self.shared),
                         session: Arc::clone(session),
                         peer: self.peer.clone(),
@@ -124,10 +133,24 @@ impl<C: Connection> BoundListener<C> {
                     tokio::spawn(connection.carry(local, number));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, listen = %foreign(&self.target), "accept has failed");
+                    let remote = session.connection.remote();
+                    if let Some(Line { omitted }) = self.shared.line(remote, Kind::Accept) {
+                        let listen = foreign(&self.target);
+                        tracing::warn!(%error, %listen, omitted, "accept has failed");
+                    }
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
             }
+        }
+    }
+
+    /// An application that connects to a listener beyond its owner's share of tunnels is reset.
+    fn refuse(&self, session: &Session<C>, reason: &str) {
+        self.shared.counters.tunnels_over_limit.increment();
+        if let Some(Line { omitted }) = self.shared.line(session.connection.remote(), Kind::Denial)
+        {
+            let (peer, listen) = (&self.peer, foreign(&self.target));
+            tracing::warn!(%peer, %listen, reason, omitted, "tunnel refused");
         }
     }
 
@@ -200,6 +223,7 @@ fn arrived(number: u32, flow: Option<u32>) -> Opening {
 
 /// A connection that arrived at a listener.
 struct ListenerConnection<C: Connection> {
+    _place: Place,
     shared: Arc<Shared>,
     session: Arc<Session<C>>,
     peer: PeerName,
@@ -210,10 +234,6 @@ impl<C: Connection> ListenerConnection<C> {
     /// Carries the connection for as long as the client may listen on that address.
     async fn carry(self, local: Local, number: u32) {
         let (shared, session) = (&*self.shared, &self.session);
-        if shared.counters.tunnels.count() >= shared.limits.tunnels as u64 {
-            shared.counters.tunnels_over_limit.increment();
-            return local.abort();
-        }
         let _tunnel = session.tunnel();
         let Ok((sending, inbound)) = session.open(&arrived(number, None)).await else {
             shared.counters.tunnels_broken.increment();

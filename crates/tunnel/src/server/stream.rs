@@ -1,25 +1,27 @@
 //! Serves a peer's streams.
 
 use super::Shared;
-use super::journal::{Kind, Line};
+use super::division::Exceeded;
 use super::limits::{QuotaPermit, Usage};
+use super::places::Place;
+use super::ports::Port;
 use super::reverse::BoundListener;
 use crate::access::{Access, Destination, Refusal};
 use crate::datagrams::{self, Flow};
-use crate::dial::dial;
+use crate::dial::{DialError, dial};
 use crate::frame::{Answer, Opening, Request, Status};
 use crate::identity::PeerName;
 use crate::inbound::{Inbound, OpeningError};
-use crate::local::Local;
+use crate::journal::{Kind, Line};
+use crate::local::{Local, LocalPort};
 use crate::relay::relay_while;
 use crate::revocation;
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::{Connection, Lost, Sending};
 use std::io::ErrorKind;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -89,9 +91,9 @@ impl<C: Connection> PeerStream<C> {
         };
         let target = opening.request.to_string();
         match self.grant(opening).await {
-            Ok((granted, permits)) => {
+            Ok((granted, place)) => {
                 self.carry(granted, sending, inbound).await;
-                drop(permits);
+                drop(place);
             }
             Err(answer) => {
                 self.log_refusal(&target, &answer);
@@ -101,7 +103,8 @@ impl<C: Connection> PeerStream<C> {
         }
     }
 
-    /// A denial by the rules is a warning. A target that does not answer is everyday life.
+    /// A denial by the rules or by a limit is a warning. A target that does not answer is everyday
+    /// life.
     fn log_refusal(&self, target: &str, answer: &Answer) {
         let Some(line) = self.line() else { return };
         let (peer, address, omitted) = (&self.peer, self.address(), line.omitted);
@@ -109,6 +112,9 @@ impl<C: Connection> PeerStream<C> {
         match answer.status {
             Status::Denied => {
                 tracing::warn!(%peer, %address, %target, %reason, omitted, "target denied");
+            }
+            Status::Busy => {
+                tracing::warn!(%peer, %address, %target, %reason, omitted, "tunnel refused");
             }
             _ => tracing::info!(%peer, %address, %target, %reason, omitted, "target not reached"),
         }
@@ -123,21 +129,21 @@ impl<C: Connection> PeerStream<C> {
     }
 
     /// Grants the request if this peer is entitled to it and it succeeds.
-    async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Vec<QuotaPermit>), Answer> {
+    async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Place), Answer> {
         match opening.request {
             Request::Forward(target) => {
                 // Reserve before the dial, because dials are what the limit bounds.
-                let permits = self.permits()?;
-                Ok((self.dial(target, opening.properties.flow).await?, permits))
+                let place = self.place()?;
+                Ok((self.dial(target, opening.properties.flow).await?, place))
             }
             Request::Listen(target) => {
                 let admitted = self.shared.guard().access.admit_listen(&self.peer, &target);
                 let admitted = admitted.map_err(|refusal| denied(&refusal))?;
-                let permits = self.listener_permit()?;
+                let (permit, place) = (self.listener_permit()?, self.place()?);
                 let number = opening.properties.listener.unwrap_or(0);
                 let bound =
                     BoundListener::new(&self.shared, &self.peer, &target, &admitted).await?;
-                Ok((Granted::Listener(bound, number), permits))
+                Ok((Granted::Listener(bound, number, permit), place))
             }
             Request::Arrived(_) => Err(Answer {
                 status: Status::NotUnderstood,
@@ -160,47 +166,51 @@ impl<C: Connection> PeerStream<C> {
             let number =
                 flow.ok_or_else(|| not_understood("datagrams require the number of a flow"))?;
             let address = addresses.first().ok_or_else(|| not_understood("no address"))?;
+            let port = self.shared.ports.flow(&self.peer, self.shared.identities());
+            let port = port.map_err(|exceeded| self.busy(no_port(&exceeded)))?;
             let socket = datagrams::dial(*address).await.map_err(|error| Answer {
                 status: Status::Unreachable,
                 message: error.to_string(),
             })?;
             let flow = Flow::begin(&self.session, number)
                 .ok_or_else(|| not_understood("flow number already in use"))?;
-            return Ok(Granted::Datagrams(flow, socket, target));
+            return Ok(Granted::Datagrams(flow, socket, port, target));
         }
-        let local = dial(&admitted, patience, began).await.map_err(|error| {
-            self.shared.counters.dials_failed.increment();
+        let take_port = |address: SocketAddr| {
+            let port = self.shared.ports.connect(address, &self.peer, self.shared.identities());
+            let boxed = |port: Port| Some(Box::new(port) as Box<dyn LocalPort>);
+            port.map(boxed).map_err(|exceeded| no_port(&exceeded))
+        };
+        let local = dial(&admitted, patience, began, &take_port).await.map_err(|error| {
+            match &error {
+                DialError::NoPort(_) => self.shared.counters.tunnels_over_limit.increment(),
+                _ => self.shared.counters.dials_failed.increment(),
+            }
             Answer::from(error)
         })?;
         Ok(Granted::Stream(local, target))
     }
 
-    /// Reserves a tunnel in this peer's quota and in the total.
-    fn permits(&self) -> Result<Vec<QuotaPermit>, Answer> {
-        let limits = &self.shared.limits;
-        let busy = |message: &str| {
-            self.shared.counters.tunnels_over_limit.increment();
-            Answer { status: Status::Busy, message: message.to_owned() }
-        };
+    /// Reserves a tunnel or a listener in this peer's share.
+    fn place(&self) -> Result<Place, Answer> {
         if self.shared.draining.is_cancelled() {
-            return Err(busy("the server is shutting down"));
+            return Err(self.busy("the server is shutting down".to_owned()));
         }
-        let tunnels: fn(&Usage) -> &AtomicUsize = |usage| &usage.tunnels;
-        let own = QuotaPermit::acquire(&self.usage, tunnels, limits.tunnels_each)
-            .ok_or_else(|| busy("this identity has reached its limit of tunnels"))?;
-        let all = QuotaPermit::acquire(&self.shared.total, tunnels, limits.tunnels)
-            .ok_or_else(|| busy("the server has reached its limit of tunnels"))?;
-        Ok(vec![own, all])
+        self.shared.place(&self.peer).map_err(|reason| self.busy(reason))
     }
 
-    fn listener_permit(&self) -> Result<Vec<QuotaPermit>, Answer> {
+    fn busy(&self, message: String) -> Answer {
+        self.shared.counters.tunnels_over_limit.increment();
+        Answer { status: Status::Busy, message }
+    }
+
+    fn listener_permit(&self) -> Result<QuotaPermit, Answer> {
         let most = self.shared.limits.listeners_each;
         let permit = QuotaPermit::acquire(&self.usage, |usage| &usage.listeners, most);
-        let permit = permit.ok_or_else(|| Answer {
+        permit.ok_or_else(|| Answer {
             status: Status::Busy,
             message: "this identity has reached its limit of listeners".to_owned(),
-        })?;
-        Ok(vec![permit])
+        })
     }
 
     async fn carry(&self, granted: Granted<C>, mut sending: C::Sending, mut inbound: Inbound<C>) {
@@ -225,7 +235,7 @@ impl<C: Connection> PeerStream<C> {
                     tracing::debug!(peer = %self.peer, %target, %error, "a tunnel ended early");
                 }
             }
-            Granted::Datagrams(flow, socket, target) => {
+            Granted::Datagrams(flow, socket, _port, target) => {
                 let _tunnel = self.session.tunnel();
                 let idle = self.shared.limits.datagrams_idle;
                 let remote = socket.peer_addr().ok().map(|address| address.ip().to_canonical());
@@ -235,7 +245,7 @@ impl<C: Connection> PeerStream<C> {
                 }
                 sending.finish();
             }
-            Granted::Listener(bound, number) => {
+            Granted::Listener(bound, number, _permit) => {
                 let may = |access: &Access| access.admit_listen(&self.peer, bound.target()).is_ok();
                 tokio::select! {
                     () = bound.serve(&self.session, number, &mut inbound) => {}
@@ -257,8 +267,16 @@ impl<C: Connection> PeerStream<C> {
 
 enum Granted<C: Connection> {
     Stream(Local, Target),
-    Datagrams(Flow<C>, UdpSocket, Target),
-    Listener(BoundListener<C>, u32),
+    Datagrams(Flow<C>, UdpSocket, Port, Target),
+    Listener(BoundListener<C>, u32, QuotaPermit),
+}
+
+fn no_port(exceeded: &Exceeded) -> String {
+    let Exceeded { used, capacity } = exceeded;
+    format!(
+        "this identity has its share, {used} of {capacity} local ports towards the target: keep \
+         connections open for longer, or widen the server's net.ipv4.ip_local_port_range"
+    )
 }
 
 fn denied(refusal: &Refusal) -> Answer {

@@ -136,7 +136,7 @@ fn answers_to_a_forged_address() -> Option<()> {
     Some(())
 }
 
-fn in_a_network_of_its_own() -> Option<tokio::runtime::Runtime> {
+pub(crate) fn in_a_network_of_its_own() -> Option<tokio::runtime::Runtime> {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         testing::skip_because(testing::Need::NetworkNamespaces, error);
         return None;

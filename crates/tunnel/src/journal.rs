@@ -4,24 +4,27 @@
 //! fail2ban's filters expect it. A source that causes many events gets some of their lines; the
 //! next line says how many were left out.
 
-use super::handshakes::network;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The kinds of events that are bounded separately: a flood of refusals must not hide a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Connection,
     Stranger,
     Handshake,
     Denial,
+    /// An accept that failed.
+    Accept,
+    /// No connection to a server.
+    NoServer,
 }
 
 /// How many lines each source may still cause.
 #[derive(Debug, Default)]
-pub(super) struct Journal(Mutex<HashMap<(IpAddr, Kind), Source>>);
+pub(crate) struct Journal(Mutex<HashMap<(IpAddr, Kind), Source>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Source {
@@ -33,14 +36,14 @@ struct Source {
 
 /// A line that may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// Events of this source and kind since its last line.
-    pub(super) omitted: u64,
+    pub(crate) omitted: u64,
 }
 
 impl Journal {
     /// `None` if the source has caused too many lines.
-    pub(super) fn line(&self, now: Instant, from: IpAddr, kind: Kind) -> Option<Line> {
+    pub(crate) fn line(&self, now: Instant, from: IpAddr, kind: Kind) -> Option<Line> {
         let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if sources.len() >= MOST_SOURCES {
             let is_idle = |source: &Source| source.filled(now) >= BURST;
@@ -66,6 +69,14 @@ impl Journal {
     }
 }
 
+/// One IPv4 address, or the first 64 bits of an IPv6 one.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
+    }
+}
+
 impl Source {
     fn filled(&self, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.since).as_secs_f64();
@@ -73,6 +84,7 @@ impl Source {
     }
 }
 
+const NETWORK: u128 = !(u64::MAX as u128);
 /// Lines of one source and kind at once. fail2ban usually bans after five.
 const BURST: f64 = 10.0;
 /// One more line after this time.

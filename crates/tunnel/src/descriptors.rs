@@ -1,0 +1,64 @@
+//! The file descriptors that a process has for tunnels.
+
+use std::path::Path;
+
+/// The process's limit of descriptors, and their use at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Descriptors {
+    limit: usize,
+    open: usize,
+}
+
+impl Descriptors {
+    /// Returns `None` if the process has no limit.
+    pub(crate) fn of_process() -> Option<Self> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
+        let own = std::fs::read_dir(Path::new("/proc/self/fd")).map(Iterator::count);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Some(Self { limit, open: own.unwrap_or(USUAL) })
+    }
+
+    /// The number of tunnels that may be open, each with one descriptor. It can be 0.
+    pub(crate) fn for_tunnels(&self) -> usize {
+        self.limit.saturating_sub(self.open + self.reserved())
+    }
+
+    /// The number of concurrent name lookups. Each has a few descriptors of those reserved.
+    pub(crate) fn for_lookups(&self) -> usize {
+        (self.reserved() / 4).max(2)
+    }
+
+    /// Descriptors for status, metrics, name lookups, a reload's files, and new connections that a
+    /// listener has to accept before it can refuse them.
+    fn reserved(&self) -> usize {
+        (self.limit / 8).clamp(LEAST_RESERVED, MOST_RESERVED)
+    }
+}
+
+/// Assumed if the process cannot count its descriptors.
+const USUAL: usize = 64;
+const LEAST_RESERVED: usize = 16;
+/// Enough for all name lookups.
+const MOST_RESERVED: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_descriptors_is_kept_for_other_uses_than_tunnels() {
+        let tunnels = |limit, open| Descriptors { limit, open }.for_tunnels();
+        assert_eq!(tunnels(64, 24), 24);
+        assert_eq!(tunnels(1024, 24), 1024 - 24 - 128);
+        assert_eq!(tunnels(524_288, 30), 524_288 - 30 - 512);
+        assert_eq!(tunnels(40, 30), 0);
+        let lookups = |limit| Descriptors { limit, open: 24 }.for_lookups();
+        assert_eq!((lookups(64), lookups(1024), lookups(1 << 20)), (4, 32, 128));
+    }
+
+    #[test]
+    fn the_process_knows_its_own_limit() {
+        let own = Descriptors::of_process().unwrap();
+        assert!(own.open > 2 && own.limit > own.open, "{own:?}");
+    }
+}
