@@ -118,6 +118,8 @@ pub struct Connection {
     arrived: Vec<(u64, Bytes)>,
     pub(crate) since_pumped: u32,
     pub(crate) is_ready: bool,
+    /// The endpoint lists it among the closed ones.
+    is_listed_as_closed: bool,
 }
 
 impl Connection {
@@ -165,6 +167,7 @@ impl Connection {
             arrived: Vec::new(),
             since_pumped: 0,
             is_ready: false,
+            is_listed_as_closed: false,
         }
     }
 

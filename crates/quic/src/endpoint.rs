@@ -12,8 +12,8 @@ use bytes::BytesMut;
 use quinn_proto::crypto::{ClientConfig, ServerConfig};
 use quinn_proto::{
     AckFrequencyConfig, ConnectionEvent, ConnectionHandle, ConnectionId, DatagramEvent,
-    EcnCodepoint, EndpointConfig, IdleTimeout, Incoming, MtuDiscoveryConfig, Transmit,
-    TransportConfig, VarInt,
+    EcnCodepoint, EndpointConfig, EndpointEvent, IdleTimeout, Incoming, MtuDiscoveryConfig,
+    Transmit, TransportConfig, VarInt,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -51,8 +51,8 @@ pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     settings: Settings,
     server: Option<Arc<quinn_proto::ServerConfig>>,
-    /// Indexed by handle.
-    connections: Vec<Option<(u64, Connection)>>,
+    /// Indexed by handle. Places of former connections stay.
+    connections: Vec<Option<(u64, Box<Connection>)>>,
     serial: u64,
     /// Connections that may have packets to send.
     ready: VecDeque<Key>,
@@ -63,6 +63,8 @@ pub struct Endpoint {
     events: VecDeque<(Key, Event)>,
     responses: VecDeque<(Transmit, Vec<u8>)>,
     incoming: VecDeque<Incoming>,
+    /// Lost connections, oldest first, which the peers have been told of.
+    closed: VecDeque<Key>,
 }
 
 /// A handshake could not begin.
@@ -99,6 +101,7 @@ impl Endpoint {
             events: VecDeque::new(),
             responses: VecDeque::new(),
             incoming: VecDeque::new(),
+            closed: VecDeque::new(),
         }
     }
 
@@ -291,7 +294,7 @@ impl Endpoint {
     /// After changing a connection, the caller must call [`Self::touch`].
     pub fn get(&mut self, key: Key) -> Option<&mut Connection> {
         match self.connections.get_mut(key.slot)? {
-            Some((serial, connection)) if *serial == key.serial => Some(connection),
+            Some((serial, connection)) if *serial == key.serial => Some(&mut **connection),
             _ => None,
         }
     }
@@ -304,7 +307,7 @@ impl Endpoint {
     }
 
     /// Connections not yet forgotten. Closed ones stay for three probe timeouts (RFC 9000, section
-    /// 10.2).
+    /// 10.2), unless there are many.
     pub fn open_connections(&self) -> usize {
         self.inner.open_connections()
     }
@@ -315,7 +318,7 @@ impl Endpoint {
 
     pub fn keys(&self) -> Vec<Key> {
         let connections = self.connections.iter().enumerate();
-        let key = |(slot, connection): (usize, &Option<(u64, Connection)>)| {
+        let key = |(slot, connection): (usize, &Option<(u64, Box<Connection>)>)| {
             connection.as_ref().map(|(serial, _)| Key { slot, serial: *serial })
         };
         connections.filter_map(key).collect()
@@ -362,8 +365,26 @@ impl Endpoint {
         while let Some(event) = connection.next_event() {
             reported.push_back((key, event));
         }
+        let is_newly_closed = connection.is_newly_closed();
         self.events.append(&mut reported);
         self.set_deadline(key, deadline);
+        if is_newly_closed {
+            self.closed.push_back(key);
+            self.forget_closed();
+        }
+    }
+
+    /// A closed connection waits to answer packets that are still under way. A flood of handshakes
+    /// would fill the memory with them, so the oldest ones are forgotten.
+    fn forget_closed(&mut self) {
+        while self.closed.len() > MOST_CLOSED
+            && let Some(key) = self.closed.pop_front()
+        {
+            let Some(handle) = self.get(key).map(|connection| connection.handle) else { continue };
+            self.inner.handle_event(handle, EndpointEvent::drained());
+            self.connections[key.slot] = None;
+            self.set_deadline(key, None);
+        }
     }
 
     fn make_ready(&mut self, key: Key) {
@@ -410,7 +431,7 @@ impl Endpoint {
             self.deadlines.resize(key.slot + 1, None);
         }
         let connection = Connection::new(handle, inner, control, readings, &self.settings);
-        self.connections[key.slot] = Some((key.serial, connection));
+        self.connections[key.slot] = Some((key.serial, Box::new(connection)));
         if let Some(connection) = self.get(key) {
             connection.pump(now);
         }
@@ -453,6 +474,8 @@ fn transport(settings: &Settings, control: Shared) -> TransportConfig {
     config
 }
 
+/// Closed connections of one socket that are kept. Each takes some 50 kB.
+const MOST_CLOSED: usize = 64;
 /// Packets of one connection in one batch after which an acknowledgement is sent.
 const PUMP_AFTER: u32 = 64;
 /// One acknowledgement for this many packets if none is missing. Each costs both ends as much as a

@@ -8,12 +8,13 @@
 //! Beyond the limit it loses a connection if the memory stays there, if it exceeds the limit by an
 //! eighth, or if no such tunnel is left.
 
+use host::FreedMemory;
 use quic::Meter;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use units::Bytes;
@@ -125,6 +126,8 @@ impl Budget {
     /// more credit than there is memory.
     pub(crate) async fn keep(self) {
         let mut sweeps = tokio::time::interval(SWEEP);
+        let mut freed = FreedMemory::default();
+        let mut tended = Instant::now();
         let mut beyond_limit = 0;
         sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -132,6 +135,15 @@ impl Budget {
                 _ = sweeps.tick() => {
                     for holder in self.holders() {
                         holder.sweep();
+                    }
+                    if tended.elapsed() >= TEND {
+                        // It may take milliseconds, and this thread has packets to carry.
+                        let tend = tokio::task::spawn_blocking(move || {
+                            freed.tend();
+                            freed
+                        });
+                        freed = tend.await.unwrap_or_default();
+                        tended = Instant::now();
                     }
                     // The meter notifies while it rises, not while it stays.
                     match self.held().count() > self.0.limit {
@@ -275,6 +287,8 @@ fn mark(limit: u64) -> u64 {
 /// Enough for a connection to make progress, whatever others have.
 const LEAST_GRANT: u64 = 16 * 1024;
 const SWEEP: Duration = Duration::from_secs(1);
+/// The interval at which freed memory is returned to the kernel.
+const TEND: Duration = Duration::from_secs(5);
 const RELIEF: Duration = Duration::from_millis(10);
 /// The number of times that tunnels are reset beyond the limit before a connection is closed.
 const PATIENCE: u32 = 10;

@@ -38,6 +38,11 @@ impl Connection {
         self.inner.is_drained()
     }
 
+    /// Whether the connection was lost since the last call.
+    pub(crate) fn is_newly_closed(&mut self) -> bool {
+        self.lost.is_some() && !std::mem::replace(&mut self.is_listed_as_closed, true)
+    }
+
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -7,6 +7,7 @@ mod ends;
 #[path = "../processes/mod.rs"]
 mod processes;
 
+mod floods;
 mod idle;
 mod resets;
 mod resident;

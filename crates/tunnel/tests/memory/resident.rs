@@ -285,6 +285,11 @@ impl ServerProcess {
         Self { child, at, identity, lines: Some(lines), _folder: folder }
     }
 
+    /// Makes `VmHWM` start again (proc_pid_clear_refs(5)).
+    pub(crate) fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
+    }
+
     pub(crate) fn resident(&self, key: &str) -> Bytes {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
