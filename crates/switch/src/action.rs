@@ -31,7 +31,8 @@ impl Subfield {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// `max_len` is for the port CONTROLLER: the bytes of the packet that it gets.
+    /// `max_len` is for the port CONTROLLER: the bytes of the packet that it gets. Others ignore
+    /// the length, and a rule keeps it.
     Output {
         port: PortNumber,
         max_len: u16,

@@ -148,10 +148,9 @@ fn decode_v10(kind: u16, length: usize, body: &mut Reader<'_>) -> Result<Action,
     })
 }
 
-/// An output; a length counts for a controller alone.
+/// An output. Its length counts for a controller alone, and replies have it for any port.
 pub(super) fn output(port: PortNumber, max_len: u16) -> Result<Action, Refusal> {
     check_port(port)?;
-    let max_len = if port == PortNumber::CONTROLLER { max_len } else { 0 };
     Ok(Action::Output { port, max_len })
 }
 

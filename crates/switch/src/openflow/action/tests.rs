@@ -191,7 +191,7 @@ fn nicira() -> impl Strategy<Value = Action> {
 
 fn any_action() -> impl Strategy<Value = Action> {
     let plain = prop_oneof![
-        port().prop_map(|port| Action::Output { port, max_len: 0 }),
+        (port(), any::<u16>()).prop_map(|(port, max_len)| Action::Output { port, max_len }),
         any::<u16>().prop_map(|max_len| Action::Output { port: PortNumber::CONTROLLER, max_len }),
         any::<u32>().prop_map(Action::SetQueue),
         (0..0xff00_u32).prop_map(Action::Group),
@@ -204,6 +204,22 @@ fn any_action() -> impl Strategy<Value = Action> {
     ];
     let flat = prop_oneof![plain, nicira()];
     prop_oneof![4 => flat.clone(), 1 => prop::collection::vec(flat, 0..3).prop_map(Action::Clone)]
+}
+
+#[test]
+fn an_output_keeps_the_length_that_its_sender_gave_for_any_port() {
+    let versions =
+        [Version::V10, Version::V11, Version::V12, Version::V13, Version::V14, Version::V15];
+    let ports = [PortNumber(1), PortNumber::NORMAL, PortNumber::IN_PORT, PortNumber::CONTROLLER];
+    for (version, port) in versions.iter().flat_map(|version| ports.map(|port| (*version, port))) {
+        for max_len in [0, 1, 128, 0xffe5, 0xffff] {
+            let output = Action::Output { port, max_len };
+            let sent = [output.clone(), Action::Clone(vec![output])];
+            let mut bytes = Vec::new();
+            encode_actions(&sent, version, &Match::any(), &mut bytes);
+            assert_eq!(decode_actions(&bytes, version).as_deref(), Ok(&sent[..]), "{version:?}");
+        }
+    }
 }
 
 #[test]
