@@ -144,6 +144,61 @@ fn fragments_of_other_packets_and_zones_do_not_complete_one() {
     assert_eq!(switch.table.fragment_status().packets.len(), 3);
 }
 
+/// The last fragment of a packet, which has no data and begins at this place of the transport.
+fn empty(is_v6: bool, place: usize) -> Vec<u8> {
+    let mut pieces = cut(&packet(is_v6), &[place]);
+    let mut bytes = pieces.swap_remove(1);
+    if is_v6 {
+        bytes.truncate(14 + 40 + 8);
+        bytes[18..20].copy_from_slice(&8_u16.to_be_bytes());
+    } else {
+        bytes.truncate(14 + 20);
+        bytes[16..18].copy_from_slice(&20_u16.to_be_bytes());
+        bytes[24..26].fill(0);
+        let sum = Sum::of(&bytes[14..34]).checksum();
+        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn a_later_fragment_without_data_waits_like_any_other() {
+    for is_v6 in [false, true] {
+        for place in [8, 1400, 4000] {
+            let mut switch = Switch::new();
+            let (outcome, packets) = switch.track(&empty(is_v6, place), &commit(1));
+            assert_eq!((outcome, packets.len()), (Tracked::Held, 0), "{is_v6} {place}");
+            // A second one of the same place is no other one.
+            assert_eq!(switch.flags(&empty(is_v6, place), &commit(1)), 0x30);
+            assert_eq!(switch.table.fragment_status().waiting, 1);
+            switch.now += Span::from_secs(16);
+            switch.table.expire(switch.now);
+            let status = switch.table.fragment_status();
+            assert_eq!((status.waiting, status.counts[usize::from(is_v6)].expired), (0, 1));
+        }
+    }
+}
+
+#[test]
+fn a_fragment_without_data_does_not_complete_a_packet_that_has_more() {
+    for is_v6 in [false, true] {
+        let mut switch = Switch::new();
+        let pieces = cut(&packet(is_v6), &[1400, 2800]);
+        for piece in [&empty(is_v6, 2800), &pieces[0]] {
+            assert_eq!(switch.track(piece, &commit(1)).1.len(), 0);
+        }
+        // The first two have all data in front of the empty one, which says that it is the last.
+        let (outcome, packets) = switch.track(&pieces[1], &commit(1));
+        assert_eq!((outcome, packets.len()), (Tracked::Held, 3));
+        // The UDP header has the length of the whole packet.
+        assert!(packets.iter().all(|packet| packet.key.read(Field::CtState) == 0x30));
+        // In the middle of data, it belongs to another packet.
+        let mut switch = Switch::new();
+        switch.track(&pieces[0], &commit(1));
+        assert_eq!(switch.flags(&empty(is_v6, 800), &commit(1)), 0x30);
+    }
+}
+
 #[test]
 fn small_many_and_disabled_fragments_are_invalid() {
     let mut switch = Switch::new();

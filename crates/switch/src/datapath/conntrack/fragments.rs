@@ -173,7 +173,8 @@ impl Fragments {
             counts.overlapped += 1;
             return Taken::Invalid;
         }
-        let at = pieces.list.partition_point(|piece| piece.place.from < place.from);
+        let order = |place: Place| (place.from, place.to);
+        let at = pieces.list.partition_point(|piece| order(piece.place) < order(place));
         pieces.list.insert(at, Piece { packet: std::mem::take(packet), place });
         pieces.has_last |= !place.has_more;
         counts.accepted += 1;
@@ -270,8 +271,11 @@ impl Pieces {
 }
 
 impl Place {
+    /// Whether both have the same data. Two fragments without data are the same one if they have
+    /// the same place.
     fn overlaps(self, other: Self) -> bool {
-        self.from < other.to && other.from < self.to
+        let is_same = (self.from, self.to) == (other.from, other.to);
+        is_same || self.from < other.to && other.from < self.to
     }
 }
 
@@ -366,9 +370,13 @@ fn locate_v6(packet: &Packet, zone: u16) -> Option<(Origin, Place)> {
     Some((origin, place))
 }
 
-/// A fragment without data is none.
+/// A first fragment without data has no transport header. A later one waits like any other, as in
+/// Open vSwitch: only whole packets pass.
 fn placed(start: usize, end: usize, from: u32, has_more: bool, header: usize) -> Option<Place> {
-    let length = u32::try_from(end.checked_sub(start)?).ok().filter(|length| *length > 0)?;
+    let length = u32::try_from(end.checked_sub(start)?).ok()?;
+    if length == 0 && from == 0 {
+        return None;
+    }
     Some(Place { start, from, to: from + length, has_more, header })
 }
 
