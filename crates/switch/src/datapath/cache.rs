@@ -340,6 +340,7 @@ impl Cache {
         mask.remove_metadata();
         let behaviour = self.programs.intern(translation.steps);
         let cold = Cold::new(translation.counters);
+        let mut head = Head::new(behaviour, generation as u32, now_ms as u32);
         if former != Place::NONE {
             let tuple = self.tuples[former.tuple()].as_mut();
             if let Some(tuple) = tuple.filter(|tuple| tuple.mask == mask) {
@@ -349,6 +350,9 @@ impl Cache {
                 self.programs.release(unused);
                 return former;
             }
+            // Another mask may be a narrower one: further megaflows may follow for other packets of
+            // the former one, whose counts go on in the first of them.
+            head.inherit(self.head(former));
             self.remove(former, key, now_ms);
         }
         let number = self.tuple_number(&mask);
@@ -360,7 +364,7 @@ impl Cache {
             return Place::new(number, index);
         }
         self.len += 1;
-        let head = Head::new(behaviour, generation as u32, now_ms as u32);
+        let cold = cold.after(&head);
         Place::new(number, tuple.insert(key, head, cold))
     }
 

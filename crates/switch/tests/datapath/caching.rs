@@ -57,6 +57,28 @@ fn an_unchanged_megaflow_keeps_its_counts_over_a_change_of_other_rules() {
 }
 
 #[test]
+fn a_megaflow_of_a_narrower_mask_goes_on_with_the_counts_of_the_former_one() {
+    for narrower in ["vlan_tci=0x0000/0x1fff", "ip,nw_dst=10.0.0.1", "udp,tp_dst=53"] {
+        let mut bridge = Bridge::new(&["cookie=1,in_port=1 actions=output:2"]);
+        let packet = [frame("udp,nw_dst=10.0.0.1,tp_dst=53")];
+        let counted = |bridge: &mut Bridge| {
+            for _ in 0..3 {
+                bridge.process(1, &packet);
+            }
+            let megaflows: Vec<_> = bridge.datapath.megaflows().collect();
+            let [megaflow] = &megaflows[..] else { panic!("{}", megaflows.len()) };
+            (megaflow.packets, megaflow.bytes / packet[0].len() as u64)
+        };
+        assert_eq!(counted(&mut bridge), (2, 2), "{narrower}");
+        bridge.add(&format!("cookie=2,priority=50000,{narrower} actions=output:3"));
+        assert_eq!(counted(&mut bridge), (5, 5), "{narrower}");
+        // Each rule counts its own packets alone.
+        let packets: Vec<_> = bridge.counts().iter().map(|(packets, _)| *packets).collect();
+        assert_eq!(packets, [3, 3], "{narrower}");
+    }
+}
+
+#[test]
 fn idle_megaflows_go_after_ten_seconds() {
     let mut bridge = Bridge::new(&["ip,nw_dst=10.0.0.1 actions=output:2", "actions=output:3"]);
     let packets: Vec<_> = (1..50).map(|low| frame(&format!("udp,nw_dst=10.0.0.{low}"))).collect();

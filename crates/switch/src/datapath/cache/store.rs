@@ -71,6 +71,17 @@ impl Head {
         Self { behaviour, generation, used_ms: now_ms, ..Self::default() }
     }
 
+    /// Goes on with the counts of a megaflow whose place this one takes.
+    pub(super) fn inherit(&mut self, former: &Self) {
+        (self.packets, self.bytes_and_flags) = (former.packets, former.bytes_and_flags);
+    }
+
+    /// The counts as [`Cold`] keeps those that are credited.
+    fn credited(&self) -> u64 {
+        let packets = self.packets & PACKET_CREDIT_MASK;
+        packets << BYTE_CREDIT_BITS | self.bytes() & BYTE_CREDIT_MASK
+    }
+
     /// Whether a credit must follow, before the credited bits overflow.
     #[inline(always)]
     pub(super) fn count(&mut self, share: Share, now_ms: u32) -> bool {
@@ -270,6 +281,7 @@ impl Store {
     pub(super) fn credit(&mut self, index: u32, now_ms: u64) {
         let head = self.head(index);
         let (packets, bytes, used_ms) = (head.packets, head.bytes(), widen(head.used_ms, now_ms));
+        let credited = head.credited();
         let Some(cold) = self.cold_mut(index) else { return };
         let seen = cold.credited;
         let new_packets = packets.wrapping_sub(seen >> BYTE_CREDIT_BITS) & PACKET_CREDIT_MASK;
@@ -277,8 +289,7 @@ impl Store {
             return;
         }
         let new_bytes = bytes.wrapping_sub(seen) & BYTE_CREDIT_MASK;
-        let packet_bits = packets & PACKET_CREDIT_MASK;
-        cold.credited = packet_bits << BYTE_CREDIT_BITS | bytes & BYTE_CREDIT_MASK;
+        cold.credited = credited;
         cold.counters.add(new_packets, new_bytes, used_ms);
     }
 
@@ -322,6 +333,12 @@ impl Cold {
             }
         };
         Self { counters: list, credited: 0 }
+    }
+
+    /// The counts that the megaflow has so far are not for these counters.
+    pub(super) fn after(mut self, head: &Head) -> Self {
+        self.credited = head.credited();
+        self
     }
 }
 
