@@ -8,6 +8,7 @@ mod datapath {
     mod groups;
     mod lengths;
     mod malformed;
+    mod mpls;
     mod parsing;
     mod plain_frame;
     mod reference;

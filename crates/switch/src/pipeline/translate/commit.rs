@@ -61,7 +61,12 @@ impl Way<'_> {
         } else {
             let is_ipv4 = self.eth_type() == super::fields::IPV4;
             let is_ip = is_ipv4 || self.eth_type() == super::fields::IPV6;
-            let ttl = if is_ip { self.read_field(Field::NwTtl) as u64 } else { 64 };
+            let ttl = match is_ip {
+                true => self.read_field(Field::NwTtl) as u64,
+                false => 0,
+            };
+            // As in Open vSwitch, an entry has the TTL of its IP packet unless that is 0.
+            let ttl = if ttl == 0 { 64 } else { ttl };
             let class = if is_ip {
                 self.read_field(Field::NwTos);
                 self.flow.words[word::NW] >> 45 & 7

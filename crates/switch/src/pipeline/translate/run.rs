@@ -423,10 +423,13 @@ fn of_tracked(mask: &Key) -> Key {
 
 /// Whether an action may read or change what is under an MPLS entry.
 fn needs_packet(action: &Action) -> bool {
+    if let Action::Output { port, .. } = action {
+        // A packet from a controller enters the tables.
+        return *port == PortNumber::TABLE;
+    }
     !matches!(
         action,
-        Action::Output { .. }
-            | Action::OutputTruncated { .. }
+        Action::OutputTruncated { .. }
             | Action::Controller(_)
             | Action::Enqueue { .. }
             | Action::Note(_)
@@ -434,7 +437,6 @@ fn needs_packet(action: &Action) -> bool {
             | Action::DebugRecirculate
             | Action::DebugSlow
             | Action::Conjunction { .. }
-            | Action::PushMpls(_)
             | Action::SetEthSrc(_)
             | Action::SetEthDst(_)
     )
