@@ -9,6 +9,7 @@ mod datapath {
     mod lengths;
     mod malformed;
     mod mpls;
+    mod no_protocol;
     mod parsing;
     mod plain_frame;
     mod reference;

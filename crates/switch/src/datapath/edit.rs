@@ -8,6 +8,23 @@ use super::parse::{neighbor, u16_at, u64_at};
 use crate::flow::word;
 
 impl Packet {
+    /// Sets the bits of words of the key, each with its value and mask. As in Open vSwitch, the
+    /// network header stays as it is if the IP protocol or the ARP operation is 0 afterwards.
+    pub(super) fn rewrite(&mut self, words: &[(u8, u64, u64)]) {
+        let changes =
+            || words.iter().map(|(index, value, mask)| (usize::from(*index), value, mask));
+        let mut network = self.key.words[word::NW];
+        if let Some((_, value, mask)) = changes().find(|(index, ..)| *index == word::NW) {
+            network = network & !mask | value & mask;
+        }
+        let has_network = network >> PROTOCOL != 0;
+        for (index, value, mask) in changes() {
+            if has_network || !word::is_network(index) {
+                self.write(index, *value, *mask);
+            }
+        }
+    }
+
     /// Sets the bits of `mask` in one word of the key, and in the frame.
     pub fn write(&mut self, index: usize, value: u64, mask: u64) {
         self.is_usual = false;
@@ -327,5 +344,7 @@ impl Packet {
     }
 }
 
+/// In the word of the network header, the first bit of the IP protocol or the ARP operation.
+const PROTOCOL: u32 = 48;
 /// In a key, the bit of a tag's word that says that there is a tag.
 const PRESENT: u16 = 0x1000;

@@ -304,11 +304,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                         }
                     }
                 }
-                Op::Write(words) => {
-                    for (index, value, mask) in words {
-                        packet.write(usize::from(*index), *value, *mask);
-                    }
-                }
+                Op::Write(words) => packet.rewrite(words),
                 Op::PushVlan { tpid, tci } => packet.push_vlan(*tpid, *tci),
                 Op::PopVlan => packet.pop_vlan(),
                 Op::PushMpls { ethertype, entry } => packet.push_mpls(*ethertype, *entry),

@@ -39,6 +39,13 @@ pub mod word {
     pub const ARP_SHA: usize = 33;
     pub const ARP_THA: usize = 34;
     pub const ND_TARGET: usize = 35;
+
+    /// Whether a word is one of an IP or ARP header. The one of the IPv6 flow label is none: MPLS
+    /// entries are in it, too.
+    #[must_use]
+    pub const fn is_network(index: usize) -> bool {
+        matches!(index, IPV4..=NW | ARP_SHA | ARP_THA)
+    }
 }
 
 impl Key {

@@ -4,7 +4,7 @@
 use super::vlan::TCI;
 use super::{Failure, Way};
 use crate::datapath::step::{Rewrite, Step};
-use crate::flow::{Field, Key, word};
+use crate::flow::{Field, Key, WORDS, word};
 
 impl Way<'_> {
     pub(super) fn commit(&mut self) {
@@ -37,8 +37,14 @@ impl Way<'_> {
         }
     }
 
-    /// A trace shows no changes to what the packet has anyway, as OVS.
+    /// A trace shows no changes to what the packet has anyway, and to network headers that the
+    /// datapath leaves as they are, as OVS.
     fn narrow(&mut self, mask: &mut Key) {
+        if self.flow.read(Field::NwProto) == 0 {
+            (0..WORDS).filter(|index| word::is_network(*index)).for_each(|index| {
+                mask.words[index] = 0;
+            });
+        }
         for field in Field::ALL {
             let is_changed = self.base.read(*field) != self.flow.read(*field);
             if field.place().width <= 64 && mask.read(*field) != 0 && !is_changed {
