@@ -351,8 +351,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                 }
                 Op::Controller { ordinal } => {
                     if let Some(step) = controller(steps.steps(), &mut ordinal.clone()) {
-                        self.lane.statistics.packet_ins += 1;
-                        self.sink.packet_in(packet_in(step, packet));
+                        self.send_to_controller(slot, step);
                     }
                     continue;
                 }
@@ -361,6 +360,31 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
             hash = None;
         }
         End::Done
+    }
+
+    /// Sends a packet to controllers, if the meter of these packets lets it pass.
+    #[inline(never)]
+    fn send_to_controller(&mut self, slot: usize, step: &ControllerStep) {
+        let packet = &self.lane.packets[slot];
+        let verdict = step.meter.map_or(Verdict::Passes, |meter| {
+            self.lane.meters.measure(meter, packet.frame.len(), self.now)
+        });
+        let packet_in = match verdict {
+            Verdict::Passes => packet_in(step, packet),
+            Verdict::Dropped => {
+                self.lane.statistics.dropped_by_meter += 1;
+                return;
+            }
+            Verdict::Remarked(precedence) => {
+                // The other steps have the packet as it is.
+                let mut copy = Packet::default();
+                copy.copy_from(packet);
+                copy.raise_drop_precedence(precedence);
+                packet_in(step, &copy)
+            }
+        };
+        self.lane.statistics.packet_ins += 1;
+        self.sink.packet_in(packet_in);
     }
 
     /// Runs the operations for packets of this length.

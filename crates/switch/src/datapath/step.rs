@@ -142,6 +142,8 @@ pub struct ControllerStep {
     pub is_tracked: bool,
     /// The state in which the packet waits until the controller lets it continue.
     pub continuation: Option<u32>,
+    /// The meter that limits these packets.
+    pub meter: Option<u32>,
 }
 
 /// The counters of a rule, group or table, to which megaflows add.

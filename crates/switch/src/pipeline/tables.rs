@@ -266,7 +266,8 @@ impl Tables {
             MeterCommand::Add if exists => return Err(Refusal::MeterExists),
             MeterCommand::Modify if !exists => return Err(Refusal::UnknownMeter),
             MeterCommand::Add | MeterCommand::Modify => {
-                if change.meter == 0 || change.meter > LAST_METER {
+                let is_virtual = matches!(change.meter, MeterMod::SLOW_PATH | MeterMod::CONTROLLER);
+                if !is_virtual && !(1..=LAST_METER).contains(&change.meter) {
                     return Err(Refusal::BadMeter);
                 }
                 let created_ms =
@@ -465,6 +466,11 @@ impl Tables {
 
     pub(super) fn has_meter(&self, meter: u32) -> bool {
         self.meters.contains_key(&meter)
+    }
+
+    /// The meter of packets for a controller: the action's own one, or else the virtual meter.
+    pub(super) fn controller_meter(&self, own: Option<u32>) -> Option<u32> {
+        [own, Some(MeterMod::CONTROLLER)].into_iter().flatten().find(|meter| self.has_meter(*meter))
     }
 
     pub(super) fn table(&self, number: u8) -> RwLockReadGuard<'_, Table> {

@@ -22,6 +22,9 @@ pub struct MeterMod {
 
 impl MeterMod {
     pub const ALL: u32 = 0xffff_ffff;
+    /// The virtual meters: one of packets on a slow path, and one of packets for controllers.
+    pub const SLOW_PATH: u32 = 0xffff_fffd;
+    pub const CONTROLLER: u32 = 0xffff_fffe;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,6 @@ use super::token::Words;
 use crate::request::{Band, BandKind, MeterCommand, MeterEntry, MeterMod};
 
 const MAX_METER: u32 = 0xffff_0000;
-const SLOW_PATH: u32 = 0xffff_fffd;
-const CONTROLLER: u32 = 0xffff_fffe;
 const SPACE: &[u8] = b", \t\r\n";
 const KEY_END: &[u8] = b"=, \t\r\n";
 
@@ -69,8 +67,8 @@ fn split_bands(text: &str) -> Result<(&str, &str), TextError> {
 fn meter_number(key: &str, text: &str) -> Result<u32, TextError> {
     let number = match text {
         "all" => return Ok(MeterMod::ALL),
-        "controller" => return Ok(CONTROLLER),
-        "slowpath" => return Ok(SLOW_PATH),
+        "controller" => return Ok(MeterMod::CONTROLLER),
+        "slowpath" => return Ok(MeterMod::SLOW_PATH),
         _ => number_32(text)?,
     };
     if number == 0 || number > MAX_METER {
@@ -138,8 +136,8 @@ pub fn print_meter(entry: &MeterEntry) -> String {
     let mut out = String::from("meter=");
     match entry.meter {
         MeterMod::ALL => out.push_str("all "),
-        CONTROLLER => out.push_str("controller "),
-        SLOW_PATH => out.push_str("slowpath "),
+        MeterMod::CONTROLLER => out.push_str("controller "),
+        MeterMod::SLOW_PATH => out.push_str("slowpath "),
         meter => {
             let _ = write!(out, "{meter} ");
         }

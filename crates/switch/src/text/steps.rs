@@ -9,6 +9,7 @@ use super::value::print_hexadecimal;
 use crate::datapath::step::{ControllerStep, Rewrite, Step, Track};
 use crate::flow::{Field, Key};
 use crate::port_number::PortNumber;
+use crate::request::MeterMod;
 
 /// The steps as the datapath's actions; none is `drop`. The packet of `key` is one that they are
 /// for. `names` has the names of the datapath's ports.
@@ -88,8 +89,7 @@ impl Printer<'_> {
                 write!(out, "hash({name}({}))", hash.basis)
             }
             Step::Recirculate(id) => write!(out, "recirc({id:#x})"),
-            // The datapath's meters start at 0, OpenFlow's at 1.
-            Step::Meter(meter) => write!(out, "meter({})", meter.saturating_sub(1)),
+            Step::Meter(meter) => write_meter(out, *meter),
             Step::SetPriority(queue) => {
                 out.push_str("set(skb_priority(");
                 print_hexadecimal(out, (*queue).into());
@@ -103,7 +103,16 @@ impl Printer<'_> {
                 self.key = former;
                 self.out.write_char(')')
             }
-            Step::Controller(controller) => write_controller(out, controller),
+            Step::Controller(controller) => match controller.meter {
+                None => write_controller(out, controller),
+                Some(meter) => {
+                    out.push_str("sample(sample=100.0%,actions(");
+                    let _ = write_meter(out, meter);
+                    out.push(',');
+                    let _ = write_controller(out, controller);
+                    out.write_str("))")
+                }
+            },
             Step::CheckLength(check) => {
                 let _ = write!(out, "check_pkt_len(size={},gt(", check.length);
                 let former = self.key.clone();
@@ -115,6 +124,15 @@ impl Printer<'_> {
                 self.out.write_str("))")
             }
         };
+    }
+}
+
+/// The datapath's meters start at 0, OpenFlow's at 1; virtual meters have names.
+fn write_meter(out: &mut String, meter: u32) -> std::fmt::Result {
+    match meter {
+        MeterMod::SLOW_PATH => out.write_str("meter(slowpath)"),
+        MeterMod::CONTROLLER => out.write_str("meter(controller)"),
+        meter => write!(out, "meter({})", meter.saturating_sub(1)),
     }
 }
 

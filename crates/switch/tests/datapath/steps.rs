@@ -6,10 +6,12 @@ use switch::datapath::{
     Around, Datapath, Meters, NoTracker, Packet, Settings, TrackCall, Tracked, Tracker,
 };
 use switch::flow::{Field, Key};
-use switch::request::{Band, BandKind, MeterEntry, PacketInReason};
+use switch::request::{
+    Band, BandKind, MeterCommand, MeterEntry, MeterMod, PacketIn, PacketInReason,
+};
 use units::{Span, Time};
 
-use super::bridge::{Bridge, Collected, tables};
+use super::bridge::{Bridge, Collected, add, tables};
 use super::frames::frame;
 
 #[test]
@@ -101,6 +103,59 @@ fn a_meter_passes_its_burst_and_then_its_rate() {
     meters.remove(1);
     assert_eq!(send(Time::ZERO + Span::from_secs(100), 20), 20);
     assert_eq!(datapath.statistics().dropped_by_meter, 69);
+}
+
+/// The packet-ins for six packets, and the outputs, behind a meter that lets one packet pass.
+fn limited(rule: &str, number: u32, band: BandKind) -> (Vec<PacketIn>, Vec<(u16, Vec<u8>)>) {
+    let band = Band { kind: band, rate: 1, burst: 0 };
+    let mut tables = tables(&[] as &[&str]);
+    let change = MeterMod {
+        command: MeterCommand::Add,
+        meter: number,
+        is_in_packets: true,
+        has_burst: false,
+        has_statistics: true,
+        bands: vec![band],
+    };
+    tables.meter_mod(change, 0).expect("a meter");
+    add(&mut tables, rule);
+    let meters = std::sync::Arc::new(Meters::default());
+    meters.configure(&tables.meters(number).expect("the meter")[0], Time::ZERO);
+    let settings = Settings { meters: meters.clone(), ..Settings::default() };
+    let mut bridge = Bridge::with(tables, settings);
+    let packet = frame("udp,nw_tos=0x28");
+    let collected = bridge.process(1, &vec![packet; 6]);
+    assert_eq!(meters.counts(number).expect("the meter").packets, 6, "{rule}");
+    (collected.packet_ins, collected.sent)
+}
+
+#[test]
+fn a_meter_limits_the_packets_for_a_controller_alone() {
+    let drop = BandKind::Drop;
+    for (rule, meter, sent) in [
+        ("actions=controller(max_len=80,meter_id=7),output:2", 7, 6),
+        ("actions=output:2,controller(reason=no_match,meter_id=7)", 7, 6),
+        ("actions=controller(pause,meter_id=7),output:2", 7, 0),
+        ("actions=controller,output:2", MeterMod::CONTROLLER, 6),
+        ("actions=write_actions(controller)", MeterMod::CONTROLLER, 0),
+        ("actions=controller(pause),output:2", MeterMod::CONTROLLER, 0),
+        // The action's own meter is not there: the virtual one takes its place.
+        ("actions=controller(meter_id=9),output:2", MeterMod::CONTROLLER, 6),
+        ("actions=clone(controller),output:2", MeterMod::CONTROLLER, 6),
+        ("ip,actions=mod_nw_ttl:1,dec_ttl,output:2", MeterMod::CONTROLLER, 0),
+    ] {
+        let (packet_ins, outputs) = limited(rule, meter, drop);
+        assert_eq!((packet_ins.len(), outputs.len()), (1, sent), "{rule}");
+    }
+}
+
+#[test]
+fn a_remarking_meter_of_packets_for_a_controller_changes_no_other_copy() {
+    let remark = BandKind::DscpRemark { precedence: 1 };
+    let (packet_ins, sent) = limited("actions=controller(meter_id=7),output:2", 7, remark);
+    let tos: Vec<_> = packet_ins.iter().map(|packet| packet.frame[15]).collect();
+    assert_eq!(tos, [0x28, 0x30, 0x30, 0x30, 0x30, 0x30]);
+    assert!(sent.iter().all(|(_, bytes)| bytes[15] == 0x28));
 }
 
 #[test]

@@ -108,6 +108,7 @@ impl Way<'_> {
             // Else each connection would have a megaflow of its own.
             is_tracked: self.is_tracked && !self.has_given_results,
             continuation,
+            meter: self.tables.controller_meter(controller.meter),
         };
         self.steps.push(Step::Controller(Box::new(step)));
     }
