@@ -7,7 +7,9 @@
 //!
 //! Programs of one user find one another by sockets in the file system. A [`PrivateDirectory`]
 //! belongs to that user alone, a [`SocketFile`] removes only dead sockets, and [`ListeningProcess`]
-//! is the process behind a socket as the kernel reports it.
+//! is the process behind a socket as the kernel reports it. Files that the user names are read and
+//! written by [`open_regular_file`] and [`open_output_file`]: another user cannot make a command
+//! wait, or write to another file.
 
 mod background;
 mod confined;
@@ -19,10 +21,12 @@ mod listening_process;
 mod metrics_address;
 mod metrics_http;
 mod namespace;
+mod output_file;
 mod path_above;
 mod private_directory;
 mod privilege;
 mod program;
+mod regular_file;
 mod scheduling;
 mod socket_file;
 mod steering;
@@ -41,9 +45,11 @@ pub use listening_process::ListeningProcess;
 pub use metrics_address::MetricsAddress;
 pub use metrics_http::{HttpResponse, LONGEST_HTTP_REQUEST, http_response, is_whole_http_request};
 pub use namespace::Namespace;
+pub use output_file::{Earlier, open_output_file};
 pub use private_directory::{PrivateDirectory, RemovedWhenEmpty};
 pub use privilege::{Privilege, acquire};
 pub use program::is_installed;
+pub use regular_file::{open_regular_file, read_regular_file};
 pub use scheduling::{online_cpus, pin_to, precise_timers, real_time, usual_scheduling};
 pub use socket_file::{BoundFile, SocketFile};
 pub use steering::steer_receiving;

@@ -1,0 +1,247 @@
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, ftruncate,
+    openat, readlinkat, statat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path};
+
+/// The content that a file has after it was opened for writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Earlier {
+    Kept,
+    Replaced,
+}
+
+/// Opens a file that the user named for writing, and makes it if there is none; `mode` is that of a
+/// new file, within the umask.
+///
+/// In a directory where anybody may write, such as /tmp, another user could put a symbolic link or
+/// a file in the way. Such a link is not followed, and such a file is not written, as the kernel
+/// does itself where fs.protected_symlinks and fs.protected_regular are set.
+pub fn open_output_file(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
+    let place = Place::find(path)?;
+    let end = if earlier == Earlier::Kept { OFlags::APPEND } else { OFlags::empty() };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | end;
+    // The link of a process's descriptor leads to the open file itself.
+    let flags = if place.is_process_file { flags } else { flags | OFlags::NOFOLLOW };
+    let mode = Mode::from_raw_mode(mode);
+    let file = openat(&place.directory, &place.name, flags, mode).map_err(in_words)?;
+    // The file may be another one than the one that was looked at.
+    let found = fstat(&file)?;
+    place.check_file(&found)?;
+    if earlier == Earlier::Replaced && FileType::from_raw_mode(found.st_mode).is_file() {
+        ftruncate(&file, 0)?;
+    }
+    Ok(file.into())
+}
+
+/// The directory and the name at which a path ends, behind all symbolic links.
+struct Place {
+    directory: OwnedFd,
+    name: OsString,
+    is_process_file: bool,
+}
+
+impl Place {
+    fn find(path: &Path) -> io::Result<Self> {
+        let mut left = parts(path);
+        let mut directory = start(path)?;
+        let mut links = 0;
+        loop {
+            let Some(name) = left.pop_front() else {
+                return Err(io::ErrorKind::IsADirectory.into());
+            };
+            let found = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) if left.is_empty() => {
+                    return Ok(Self { directory, name, is_process_file: false });
+                }
+                found => found?,
+            };
+            if !FileType::from_raw_mode(found.st_mode).is_symlink() {
+                if left.is_empty() {
+                    let place = Self { directory, name, is_process_file: false };
+                    return place.check_file(&found).map(|()| place);
+                }
+                directory = open_directory(&directory, &name)?;
+                continue;
+            }
+            if fstatfs(&directory)?.f_type == PROC_SUPER_MAGIC {
+                if left.is_empty() {
+                    return Ok(Self { directory, name, is_process_file: true });
+                }
+                directory = open_following(&directory, &name)?;
+                continue;
+            }
+            check_link(&fstat(&directory)?, &found)?;
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Errno::LOOP.into());
+            }
+            let target = readlinkat(&directory, &name, Vec::new())?;
+            let target = OsString::from_vec(target.into_bytes());
+            if Path::new(&target).is_absolute() {
+                directory = start(Path::new(&target))?;
+            }
+            for part in parts(Path::new(&target)).into_iter().rev() {
+                left.push_front(part);
+            }
+        }
+    }
+
+    /// Checks that the file is not one that another user put where anybody may write.
+    fn check_file(&self, file: &Stat) -> io::Result<()> {
+        let directory = fstat(&self.directory)?;
+        let kind = FileType::from_raw_mode(file.st_mode);
+        if !(kind.is_file() || kind.is_fifo()) || is_trusted(&directory, file) {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "the file belongs to user {}, in a directory where anybody may write",
+            file.st_uid
+        )))
+    }
+}
+
+fn check_link(directory: &Stat, link: &Stat) -> io::Result<()> {
+    if is_trusted(directory, link) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "a symbolic link of user {}, in a directory where anybody may write, is not followed",
+        link.st_uid
+    )))
+}
+
+/// may_follow_link() and may_create_in_sticky() of fs/namei.c, which spare directories without the
+/// sticky bit.
+fn is_trusted(directory: &Stat, found: &Stat) -> bool {
+    let is_open = Mode::from_raw_mode(directory.st_mode).contains(Mode::WOTH);
+    !is_open || found.st_uid == geteuid().as_raw() || found.st_uid == directory.st_uid
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    let named = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsStr::from_bytes(b"..").to_owned()),
+        _ => None,
+    });
+    named.collect()
+}
+
+fn start(path: &Path) -> io::Result<OwnedFd> {
+    open_following(CWD, OsStr::new(if path.is_absolute() { "/" } else { "." }))
+}
+
+fn open_directory(at: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(openat(at, name, flags, Mode::empty())?)
+}
+
+fn open_following(at: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(at, name, flags, Mode::empty())?)
+}
+
+fn in_words(error: Errno) -> io::Error {
+    match error {
+        Errno::LOOP => io::Error::other("a symbolic link appeared there just now"),
+        error => error.into(),
+    }
+}
+
+/// The kernel's (MAXSYMLINKS).
+const MOST_LINKS: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::io::Write;
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+    use std::path::PathBuf;
+
+    /// A directory where anybody may write, and one where only this user may.
+    fn folders() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
+        if !geteuid().is_root() {
+            eprintln!("SKIPPED: only root can make files of other users");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let [open, own] = ["open", "own"].map(|name| folder.path().join(name));
+        [&open, &own].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+        fs::set_permissions(&open, Permissions::from_mode(0o1777)).unwrap();
+        Some((folder, open, own))
+    }
+
+    fn refusal(path: &Path) -> String {
+        [Earlier::Kept, Earlier::Replaced]
+            .map(|earlier| open_output_file(path, earlier, 0o600).unwrap_err().to_string())
+            .concat()
+    }
+
+    #[test]
+    fn links_and_files_of_others_are_left_alone_where_anybody_may_write() {
+        let Some((_folder, open, own)) = folders() else { return };
+        let precious = own.join("precious");
+        fs::write(&precious, "precious").unwrap();
+        for (name, target) in [("link", precious.as_path()), ("dangling", &own.join("new"))] {
+            symlink(target, open.join(name)).unwrap();
+            lchown(open.join(name), Some(OTHER), None).unwrap();
+            assert!(refusal(&open.join(name)).contains("symbolic link of user 4711"));
+        }
+        // A link to a directory on the way, and a link to the link.
+        symlink(&own, open.join("way")).unwrap();
+        lchown(open.join("way"), Some(OTHER), None).unwrap();
+        assert!(refusal(&open.join("way/precious")).contains("symbolic link of user 4711"));
+        symlink("../open/link", own.join("second")).unwrap();
+        assert!(refusal(&own.join("second")).contains("symbolic link of user 4711"));
+
+        fs::write(open.join("file"), "theirs").unwrap();
+        chown(open.join("file"), Some(OTHER), None).unwrap();
+        assert!(refusal(&open.join("file")).contains("belongs to user 4711"));
+        assert_eq!(fs::read_to_string(open.join("file")).unwrap(), "theirs");
+        assert_eq!(fs::read_to_string(precious).unwrap(), "precious");
+        assert!(!own.join("new").exists());
+    }
+
+    #[test]
+    fn own_links_and_files_are_written() {
+        let Some((_folder, open, own)) = folders() else { return };
+        fs::write(own.join("target"), "earlier ").unwrap();
+        symlink(own.join("target"), open.join("link")).unwrap();
+        // Somebody else's, in a directory where only this user writes.
+        symlink("target", own.join("given")).unwrap();
+        lchown(own.join("given"), Some(OTHER), None).unwrap();
+        for path in [open.join("link"), own.join("given")] {
+            let mut file = open_output_file(&path, Earlier::Kept, 0o600).unwrap();
+            file.write_all(b"later ").unwrap();
+        }
+        assert_eq!(fs::read_to_string(own.join("target")).unwrap(), "earlier later later ");
+        let mut file = open_output_file(&own.join("target"), Earlier::Replaced, 0o600).unwrap();
+        file.write_all(b"new").unwrap();
+        assert_eq!(fs::read_to_string(own.join("target")).unwrap(), "new");
+        open_output_file(&open.join("made"), Earlier::Replaced, 0o640).unwrap();
+        let mode = fs::metadata(open.join("made")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o137, 0, "{mode:o}");
+    }
+
+    #[test]
+    fn devices_and_descriptors_are_written_as_before() {
+        for path in ["/dev/null", "/dev/stderr", "/proc/self/fd/2"] {
+            open_output_file(Path::new(path), Earlier::Kept, 0o600).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().to_owned(), folder.path().join("none/file"), "/".into()] {
+            assert!(open_output_file(&path, Earlier::Kept, 0o600).is_err(), "{path:?}");
+        }
+    }
+
+    const OTHER: u32 = 4711;
+}
