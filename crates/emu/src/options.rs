@@ -80,7 +80,7 @@ impl LinkOptions {
         let name = file.display().to_string();
         let mut text = String::new();
         // A device or another user's huge file must not fill the memory.
-        let read = std::fs::File::open(file)
+        let read = host::open_regular_file(file)
             .and_then(|opened| opened.take(LONGEST + 1).read_to_string(&mut text));
         let length =
             read.map_err(|source| UsageError::Unreadable { file: name.clone(), source })?;

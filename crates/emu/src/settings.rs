@@ -195,7 +195,7 @@ where
 
 fn read_trace(path: &str) -> Result<Capacity, UsageError> {
     let unreadable = |source| UsageError::Unreadable { file: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let file = host::open_regular_file(path.as_ref()).map_err(unreadable)?;
     let mut text = String::new();
     // A device has no length, and must not fill the memory.
     let length = file.take(LARGEST_TRACE + 1).read_to_string(&mut text).map_err(unreadable)?;

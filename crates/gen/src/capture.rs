@@ -81,7 +81,7 @@ pub(crate) fn read(path: &Path, longest: u64) -> Result<Vec<u8>, GenError> {
         return Err(GenError::Capture { file: file(), problem });
     }
     let mut bytes = Vec::new();
-    let opened = std::fs::File::open(path).map_err(unreadable)?;
+    let opened = host::open_regular_file(path).map_err(unreadable)?;
     opened.take(longest).read_to_end(&mut bytes).map_err(unreadable)?;
     Ok(bytes)
 }

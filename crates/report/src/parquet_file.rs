@@ -1,7 +1,6 @@
 //! `samples.parquet`, through Parquet's own column writers, because Arrow would triple the build
 //! time.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,8 +27,8 @@ pub fn encode_samples(samples: &Samples, series: &[Series]) -> Result<Vec<u8>, R
 
 /// Reads a `samples.parquet`. Rows with a time are values of series.
 pub fn read_samples(file: &Path) -> Result<Samples, ReportError> {
-    let opened =
-        File::open(file).map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
+    let opened = host::open_regular_file(file)
+        .map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
     let malformed =
         |reason: String| ReportError::MalformedSamples { file: file.to_owned(), reason };
     let reader = SerializedFileReader::new(opened).map_err(|error| malformed(error.to_string()))?;

@@ -53,7 +53,7 @@ pub fn read_results(file: &Path) -> Result<Results, ReportError> {
 
 /// Reads a `results.json` with its texts as they stand there, for a reader that escapes each.
 pub fn read_results_as_written(file: &Path) -> Result<Results, ReportError> {
-    let text = std::fs::read_to_string(file)
+    let text = host::read_regular_file(file)
         .map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
     Ok(Results::from_json(&text, file)?)
 }

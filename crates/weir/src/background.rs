@@ -3,7 +3,8 @@
 use crate::exit::{Ending, Unusable};
 use crate::output;
 use anyhow::Context;
-use std::fs::{File, OpenOptions};
+use host::{Earlier, open_output_file};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -64,7 +65,7 @@ pub(crate) struct PidFile(PathBuf);
 impl PidFile {
     pub(crate) fn write(path: &Path) -> anyhow::Result<Self> {
         let text = format!("{}\n", std::process::id());
-        File::create(path)
+        open_output_file(path, Earlier::Replaced, READABLE)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|cause| Unusable::path("write", path, &cause, "--pidfile"))?;
         Ok(Self(path.to_owned()))
@@ -78,10 +79,11 @@ impl Drop for PidFile {
 }
 
 fn opened(path: &Path) -> anyhow::Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).append(true);
-    options.open(path).map_err(|cause| Unusable::path("write", path, &cause, "--logfile").into())
+    open_output_file(path, Earlier::Kept, READABLE)
+        .map_err(|cause| Unusable::path("write", path, &cause, "--logfile").into())
 }
 
+/// The mode of a new file, within the umask.
+const READABLE: u32 = 0o666;
 /// In the environment of the program in the background.
 const MARK: &str = "WEIR_IN_BACKGROUND";

@@ -3,7 +3,7 @@
 
 use crate::exit::Unusable;
 use anyhow::Context;
-use std::fs::{File, OpenOptions};
+use host::{Earlier, open_output_file};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(crate) fn check_file(path: &Path, flag: &str) -> anyhow::Result<()> {
     let tried = match std::fs::metadata(path) {
         // The reader of a pipe would take the end of the trial for that of the data.
         Ok(found) if !found.is_file() && !found.is_dir() => Ok(()),
-        Ok(_) => OpenOptions::new().append(true).open(path).map(drop),
+        Ok(_) => open_output_file(path, Earlier::Kept, 0o600).map(drop),
         Err(error) if error.kind() == ErrorKind::NotFound => create_and_remove(path),
         Err(error) => Err(error),
     };
@@ -39,7 +39,7 @@ pub(crate) fn check_file(path: &Path, flag: &str) -> anyhow::Result<()> {
 }
 
 fn create_and_remove(path: &Path) -> io::Result<()> {
-    File::create_new(path)?;
+    open_output_file(path, Earlier::Kept, 0o600)?;
     std::fs::remove_file(path)
 }
 

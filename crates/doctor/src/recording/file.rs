@@ -8,7 +8,7 @@ use units::foreign_json;
 /// The text of a file that anybody may have written.
 pub(crate) fn bounded(path: &Path) -> Result<String, DoctorError> {
     let failed = |source| DoctorError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    let file = host::open_regular_file(path).map_err(failed)?;
     let mut text = String::new();
     file.take(LONGEST + 1).read_to_string(&mut text).map_err(failed)?;
     match text.len() as u64 > LONGEST {
@@ -48,16 +48,10 @@ impl Recording {
 
     /// Writes a file that only its owner may read: it names processes and peers.
     pub fn write(&self, path: &Path) -> Result<(), DoctorError> {
-        use std::os::unix::fs::OpenOptionsExt;
         let failed = |source| DoctorError::Write { path: path.to_owned(), source };
         let text = serde_json::to_string(self).map_err(|e| failed(e.into()))?;
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(failed)?;
+        let mut file =
+            host::open_output_file(path, host::Earlier::Replaced, 0o600).map_err(failed)?;
         file.write_all(text.as_bytes()).map_err(failed)?;
         file.write_all(b"\n").map_err(failed)
     }

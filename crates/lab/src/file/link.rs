@@ -415,7 +415,9 @@ impl Cell<'_> {
 /// Limits the size: a device or a huge file is no trace and must not fill the memory.
 pub(crate) fn text_of_trace(path: &str) -> std::io::Result<String> {
     let mut text = String::new();
-    let length = std::fs::File::open(path)?.take(LONGEST_TRACE + 1).read_to_string(&mut text)?;
+    let length = host::open_regular_file(path.as_ref())?
+        .take(LONGEST_TRACE + 1)
+        .read_to_string(&mut text)?;
     if length as u64 > LONGEST_TRACE {
         let why = format!("longer than {}", Bytes::new(LONGEST_TRACE));
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, why));

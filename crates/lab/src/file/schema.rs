@@ -426,7 +426,7 @@ impl Document {
         let unreadable = |reason| FileError::Unreadable { file: file.clone(), reason };
         let mut bytes = Vec::new();
         // Limit the size: a device or a huge file is no lab and must not fill the memory.
-        let opened = std::fs::File::open(path).map_err(unreadable)?;
+        let opened = host::open_regular_file(path).map_err(unreadable)?;
         opened.take(LONGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         let at = |line, message: &str| FileError::At {
             file: file.clone(),

@@ -10,6 +10,7 @@ use aws_lc_rs::rsa::{
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
+use std::io::Read;
 use std::path::Path;
 
 /// Encrypts a client's token.
@@ -107,11 +108,16 @@ impl PrivateKey {
 }
 
 fn contents(file: &Path) -> Result<Vec<u8>, PerfError> {
-    std::fs::read(file).map_err(|error| {
+    let mut bytes = Vec::new();
+    let read =
+        host::open_regular_file(file).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|error| {
         PerfError::Usage(format!("{} cannot be read: {error}: name another file", file.display()))
     })
 }
 
+/// A key of 8192 bits has a tenth of this, as text.
+const LONGEST: u64 = 64 * 1024;
 const UNFIT: &str = "is not an RSA key of 2048 to 8192 bits: make one with `openssl genrsa 2048`";
 
 #[cfg(test)]

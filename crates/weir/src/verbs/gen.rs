@@ -184,9 +184,8 @@ impl Gen {
             None => return Ok(self.ports.clone()),
         };
         let name = file.display().to_string();
-        let text = std::fs::read(&file)
+        let text = host::read_regular_file(&file)
             .map_err(|reason| GenError::Unreadable { file: name.clone(), reason })?;
-        let text = String::from_utf8_lossy(&text);
         Ok(generator::profile::ports_of_platform(&name, &text).map_err(GenError::from)?)
     }
 }

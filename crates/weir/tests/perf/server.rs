@@ -142,3 +142,30 @@ fn a_client_without_descriptors_says_what_to_do() {
     server.signal("INT");
     assert!(server.end().status.success());
 }
+
+#[test]
+fn a_server_writes_through_no_link_and_to_no_file_of_another_user() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let Some(shared) = sandbox.shared_directory("precious") else { return };
+    for (name, reason) in [
+        ("link", "symbolic link of user"),
+        ("new", "symbolic link of user"),
+        ("way/absent", "symbolic link of user"),
+        ("theirs", "belongs to user"),
+    ] {
+        for flag in ["-I", "--logfile"] {
+            let path = format!("{shared}/{name}");
+            let ended = sandbox.weir(&["perf", "server", "-1", "--idle-timeout", "1", flag, &path]);
+            assert_eq!(ended.status.code(), Some(2), "{flag} {name}: {ended:?}");
+            assert!(ended.stderr.contains(reason), "{flag} {name}: {ended:?}");
+        }
+    }
+    assert_eq!(sandbox.read("precious"), "precious");
+    assert_eq!(sandbox.read("shared/theirs"), "theirs");
+    assert!(!sandbox.path("absent").exists());
+    let (log, pid) = (format!("{shared}/log"), format!("{shared}/pid"));
+    let words = ["perf", "server", "--idle-timeout", "500ms", "-I", &pid, "--logfile", &log];
+    let ended = sandbox.weir(&words);
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(sandbox.read("shared/log").contains("listening"));
+}

@@ -125,6 +125,29 @@ impl Sandbox {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
+    /// A directory where anybody may write, as /tmp. In it another user has put links: `link` to
+    /// the file `precious` of this sandbox, which holds its own name, `new` to a file that does not
+    /// exist, and `way` to the sandbox's folder. `theirs` is a file of that user. `None`, with a
+    /// note, if this user cannot make files of others.
+    pub fn shared_directory(&self, precious: &str) -> Option<String> {
+        use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+        let folder = self.path("shared");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        self.write(precious, precious);
+        std::fs::write(folder.join("theirs"), "theirs").unwrap();
+        let (file, new) = (self.path(precious), self.path("absent"));
+        for (name, target) in [("link", file.as_path()), ("new", &new), ("way", self.home())] {
+            symlink(target, folder.join(name)).unwrap();
+            if lchown(folder.join(name), Some(OTHER_USER), None).is_err() {
+                eprintln!("SKIPPED: only root can make files of other users");
+                return None;
+            }
+        }
+        chown(folder.join("theirs"), Some(OTHER_USER), None).unwrap();
+        Some("shared".to_owned())
+    }
+
     /// Runs it on a thread in this sandbox's namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.outer.run(|| Ok(work())).unwrap()
@@ -348,6 +371,7 @@ fn read(path: &str) -> Result<String, HostError> {
         .map_err(|source| HostError::Io { doing: format!("reading {path}"), source })
 }
 
+const OTHER_USER: u32 = 4711;
 /// A limit for events that are immediate on an idle machine; only a hang takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NEVER_LONGER: Duration = Duration::from_secs(170);

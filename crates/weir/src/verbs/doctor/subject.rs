@@ -24,7 +24,7 @@ impl Subject {
             }
         }
         let looks_like_a_file = text.contains('/') || text.ends_with(".json");
-        match looks_like_a_file || path.is_file() {
+        match looks_like_a_file || (path.exists() && !path.is_dir()) {
             true => Self::Recording(path.to_owned()),
             false => Self::Host(text.to_owned()),
         }

@@ -148,7 +148,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
         std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
         return Ok(text);
     }
-    std::fs::read_to_string(path).map_err(|cause| Unusable::argument("read", path, &cause).into())
+    host::read_regular_file(path).map_err(|cause| Unusable::argument("read", path, &cause).into())
 }
 
 pub(super) const EXAMPLES: &str = "\
