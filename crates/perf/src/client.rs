@@ -259,6 +259,7 @@ impl<'a> Client<'a> {
             grace: None,
             longest: None,
             rate_limit: None,
+            progress: None,
         }
     }
 

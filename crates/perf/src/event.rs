@@ -28,19 +28,27 @@ pub enum Event<'a> {
 
 /// A call to stop, from a signal or from the caller of the test.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    outer: Option<Arc<Stop>>,
+}
 
 impl Stop {
     /// Stops when `flag` becomes true.
     pub fn on(flag: Arc<AtomicBool>) -> Self {
-        Self(flag)
+        Self { flag, outer: None }
+    }
+
+    /// A stop that a call to this one stops too, and that can be called alone.
+    pub fn inner(&self) -> Self {
+        Self { flag: Arc::default(), outer: Some(Arc::new(self.clone())) }
     }
 
     pub fn call(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.flag.store(true, Ordering::Relaxed);
     }
 
     pub fn is_called(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.flag.load(Ordering::Relaxed) || self.outer.as_ref().is_some_and(|o| o.is_called())
     }
 }

@@ -45,5 +45,6 @@ pub use latency::{Latencies, LatencySummary};
 pub use options::{Repeats, RoundsError, RoundsOptions, Size};
 pub use outcome::{ConfidenceOutcome, RoundsOutcome, Run};
 pub use run::{Audience, Event, Measured, run};
-pub use serve::{Served, serve};
+pub use serve::Served;
+pub(crate) use serve::serve;
 pub use table::table;

@@ -8,6 +8,7 @@
 mod admission;
 mod client_session;
 mod datagrams;
+mod limits;
 mod listener;
 mod offer;
 mod pending;
@@ -100,11 +101,12 @@ impl Server {
     {
         let sessions = Arc::new(Sessions::default());
         let authenticator = self.options.accounts.as_ref().map(Authenticator::new);
+        let stop = stop.inner();
         let context = ServerContext {
             options: &self.options,
             authenticator: authenticator.as_ref(),
             output: self.output,
-            stop,
+            stop: &stop,
             port: self.address().port(),
         };
         // With `one_off`, the end of the server also ends the sessions of all other clients.
@@ -119,6 +121,7 @@ impl Server {
                 summary: Summary::default(),
             };
             let served = threads.serve(&self.sockets, self.options.idle_timeout);
+            stop.call();
             let summary = threads.close();
             served.map(|()| summary)
         })
@@ -140,7 +143,10 @@ struct SessionThreads<'scope, 'env, A> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Completed,
+    /// Traffic began.
     Failed,
+    /// The client sent its parameters, and no traffic began.
+    NotBegun,
     /// The client was told to try again later.
     Busy,
     /// The client never sent its parameters, or was not admitted.
@@ -182,8 +188,8 @@ where
             return;
         }
         let Ok(local) = socket.local_addr() else { return };
-        let most_silent = self.context.options.limits.pending;
-        let reservation = self.sessions.reserve(cookie, &socket, (from, local), most_silent);
+        let silent = (self.context.options.limits.pending, self.context.stop);
+        let reservation = self.sessions.reserve(cookie, &socket, (from, local), silent);
         let client = Client { number: reservation.number(), address: plain(from) };
         let (context, audience_for, ended) =
             (self.context, self.audience_for, self.ended.0.clone());
@@ -215,7 +221,8 @@ where
         listener::deny(socket);
     }
 
-    /// Counts the sessions that ended; true if one was a test.
+    /// Counts the sessions that ended; true if one was a test. A client that leaves after its
+    /// parameters, or whose parameters are refused, has not tested.
     fn reap(&mut self) -> bool {
         self.handles.retain(|handle| !handle.is_finished());
         let mut tests = false;
@@ -241,7 +248,7 @@ impl Summary {
     fn note(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Completed => self.completed += 1,
-            Outcome::Failed => self.failed += 1,
+            Outcome::Failed | Outcome::NotBegun => self.failed += 1,
             Outcome::Busy => self.busy += 1,
             Outcome::Nothing => self.dismissed += 1,
         }

@@ -17,6 +17,7 @@
 mod account;
 mod facts;
 mod intervals;
+pub(crate) mod progress;
 mod rate_limit;
 mod schedule;
 
@@ -30,6 +31,7 @@ use crate::options::{Amount, TestOptions};
 use crate::stream::{Opened, Running, StreamFailure, StreamSnapshot};
 use intervals::Intervals;
 use probe::clock;
+use progress::Progress;
 use rate_limit::RateLimit;
 use rustix::event::PollFlags;
 use schedule::{IntervalSchedule, Period};
@@ -71,6 +73,8 @@ pub(crate) struct Setup {
     pub(crate) longest: Option<Span>,
     /// At a server: the maximum rate of all streams together.
     pub(crate) rate_limit: Option<Rate>,
+    /// At a server: tells when this session may be ended for another client.
+    pub(crate) progress: Option<Progress>,
 }
 
 /// Why a running test ended.
@@ -134,6 +138,7 @@ impl Session {
         self.began = clock::now();
         self.schedule =
             IntervalSchedule::new(self.began, self.setup.interval, self.setup.options.omit);
+        self.note_progress(self.began);
         loop {
             let now = clock::now();
             if let Some(period) = self.schedule.due(now) {
@@ -147,6 +152,7 @@ impl Session {
             if self.stop.is_called() {
                 return Err(PerfError::Interrupted);
             }
+            self.note_progress(now);
             self.check(control.peer())?;
             // With a broken stream the test cannot succeed; only the peer's reason is awaited.
             if let Some(halt) = self.stop_reason(now)
@@ -244,6 +250,19 @@ impl Session {
         }
     }
 
+    fn note_progress(&self, now: Time) {
+        let Some(progress) = &self.setup.progress else { return };
+        let began = Instant::now().checked_sub(now.since(self.began).as_duration());
+        let end = match self.setup.options.amount {
+            Amount::Time(time) if time > Span::ZERO => {
+                let agreed = (time + self.setup.options.omit).as_duration();
+                began.and_then(|began| began.checked_add(agreed))
+            }
+            _ => None,
+        };
+        progress.traffic(self.running.last_progress(), end);
+    }
+
     fn stop_reason(&mut self, now: Time) -> Option<StopReason> {
         let since_start = now.since(self.schedule.origin());
         if let Some(limit) = &mut self.rate_limit {
@@ -312,7 +331,10 @@ impl Session {
         }
         let within = self.setup.receive_timeout;
         let receives = self.streams.iter().any(|stream| !stream.sends);
-        let counts_on_progress = receives || self.amount().is_some();
+        // A client that no longer reads blocks this server's senders. A slow sender pauses between
+        // two blocks.
+        let serves_fast = self.setup.role == Role::Server && self.setup.options.rate.is_none();
+        let counts_on_progress = receives || serves_fast || self.amount().is_some();
         if counts_on_progress && self.running.last_progress().elapsed() >= within {
             return Err(PerfError::Silent { peer: peer(), within, doing: "data was expected" });
         }

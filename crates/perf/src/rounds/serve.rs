@@ -8,6 +8,7 @@ use crate::control::{Control, Cookie, State};
 use crate::event::Stop;
 use crate::observe::cpu::CpuAccount;
 use crate::options::{Limits, ServerOptions};
+use crate::session::progress::Progress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -30,18 +31,19 @@ use units::Span;
 /// the client may ask for a range, within `options.limits.data_ports`.
 ///
 /// `options.limits.duration` is the longest session, however many measurements it orders.
-pub fn serve(
+/// `progress` tells when the session may be ended for another client.
+pub(crate) fn serve(
     control: &mut Control,
     cookie: &Cookie,
     request: &TestRequest,
     connections: &Receiver<TcpStream>,
     options: &ServerOptions,
-    stop: &Stop,
+    (stop, progress): (&Stop, &Progress),
 ) -> Result<Served, PerfError> {
     control.send_state(State::WeirOffer)?;
     control.send_json(&Offer { version: env!("CARGO_PKG_VERSION").to_owned() })?;
     let time = SessionTime::new(options.limits.duration);
-    let mut session = Session { control, cookie, connections, options, stop };
+    let mut session = Session { control, cookie, connections, options, stop, progress };
     let mut served = Served { kind: request.kind, measurements: 0 };
     while let Some(order) = session.next_order()? {
         let admitted =
@@ -73,11 +75,13 @@ struct Session<'a> {
     connections: &'a Receiver<TcpStream>,
     options: &'a ServerOptions,
     stop: &'a Stop,
+    progress: &'a Progress,
 }
 
 impl Session<'_> {
     /// `None` when the client is done.
     fn next_order(&mut self) -> Result<Option<Order>, PerfError> {
+        self.progress.step();
         match self.control.receive_state("ordering a measurement")? {
             State::TestStart => {
                 self.control.receive_json(LONGEST, "ordering a measurement").map(Some)
@@ -116,6 +120,7 @@ impl Session<'_> {
     /// The data connections that the server's listener accepted.
     fn accepted(&mut self, count: u32) -> Result<Vec<TcpStream>, PerfError> {
         let deadline = Instant::now() + self.options.limits.patience;
+        self.progress.step();
         let mut sockets = Vec::new();
         while sockets.len() < count as usize {
             match self.connections.recv_timeout(POLL_INTERVAL) {
@@ -146,7 +151,8 @@ impl Session<'_> {
         sockets: Vec<TcpStream>,
     ) -> Result<Report, PerfError> {
         let over = AtomicBool::new(false);
-        let timeouts = Timeouts::new(&over, self.stop, FOREVER);
+        let moved = AtomicBool::new(true);
+        let timeouts = Timeouts::new(&over, self.stop, FOREVER).noting(&moved);
         let arrivals = Arrivals::default();
         // The order was checked: a missing CPU has been refused.
         let affinity = order.server_affinity.map(|cpu| cpu as usize).or(self.options.affinity);
@@ -163,7 +169,7 @@ impl Session<'_> {
             let workers: Vec<_> = spawned.collect();
             self.control.send_state(State::TestRunning)?;
             let meter = CpuMeter::start();
-            self.await_end(order)?;
+            self.await_end(order, &moved)?;
             let cpu = meter.stop();
             // Data sent after the end is not part of a TCP stream's measurement.
             let at_end = arrivals.report();
@@ -177,11 +183,16 @@ impl Session<'_> {
     }
 
     /// Returns when the client reports the end of its measurement.
-    fn await_end(&mut self, order: &Order) -> Result<(), PerfError> {
+    fn await_end(&mut self, order: &Order, moved: &AtomicBool) -> Result<(), PerfError> {
+        let began = Instant::now();
+        let end = began + Duration::from_secs_f64(order.seconds);
         let limits = &self.options.limits;
-        let most = Duration::from_secs_f64(order.seconds) + limits.receive_timeout;
-        let deadline = Instant::now() + most;
+        let mut last = began;
         loop {
+            if moved.swap(false, Ordering::Relaxed) {
+                last = Instant::now();
+            }
+            self.progress.traffic(last, Some(end));
             if self.stop.is_called() {
                 let _ = self.control.send_state(State::ServerTerminate);
                 return Err(PerfError::Interrupted);
@@ -189,7 +200,11 @@ impl Session<'_> {
             match self.control.try_state("measuring")? {
                 Some(State::TestEnd) => return Ok(()),
                 Some(state) => return Err(self.unexpected(state, "the measurement's end")),
-                None if Instant::now() >= deadline => return Err(self.silent("measuring")),
+                None if Instant::now()
+                    >= (end.max(last) + limits.patience).min(end + limits.receive_timeout) =>
+                {
+                    return Err(self.silent("measuring"));
+                }
                 None => wait_readable(self.control.socket(), POLL_INTERVAL),
             }
         }

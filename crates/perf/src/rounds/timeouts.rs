@@ -11,6 +11,7 @@ pub(super) struct Timeouts<'a> {
     stop: &'a Stop,
     /// How long the other side may be silent.
     pub(super) silence: Duration,
+    moved: Option<&'a AtomicBool>,
 }
 
 /// Why a transfer ended before its last byte.
@@ -25,7 +26,22 @@ pub(super) enum TransferError {
 
 impl<'a> Timeouts<'a> {
     pub(super) fn new(over: &'a AtomicBool, stop: &'a Stop, silence: Duration) -> Self {
-        Self { over, stop, silence }
+        Self { over, stop, silence, moved: None }
+    }
+
+    /// Same, and sets `moved` whenever bytes move.
+    pub(super) fn noting(self, moved: &'a AtomicBool) -> Self {
+        Self { moved: Some(moved), ..self }
+    }
+
+    /// Bytes moved.
+    pub(super) fn note(&self) {
+        // Mostly a read, so that the threads of a measurement share the cache line.
+        if let Some(moved) = self.moved
+            && !moved.load(Ordering::Relaxed)
+        {
+            moved.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -76,7 +92,10 @@ impl<'a> Timeouts<'a> {
     ) -> Result<usize, TransferError> {
         match self.wait_for(attempt)? {
             0 => Err(TransferError::Closed),
-            count => Ok(count),
+            count => {
+                self.note();
+                Ok(count)
+            }
         }
     }
 

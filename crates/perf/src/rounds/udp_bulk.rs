@@ -34,6 +34,7 @@ pub(super) fn receive(
             Ok(length) if udp_hello::answer_again(socket, cookie, &datagram[..length]) => {}
             Ok(length) => {
                 let now = Instant::now();
+                timeouts.note();
                 first.get_or_insert(now);
                 last = Some(now);
                 count += 1;

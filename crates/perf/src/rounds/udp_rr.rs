@@ -33,6 +33,7 @@ pub(super) fn respond(
         if udp_hello::answer_again(socket, cookie, &request[..length]) {
             continue;
         }
+        timeouts.note();
         let numbered = NUMBER.min(length).min(response.len());
         response[..numbered].copy_from_slice(&request[..numbered]);
         // A full buffer counts as loss.

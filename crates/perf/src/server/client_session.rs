@@ -1,7 +1,8 @@
 use super::admission;
+use super::limits::TestLimits;
 use super::offer::offer;
 use super::refusal::{self, Refusal, Reply, accepted};
-use super::sessions::{Reservation, TestLimits};
+use super::sessions::Reservation;
 use super::streams;
 use super::transcript::Transcript;
 use super::{Client, Outcome, OutputForm};
@@ -18,6 +19,7 @@ use crate::observe::{EchoOffer, Observer, Plan};
 use crate::options::{Amount, ServerOptions, TestOptions};
 use crate::output::{Document, Text, TextFormat};
 use crate::rounds::{self, wire::TestRequest};
+use crate::session::progress::Progress;
 use crate::session::{Account, Additions, Session, Setup, StopReason};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::Read;
@@ -70,12 +72,15 @@ impl<'a> ClientSession<'a> {
         socket: TcpStream,
         mut audience: Box<dyn Audience + Send>,
     ) -> Outcome {
-        let (patience, stop) = (self.context.options.limits.patience, self.context.stop.clone());
+        let (patience, stop) =
+            (self.context.options.limits.patience, self.reservation.stop().clone());
         let peer = self.client.address.to_string();
         let served = match Control::new(socket, peer, patience, stop) {
             Ok(mut control) => {
                 keep_alive(&control, patience);
-                let served = self.serve(&mut control, &mut *audience);
+                let served = self.serve(&mut control, &mut *audience).map_err(|refusal| {
+                    if self.reservation.gave_way() { stalled(control.peer()) } else { refusal }
+                });
                 if let Err(refusal) = &served {
                     send_reply(&mut control, refusal.reply);
                 }
@@ -84,13 +89,15 @@ impl<'a> ClientSession<'a> {
             Err(error) => Err(error.into()),
         };
         match served {
-            Ok(()) => Outcome::Completed,
+            Ok(()) if self.reservation.progress().has_begun() => Outcome::Completed,
+            Ok(()) => Outcome::NotBegun,
             Err(Refusal { error, reply }) => {
                 tracing::info!("client {}: {error}", self.client.number);
                 audience.event(&Event::Failed(&error));
                 match reply {
                     Reply::Busy => Outcome::Busy,
-                    _ if self.has_parameters => Outcome::Failed,
+                    _ if self.reservation.progress().has_begun() => Outcome::Failed,
+                    _ if self.has_parameters => Outcome::NotBegun,
                     _ => Outcome::Nothing,
                 }
             }
@@ -103,7 +110,7 @@ impl<'a> ClientSession<'a> {
             .receive_json(LONGEST_PARAMETERS, "sending its parameters")
             .map_err(Refusal::during(refusal::RECEIVE_PARAMETERS))?;
         if let Some(authenticator) = self.context.authenticator {
-            admission::admit(authenticator, control, &mut parameters, self.context.stop)?;
+            admission::admit(authenticator, control, &mut parameters, self.reservation.stop())?;
         }
         self.has_parameters = true;
         if let Err(full) = self.reservation.begin_test(self.context.test_limits()) {
@@ -127,9 +134,9 @@ impl<'a> ClientSession<'a> {
             &self.reservation,
             &options,
             limits.patience,
-            self.context.stop,
+            self.reservation.stop(),
         )?;
-        let stop = self.context.stop.clone();
+        let stop = self.reservation.stop().clone();
         let setup = self.setup(&options);
         let observer = Observer::begin(self.plan(&setup, self.periods(&parameters)));
         let _charged = observer.account().enter();
@@ -146,7 +153,8 @@ impl<'a> ClientSession<'a> {
         })?;
         // Drop data in flight, as iperf3 does: it is not part of the test.
         drop(session);
-        exchange(control, &account, additions(&parameters), &mut audience)
+        let progress = self.reservation.progress();
+        exchange(control, &account, additions(&parameters), &mut audience, progress)
     }
 
     fn serve_rounds(
@@ -161,8 +169,8 @@ impl<'a> ClientSession<'a> {
             return Err(Refusal::busy(later(control.peer(), CROWDED)));
         }
         let connections = self.reservation.want_any(self.context.options.limits.streams as usize);
-        let ServerContext { options, stop, .. } = self.context;
-        rounds::serve(control, &self.cookie, request, &connections, options, stop)?;
+        let bounds = (self.reservation.stop(), self.reservation.progress());
+        rounds::serve(control, &self.cookie, request, &connections, self.context.options, bounds)?;
         Ok(())
     }
 
@@ -174,9 +182,10 @@ impl<'a> ClientSession<'a> {
             interval: server.interval,
             affinity: options.server_affinity.or(server.affinity),
             receive_timeout: server.limits.receive_timeout,
-            grace: Some(GRACE.max(server.limits.patience)),
+            grace: Some(server.limits.patience),
             longest: server.limits.duration,
             rate_limit: server.limits.rate,
+            progress: Some(self.reservation.progress().clone()),
         }
     }
 
@@ -274,7 +283,9 @@ fn exchange(
     account: &Account,
     additions: Additions,
     audience: &mut Audiences<'_>,
+    progress: &Progress,
 ) -> Result<(), Refusal> {
+    progress.step();
     control.send_state(State::ExchangeResults)?;
     let theirs: Results = control
         .receive_json(LONGEST_RESULTS, "sending its results")
@@ -284,6 +295,7 @@ fn exchange(
     audience.written_into(&mut results);
     control.send_json(&results)?;
     control.send_state(State::DisplayResults)?;
+    progress.end();
     // All results are exchanged; a client that leaves without a farewell loses nothing.
     match control.receive_state("ending the test") {
         Ok(_) | Err(PerfError::Gone { .. }) => Ok(()),
@@ -376,6 +388,12 @@ fn later(peer: &str, why: &str) -> PerfError {
     PerfError::Usage(format!("{peer} was told to try again later: {why}"))
 }
 
+/// The session stalled while another client waited for its place.
+fn stalled(peer: &str) -> Refusal {
+    let reason = "it stalled, and its place was given to another client".to_owned();
+    Refusal::busy(PerfError::PeerFailed { peer: peer.to_owned(), reason })
+}
+
 /// Memory for the buffers of the streams.
 fn memory(options: &TestOptions) -> u64 {
     let directions = if options.direction == crate::options::Direction::Both { 2 } else { 1 };
@@ -395,8 +413,6 @@ const LONGEST_RESULTS: usize = 256 * 1024;
 const LONGEST_VERSION: usize = 64;
 /// Together with the rest of the results this fits what a weir client reads.
 const LONGEST_DOCUMENT: usize = crate::control::LONGEST - LONGEST_RESULTS - far::MOST_BYTES;
-/// iperf3's: ten steps of the protocol at four seconds each.
-const GRACE: Duration = Duration::from_secs(40);
 /// Time for the last bytes of a test that ends after an amount of data.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 /// A thread's stack in use, and the buffers for batches of datagrams.

@@ -1,11 +1,14 @@
+use super::limits::{LimitReached, Share, TestLimits, address_group};
 use crate::control::Cookie;
+use crate::event::Stop;
 use crate::observe::echo::Token;
+use crate::session::progress::Progress;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The sessions being served, and the connection that each waits for. The listener finds the
 /// session of a connection here; a session registers here what it wants next.
@@ -13,6 +16,7 @@ use std::time::Duration;
 pub(super) struct Sessions {
     table: Mutex<Table>,
     turns_changed: Condvar,
+    ended: Condvar,
 }
 
 /// A session's place in the table, given up when it is dropped.
@@ -22,6 +26,8 @@ pub(super) struct Reservation {
     number: u64,
     peer: IpAddr,
     arrivals: Receiver<Arrival>,
+    stop: Stop,
+    progress: Progress,
 }
 
 /// A delivery from the listener to a session.
@@ -35,31 +41,6 @@ pub(super) enum Arrival {
     NoRoom(io::Error),
 }
 
-/// Limits on concurrent tests: in all, and from one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TestLimits {
-    pub(super) sessions: usize,
-    pub(super) per_address: usize,
-}
-
-/// The limit of [`TestLimits`] that has been reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LimitReached {
-    Sessions,
-    PerAddress,
-}
-
-impl LimitReached {
-    pub(super) fn reason(self) -> &'static str {
-        match self {
-            Self::Sessions => "the maximum number of tests is running (--max-sessions)",
-            Self::PerAddress => {
-                "the maximum number of tests from its address is already running (--sessions-per-address)"
-            }
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(super) enum Undelivered {
     /// A new client.
@@ -69,24 +50,30 @@ pub(super) enum Undelivered {
 }
 
 impl Sessions {
-    /// Checks whether a test of a client at `peer` could begin now.
+    /// Checks whether a test of a client at `peer` could begin now, or soon in the place of a
+    /// session that stalls.
     pub(super) fn room(&self, peer: SocketAddr, most: TestLimits) -> Result<(), LimitReached> {
-        self.table().room(peer.ip().to_canonical(), most)
+        let (table, peer, now) = (self.table(), peer.ip().to_canonical(), Instant::now());
+        table.room(peer, most).or_else(|full| match table.first_to_give_way(peer, full, now) {
+            Some((_, at)) if at <= now + LONGEST_WAIT => Ok(()),
+            _ => Err(full),
+        })
     }
 
     /// `local` is the address that the client reached. A client that has a reservation but has not
     /// sent its parameters must not block others: beyond `most_silent` such clients the oldest is
-    /// disconnected.
+    /// disconnected. A call to `stop` ends all sessions.
     pub(super) fn reserve(
         self: &Arc<Self>,
         cookie: Cookie,
         socket: &TcpStream,
         (peer, local): (SocketAddr, SocketAddr),
-        most_silent: usize,
+        (most_silent, stop): (usize, &Stop),
     ) -> Reservation {
         let (deliveries, arrivals) = mpsc::channel();
         let peer = peer.ip().to_canonical();
         let silent = socket.try_clone().ok();
+        let (stop, progress) = (stop.inner(), Progress::default());
         let mut table = self.table();
         table.disconnect_silent(most_silent);
         table.last += 1;
@@ -100,11 +87,14 @@ impl Sessions {
             token: None,
             memory: 0,
             silent,
+            stop: stop.clone(),
+            progress: progress.clone(),
+            gives_way: false,
             deliveries,
         };
         table.sessions.push(session);
         drop(table);
-        Reservation { sessions: Arc::clone(self), number, peer, arrivals }
+        Reservation { sessions: Arc::clone(self), number, peer, arrivals, stop, progress }
     }
 
     /// Delivers a connection to its session, if that session wants one.
@@ -201,16 +191,44 @@ impl Reservation {
         self.number
     }
 
-    /// Counts this session as a test, if there is room. Called once the client has sent its
-    /// parameters.
+    /// Stops this session alone, or with the server.
+    pub(super) fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    pub(super) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// True if this session stalled, and its place was given to another client.
+    pub(super) fn gave_way(&self) -> bool {
+        let table = self.sessions.table();
+        table.sessions.iter().any(|session| session.number == self.number && session.gives_way)
+    }
+
+    /// Counts this session as a test, if there is room. A session that stalls makes room; this
+    /// waits a moment for its end. Called once the client has sent its parameters.
     pub(super) fn begin_test(&self, most: TestLimits) -> Result<(), LimitReached> {
+        let deadline = Instant::now() + LONGEST_WAIT;
         let mut table = self.sessions.table();
-        table.room(self.peer, most)?;
+        while let Err(full) = table.room(self.peer, most) {
+            let now = Instant::now();
+            let until = table.make_room(self.peer, full, now).ok_or(full)?;
+            if until > deadline || self.stop.is_called() {
+                return Err(full);
+            }
+            // A call to stop comes without a notification.
+            let within = until.saturating_duration_since(now).min(POLL_INTERVAL);
+            let waited = self.sessions.ended.wait_timeout(table, within);
+            (table, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
         if let Some(session) =
             table.sessions.iter_mut().find(|session| session.number == self.number)
         {
             session.silent = None;
         }
+        drop(table);
+        self.progress.step();
         Ok(())
     }
 
@@ -278,12 +296,14 @@ impl Reservation {
         let mut table = self.sessions.table();
         let memory = |session: &Session| session.memory;
         let taken: u64 = table.sessions.iter().map(memory).sum();
+        // A few large tests leave room for small ones.
+        let most = if bytes > SMALL_MEMORY { MOST_MEMORY - SMALL_SHARE } else { MOST_MEMORY };
         let of_address = table
             .sessions
             .iter()
             .filter(|session| address_group(session.peer) == address_group(self.peer));
         let of_address: u64 = of_address.map(memory).sum();
-        if taken + bytes > MOST_MEMORY || of_address + bytes > MOST_MEMORY_OF_ADDRESS {
+        if taken + bytes > most || of_address + bytes > MOST_MEMORY_OF_ADDRESS {
             return false;
         }
         if let Some(session) =
@@ -323,6 +343,7 @@ impl Drop for Reservation {
         table.leave_turns(self);
         drop(table);
         self.sessions.turns_changed.notify_all();
+        self.sessions.ended.notify_all();
     }
 }
 
@@ -337,13 +358,50 @@ struct Table {
 
 impl Table {
     fn room(&self, peer: IpAddr, most: TestLimits) -> Result<(), LimitReached> {
-        let tests = || self.sessions.iter().filter(|session| session.silent.is_none());
-        if tests().count() >= most.sessions {
-            return Err(LimitReached::Sessions);
+        most.room(Share { tests: self.tests().count(), of_address: self.tests_of(peer) })
+    }
+
+    fn tests(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.iter().filter(|session| session.silent.is_none())
+    }
+
+    fn tests_of(&self, peer: IpAddr) -> usize {
+        self.tests().filter(|session| address_group(session.peer) == address_group(peer)).count()
+    }
+
+    /// The test that gives way first, and when: one of the same address as `peer`, or of an address
+    /// with more tests.
+    fn first_to_give_way(
+        &self,
+        peer: IpAddr,
+        full: LimitReached,
+        now: Instant,
+    ) -> Option<(u64, Instant)> {
+        let (group, own) = (address_group(peer), self.tests_of(peer));
+        let may = |session: &&Session| {
+            let has_more = full != LimitReached::PerAddress && self.tests_of(session.peer) > own;
+            address_group(session.peer) == group || has_more
+        };
+        self.tests()
+            .filter(may)
+            .filter_map(|session| Some((session.number, session.progress.gives_way_at(now)?)))
+            .min_by_key(|(_, at)| *at)
+    }
+
+    /// Ends a test that stalls, for a client at `peer`. Returns when to look again: soon after an
+    /// end, or when the next test gives way; `None` if all tests transfer data.
+    fn make_room(&mut self, peer: IpAddr, full: LimitReached, now: Instant) -> Option<Instant> {
+        let (number, at) = self.first_to_give_way(peer, full, now)?;
+        if at > now {
+            return Some(at);
         }
-        let of_address =
-            tests().filter(|session| address_group(session.peer) == address_group(peer)).count();
-        if of_address >= most.per_address { Err(LimitReached::PerAddress) } else { Ok(()) }
+        // One after another: each end makes room for one client.
+        if !self.tests().any(|session| session.gives_way) {
+            let session = self.sessions.iter_mut().find(|session| session.number == number)?;
+            session.gives_way = true;
+            session.stop.call();
+        }
+        Some(now + POLL_INTERVAL)
     }
 
     /// Makes room for one more silent client. The oldest session finds its connection closed.
@@ -381,6 +439,10 @@ struct Session {
     memory: u64,
     /// The connection of a client that has not sent its parameters.
     silent: Option<TcpStream>,
+    stop: Stop,
+    progress: Progress,
+    /// Its place was given to another client.
+    gives_way: bool,
     deliveries: Sender<Arrival>,
 }
 
@@ -399,20 +461,17 @@ impl Wants {
     }
 }
 
-/// Groups an IPv6 /64, since one host can use all its addresses.
-fn address_group(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => ip,
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & NETWORK).into(),
-    }
-}
-
-/// The first 64 bits.
-const NETWORK: u128 = !0 << 64;
 /// Limit for the streams of all sessions together.
 const MOST_MEMORY: u64 = 1 << 30;
 /// The largest test takes 320 MiB.
-const MOST_MEMORY_OF_ADDRESS: u64 = MOST_MEMORY / 2;
+const MOST_MEMORY_OF_ADDRESS: u64 = (MOST_MEMORY - SMALL_SHARE) / 2;
+/// A test of up to this size may use [`SMALL_SHARE`]: forty streams of the usual size.
+const SMALL_MEMORY: u64 = 16 << 20;
+const SMALL_SHARE: u64 = MOST_MEMORY / 4;
+/// A client waits this long for a test that stalls: longer than the longest pause of its traffic.
+const LONGEST_WAIT: Duration = Duration::from_secs(6);
+/// Longest delay until a call to stop takes effect.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

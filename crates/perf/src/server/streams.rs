@@ -42,6 +42,7 @@ impl Opening<'_> {
         self.reservation.want_connections(count);
         self.control.send_state(State::CreateStreams)?;
         let mut deadline = Instant::now() + self.patience;
+        self.reservation.progress().step();
         let mut sockets = Vec::with_capacity(count);
         while sockets.len() < count {
             match self.next(deadline)? {
@@ -49,7 +50,8 @@ impl Opening<'_> {
                     self.prepare_connection(&socket)?;
                     sockets.push((order, socket));
                     // A client opens its streams one after another, and each may lose its SYN.
-                    deadline = Instant::now() + self.patience;
+                    deadline = (Instant::now() + self.patience).min(deadline + EACH_STREAM);
+                    self.reservation.progress().step();
                 }
                 Some(Arrival::Datagrams { .. } | Arrival::NoRoom(_)) | None => {}
             }
@@ -64,10 +66,12 @@ impl Opening<'_> {
         self.reservation.want_datagrams(count);
         self.control.send_state(State::CreateStreams)?;
         let deadline = Instant::now() + self.patience;
+        self.reservation.progress().step();
         let mut sockets: Vec<UdpSocket> = Vec::with_capacity(count);
         while sockets.len() < count {
             if let Some(Arrival::Datagrams { socket, hello }) = self.next(deadline)? {
                 self.prepare_datagrams(&socket, &hello)?;
+                self.reservation.progress().step();
                 sockets.push(socket);
             }
             sockets.iter().for_each(answer_again);
@@ -100,6 +104,8 @@ impl Opening<'_> {
         let began = Instant::now();
         while !self.reservation.take_turn(POLL_INTERVAL) {
             self.is_waiting(QUEUEING)?;
+            // This session waits for others, not for its client.
+            self.reservation.progress().step();
             // Each session ahead may take as long as this one.
             let ahead = u32::try_from(self.reservation.turns_ahead()).unwrap_or(u32::MAX);
             if began.elapsed() >= self.patience.saturating_mul(ahead.saturating_add(1)) {
@@ -220,6 +226,8 @@ fn system(what: &str, error: std::io::Error) -> Refusal {
 const OPENING: &str = "opening its streams";
 const QUEUEING: &str = "others from its address opened theirs";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// More time for each stream that arrived: one that lost its SYN arrives a second later.
+const EACH_STREAM: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ use perf::options::{Amount, ClientOptions, Limits, Protocol, ServerOptions, Test
 use perf::server::{Server, Summary};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -162,6 +163,12 @@ impl RawClient {
         Self { control: server.connect(), cookie: Cookie::random(), streams: Vec::new() }
     }
 
+    /// Same, from another loopback address.
+    pub(crate) fn connect_from(server: &TestServer, address: IpAddr) -> Self {
+        let control = connect_from(server, address);
+        Self { control, cookie: Cookie::random(), streams: Vec::new() }
+    }
+
     pub(crate) fn send_cookie(&mut self) {
         self.control.write_all(self.cookie.as_bytes()).unwrap();
         self.expect(State::ExchangeParameters);
@@ -170,13 +177,23 @@ impl RawClient {
     /// Sends the cookie, and returns the server's first state.
     pub(crate) fn first_state(&mut self) -> State {
         self.control.write_all(self.cookie.as_bytes()).unwrap();
-        let mut byte = [0];
-        self.control.read_exact(&mut byte).unwrap();
-        State::from_byte(byte[0]).unwrap()
+        self.next_state()
+    }
+
+    /// Sends data on all streams, until they close.
+    pub(crate) fn keep_sending(&self) {
+        for stream in &self.streams {
+            let mut stream = stream.try_clone().unwrap();
+            std::thread::spawn(move || {
+                while stream.write_all(&[0; 1000]).is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+        }
     }
 
     pub(crate) fn open_stream(&mut self, server: &TestServer) {
-        let mut socket = server.connect();
+        let mut socket = connect_from(server, self.control.local_addr().unwrap().ip());
         socket.write_all(self.cookie.as_bytes()).unwrap();
         self.streams.push(socket);
     }
@@ -192,9 +209,13 @@ impl RawClient {
     }
 
     pub(crate) fn expect(&mut self, state: State) {
+        assert_eq!(self.next_state(), state);
+    }
+
+    pub(crate) fn next_state(&mut self) -> State {
         let mut byte = [0];
         self.control.read_exact(&mut byte).unwrap();
-        assert_eq!(State::from_byte(byte[0]), Some(state), "{byte:?}");
+        State::from_byte(byte[0]).unwrap()
     }
 
     pub(crate) fn receive_json(&mut self) -> Value {
@@ -232,6 +253,14 @@ pub(crate) fn datagrams(server: &TestServer) -> UdpSocket {
     socket.connect(server.address()).unwrap();
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket
+}
+
+fn connect_from(server: &TestServer, address: IpAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(address, 0).into()).unwrap();
+    socket.connect(&server.address().into()).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    socket.into()
 }
 
 /// All bytes the server still sends, until it closes. A reset closes, too.

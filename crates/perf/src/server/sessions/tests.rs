@@ -16,9 +16,15 @@ fn connection() -> TcpStream {
 fn reserve(sessions: &Arc<Sessions>, peer: &str) -> (Reservation, Cookie) {
     let cookie = Cookie::random();
     let ends = (address(peer), address("127.0.0.1:5201"));
-    let reservation = sessions.reserve(cookie, &connection(), ends, 8);
+    let reservation = sessions.reserve(cookie, &connection(), ends, (8, &Stop::default()));
     reservation.begin_test(most(8, 8)).unwrap();
     (reservation, cookie)
+}
+
+/// A test with traffic gives way to no other.
+fn transferring(reservation: Reservation) -> Reservation {
+    reservation.progress().traffic(Instant::now() + Duration::from_secs(3600), None);
+    reservation
 }
 
 fn most(sessions: usize, per_address: usize) -> TestLimits {
@@ -30,8 +36,9 @@ fn one_address_leaves_sessions_to_others() {
     let sessions = Arc::new(Sessions::default());
     let begin = |peer: &str| {
         let ends = (address(peer), address("127.0.0.1:5201"));
-        let reservation = sessions.reserve(Cookie::random(), &connection(), ends, 64);
-        reservation.begin_test(most(5, 2)).map(|()| reservation)
+        let reservation =
+            sessions.reserve(Cookie::random(), &connection(), ends, (64, &Stop::default()));
+        reservation.begin_test(most(5, 2)).map(|()| transferring(reservation))
     };
     let refused = |peer: &str| begin(peer).unwrap_err();
     let held = ["10.0.0.1:1", "[::ffff:10.0.0.1]:2"].map(|peer| begin(peer).unwrap());
@@ -44,6 +51,48 @@ fn one_address_leaves_sessions_to_others() {
     assert_eq!(refused("10.0.0.2:1"), LimitReached::Sessions);
     drop((held, network, other));
     begin("10.0.0.1:3").unwrap();
+}
+
+#[test]
+fn a_test_that_stalls_gives_way_and_one_with_traffic_does_not() {
+    let sessions = Arc::new(Sessions::default());
+    let reserve = |peer: &str| {
+        let ends = (address(peer), address("127.0.0.1:5201"));
+        sessions.reserve(Cookie::random(), &connection(), ends, (64, &Stop::default()))
+    };
+    let most = most(3, 2);
+    let [stalls, busy, second] =
+        ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"].map(|peer| reserve(peer));
+    for one in [&stalls, &busy, &second] {
+        one.begin_test(most).unwrap();
+    }
+    let busy = transferring(busy);
+    let _second = transferring(second);
+    stalls.progress().end();
+    std::thread::scope(|scope| {
+        let new = reserve("10.0.0.3:1");
+        let begins = scope.spawn(move || new.begin_test(most).map(|()| new));
+        while !stalls.stop().is_called() {
+            std::thread::yield_now();
+        }
+        assert!(stalls.gave_way() && !busy.stop().is_called());
+        drop(stalls);
+        let _new = transferring(begins.join().unwrap().unwrap());
+        // All transfer data now.
+        assert_eq!(reserve("10.0.0.4:1").begin_test(most), Err(LimitReached::Sessions));
+    });
+}
+
+/// A quarter is left for small tests.
+#[test]
+fn large_tests_leave_memory_to_small_ones() {
+    let sessions = Arc::new(Sessions::default());
+    let large: Vec<_> =
+        (1..=2).map(|host| reserve(&sessions, &format!("10.0.0.{host}:1")).0).collect();
+    assert!(large.iter().all(|one| one.reserve_memory(MOST_MEMORY_OF_ADDRESS)));
+    let (other, _) = reserve(&sessions, "10.0.0.9:1");
+    assert!(!other.reserve_memory(SMALL_MEMORY + 1));
+    assert!(other.reserve_memory(SMALL_MEMORY));
 }
 
 #[test]
@@ -86,7 +135,7 @@ fn a_client_without_parameters_blocks_no_other() {
     let connections: Vec<_> = (0..3).map(|_| listener.accept().unwrap().0).collect();
     let reservations: Vec<_> = connections
         .iter()
-        .map(|socket| sessions.reserve(Cookie::random(), socket, ends, 2))
+        .map(|socket| sessions.reserve(Cookie::random(), socket, ends, (2, &Stop::default())))
         .collect();
     assert_eq!(sessions.room(ends.0, most(1, 1)), Ok(()));
     // The oldest of three was disconnected.
@@ -98,6 +147,7 @@ fn a_client_without_parameters_blocks_no_other() {
     assert!(!is_closed(&connections[1]) && !is_closed(&connections[2]));
     drop(clients);
     assert_eq!(reservations[1].begin_test(most(1, 1)), Ok(()));
+    reservations[1].progress().traffic(Instant::now() + Duration::from_secs(3600), None);
     assert_eq!(reservations[2].begin_test(most(1, 1)), Err(LimitReached::Sessions));
 }
 

@@ -34,7 +34,8 @@ pub(crate) struct Server {
     /// Serve IPv6 only
     #[arg(short = '6', long = "version6")]
     v6: bool,
-    /// End after one test; the exit status is 1 if it failed
+    /// End after one test; the exit status is 1 if it failed. A client that leaves before its
+    /// traffic begins is no test
     #[arg(short = '1', long)]
     one_off: bool,
     /// End after this long without a client: seconds, or with a unit, for example 10min
@@ -92,7 +93,8 @@ struct Output {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits for clients")]
 struct ClientLimits {
-    /// Maximum number of concurrent tests; a further client is asked to try again later
+    /// Maximum number of concurrent tests; a further client takes the place of a test that stalls,
+    /// or is asked to try again later. The last quarter is reserved for addresses without a test
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
     #[arg(value_parser = count)]
     max_sessions: usize,
@@ -148,7 +150,9 @@ pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
     drop(pidfile);
     tracing::info!("{summary:?}");
     outputs.shared.lock().trouble.take().map_or(Ok(()), Err).context("writing the output")?;
-    Ok(if options.one_off && summary.failed > 0 { Ending::Failed } else { Ending::Fine })
+    // Clients that left before the one test began do not count.
+    let failed = options.one_off && summary.failed > 0 && summary.completed == 0;
+    Ok(if failed { Ending::Failed } else { Ending::Fine })
 }
 
 impl Server {

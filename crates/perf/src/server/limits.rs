@@ -1,0 +1,97 @@
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Limits on concurrent tests: in all, and from one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TestLimits {
+    pub(super) sessions: usize,
+    pub(super) per_address: usize,
+}
+
+/// Tests that run now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) tests: usize,
+    /// Those from the address of the client that asks.
+    pub(super) of_address: usize,
+}
+
+/// The limit of [`TestLimits`] that has been reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LimitReached {
+    Sessions,
+    /// The remaining sessions are for addresses without a test.
+    Reserved,
+    PerAddress,
+}
+
+impl TestLimits {
+    /// Checks that one more test may begin.
+    pub(super) fn room(self, share: Share) -> Result<(), LimitReached> {
+        let shared = self.sessions - self.reserved();
+        match share {
+            Share { tests, .. } if tests >= self.sessions => Err(LimitReached::Sessions),
+            Share { of_address, .. } if of_address >= self.per_address => {
+                Err(LimitReached::PerAddress)
+            }
+            Share { tests, of_address: 1.. } if tests >= shared => Err(LimitReached::Reserved),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sessions that only an address without a test gets: a quarter, but one address alone always
+    /// reaches its own limit.
+    fn reserved(self) -> usize {
+        (self.sessions / 4).min(self.sessions.saturating_sub(self.per_address))
+    }
+}
+
+impl LimitReached {
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Sessions => "the maximum number of tests is running (--max-sessions)",
+            Self::Reserved => {
+                "the remaining tests are reserved for addresses that have none (--max-sessions)"
+            }
+            Self::PerAddress => {
+                "the maximum number of tests from its address is already running (--sessions-per-address)"
+            }
+        }
+    }
+}
+
+/// Groups an IPv6 /64, since one host can use all its addresses.
+pub(super) fn address_group(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & NETWORK).into(),
+    }
+}
+
+/// The first 64 bits.
+const NETWORK: u128 = !0 << 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarter_of_the_sessions_is_for_new_addresses() {
+        let most = TestLimits { sessions: 20, per_address: 4 };
+        let room = |tests, of_address| most.room(Share { tests, of_address });
+        assert_eq!(room(14, 3), Ok(()));
+        assert_eq!(room(14, 4), Err(LimitReached::PerAddress));
+        assert_eq!(room(15, 1), Err(LimitReached::Reserved));
+        assert_eq!(room(19, 0), Ok(()));
+        assert_eq!(room(20, 0), Err(LimitReached::Sessions));
+    }
+
+    #[test]
+    fn one_address_alone_reaches_its_limit() {
+        for (sessions, per_address) in [(1, 4), (5, 5), (8, 7), (32, 30), (32, 4)] {
+            let most = TestLimits { sessions, per_address };
+            for tests in 0..sessions.min(per_address) {
+                assert_eq!(most.room(Share { tests, of_address: tests }), Ok(()), "{most:?}");
+            }
+        }
+    }
+}
