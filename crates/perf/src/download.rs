@@ -17,6 +17,8 @@ pub struct Download {
     pub path: String,
     /// Timeout for the whole transfer, from the first packet to the last byte.
     pub patience: Duration,
+    /// Timeout without a byte, and of the connection.
+    pub silence: Duration,
 }
 
 /// Result of a transfer. Times count from the moment before the connection was opened.
@@ -57,21 +59,27 @@ impl Download {
             .to_socket_addrs()
             .map_err(|error| PerfError::system(format!("looking up {host}"), error))?;
         let from = found.next().ok_or_else(|| wrong("this name has no address"))?;
-        Ok(Self { from, host: host.to_owned(), path: path.to_owned(), patience: PATIENCE })
+        Ok(Self {
+            from,
+            host: host.to_owned(),
+            path: path.to_owned(),
+            patience: PATIENCE,
+            silence: SILENCE,
+        })
     }
 
     /// Fetches the file. The connection is returned open, so that the caller can inspect it first.
     /// `stop` is polled before each read, and several times a second while nothing arrives.
     pub fn run(&self, stop: impl Fn() -> bool) -> Result<(Downloaded, TcpStream), PerfError> {
         let begun = Instant::now();
-        let mut socket = TcpStream::connect_timeout(&self.from, self.patience)
+        let mut socket = TcpStream::connect_timeout(&self.from, self.silence.min(self.patience))
             .map_err(|error| self.unmet(error))?;
         let connected = begun.elapsed().into();
         let mut reader = Reader { from: self, begun, last: begun, came: Bytes::ZERO, stop };
         socket
             .set_nodelay(true)
             .and_then(|()| socket.set_read_timeout(Some(LOOK)))
-            .and_then(|()| socket.set_write_timeout(Some(self.patience)))
+            .and_then(|()| socket.set_write_timeout(Some(self.silence.min(self.patience))))
             .and_then(|()| socket.write_all(self.request().as_bytes()))
             .map_err(|error| self.broken(error))?;
         let mut block = vec![0_u8; BLOCK];
@@ -131,7 +139,7 @@ impl Download {
                 source: error,
             },
             ErrorKind::TimedOut | ErrorKind::WouldBlock => {
-                PerfError::NoAnswer { peer, within: self.patience }
+                PerfError::NoAnswer { peer, within: self.silence.min(self.patience) }
             }
             _ => PerfError::Unreachable { peer, reason: error },
         }
@@ -148,7 +156,7 @@ impl Download {
     fn silent(&self) -> PerfError {
         PerfError::Silent {
             peer: self.from.to_string(),
-            within: self.patience,
+            within: self.silence.min(self.patience),
             doing: "a file was expected",
         }
     }
@@ -209,7 +217,7 @@ impl<S: Fn() -> bool> Reader<'_, S> {
         }
         PerfError::Incomplete {
             peer: self.from.from.to_string(),
-            within: self.from.patience,
+            within: self.begun.elapsed().min(self.from.patience),
             came: self.came,
             silent: self.last.elapsed().into(),
         }
@@ -220,7 +228,8 @@ impl<S: Fn() -> bool> Reader<'_, S> {
             if (self.stop)() {
                 return Err(PerfError::Interrupted);
             }
-            if self.begun.elapsed() > self.from.patience {
+            let silent = self.last.elapsed() > self.from.silence;
+            if silent || self.begun.elapsed() > self.from.patience {
                 return Err(self.late());
             }
             match socket.read(block) {
@@ -272,6 +281,7 @@ fn parse(head: &[u8]) -> Result<(u16, u64), String> {
 
 const PORT: u16 = 80;
 const PATIENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(200);
 const BLOCK: usize = 64 * 1024;
 const LONGEST_HEAD: usize = 16 * 1024;
@@ -347,6 +357,29 @@ mod tests {
         });
         let error = download.run(|| false).unwrap_err().to_string();
         assert!(error.contains("did not arrive within 0.3 s: "), "{error}");
+    }
+
+    /// It accepts, sends nothing or a part, and keeps the connection open.
+    #[test]
+    fn a_server_that_falls_silent_is_given_up() {
+        for part in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nxyz"] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}/file", listener.local_addr().unwrap());
+            std::thread::spawn(move || {
+                let (mut socket, _) = listener.accept().unwrap();
+                let _ = socket.write_all(part.as_bytes());
+                std::thread::sleep(Duration::from_secs(50));
+            });
+            let mut download = Download::of_url(&url).unwrap();
+            assert!(download.silence <= Duration::from_secs(20));
+            download.silence = Duration::from_millis(400);
+            let begun = Instant::now();
+            let error = download.run(|| false).unwrap_err().to_string();
+            let expected =
+                if part.is_empty() { "said nothing for 0.4 s" } else { "did not arrive" };
+            assert!(error.contains(expected), "{part}: {error}");
+            assert!(begun.elapsed() < Duration::from_secs(30), "{part}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub enum PerfError {
     NotIperf { peer: String, saw: String },
     #[error("{peer} said nothing for {} s while {doing}", .within.as_secs_f64())]
     Silent { peer: String, within: Duration, doing: &'static str },
-    #[error("the file from {peer} did not arrive within {} s: {} came, the last of it {} before", .within.as_secs_f64(), .came.shown(), .silent.shown())]
+    #[error("the file from {peer} did not arrive within {:.1} s: {} came, the last of it {} before", .within.as_secs_f64(), .came.shown(), .silent.shown())]
     Incomplete { peer: String, within: Duration, came: Bytes, silent: Span },
     #[error("{peer} closed the connection while {doing}")]
     Gone { peer: String, doing: &'static str },

@@ -169,3 +169,16 @@ fn a_server_writes_through_no_link_and_to_no_file_of_another_user() {
     assert!(ended.status.success(), "{ended:?}");
     assert!(sandbox.read("shared/log").contains("listening"));
 }
+
+/// The client of a web server that accepts and says nothing.
+#[test]
+fn a_download_from_a_silent_server_ends() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let listener = sandbox.inside(|| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let url = format!("http://{}/file", listener.local_addr().unwrap());
+    for words in [&["--rcv-timeout", "300ms"][..], &["--timeout", "400ms"], &[]] {
+        let ended = sandbox.weir(&[&["perf", "download", &url], words].concat());
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("said nothing for"), "{ended:?}");
+    }
+}

@@ -71,6 +71,7 @@ impl Client<'_> {
             host: self.server.ip().to_string(),
             path: format!("/{FILE}"),
             patience: self.patience,
+            silence: self.patience,
         };
         let begun = probe::clock::now();
         let came = self.host.run(|| {

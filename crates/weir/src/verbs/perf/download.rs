@@ -1,3 +1,4 @@
+use super::values;
 use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
@@ -5,7 +6,8 @@ use clap::Args;
 use perf::PerfError;
 use perf::download::{Download, Downloaded};
 use serde_json::json;
-use units::shown;
+use std::time::Duration;
+use units::{Span, shown};
 
 /// Fetch a file over http and measure its rate
 ///
@@ -19,6 +21,13 @@ pub(crate) struct Arguments {
     /// Number of fetches
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     times: u32,
+    /// How long a fetch may take: seconds, or with a unit, for example 10min
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = values::seconds)]
+    timeout: Span,
+    /// How long the server may send nothing, also before the connection is open: milliseconds, or
+    /// with a unit [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = values::timeout)]
+    rcv_timeout: Option<Duration>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -26,7 +35,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
     let cancel = cancel_on_signals()?;
-    let download = Download::of_url(&arguments.url)?;
+    let mut download = Download::of_url(&arguments.url)?;
+    download.patience = arguments.timeout.as_duration().max(SHORTEST);
+    download.silence = arguments.rcv_timeout.unwrap_or(download.silence);
     let (mut came, mut failed) = (Vec::new(), Vec::new());
     for number in 1..=arguments.times {
         match download.run(|| cancel.is_cancelled()).map(|(one, _)| one) {
@@ -101,7 +112,11 @@ fn mean(all: &[Downloaded], of: fn(&Downloaded) -> f64) -> Option<f64> {
     (!all.is_empty()).then(|| all.iter().map(of).sum::<f64>() / all.len() as f64)
 }
 
+/// A timeout of zero would end the connection before it begins.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 const EXAMPLES: &str = "\
 Examples:
   weir perf download http://192.0.2.1/640K.png
-  weir perf download http://192.0.2.1:8080/8M.apk --times 20 --json";
+  weir perf download http://192.0.2.1:8080/8M.apk --times 20 --json
+  weir perf download http://192.0.2.1/1G.iso --timeout 30min --rcv-timeout 5s";
