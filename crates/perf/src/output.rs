@@ -16,6 +16,11 @@ pub use text::{Text, TextFormat};
 use crate::event::Started;
 use units::foreign;
 
+/// Marks round trips of a connection that does not leave this machine: that of a tunnel's client,
+/// for example.
+pub const LOOPBACK: &str = "These round trips are those of a loopback connection: behind a tunnel or a proxy, the path \
+                            takes longer.";
+
 /// "iperf3", "iperf3 3.17", "weir 0.1.0": the program that the far end reported.
 pub fn peer_program(started: &Started) -> String {
     let version = started.peer_version.as_ref();

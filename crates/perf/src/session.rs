@@ -26,7 +26,7 @@ pub(crate) use account::{Account, Additions};
 use crate::PerfError;
 use crate::control::{Control, State, ready};
 use crate::event::{Audience, Event, Role, Stop, StreamFacts};
-use crate::observe::{self, Observer};
+use crate::observe::{self, Observed, Observer};
 use crate::options::{Amount, TestOptions};
 use crate::stream::{Opened, Running, StreamFailure, StreamSnapshot};
 use intervals::Intervals;
@@ -211,6 +211,7 @@ impl Session {
         }
         let sockets = sockets(&self.running, &snapshots);
         let observed = self.observer.take().map(|observer| observer.finish(&sockets));
+        let observed = observed.map(|observed| self.without_false_links(observed));
         Account {
             options: self.setup.options.clone(),
             elapsed,
@@ -218,6 +219,18 @@ impl Session {
             snapshots,
             observed,
         }
+    }
+
+    /// A link is not the limit on a machine's own connections, beside the pacing that the user
+    /// asked for, or if this machine had no idle CPU.
+    fn without_false_links(&self, mut observed: Observed) -> Observed {
+        let inside =
+            self.streams.iter().any(|one| crate::event::is_loopback(one.local, one.remote));
+        let paced = self.setup.options.kernel_rate.is_some();
+        if inside || paced || observed.has_full_core() {
+            observed.paths.iter_mut().for_each(|path| path.facts.full_link = None);
+        }
+        observed
     }
 
     fn report(

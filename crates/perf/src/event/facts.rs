@@ -4,7 +4,7 @@ use probe::tcp::TcpInfo;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::SystemTime;
-use units::{Bytes, Span};
+use units::{Bytes, Share, Span};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -36,6 +36,13 @@ pub struct Started {
     pub peer_is_weir: bool,
     pub options: TestOptions,
     pub streams: Vec<StreamFacts>,
+}
+
+impl Started {
+    /// The connection does not leave this machine.
+    pub fn is_loopback(&self) -> bool {
+        is_loopback(self.local, self.remote)
+    }
 }
 
 /// A data stream as it was opened.
@@ -159,6 +166,9 @@ pub struct PathFacts {
     pub rwnd_limited: Option<Span>,
     pub sndbuf_limited: Option<Span>,
     pub bytes_retransmitted: Option<Bytes>,
+    /// Share of the samples that show a full link: a standing queue on the path, or data that is
+    /// delivered at the rate of the sender's pacing. `None` if such samples would prove nothing.
+    pub full_link: Option<Share>,
 }
 
 /// CPU time over a period, in percent of one core.
@@ -202,4 +212,28 @@ pub enum LatencySource {
 pub enum ServerOutput {
     Text(String),
     Json(Value),
+}
+
+/// Both ends are on this machine.
+pub(crate) fn is_loopback(local: SocketAddr, remote: SocketAddr) -> bool {
+    let (local, remote) = (local.ip().to_canonical(), remote.ip().to_canonical());
+    remote.is_loopback() || local == remote
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_to_an_own_address_is_a_loopback_connection() {
+        let between = |local: &str, remote: &str| {
+            is_loopback(local.parse().unwrap(), remote.parse().unwrap())
+        };
+        assert!(between("127.0.0.1:4000", "127.0.0.1:5201"));
+        assert!(between("[::ffff:127.0.0.1]:4000", "127.9.0.1:5201"));
+        assert!(between("[::1]:1", "[::1]:2"));
+        assert!(between("10.0.0.7:4000", "10.0.0.7:5201"));
+        assert!(!between("10.0.0.7:4000", "10.0.0.8:4000"));
+        assert!(!between("[fe80::1]:1", "[fe80::2]:1"));
+    }
 }

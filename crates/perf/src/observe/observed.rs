@@ -32,6 +32,11 @@ impl Observed {
         self.paths.iter().find(|path| path.id == id)
     }
 
+    /// A core of this machine had almost no idle time.
+    pub(crate) fn has_full_core(&self) -> bool {
+        self.cpu.cores.iter().any(|core| core.busy > FULL)
+    }
+
     /// Everything except the series: small enough to be sent to the peer.
     pub fn summary(&self) -> Value {
         json!({
@@ -170,6 +175,7 @@ fn path(path: &StreamPath) -> Value {
         ("busy_us", micros(facts.busy)),
         ("receive_window_limited_us", micros(facts.rwnd_limited)),
         ("send_buffer_limited_us", micros(facts.sndbuf_limited)),
+        ("full_link_percent", facts.full_link.map(|share| json!(rounded(share.percent())))),
     ];
     let known = known.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     Value::Object(known.collect::<Map<_, _>>())

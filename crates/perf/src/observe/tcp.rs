@@ -10,6 +10,7 @@ use super::StreamSocket;
 use super::series::{Origin, Series};
 use crate::event::PathFacts;
 use probe::tcp::TcpInfo;
+use std::ops::RangeInclusive;
 use tables::{Reading, Tables};
 use units::{Bytes, Rate, Share, Span, Time};
 
@@ -52,6 +53,8 @@ struct SampledStream {
     rtt: Rtts,
     max_cwnd: Option<Bytes>,
     max_send_window: Option<Bytes>,
+    samples: u64,
+    full_samples: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,6 +89,7 @@ impl TcpSampler {
             stream.base = stream.last.map(|(_, info)| (now, info));
             stream.rtt = Rtts::default();
             (stream.max_cwnd, stream.max_send_window) = (None, None);
+            (stream.samples, stream.full_samples) = (0, 0);
         }
     }
 
@@ -136,6 +140,8 @@ impl SampledStream {
             rtt: Rtts::default(),
             max_cwnd: None,
             max_send_window: None,
+            samples: 0,
+            full_samples: 0,
         }
     }
 
@@ -156,6 +162,10 @@ impl SampledStream {
         reading.fill(&info, self.last.as_ref().map(|(at, last)| info.since(last, now.since(*at))));
         if let Some(rtt) = info.rtt.filter(|rtt| *rtt > Span::ZERO) {
             self.rtt.add(rtt);
+        }
+        if socket.sends {
+            self.samples += 1;
+            self.full_samples += u64::from(shows_full_link(&info));
         }
         self.max_cwnd = self.max_cwnd.max(info.cwnd());
         self.max_send_window = self.max_send_window.max(info.snd_wnd);
@@ -178,6 +188,7 @@ impl SampledStream {
             rwnd_limited: used.rwnd_limited,
             sndbuf_limited: used.sndbuf_limited,
             bytes_retransmitted: used.bytes_retrans,
+            full_link: Share::new(self.full_samples as f64 / self.samples.max(1) as f64),
         };
         Some(StreamPath {
             id: self.id,
@@ -192,6 +203,20 @@ impl SampledStream {
             least_rtt: last.min_rtt,
         })
     }
+}
+
+/// Packets wait before the link, or the link delivers as fast as the sender paces.
+///
+/// CUBIC and Reno pace at 1.2 windows a round trip and more (net.ipv4.tcp_pacing_ca_ratio), so they
+/// never deliver at the rate of their pacing. BBR paces at the rate that the link delivered.
+fn shows_full_link(info: &TcpInfo) -> bool {
+    let queue = info.rtt.zip(info.min_rtt).map(|(rtt, min)| (rtt.saturating_sub(min), min));
+    let stands = queue.is_some_and(|(queue, min)| queue >= LEAST_QUEUE.max(min / 4));
+    let paced = info.delivery_rate.zip(info.pacing_rate).is_some_and(|(delivered, paced)| {
+        let ratio = delivered.bits_per_second() as f64 / paced.bits_per_second().max(1) as f64;
+        NEAR.contains(&ratio)
+    });
+    stands || (paced && info.delivery_rate_app_limited == Some(false))
 }
 
 impl Rtts {
@@ -212,6 +237,10 @@ pub(super) fn rate(bytes: Bytes, elapsed: Span) -> Option<Rate> {
     let bits = bytes.count() as f64 * 8.0;
     (seconds > 0.0).then(|| Rate::from_bits_per_second((bits / seconds) as u64))
 }
+
+/// Shorter delays come from busy hosts too.
+const LEAST_QUEUE: Span = Span::from_millis(1);
+const NEAR: RangeInclusive<f64> = 0.9..=1.1;
 
 #[cfg(test)]
 mod tests {
@@ -264,6 +293,43 @@ mod tests {
         assert_eq!(named("throughput").lines[0].values, [Some(0.008), Some(0.004)]);
         assert_eq!(named("limited_by").stream, Some(3));
         assert_eq!(named("rtt").time_s, [1.0, 2.0]);
+    }
+
+    fn info([rtt, min_rtt]: [u64; 2], [delivered, paced]: [u64; 2]) -> TcpInfo {
+        let mut info = TcpInfo::default();
+        info.rtt = Some(Span::from_micros(rtt));
+        info.min_rtt = Some(Span::from_micros(min_rtt));
+        info.delivery_rate = Some(Rate::from_bits_per_second(delivered * 1_000_000));
+        info.pacing_rate = Some(Rate::from_bits_per_second(paced * 1_000_000));
+        info.delivery_rate_app_limited = Some(false);
+        info
+    }
+
+    #[test]
+    fn a_standing_queue_or_delivery_at_the_paced_rate_shows_a_full_link() {
+        for full in [
+            // A droptail queue of 30 ms behind a path of 20 ms, one of 5 ms behind a short path.
+            info([50_000, 20_000], [95, 130]),
+            info([5_300, 300], [48, 60]),
+            // BBR at the rate of the link.
+            info([20_400, 20_000], [48, 49]),
+            info([10_100, 10_000], [940, 900]),
+        ] {
+            assert!(shows_full_link(&full), "{full:?}");
+        }
+        let mut held = info([20_400, 20_000], [48, 49]);
+        held.delivery_rate_app_limited = Some(true);
+        for free in [
+            // A window that losses keep small, and a short path of a busy host.
+            info([20_100, 20_000], [7, 9]),
+            info([400, 40], [20_000, 30_000]),
+            // BBR looks for more, or was held back before.
+            info([20_400, 20_000], [30, 49]),
+            held,
+            TcpInfo::default(),
+        ] {
+            assert!(!shows_full_link(&free), "{free:?}");
+        }
     }
 
     #[test]

@@ -13,17 +13,21 @@ pub fn of(path: &PathFacts, elapsed: Span) -> Option<LimitedBy> {
 ///
 /// The kernel counts the time with data to send (`busy`), and within it the time stopped by the
 /// peer's window and by the local send buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`). In the
-/// rest of the busy time, congestion control was the limit, by its window or its pacing. In the
-/// rest of all the time there was nothing to send.
+/// rest of the busy time, congestion control was the limit, by its window or its pacing: for the
+/// share of it in which the samples show a full link, the link was. In the rest of all the time
+/// there was nothing to send.
 pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> Option<LimitedBy> {
-    let [mut all, mut busy, mut receiver, mut buffer] = [0.0; 4];
+    let [mut all, mut busy, mut receiver, mut buffer, mut link] = [0.0; 5];
     for (path, elapsed) in paths {
         let reported = path.busy?.secs_f64();
         // The kernel's clock and ours are read at different moments.
         all += elapsed.secs_f64().max(reported);
         busy += reported;
-        receiver += path.rwnd_limited?.secs_f64();
-        buffer += path.sndbuf_limited?.secs_f64();
+        let held = [path.rwnd_limited?.secs_f64(), path.sndbuf_limited?.secs_f64()];
+        receiver += held[0];
+        buffer += held[1];
+        let full = path.full_link.map_or(0.0, Share::fraction);
+        link += (reported - held[0] - held[1]).max(0.0) * full;
     }
     if all <= 0.0 {
         return None;
@@ -33,13 +37,15 @@ pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> O
         application: share(all - busy),
         receive_window: share(receiver),
         send_buffer: share(buffer),
-        congestion: share(busy - receiver - buffer),
+        full_link: share(link),
+        congestion: share(busy - receiver - buffer - link),
     })
 }
 
 /// Each with its name, the largest first.
-pub fn ranked(limits: &LimitedBy) -> [(&'static str, Share); 4] {
+pub fn ranked(limits: &LimitedBy) -> [(&'static str, Share); 5] {
     let mut ranked = [
+        ("full link", limits.full_link),
         ("congestion control", limits.congestion),
         ("receiver's window", limits.receive_window),
         ("send buffer", limits.send_buffer),
@@ -78,6 +84,12 @@ mod tests {
         assert_eq!(
             words(&limits),
             "congestion control 93 %, receiver's window 5 %, application 2 %"
+        );
+        let full_link = Share::new(0.9);
+        let limits = of(&PathFacts { full_link, ..path }, Span::from_secs(1)).unwrap();
+        assert_eq!(
+            words(&limits),
+            "full link 84 %, congestion control 9 %, receiver's window 5 %, application 2 %"
         );
         assert_eq!(of(&PathFacts::default(), Span::from_secs(1)), None);
         assert_eq!(together([]), None);

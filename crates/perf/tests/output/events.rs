@@ -226,6 +226,7 @@ fn total(options: &TestOptions, (id, sends): (u32, bool)) -> StreamTotal {
             rwnd_limited: Some(Span::from_millis(150)),
             sndbuf_limited: Some(Span::ZERO),
             bytes_retransmitted: Some(Bytes::new(17_376)),
+            full_link: None,
         }),
     }
 }

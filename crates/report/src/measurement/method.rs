@@ -75,7 +75,8 @@ pub(crate) fn meaning() -> [&'static str; 4] {
          and in no other number.",
         "The kernel reports the limits on a sender (tcp_info). The application limits the time without \
          anything to send. The receiver's window and the own send buffer are counted separately. \
-         Congestion control limits the rest, by its window or its pacing.",
+         Congestion control limits the rest, by its window or its pacing. Where packets wait in a \
+         queue on the path, or arrive as fast as the sender paces, the full link counts instead.",
         "The round-trip times of the streams are the kernel's smoothed estimate. A separate flow, which \
          waits in the same queues, measures the latency under load. Each point of its chart is the \
          longest latency of its time.",

@@ -44,6 +44,7 @@ pub(crate) fn outcome(measurement: &Measurement) -> Table {
 pub(crate) fn limits(measurement: &Measurement) -> Table {
     let mut table = Table::with(&[
         "stream",
+        "full link",
         "congestion control",
         "receiver's window",
         "send buffer",
@@ -56,6 +57,7 @@ pub(crate) fn limits(measurement: &Measurement) -> Table {
             let direction = if stream.sends { "from here" } else { "to here" };
             table.rows.push(vec![
                 format!("{} {direction}", stream.id),
+                share(limits.full_link),
                 share(limits.congestion),
                 share(limits.receive_window),
                 share(limits.send_buffer),
@@ -80,7 +82,7 @@ pub(crate) fn latency(measurement: &Measurement) -> Table {
                 millis(latency.max),
                 latency.samples.to_string(),
                 latency.lost.to_string(),
-                source(latency).to_owned(),
+                source(latency, measurement.started.is_loopback()),
             ]);
         }
     }
@@ -177,10 +179,11 @@ fn row(
     row
 }
 
-fn source(latency: &Latency) -> &'static str {
-    match latency.by {
+fn source(latency: &Latency, is_loopback: bool) -> String {
+    let by = match latency.by {
         LatencySource::Echo => "datagrams that our server sends back",
         LatencySource::Ping => "ICMP echo",
         LatencySource::TcpInfo => "the kernel, on the streams themselves",
-    }
+    };
+    if is_loopback { format!("{by}, over loopback") } else { by.to_owned() }
 }

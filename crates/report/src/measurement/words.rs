@@ -43,7 +43,10 @@ pub(crate) fn answer(measurement: &Measurement) -> Vec<String> {
         }
     }
     let idle = measurement.idle.as_ref().or(ended.idle_latency.as_ref());
-    sentences.extend(latency(idle, ended.loaded_latency.as_ref()));
+    let round_trips = latency(idle, ended.loaded_latency.as_ref());
+    let measured_there = round_trips.is_some() && started.is_loopback();
+    sentences.extend(round_trips);
+    sentences.extend(measured_there.then(|| perf::output::LOOPBACK.to_owned()));
     sentences
 }
 

@@ -11,6 +11,8 @@ pub struct LimitedBy {
     pub receive_window: Share,
     /// The local send buffer was too small to fill the window.
     pub send_buffer: Share,
+    /// Busy without any of the others, on a link that evidently was full. Only a whole test tells.
+    pub full_link: Share,
     /// Busy without any of the others: congestion control, the path, or this host.
     pub congestion: Share,
 }
@@ -29,6 +31,7 @@ impl LimitedBy {
             application: share(elapsed - busy)?,
             receive_window: share(rwnd)?,
             send_buffer: share(sndbuf)?,
+            full_link: Share::default(),
             congestion: share(busy - rwnd - sndbuf)?,
         })
     }

@@ -19,6 +19,7 @@ pub(super) fn of_test(
     let mut out = Map::new();
     entry(&mut out, "version", env!("CARGO_PKG_VERSION"));
     entry(&mut out, "peer_is_weir", started.peer_is_weir);
+    entry(&mut out, "loopback", started.is_loopback());
     if let Some(version) = &started.peer_version {
         entry(&mut out, "peer_version", version.as_str());
     }
@@ -127,6 +128,7 @@ fn limited_by(limits: &LimitedBy) -> Value {
         "application_percent": number(limits.application.percent()),
         "receive_window_percent": number(limits.receive_window.percent()),
         "send_buffer_percent": number(limits.send_buffer.percent()),
+        "full_link_percent": number(limits.full_link.percent()),
         "congestion_percent": number(limits.congestion.percent()),
     })
 }
@@ -173,6 +175,7 @@ fn path(facts: &PathFacts) -> Value {
         ("receive_window_limited_us", micros(facts.rwnd_limited)),
         ("send_buffer_limited_us", micros(facts.sndbuf_limited)),
         ("retransmitted_bytes", bytes(facts.bytes_retransmitted)),
+        ("full_link_percent", facts.full_link.map(|share| number(share.percent()))),
     ])
 }
 

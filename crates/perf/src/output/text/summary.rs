@@ -5,8 +5,8 @@ use super::progress::{labelled, shows_each};
 use crate::event::{CpuUse, Ended, Latency, ServerOutput, Started, StreamTotal};
 use crate::options::{Direction, Protocol};
 use crate::output::figures::{millis, percent, rate_of, share_percent};
-use crate::output::limits;
 use crate::output::outcome::{DirectionStreams, Outcome, directions};
+use crate::output::{LOOPBACK, limits};
 use units::foreign;
 
 pub(super) fn lines(started: &Started, ended: &Ended, format: &TextFormat) -> String {
@@ -26,7 +26,7 @@ pub(super) fn lines(started: &Started, ended: &Ended, format: &TextFormat) -> St
     for direction in &directions {
         out += &path(started, direction, format);
     }
-    out += &delays(ended, format);
+    out += &delays(started, ended, format);
     out += &cpu("CPU here", &ended.local_cpu, format);
     if let Some(there) = &ended.remote_cpu {
         out += &cpu("CPU there", there, format);
@@ -187,7 +187,7 @@ fn path_words(stream: &StreamTotal) -> Vec<String> {
     words
 }
 
-fn delays(ended: &Ended, format: &TextFormat) -> String {
+fn delays(started: &Started, ended: &Ended, format: &TextFormat) -> String {
     let figures = |latency: &Latency, beside: &str| {
         let lost = match latency.lost {
             0 => String::new(),
@@ -209,7 +209,11 @@ fn delays(ended: &Ended, format: &TextFormat) -> String {
     if words.is_empty() {
         return String::new();
     }
-    format.labelled("latency", Style::Dim, &words.join("; "))
+    let out = format.labelled("latency", Style::Dim, &words.join("; "));
+    match started.is_loopback() {
+        true => out + &format.labelled("", Style::Plain, LOOPBACK),
+        false => out,
+    }
 }
 
 fn cpu(name: &str, cpu: &CpuUse, format: &TextFormat) -> String {

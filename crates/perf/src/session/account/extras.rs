@@ -5,7 +5,7 @@ use crate::observe::tcp::far;
 use crate::observe::{Observed, Series};
 use crate::stream::StreamSnapshot;
 use serde_json::{Value, json};
-use units::{Bytes, Span, foreign_json};
+use units::{Bytes, Share, Span, foreign_json};
 
 /// The peer's additions, as far as they are valid.
 #[derive(Debug, Default)]
@@ -133,6 +133,10 @@ fn path(reported: &Value) -> PathFacts {
         rwnd_limited: micros("receive_window_limited_us"),
         sndbuf_limited: micros("send_buffer_limited_us"),
         bytes_retransmitted: bytes("retransmitted_bytes"),
+        full_link: reported
+            .get("full_link_percent")
+            .and_then(Value::as_f64)
+            .and_then(|percent| Share::new(percent / 100.0)),
     }
 }
 
