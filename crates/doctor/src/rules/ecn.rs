@@ -1,7 +1,7 @@
 //! A queue on the path marks packets instead of dropping them, and the sender slows down.
 
-use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, View};
+use super::{Advice, Finding, Outcome, Rule, loss};
+use crate::view::{BURST, End, Flow, View};
 use crate::words::percent;
 
 pub(super) const RULE: Rule = Rule::new("ecn-marks", "congestion marks").flow(judge);
@@ -14,17 +14,17 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let counted = sender.count(|tcp| tcp.delivered_marked).zip(sender.count(|tcp| tcp.delivered));
     let Some((marked, delivered)) = counted else { return Outcome::not_seen("congestion marks") };
     let share = marked as f64 / delivered.max(1) as f64;
-    if share < SHARE {
+    let explains = explains(flow, sender, marked, share);
+    if share < SHARE && !explains {
         return Outcome::ruled_out(format!("{marked} of {delivered} segments were marked"));
     }
     let finding = Finding::new(format!(
         "a full queue on the path marks packets: {} of the segments carried a mark",
         percent(share)
     ));
-    // Marks of others' traffic do not hold back a sender without data. Many of them say more about
-    // the queue than its delay does.
-    match sender.has_data() {
-        true => finding.explains((0.7 + share * 10.0).min(0.9)),
+    // Marks say more about a queue than its delay does, so they stand before `path`.
+    match explains {
+        true => finding.explains(EXPLAINS),
         false => finding,
     }
     .seen_from("marked segments", percent(share), percent(SHARE))
@@ -36,26 +36,159 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// The sender slows down for marks, nothing else holds it back, and the marks are as many as those
+/// that keep a window of this size. Marks of others' traffic do not hold back a sender without
+/// data.
+fn explains(flow: &Flow<'_>, sender: &End<'_>, marked: u64, share: f64) -> bool {
+    let congestion = sender.last().congestion.as_deref().unwrap_or("unknown");
+    let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
+    let free = held < 0.5 && sender.busy().is_none_or(|busy| busy >= 0.5) && sender.has_data();
+    // The kernel's BBR sends on as if there were no mark.
+    if !free || congestion.starts_with("bbr") {
+        return false;
+    }
+    // A window shrinks as much for a mark as for a loss (RFC 3168 section 6.1.2), so the same
+    // formulas tell how few of them keep a large window where it is.
+    let (allowed, _) = loss::allowed(sender, congestion, share);
+    let goodput = flow.rate().bits_per_second() as f64;
+    let enough = allowed.is_some_and(|rate| goodput >= rate.bits_per_second() as f64 / 2.0);
+    let full = sender.fills_window(BURST).is_none_or(|share| share >= 0.5);
+    share >= SHARE || (marked >= FEWEST && enough && full)
+}
+
+/// So many marks count, whatever the window.
 const SHARE: f64 = 0.005;
+/// Fewer may be chance.
+const FEWEST: u64 = 3;
+/// More than `path` explains at most.
+const EXPLAINS: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
+    use crate::diagnosis::{Question, diagnose};
+    use units::{Bytes, Rate, Span};
 
-    fn marked(per_second: u32) -> Sketch {
-        Sketch::new().tcp(move |at, tcp| {
+    /// A sender of `rate` over a path of 18 ms with a queue that marks this share of its segments.
+    fn marked(rate: Rate, queue: Span, share: f64) -> Sketch {
+        let least = Span::from_millis(18);
+        Sketch::new().sender(move |at, sender| {
+            let bytes = rate.bytes_in(Span::from_secs(at));
+            let segments = (bytes.count() / 1448) as u32;
+            let window = (rate.bytes_in(least + queue).count() / 1448) as u32;
+            let tcp = &mut sender.tcp;
+            (tcp.rtt, tcp.min_rtt) = (Some(least + queue), Some(least));
+            (tcp.cwnd, tcp.unacked) = (Some(window), Some(window));
+            (tcp.bytes_acked, tcp.delivery_rate) = (Some(bytes), Some(rate));
+            (tcp.data_segments_out, tcp.segments_out) = (Some(segments), Some(segments));
             tcp.ecn = Some(true);
-            tcp.delivered = Some(at as u32 * 10_000);
-            tcp.delivered_marked = Some(at as u32 * per_second);
+            tcp.delivered = Some(segments);
+            tcp.delivered_marked = Some((f64::from(segments) * share) as u32);
         })
     }
 
+    fn explained(sketch: &Sketch) -> Option<f64> {
+        sketch.judge(RULE).finding().and_then(|finding| finding.explains)
+    }
+
+    fn verdict(sketch: &Sketch) -> Option<&'static str> {
+        diagnose(sketch.recording(), Question::Flow).verdict.cause
+    }
+
+    /// From one mark in a thousand at a high rate, where windows are large, to half of all.
     #[test]
-    fn marks() {
-        assert!(marked(1_000).holds(RULE) > 0.85);
-        assert!(marked(60).holds(RULE) < 0.8);
-        marked(20).holds_not(RULE);
+    fn marks_that_keep_the_window_are_the_verdict() {
+        for (mbit, share) in
+            [(5, 0.2), (17, 0.006), (17, 0.011), (17, 0.03), (50, 0.005), (200, 0.001), (200, 0.5)]
+        {
+            for queue in [2_600, 4_000, 25_000].map(Span::from_micros) {
+                let sketch = marked(Rate::from_mbit(mbit), queue, share);
+                assert_eq!(verdict(&sketch), Some("ecn-marks"), "{mbit} {share} {queue}");
+            }
+        }
+    }
+
+    /// RFC 3168: the sender halves its window once a round trip, and adds a segment in each other.
+    #[test]
+    fn a_sender_that_halves_its_window_for_marks_is_held_by_them() {
+        let rtt = Span::from_millis(20);
+        for most in [12_u32, 40, 160] {
+            // (delivered, marked) at the end of each second; the queue marks one packet of a window
+            // that is too large.
+            let (mut window, mut delivered, mut marks) = (most / 2, 0, 0);
+            let mut seconds = vec![(0, 0)];
+            for round in 1..=150 {
+                delivered += window;
+                let is_marked = window >= most;
+                marks += u32::from(is_marked);
+                window = if is_marked { window / 2 } else { window + 1 };
+                if round % 50 == 0 {
+                    seconds.push((delivered, marks));
+                }
+            }
+            let sketch = Sketch::new().sender(move |at, sender| {
+                let (delivered, marks) = seconds[at as usize];
+                sender.congestion = Some("reno".to_owned());
+                let tcp = &mut sender.tcp;
+                (tcp.rtt, tcp.min_rtt) = (Some(rtt), Some(rtt));
+                (tcp.cwnd, tcp.unacked) = (Some(most), Some(most));
+                tcp.bytes_acked = Some(Bytes::new(u64::from(delivered) * 1448));
+                tcp.ecn = Some(true);
+                (tcp.delivered, tcp.delivered_marked) = (Some(delivered), Some(marks));
+            });
+            // A window of 160 grows for longer than the observation takes: few marks prove nothing.
+            assert_eq!(explained(&sketch).is_some(), most < 160, "{most}");
+        }
+    }
+
+    #[test]
+    fn more_marks_never_explain_less() {
+        for mbit in [10, 100, 1_000] {
+            let shares = [0.0, 1e-5, 1e-4, 1e-3, 0.004, 0.006, 0.02, 0.1, 0.6, 1.0];
+            let explains = shares.map(|share| {
+                let sketch = marked(Rate::from_mbit(mbit), Span::from_millis(3), share);
+                explained(&sketch).unwrap_or(0.0)
+            });
+            assert!(explains.is_sorted(), "{mbit}: {explains:?}");
+            assert_eq!((explains[0], explains[9] > 0.0), (0.0, true), "{mbit}");
+        }
+    }
+
+    /// Nine tenths of the time something else holds it.
+    #[test]
+    fn marks_are_no_limit_of_a_sender_that_waits_for_something_else() {
+        let most = |at| Some(Span::from_millis(900 * at));
+        let crowded = || marked(Rate::from_mbit(40), Span::from_millis(3), 0.02);
+        for (sketch, cause) in [
+            (crowded().tcp(|at, tcp| tcp.window_limited = most(at)), "receiver's window"),
+            (crowded().tcp(|at, tcp| tcp.buffer_limited = most(at)), "send buffer"),
+            (
+                crowded().sender(|at, sender| {
+                    sender.send_queue = Bytes::ZERO;
+                    sender.tcp.busy = Some(Span::from_millis(100 * at));
+                    (sender.tcp.unsent, sender.tcp.unacked) = (Some(Bytes::ZERO), Some(0));
+                }),
+                "application",
+            ),
+            (crowded().sender(|_, sender| sender.congestion = Some("bbr".to_owned())), "BBR"),
+        ] {
+            assert_eq!(explained(&sketch), None, "{cause}");
+            assert_ne!(verdict(&sketch), Some("ecn-marks"), "{cause}");
+        }
+    }
+
+    #[test]
+    fn only_marks_of_the_observation_count() {
+        let earlier = marked(Rate::from_mbit(40), Span::from_millis(3), 0.0)
+            .tcp(|_, tcp| tcp.delivered_marked = Some(5_000));
+        assert!(matches!(earlier.judge(RULE), Outcome::RuledOut(_)), "{:?}", earlier.judge(RULE));
+        let none = marked(Rate::from_mbit(40), Span::from_millis(3), 0.05);
+        let uncounted = none.tcp(|_, tcp| tcp.delivered_marked = None);
+        assert!(matches!(uncounted.judge(RULE), Outcome::NotSeen(_)));
+        let without = marked(Rate::from_mbit(40), Span::from_millis(3), 0.05)
+            .tcp(|_, tcp| tcp.ecn = Some(false));
+        assert_eq!(without.judge(RULE), Outcome::Irrelevant);
         assert_eq!(Sketch::new().judge(RULE), Outcome::Irrelevant);
     }
 }
