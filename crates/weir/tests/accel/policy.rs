@@ -143,6 +143,8 @@ fn settings_of_one_namespace_are_not_written_in_another() {
         assert_eq!(output.code, Some(0), "{words:?}: {}", output.stderr);
         output.stdout
     };
+    let settings = format!("cd /proc/sys/net/ipv4 && {}", TestMachine::kernel_settings());
+    near(&["sh", "-c", &settings]);
     let near_wmem = || near(&["cat", "/proc/sys/net/ipv4/tcp_wmem"]);
     let (here, before) = (sysctl(&machine, "net/ipv4/tcp_wmem"), near_wmem());
     near(&[weir, "accel", "enable", "tcpa", "--port", "1"]);

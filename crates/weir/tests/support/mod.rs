@@ -10,7 +10,8 @@ use host::{HostError, Namespace};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -77,6 +78,16 @@ pub fn floor(cell: &serde_json::Value, least: f64) -> f64 {
     0.1
 }
 
+/// Under nohup(1) this process ignores SIGHUP, and programs would inherit that. The kernel resets a
+/// signal with a handler to its default when a program starts (execve(2)).
+fn let_programs_hear_hangups() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        let heard = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGHUP, heard).unwrap();
+    });
+}
+
 impl Sandbox {
     /// `None`, with a note, if labs cannot run.
     pub fn new() -> Option<Self> {
@@ -91,6 +102,7 @@ impl Sandbox {
                 return None;
             }
         };
+        let_programs_hear_hangups();
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let home = tempfile::Builder::new().prefix("lab-test-").tempdir().unwrap();

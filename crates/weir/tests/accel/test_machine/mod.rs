@@ -72,8 +72,10 @@ impl TestMachine {
         let script = format!(
             "echo 0 > {}/cgroup.procs && exec unshare --mount --cgroup --propagation private sh -c '\
              mount -t bpf -o mode=0700 bpf /sys/fs/bpf && mount -t cgroup2 none /sys/fs/cgroup && \
-             mount -t tmpfs -o mode=0755 none /run && echo ready && exec sleep 600'",
-            cgroup.display()
+             mount -t tmpfs -o mode=0755 none /run && cd /proc/sys/net/ipv4 && {} && \
+             echo ready && exec sleep 600'",
+            cgroup.display(),
+            Self::kernel_settings()
         );
         let out = home.path().join("keeper");
         let file = |path: &Path| File::create(path).unwrap();
@@ -93,6 +95,12 @@ impl TestMachine {
             std::thread::sleep(Duration::from_millis(2));
         }
         Some(machine)
+    }
+
+    /// A line of shell that gives a network namespace the kernel's own settings. A new namespace
+    /// begins with those of the machine, which its owner may have raised.
+    pub fn kernel_settings() -> String {
+        KERNEL_SETTINGS.map(|(name, value)| format!("echo {value} > {name}")).join(" && ")
     }
 
     pub fn weir(&self, words: &[&str]) -> CommandOutput {
@@ -257,5 +265,11 @@ fn taken() -> Option<&'static str> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Below /proc/sys/net/ipv4 (Documentation/networking/ip-sysctl.rst).
+const KERNEL_SETTINGS: [(&str, &str); 3] = [
+    ("tcp_wmem", "4096 16384 4194304"),
+    ("tcp_rmem", "4096 131072 6291456"),
+    ("tcp_timestamps", "1"),
+];
 /// The prefix of a test's control group; the process and a number follow.
 const MARK: &str = "weir-accel-test-";
