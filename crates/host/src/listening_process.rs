@@ -27,7 +27,9 @@ impl ListeningProcess {
             Ok(process) => process,
             // Linux before 6.5.
             Err(nix::Error::ENOPROTOOPT) => by_number(number, peer.uid())?,
-            Err(nix::Error::ESRCH | nix::Error::EINVAL) => return Err(HostError::ProcessGone { pid }),
+            Err(nix::Error::ESRCH | nix::Error::EINVAL) => {
+                return Err(HostError::ProcessGone { pid });
+            }
             Err(error) => return Err(asking(error)),
         };
         match is_alive(&process).map_err(asking)? {

@@ -1,12 +1,13 @@
 //! Two decisions that the tests of all crates leave to one place.
 //!
 //! **May a test be left out?** A test that lacks a part of the machine calls [`skip`] and returns.
-//! [`skip`] looks for that part by a way of its own and panics if the machine has the part: a defect
-//! of the product cannot pass as a missing feature. `scripts/test` counts the test as skipped.
+//! [`skip`] looks for that part by a way of its own and panics if the machine has the part: a
+//! defect of the product cannot pass as a missing feature. `scripts/test` counts the test as
+//! skipped.
 //!
 //! **May a failed measurement be repeated?** [`undisturbed`] repeats a measurement only if the
-//! machine was shown to be disturbed while the measurement ran, and prints the evidence.
-//! A test that judges valid figures only calls [`judged`] or [`not_judged`]. `scripts/test` fails if no
+//! machine was shown to be disturbed while the measurement ran, and prints the evidence. A test
+//! that judges valid figures only calls [`judged`] or [`not_judged`]. `scripts/test` fails if no
 //! measurement of a kind was judged.
 //!
 //! ```

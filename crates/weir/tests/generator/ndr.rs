@@ -39,8 +39,8 @@ fn goals(output: &CommandOutput) -> Result<Vec<Value>, String> {
     Ok(document["sizes"][0]["goals"].as_array().unwrap().clone())
 }
 
-/// Whether a search was valid. Its goals must be right. A device of a stalled machine may deliver too
-/// late, so a disturbed search is repeated.
+/// Whether a search was valid. Its goals must be right. A device of a stalled machine may deliver
+/// too late, so a disturbed search is repeated.
 fn finds(sandbox: &Sandbox, words: &[&str], is_right: impl Fn(&[Value]) -> bool) -> bool {
     let found = testing::undisturbed("search for the highest lossless rate", |_| {
         match goals(&sandbox.weir(&[&QUICK[..], words].concat())) {
