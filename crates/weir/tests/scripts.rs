@@ -67,7 +67,7 @@ with open(os.environ["file"], "r+b") as file:
 #[test]
 fn a_case_of_open_vswitch_is_excused_by_the_lines_that_differ_alone() {
     if !is_installed("python3") {
-        return eprintln!("SKIPPED: python3 is needed");
+        return testing::skip(testing::Need::Program("python3"));
     }
     let script = r#"
 import importlib.machinery, importlib.util
