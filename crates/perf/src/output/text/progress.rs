@@ -79,7 +79,7 @@ impl Table {
         let room = self.columns.bar().unwrap_or(0);
         let end = format.unit.show(scale);
         let short = RateUnit::Fitting.show(scale).replace("bit/s", "").replace(' ', "");
-        let titles = [format!("bar: 0 to {end}"), format!("0 to {end}"), format!("0-{short}")];
+        let titles = [format!("0-{end}"), format!("0-{short}")];
         let title = titles.into_iter().find(|title| title.chars().count() <= room);
         self.columns.heading(&title.unwrap_or_default(), format)
     }
