@@ -11,6 +11,7 @@ mod control;
 mod controllers;
 mod endings;
 mod folder;
+mod guide;
 mod interfaces;
 mod loads;
 mod metrics;
