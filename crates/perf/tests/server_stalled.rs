@@ -41,7 +41,7 @@ fn stalled(server: &TestServer, number: usize, stall: Stall) -> Option<RawClient
     let weir = (stall == Stall::Orders).then(|| TestRequest { kind: Kind::Rr }.to_weir());
     let mut parameters = json!({"tcp": true, "time": 3600, "parallel": 1, "len": 1000});
     if let Some(weir) = weir {
-        parameters["weir"] = weir.into();
+        parameters["weir"] = weir;
     }
     raw.send(parameters.to_string().as_bytes());
     if raw.next_state() == State::AccessDenied {

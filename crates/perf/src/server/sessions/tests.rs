@@ -61,8 +61,7 @@ fn a_test_that_stalls_gives_way_and_one_with_traffic_does_not() {
         sessions.reserve(Cookie::random(), &connection(), ends, (64, &Stop::default()))
     };
     let most = most(3, 2);
-    let [stalls, busy, second] =
-        ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"].map(|peer| reserve(peer));
+    let [stalls, busy, second] = ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"].map(&reserve);
     for one in [&stalls, &busy, &second] {
         one.begin_test(most).unwrap();
     }
