@@ -43,7 +43,8 @@ fn wrong_use_is_refused_with_advice() {
         (&["ndr", "--port", "null", "--min-rate", "5k", "--max-rate", "4k"], "not below"),
         (&["ndr", "--port", "null", "--min-rate", "2gbit", "--max-rate", "100mbit"], "not below"),
         (&["ndr", "--port", "null", "--max-rate", "100mbut"], "bits a second as 100mbit"),
-        (&["ndr", "--port", "null", "--goal", "2"], "from 0% to 100%"),
+        (&["ndr", "--port", "null", "--goal", "200%"], "from 0% to 100%"),
+        (&["ndr", "--port", "null", "--goal", "2"], "write 2%"),
     ] {
         let mut all = vec!["gen"];
         all.extend(words);
