@@ -154,7 +154,7 @@ mod tests {
         cell.missing = vec![Missing { metrics, reason: "no CPU".to_owned(), failed: false }];
         results.cells.push(cell);
         let text = cells(&results);
-        assert!(text.ends_with("a,ndr_pps,,,,,0,true,not measured: no CPU\n"), "{text}");
+        assert!(text.ends_with("a,ndr_pps,,,,,0,true,not measured: no CPU,\n"), "{text}");
     }
 
     #[test]

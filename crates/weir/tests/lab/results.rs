@@ -19,9 +19,9 @@ fn the_script_of_the_guide_runs_in_ci_and_keeps_the_run() {
     let lab = fragment("```toml\nname = \"send-buffer\"");
     let lab = lab.replace("repeats = 6", "repeats = 1").replace("\"4s\"", "\"2s\"");
     sandbox.write("send-buffer.toml", format!("name = \"send-buffer\"{lab}"));
-    let script = fragment("```sh\n");
+    let script = fragment("```sh\nset -eu\n");
     for (bound, holds) in [(">= 1.1", true), (">= 100", false)] {
-        sandbox.write("ci.sh", script.replace(">= 1.1", bound));
+        sandbox.write("ci.sh", format!("set -eu\n{}", script.replace(">= 1.1", bound)));
         let mut command = Command::new("sh");
         let weir = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
         let path = format!("{}:{}", weir.display(), std::env::var("PATH").unwrap());
