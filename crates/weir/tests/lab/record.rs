@@ -12,7 +12,11 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     assert!(whole["cells"][0]["failed"].is_null(), "{output:?}");
     let recorded = |change: &dyn Fn(&mut Value)| {
         let mut results = whole.clone();
-        // Even if the machine stalled during the run.
+        // Even if the machine stalled, or other tests used its CPUs, during the run.
+        for cell in results["cells"].as_array_mut().unwrap() {
+            cell["beside"] = Value::Null;
+            cell["cpu_limit"] = Value::Null;
+        }
         results["valid"] = true.into();
         results["cells"][0]["valid"] = true.into();
         results["cells"][0]["invalid_reasons"] = json!([]);
