@@ -205,10 +205,8 @@ impl SampledStream {
     }
 }
 
-/// Packets wait before the link, or the link delivers as fast as the sender paces.
-///
-/// CUBIC and Reno pace at 1.2 windows a round trip and more (net.ipv4.tcp_pacing_ca_ratio), so they
-/// never deliver at the rate of their pacing. BBR paces at the rate that the link delivered.
+/// Packets wait before the link, or the link delivers as fast as an algorithm with pacing of its own
+/// paces. BBR paces at the rate that the link delivered.
 fn shows_full_link(info: &TcpInfo) -> bool {
     let queue = info.rtt.zip(info.min_rtt).map(|(rtt, min)| (rtt.saturating_sub(min), min));
     let stands = queue.is_some_and(|(queue, min)| queue >= LEAST_QUEUE.max(min / 4));
@@ -216,7 +214,15 @@ fn shows_full_link(info: &TcpInfo) -> bool {
         let ratio = delivered.bits_per_second() as f64 / paced.bits_per_second().max(1) as f64;
         NEAR.contains(&ratio)
     });
-    stands || (paced && info.delivery_rate_app_limited == Some(false))
+    stands || (paced && paces_itself(info) && info.delivery_rate_app_limited == Some(false))
+}
+
+/// The kernel paces CUBIC and Reno at 1.2 windows a round trip (net/ipv4/tcp_input.c,
+/// `tcp_update_pacing_rate`), so delivery near that rate shows a window that a loss has just made
+/// smaller. BBR paces below one window a round trip: its window holds two of them.
+fn paces_itself(info: &TcpInfo) -> bool {
+    let window = info.cwnd().zip(info.rtt).and_then(|(window, rtt)| rate(window, rtt));
+    info.pacing_rate.zip(window).is_some_and(|(paced, window)| paced < window)
 }
 
 impl Rtts {
@@ -302,6 +308,9 @@ mod tests {
         info.delivery_rate = Some(Rate::from_bits_per_second(delivered * 1_000_000));
         info.pacing_rate = Some(Rate::from_bits_per_second(paced * 1_000_000));
         info.delivery_rate_app_limited = Some(false);
+        // BBR's window: two round trips of the pacing.
+        info.snd_mss = Some(Bytes::new(1000));
+        info.snd_cwnd = Some((2 * paced * rtt / 8 / 1000) as u32);
         info
     }
 
@@ -319,6 +328,9 @@ mod tests {
         }
         let mut held = info([20_400, 20_000], [48, 49]);
         held.delivery_rate_app_limited = Some(true);
+        // CUBIC after a loss: a window of 12 kB each 20 ms, and the pacing that the kernel gives it.
+        let mut cubic = info([20_400, 20_000], [6, 6]);
+        cubic.snd_cwnd = Some(12);
         for free in [
             // A window that losses keep small, and a short path of a busy host.
             info([20_100, 20_000], [7, 9]),
@@ -326,6 +338,7 @@ mod tests {
             // BBR looks for more, or was held back before.
             info([20_400, 20_000], [30, 49]),
             held,
+            cubic,
             TcpInfo::default(),
         ] {
             assert!(!shows_full_link(&free), "{free:?}");
