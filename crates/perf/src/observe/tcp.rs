@@ -205,8 +205,8 @@ impl SampledStream {
     }
 }
 
-/// Packets wait before the link, or the link delivers as fast as an algorithm with pacing of its own
-/// paces. BBR paces at the rate that the link delivered.
+/// Packets wait before the link, or the link delivers as fast as an algorithm with pacing of its
+/// own paces. BBR paces at the rate that the link delivered.
 fn shows_full_link(info: &TcpInfo) -> bool {
     let queue = info.rtt.zip(info.min_rtt).map(|(rtt, min)| (rtt.saturating_sub(min), min));
     let stands = queue.is_some_and(|(queue, min)| queue >= LEAST_QUEUE.max(min / 4));
@@ -328,7 +328,7 @@ mod tests {
         }
         let mut held = info([20_400, 20_000], [48, 49]);
         held.delivery_rate_app_limited = Some(true);
-        // CUBIC after a loss: a window of 12 kB each 20 ms, and the pacing that the kernel gives it.
+        // CUBIC after a loss: a window of 12 kB each 20 ms, and the kernel's pacing of 1.2 windows.
         let mut cubic = info([20_400, 20_000], [6, 6]);
         cubic.snd_cwnd = Some(12);
         for free in [
