@@ -21,8 +21,8 @@ fn judged(case: &Case, flaw: Option<Flaw>) -> (Judgement, f64, f64) {
     (case.judge(expected, middle), expected.value, measured.median)
 }
 
-/// A case whose reference has no interval, or a wide one, is undecided, and `weir sim run validate`
-/// fails because of it; this test names it.
+/// Virtual time repeats exactly, so a case that is undecided with these seeds always is: its
+/// interval is wider than its tolerance, and nothing would find a wrong model.
 #[test]
 fn worlds_have_their_known_outcomes() {
     let mut off: Vec<&str> = Vec::new();
@@ -36,7 +36,7 @@ fn worlds_have_their_known_outcomes() {
             judged.difference * 100.0,
             judged.half_width.unwrap_or(f64::NAN) * 100.0,
         );
-        if judged.verdict == Verdict::Off {
+        if judged.verdict != Verdict::Within {
             off.push(case.name);
         }
     }
