@@ -273,7 +273,7 @@ pub fn withdraw(algorithm: &str, reach: Reach) -> Result<Removed, AccelError> {
     policy.rules.retain(|rule| rule.gives() != Some(algorithm));
     let there = policy.rules.len() < gave || algorithm == NAME;
     if there && policy.rules.iter().all(|rule| rule.gives().is_none()) {
-        // One command at a time holds the pins.
+        // Only a single command at a time may hold the pins.
         drop(pins);
         return remove(reach);
     }

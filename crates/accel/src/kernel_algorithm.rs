@@ -107,7 +107,7 @@ fn has_module(name: &str) -> bool {
     fs::read_to_string(list).is_ok_and(|list| list.lines().any(has))
 }
 
-/// It keeps a pointer in its state, which bpf_setsockopt() refuses (net/core/filter.c).
+/// CDG keeps a pointer in its state, which bpf_setsockopt() refuses (net/core/filter.c).
 const NOT_FOR_PROGRAMS: &str = "cdg";
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ impl Ends {
                     host::add_neighbour(&spaces[side], own, ip, hardware)
                 })
             });
-            // The hosts ask each other then.
+            // Without the entries the hosts ask each other by ARP.
             if let Err(error) = told {
                 tracing::debug!(%error, "telling {} its neighbour", plan.ends[side]);
             }

@@ -47,7 +47,7 @@ pub struct Inspector {
     ways: Arc<Mutex<Ways>>,
 }
 
-/// Both directions as they are, and the settings that gave them.
+/// The links of the two directions, and the settings that they were made of.
 #[derive(Debug)]
 struct Ways {
     settings: [Settings; 2],
@@ -161,7 +161,7 @@ impl Inspector {
 }
 
 impl Ways {
-    /// Once if both directions have the same.
+    /// A warning that holds for both directions is listed once.
     fn warnings(&self) -> Vec<String> {
         let mut all: Vec<String> = self.settings.iter().filter_map(Settings::warning).collect();
         all.dedup();

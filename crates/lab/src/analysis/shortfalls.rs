@@ -25,7 +25,7 @@ pub fn all(results: &Results) -> Vec<String> {
     reasons
 }
 
-/// Those reasons that say nothing against the measurement.
+/// The reasons of status 1 that say nothing against the measurement.
 pub fn of_valid_cells(results: &Results) -> Vec<String> {
     let mut reasons: Vec<String> = outside(results).into_iter().collect();
     reasons.extend(

@@ -250,7 +250,7 @@ fn move_interface(sandbox: &Sandbox, interface: &str, to: &Namespace) {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The bytes that may wait in a socket are no memory of the port.
+/// `switch show` names the port's ring, and not the limit of its socket's queue.
 #[test]
 fn an_interface_is_shown_with_the_memory_that_it_has() {
     let Some(sandbox) = sandbox() else { return };

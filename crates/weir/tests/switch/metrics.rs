@@ -96,7 +96,7 @@ fn slow_clients_that_keep_coming_leave_the_figures_available() {
                 while !is_over.load(Ordering::Relaxed) {
                     let Ok(mut stream) = UnixStream::connect(switch.path("metrics")) else { break };
                     stream.set_nonblocking(true).unwrap();
-                    // The switch may have closed it.
+                    // The switch may have closed the connection.
                     let _ = stream.write_all(begin.as_bytes());
                     held.push_back(stream);
                     if let Some(stream) = held.get_mut(held.len() / 2) {
