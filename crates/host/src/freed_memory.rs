@@ -5,28 +5,39 @@
 /// block that is still in use keeps all freed memory below it.
 #[derive(Debug, Default)]
 pub struct FreedMemory {
-    /// The fewest freed bytes since the last return.
-    fewest: usize,
+    /// The fewest bytes since the last return that were resident and not in use.
+    fewest: u64,
 }
 
 impl FreedMemory {
-    /// Returns what was freed, if that is much. Costs little otherwise.
+    /// Returns the memory that was freed since the last return, if it is much. Costs little
+    /// otherwise.
+    ///
+    /// The allocator's own count of free bytes includes the bytes that the kernel already took
+    /// back: that count is the same before and after a burst of work between two calls. The
+    /// resident bytes differ.
     pub fn tend(&mut self) {
-        let freed = freed();
-        self.fewest = self.fewest.min(freed);
-        if freed - self.fewest >= MUCH {
-            self.fewest = freed;
+        let Some(unused) = unused() else { return };
+        self.fewest = self.fewest.min(unused);
+        if unused - self.fewest >= MUCH {
             trim();
+            self.fewest = self::unused().unwrap_or(unused);
         }
     }
 }
 
-/// The bytes that the allocator has and this process does not use, those that were returned to the
-/// kernel included.
+/// The resident bytes of this process that no block of the allocator uses. Stacks and static data
+/// count as unused: they change little between two calls.
 #[cfg(target_env = "gnu")]
-fn freed() -> usize {
+fn unused() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    let anonymous = resident.saturating_sub(of_files) * rustix::param::page_size() as u64;
     // SAFETY: the call takes no pointer and returns numbers; the allocator locks its own state.
-    unsafe { libc::mallinfo2() }.fordblks
+    let counted = unsafe { libc::mallinfo2() };
+    let used = counted.uordblks as u64 + counted.hblkhd as u64;
+    Some(anonymous.saturating_sub(used))
 }
 
 #[cfg(target_env = "gnu")]
@@ -37,14 +48,14 @@ fn trim() {
 }
 
 #[cfg(not(target_env = "gnu"))]
-fn freed() -> usize {
-    0
+fn unused() -> Option<u64> {
+    None
 }
 
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
 
-const MUCH: usize = 8 << 20;
+const MUCH: u64 = 8 << 20;
 
 #[cfg(test)]
 mod tests {
