@@ -32,7 +32,7 @@ pub(super) async fn run(shared: Arc<Shared>, shard: usize) {
             }
             Verdict::Drop => {
                 shared.counters.handshakes_put_off.increment();
-                incoming.ignore();
+                drop(incoming);
             }
         }
     }

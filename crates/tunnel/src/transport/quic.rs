@@ -58,9 +58,14 @@ pub struct QuicServer {
 }
 
 /// A peer that asks for a connection and has not proved anything yet.
+///
+/// The engine keeps the peer's datagrams until the endpoint accepts or ignores the peer, and counts
+/// the peer among those that wait. A dropped value therefore ignores its peer.
 pub struct IncomingConnection {
     driven: Driven,
-    incoming: Incoming,
+    incoming: Option<Incoming>,
+    remote: SocketAddr,
+    is_validated: bool,
     crypto: Arc<QuicServerConfig>,
     patience: Duration,
 }
@@ -169,8 +174,14 @@ impl QuicServer {
     pub async fn incoming(&self, shard: usize) -> Option<IncomingConnection> {
         let (driven, _) = self.sockets.get(shard)?;
         let incoming = driven.incoming().await?;
-        let (crypto, patience) = (Arc::clone(&self.crypto), self.tuning.handshake);
-        Some(IncomingConnection { driven: driven.clone(), incoming, crypto, patience })
+        Some(IncomingConnection {
+            driven: driven.clone(),
+            remote: incoming.remote_address(),
+            is_validated: incoming.remote_address_validated(),
+            incoming: Some(incoming),
+            crypto: Arc::clone(&self.crypto),
+            patience: self.tuning.handshake,
+        })
     }
 
     pub fn close(&self, why: &str) {
@@ -195,31 +206,39 @@ impl Drop for QuicServer {
 
 impl IncomingConnection {
     pub fn remote(&self) -> SocketAddr {
-        self.incoming.remote_address()
+        self.remote
     }
 
     /// Whether the peer has proved that it receives packets at its address.
     pub fn is_validated(&self) -> bool {
-        self.incoming.remote_address_validated()
+        self.is_validated
     }
 
     /// Makes the peer retry with a proof of its address (RFC 9000, 8.1.2).
-    pub fn require_validation(self) {
-        self.driven.with(|endpoint| endpoint.retry(self.incoming));
+    pub fn require_validation(mut self) {
+        if let Some(incoming) = self.incoming.take() {
+            self.driven.with(|endpoint| endpoint.retry(incoming));
+        }
     }
 
-    pub fn ignore(self) {
-        self.driven.with(|endpoint| endpoint.ignore(self.incoming));
-    }
-
-    pub async fn accept(self) -> Result<QuicConnection, Lost> {
-        let Self { driven, incoming, crypto, patience } = self;
-        let begun = driven.begin(|endpoint, now| endpoint.accept(now, incoming, crypto));
+    pub async fn accept(mut self) -> Result<QuicConnection, Lost> {
+        let Some(incoming) = self.incoming.take() else { return Err(Lost::Here) };
+        let (crypto, patience) = (Arc::clone(&self.crypto), self.patience);
+        let begun = self.driven.begin(|endpoint, now| endpoint.accept(now, incoming, crypto));
+        drop(self);
         let handle = begun.map_err(|error| match error {
             quic::RefusedError::Accept(lost) => lost,
             other => Lost::Failed(other.to_string()),
         })?;
         connected(handle, patience).await
+    }
+}
+
+impl Drop for IncomingConnection {
+    fn drop(&mut self) {
+        if let Some(incoming) = self.incoming.take() {
+            self.driven.with(|endpoint| endpoint.ignore(incoming));
+        }
     }
 }
 
