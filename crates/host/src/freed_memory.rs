@@ -3,10 +3,17 @@
 
 /// Returns freed memory to the kernel now and then. glibc's allocator returns little on its own: a
 /// block that is still in use keeps all freed memory below it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FreedMemory {
     /// The fewest bytes since the last return that were resident and not in use.
     fewest: u64,
+}
+
+impl Default for FreedMemory {
+    fn default() -> Self {
+        bound_tops();
+        Self { fewest: 0 }
+    }
 }
 
 impl FreedMemory {
@@ -40,6 +47,18 @@ fn unused() -> Option<u64> {
     Some(anonymous.saturating_sub(used))
 }
 
+/// Bounds the free memory at the end of each thread's arena. `malloc_trim` returns that end for
+/// the first arena alone. glibc raises the bound to twice the largest block that was freed, up to
+/// 64 MiB, unless a program sets both thresholds.
+#[cfg(target_env = "gnu")]
+fn bound_tops() {
+    // SAFETY: the calls take numbers; the allocator locks its own state.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, TOP);
+    }
+}
+
 #[cfg(target_env = "gnu")]
 fn trim() {
     // SAFETY: the call takes no pointer and frees nothing that is in use; the allocator locks its
@@ -53,9 +72,17 @@ fn unused() -> Option<u64> {
 }
 
 #[cfg(not(target_env = "gnu"))]
+fn bound_tops() {}
+
+#[cfg(not(target_env = "gnu"))]
 fn trim() {}
 
 const MUCH: u64 = 8 << 20;
+/// Blocks of this size come from the kernel and return to the kernel.
+#[cfg(target_env = "gnu")]
+const LARGE: libc::c_int = 4 << 20;
+#[cfg(target_env = "gnu")]
+const TOP: libc::c_int = 8 << 20;
 
 #[cfg(test)]
 mod tests {
