@@ -193,6 +193,33 @@ fn memory_is_returned_after_a_flood_and_does_not_grow_with_the_next() {
     switch.end();
 }
 
+#[test]
+fn memory_of_deleted_rules_is_returned_and_does_not_grow_with_the_next() {
+    let Some(sandbox) = sandbox() else { return };
+    let switch = start(sandbox, &["p1=null"], "0");
+    let rule = |number: u32| {
+        let (net, host) = (number >> 8 & 0xff, number & 0xff);
+        format!("tcp,nw_src=10.{}.{net}.{host},tp_dst=80 actions=output:1\n", number >> 16)
+    };
+    switch.sandbox.write("rules", (0..RULES).map(rule).collect::<String>());
+    let start = resident(&switch);
+    let mut most = Vec::new();
+    for round in 0..3 {
+        switch.weir(&["add-flows", "br0", "rules"]);
+        most.push(resident(&switch));
+        switch.weir(&["del-flows", "br0"]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while resident(&switch) > start + (16 << 20) {
+            let now = resident(&switch);
+            assert!(Instant::now() < deadline, "round {round}: {start} {most:?} {now}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    assert!(most[0] > start + (32 << 20), "{start} {most:?}");
+    assert!(most[2] < most[0] + (24 << 20), "{start} {most:?}");
+    switch.end();
+}
+
 /// The memory of the switch's process that is in use, in bytes.
 fn resident(switch: &TestSwitch) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", switch.running.pid())).unwrap();
@@ -241,5 +268,6 @@ fn a_port_that_vanishes_under_load_takes_nothing_along() {
 }
 
 const FLOWS: u32 = 64;
+const RULES: u32 = 100_000;
 const CONNECTIONS: u32 = 250_000;
 const TURNS: u32 = 100;
