@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State, Stats64};
+use netlink_sys::protocols::NETLINK_ROUTE;
 use units::{Bytes, Rate, Span, Time};
 
 use crate::netlink::RouteDump;
@@ -33,6 +34,16 @@ pub struct Interface {
     pub transmit_queues: Option<u32>,
     pub receive_queues: Option<u32>,
     pub counters: Counters,
+    pub link_errors: LinkErrors,
+}
+
+/// Frames that were received with a defect, and collisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkErrors {
+    pub frame: u64,
+    pub overrun: u64,
+    pub crc: u64,
+    pub collisions: u64,
 }
 
 /// RFC 2863, ifOperStatus. Loopback and TUN stay `Unknown` while they work.
@@ -75,10 +86,7 @@ impl InterfaceSnapshot {
     }
 
     pub fn get(&self, name: &str) -> Result<&Interface, ProbeError> {
-        self.interfaces.get(name).ok_or_else(|| ProbeError::NotFound {
-            what: format!("interface {name:?}"),
-            hint: "see `ip link` in the same network namespace",
-        })
+        self.interfaces.get(name).ok_or_else(|| no_such(name))
     }
 
     /// By number, the identifier that routes and queues use.
@@ -179,6 +187,19 @@ impl Direction {
 }
 
 impl Interface {
+    /// One interface, without those beside it.
+    pub fn read(name: &str) -> Result<Self, ProbeError> {
+        let mut request = LinkMessage::default();
+        request.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        let what = "an interface (RTM_GETLINK)";
+        let answer = netlink::ask(NETLINK_ROUTE, what, RouteNetlinkMessage::GetLink(request))?;
+        let found = match answer {
+            Some(RouteNetlinkMessage::NewLink(message)) => Self::of(message),
+            _ => None,
+        };
+        found.map(|(_, interface)| interface).ok_or_else(|| no_such(name))
+    }
+
     fn of(message: LinkMessage) -> Option<(String, Self)> {
         let mut name = None;
         let mut interface = Self {
@@ -198,7 +219,15 @@ impl Interface {
                 LinkAttribute::Qdisc(qdisc) => interface.qdisc = Some(qdisc),
                 LinkAttribute::NumTxQueues(count) => interface.transmit_queues = Some(count),
                 LinkAttribute::NumRxQueues(count) => interface.receive_queues = Some(count),
-                LinkAttribute::Stats64(stats) => interface.counters = Counters::of(&stats),
+                LinkAttribute::Stats64(stats) => {
+                    interface.counters = Counters::of(&stats);
+                    interface.link_errors = LinkErrors {
+                        frame: stats.rx_frame_errors,
+                        overrun: stats.rx_over_errors,
+                        crc: stats.rx_crc_errors,
+                        collisions: stats.collisions,
+                    };
+                }
                 LinkAttribute::LinkInfo(facts) => {
                     interface.kind = facts.into_iter().find_map(|fact| match fact {
                         LinkInfo::Kind(kind) => Some(kind.to_string()),
@@ -209,6 +238,13 @@ impl Interface {
             }
         }
         Some((name?, interface))
+    }
+}
+
+fn no_such(name: &str) -> ProbeError {
+    ProbeError::NotFound {
+        what: format!("interface {name:?}"),
+        hint: "see `ip link` in the same network namespace",
     }
 }
 
@@ -274,6 +310,9 @@ mod tests {
     #[test]
     fn this_machine_has_a_loopback() {
         let snapshot = InterfaceSnapshot::read().unwrap();
-        assert!(snapshot.get("lo").unwrap().mtu.is_some());
+        let loopback = snapshot.get("lo").unwrap();
+        assert!(loopback.mtu.is_some());
+        assert_eq!(Interface::read("lo").unwrap().index, loopback.index);
+        assert!(Interface::read("no-such-name").is_err());
     }
 }

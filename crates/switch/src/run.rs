@@ -6,7 +6,7 @@
 //! | `switch` | the running switch: bridges, ports, packet threads, and changes of them |
 //! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
-//! | `ports`, `port_table`, `device`, `capture_source`, `pcap`, `shaper` | ports |
+//! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper` | ports |
 //! | `unixctl`, `unixctl_thread`, `commands` | the control protocol of ovs-appctl |
 //! | `client` | the other end of it, for `weir switch` |
 //! | `metrics`, `metrics_thread` | figures for Prometheus |
@@ -29,6 +29,7 @@ mod duplex;
 mod error;
 mod flow_file;
 mod inactivity;
+mod interface_facts;
 mod metrics;
 mod metrics_thread;
 mod outgoing;

@@ -6,7 +6,7 @@ use crate::request::{Bridge, PortDescription, PortMod, PortStatistics, Refusal};
 
 /// Writes a port's description.
 pub(super) fn encode_port(port: &PortDescription, version: Version, out: &mut Vec<u8>) {
-    let current = feature(port.current_speed_kbit);
+    let current = feature(port.current_speed_kbit, version);
     if version == Version::V10 {
         out.put_u16(port.number.to_16_bits().unwrap_or(0xffff));
         out.extend_from_slice(&port.hardware_address);
@@ -72,8 +72,8 @@ pub(super) fn encode_port_statistics(port: &PortStatistics, version: Version, ou
         out.put_u16(40);
         out.put_zeros(4);
     }
-    for _ in ["frame", "overrun", "crc", "collisions"] {
-        out.put_u64(u64::MAX);
+    for counter in [port.frame_errors, port.overruns, port.crc_errors, port.collisions] {
+        out.put_u64(counter.unwrap_or(u64::MAX));
     }
     if version == Version::V13 {
         put_duration(port.duration, out);
@@ -119,13 +119,19 @@ pub(super) fn decode_port_mod(mut body: Reader<'_>, version: Version) -> Result<
     Ok(PortMod { number, hardware_address, config: config & mask, mask })
 }
 
-fn feature(speed_kbit: u32) -> u32 {
+/// The speed as a bit. OpenFlow 1.0 has none for the faster and the other speeds.
+fn feature(speed_kbit: u32, version: Version) -> u32 {
     match speed_kbit {
+        0 => 0,
         10_000 => 1 << 1,
         100_000 => 1 << 3,
         1_000_000 => 1 << 5,
         10_000_000 => 1 << 6,
-        _ => 0,
+        _ if version == Version::V10 => 0,
+        40_000_000 => 1 << 7,
+        100_000_000 => 1 << 8,
+        1_000_000_000 => 1 << 9,
+        _ => 1 << 10,
     }
 }
 

@@ -35,6 +35,10 @@ pub struct PortStatistics {
     pub sent_bytes: u64,
     pub sent_dropped: Option<u64>,
     pub sent_errors: Option<u64>,
+    pub frame_errors: Option<u64>,
+    pub overruns: Option<u64>,
+    pub crc_errors: Option<u64>,
+    pub collisions: Option<u64>,
     /// Frames leave at a rate, through a queue.
     pub has_rate: bool,
     pub duration: Duration,

@@ -5,13 +5,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use link::LinkError;
+use link::{Capacity, LinkError};
 use port::{Frame, PortError};
+use probe::ethtool::Link;
 use thiserror::Error;
-use units::Time;
+use units::{Rate, Time};
 
 use super::config::{HardwareAddress, PortConfig};
 use super::device::{Change, Device, has_carrier, lock, own_address};
+use super::interface_facts::{kernel_counters, link_of};
 use super::pcap::PcapError;
 use super::shaper::Shaper;
 use crate::datapath::step::PortIndex;
@@ -297,15 +299,22 @@ impl SwitchPort {
     pub fn description(&self) -> PortDescription {
         let config = self.config();
         let is_up = self.is_up() && config & PORT_DOWN == 0;
+        let link = link_of(&self.name, &self.settings);
         PortDescription {
             number: self.number,
             hardware_address: self.hardware_address,
             name: self.name.clone(),
             config,
             state: if is_up { LIVE } else { LINK_DOWN },
-            current_speed_kbit: 0,
-            max_speed_kbit: 0,
+            current_speed_kbit: kbit(self.speed(&link)),
+            max_speed_kbit: kbit(link.supported_most.or(link.speed)),
         }
+    }
+
+    /// The speed at which frames leave: the link's, or the rate of the port if that is lower.
+    fn speed(&self, link: &Link) -> Option<Rate> {
+        let rate = self.settings.rate.as_ref().and_then(Capacity::mean_rate);
+        rate.into_iter().chain(link.speed).min()
     }
 
     /// How long the port has been there.
@@ -331,7 +340,7 @@ impl SwitchPort {
             sent_bytes: read(&self.counts.sent_bytes),
             sent_dropped: (self.has_rate() || !loses_nothing).then(dropped),
             has_rate: self.has_rate(),
-            ..PortStatistics::default()
+            ..kernel_counters(&self.name, &self.settings)
         }
     }
 
@@ -363,6 +372,11 @@ pub(super) fn address_of(name: &str, number: PortNumber) -> [u8; 6] {
     });
     let [_, _, a, b, c, d, e, f] = hash.to_be_bytes();
     [a & 0xfc | 0x02, b, c, d, e, f]
+}
+
+/// A speed in OpenFlow's unit; 0 if it is unknown.
+fn kbit(speed: Option<Rate>) -> u32 {
+    speed.map_or(0, |speed| u32::try_from(speed.bits_per_second() / 1000).unwrap_or(u32::MAX))
 }
 
 /// OpenFlow's OFPPC_PORT_DOWN.

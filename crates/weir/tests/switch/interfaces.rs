@@ -160,6 +160,55 @@ fn a_port_is_down_while_its_cable_has_no_carrier() {
 }
 
 #[test]
+fn a_port_has_the_speed_and_the_error_counters_of_its_interface() {
+    let Some(sandbox) = sandbox() else { return };
+    let host = Host::cabled(&sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1));
+    let words = [
+        "--bridge",
+        "br0",
+        "--port",
+        "br0:p1=packet",
+        "--port",
+        "br0:p2=null",
+        "--port",
+        "br0:p3=null,rate=40mbit",
+    ];
+    let switch = TestSwitch::start(sandbox, &words);
+    // veth says 10 Gbit/s; a port without an interface has the rate alone.
+    for version in ["OpenFlow10", "OpenFlow13", "OpenFlow15"] {
+        let text = switch.ofctl(&["-O", version, "show", "br0"]);
+        let speeds: Vec<_> = text.lines().filter(|line| line.contains("speed:")).collect();
+        let has =
+            |mbit| speeds.iter().any(|line| line.contains(&format!("speed: {mbit} Mbps now")));
+        assert!(has(10000) && has(0), "{text}");
+        // OpenFlow 1.0 has no bit for this speed.
+        assert_eq!(has(40), version != "OpenFlow10", "{text}");
+    }
+    let counters = |port| {
+        let text = switch.ofctl(&["dump-ports", "br0", port]);
+        let found = text.split([',', ' ', '\n']).filter(|word| {
+            ["drop=", "errs=", "frame=", "over=", "crc=", "coll="]
+                .iter()
+                .any(|name| word.starts_with(name))
+        });
+        found.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let listed = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let of_interface = counters("p1");
+    assert!(of_interface.len() == 8 && of_interface.iter().all(|c| !c.contains('?')));
+    // OpenFlow writes a counter that the port does not have as all ones, and ovs-ofctl as `?`.
+    assert_eq!(counters("p2"), listed("drop=? errs=? frame=? over=? crc=? drop=0 errs=? coll=?"));
+    let ours = switch.weir(&["dump-ports", "br0", "p1"]);
+    assert!(ours.contains("frame=0, over=0, crc=0") && ours.contains("coll=0"), "{ours}");
+    let json: serde_json::Value =
+        serde_json::from_str(&switch.weir(&["dump-ports", "br0", "p2", "--json"])).unwrap();
+    let port = &json["ports"][0];
+    assert_eq!((&port["crc_errors"], &port["sent_dropped"]), (&serde_json::Value::Null, &0.into()));
+    drop(host);
+    switch.end();
+}
+
+#[test]
 fn a_tap_device_serves_a_host_in_its_own_namespace() {
     let Some(sandbox) = sandbox() else { return };
     let a = Host::cabled(&sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1));

@@ -130,16 +130,20 @@ fn ports(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         let counts = port.statistics();
         let _ = write!(
             text,
-            "  port {number:>2}: rx pkts={}, bytes={}, drop={}, errs={}\n           \
-             tx pkts={}, bytes={}, drop={}, errs={}\n",
+            "  port {number:>2}: rx pkts={}, bytes={}, drop={}, errs={}, frame={}, over={}, \
+             crc={}\n           tx pkts={}, bytes={}, drop={}, errs={}, coll={}\n",
             counts.received_packets,
             counts.received_bytes,
             count(counts.received_dropped),
             count(counts.received_errors),
+            count(counts.frame_errors),
+            count(counts.overruns),
+            count(counts.crc_errors),
             counts.sent_packets,
             counts.sent_bytes,
             count(counts.sent_dropped),
             count(counts.sent_errors),
+            count(counts.collisions),
         );
     }
     Ok(text)
@@ -170,9 +174,17 @@ pub(super) fn port_json(port: &SwitchPort) -> Value {
         "device": port.describe(),
         "received_packets": counts.received_packets,
         "received_bytes": counts.received_bytes,
+        // A counter that the port does not have is null.
+        "received_dropped": counts.received_dropped,
+        "received_errors": counts.received_errors,
         "sent_packets": counts.sent_packets,
         "sent_bytes": counts.sent_bytes,
-        "sent_dropped": counts.sent_dropped.unwrap_or(0),
+        "sent_dropped": counts.sent_dropped,
+        "sent_errors": counts.sent_errors,
+        "frame_errors": counts.frame_errors,
+        "overruns": counts.overruns,
+        "crc_errors": counts.crc_errors,
+        "collisions": counts.collisions,
     })
 }
 
