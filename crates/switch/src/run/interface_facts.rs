@@ -1,7 +1,7 @@
 //! The kernel's facts about the interface of a port.
 
 use probe::ethtool::{self, Link};
-use probe::interface::Interface;
+use probe::interface::{Counters, Interface};
 
 use super::config::PortConfig;
 use crate::request::PortStatistics;
@@ -15,13 +15,17 @@ pub(super) fn link_of(port: &str, config: &PortConfig) -> Link {
 /// has none of them.
 pub(super) fn kernel_counters(port: &str, config: &PortConfig) -> PortStatistics {
     let found = interface(port, config).and_then(|name| Interface::read(name).ok());
-    let Some(Interface { counters, link_errors, .. }) = found else {
-        return PortStatistics::default();
-    };
+    found.map_or_else(PortStatistics::default, |found| counters_of(&found, &config.kind))
+}
+
+fn counters_of(interface: &Interface, kind: &str) -> PortStatistics {
+    let Interface { counters: Counters { received, sent }, link_errors, .. } = interface;
+    // The kernel's end of a TAP device sends the frames that the switch receives.
+    let (received, sent) = if kind == TAP { (sent, received) } else { (received, sent) };
     PortStatistics {
-        received_dropped: Some(counters.received.drops),
-        received_errors: Some(counters.received.errors),
-        sent_errors: Some(counters.sent.errors),
+        received_dropped: Some(received.drops),
+        received_errors: Some(received.errors),
+        sent_errors: Some(sent.errors),
         frame_errors: Some(link_errors.frame),
         overruns: Some(link_errors.overrun),
         crc_errors: Some(link_errors.crc),
@@ -31,6 +35,26 @@ pub(super) fn kernel_counters(port: &str, config: &PortConfig) -> PortStatistics
 }
 
 fn interface<'a>(port: &'a str, config: &'a PortConfig) -> Option<&'a str> {
-    matches!(config.kind.as_str(), "packet" | "tap" | "xdp")
+    matches!(config.kind.as_str(), "packet" | TAP | "xdp")
         .then(|| config.interface.as_deref().unwrap_or(port))
+}
+
+const TAP: &str = "tap";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe::interface::Direction;
+
+    #[test]
+    fn a_tap_port_receives_the_frames_that_the_kernel_sends() {
+        let direction = |errors, drops| Direction { errors, drops, ..Direction::default() };
+        let counters = Counters { received: direction(1, 2), sent: direction(3, 4) };
+        let interface = Interface { counters, ..Interface::default() };
+        for (kind, expected) in [("packet", [2, 1, 3]), ("xdp", [2, 1, 3]), ("tap", [4, 3, 1])] {
+            let port = counters_of(&interface, kind);
+            let found = [port.received_dropped, port.received_errors, port.sent_errors];
+            assert_eq!(found, expected.map(Some), "{kind}");
+        }
+    }
 }

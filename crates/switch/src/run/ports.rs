@@ -300,14 +300,15 @@ impl SwitchPort {
         let config = self.config();
         let is_up = self.is_up() && config & PORT_DOWN == 0;
         let link = link_of(&self.name, &self.settings);
+        let speed = self.speed(&link);
         PortDescription {
             number: self.number,
             hardware_address: self.hardware_address,
             name: self.name.clone(),
             config,
             state: if is_up { LIVE } else { LINK_DOWN },
-            current_speed_kbit: kbit(self.speed(&link)),
-            max_speed_kbit: kbit(link.supported_most.or(link.speed)),
+            current_speed_kbit: kbit(speed),
+            max_speed_kbit: kbit(link.supported_most.or(link.speed).or(speed)),
         }
     }
 
