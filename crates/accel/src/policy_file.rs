@@ -10,7 +10,6 @@ use crate::rules::{self, Rule, Tunables};
 use crate::system::System;
 use crate::{AccelError, KernelAlgorithm, Policy, Prefix, caqm, kernel};
 use serde::Deserialize;
-use std::fs;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use units::{Span, Switch};
@@ -35,7 +34,7 @@ pub struct CaqmPart {
 
 impl PolicyFile {
     pub fn read(path: &Path) -> Result<Self, AccelError> {
-        let text = fs::read_to_string(path)
+        let text = host::read_regular_file(path)
             .map_err(|source| AccelError::NoPolicy { path: path.to_owned(), source })?;
         Self::parse(path, &text)
     }

@@ -67,21 +67,16 @@ impl Capture {
     }
 }
 
-/// The bytes of an ordinary file. Others, such as pipes and devices, may have no end.
+/// The bytes of a regular file.
 pub(crate) fn read(path: &Path, longest: u64) -> Result<Vec<u8>, GenError> {
     let file = || path.display().to_string();
     let unreadable = |reason| GenError::Unreadable { file: file(), reason };
-    let about = std::fs::metadata(path).map_err(unreadable)?;
-    if !about.is_file() {
-        let problem = "this is no ordinary file: copy its content into one".to_owned();
-        return Err(GenError::Capture { file: file(), problem });
-    }
-    if about.len() > longest {
+    let opened = host::open_regular_file(path).map_err(unreadable)?;
+    if opened.metadata().map_err(unreadable)?.len() > longest {
         let problem = format!("the file has more than {} MiB: shorten it", longest >> 20);
         return Err(GenError::Capture { file: file(), problem });
     }
     let mut bytes = Vec::new();
-    let opened = host::open_regular_file(path).map_err(unreadable)?;
     opened.take(longest).read_to_end(&mut bytes).map_err(unreadable)?;
     Ok(bytes)
 }

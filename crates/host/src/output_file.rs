@@ -1,6 +1,7 @@
+use crate::regular_file;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, ftruncate,
-    openat, readlinkat, statat,
+    AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fcntl_getfl, fcntl_setfl, fstat,
+    fstatfs, ftruncate, openat, readlinkat, statat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -25,14 +26,41 @@ pub enum Earlier {
 /// In a directory where anybody may write, such as /tmp, another user could put a symbolic link or
 /// a file in the way. Such a link is not followed, and such a file is not written, as the kernel
 /// does itself where fs.protected_symlinks and fs.protected_regular are set.
+///
+/// The call never waits: a pipe that no program reads is an error. Writing to a pipe waits for its
+/// reader.
 pub fn open_output_file(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
+    let file = open(path, earlier, mode)?;
+    // Only open(2) must not wait.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+/// As [`open_output_file`], for a program that must not wait while it writes: a pipe, a socket or a
+/// device is an error.
+pub fn open_regular_output(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
+    // The open of a pipe without a reader fails, and would name another reason.
+    match std::fs::metadata(path) {
+        Ok(found) => regular_file::check(found.file_type(), "")?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let file = open(path, earlier, mode)?;
+    regular_file::check(file.metadata()?.file_type(), "")?;
+    Ok(file)
+}
+
+fn open(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
     let place = Place::find(path)?;
     let end = if earlier == Earlier::Kept { OFlags::APPEND } else { OFlags::empty() };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | end;
+    // Without O_NONBLOCK open(2) of a pipe waits for a reader.
+    let fixed = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let flags = fixed | OFlags::NONBLOCK | end;
     // The link of a process's descriptor leads to the open file itself.
     let flags = if place.is_process_file { flags } else { flags | OFlags::NOFOLLOW };
     let mode = Mode::from_raw_mode(mode);
-    let file = openat(&place.directory, &place.name, flags, mode).map_err(in_words)?;
+    let file = openat(&place.directory, &place.name, flags, mode);
+    let file = file.map_err(|error| place.in_words(error))?;
     // The file may be another one than the one that was looked at.
     let found = fstat(&file)?;
     place.check_file(&found)?;
@@ -107,6 +135,20 @@ impl Place {
             file.st_uid
         )))
     }
+
+    fn in_words(&self, error: Errno) -> io::Error {
+        let is_pipe = || {
+            let found = statat(&self.directory, &self.name, AtFlags::empty());
+            found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_fifo())
+        };
+        match error {
+            Errno::LOOP => io::Error::other("a symbolic link appeared there just now"),
+            Errno::NXIO if is_pipe() => {
+                io::Error::other("no program reads this pipe: start its reader first")
+            }
+            error => error.into(),
+        }
+    }
 }
 
 fn check_link(directory: &Stat, link: &Stat) -> io::Result<()> {
@@ -149,23 +191,20 @@ fn open_following(at: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(openat(at, name, flags, Mode::empty())?)
 }
 
-fn in_words(error: Errno) -> io::Error {
-    match error {
-        Errno::LOOP => io::Error::other("a symbolic link appeared there just now"),
-        error => error.into(),
-    }
-}
-
 /// The kernel's (MAXSYMLINKS).
 const MOST_LINKS: usize = 40;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::mknodat;
     use std::fs::{self, Permissions};
-    use std::io::Write;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
     use std::path::PathBuf;
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     /// A directory where anybody may write, and one where only this user may.
     fn folders() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
@@ -241,6 +280,40 @@ mod tests {
         for path in [folder.path().to_owned(), folder.path().join("none/file"), "/".into()] {
             assert!(open_output_file(&path, Earlier::Kept, 0o600).is_err(), "{path:?}");
         }
+    }
+
+    #[test]
+    fn a_pipe_is_written_if_a_program_reads_it_and_is_never_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let (send, receive) = mpsc::channel();
+        let path = pipe.clone();
+        std::thread::spawn(move || {
+            let refused = [open_output_file, open_regular_output]
+                .map(|open| open(&path, Earlier::Replaced, 0o600).unwrap_err().to_string());
+            let _ = send.send(refused);
+        });
+        let [no_reader, no_file] = receive.recv_timeout(Duration::from_secs(30)).unwrap();
+        assert!(no_reader.contains("no program reads this pipe"), "{no_reader}");
+        assert!(no_file.contains("is a pipe (FIFO), not a regular file"), "{no_file}");
+
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let mut reader = File::from(rustix::fs::open(&pipe, flags, Mode::empty()).unwrap());
+        let mut written = open_output_file(&pipe, Earlier::Replaced, 0o600).unwrap();
+        assert!(!fcntl_getfl(&written).unwrap().contains(OFlags::NONBLOCK));
+        written.write_all(b"text").unwrap();
+        let mut text = [0; 4];
+        reader.read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"text");
+        // The shell's `>(…)` names the descriptor of a pipe.
+        let (mut end, start) = io::pipe().unwrap();
+        let path = format!("/dev/fd/{}", start.as_raw_fd());
+        let mut written = open_output_file(Path::new(&path), Earlier::Replaced, 0o600).unwrap();
+        written.write_all(b"more").unwrap();
+        end.read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"more");
+        open_regular_output(&folder.path().join("new"), Earlier::Replaced, 0o600).unwrap();
     }
 
     const OTHER: u32 = 4711;

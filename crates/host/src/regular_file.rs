@@ -1,17 +1,17 @@
 use rustix::fs::OFlags;
 use std::fs::{File, FileType, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Opens a file that the user named, for reading. Pipes, sockets and devices may have no end, and
 /// an open(2) of a pipe waits for a writer, so any file except a regular one is an error.
 pub fn open_regular_file(path: &Path) -> io::Result<File> {
-    check(std::fs::metadata(path)?.file_type())?;
+    check(std::fs::metadata(path)?.file_type(), ADVICE)?;
     // The file may be another one by now.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    check(file.metadata()?.file_type())?;
+    check(file.metadata()?.file_type(), ADVICE)?;
     Ok(file)
 }
 
@@ -20,7 +20,15 @@ pub fn read_regular_file(path: &Path) -> io::Result<String> {
     io::read_to_string(open_regular_file(path)?)
 }
 
-fn check(kind: FileType) -> io::Result<()> {
+/// The bytes of such a file, without a limit of its length.
+pub fn read_regular_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular_file(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Refuses a file of another kind than a regular one. `advice` ends the error.
+pub(crate) fn check(kind: FileType, advice: &str) -> io::Result<()> {
     let kind = match kind {
         kind if kind.is_file() => return Ok(()),
         kind if kind.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
@@ -28,8 +36,10 @@ fn check(kind: FileType) -> io::Result<()> {
         kind if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    Err(io::Error::other(format!("is {kind}, not a regular file: copy its content into one")))
+    Err(io::Error::other(format!("is {kind}, not a regular file{advice}")))
 }
+
+const ADVICE: &str = ": copy its content into one";
 
 #[cfg(test)]
 mod tests {

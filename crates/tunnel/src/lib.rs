@@ -30,7 +30,6 @@ mod inbound;
 mod journal;
 mod local;
 mod memory;
-mod regular_file;
 mod relay;
 mod revocation;
 pub mod run;

@@ -1,5 +1,6 @@
 //! Completions and manual pages, made from the definitions of the commands.
 
+use crate::destination;
 use crate::exit::Ending;
 use crate::output;
 use anyhow::Context;
@@ -41,7 +42,7 @@ fn write_pages(directory: &Path, command: &Command, name: &str) -> anyhow::Resul
     let mut page = Vec::new();
     Man::new(command.clone().display_name(name.to_owned())).render(&mut page)?;
     let path = directory.join(format!("{name}.1"));
-    std::fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
+    destination::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
     for inner in command.get_subcommands() {
         if !inner.is_hide_set() && inner.get_name() != "help" {
             write_pages(directory, inner, &format!("{name}-{}", inner.get_name()))?;

@@ -4,7 +4,8 @@
 use crate::exit::Unusable;
 use anyhow::Context;
 use host::{Earlier, open_output_file};
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 /// Checks the directory of `--report`. One that holds something is refused.
@@ -19,8 +20,9 @@ pub(crate) fn check_directory(directory: &Path) -> anyhow::Result<()> {
         return Err(Unusable::held(directory, &name, "--report").into());
     }
     let trial = directory.join(".weir");
-    std::fs::write(&trial, "")
-        .and_then(|()| std::fs::remove_file(&trial))
+    // O_EXCL follows no link (open(2)).
+    File::create_new(&trial)
+        .and_then(|_| std::fs::remove_file(&trial))
         .map_err(|cause| Unusable::path("write to", directory, &cause, "--report"))?;
     // A measurement that never begins leaves nothing behind.
     absent.iter().try_for_each(std::fs::remove_dir).context("removing an empty directory")
@@ -38,10 +40,18 @@ pub(crate) fn check_file(path: &Path, flag: &str) -> anyhow::Result<()> {
     Ok(tried.map_err(|cause| Unusable::path("write", path, &cause, flag))?)
 }
 
+/// Replaces the content of a file that the user named, by `host::open_output_file`.
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    open_output_file(path, Earlier::Replaced, READABLE)?.write_all(content.as_ref())
+}
+
 fn create_and_remove(path: &Path) -> io::Result<()> {
     open_output_file(path, Earlier::Kept, 0o600)?;
     std::fs::remove_file(path)
 }
+
+/// The mode of a new file, within the umask.
+const READABLE: u32 = 0o666;
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ mod support;
 
 use serde_json::Value;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use support::{Sandbox, await_some};
 
 fn listening(sandbox: &Sandbox, file: &str) {
@@ -162,6 +163,68 @@ fn a_path_that_cannot_be_used_is_wrong_use_and_the_flag_is_named() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
+/// open(2) of a pipe waits for its other end, and a command must not.
+#[test]
+fn no_command_waits_for_a_pipe() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let pipes = ["pipe", "pipe.json", "pipe.toml", "run/results.json", "saved/recording.json"];
+    for name in pipes {
+        std::fs::create_dir_all(sandbox.path(name).parent().unwrap()).unwrap();
+        assert!(Command::new("mkfifo").arg(sandbox.path(name)).status().unwrap().success());
+    }
+    std::os::unix::fs::symlink("pipe.json", sandbox.path("link.json")).unwrap();
+    sandbox.write("flows.toml", "[bridge.br0]\nflows = \"pipe\"\n");
+    let switch = ["switch", "run", "--rundir", "sw", "--bridge", "br0", "--port"];
+    let (unread, irregular) =
+        ("no program reads this pipe", "is a pipe (FIFO), not a regular file");
+    for (words, says) in [
+        (vec!["accel", "policy", "pipe", "--check"], irregular),
+        (vec!["doctor", "pipe"], irregular),
+        (vec!["doctor", "pipe.json"], irregular),
+        (vec!["doctor", "link.json"], irregular),
+        (vec!["doctor", "./run"], "cannot read ./run/recording.json"),
+        (vec!["doctor", "saved/recording.json"], irregular),
+        (vec!["doctor", "-t", "1", "--record", "pipe"], unread),
+        (vec!["lab", "compare", "./run", "./run"], irregular),
+        (vec!["lab", "validate", "./pipe.toml"], irregular),
+        (vec!["lab", "show", "./run"], irregular),
+        (vec!["lab", "run", "./pipe.toml", "--smoke"], irregular),
+        (vec!["sim", "run", "./pipe.toml", "--smoke"], irregular),
+        (vec!["link", "run", "--trace", "pipe", "--", "true"], irregular),
+        (vec!["link", "up", "--config", "pipe"], irregular),
+        (vec!["link", "run", "--far", "true", "--far-log", "pipe", "--", "true"], unread),
+        (vec!["link", "show-tags", "./pipe"], irregular),
+        (vec!["perf", "server", "--users", "pipe", "--rsa-private-key", "pipe"], irregular),
+        (vec!["perf", "server", "--logfile", "pipe"], unread),
+        (vec!["perf", "server", "--pidfile", "pipe"], unread),
+        (vec!["gen", "-f", "pipe", "--port", "null"], irregular),
+        (vec!["gen", "--cfg", "pipe", "-f", "imix.yaml"], irregular),
+        (
+            vec!["gen", "-f", "imix.yaml", "-d", "1", "--port", "pcap:pipe", "--port", "null"],
+            unread,
+        ),
+        (vec!["switch", "add-flows", "br0", "pipe"], irregular),
+        (vec!["switch", "check", "pipe"], irregular),
+        (vec!["switch", "check", "flows.toml"], irregular),
+        (vec!["switch", "run", "--rundir", "sw", "--config", "pipe"], irregular),
+        (vec!["switch", "run", "--rundir", "sw", "--config", "flows.toml"], irregular),
+        ([&switch[..], &["br0:p0=pcap:pipe"]].concat(), irregular),
+        ([&switch[..], &["br0:p0=pcap,write=pipe"]].concat(), irregular),
+        (vec!["tunnel", "check", "server", "--config", "pipe"], irregular),
+        (vec!["tunnel", "server", "--config", "pipe"], irregular),
+        (vec!["tunnel", "unit", "server", "pipe"], irregular),
+    ] {
+        let begun = Instant::now();
+        let output = sandbox.weir(&words);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{words:?}: {output:?}");
+        // `weir switch check` prints what is wrong with a file.
+        let said = output.stderr.clone() + &output.stdout;
+        assert!(said.contains(says), "{words:?}: {output:?}");
+        assert!(begun.elapsed() < WITHOUT_WAITING, "{words:?}: {:?}", begun.elapsed());
+    }
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
 /// clap's own advice is to write `--` in front of a misspelt option.
 #[test]
 fn a_misspelt_option_is_corrected_and_not_escaped() {
@@ -297,3 +360,6 @@ fn keys_are_printed_as_one_document() {
     assert!(document["pin"].as_str().unwrap().starts_with("sha256/"), "{document}");
     assert!(sandbox.path(document["key"].as_str().unwrap()).exists(), "{document}");
 }
+
+/// A command that waits for the other end of a pipe waits for ever.
+const WITHOUT_WAITING: Duration = Duration::from_secs(20);

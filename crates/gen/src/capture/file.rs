@@ -2,6 +2,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use host::{Earlier, open_output_file};
 use units::{Span, Time};
 use wire::pcap::{self, PcapError, Records};
 
@@ -58,7 +59,7 @@ impl CaptureWriter {
     pub fn create(path: &Path) -> Result<Self, GenError> {
         let name = path.display().to_string();
         let unwritable = |reason| GenError::Unwritable { file: name.clone(), reason };
-        let file = File::create(path).map_err(unwritable)?;
+        let file = open_output_file(path, Earlier::Replaced, READABLE).map_err(unwritable)?;
         let mut file = BufWriter::with_capacity(1 << 20, file);
         file.write_all(&pcap::file_header(LONGEST_FRAME as u32)).map_err(unwritable)?;
         Ok(Self { file, name })
@@ -84,6 +85,8 @@ impl CaptureWriter {
 /// A jumbo frame of 9216 bytes with tags.
 pub(super) const LONGEST_FRAME: usize = 9216 + 18;
 const MOST_PACKETS: usize = 200_000;
+/// The mode of a new file, within the umask.
+const READABLE: u32 = 0o666;
 
 #[cfg(test)]
 mod tests {

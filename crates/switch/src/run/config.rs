@@ -236,7 +236,7 @@ impl TryFrom<String> for RxqAffinity {
 
 impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let text = host::read_regular_file(path)
             .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
         let config: Self = toml::from_str(&text)
             .map_err(|error| ConfigError::Syntax { path: path.to_owned(), error })?;

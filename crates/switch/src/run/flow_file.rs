@@ -8,7 +8,7 @@ use crate::text::{PortNames, parse_flow_line};
 
 /// Adds the rules of a file to a bridge, all or none.
 pub(super) fn load(path: &Path, bridge: &BridgeState) -> Result<usize, SwitchError> {
-    let text = std::fs::read_to_string(path)
+    let text = host::read_regular_file(path)
         .map_err(|error| SwitchError::ReadFlows { path: path.to_owned(), error })?;
     change(&text, bridge).map_err(|(line, problem)| SwitchError::Flows {
         path: path.to_owned(),
@@ -19,7 +19,7 @@ pub(super) fn load(path: &Path, bridge: &BridgeState) -> Result<usize, SwitchErr
 
 /// The first problem of a file of rules.
 pub(super) fn check(path: &Path, names: &PortNames) -> Option<String> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match host::read_regular_file(path) {
         Ok(text) => text,
         Err(error) => {
             let error = SwitchError::ReadFlows { path: path.to_owned(), error };

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use host::Earlier;
 use port::prefetch::prefetch;
 use port::{Frame, HugeVec, Lease};
 use thiserror::Error;
@@ -15,6 +16,8 @@ pub const LONGEST_FRAME: usize = 9216 + 18;
 
 const SHORTEST_FRAME: usize = 14;
 const BIGGEST_FILE: u64 = 4 << 30;
+/// The mode of a new file, within the umask.
+const READABLE: u32 = 0o666;
 
 #[derive(Debug, Error)]
 pub enum PcapError {
@@ -45,7 +48,7 @@ impl Capture {
     pub fn read(path: &Path) -> Result<Self, PcapError> {
         let refused = |error| PcapError::Read { path: path.to_owned(), error };
         let mut bytes = Vec::new();
-        let file = File::open(path).map_err(refused)?;
+        let file = host::open_regular_file(path).map_err(refused)?;
         file.take(BIGGEST_FILE).read_to_end(&mut bytes).map_err(refused)?;
         Self::parse(path, &bytes)
     }
@@ -136,7 +139,9 @@ pub struct CaptureWriter {
 impl CaptureWriter {
     pub fn create(path: &Path) -> Result<Self, PcapError> {
         let refused = |error| PcapError::Write { path: path.to_owned(), error };
-        let mut file = BufWriter::new(File::create(path).map_err(refused)?);
+        // A packet thread must not wait for the reader of a pipe.
+        let opened = host::open_regular_output(path, Earlier::Replaced, READABLE);
+        let mut file = BufWriter::new(opened.map_err(refused)?);
         file.write_all(&pcap::file_header(LONGEST_FRAME as u32)).map_err(refused)?;
         Ok(Self { path: path.to_owned(), file })
     }

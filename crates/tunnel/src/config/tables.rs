@@ -7,7 +7,6 @@ use super::{MetricsAddress, check};
 use crate::access::Rule;
 use crate::congestion::Congestion;
 use crate::identity::{PeerName, Pin};
-use crate::regular_file;
 use crate::target::{HostPort, Target};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -107,8 +106,9 @@ pub struct ForwardTable {
 
 impl File {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = regular_file::read_to_string(path).map_err(|reason| {
-            ConfigError::Unreadable { file: path.display().to_string(), reason }
+        let text = host::read_regular_file(path).map_err(|reason| ConfigError::Unreadable {
+            file: path.display().to_string(),
+            reason,
         })?;
         Self::parse(path, &text)
     }

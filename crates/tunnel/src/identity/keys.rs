@@ -1,5 +1,4 @@
 use super::{Certificate, IdentityError, Pin};
-use crate::regular_file;
 use aws_lc_rs::hmac;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use rcgen::{KeyUsagePurpose, PKCS_ECDSA_P256_SHA256};
@@ -181,7 +180,7 @@ pub(super) fn chain(
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
-    regular_file::read(path).map_err(|source| IdentityError::file("read", path, source))
+    host::read_regular_bytes(path).map_err(|source| IdentityError::file("read", path, source))
 }
 
 /// Writes to a temporary name first, so that the file is always complete.

@@ -1,5 +1,6 @@
 mod validate;
 
+use crate::destination;
 use crate::exit::{Ending, Unusable};
 use crate::output;
 use crate::progress::Bar;
@@ -498,7 +499,7 @@ fn export(run: &Path, out: &Path, json: bool) -> anyhow::Result<Ending> {
     let mut written = Vec::new();
     for (name, text) in files {
         let path = out.join(name);
-        std::fs::write(&path, text)
+        destination::write(&path, &text)
             .map_err(|cause| Unusable::path("write", &path, &cause, "--out"))?;
         if !json {
             output::print(format_args!("{}\n", path.display()))?;

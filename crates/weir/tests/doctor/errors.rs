@@ -1,7 +1,6 @@
 //! Wrong use has status 2 and says what to do.
 
 use crate::support::Sandbox;
-use std::process::Command;
 
 #[test]
 fn files_that_are_no_recordings_are_refused() {
@@ -50,35 +49,9 @@ fn a_report_directory_that_holds_something_is_refused() {
     assert_eq!(again.status.code(), Some(2), "{again:?}");
 }
 
-/// Every command that reads a file refuses a pipe at once, also behind a link or in a directory.
 #[test]
-fn no_command_waits_for_a_pipe() {
+fn a_device_is_no_recording() {
     let Some(sandbox) = Sandbox::new() else { return };
-    for name in ["pipe", "pipe.json", "pipe.toml", "run/results.json", "saved/recording.json"] {
-        std::fs::create_dir_all(sandbox.path(name).parent().unwrap()).unwrap();
-        assert!(Command::new("mkfifo").arg(sandbox.path(name)).status().unwrap().success());
-    }
-    std::os::unix::fs::symlink("pipe.json", sandbox.path("link.json")).unwrap();
-    sandbox.write("trace.toml", "trace = \"pipe\"\n");
-    for words in [
-        &["doctor", "pipe"][..],
-        &["doctor", "pipe.json"],
-        &["doctor", "link.json"],
-        &["doctor", "./run"],
-        &["doctor", "saved/recording.json"],
-        &["lab", "report", "./run"],
-        &["lab", "compare", "./run", "./run"],
-        &["lab", "validate", "./pipe.toml"],
-        &["lab", "run", "./pipe.toml", "--smoke"],
-        &["link", "run", "--trace", "pipe", "--", "true"],
-        &["perf", "server", "--users", "pipe", "--rsa-private-key", "pipe"],
-        &["gen", "-f", "pipe", "--port", "null"],
-        &["switch", "add-flows", "br0", "pipe"],
-    ] {
-        let ended = sandbox.weir(words);
-        assert!(matches!(ended.status.code(), Some(1 | 2)), "{words:?}: {ended:?}");
-        assert!(!ended.stderr.is_empty(), "{words:?}: {ended:?}");
-    }
     for device in ["/dev/zero", "/dev/tty", "/dev/full"] {
         let ended = sandbox.weir(&["doctor", device]);
         assert_eq!(ended.status.code(), Some(2), "{ended:?}");

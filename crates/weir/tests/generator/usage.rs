@@ -35,7 +35,10 @@ fn wrong_use_is_refused_with_advice() {
         (&["-f", "wrong.yaml", "--port", "null"], "wrong.yaml:1: unknown key `duraton`"),
         (&["-f", "missing.yaml", "--port", "null"], "missing.yaml:14: cap2/udp_46B.pcap: there"),
         (&["-f", "missing.yaml", "--port", "null"], "did you mean `udp_64B`?"),
-        (&["-f", "endless.yaml", "--port", "null"], "/dev/zero: this is no ordinary file"),
+        (
+            &["-f", "endless.yaml", "--port", "null"],
+            "cannot read /dev/zero: is a device, not a regular file",
+        ),
         (&["-f", "right.yaml", "--port", "null", "--cpus", "4000"], "may not run on CPU 4000"),
         (&["-f", "right.yaml", "--port", "null", "--cpus", "a"], "--cpus"),
         (&["ndr", "--port", "null"], "no port receives"),

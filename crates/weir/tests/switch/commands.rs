@@ -3,6 +3,7 @@
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, sandbox};
 use crate::support::await_some;
+use std::process::Command;
 
 #[test]
 fn rules_are_added_changed_dumped_and_deleted() {
@@ -124,5 +125,37 @@ fn a_reload_changes_what_differs() {
     switch.weir(&["reload"]);
     assert!(switch.ofctl(&["show", "br0"]).contains("3(p3)"));
     assert!(switch.packets("br0", "in_port=1") > 100);
+    switch.end();
+}
+
+/// open(2) of a pipe waits for its other end, and the switch must serve its ports meanwhile.
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_and_the_switch_still_answers() {
+    let Some(sandbox) = sandbox() else { return };
+    sandbox.write("rules", "in_port=1 actions=drop\n");
+    let settings = "[bridge.br0]\nflows = \"rules\"\n[bridge.br0.port]\np1 = { type = \"null\" }\n";
+    sandbox.write("switch.toml", settings);
+    let made = Command::new("mkfifo").arg(sandbox.path("pipe")).status();
+    assert!(made.unwrap().success());
+    let switch = TestSwitch::start(sandbox, &["--config", "switch.toml"]);
+    let pipe = switch.sandbox.path("pipe").display().to_string();
+    let (reads, writes) = (format!("pcap:{pipe}"), format!("pcap,write={pipe}"));
+    for words in [
+        &["port", "add", "br0", "p2", &reads][..],
+        &["port", "add", "br0", "p2", &writes],
+        &["add-flows", "br0", &pipe],
+        &["replace-flows", "br0", &pipe],
+        &["reload"],
+    ] {
+        let replaced = words == ["reload"];
+        if replaced {
+            std::fs::rename(switch.sandbox.path("pipe"), switch.sandbox.path("switch.toml"))
+                .unwrap();
+        }
+        let refused = switch.try_weir(words);
+        assert!(matches!(refused.status.code(), Some(1 | 2)), "{words:?}: {refused:?}");
+        assert!(refused.stderr.contains("is a pipe (FIFO)"), "{words:?}: {refused:?}");
+        assert!(switch.weir(&["show"]).contains("Port p1"), "{words:?}");
+    }
     switch.end();
 }

@@ -55,9 +55,10 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
     let duration = duration.map_err(|error| EmuError::Refused(error.to_string()))?;
     let mut seen = Seen::default();
     let file = Path::new(&arguments.what);
-    if file.is_file() {
-        let bytes =
-            std::fs::read(file).map_err(|cause| Unusable::argument("read", file, &cause))?;
+    // No interface has a slash in its name, and a namespace stands before a colon.
+    if file.is_file() || arguments.what.contains('/') && !arguments.what.contains(':') {
+        let bytes = host::read_regular_bytes(file)
+            .map_err(|cause| Unusable::argument("read", file, &cause))?;
         let packets = tags::of_capture(&bytes).with_context(|| file.display().to_string())?;
         for (when, frame) in packets {
             if seen.enough(arguments) {
@@ -67,12 +68,6 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         }
         seen.sum_up();
         return Ok(Ending::Fine);
-    }
-    // No interface has such a name, so the argument must be a capture.
-    if arguments.what.contains('/') && !arguments.what.contains(':') {
-        let text =
-            format!("there is no capture `{}`: name a file, or an interface", arguments.what);
-        return Err(EmuError::Refused(text).into());
     }
     let end: Endpoint = arguments.what.parse().map_err(EmuError::from)?;
     let mut capture = TagCapture::open(&end).map_err(|error| match error {

@@ -2,8 +2,8 @@
 
 use crate::exit::Unusable;
 use anyhow::Context;
+use host::{Earlier, open_output_file};
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{PipeReader, Read, pipe};
 use std::path::Path;
 use std::process::Stdio;
@@ -28,9 +28,10 @@ impl FarOutput {
         let kept = Arc::<Mutex<VecDeque<u8>>>::default();
         let output = Self { kept: Arc::clone(&kept), open };
         if let Some(path) = file {
-            let create = || File::create(path).and_then(|file| Ok([file.try_clone()?, file]));
-            let files =
-                create().map_err(|cause| Unusable::path("write", path, &cause, "--far-log"))?;
+            let opened = open_output_file(path, Earlier::Replaced, READABLE);
+            let files = opened
+                .and_then(|file| Ok([file.try_clone()?, file]))
+                .map_err(|cause| Unusable::path("write", path, &cause, "--far-log"))?;
             return Ok((output, files.map(Stdio::from)));
         }
         let (reader, writer) = pipe().context("opening a pipe")?;
@@ -78,6 +79,8 @@ fn first_line(bytes: &[u8]) -> usize {
 /// A program that prints without end must not fill the memory.
 const KEPT: usize = 16 << 10;
 const AT_MOST: Duration = Duration::from_millis(200);
+/// The mode of a new file, within the umask.
+const READABLE: u32 = 0o666;
 
 #[cfg(test)]
 mod tests {
