@@ -20,6 +20,12 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
     /// learns the reason, and decides.
     fn send(&self, packets: &[&[u8]]) -> Result<Accepted, PortError>;
 
+    /// The part of a receive queue's room that these frames of the queue took, 1 for a full queue.
+    /// 0 if the kernel owns the other end, and counts the frames that it drops there.
+    fn occupancy(&self, _frames: &[Frame]) -> f64 {
+        0.0
+    }
+
     /// Becomes readable when a queue has frames again after it had none for thirty-two calls of
     /// [`Self::receive`], or more. Stays the same when another peer comes.
     fn fd(&self, queue: usize) -> Option<OwnedFd>;

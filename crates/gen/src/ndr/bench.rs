@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use units::Span;
 
 use super::Goal;
@@ -29,6 +31,8 @@ pub struct SizeResult {
     pub back_to_back: Option<BackToBack>,
     pub trials: u32,
     pub invalid_trials: u32,
+    /// Their number by [`Invalid::kind`].
+    pub invalid_kinds: BTreeMap<&'static str, u32>,
     /// Over all valid trials.
     pub duplicates: u64,
     pub reordered: u64,
@@ -149,6 +153,7 @@ impl Bench {
             back_to_back: None,
             trials: 0,
             invalid_trials: 0,
+            invalid_kinds: BTreeMap::new(),
             duplicates: 0,
             reordered: 0,
             returned: 0,
@@ -228,6 +233,7 @@ impl Bench {
                 continue;
             };
             result.invalid_trials += 1;
+            *result.invalid_kinds.entry(reason.kind()).or_default() += 1;
             in_sequence += 1;
             let limit = match &reason {
                 // Far below: the generator is not fast enough. Close to it, something interrupted

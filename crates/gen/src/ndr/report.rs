@@ -166,6 +166,7 @@ fn size(name: &str, result: &SizeResult) -> Value {
         })),
         "trials": result.trials,
         "invalid_trials": result.invalid_trials,
+        "invalid_kinds": result.invalid_kinds,
         "min_pps": result.lowest.events(),
         "max_pps": result.highest.events(),
         "max_taken_pps": result.taken.map(Frequency::events),
@@ -232,9 +233,15 @@ fn remarks(result: &SizeResult) -> Vec<String> {
             burst.buffer.millis_f64()
         ));
     }
+    let kinds: Vec<_> =
+        result.invalid_kinds.iter().map(|(kind, count)| format!("{kind}: {count}")).collect();
     lines.push(format!(
-        "{} trials, {} of them invalid and repeated; loads from {} to {}",
-        result.trials, result.invalid_trials, result.lowest, result.highest
+        "{} trials, {} of them invalid and repeated{}; loads from {} to {}",
+        result.trials,
+        result.invalid_trials,
+        if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) },
+        result.lowest,
+        result.highest
     ));
     if let Some(taken) = result.taken {
         lines.push(format!(

@@ -41,7 +41,8 @@ pub enum Invalid {
     Generator { planned: u64, sent: u64, reached: Frequency },
     /// The receiving side lost packets itself.
     Sink { drops: u64 },
-    /// Packets are missing, and the receiving port was full for a time.
+    /// The receiving port may have been full for a time. As with [`Self::Busy`], missing packets do
+    /// not decide this.
     SinkFull { times: u64, reached: Frequency },
     /// The ports refused packets.
     Port { refused: u64 },
@@ -135,6 +136,19 @@ impl Trial {
     }
 }
 
+impl Invalid {
+    /// The reason without figures, for counts of trials.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Generator { .. } => "slow generator",
+            Self::Sink { .. } => "drops by this machine",
+            Self::SinkFull { .. } => "full receiving port",
+            Self::Port { .. } => "packets refused by a port",
+            Self::Busy { .. } => "pause on a busy machine",
+        }
+    }
+}
+
 impl std::fmt::Display for Invalid {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -148,8 +162,8 @@ impl std::fmt::Display for Invalid {
             }
             Self::SinkFull { times, reached } => write!(
                 f,
-                "this machine took {reached}, and its receiving port was full {times} times: the \
-                 device may have lost packets because of it"
+                "this machine took {reached}, and its receiving port may have been full {times} \
+                 times: a loss may not be the device's"
             ),
             Self::Port { refused } => write!(
                 f,
@@ -179,7 +193,7 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
     let reached = Frequency::per_second(sent as f64 / duration.secs_f64().max(1e-9));
     let invalid = if let drops @ 1.. = outcome.sink_drops() {
         Some(Invalid::Sink { drops })
-    } else if let (times @ 1.., true) = (outcome.sink_full(), received < sent) {
+    } else if let times @ 1.. = outcome.sink_full() {
         let reached = Frequency::per_second(received as f64 / duration.secs_f64().max(1e-9));
         Some(Invalid::SinkFull { times, reached })
     } else if refused > 0 && is_planned(sent + refused) {
@@ -292,6 +306,20 @@ mod tests {
             assert!(is_busy(received, long, Span::from_millis(300)), "{received}");
             assert!(!is_busy(received, short, Span::from_millis(300)), "{received}");
             assert!(!is_busy(received, long, Span::from_millis(100)), "{received}");
+        }
+    }
+
+    #[test]
+    fn a_full_port_invalidates_a_trial_with_and_without_loss() {
+        for received in [100_000, 99_999, 50_000] {
+            let mut outcome = outcome(100_000, received, Span::ZERO);
+            let of = |outcome: &Outcome| {
+                trial(Frequency::per_second(1e5), SECOND, outcome, Span::ZERO).invalid
+            };
+            assert_eq!(of(&outcome), None, "{received}");
+            outcome.lanes[0].sink_full = 1;
+            let invalid = of(&outcome);
+            assert!(matches!(invalid, Some(Invalid::SinkFull { times: 1, .. })), "{invalid:?}");
         }
     }
 

@@ -127,7 +127,8 @@ pub fn summary(outcome: &Outcome) -> String {
     if let times @ 1.. = outcome.sink_full() {
         let _ = writeln!(
             out,
-            " WARNING: the receiving port was full {times} times; the loss is not the device's alone"
+            " WARNING: the receiving port may have been full {times} times; a loss may not be the \
+             device's alone"
         );
     }
     if let Some(text) = missed(outcome) {

@@ -45,9 +45,8 @@ enum Kind {
     /// Used by all threads at once.
     Duplex {
         port: Arc<dyn DuplexPort>,
-        /// The frames that the port holds for a device that owns its other end. `None` if the other
-        /// end is the kernel's.
-        room: Option<usize>,
+        /// A device owns the other end, not the kernel.
+        is_device: bool,
     },
     Capture(Arc<Mutex<CaptureWriter>>),
     Null,
@@ -148,21 +147,20 @@ impl Lane {
                     true => RingPort::create(place)?,
                     false => RingPort::attach(place)?,
                 };
-                (Kind::Duplex { port: with_peer(port, cancel)?, room: Some(RING_ROOM) }, made_up)
+                (Kind::Duplex { port: with_peer(port, cancel)?, is_device: true }, made_up)
             }
             PortKind::Vhost { path, listens } => {
                 let port = match listens {
                     true => VhostDriver::listen(path)?,
                     false => VhostDriver::connect(path)?,
                 };
-                let room = Some(VhostDriver::ROOM);
-                (Kind::Duplex { port: with_peer(port, cancel)?, room }, made_up)
+                (Kind::Duplex { port: with_peer(port, cancel)?, is_device: true }, made_up)
             }
             PortKind::Xdp { namespace, name, options } => {
                 let namespace = namespace.as_deref().map(Namespace::named).transpose()?;
                 let port = inside(namespace.as_ref(), || XdpPort::open(name, *options))?;
                 let source = port.interface().address;
-                (Kind::Duplex { port: Arc::new(port), room: None }, source)
+                (Kind::Duplex { port: Arc::new(port), is_device: false }, source)
             }
             PortKind::Capture(file) => {
                 let writer = CaptureWriter::create(file)?;
@@ -185,8 +183,8 @@ impl Lane {
                 LaneSender::Packet(inside(namespace.as_ref(), || PacketSender::open(name))?)
             }
             Kind::Shared(port) => LaneSender::Shared(Arc::clone(port)),
-            Kind::Duplex { port, room } => {
-                LaneSender::Duplex { port: Arc::clone(port), is_device: room.is_some() }
+            Kind::Duplex { port, is_device } => {
+                LaneSender::Duplex { port: Arc::clone(port), is_device: *is_device }
             }
             Kind::Capture(writer) => LaneSender::Capture(Arc::clone(writer)),
             Kind::Null => LaneSender::Null,
@@ -247,13 +245,20 @@ impl Lane {
         }
     }
 
-    /// The frames that may wait here, after which a device loses those that it sends. `None` if the
-    /// port counts such losses itself.
-    pub(super) fn room(&self) -> Option<usize> {
-        match &self.kind {
-            Kind::Duplex { room, .. } => *room,
-            _ => None,
-        }
+    /// Receives without waiting: all that a device has put here, or else at most `limit` frames.
+    /// Returns their number, and the part of the port's room that they took. The part is 0 if the
+    /// port counts the frames that it has no room for.
+    pub(super) fn take(
+        &mut self,
+        batch: &mut Vec<Frame>,
+        limit: usize,
+    ) -> (Result<usize, PortError>, f64) {
+        let Kind::Duplex { port, is_device: true } = &self.kind else {
+            return (self.receive(batch, limit), 0.0);
+        };
+        let before = batch.len();
+        let received = port.receive(0, batch, usize::MAX);
+        (received, port.occupancy(&batch[before..]))
     }
 
     /// Discards what arrived before a run, except for questions for one of this port's addresses,
@@ -408,8 +413,6 @@ fn inside<T: Send>(
     }
 }
 
-/// The size of a ring port, in frames of 64 bytes.
-const RING_ROOM: usize = 4096;
 const ATTEMPTS: u32 = 4;
 const PATIENCE: Span = Span::from_millis(400);
 const PEER_PATIENCE: Span = Span::from_secs(5);

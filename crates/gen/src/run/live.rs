@@ -21,8 +21,8 @@ pub struct LaneCounts {
     pub receive_errors: u64,
     /// Frames that this machine dropped before the port could fetch them.
     pub sink_drops: u64,
-    /// Times at which as many frames waited as the port holds: the device may have lost further
-    /// ones because of this machine.
+    /// Times at which the port may have held as many frames as it can: the device may have lost
+    /// further ones because of this machine.
     pub sink_full: u64,
     pub arp_sent: u64,
     pub arp_received: u64,

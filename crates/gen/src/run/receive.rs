@@ -32,9 +32,8 @@ struct Progress {
     has_failed: bool,
     /// The losses of the lane before the run.
     drops_before: u64,
-    room: Option<usize>,
-    /// Frames taken in full batches, one after another.
-    waiting: usize,
+    /// The part of the lane's room that the last batch took.
+    occupancy: f64,
 }
 
 impl<'a> Receiver<'a> {
@@ -48,8 +47,7 @@ impl<'a> Receiver<'a> {
         let progress = lanes.iter_mut().map(|lane| Progress {
             has_failed: false,
             drops_before: lane.sink_drops(),
-            room: lane.room(),
-            waiting: 0,
+            occupancy: 0.0,
         });
         Self {
             progress: progress.collect(),
@@ -96,7 +94,7 @@ impl<'a> Receiver<'a> {
         (self.streams, self.error)
     }
 
-    /// Takes at most a batch of each lane; true if there was any. A port that fails ends nothing:
+    /// Takes a batch of each lane; true if there was any. A port that fails ends nothing:
     /// the counts of the others go on.
     pub(super) fn poll(&mut self) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
@@ -106,18 +104,16 @@ impl<'a> Receiver<'a> {
                 continue;
             }
             batch.clear();
-            let received = self.lanes[number].receive(&mut batch, BATCH);
+            let (received, occupancy) = self.lanes[number].take(&mut batch, BATCH);
             // A port that fails may have handed over frames before.
             self.take(number, &batch);
             let progress = &mut self.progress[number];
             match received {
                 Ok(count) => {
                     any |= count > 0;
-                    progress.waiting = if count == BATCH { progress.waiting + count } else { 0 };
-                    if progress.room.is_some_and(|room| progress.waiting >= room) {
-                        add(&self.live.lanes[number].sink_full, 1);
-                        progress.waiting = 0;
-                    }
+                    let is_full = may_have_been_full(progress.occupancy, occupancy);
+                    add(&self.live.lanes[number].sink_full, u64::from(is_full));
+                    progress.occupancy = if is_full { 0.0 } else { occupancy };
                 }
                 Err(problem) => {
                     progress.has_failed = true;
@@ -174,11 +170,18 @@ impl<'a> Receiver<'a> {
     }
 }
 
+/// Whether a ring that is emptied in batches had no room at some time. The frames of the last batch
+/// still took their room while they were copied, and those of this one may have come meanwhile.
+fn may_have_been_full(last: f64, this: f64) -> bool {
+    last + this >= 1.0
+}
+
 fn is_ip(frame: &[u8]) -> bool {
     wire::Layout::parse(frame)
         .is_some_and(|layout| !matches!(layout.network, wire::Network::Other(_)))
 }
 
+/// Frames that are taken at once, where they do not show how full a device's ring was.
 const BATCH: usize = 256;
 const MOST_STREAMS: usize = 4096;
 /// The receive ring holds more than arrives in a break.

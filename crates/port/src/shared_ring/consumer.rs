@@ -24,6 +24,10 @@ impl Consumer {
         Self { memory, geometry, places, consumed: 0, produced: 0 }
     }
 
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// Appends at most `limit` frames. `now` is read once, and only if there are any.
     #[inline]
     pub(super) fn receive(

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::Frame;
+
 /// The sizes of a ring, the same in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
@@ -63,6 +65,16 @@ impl Geometry {
     pub fn memory_len(self) -> usize {
         let direction = HEADER + self.descriptors as usize * DESCRIPTOR + self.area as usize;
         2 * direction.next_multiple_of(PAGE)
+    }
+
+    /// The part of a direction's room that frames take, by descriptors or by bytes.
+    #[must_use]
+    pub fn occupancy(self, frames: &[Frame]) -> f64 {
+        let sizes = || frames.iter().map(|frame| frame.bytes().len().next_multiple_of(LINE));
+        // A frame that does not fit at the area's end is put at its start, and skips the end.
+        let bytes = sizes().sum::<usize>() + 2 * sizes().max().unwrap_or_default();
+        let descriptors = frames.len() as f64 / f64::from(self.descriptors);
+        descriptors.max(bytes as f64 / f64::from(self.area))
     }
 
     #[must_use]

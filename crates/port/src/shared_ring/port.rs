@@ -145,6 +145,11 @@ impl DuplexPort for RingPort {
         }
     }
 
+    fn occupancy(&self, frames: &[Frame]) -> f64 {
+        let guard = lock(&self.ends.receiving);
+        guard.as_ref().map_or(0.0, |receiving| receiving.consumer.geometry().occupancy(frames))
+    }
+
     fn fd(&self, _: usize) -> Option<OwnedFd> {
         self.ends.bell.fd()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::driver_rings::{DeviceFault, LONGEST, ReceiveRing, SIZE, TransmitRing};
+use super::driver_rings::{DeviceFault, LONGEST, ReceiveRing, TransmitRing, occupancy};
 use super::driver_session::{Negotiated, negotiate};
 use crate::bell::{Bell, Watched};
 use crate::clock::monotonic;
@@ -46,9 +46,6 @@ struct Receiving {
 }
 
 impl VhostDriver {
-    /// The frames of 2 KB that each direction holds.
-    pub const ROOM: usize = SIZE as usize;
-
     /// Connects to a device that listens at a path, now or later, and again when it returns.
     pub fn connect(path: &Path) -> Result<Self, PortError> {
         Self::start(path, Meeting::with(path))
@@ -109,6 +106,10 @@ impl DuplexPort for VhostDriver {
             }
         }
         Ok(batch.len() - before)
+    }
+
+    fn occupancy(&self, frames: &[Frame]) -> f64 {
+        occupancy(frames)
     }
 
     fn send(&self, packets: &[&[u8]]) -> Result<Accepted, PortError> {

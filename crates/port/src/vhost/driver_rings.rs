@@ -200,6 +200,12 @@ impl ReceiveRing {
     }
 }
 
+/// The part of the receive ring's buffers that frames took.
+pub(super) fn occupancy(frames: &[Frame]) -> f64 {
+    let buffers = |frame: &Frame| (HEADER + frame.bytes().len()).div_ceil(BUFFER);
+    frames.iter().map(buffers).sum::<usize>() as f64 / f64::from(SIZE)
+}
+
 impl TransmitRing {
     pub(super) fn new(memory: &DriverMemory, kick: OwnedFd) -> Self {
         let ring = Ring::new(memory, 1, kick);

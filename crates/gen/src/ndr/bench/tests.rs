@@ -3,17 +3,20 @@ use units::Share;
 use super::*;
 use crate::run;
 
-/// A device that loses nothing, and a machine that takes only so many packets a second.
+/// A device that loses nothing, and a machine whose receiving port is full beyond a rate. It loses
+/// packets then, or just does not.
 struct Machine {
     takes: f64,
+    loses: bool,
 }
 
 impl Tester for Machine {
     fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
         let sent = (load.events() * duration.secs_f64()).round() as u64;
-        let received = sent.min((self.takes * duration.secs_f64()) as u64);
-        let reached = Frequency::per_second(self.takes);
-        let is_full = received < sent;
+        let taken = sent.min((self.takes * duration.secs_f64()) as u64);
+        let is_full = taken < sent;
+        let received = if self.loses { taken } else { sent };
+        let reached = Frequency::per_second(received as f64 / duration.secs_f64());
         Ok(Trial {
             load,
             duration,
@@ -32,7 +35,7 @@ impl Tester for Machine {
     }
 }
 
-/// Loss behind a full receiving port is no result of the device.
+/// Loss behind a full receiving port is no result of the device, and neither is its absence.
 #[test]
 fn a_full_receiving_port_limits_the_search() {
     let bench = Bench {
@@ -42,13 +45,22 @@ fn a_full_receiving_port_limits_the_search() {
         latency: None,
         back_to_back: false,
     };
-    let result = bench.run(&mut Machine { takes: 5e5 }, || false, |_| {}).unwrap();
+    let result = bench.run(&mut Machine { takes: 5e5, loses: true }, || false, |_| {}).unwrap();
     assert_eq!(result.stopped, None);
     assert!(!result.is_valid());
     let Verdict::GeneratorLimited { load } = result.goals[0].verdict else {
         panic!("{:?}", result.goals)
     };
     assert!((load.events() / 4.5e5 - 1.0).abs() < 1e-6, "{load}");
+    assert_eq!(result.invalid_kinds, [("full receiving port", result.invalid_trials)].into());
+    let text = super::super::text(&[("64".to_owned(), result)]);
+    assert!(text.contains("invalid and repeated (full receiving port: "), "{text}");
+
+    let result = bench.run(&mut Machine { takes: 5e5, loses: false }, || false, |_| {}).unwrap();
+    assert!(
+        result.goals.iter().all(|goal| goal.verdict != Verdict::AtMaximum { load: result.highest })
+    );
+    assert!(!result.is_valid() && result.invalid_trials > 0, "{result:?}");
 }
 
 /// A generator that sends so many packets a second, into a device whose ring takes fewer.
