@@ -100,22 +100,17 @@ impl LabFile {
         found.into_iter().map(sentence).collect()
     }
 
-    /// A warning if the repeats of the full form are too few for its primary comparisons to show a
-    /// difference. `repeats` replaces those of the file.
+    /// A warning if the repeats of the full form are too few for its primary comparisons to have a
+    /// verdict. `repeats` replaces those of the file.
     pub fn too_few_repeats(&self, repeats: Option<u32>) -> Option<FileError> {
-        let primary = self.document.primary.len();
-        if primary == 0 {
+        if self.document.primary.is_empty() {
             return None;
         }
         let written = &form_of(self, Form::Full).repeats;
         let repeats = repeats.unwrap_or(*written.get_ref());
-        let needed = stats::family::pairs_to_decide(primary, !self.document.compare.is_empty());
-        let comparisons = match primary {
-            1 => "a primary comparison needs".to_owned(),
-            _ => format!("{primary} primary comparisons need"),
-        };
+        let needed = stats::FEWEST;
         let message = format!(
-            "{comparisons} at least {needed} repeats to show a difference, and there are {repeats}: \
+            "a comparison of fewer than {needed} repeats has no verdict, and there are {repeats}: \
              raise `repeats`"
         );
         let is_too_few = (repeats as usize) < needed;
@@ -236,21 +231,16 @@ repeats = 6
 
     #[test]
     fn a_lab_whose_comparisons_cannot_decide_is_warned_of() {
-        let primary = |loss: &str| {
-            format!(
-                "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"reno\"\nbaseline = \"cubic\"\n\
-                 at = {{ loss = \"{loss}\" }}\n"
-            )
-        };
+        let primary = "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"reno\"\n\
+                       baseline = \"cubic\"\nat = { loss = \"0%\" }\n";
         let reno = "[[system]]\nname = \"reno\"\nkind = \"tcp\"\ncongestion = \"reno\"\n";
-        let one = format!("{LAB}{reno}{}", primary("0%"));
         let lab = |text: &str| LabFile::parse("lab.toml", text).unwrap();
         assert!(lab(LAB).too_few_repeats(Some(1)).is_none());
-        assert!(lab(&one).too_few_repeats(None).is_none());
-        let two = lab(&(one + &primary("1%")));
-        let warning = two.too_few_repeats(None).unwrap().to_string();
-        assert!(warning.contains("2 primary comparisons need at least 7 repeats"), "{warning}");
-        assert!(two.too_few_repeats(Some(7)).is_none());
+        let with_primary = lab(&format!("{LAB}{reno}{primary}"));
+        assert!(with_primary.too_few_repeats(None).is_none());
+        let warning = with_primary.too_few_repeats(Some(5)).unwrap().to_string();
+        let expected = "a comparison of fewer than 6 repeats has no verdict, and there are 5";
+        assert!(warning.contains(expected), "{warning}");
     }
 
     fn lines(text: &str) -> Vec<String> {

@@ -1,9 +1,9 @@
 //! The answer in one or two sentences.
 
 use crate::interval::Around;
-use crate::{axis, method, missing, number, overall, pivot, queue_and_fairness};
-use results::{Axes, Cell, Comparison, Metric, Results, Verdict, metrics};
-use stats::Direction;
+use crate::{axis, comparison, method, missing, number, overall, pivot, queue_and_fairness};
+use results::{Axes, Cell, Comparison, Metric, Results, metrics};
+use stats::{Direction, Verdict};
 
 /// The lab's own answer, or sentences about comparisons of the main metric, and the figures that
 /// are missing.
@@ -24,18 +24,16 @@ fn derived(results: &Results) -> Vec<String> {
     sentences.extend(behind(results, &primaries));
     sentences.extend(costs(results, &primaries));
     sentences.extend(bounds(results));
-    let mut undecided = Vec::new();
     for (a, b, comparisons) in pairs(results) {
-        // With a primary comparison the others come second, and too few repeats are no answer.
-        let waits = |one: &&Comparison| one.primary || one.needs_repeats.is_some();
-        if !primaries.is_empty() && comparisons.iter().all(waits) {
-            undecided.extend(comparisons.into_iter().filter(|one| !one.primary));
-        } else {
+        // With a primary comparison the others come second, and those without a verdict are
+        // counted.
+        let waits = |one: &&Comparison| one.primary || one.verdict == Verdict::Undecided;
+        if primaries.is_empty() || !comparisons.iter().all(waits) {
             sentences.push(sentence(results, a, b, &comparisons));
         }
     }
-    sentences.extend(still_open(&undecided));
     sentences.extend(overall::sentences(results));
+    sentences.extend(undecided(results));
     if sentences.len() == results.bounds.len().min(1) {
         sentences.push(without_comparisons(results));
     }
@@ -199,22 +197,17 @@ fn verdict(results: &Results, one: &Comparison) -> String {
     let is_invalid = |cell: &Cell| {
         !cell.valid && cell.axes == one.axes && [&one.a, &one.b].contains(&&cell.system)
     };
-    let verdict = match (one.verdict, one.needs_repeats) {
-        (Verdict::Inconclusive, None) if results.cells.iter().any(is_invalid) => {
-            let (a, b) = (&one.a, &one.b);
-            return format!("No verdict: {a} / {b} is {ratio}, and a cell of them is not valid.");
+    let (a, b) = (&one.a, &one.b);
+    match one.verdict {
+        Verdict::Better | Verdict::Worse => {
+            format!("{a} is {} than {b}: {ratio}.", one.verdict.word())
         }
-        (Verdict::Better | Verdict::Worse, _) => format!("is {} than", one.verdict.word()),
-        (Verdict::Same, _) => "does not differ from".to_owned(),
-        (_, Some(repeats)) => {
-            let pair = format!("{} / {}", one.a, one.b);
-            return format!(
-                "No verdict: {pair} is {ratio}, and a verdict needs {repeats} repeats."
-            );
+        Verdict::Same => format!("{a} is the same as {b}{}: {ratio}.", comparison::within(one)),
+        Verdict::Undecided if results.cells.iter().any(is_invalid) => {
+            format!("Undecided: {a} / {b} is {ratio}, and a cell of them is not valid.")
         }
-        (_, None) => "cannot be told from".to_owned(),
-    };
-    format!("{} {verdict} {}: {ratio}.", one.a, one.b)
+        Verdict::Undecided => format!("Undecided: {a} / {b} is {ratio}."),
+    }
 }
 
 /// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: all systems in the cell of a comparison,
@@ -257,12 +250,23 @@ fn varied(results: &Results, axes: &Axes) -> String {
     parts.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The comparisons that have too few repeats for a verdict.
-fn still_open(comparisons: &[&Comparison]) -> Option<String> {
-    let repeats = comparisons.iter().filter_map(|one| one.needs_repeats).max()?;
-    let others = counted(comparisons.len(), "other comparison");
-    let need = if comparisons.len() == 1 { "needs" } else { "need" };
-    Some(format!("{others} {need} {repeats} repeats."))
+/// `4 of 12 comparisons are undecided; 3 more blocks would decide 2 of them.`
+fn undecided(results: &Results) -> Option<String> {
+    let more = results.more_blocks()?;
+    let all = results.comparisons.len();
+    let open = match (more.undecided, all) {
+        (1, 1) => "The comparison is undecided".to_owned(),
+        (1, all) => format!("1 of {all} comparisons is undecided"),
+        (2, 2) => "Both comparisons are undecided".to_owned(),
+        (some, all) if some == all => format!("All {all} comparisons are undecided"),
+        (some, all) => format!("{some} of {all} comparisons are undecided"),
+    };
+    let decides = match more.decides {
+        all if all == more.undecided && all == 1 => "it".to_owned(),
+        all if all == more.undecided => "them".to_owned(),
+        some => format!("{some} of them"),
+    };
+    Some(format!("{open}; {} would decide {decides}.", counted(more.blocks as usize, "more block")))
 }
 
 /// Whether one of the two systems failed there and nothing is decided: the ratio is no figure then.
@@ -270,7 +274,7 @@ fn without_figures(results: &Results, one: &Comparison) -> bool {
     let compared = |cell: &Cell| {
         cell.axes == one.axes && [&one.a, &one.b].into_iter().any(|name| *name == cell.system)
     };
-    one.verdict == Verdict::Inconclusive
+    one.verdict == Verdict::Undecided
         && results.cells.iter().any(|cell| compared(cell) && cell.failed.is_some())
 }
 
@@ -279,7 +283,7 @@ fn sentence(results: &Results, a: &str, b: &str, comparisons: &[&Comparison]) ->
     let (failed, measured): (Vec<&Comparison>, Vec<&Comparison>) =
         comparisons.iter().partition(|one| without_figures(results, one));
     let mut clauses: Vec<String> =
-        [Verdict::Better, Verdict::Worse, Verdict::Same, Verdict::Inconclusive]
+        [Verdict::Better, Verdict::Worse, Verdict::Same, Verdict::Undecided]
             .into_iter()
             .filter_map(|verdict| clause(verdict, &measured))
             .collect();
@@ -298,8 +302,8 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
     let least = those.iter().min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))?;
     let most = those.iter().max_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))?;
     let what = match verdict {
-        Verdict::Same => "no difference that matters",
-        other => other.word(),
+        Verdict::Same => format!("the same{}", comparison::within(least)),
+        other => other.word().to_owned(),
     };
     let ratio = |one: &Comparison| {
         let place = axis::describe(&one.axes);
@@ -315,14 +319,7 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
         1 => ratio(least),
         _ => format!("from {} to {}", ratio(least), ratio(most)),
     };
-    let range = match verdict {
-        Verdict::Inconclusive => match those.iter().filter_map(|one| one.needs_repeats).max() {
-            Some(repeats) => format!(" ({ratios}; a verdict needs {repeats} repeats)"),
-            None => format!(" ({ratios})"),
-        },
-        Verdict::Same => String::new(),
-        _ => format!(" ({ratios})"),
-    };
+    let range = if verdict == Verdict::Same { String::new() } else { format!(" ({ratios})") };
     Some(format!("{what}{count}{range}"))
 }
 
@@ -419,11 +416,10 @@ mod tests {
             a: a.to_owned(),
             b: "cubic".to_owned(),
             ratio,
-            verdict: if primary { Verdict::Better } else { Verdict::Inconclusive },
+            verdict: if primary { Verdict::Better } else { Verdict::Undecided },
             threshold: None,
             primary,
-            adjusted_p: None,
-            needs_repeats: (!primary).then_some(8),
+            more_blocks: (!primary).then_some(2),
             goal: None,
         }
     }
@@ -477,7 +473,7 @@ mod tests {
             [
                 "Goodput at loss 5%: tunnel 505, bbr 466, cubic 1.90 Mbit/s. tunnel is better than cubic: \
                  266× [250, 281] (96.9 % interval).",
-                "2 other comparisons need 8 repeats."
+                "2 of 3 comparisons are undecided; 2 more blocks would decide them."
             ]
         );
     }
@@ -500,23 +496,23 @@ mod tests {
         results.cells[1] = cell("bbr", "5%", None);
         results.cells[2].cpu_limited = true;
         results.comparisons.truncate(1);
-        results.comparisons[0].verdict = Verdict::Inconclusive;
+        results.comparisons[0].verdict = Verdict::Undecided;
         let answer = &sentences(&results)[0];
-        let expected = "Goodput at loss 5%: tunnel 505 *, cubic 1.90 Mbit/s; bbr failed. tunnel cannot be told from cubic: ";
+        let expected = "Goodput at loss 5%: tunnel 505 *, cubic 1.90 Mbit/s; bbr failed. Undecided: tunnel / cubic is ";
         assert!(answer.starts_with(expected), "{answer}");
         results.cells[2].valid = false;
         let answer = &sentences(&results)[0];
-        assert!(answer.contains("No verdict: tunnel / cubic is "), "{answer}");
+        assert!(answer.contains("Undecided: tunnel / cubic is "), "{answer}");
         assert!(answer.ends_with(", and a cell of them is not valid."), "{answer}");
         results.cells[2].valid = true;
         (results.cells[1].failed, results.cells[1].not_run) =
             (None, Some("needs 3 CPUs".to_owned()));
         let answer = &sentences(&results)[0];
         assert!(answer.contains("; bbr not run. "), "{answer}");
-        results.comparisons[0].needs_repeats = Some(7);
-        let answer = &sentences(&results)[0];
-        assert!(answer.contains("No verdict: tunnel / cubic is "), "{answer}");
-        assert!(answer.contains(", and a verdict needs 7 repeats."), "{answer}");
+        results.comparisons[0].more_blocks = Some(1);
+        let told = &sentences(&results);
+        let expected = "The comparison is undecided; 1 more block would decide it.";
+        assert_eq!(told.last().unwrap(), expected, "{told:?}");
     }
 
     #[test]
@@ -524,19 +520,21 @@ mod tests {
         let mut results = run();
         results.cells[2] = cell("tunnel", "5%", None);
         results.comparisons.truncate(1);
-        results.comparisons[0].verdict = Verdict::Inconclusive;
-        results.comparisons[0].needs_repeats = Some(7);
+        results.comparisons[0].verdict = Verdict::Undecided;
         let primary = "Goodput at loss 5%: bbr 466, cubic 1.90 Mbit/s; tunnel failed. \
                        tunnel cannot be compared with cubic.";
         assert_eq!(sentences(&results)[0], primary);
         results.comparisons[0].primary = false;
         assert_eq!(sentences(&results)[0], "tunnel against cubic, by goodput: failed.");
         let mut other = comparison("0%", "tunnel", false);
-        other.needs_repeats = Some(8);
+        other.more_blocks = Some(8);
         results.comparisons.push(other);
-        let both = "tunnel against cubic, by goodput: inconclusive (266× at loss 0% · rate 600mbit; \
-                    a verdict needs 8 repeats); failed in 1 of 2 settings.";
-        assert_eq!(sentences(&results)[0], both);
+        let both = [
+            "tunnel against cubic, by goodput: undecided (266× at loss 0% · rate 600mbit); failed in 1 \
+             of 2 settings.",
+            "Both comparisons are undecided; 8 more blocks would decide 1 of them.",
+        ];
+        assert_eq!(sentences(&results)[..2], both);
     }
 
     #[test]

@@ -2,30 +2,31 @@
 
 use crate::interval::Around;
 use crate::{method, missing};
-use results::{Comparison, Results, Verdict};
+use results::{Comparison, Results};
+use stats::Verdict;
 
 /// `tcp-bbr * / tcp-cubic`: the systems with the marks of their cells.
 pub(crate) fn systems(results: &Results, one: &Comparison) -> String {
     format!("{} / {}", side(results, one, &one.a), side(results, one, &one.b))
 }
 
-/// The verdict, or the reason why there is none.
+/// The mark and the verdict, or the reason why there is none.
 pub(crate) fn verdict(one: &Comparison) -> String {
-    let word = match (one.verdict, one.needs_repeats) {
-        (Verdict::Inconclusive, _) if one.ratio.one_start => "one start".to_owned(),
-        (Verdict::Inconclusive, Some(repeats)) => format!("needs {repeats} repeats"),
+    let words = match (one.verdict, one.more_blocks) {
+        (Verdict::Undecided, _) if one.ratio.one_start => "one start".to_owned(),
+        (Verdict::Undecided, Some(blocks)) => crate::answer::counted(blocks as usize, "more block"),
+        (Verdict::Same, _) => format!("same{}", within(one)),
         (verdict, _) => verdict.word().to_owned(),
     };
-    if one.primary { format!("{word} (primary)") } else { word }
+    let text = format!("{} {words}", one.verdict.mark());
+    if one.primary { format!("{text} (primary)") } else { text }
 }
 
-/// `0.031`, `< 0.001`, `–` if the run stated none.
-pub(crate) fn adjusted_p(one: &Comparison) -> String {
-    match one.adjusted_p {
-        None => "–".to_owned(),
-        Some(p) if p < 0.001 => "< 0.001".to_owned(),
-        Some(p) => format!("{p:.3}"),
-    }
+/// ` within 5 %`: the smallest difference that matters. Older writers stated none.
+pub(crate) fn within(one: &Comparison) -> String {
+    // A share of 0.07 is 7.000000000000001 %.
+    let percent = |share: f64| format!(" within {} %", (share * 1e8).round() / 1e6);
+    one.threshold.map(percent).unwrap_or_default()
 }
 
 pub(crate) fn intervals(results: &Results) -> impl Iterator<Item = Around> {
@@ -34,19 +35,18 @@ pub(crate) fn intervals(results: &Results) -> impl Iterator<Item = Around> {
 
 /// Explains the table.
 pub(crate) fn note(results: &Results) -> String {
-    let count = results.comparisons.len();
     let mut text = "Ratio: the median over pairs of repeats of the same block.".to_owned();
-    if results.comparisons.iter().any(|one| one.adjusted_p.is_some()) {
-        text += &format!(
-            " p is adjusted for the {} of this table; a difference is shown at 0.05 or less.",
-            crate::answer::counted(count, "comparison")
-        );
+    if results.comparisons.iter().any(|one| one.ratio.ci95.is_some()) {
+        text += " The intervals hold together: in at least 95 % of runs each of them contains its ratio. \
+                 ▲ better, ▼ worse: the interval excludes 1, and the ratio is at or beyond the smallest \
+                 difference that matters. = the same: the interval lies within that difference. ? undecided.";
     }
     if results.comparisons.iter().any(|one| one.primary) {
         text += " The lab file named the primary ones before the run.";
     }
-    if results.comparisons.iter().any(|one| one.needs_repeats.is_some()) {
-        text += " “needs” is the number of repeats below which no difference can be shown.";
+    if results.comparisons.iter().any(|one| one.more_blocks.is_some()) {
+        text += " “More blocks”: the number of further repeats of every cell that would decide the \
+                 comparison, if these are like the repeats so far.";
     }
     if results.comparisons.iter().any(|one| one.ratio.one_start) {
         text += " “one start”: the repeats are windows of one start of each system, which decide \

@@ -129,7 +129,7 @@ text{font:12.5px system-ui,sans-serif;fill:var(--muted)}
 .line{fill:none;stroke-width:2;stroke-linejoin:round}.bar{fill:none;stroke-width:1.4}
 .dashed{stroke-dasharray:2 5;stroke-width:1.6}.hollow{fill:var(--page);stroke-width:1.6}
 .better{fill:var(--c0);stroke:var(--c0)}.worse{fill:var(--c1);stroke:var(--c1)}
-.same,.inconclusive{fill:var(--page);stroke:var(--c7)}
+.same,.undecided{fill:var(--page);stroke:var(--c7)}
 .c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}
 .c4{--c:var(--c4)}.c5{--c:var(--c5)}.c6{--c:var(--c6)}.c7{--c:var(--c7)}
 .stroke{stroke:var(--c)}.fill{fill:var(--c)}.layer{fill:var(--c);fill-opacity:.78}";

@@ -212,8 +212,7 @@ mod tests {
                 verdict: Verdict::Better,
                 threshold: None,
                 primary: false,
-                adjusted_p: None,
-                needs_repeats: None,
+                more_blocks: None,
                 goal,
             });
         }

@@ -45,7 +45,9 @@ impl Around {
     ) -> Option<Self> {
         let (label, short) = match (ci95, coverage.map(|coverage| coverage * 100.0)) {
             (Some(_), Some(percent)) => {
-                (format!("{percent:.1} % interval"), format!("{percent:.1} %"))
+                let percent = format!("{percent:.1}");
+                let percent = percent.trim_end_matches(".0");
+                (format!("{percent} % interval"), format!("{percent} %"))
             }
             // Older writers did not state the coverage.
             (Some(_), None) => ("interval".to_owned(), "interval".to_owned()),

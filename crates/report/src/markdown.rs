@@ -174,7 +174,7 @@ fn comparisons(out: &mut String, results: &Results) {
     }
     line(out, "## Comparisons\n");
     let column = interval::Column::of(comparison::intervals(results));
-    let heads = ["metric", "at", "ratio", "value", &column.head, "p", "verdict"].map(str::to_owned);
+    let heads = ["metric", "at", "ratio", "value", &column.head, "verdict"].map(str::to_owned);
     let rows: Vec<Vec<String>> = results
         .comparisons
         .iter()
@@ -185,7 +185,6 @@ fn comparisons(out: &mut String, results: &Results) {
                 comparison::systems(results, one),
                 number::ratio(one.ratio.median),
                 column.text(Around::ratio(&one.ratio)),
-                comparison::adjusted_p(one),
                 comparison::verdict(one),
             ]
         })

@@ -27,15 +27,17 @@ pub(crate) fn statistics(results: &Results) -> &'static [&'static str] {
          so that what changed on the machine over time touched both. Every repeat takes part: one \
          that failed, or in which nothing arrived, ranks worst. A pair is left out only if the \
          machine made one of its repeats invalid.",
-        "Better or worse means that the sign test excludes a ratio of 1 and the ratio is at least \
-         the practical threshold away from it. The same means that the whole interval of the ratio \
-         lies within the threshold. Anything else is inconclusive. The sign test needs independent \
-         repeats too.",
-        "The tests hold the level of 5 % for all comparisons of a run together (Holm's procedure). \
-         The primary comparisons, at most three, were named in the lab file before the run and \
-         share 95 % of the level; all others share the rest, and whatever a decided comparison no \
-         longer needs. Where a run has too few repeats to show any difference, the number that it \
-         needs stands in place of the verdict.",
+        "A block of the run holds every cell once. The interval of a ratio is the hull of two: the \
+         exact interval of its median, and an interval that counts the number of comparisons, from \
+         the largest statistic of the whole table over the changes of sign of whole blocks. The \
+         intervals of all comparisons of a run hold together: in at least 95 % of runs each of them \
+         contains its ratio. Six blocks suffice for a table of any size; fewer decide nothing. The \
+         primary comparisons, at most three, were named in the lab file before the run.",
+        "The verdict is read from the interval. Better or worse: the interval excludes 1, and the \
+         ratio is at or beyond the smallest difference that matters, which the lab file names. The \
+         same: the whole interval lies within that difference. Anything else is undecided, and the \
+         number of further blocks that would decide it stands beside it. Repeats that resemble the \
+         one before them make these intervals too narrow as well.",
         "Outliers are warned about and kept. The beginning of each repeat is discarded as the lab \
          file states. A cell that failed has no number.",
     ]

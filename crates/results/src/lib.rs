@@ -12,8 +12,9 @@ mod series;
 pub use error::ResultsError;
 pub use results::{
     Axes, Bound, Cell, Comparison, Confusion, ConfusionRow, Correlation, CpuLimit, Form, Goal,
-    Group, Heat, LONGEST_TEXT, Mean, Metric, Missing, NOT_RUN, Overall, Proportion, Ratio, Reason,
-    Reference, Results, Spread, Verdict, View,
+    Group, Heat, LONGEST_TEXT, Mean, Metric, Missing, MoreBlocks, NOT_RUN, Overall, Proportion,
+    Ratio, Reason, Reference, Results, Spread, View,
 };
 pub use samples::{Sample, Samples};
 pub use series::{Line, Series, Shape};
+pub use stats::Verdict;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use stats::Verdict;
 use units::{foreign, foreign_json};
 
 use crate::ResultsError;
@@ -78,8 +79,8 @@ pub struct Results {
     pub warnings: Vec<String>,
 }
 
-/// How much a repeat of a metric resembles the repeat before it. Intervals and p-values hold for
-/// independent repeats.
+/// How much a repeat of a metric resembles the repeat before it. Intervals hold for independent
+/// repeats.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Correlation {
     pub metric: String,
@@ -392,12 +393,10 @@ pub struct Comparison {
     /// The lab file named this comparison before the run.
     #[serde(default, skip_serializing_if = "is_false")]
     pub primary: bool,
-    /// The p-value with all comparisons of the run taken into account.
+    /// For an undecided comparison: the number of further blocks that would decide it if they were
+    /// like those so far. Absent if no reasonable number would. A block measures every cell once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adjusted_p: Option<f64>,
-    /// The repeats without which this comparison cannot show a difference. Absent if it has enough.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub needs_repeats: Option<u64>,
+    pub more_blocks: Option<u64>,
     /// The goal of the ratio, if the lab sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
@@ -453,7 +452,9 @@ pub struct Goal {
 pub struct Ratio {
     #[serde(deserialize_with = "null_is_infinite")]
     pub median: f64,
-    /// As in [`Metric`].
+    /// The interval of the ratio. The intervals of all comparisons of a run hold together: in at
+    /// least 95 % of runs each contains its ratio. The verdict is read from it. `null` for fewer
+    /// than six pairs, and for a comparison that can have no verdict.
     #[serde(default, deserialize_with = "infinite_interval")]
     pub ci95: Option<[f64; 2]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -472,17 +473,13 @@ pub struct Ratio {
     pub one_start: bool,
 }
 
-/// The verdict of a comparison on `a`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    Better,
-    Worse,
-    /// The interval lies within the practical threshold around 1.
-    Same,
-    /// The interval is too wide for a verdict. Unknown words are read as this too.
-    #[serde(other)]
-    Inconclusive,
+/// Blocks beyond those of a run that would decide comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoreBlocks {
+    pub blocks: u64,
+    /// How many of the `undecided` comparisons they would decide.
+    pub decides: usize,
+    pub undecided: usize,
 }
 
 impl Results {
@@ -510,6 +507,24 @@ impl Results {
         let mut text = serde_json::to_string_pretty(self).map_err(ResultsError::Encode)?;
         text.push('\n');
         Ok(text)
+    }
+
+    /// The blocks that would decide all undecided primary comparisons, or half of the others if
+    /// each primary one is decided. `None` if no comparison names a number.
+    pub fn more_blocks(&self) -> Option<MoreBlocks> {
+        let open: Vec<&Comparison> =
+            self.comparisons.iter().filter(|one| one.verdict == Verdict::Undecided).collect();
+        let primary: Vec<&Comparison> =
+            open.iter().copied().filter(|one| one.primary && one.more_blocks.is_some()).collect();
+        let asked = if primary.is_empty() { &open } else { &primary };
+        let mut needs: Vec<u64> = asked.iter().filter_map(|one| one.more_blocks).collect();
+        needs.sort_unstable();
+        let place =
+            if primary.is_empty() { needs.len() / 2 } else { needs.len().checked_sub(1)? };
+        let blocks = *needs.get(place)?;
+        let decides = |one: &&&Comparison| one.more_blocks.is_some_and(|more| more <= blocks);
+        let decides = open.iter().filter(decides).count();
+        Some(MoreBlocks { blocks, decides, undecided: open.len() })
     }
 
     /// The reference rows that are shown beside `cell`.
@@ -648,17 +663,6 @@ impl Mean {
         match self {
             Self::Geometric => "geometric",
             Self::Arithmetic => "arithmetic",
-        }
-    }
-}
-
-impl Verdict {
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Better => "better",
-            Self::Worse => "worse",
-            Self::Same => "same",
-            Self::Inconclusive => "inconclusive",
         }
     }
 }

@@ -19,8 +19,8 @@
 //! Biometrics 35, 1979) under Bonferroni's bound. All intervals of a run together therefore cover
 //! the truth in 99 % (95 %) of runs, no matter which look ends it.
 //!
-//! **Verdict.** The rule of [`crate::ratio`] applies. Better or worse needs the 99 % interval, so
-//! at most one run in a hundred without any difference reports one. No difference needs the 95 %
+//! **Verdict.** The rule of [`crate::verdict`] applies. Better or worse needs the 99 % interval, so
+//! at most one run in a hundred without any difference reports one. The same needs the 95 %
 //! interval.
 
 mod decider;

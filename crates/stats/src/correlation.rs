@@ -1,5 +1,5 @@
-//! The correlation of successive repeats. The interval of a median and the sign test need
-//! independent repeats: at a correlation of 0.6 an interval of six repeats that states 96.9 %
+//! The correlation of successive repeats. Intervals of medians and of ratios need independent
+//! repeats: at a correlation of 0.6 an interval of six repeats that states 96.9 %
 //! covers the median in 79 % of cases.
 
 use rand::SeedableRng;

@@ -1,4 +1,5 @@
-//! Statistics of measurements: intervals, rank tests, outliers, and the decision of an A/B test.
+//! Statistics of measurements: intervals, tables of comparisons, rank tests, outliers, and the
+//! decision of an A/B test.
 //! All are pure functions of the samples, so the same samples always give the same interval and
 //! the same verdict.
 //!
@@ -7,7 +8,6 @@
 pub mod ab;
 pub mod binomial;
 pub mod correlation;
-pub mod family;
 pub mod mann_whitney;
 pub mod mean;
 pub mod median_interval;
@@ -18,7 +18,9 @@ pub mod ratio;
 pub mod runs;
 pub mod signed_rank;
 pub mod summary;
+pub mod table;
 pub mod trimmed;
+pub mod verdict;
 
 mod error;
 mod spread;
@@ -26,11 +28,11 @@ mod spread;
 pub use correlation::{Correlation, successive};
 pub use error::StatsError;
 pub use mean::MeanEstimate;
-pub use median_interval::{MedianInterval, median_interval, sign_test};
+pub use median_interval::{FEWEST, MedianInterval, median_interval};
 pub use quantile::{median, quantile};
-pub use ratio::{
-    Direction, RatioVerdict, Verdict, compare_paired, default_threshold, geometric_mean,
-};
-pub use runs::compare_runs;
+pub use ratio::geometric_mean;
+pub use runs::{RunsCompared, compare_runs};
 pub use summary::{Estimate, Summary, estimate, summary};
+pub use table::{Row, default_threshold};
 pub use trimmed::{TrimmedMean, trimmed_mean};
+pub use verdict::{Direction, Verdict};

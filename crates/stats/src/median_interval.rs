@@ -27,8 +27,20 @@ pub struct MedianInterval {
 /// infinite.
 pub fn median_interval(samples: &[f64]) -> Result<Option<MedianInterval>, StatsError> {
     let n = samples.len();
+    let Some(left_out) = left_out(n) else {
+        return Ok(None);
+    };
+    let coverage = 1.0 - 2.0 * halves(n)?.cdf(left_out as u64);
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    Ok(Some(MedianInterval { low: sorted[left_out], high: sorted[n - 1 - left_out], coverage }))
+}
+
+/// The number of samples at either end that the interval of `n` samples leaves out. `None` for
+/// fewer than [`FEWEST`].
+pub(crate) fn left_out(n: usize) -> Option<usize> {
     let tail = (1.0 - COVERAGE) / 2.0 * (1.0 + 1e-12);
-    let below = halves(n)?;
+    let below = halves(n).ok()?;
     // Use a binary search, because walking through the counts of thousands of samples takes long.
     let (mut rejected, mut kept) = (0, n as u64);
     while rejected < kept {
@@ -39,29 +51,7 @@ pub fn median_interval(samples: &[f64]) -> Result<Option<MedianInterval>, StatsE
             kept = middle;
         }
     }
-    let Some(left_out) = rejected.checked_sub(1) else {
-        return Ok(None);
-    };
-    let coverage = 1.0 - 2.0 * below.cdf(left_out);
-    let mut sorted = samples.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let left_out = left_out as usize;
-    Ok(Some(MedianInterval { low: sorted[left_out], high: sorted[n - 1 - left_out], coverage }))
-}
-
-/// The p-value of the two-sided sign test that the median of the samples is `centre` (Dixon & Mood,
-/// JASA 41, 1946). Samples equal to `centre` count against a difference, so that the test agrees
-/// with the interval: p is at most 5 % exactly if the interval excludes `centre`.
-pub fn sign_test(samples: &[f64], centre: f64) -> Result<f64, StatsError> {
-    let up_to = samples.iter().filter(|sample| **sample <= centre).count();
-    let from = samples.iter().filter(|sample| **sample >= centre).count();
-    let below = halves(samples.len())?;
-    Ok((2.0 * below.cdf(up_to.min(from) as u64)).min(1.0))
-}
-
-/// The smallest p-value that the sign test of this many samples can give.
-pub fn smallest_p(samples: usize) -> f64 {
-    2.0_f64.powi(1 - i32::try_from(samples.max(1)).unwrap_or(i32::MAX))
+    rejected.checked_sub(1).map(|left_out| left_out as usize)
 }
 
 fn halves(n: usize) -> Result<Binomial, StatsError> {
@@ -99,20 +89,5 @@ mod tests {
             assert_eq!((interval.low, interval.high), (low, high), "{n}");
             assert!((interval.coverage - coverage).abs() < 1e-12, "{n}: {interval:?}");
         }
-    }
-
-    #[test]
-    fn the_sign_test_agrees_with_the_interval() {
-        for n in FEWEST..40 {
-            for small in 0..=n {
-                let samples: Vec<f64> =
-                    (0..n).map(|index| if index < small { 0.5 } else { 2.0 }).collect();
-                let interval = median_interval(&samples).unwrap().unwrap();
-                let excluded = interval.low > 1.0 || interval.high < 1.0;
-                assert_eq!(sign_test(&samples, 1.0).unwrap() <= 0.05, excluded, "{small} of {n}");
-            }
-        }
-        assert_eq!(sign_test(&[1.0; 9], 1.0).unwrap(), 1.0);
-        assert!((sign_test(&[2.0; 6], 1.0).unwrap() - smallest_p(6)).abs() < 1e-12);
     }
 }

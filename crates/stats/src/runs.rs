@@ -11,25 +11,35 @@ use units::Share;
 
 use crate::StatsError;
 use crate::error::positive;
-use crate::family::LEVEL;
-use crate::ratio::{Direction, RatioVerdict, judge};
 use crate::spread::mean;
 use crate::summary::Estimate;
+use crate::verdict::{Direction, Verdict};
 
-/// Compares the medians of runs by the ratio of their geometric means, with Welch's interval and
-/// test (Biometrika 34, 1947) of the logarithms. A state with a single run has neither, because
-/// nothing is known about the variance between its runs.
+/// A comparison of runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RunsCompared {
+    /// `a / b`: the ratio of the geometric means of the medians. `n` is the smaller number of runs.
+    pub ratio: Estimate,
+    pub verdict: Verdict,
+}
+
+/// Compares the medians of runs by the ratio of their geometric means, with Welch's interval
+/// (Biometrika 34, 1947) of the logarithms. `rows` is the number of such comparisons in the table:
+/// by Bonferroni's bound the intervals of all of them hold together in 95 % of cases. A state with
+/// a single run has no interval, because nothing is known about the variance between its runs.
 pub fn compare_runs(
     a: &[f64],
     b: &[f64],
     direction: Direction,
     threshold: Share,
-) -> Result<RatioVerdict, StatsError> {
+    rows: usize,
+) -> Result<RunsCompared, StatsError> {
     let (a, b) = (logarithms(a)?, logarithms(b)?);
     let difference = mean(&a) - mean(&b);
     let welch = Welch::of(&a, &b);
     let ends = |half: f64| ((difference - half).exp(), (difference + half).exp());
-    let ci95 = welch.as_ref().map(|welch| ends(welch.half_width(1.0 - LEVEL)));
+    let level = 1.0 - LEVEL / rows.max(1) as f64;
+    let ci95 = welch.map(|welch| ends(welch.half_width(level)));
     let ratio = Estimate {
         median: difference.exp(),
         ci95,
@@ -37,10 +47,8 @@ pub fn compare_runs(
         range: None,
         n: a.len().min(b.len()),
     };
-    let p = welch.map(|welch| welch.p(difference));
-    let different = p.is_some_and(|p| p <= LEVEL);
-    let verdict = judge(ratio.median, different, ratio.ci95, direction, threshold);
-    Ok(RatioVerdict { ratio, p, verdict, direction, threshold })
+    let verdict = Verdict::of(ratio.median, ratio.ci95, direction, threshold);
+    Ok(RunsCompared { ratio, verdict })
 }
 
 fn logarithms(medians: &[f64]) -> Result<Vec<f64>, StatsError> {
@@ -68,14 +76,6 @@ impl Welch {
         let student = StudentsT::new(0.0, 1.0, self.freedom);
         student.map_or(f64::INFINITY, |t| t.inverse_cdf(0.5 + level / 2.0) * self.error)
     }
-
-    fn p(&self, difference: f64) -> f64 {
-        if difference == 0.0 {
-            return 1.0;
-        }
-        let student = StudentsT::new(0.0, 1.0, self.freedom);
-        student.map_or(1.0, |t| 2.0 * t.cdf(-(difference / self.error).abs()))
-    }
 }
 
 /// `None` for a single value.
@@ -86,18 +86,19 @@ fn variance_of_mean(values: &[f64]) -> Option<f64> {
     (n > 1).then(|| squares / (n - 1) as f64 / n as f64)
 }
 
+const LEVEL: f64 = 0.05;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ratio::Verdict;
 
-    fn compared(a: &[f64], b: &[f64]) -> RatioVerdict {
+    fn compared(a: &[f64], b: &[f64]) -> RunsCompared {
         let threshold = Share::from_percent(3.0).unwrap();
-        compare_runs(a, b, Direction::HigherIsBetter, threshold).unwrap()
+        compare_runs(a, b, Direction::HigherIsBetter, threshold, 1).unwrap()
     }
 
     /// Logarithms 0, 2 against 4, 6: the difference is 4, its error the square root of 2, with two
-    /// degrees of freedom. Student's t is 4.3027 there, and p is 0.1056 for 4 / 1.4142.
+    /// degrees of freedom. Student's t is 4.3027 there.
     #[test]
     fn welchs_test_by_hand() {
         let of = |values: [f64; 2]| values.map(f64::exp);
@@ -105,24 +106,37 @@ mod tests {
         let (low, high) = found.ratio.ci95.unwrap();
         assert!((low.ln() - (4.0 - 4.3027 * 2_f64.sqrt())).abs() < 1e-3, "{low}");
         assert!((high.ln() - (4.0 + 4.3027 * 2_f64.sqrt())).abs() < 1e-3, "{high}");
-        assert!((found.p.unwrap() - 0.1056).abs() < 1e-3, "{found:?}");
-        assert_eq!(found.verdict, Verdict::Inconclusive);
+        assert_eq!(found.verdict, Verdict::Undecided);
     }
 
     #[test]
     fn one_run_of_a_state_decides_nothing() {
         let found = compared(&[200.0], &[100.0, 101.0, 99.0]);
-        assert_eq!((found.p, found.ratio.ci95), (None, None));
-        assert_eq!(found.verdict, Verdict::Inconclusive);
+        assert_eq!((found.verdict, found.ratio.ci95), (Verdict::Undecided, None));
         assert!((found.ratio.median - 2.0).abs() < 1e-3);
     }
 
     #[test]
     fn equal_runs_of_virtual_time_are_the_same() {
         let found = compared(&[5.0, 5.0], &[5.0, 5.0]);
-        assert_eq!((found.p, found.verdict), (Some(1.0), Verdict::NoDifference));
+        assert_eq!(found.verdict, Verdict::Same);
         let found = compared(&[6.0, 6.0], &[5.0, 5.0]);
         assert_eq!(found.verdict, Verdict::Better);
-        assert!(compare_runs(&[0.0], &[1.0], Direction::HigherIsBetter, Share::default()).is_err());
+        let direction = Direction::HigherIsBetter;
+        assert!(compare_runs(&[0.0], &[1.0], direction, Share::default(), 1).is_err());
+    }
+
+    /// Student's t for two degrees of freedom is 4.3027 at 95 % and 6.2053 at 97.5 %.
+    #[test]
+    fn intervals_of_two_rows_hold_together() {
+        let of = |rows| {
+            let medians = [[4.0, 6.0], [0.0, 2.0]].map(|logs| logs.map(f64::exp));
+            let direction = Direction::HigherIsBetter;
+            let threshold = Share::default();
+            let found = compare_runs(&medians[0], &medians[1], direction, threshold, rows).unwrap();
+            let (low, high) = found.ratio.ci95.unwrap();
+            (high.ln() - low.ln()) / 2.0
+        };
+        assert!((of(2) / of(1) - 6.2053 / 4.3027).abs() < 1e-3);
     }
 }

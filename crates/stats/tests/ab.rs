@@ -133,8 +133,8 @@ fn plan(seed: u64) -> Plan {
 struct Rates {
     better: u64,
     worse: u64,
-    no_difference: u64,
-    inconclusive: u64,
+    same: u64,
+    undecided: u64,
     pairs: usize,
     covered_95: u64,
     covered_99: u64,
@@ -147,8 +147,8 @@ fn rates(noise: Noise, factor: f64) -> Rates {
         match decision.verdict {
             Verdict::Better => rates.better += 1,
             Verdict::Worse => rates.worse += 1,
-            Verdict::NoDifference => rates.no_difference += 1,
-            Verdict::Inconclusive => rates.inconclusive += 1,
+            Verdict::Same => rates.same += 1,
+            Verdict::Undecided => rates.undecided += 1,
         }
         let holds = |(low, high): (f64, f64)| (low <= factor && factor <= high) as u64;
         rates.covered_95 += holds(decision.ci95.unwrap());
@@ -173,8 +173,8 @@ fn no_change_is_rarely_reported_and_a_slowdown_of_3_percent_is_found() {
                 (factor - 1.0) * 100.0,
                 r.better,
                 r.worse,
-                r.no_difference,
-                r.inconclusive,
+                r.same,
+                r.undecided,
                 r.pairs / RUNS as usize,
                 r.covered_95,
                 r.covered_99
@@ -184,7 +184,7 @@ fn no_change_is_rarely_reported_and_a_slowdown_of_3_percent_is_found() {
             if factor == 1.0 {
                 assert!(r.better + r.worse <= FALSE_ALARMS, "{noise:?}: false alarms");
             } else {
-                assert_eq!(r.better + r.no_difference, 0, "{noise:?}: a slowdown taken for less");
+                assert_eq!(r.better + r.same, 0, "{noise:?}: a slowdown taken for less");
                 assert!(r.worse >= FOUND, "{noise:?}: found {} of {RUNS}", r.worse);
             }
         }
@@ -200,10 +200,10 @@ fn a_speedup_is_better_and_less_latency_is_better() {
 }
 
 #[test]
-fn quiet_equal_states_give_no_difference_early() {
+fn quiet_equal_states_are_the_same_early() {
     for seed in 0..RUNS {
         let decision = run(plan(seed), Noise::Independent(0.005), 1.0);
-        assert_eq!(decision.verdict, Verdict::NoDifference);
+        assert_eq!(decision.verdict, Verdict::Same);
         assert!(decision.early && decision.pairs < decision.planned_pairs);
         assert!(decision.detectable.unwrap() < 0.01);
         assert_eq!(decision.pairs_needed, None);
@@ -211,17 +211,17 @@ fn quiet_equal_states_give_no_difference_early() {
 }
 
 #[test]
-fn a_difference_too_small_to_matter_is_no_difference() {
+fn a_difference_too_small_to_matter_is_the_same() {
     let decision = run(plan(3), Noise::Independent(0.005), 0.997);
-    assert_eq!(decision.verdict, Verdict::NoDifference);
+    assert_eq!(decision.verdict, Verdict::Same);
     assert!(decision.ci99.unwrap().1 < 1.0, "it is seen, though: {decision}");
 }
 
 #[test]
-fn too_noisy_is_inconclusive_and_says_how_many_pairs_it_takes() {
+fn too_noisy_is_undecided_and_says_how_many_pairs_it_takes() {
     for seed in 0..RUNS {
         let decision = run(plan(seed), Noise::Independent(0.30), 1.0);
-        assert!(matches!(decision.verdict, Verdict::Inconclusive), "{decision}");
+        assert!(matches!(decision.verdict, Verdict::Undecided), "{decision}");
         assert!(decision.detectable.unwrap() > 0.05);
         assert!(decision.pairs_needed.unwrap() > 3_000);
         assert!(!decision.early);
@@ -229,13 +229,13 @@ fn too_noisy_is_inconclusive_and_says_how_many_pairs_it_takes() {
 }
 
 #[test]
-fn the_suggested_pairs_settle_an_inconclusive_run() {
+fn the_named_pairs_decide_an_undecided_run() {
     let noise = Noise::Independent(0.08);
     let tried = run(plan(5), noise, 1.0);
     let needed = tried.pairs_needed.expect("8 % is too noisy for 300 pairs");
     let longer = Plan { pairs: needed, ..plan(6) };
-    let settled = |seed| run(Plan { seed, ..longer }, noise, 1.0).verdict == Verdict::NoDifference;
-    let count = (0..20).filter(|seed| settled(*seed)).count();
+    let decided = |seed| run(Plan { seed, ..longer }, noise, 1.0).verdict == Verdict::Same;
+    let count = (0..20).filter(|seed| decided(*seed)).count();
     assert!(count >= 13, "{count} of 20 with {needed} pairs");
 }
 
@@ -333,7 +333,7 @@ fn an_ended_run_takes_no_more() {
     while let Some(state) = decider.next_state() {
         decider.observe(state, 1.0).unwrap();
     }
-    assert_eq!(decider.decision().unwrap().verdict, Verdict::NoDifference);
+    assert_eq!(decider.decision().unwrap().verdict, Verdict::Same);
     assert_eq!(decider.observe(State::Base, 1.0), Err(StatsError::Ended));
 }
 
@@ -346,7 +346,7 @@ fn an_interrupted_run_answers_from_its_complete_fours() {
     }
     let decision = decider.decision().unwrap();
     assert_eq!((decision.pairs, decision.ci99), (10, None));
-    assert_eq!(decision.verdict, Verdict::Inconclusive, "five fours have no 99 % interval");
+    assert_eq!(decision.verdict, Verdict::Undecided, "five fours have no 99 % interval");
     assert!((decision.ratio - 0.5).abs() < 1e-12);
 }
 

@@ -1,12 +1,11 @@
-//! Simulated experiments with a known truth: intervals cover it as often as they state, and a table
-//! of equal systems shows a difference in at most 5 % of cases.
+//! Simulated experiments with a known truth: intervals cover it as often as they state.
 
 #![allow(clippy::unwrap_used)]
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use stats::family::{self, Member};
-use stats::{Direction, Verdict, compare_paired, default_threshold, estimate, successive};
+use stats::table::{Pair, judged};
+use stats::{Direction, Row, default_threshold, estimate, successive};
 
 const RUNS: usize = 2_000;
 
@@ -96,9 +95,10 @@ fn intervals_of_ratios_cover_the_truth_as_often_as_stated() {
         let (mut covered, mut stated) = (0, None);
         for _ in 0..RUNS {
             let mut noisy = || 100.0 * (draw.random::<f64>() - draw.random::<f64>()).exp();
-            let pairs: Vec<_> = (0..n).map(|_| (Some(1.5 * noisy()), Some(noisy()))).collect();
-            let compared =
-                compare_paired(&pairs, Direction::HigherIsBetter, default_threshold()).unwrap();
+            let pairs: Vec<Option<Pair>> =
+                (0..n).map(|_| Some((Some(1.5 * noisy()), Some(noisy())))).collect();
+            let row = Row::new(&pairs, Direction::HigherIsBetter, default_threshold(), 0).unwrap();
+            let compared = judged(&[row]).unwrap()[0];
             stated = compared.ratio.coverage;
             let Some((low, high)) = compared.ratio.ci95 else {
                 assert!(n < 6, "{n}");
@@ -109,41 +109,6 @@ fn intervals_of_ratios_cover_the_truth_as_often_as_stated() {
         let Some(stated) = stated else { continue };
         let found = covered as f64 / RUNS as f64;
         assert!((found - stated).abs() <= noise(stated), "n = {n}: {found} of {stated}");
-    }
-}
-
-/// The share of tables of `rows` equal systems in which any comparison shows a difference.
-fn false_tables(rows: usize, primary: usize, repeats: usize, draw: &mut Pcg64Mcg) -> f64 {
-    let mut wrong = 0;
-    for _ in 0..RUNS {
-        let compared: Vec<_> = (0..rows)
-            .map(|_| {
-                let mut noisy = || Some(1.0 + draw.random::<f64>());
-                let pairs: Vec<_> = (0..repeats).map(|_| (noisy(), noisy())).collect();
-                compare_paired(&pairs, Direction::HigherIsBetter, default_threshold()).unwrap()
-            })
-            .collect();
-        let members: Vec<Member> = compared
-            .iter()
-            .enumerate()
-            .map(|(row, one)| Member { p: one.p.unwrap(), primary: row < primary, pairs: repeats })
-            .collect();
-        let verdicts = compared.iter().zip(family::adjusted(&members));
-        let mut verdicts = verdicts.map(|(one, adjusted)| one.within(&adjusted));
-        wrong += usize::from(verdicts.any(|one| matches!(one, Verdict::Better | Verdict::Worse)));
-    }
-    wrong as f64 / RUNS as f64
-}
-
-#[test]
-fn a_table_of_equal_systems_shows_a_difference_in_at_most_5_percent_of_cases() {
-    let mut draw = Pcg64Mcg::seed_from_u64(3);
-    for (rows, primary, repeats) in
-        [(1, 1, 6), (1, 0, 9), (50, 0, 6), (50, 0, 11), (50, 1, 12), (50, 3, 11), (50, 3, 20)]
-    {
-        let found = false_tables(rows, primary, repeats, &mut draw);
-        let bound = 0.05 + noise(0.05);
-        assert!(found <= bound, "{rows} rows, {primary} primary, {repeats} repeats: {found}");
     }
 }
 

@@ -295,7 +295,7 @@ mod tests {
                 .map(|a| a.decision.verdict)
         };
         assert_eq!(judged("echo 90").unwrap(), Verdict::Worse);
-        assert_eq!(judged("echo 100").unwrap(), Verdict::NoDifference);
+        assert_eq!(judged("echo 100").unwrap(), Verdict::Same);
         assert!(judged("false").unwrap_err().to_string().contains("ended with"));
         assert!(judged("echo none").unwrap_err().to_string().contains("no number"));
         assert!(judged("no-such-program-here").unwrap_err().to_string().contains("starting"));

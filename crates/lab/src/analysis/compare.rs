@@ -7,8 +7,7 @@ use crate::run::runs::Run;
 use differences::differences;
 use results::{Axes, Cell, metrics};
 use serde::Serialize;
-use stats::family::{self, Adjusted, Member};
-use stats::{Direction, RatioVerdict};
+use stats::{Direction, Verdict};
 use units::{Share, foreign};
 
 /// Printed in the command's help.
@@ -43,11 +42,10 @@ pub struct Row {
     pub after: f64,
     /// `after / before`.
     pub ratio: f64,
-    /// Counts the variance between runs. `None` if a side has a single run.
+    /// Counts the variance between runs. The intervals of all rows hold together. `None` if a side
+    /// has a single run.
     pub ci95: Option<(f64, f64)>,
-    /// The p-value with all rows taken into account.
-    pub adjusted_p: Option<f64>,
-    pub verdict: stats::Verdict,
+    pub verdict: Verdict,
 }
 
 /// The runs were measured at different times, so no values are paired.
@@ -84,7 +82,7 @@ pub fn runs(
                 .to_owned(),
         );
     }
-    let mut judged: Vec<(Row, RatioVerdict)> = Vec::new();
+    let mut medians: Vec<Medians<'_>> = Vec::new();
     for old in &first.results.cells {
         let mut comparable = true;
         for run in &all {
@@ -103,9 +101,9 @@ pub fn runs(
             comparable = false;
         }
         for metric in metrics.iter().filter(|_| comparable) {
-            match row(before, after, old, metric, threshold) {
-                Ok(row) => judged.push(row),
-                Err(reason) => notes.push(format!("{}, {metric}: {reason}", name(old))),
+            match Medians::of(before, after, old, metric) {
+                Some(row) => medians.push(row),
+                None => notes.push(format!("{}, {metric}: not measured in all runs", name(old))),
             }
         }
     }
@@ -113,7 +111,15 @@ pub fn runs(
         let new = run.results.cells.iter().filter(|cell| cell_of(first, cell).is_none());
         notes.extend(new.map(|cell| format!("{} is only in {}", name(cell), run.path.display())));
     }
-    if judged.is_empty() {
+    let table = medians.len();
+    let mut rows = Vec::new();
+    for row in medians {
+        match row.judged(threshold, table) {
+            Ok(row) => rows.push(row),
+            Err(reason) => notes.push(format!("{}, {}: {reason}", name(row.cell), row.metric)),
+        }
+    }
+    if rows.is_empty() {
         let text = format!("nothing to compare: {}", notes.join("; "));
         return Err(LabError::Usage(text));
     }
@@ -124,25 +130,8 @@ pub fn runs(
         after: paths(after),
         threshold,
         notes,
-        rows: within_table(judged),
+        rows,
     })
-}
-
-/// Judges each row with all others taken into account.
-fn within_table(judged: Vec<(Row, RatioVerdict)>) -> Vec<Row> {
-    let member = |(_, one): &(Row, RatioVerdict)| Member {
-        p: one.p.unwrap_or(1.0),
-        primary: false,
-        pairs: one.ratio.n,
-    };
-    let members: Vec<Member> = judged.iter().map(member).collect();
-    let adjusted = family::adjusted(&members);
-    let judge = |((row, one), adjusted): ((Row, RatioVerdict), &Adjusted)| Row {
-        adjusted_p: one.p.map(|_| adjusted.p),
-        verdict: one.within(adjusted),
-        ..row
-    };
-    judged.into_iter().zip(&adjusted).map(judge).collect()
 }
 
 fn cell_of<'a>(run: &'a Run, like: &Cell) -> Option<&'a Cell> {
@@ -188,10 +177,10 @@ impl Compared {
             let _ = writeln!(text, "\ngeometric mean of the ratios: {mean:.3}");
         }
         let _ = writeln!(text, "differences below {} count as none", self.threshold);
-        if self.rows.iter().any(|row| row.adjusted_p.is_some()) {
+        if self.rows.iter().any(|row| row.ci95.is_some()) {
             text.push_str(
-                "a run counts as one sample; intervals count the variance between runs, and \
-                 verdicts the number of rows\n",
+                "a run counts as one sample; intervals count the variance between runs, and hold \
+                 for all rows together\n",
             );
         }
         for note in &self.notes {
@@ -201,34 +190,40 @@ impl Compared {
     }
 }
 
-fn row(
-    before: &[Run],
-    after: &[Run],
-    old: &Cell,
-    metric: &str,
-    threshold: Share,
-) -> Result<(Row, RatioVerdict), String> {
-    let medians = |runs: &[Run]| -> Option<Vec<f64>> {
-        let median = |run| Some(cell_of(run, old)?.metrics.get(metric)?.median);
-        runs.iter().map(median).collect()
-    };
-    let (was, is) = medians(before).zip(medians(after)).ok_or("not measured in all runs")?;
-    let direction = metrics::direction(metric).unwrap_or(Direction::HigherIsBetter);
-    let judged =
-        stats::compare_runs(&is, &was, direction, threshold).map_err(|error| error.to_string())?;
-    let mean = |medians: &[f64]| stats::geometric_mean(medians).unwrap_or(f64::NAN);
-    let row = Row {
-        system: old.system.clone(),
-        axes: old.axes.clone(),
-        metric: metric.to_owned(),
-        before: mean(&was),
-        after: mean(&is),
-        ratio: judged.ratio.median,
-        ci95: judged.ratio.ci95,
-        adjusted_p: None,
-        verdict: judged.verdict,
-    };
-    Ok((row, judged))
+/// The medians of a metric of one cell in all runs.
+struct Medians<'a> {
+    cell: &'a Cell,
+    metric: &'a str,
+    before: Vec<f64>,
+    after: Vec<f64>,
+}
+
+impl<'a> Medians<'a> {
+    /// `None` if a run has not measured it.
+    fn of(before: &[Run], after: &[Run], cell: &'a Cell, metric: &'a str) -> Option<Self> {
+        let medians = |runs: &[Run]| -> Option<Vec<f64>> {
+            let median = |run| Some(cell_of(run, cell)?.metrics.get(metric)?.median);
+            runs.iter().map(median).collect()
+        };
+        Some(Self { cell, metric, before: medians(before)?, after: medians(after)? })
+    }
+
+    /// `table` is the number of rows.
+    fn judged(&self, threshold: Share, table: usize) -> Result<Row, stats::StatsError> {
+        let direction = metrics::direction(self.metric).unwrap_or(Direction::HigherIsBetter);
+        let judged = stats::compare_runs(&self.after, &self.before, direction, threshold, table)?;
+        let mean = |medians: &[f64]| stats::geometric_mean(medians).unwrap_or(f64::NAN);
+        Ok(Row {
+            system: self.cell.system.clone(),
+            axes: self.cell.axes.clone(),
+            metric: self.metric.to_owned(),
+            before: mean(&self.before),
+            after: mean(&self.after),
+            ratio: judged.ratio.median,
+            ci95: judged.ratio.ci95,
+            verdict: judged.verdict,
+        })
+    }
 }
 
 fn main_metric(run: &Run) -> String {
@@ -294,10 +289,10 @@ mod tests {
         let of = |medians: [f64; 3]| medians.map(|median| run("a", "x", &[median; 7]));
         let before = of([100.0, 100.6, 99.5]);
         let compared = runs(&before, &of([80.0, 80.4, 79.7]), &[], threshold()).unwrap();
-        assert_eq!(compared.rows[0].verdict, stats::Verdict::Worse);
+        assert_eq!(compared.rows[0].verdict, Verdict::Worse);
         assert!(compared.render().contains("tcp-bbr [loss=1%]"), "{}", compared.render());
         let same = runs(&before, &before, &[], threshold()).unwrap();
-        assert_eq!(same.rows[0].verdict, stats::Verdict::NoDifference);
+        assert_eq!(same.rows[0].verdict, Verdict::Same);
     }
 
     /// The repeats of each run agree far better than runs of the same build do.
@@ -307,11 +302,11 @@ mod tests {
         let after = one(run("b", "x", &[90.0, 90.1, 89.9, 90.0, 90.1, 89.9]));
         let compared = runs(&before, &after, &[], threshold()).unwrap();
         let row = &compared.rows[0];
-        assert_eq!((row.verdict, row.ci95), (stats::Verdict::Inconclusive, None));
+        assert_eq!((row.verdict, row.ci95), (Verdict::Undecided, None));
         assert!(compared.render().contains("nothing is decided"), "{}", compared.render());
         let of = |medians: [f64; 2]| medians.map(|median| run("a", "x", &[median; 6]));
         let compared = runs(&of([100.0, 90.0]), &of([90.0, 99.0]), &[], threshold()).unwrap();
-        assert_eq!(compared.rows[0].verdict, stats::Verdict::Inconclusive);
+        assert_eq!(compared.rows[0].verdict, Verdict::Undecided);
         assert!(compared.rows[0].ci95.unwrap().0 < 0.8);
     }
 

@@ -146,7 +146,6 @@ fn comparison_table(results: &Results) -> Markup {
                 @for head in ["metric", "systems", "at"] { th scope="col" class="text" { (head) } }
                 th scope="col" { "ratio" }
                 th scope="col" { (column.head) }
-                th scope="col" { "p" }
                 th scope="col" class="text" { "verdict" }
             } }
             tbody {
@@ -157,7 +156,6 @@ fn comparison_table(results: &Results) -> Markup {
                         td class="text" { (axis::describe(&one.axes)) }
                         td { (number::ratio(one.ratio.median)) }
                         td { (column.text(Around::ratio(&one.ratio))) }
-                        td { (comparison::adjusted_p(one)) }
                         td class="text" { (comparison::verdict(one)) }
                     }
                 }

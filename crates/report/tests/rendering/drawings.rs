@@ -42,15 +42,15 @@ fn forest() {
             row("loss 0%", 1.01, Verdict::Same),
             row("loss 1%", 9.8, Verdict::Better),
             row("loss 5%", 0.5, Verdict::Worse),
-            row("loss 9%", f64::NAN, Verdict::Inconclusive),
+            row("loss 9%", f64::NAN, Verdict::Undecided),
             ForestRow {
                 ratio: Ratio {
                     range: Some([2.0, f64::INFINITY]),
                     n: 3,
                     ..Ratio::single(f64::INFINITY)
                 },
-                words: "needs 6 repeats (primary)".to_owned(),
-                ..row("loss 20%", 1.0, Verdict::Inconclusive)
+                words: "? 3 more blocks (primary)".to_owned(),
+                ..row("loss 20%", 1.0, Verdict::Undecided)
             },
         ],
     };

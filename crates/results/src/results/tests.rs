@@ -25,8 +25,7 @@ fn the_shape_scripts_rely_on() {
         verdict: Verdict::Better,
         threshold: None,
         primary: true,
-        adjusted_p: Some(0.03125),
-        needs_repeats: None,
+        more_blocks: None,
         goal: None,
     });
     let written: serde_json::Value = serde_json::from_str(&results.to_json().unwrap()).unwrap();
@@ -49,7 +48,7 @@ fn the_shape_scripts_rely_on() {
                 "metric": "goodput_mbit_s", "axes": {"loss": "1%"},
                 "a": "weir-tunnel", "b": "tcp-cubic",
                 "ratio": {"median": 9.8, "ci95": [9.1, 10.4], "coverage": 0.96875, "n": 6},
-                "verdict": "better", "primary": true, "adjusted_p": 0.03125,
+                "verdict": "better", "primary": true,
             }],
         })
     );
@@ -65,12 +64,13 @@ fn older_and_newer_writers_are_read() {
     let newer = r#"{"lab":"x","valid":false,"form":"overnight","colour":"red","cells":[
         {"system":"a","axes":{},"mood":1,
          "metrics":{"m":{"median":null,"ci95":[null,2],"n":1,"unit":"s","p99":3}}}],
-        "comparisons":[{"metric":"m","a":"a","b":"b","ratio":{"median":1},"verdict":"puzzling"}]}"#;
+        "comparisons":[{"metric":"m","a":"a","b":"b","ratio":{"median":1},"verdict":"puzzling"},
+        {"metric":"m","a":"a","b":"b","ratio":{"median":1},"verdict":"inconclusive","needs_repeats":7}]}"#;
     let read = Results::from_json(newer, Path::new("results.json")).unwrap();
     assert_eq!(read.form, Form::Other);
     assert!(read.cells[0].metrics["m"].median.is_nan());
     assert_eq!(read.cells[0].metrics["m"].ci95, None);
-    assert_eq!(read.comparisons[0].verdict, Verdict::Inconclusive);
+    assert!(read.comparisons.iter().all(|one| one.verdict == Verdict::Undecided));
 }
 
 #[test]
@@ -98,11 +98,10 @@ fn an_infinite_ratio_is_null_in_the_file() {
         a: "a".to_owned(),
         b: "b".to_owned(),
         ratio: Ratio { range: Some([2.0, f64::INFINITY]), n: 3, ..Ratio::single(f64::INFINITY) },
-        verdict: Verdict::Inconclusive,
+        verdict: Verdict::Undecided,
         threshold: None,
         primary: false,
-        adjusted_p: Some(1.0),
-        needs_repeats: Some(11),
+        more_blocks: Some(11),
         goal: None,
     });
     let text = results.to_json().unwrap();
@@ -110,6 +109,39 @@ fn an_infinite_ratio_is_null_in_the_file() {
     let ratio = &written["comparisons"][0]["ratio"];
     assert_eq!(*ratio, json!({"median": null, "ci95": null, "range": [2.0, null], "n": 3}));
     assert_eq!(Results::from_json(&text, Path::new("r")).unwrap(), results);
+}
+
+#[test]
+fn the_blocks_that_decide_the_primary_comparisons_come_first() {
+    let comparison = |primary, verdict, more_blocks| Comparison {
+        metric: "goodput_mbit_s".to_owned(),
+        axes: Axes::new(),
+        a: "a".to_owned(),
+        b: "b".to_owned(),
+        ratio: Ratio::single(1.1),
+        verdict,
+        threshold: None,
+        primary,
+        more_blocks,
+        goal: None,
+    };
+    let of = |comparisons: &[Comparison]| {
+        let mut results = Results::new("x", Form::Full);
+        results.comparisons = comparisons.to_vec();
+        results.more_blocks().map(|more| (more.blocks, more.decides, more.undecided))
+    };
+    let mut all = vec![
+        comparison(false, Verdict::Better, None),
+        comparison(false, Verdict::Undecided, None),
+        comparison(false, Verdict::Undecided, Some(3)),
+        comparison(false, Verdict::Undecided, Some(90)),
+        comparison(false, Verdict::Undecided, Some(7)),
+    ];
+    assert_eq!(of(&all), Some((7, 2, 4)));
+    all.push(comparison(true, Verdict::Undecided, Some(20)));
+    assert_eq!(of(&all), Some((20, 3, 5)));
+    assert_eq!(of(&all[..2]), None);
+    assert_eq!(of(&[]), None);
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Decider {
             return Ok(());
         };
         let decision = Decision::of(&self.plan, &self.kept, *part)?;
-        if fours == self.plan.fours() || decision.verdict != Verdict::Inconclusive {
+        if fours == self.plan.fours() || decision.verdict != Verdict::Undecided {
             self.ended = Some(decision);
         }
         Ok(())

@@ -5,7 +5,6 @@ use super::Plan;
 use super::decider::Kept;
 use crate::outliers::outliers;
 use crate::quantile::median;
-use crate::ratio::{excludes_one, judge};
 use crate::signed_rank::hodges_lehmann;
 use crate::spread::median_absolute_deviation;
 use crate::{Direction, StatsError, Verdict};
@@ -26,7 +25,7 @@ pub struct Decision {
     /// The smallest change that this many pairs at this noise would have detected 8 times in 10
     /// ("could have seen 0.8 %"). `None` for too few fours.
     pub detectable: Option<f64>,
-    /// For an inconclusive answer: the number of pairs that would settle it 8 times in 10 if the
+    /// For an undecided answer: the number of pairs that would decide 8 times in 10 if the
     /// change had no effect.
     pub pairs_needed: Option<usize>,
     /// Robust standard deviation of a single value, relative to the value.
@@ -51,13 +50,12 @@ impl Decision {
         let middle = ratio(located.estimate);
         let ci95 = narrow.map(|(low, high)| (ratio(low), ratio(high)));
         let judged = |interval: Option<(f64, f64)>| {
-            let different = interval.is_some_and(excludes_one);
-            judge(middle, different, interval, plan.direction, plan.threshold)
+            Verdict::of(middle, interval, plan.direction, plan.threshold)
         };
         let verdict = match (judged(ci99), judged(ci95)) {
             (decided @ (Verdict::Better | Verdict::Worse), _) => decided,
-            (_, Verdict::NoDifference) => Verdict::NoDifference,
-            _ => Verdict::Inconclusive,
+            (_, Verdict::Same) => Verdict::Same,
+            _ => Verdict::Undecided,
         };
         let pairs = 2 * contrasts.len();
         let spread = wide.map(|ends| Spread::of(ends, ERROR_99 * part));
@@ -72,7 +70,7 @@ impl Decision {
             planned_pairs: 2 * plan.fours(),
             early: contrasts.len() < plan.fours(),
             detectable: spread.map(|spread| ratio(spread.distance(EIGHT_IN_TEN)) - 1.0),
-            pairs_needed: needed.filter(|_| verdict == Verdict::Inconclusive),
+            pairs_needed: needed.filter(|_| verdict == Verdict::Undecided),
             noise: median_absolute_deviation(contrasts, median(contrasts)?) / 0.6745,
             outliers: outliers(contrasts)?.len(),
             base_median: median(&kept.base)?,
@@ -87,7 +85,11 @@ impl Decision {
 impl std::fmt::Display for Decision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-        write!(f, "{}: {:+.2} %", self.verdict, percent(self.ratio))?;
+        let within = match self.verdict {
+            Verdict::Same => format!(" within {}", self.threshold),
+            _ => String::new(),
+        };
+        write!(f, "{}{within}: {:+.2} %", self.verdict, percent(self.ratio))?;
         if let Some((low, high)) = self.ci95 {
             let (low, high) = (percent(low), percent(high));
             write!(f, " (95 % interval {low:+.2} to {high:+.2} %)")?;
@@ -97,7 +99,7 @@ impl std::fmt::Display for Decision {
             write!(f, "; could have seen {:.2} %", seen * 100.0)?;
         }
         if let Some(needed) = self.pairs_needed {
-            write!(f, "; plan about {needed} pairs to settle it")?;
+            write!(f, "; about {needed} pairs would decide")?;
         }
         Ok(())
     }
@@ -140,7 +142,7 @@ fn ratio(log: f64) -> f64 {
 
 /// Error rate of better or worse where nothing changed.
 const ERROR_99: f64 = 0.01;
-/// Error rate of no difference where the change matters.
+/// Error rate of the same where the change matters.
 const ERROR_95: f64 = 0.05;
 /// Normal quantiles of 0.8 and 0.9.
 const EIGHT_IN_TEN: f64 = 0.841_621;

@@ -2,7 +2,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use units::Share;
 
-use crate::{Direction, StatsError, default_threshold};
+use crate::{Direction, StatsError};
 
 /// The state that a turn measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -115,6 +115,12 @@ impl Plan {
         let at = |quarter: usize| fours * quarter / SPENDING.len();
         quarters.zip(SPENDING).map(|(quarter, part)| (at(quarter), part)).collect()
     }
+}
+
+/// 1 %: two equal cells over the emulated link, which is held to 0.5 % of its rate, may differ by
+/// so much.
+fn default_threshold() -> Share {
+    Share::from_percent(1.0).unwrap_or_default()
 }
 
 fn most_threshold() -> Share {

@@ -231,7 +231,7 @@ impl Expectation {
         match self {
             Self::Better => verdict == Verdict::Better,
             Self::Worse => verdict == Verdict::Worse,
-            Self::Same => verdict == Verdict::NoDifference,
+            Self::Same => verdict == Verdict::Same,
             Self::NotWorse => verdict != Verdict::Worse,
             Self::NotBetter => verdict != Verdict::Better,
         }
@@ -245,5 +245,5 @@ Examples:
 
 The shell runs both commands in alternation, in an order drawn from --seed, and the time of each
 is measured, with everything that it does. The answer is better (the second command is faster),
-worse, no difference, or inconclusive. `weir lab ab --base-command` compares commands that print
-a number.";
+worse, the same within the threshold, or undecided. `weir lab ab --base-command` compares commands
+that print a number.";

@@ -263,9 +263,9 @@ impl Run {
             if let Some(hash) = results.environment.get("result_hash").and_then(|h| h.as_str()) {
                 output::print(format_args!("hash: {hash}\n"))?;
             }
-            if let Some(repeats) = repeats_needed(&results) {
+            if let Some(repeats) = repeats_to_decide(&results) {
                 let command = continuation(verb, self, Some(repeats), &directory);
-                output::note(format_args!("for a verdict, continue with more repeats: {command}"));
+                output::note(format_args!("to decide, continue with more blocks: {command}"));
             }
             // In virtual time, a turn ends as before.
             if unfit > 0 && verb == MEASURES {
@@ -361,12 +361,11 @@ fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabE
     })
 }
 
-/// The repeats that decide the primary comparisons, or all if none is primary. `None` if the run
-/// has as many.
-fn repeats_needed(results: &Results) -> Option<u32> {
-    let has_primary = results.comparisons.iter().any(|one| one.primary);
-    let asked = results.comparisons.iter().filter(|one| one.primary || !has_primary);
-    u32::try_from(asked.filter_map(|one| one.needs_repeats).max()?).ok()
+/// The repeats with the blocks that would decide comparisons. `None` if none is undecided, or if no
+/// number would decide it.
+fn repeats_to_decide(results: &Results) -> Option<u32> {
+    let so_far = results.cells.iter().map(|cell| cell.repeats).max()?;
+    u32::try_from(so_far + results.more_blocks()?.blocks).ok()
 }
 
 /// The command line that continues this run.

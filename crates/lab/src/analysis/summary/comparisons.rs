@@ -7,8 +7,8 @@ use crate::run::plan::Plan;
 use crate::run::{Measurement, Outcome};
 use indexmap::IndexMap;
 use results::{Axes, Comparison, Ratio, metrics};
-use stats::family::{self, Member};
-use stats::{Direction, RatioVerdict};
+use stats::Verdict;
+use stats::table::{self, Judged};
 use std::collections::{HashMap, HashSet};
 use toml::Spanned;
 use units::Share;
@@ -16,16 +16,17 @@ use units::Share;
 pub(super) fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Comparison> {
     let repeats = Repeats::of(plan.repeats, outcomes);
     let rows = rows(lab, plan, &repeats);
-    let members: Vec<Member> = rows.iter().map(Row::member).collect();
-    let adjusted = family::adjusted(&members);
-    rows.iter()
-        .zip(&adjusted)
-        .map(|(row, adjusted)| {
-            let mut one = row.judged(adjusted);
-            one.goal = row.compare.and_then(|compare| goals::goal(compare, lab, &one, outcomes));
-            one
-        })
-        .collect()
+    let table: Vec<stats::Row> = rows.iter().filter_map(Row::in_table).cloned().collect();
+    let mut judged = table::judged(&table).unwrap_or_default().into_iter();
+    let comparison = |row: &Row<'_>| {
+        let mut one = match row.in_table() {
+            Some(_) => row.judged(&judged.next()?),
+            None => row.without_verdict(&repeats),
+        };
+        one.goal = row.compare.and_then(|compare| goals::goal(compare, lab, &one, outcomes));
+        Some(one)
+    };
+    rows.iter().filter_map(comparison).collect()
 }
 
 /// The ratios of each metric, one series for each comparison, in the order of the blocks.
@@ -36,7 +37,7 @@ pub(super) fn ratios<'a>(
 ) -> IndexMap<&'a str, Vec<Vec<f64>>> {
     let repeats = Repeats::of(plan.repeats, outcomes);
     let mut all: IndexMap<&str, Vec<Vec<f64>>> = IndexMap::new();
-    for row in rows(lab, plan, &repeats).into_iter().filter(|row| !row.undecidable()) {
+    for row in rows(lab, plan, &repeats).into_iter().filter(|row| row.in_table().is_some()) {
         all.entry(row.pair.metric).or_default().push(repeats.ratios(&row.pair));
     }
     all
@@ -60,9 +61,7 @@ fn rows<'a>(lab: &'a LabFile, plan: &'a Plan, repeats: &Repeats<'a>) -> Vec<Row<
         rows.extend(with_first_system(lab, plan, repeats));
     }
     if lab.kind().keeps_cells() {
-        for row in &mut rows {
-            row.windows = Some(range(&repeats.ratios(&row.pair)));
-        }
+        rows.iter_mut().for_each(|row| row.windows = true);
     }
     rows
 }
@@ -111,12 +110,13 @@ struct Pair<'a> {
 #[derive(Debug)]
 struct Row<'a> {
     pair: Pair<'a>,
-    ratio: RatioVerdict,
+    of_table: stats::Row,
+    threshold: Share,
     /// No pair was valid. The ratio is shown and decides nothing.
     invalid: bool,
-    /// The range of the ratios, if the repeats are windows of one start of each system. They decide
-    /// nothing about another start.
-    windows: Option<Option<[f64; 2]>>,
+    /// The repeats are windows of one start of each system. They decide nothing about another
+    /// start.
+    windows: bool,
     primary: bool,
     compare: Option<&'a CompareSpec>,
 }
@@ -125,58 +125,52 @@ impl<'a> Row<'a> {
     /// `None` if there is nothing to compare.
     fn of(pair: Pair<'a>, threshold: Share, repeats: &Repeats<'a>) -> Option<Self> {
         let direction = metrics::direction(pair.metric)?;
-        let (pairs, invalid) = repeats.pairs(&pair)?;
-        let ratio = compared(&pairs, direction, threshold)?;
-        Some(Self { pair, ratio, invalid, windows: None, primary: false, compare: None })
+        let (blocks, invalid) = repeats.pairs(&pair)?;
+        // Two systems that both failed throughout are not equal.
+        if blocks.iter().flatten().all(|(a, b)| a.is_none() && b.is_none()) {
+            return None;
+        }
+        let kind = repeats.kind(pair.metric);
+        let of_table = stats::Row::new(&blocks, direction, threshold, kind).ok()?;
+        let (windows, primary, compare) = (false, false, None);
+        Some(Self { pair, of_table, threshold, invalid, windows, primary, compare })
     }
 
-    /// The ratio is shown without a verdict.
-    const fn undecidable(&self) -> bool {
-        self.invalid || self.windows.is_some()
+    /// The row that takes part in the table of the run, if the comparison can have a verdict.
+    const fn in_table(&self) -> Option<&stats::Row> {
+        if self.invalid || self.windows { None } else { Some(&self.of_table) }
     }
 
-    fn member(&self) -> Member {
-        let p = self.ratio.p.filter(|_| !self.undecidable()).unwrap_or(1.0);
-        Member { p, primary: self.primary, pairs: self.ratio.ratio.n }
+    fn judged(&self, judged: &Judged) -> Comparison {
+        let more_blocks = judged.more_blocks.map(|blocks| blocks as u64);
+        self.comparison(ratio(&judged.ratio), judged.verdict, more_blocks)
     }
 
-    fn judged(&self, adjusted: &family::Adjusted) -> Comparison {
-        let verdict = match self.undecidable() {
-            true => results::Verdict::Inconclusive,
-            false => verdict(self.ratio.within(adjusted)),
+    fn without_verdict(&self, repeats: &Repeats<'a>) -> Comparison {
+        let ratios = repeats.ratios(&self.pair);
+        let ratio = Ratio {
+            range: range(&ratios),
+            n: ratios.len() as u64,
+            one_start: self.windows,
+            ..Ratio::single(self.of_table.median())
         };
-        let undecided = verdict == results::Verdict::Inconclusive && !self.undecidable();
-        let measured = ratio(&self.ratio.ratio);
-        let measured = match self.windows {
-            None => measured,
-            Some(range) => Ratio { ci95: None, coverage: None, range, one_start: true, ..measured },
-        };
+        self.comparison(ratio, Verdict::Undecided, None)
+    }
+
+    fn comparison(&self, ratio: Ratio, verdict: Verdict, more_blocks: Option<u64>) -> Comparison {
         Comparison {
             metric: self.pair.metric.to_owned(),
             axes: self.pair.axes.clone(),
             a: self.pair.a.to_owned(),
             b: self.pair.b.to_owned(),
-            ratio: measured,
+            ratio,
             verdict,
-            threshold: Some(self.ratio.threshold.fraction()),
+            threshold: Some(self.threshold.fraction()),
             primary: self.primary,
-            adjusted_p: self.windows.is_none().then_some(adjusted.p),
-            needs_repeats: adjusted.needs.filter(|_| undecided).map(|pairs| pairs as u64),
+            more_blocks,
             goal: None,
         }
     }
-}
-
-fn compared(
-    pairs: &[(Option<f64>, Option<f64>)],
-    direction: Direction,
-    threshold: Share,
-) -> Option<RatioVerdict> {
-    // Two systems that both failed throughout are not equal.
-    if pairs.iter().all(|(a, b)| a.is_none() && b.is_none()) {
-        return None;
-    }
-    stats::compare_paired(pairs, direction, threshold).ok()
 }
 
 /// The repeats of a run by system and block.
@@ -212,13 +206,17 @@ impl<'a> Repeats<'a> {
         names.into_iter()
     }
 
+    /// A number for each metric: its rows have similar spreads.
+    fn kind(&self, metric: &str) -> usize {
+        self.names().position(|name| name == metric).unwrap_or(usize::MAX)
+    }
+
     /// The values of both systems, block by block, and whether they are invalid. A repeat that
     /// failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat is
     /// left out, because the machine is the reason for that. If all are invalid, they are the
     /// pairs. A pair also says nothing if a repeat names the metric as missing, if neither has it,
     /// or if this machine cannot measure one of them.
-    #[allow(clippy::type_complexity)]
-    fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<(Option<f64>, Option<f64>)>, bool)> {
+    fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<Option<table::Pair>>, bool)> {
         // A metric that a measured system has nowhere does not apply to it.
         let applies = |system| {
             !self.measured.contains(system) || self.metrics.contains(&(system, pair.metric))
@@ -228,26 +226,30 @@ impl<'a> Repeats<'a> {
         }
         let (mut valid, mut invalid) = (Vec::new(), Vec::new());
         for block in 0..self.count {
-            let sides = self.at(pair.a, block, pair).zip(self.at(pair.b, block, pair));
-            let Some((a, b)) = sides else { continue };
-            let neither = a.has_figures && b.has_figures && a.value.is_none() && b.value.is_none();
-            if a.is_missing || b.is_missing || neither {
-                continue;
-            }
-            let values = (a.value, b.value);
-            if a.valid && b.valid { valid.push(values) } else { invalid.push(values) }
+            let pair = self.pair_of(pair, block);
+            valid.push(pair.filter(|(_, valid)| *valid).map(|(values, _)| values));
+            invalid.push(pair.filter(|(_, valid)| !valid).map(|(values, _)| values));
         }
-        match valid.is_empty() {
-            true => (!invalid.is_empty()).then_some((invalid, true)),
-            false => Some((valid, false)),
+        let has_pairs = |all: &[Option<table::Pair>]| all.iter().any(Option::is_some);
+        match has_pairs(&valid) {
+            true => Some((valid, false)),
+            false => has_pairs(&invalid).then_some((invalid, true)),
         }
+    }
+
+    /// The values of both systems in a block, and whether they are valid.
+    fn pair_of(&self, pair: &Pair<'_>, block: u32) -> Option<(table::Pair, bool)> {
+        let (a, b) = self.at(pair.a, block, pair).zip(self.at(pair.b, block, pair))?;
+        let neither = a.has_figures && b.has_figures && a.value.is_none() && b.value.is_none();
+        let is_pair = !a.is_missing && !b.is_missing && !neither;
+        is_pair.then_some(((a.value, b.value), a.valid && b.valid))
     }
 
     /// The ratio of each pair in which both have a figure, in the order of the blocks.
     fn ratios(&self, pair: &Pair<'_>) -> Vec<f64> {
         let pairs = self.pairs(pair).map(|(pairs, _)| pairs).unwrap_or_default();
-        let ratio = |(a, b): (Option<f64>, Option<f64>)| Some(a? / b?);
-        pairs.into_iter().filter_map(ratio).filter(|ratio| !ratio.is_nan()).collect()
+        let ratio = |(a, b): table::Pair| Some(a? / b?);
+        pairs.into_iter().flatten().filter_map(ratio).filter(|ratio| !ratio.is_nan()).collect()
     }
 
     /// `None` if the repeat was not run, or if this machine cannot measure it.
@@ -277,15 +279,6 @@ struct Repeat {
     has_figures: bool,
     /// The metric could not be measured, for a reason that the repeat names.
     is_missing: bool,
-}
-
-fn verdict(verdict: stats::Verdict) -> results::Verdict {
-    match verdict {
-        stats::Verdict::Better => results::Verdict::Better,
-        stats::Verdict::Worse => results::Verdict::Worse,
-        stats::Verdict::NoDifference => results::Verdict::Same,
-        stats::Verdict::Inconclusive => results::Verdict::Inconclusive,
-    }
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(super) fn warnings(all: &[Correlation]) -> Vec<String> {
     let sentence = |(metric, those): (&str, Vec<&Correlation>)| {
         let those: Vec<String> = those.iter().map(of).collect();
         format!(
-            "{}: {}: its intervals and p-values hold for independent repeats and promise too much here; \
+            "{}: {}: its intervals hold for independent repeats and promise too much here; \
              look for load that lasts longer than a repeat, or compare several runs (weir lab compare)",
             metrics::meaning(metric).label,
             those.join(", ")
