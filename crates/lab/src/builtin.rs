@@ -68,6 +68,17 @@ mod tests {
         }
     }
 
+    /// The verdicts of `weir doctor` and of the simulator's checks are answers by themselves.
+    #[test]
+    fn every_built_in_lab_that_measures_has_an_answer() {
+        let is_without = |builtin: &&Builtin| {
+            LabFile::parse(builtin.name, builtin.text).unwrap().answer.is_none()
+        };
+        let without: Vec<&str> =
+            BUILTIN.iter().filter(is_without).map(|builtin| builtin.name).collect();
+        assert_eq!(without, ["validate", "faults", "live-flows"]);
+    }
+
     /// Fewer repeats have no interval, or decide no primary comparison.
     #[test]
     fn every_built_in_lab_repeats_its_full_form_often_enough() {

@@ -5,6 +5,21 @@ use crate::{axis, comparison, method, missing, number, overall, pivot, queue_and
 use results::{Axes, Cell, Comparison, Metric, Results, metrics};
 use stats::{Direction, Verdict};
 
+/// The first line of a report: the lab's own answer in one line, or else the first sentence.
+pub(crate) fn headline(results: &Results) -> String {
+    let first = || sentences(results).into_iter().next().unwrap_or_default();
+    results.headline.clone().unwrap_or_else(first)
+}
+
+/// The sentences behind the headline.
+pub(crate) fn details(results: &Results) -> Vec<String> {
+    let mut all = sentences(results);
+    if results.headline.is_none() && !all.is_empty() {
+        all.remove(0);
+    }
+    all
+}
+
 /// The lab's own answer, or sentences about comparisons of the main metric, and the figures that
 /// are missing.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
@@ -476,6 +491,23 @@ mod tests {
                 "2 of 3 comparisons are undecided; 2 more blocks would decide them."
             ]
         );
+    }
+
+    #[test]
+    fn the_answer_in_one_line_stands_first_and_the_sentences_stand_below_the_tables() {
+        let mut results = run();
+        results.headline = Some("The tunnel carries 505 Mbit/s.".to_owned());
+        let sentence = "266× [250, 281] (96.9 % interval).";
+        let terminal = crate::terminal::render(&results, 100, false);
+        assert_eq!(terminal.lines().nth(1), results.headline.as_deref(), "{terminal}");
+        assert!(!terminal.contains(sentence), "{terminal}");
+        let page = crate::markdown::render(&results, "");
+        let (before, behind) = page.split_once("## In more words").unwrap();
+        assert!(before.contains("**Answer:** The tunnel carries 505 Mbit/s."), "{page}");
+        assert!(!before.contains(sentence) && behind.contains(sentence), "{page}");
+        let html = crate::html::render(&results, &results::Samples::default(), &[], "");
+        let (before, behind) = html.split_once("In more words").unwrap();
+        assert!(before.contains("The tunnel carries 505") && behind.contains(sentence));
     }
 
     #[test]

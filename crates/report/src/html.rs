@@ -73,7 +73,14 @@ fn masthead(results: &Results) -> Markup {
                 p class="question" { (prose::markup(&results.question)) }
             }
             div class=(if results.valid { "answer" } else { "answer untrusted" }) {
-                @for sentence in answer::sentences(results) { p { (prose::markup(&sentence)) } }
+                p { (prose::markup(&answer::headline(results))) }
+                @let details = answer::details(results);
+                @if !details.is_empty() {
+                    details {
+                        summary { "In more words" }
+                        @for sentence in details { p { (prose::markup(&sentence)) } }
+                    }
+                }
             }
             div class="facts" {
                 (validity(results))

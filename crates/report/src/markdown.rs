@@ -36,7 +36,16 @@ pub(crate) fn question_and_answer(out: &mut String, results: &Results) {
         line(out, "**This run is not valid.** Its numbers must not be used, because:\n");
         bullets(out, results.invalid_reasons.iter());
     }
-    line(out, &format!("**Answer:** {}\n", escape(&answer::sentences(results).join(" "))));
+    line(out, &format!("**Answer:** {}\n", escape(&answer::headline(results))));
+}
+
+/// The sentences behind the answer, below the tables.
+fn in_more_words(out: &mut String, results: &Results) {
+    let details = answer::details(results);
+    if !details.is_empty() {
+        line(out, "## In more words\n");
+        bullets(out, details.iter());
+    }
 }
 
 /// The tables that compare the systems.
@@ -48,6 +57,7 @@ pub(crate) fn figures(out: &mut String, results: &Results) {
     held(out, results);
     spreads(out, results);
     comparisons(out, results);
+    in_more_words(out, results);
 }
 
 fn reference_columns(out: &mut String, results: &Results) {

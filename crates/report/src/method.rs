@@ -1,5 +1,6 @@
 //! Explanations that every form of the report contains: how the numbers were measured.
 
+use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::{doubtful, queue_and_fairness};
@@ -128,6 +129,27 @@ pub(crate) fn warnings(results: &Results) -> Vec<String> {
     results.warnings.iter().cloned().chain(cells).collect()
 }
 
+/// The warnings by cause: those that differ in their cell and in their numbers alone are one, with
+/// the first cell as the example.
+pub(crate) fn warnings_by_cause(results: &Results) -> Vec<String> {
+    let mut causes: IndexMap<String, Vec<(String, &str)>> = IndexMap::new();
+    for cell in &results.cells {
+        let place = crate::axis::describe(&cell.axes);
+        let at = if place.is_empty() { String::new() } else { format!(" at {place}") };
+        for warning in &cell.warnings {
+            let cause = warning.split(|c: char| c.is_ascii_digit() || ".,".contains(c));
+            let cause = cause.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("0");
+            causes.entry(cause).or_default().push((format!("{}{at}", cell.system), warning));
+        }
+    }
+    let grouped = causes.into_values().map(|cells| match &cells[..] {
+        [(place, warning)] => format!("{place}: {warning}"),
+        [(place, warning), ..] => format!("{} cells, for example {place}: {warning}", cells.len()),
+        [] => String::new(),
+    });
+    results.warnings.iter().cloned().chain(grouped).collect()
+}
+
 /// The environment as pairs of name and text. Nested names are joined by dots. The systems'
 /// commands are left out, because the lab file stands in the report.
 pub(crate) fn environment(results: &Results) -> Vec<(String, String)> {
@@ -175,3 +197,24 @@ fn text(value: &Value) -> String {
 }
 
 const SYSTEMS: &str = "systems";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_that_differ_in_cell_and_numbers_are_one_cause() {
+        let mut results = Results::new("x", Form::Full);
+        for (system, share) in [("cubic", "64"), ("bbr", "99.5"), ("reno", "7")] {
+            let mut cell = Cell::new(system, results::Axes::new());
+            cell.warnings.push(format!("python3 (pid 4711) took {share} % of CPU 0"));
+            results.cells.push(cell);
+        }
+        results.cells[0].warnings.push("a repeat failed".to_owned());
+        let expected = [
+            "3 cells, for example cubic: python3 (pid 4711) took 64 % of CPU 0",
+            "cubic: a repeat failed",
+        ];
+        assert_eq!(warnings_by_cause(&results), expected);
+    }
+}

@@ -295,11 +295,20 @@ fn heading(results: &Results, colour: bool) -> String {
     if !results.question.is_empty() {
         text += &format!(": {}", plain(&results.question));
     }
-    text + "\n"
+    text += "\n";
+    if results.headline.is_some() {
+        text += &paint(&plain(&answer::headline(results)), Style::Bold, colour);
+        text += "\n";
+    }
+    text
 }
 
 fn closing(results: &Results, width: usize, colour: bool) -> String {
-    let mut paragraphs = answer::sentences(results);
+    // Beside an answer in one line the sentences stand in the report.
+    let mut paragraphs = match results.headline {
+        Some(_) => missing::sentences(results),
+        None => answer::sentences(results),
+    };
     let mut out = String::new();
     if !results.valid {
         let reasons = if results.invalid_reasons.is_empty() {
@@ -313,7 +322,7 @@ fn closing(results: &Results, width: usize, colour: bool) -> String {
         out += &invalid_cells(results, width);
     }
     paragraphs.extend(legend(results));
-    let warnings = method::warnings(results);
+    let warnings = method::warnings_by_cause(results);
     let shown = warnings.iter().take(MOST_WARNINGS);
     paragraphs.extend(shown.map(|warning| format!("Warning: {warning}")));
     if let Some(more @ 1..) = warnings.len().checked_sub(MOST_WARNINGS) {
@@ -407,4 +416,4 @@ fn wrapped(text: &str, width: usize) -> String {
 const MOST_AXES: usize = 3;
 const MOST_LINES: usize = 60;
 const USUAL_WIDTH: usize = 80;
-const MOST_WARNINGS: usize = 12;
+const MOST_WARNINGS: usize = 3;

@@ -30,6 +30,9 @@ pub struct Results {
     pub valid: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invalid_reasons: Vec<String>,
+    /// The lab's question answered in one line, if the lab file has an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headline: Option<String>,
     /// The answer in one or two sentences. If empty, the report derives it from the comparisons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answer: Vec<String>,

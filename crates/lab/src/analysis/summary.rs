@@ -70,6 +70,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     let bounds = lab.bounds.iter().filter_map(|text| Bound::read(text.get_ref()).ok());
     results.bounds = bounds.filter_map(|bound| bound.over(&results)).collect();
     results.confusion = confusion::confusion(outcomes);
+    results.headline = lab.answer_of(&results);
     results.answer = confusion::answer(&results, outcomes).into_iter().collect();
     results.answer.extend(lab.kind().answer(&results));
     results.correlations = correlations::correlations(lab, plan, outcomes);

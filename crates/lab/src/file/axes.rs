@@ -49,6 +49,26 @@ pub(crate) fn usual<'a>(lab: &'a Document, axis: &str) -> Option<&'a str> {
     lab.usual.get(axis).map(|value| value.get_ref().as_str())
 }
 
+/// The place among `places` that has all named values. If several have them, the one with the
+/// fewest unusual values, or else the first.
+pub(crate) fn nearest_to_usual<'a>(
+    lab: &Document,
+    named: &[(&str, &str)],
+    places: impl Iterator<Item = &'a Axes>,
+) -> Option<&'a Axes> {
+    let agrees = |axes: &&Axes| {
+        named.iter().all(|(axis, value)| axes.get(*axis).is_some_and(|one| one == value))
+    };
+    let unusual = |axes: &&Axes| {
+        let differs = |(axis, value): &(&String, &String)| {
+            !named.iter().any(|(name, _)| name == axis)
+                && usual(lab, axis).is_some_and(|usual| usual != *value)
+        };
+        axes.iter().filter(differs).count()
+    };
+    places.filter(agrees).min_by_key(unusual)
+}
+
 fn named<'a>(filter: &'a CellFilter, axis: &str) -> Option<&'a Vec<Spanned<String>>> {
     filter.get(axis)
 }

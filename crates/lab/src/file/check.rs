@@ -133,7 +133,7 @@ impl Document {
         self.known_at(what, name.get_ref(), name.span(), candidates)
     }
 
-    fn known_at(
+    pub(super) fn known_at(
         &self,
         what: &str,
         name: &str,

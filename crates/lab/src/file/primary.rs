@@ -29,17 +29,9 @@ impl PrimarySpec {
         lab: &Document,
         places: impl Iterator<Item = &'a Axes>,
     ) -> Option<&'a Axes> {
-        let agrees = |axes: &&Axes| {
-            self.at.iter().all(|(axis, value)| axes.get(axis.get_ref()) == Some(value.get_ref()))
-        };
-        let unusual = |axes: &&Axes| {
-            let differs = |(axis, value): &(&String, &String)| {
-                !self.at.contains_key(axis.as_str())
-                    && axes::usual(lab, axis).is_some_and(|usual| usual != *value)
-            };
-            axes.iter().filter(differs).count()
-        };
-        places.filter(agrees).min_by_key(unusual)
+        let named =
+            self.at.iter().map(|(axis, value)| (axis.as_ref().as_str(), value.as_ref().as_str()));
+        axes::nearest_to_usual(lab, &named.collect::<Vec<_>>(), places)
     }
 
     fn is_same(&self, other: &Self) -> bool {

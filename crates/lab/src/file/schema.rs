@@ -27,6 +27,8 @@ pub struct Document {
     pub title: String,
     #[serde(default)]
     pub question: String,
+    /// The sentence that answers the question, with figures of named cells.
+    pub answer: Option<Spanned<String>>,
     #[serde(default)]
     pub hosts: Vec<Spanned<String>>,
     /// Swept together: every combination of values is one cell for every system.

@@ -92,6 +92,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
         return if words_are_known { check_links(document) } else { Ok(()) };
     }
     document.go_on(document.check_primary())?;
+    document.go_on(document.check_answer())?;
     document.go_on(check_cells(document, workload))?;
     match document.source.has_mistakes() {
         true => Ok(()),
