@@ -69,17 +69,17 @@ pub struct Summary {
 
 impl Summary {
     /// A sentence for the reader, if there is a reason for a warning. `shown` writes a sample.
-    /// Samples that differ by little are no reason, however equal the others are.
+    /// Samples that differ by little are no reason, however equal the others are, and a single
+    /// sample is none: the median does not follow one.
     pub fn warning(&self, shown: impl Fn(f64) -> String) -> Option<String> {
         if self.max - self.min <= self.median.abs() * SMALL {
             return None;
         }
         let count = self.outliers.len();
-        let lie = if count == 1 { "lies" } else { "lie" };
         let [median, min, max] = [self.median, self.min, self.max].map(shown);
-        (count > 0).then(|| {
+        (count > 1).then(|| {
             format!(
-                "{count} of {} samples {lie} far from the rest (kept; median {median}, {min} to \
+                "{count} of {} samples lie far from the rest (kept; median {median}, {min} to \
                  {max}): look for other load on the machine",
                 self.n
             )
