@@ -10,6 +10,7 @@ pub mod charts;
 mod columns;
 mod comparison;
 mod confusion;
+mod cut;
 mod doubtful;
 mod error;
 mod export;

@@ -1,7 +1,7 @@
 //! Columns that fit a given width.
 
+use crate::cut::{cut, distinct};
 use results::LONGEST_TEXT;
-use std::collections::HashSet;
 use units::foreign;
 
 /// The style of a text on a terminal with colours.
@@ -219,26 +219,6 @@ pub(super) fn plain(text: &str) -> String {
     foreign(text).up_to(LONGEST_TEXT).to_string()
 }
 
-/// Cuts the text to `width` letters, and keeps `tail` of its last ones.
-fn cut(text: &str, width: usize, tail: usize) -> String {
-    let count = text.chars().count();
-    if count <= width {
-        return text.to_owned();
-    }
-    let head = width.saturating_sub(1 + tail);
-    let ends = text.chars().skip(count - tail.min(width.saturating_sub(1)));
-    text.chars().take(head).chain(['…']).chain(ends).collect()
-}
-
-/// The fewest last letters that texts have to keep so that they differ when they are cut to
-/// `width`. `None` if no number suffices.
-fn distinct(texts: &[&str], width: usize) -> Option<usize> {
-    (0..width.max(1)).find(|tail| {
-        let cuts: HashSet<String> = texts.iter().map(|text| cut(text, width, *tail)).collect();
-        cuts.len() == texts.len()
-    })
-}
-
 fn total(shown: &[usize], widths: &[usize]) -> usize {
     shown.iter().map(|i| widths[*i]).sum::<usize>() + GAP.len() * shown.len().saturating_sub(1)
 }
@@ -251,6 +231,7 @@ const LEAST_VALUE: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn cut_texts_of_a_column_can_be_told_apart() {

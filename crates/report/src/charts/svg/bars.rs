@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, fitted, marker, n, text_width};
+use super::frame::{Frame, all_fitted, marker, n, text_width};
 use super::scale::Scale;
 
 #[derive(Debug, Clone, Default)]
@@ -33,6 +33,7 @@ impl Bars {
         let x = Scale::linear(0.0, most);
         let ticks: Vec<(f64, String)> =
             x.ticks().into_iter().map(|(value, label)| (x.place(value), label)).collect();
+        let labels = all_fitted(self.rows.iter().map(|row| row.label.as_str()), left - 16.0);
         frame.draw(
             &self.caption,
             &html! {
@@ -42,7 +43,7 @@ impl Bars {
                 (frame.x_axis(&ticks, &self.x_label))
                 @for (index, row) in self.rows.iter().enumerate() {
                     @let y = TOP + index as f64 * ROW;
-                    text x="0" y=(n(y + ROW / 2.0 + 4.0)) { (fitted(&row.label, left - 16.0)) }
+                    text x="0" y=(n(y + ROW / 2.0 + 4.0)) { (labels[index]) }
                     @for (part, from, to) in row.spans() {
                         @let (a, b) = (frame.x(x.place(from)), frame.x(x.place(to)));
                         rect class={"layer c" (part % super::COLOURS)} x=(n(a)) y=(n(y + 3.0))

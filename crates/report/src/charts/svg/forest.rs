@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, WIDTH, fitted, n, text_width};
+use super::frame::{Frame, WIDTH, all_fitted, n, text_width};
 use super::scale::Scale;
 use crate::interval::Around;
 use crate::number;
@@ -61,19 +61,23 @@ impl Forest {
             .map(|(value, label)| (scale.place(value), format!("{label}×")))
             .collect();
         let (top, base) = (frame.top - 4.0, frame.y(0.0));
+        let groups = all_fitted(self.rows.iter().map(|row| row.group.as_str()), frame.width - 20.0);
+        let room = self.rows.iter().map(|row| (layout.room)(row)).fold(frame.width, f64::min);
+        let labels = all_fitted(self.rows.iter().map(|row| row.label.as_str()), room);
         let mut y = TOP;
         let rows: Vec<Markup> = self
             .rows
             .iter()
             .zip(&headings)
-            .map(|(one, heading)| {
+            .zip(groups.iter().zip(&labels))
+            .map(|((one, heading), (group, label))| {
                 let group_at = heading.then_some(y + HEADING / 2.0);
                 y += group_at.map_or(0.0, |_| HEADING);
-                let drawn = row(one, y, &frame, &scale);
+                let drawn = row(one, label, y, &frame, &scale);
                 y += layout.row;
                 html! {
                     @if let Some(at) = group_at {
-                        text class="group" x="0" y=(n(at + 4.0)) { (fitted(&one.group, frame.width - 20.0)) }
+                        text class="group" x="0" y=(n(at + 4.0)) { (group) }
                     }
                     (drawn)
                 }
@@ -121,22 +125,21 @@ impl Forest {
     }
 }
 
-fn draw_row(row: &ForestRow, top: f64, frame: &Frame, scale: &Scale) -> Markup {
+fn draw_row(row: &ForestRow, label: &str, top: f64, frame: &Frame, scale: &Scale) -> Markup {
     let at = top + WIDE.row / 2.0;
     let value_x = frame.width - frame.right + 16.0;
     html! {
-        text x="12" y=(n(at + 4.0)) { (fitted(&row.label, frame.left - 24.0)) }
+        text x="12" y=(n(at + 4.0)) { (label) }
         (bar(row, at, frame, scale))
         text class="name" x=(n(value_x)) y=(n(at + 4.0)) { (figures(row)) }
         text x=(n(frame.width)) y=(n(at + 4.0)) text-anchor="end" { (row.words) }
     }
 }
 
-fn draw_narrow_row(row: &ForestRow, top: f64, frame: &Frame, scale: &Scale) -> Markup {
+fn draw_narrow_row(row: &ForestRow, label: &str, top: f64, frame: &Frame, scale: &Scale) -> Markup {
     let (first, second) = (top + NARROW.row / 4.0, top + NARROW.row * 3.0 / 4.0 - 3.0);
-    let words = text_width(&row.words) + 12.0;
     html! {
-        text class="over" x="0" y=(n(first + 4.0)) { (fitted(&row.label, frame.width - words)) }
+        text class="over" x="0" y=(n(first + 4.0)) { (label) }
         text x=(n(frame.width)) y=(n(first + 4.0)) text-anchor="end" { (row.words) }
         (bar(row, second, frame, scale))
         text class="name" x=(n(frame.width)) y=(n(second + 4.0)) text-anchor="end" { (figures(row)) }
@@ -180,19 +183,31 @@ struct Layout {
     row: f64,
     /// Instead of a label that would be too long.
     x_label: Option<&'static str>,
+    /// The width for the label of a row.
+    room: fn(&ForestRow) -> f64,
 }
 
-type DrawRow = fn(&ForestRow, f64, &Frame, &Scale) -> Markup;
+type DrawRow = fn(&ForestRow, &str, f64, &Frame, &Scale) -> Markup;
 
 /// Behind the id of the drawing for a phone.
 pub(crate) const NARROW_ID: &str = "-narrow";
-const WIDE: Layout = Layout { width: 810.0, left: 210.0, right: 305.0, row: 23.0, x_label: None };
+const WIDE: Layout = Layout {
+    width: 810.0,
+    left: WIDE_LEFT,
+    right: 305.0,
+    row: 23.0,
+    x_label: None,
+    room: |_| WIDE_LEFT - 24.0,
+};
+const WIDE_LEFT: f64 = 210.0;
 const NARROW: Layout = Layout {
     width: WIDTH,
     left: 20.0,
     right: 165.0,
     row: 42.0,
     x_label: Some("ratio (log scale)"),
+    // The words stand at the end of the label's line.
+    room: |row| WIDTH - text_width(&row.words) - 12.0,
 };
 const TOP: f64 = 8.0;
 const HEADING: f64 = 23.0;

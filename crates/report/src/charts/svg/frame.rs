@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::Caption;
 use super::scale::Scale;
+use crate::cut::{cut, distinct};
 
 /// The plot's rectangle within the drawing, in drawing units.
 #[derive(Debug, Clone, Copy)]
@@ -116,13 +117,13 @@ impl<'a> Legend<'a> {
 
     pub(super) fn draw(&self, frame: &Frame) -> Markup {
         let first = frame.height - self.rows as f64 * ROW + ROW / 2.0;
+        let names = self.entries.iter().map(|(name, ..)| *name);
+        let names = all_fitted(names, WIDTH - LEGEND_LEFT - 30.0);
         html! {
-            @for (name, colour, hollow, x, row) in &self.entries {
+            @for ((_, colour, hollow, x, row), name) in self.entries.iter().zip(&names) {
                 @let y = first + *row as f64 * ROW - 2.0;
                 (marker(*colour, x + 5.0, y, *hollow))
-                text class="name" x=(n(x + 14.0)) y=(n(y + 4.2)) {
-                    (fitted(name, WIDTH - LEGEND_LEFT - 30.0))
-                }
+                text class="name" x=(n(x + 14.0)) y=(n(y + 4.2)) { (name) }
             }
         }
     }
@@ -167,22 +168,79 @@ pub(super) fn n(value: f64) -> String {
 
 /// The approximate width of a text at the charts' font size.
 pub(super) fn text_width(text: &str) -> f64 {
-    text.chars().map(|c| if c.is_ascii() { 6.9 } else { 9.0 }).sum()
+    text.chars().map(|c| if c.is_ascii() { LETTER } else { 9.0 }).sum()
 }
 
 /// The text, cut if it is wider than `width`.
 pub(super) fn fitted(text: &str, width: f64) -> String {
-    if text_width(text) <= width {
-        return text.to_owned();
-    }
-    let mut kept: String = text.chars().take((width / 6.9).max(2.0) as usize - 1).collect();
-    kept.push('…');
-    kept
+    shortened(text, width, 0)
 }
+
+/// The texts of one place of a chart, cut where they are wider than `width`. A cut text keeps as
+/// many of its last letters as tell it from the others.
+pub(super) fn all_fitted<'a>(texts: impl Iterator<Item = &'a str>, width: f64) -> Vec<String> {
+    let texts: Vec<&str> = texts.collect();
+    let wide: Vec<&str> = texts.iter().copied().filter(|text| text_width(text) > width).collect();
+    let letters = letters(width);
+    let tail = distinct(&wide, letters).unwrap_or(letters / 2);
+    texts.iter().map(|text| shortened(text, width, tail)).collect()
+}
+
+fn shortened(text: &str, width: f64, tail: usize) -> String {
+    match text_width(text) <= width {
+        true => text.to_owned(),
+        false => cut(text, letters(width), tail),
+    }
+}
+
+/// The ASCII letters that a width holds.
+fn letters(width: f64) -> usize {
+    (width / LETTER).max(2.0) as usize
+}
+
+const LETTER: f64 = 6.9;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cut_labels_of_a_chart_can_be_told_apart() {
+        let labels = ["Queue delay, median", "Queue delay, 95 %", "Queue delay, largest", "Rate"];
+        for width in [40.0, 60.0, 100.0, 300.0] {
+            let shown = all_fitted(labels.iter().copied(), width);
+            let different: std::collections::HashSet<&String> = shown.iter().collect();
+            assert_eq!(different.len(), labels.len(), "{width}: {shown:?}");
+            assert_eq!(shown[3], "Rate");
+        }
+    }
+
+    /// The names of systems and the values of axes, at the widths that charts give them.
+    #[test]
+    fn labels_of_the_built_in_labs_can_be_told_apart() {
+        let labs = std::fs::read_dir("../../labs").unwrap().map(|entry| entry.unwrap().path());
+        let mut count = 0;
+        for path in labs.filter(|path| path.extension().is_some_and(|end| end == "toml")) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let quoted = |line: &str| {
+                line.split('"').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()
+            };
+            let systems = text.lines().filter(|line| line.starts_with("name = "));
+            let axes = text.lines().skip_while(|line| *line != "[axes]").skip(1);
+            let axes = axes.take_while(|line| line.contains(" = ["));
+            let groups = std::iter::once(systems.flat_map(quoted).collect::<Vec<_>>());
+            for group in groups.chain(axes.map(quoted)) {
+                for width in [56.0, 112.0, 186.0, 244.0] {
+                    let shown = all_fitted(group.iter().map(String::as_str), width);
+                    let texts: std::collections::HashSet<&String> = group.iter().collect();
+                    let cuts: std::collections::HashSet<&String> = shown.iter().collect();
+                    assert_eq!(cuts.len(), texts.len(), "{path:?}, {width}: {shown:?}");
+                }
+                count += group.len();
+            }
+        }
+        assert!(count > 50, "{count}");
+    }
 
     #[test]
     fn a_legend_wraps_to_the_width_of_the_drawing() {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, fitted, n};
+use super::frame::{Frame, all_fitted, fitted, n};
 use super::scale::Scale;
 use crate::number;
 
@@ -45,6 +45,10 @@ impl HeatMap {
         };
         let known = self.fields.iter().flat_map(|field| field.rows.iter().flatten().flatten());
         let scale = Scale::for_magnitudes(known.copied());
+        let names = self.fields.iter().map(|field| field.name.as_str());
+        let names = all_fitted(names, field_width - GAP);
+        let x_values = all_fitted(self.x_values.iter().map(String::as_str), cell);
+        let y_values = all_fitted(self.y_values.iter().map(String::as_str), LEFT - 8.0);
         frame.draw(
             &self.caption,
             &html! {
@@ -52,21 +56,21 @@ impl HeatMap {
                     @let left = LEFT + (number % across) as f64 * field_width;
                     @let top = TOP + (number / across) as f64 * field_height;
                     @let foot = top + self.y_values.len() as f64 * ROW;
-                    text class="group" x=(n(left)) y=(n(top - 8.0)) { (fitted(&field.name, field_width - GAP)) }
+                    text class="group" x=(n(left)) y=(n(top - 8.0)) { (names[number]) }
                     @for (place, row) in field.rows.iter().enumerate() {
                         @let y = foot - (place as f64 + 1.0) * ROW;
                         @if number % across == 0 {
                             text x=(n(left - 6.0)) y=(n(y + ROW / 2.0 + 4.0)) text-anchor="end" {
-                                (fitted(&self.y_values[place], LEFT - 8.0))
+                                (y_values[place])
                             }
                         }
                         @for (column, value) in row.iter().enumerate() {
                             (square(left + column as f64 * cell, y, cell, *value, &scale))
                         }
                     }
-                    @for (column, value) in self.x_values.iter().enumerate() {
+                    @for (column, value) in x_values.iter().enumerate() {
                         text x=(n(left + (column as f64 + 0.5) * cell)) y=(n(foot + 16.0)) text-anchor="middle" {
-                            (fitted(value, cell))
+                            (value)
                         }
                     }
                     @if number % across == 0 {

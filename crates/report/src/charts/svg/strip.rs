@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, fitted, n, text_width};
+use super::frame::{Frame, all_fitted, n, text_width};
 use super::scale::Scale;
 
 #[derive(Debug, Clone, Default)]
@@ -37,6 +37,7 @@ impl Strip {
         let ticks: Vec<(f64, String)> =
             x.ticks().into_iter().map(|(value, label)| (x.place(value), label)).collect();
         let log = if x.is_log() { " (log scale)" } else { "" };
+        let labels = all_fitted(self.rows.iter().map(|row| row.label.as_str()), frame.left - 16.0);
         frame.draw(
             &self.caption,
             &html! {
@@ -47,7 +48,7 @@ impl Strip {
                 @for (index, row) in self.rows.iter().enumerate() {
                     @let y = TOP + (index as f64 + 0.5) * ROW;
                     @let colour = format!("c{}", row.colour % super::COLOURS);
-                    text x="0" y=(n(y + 4.0)) { (fitted(&row.label, frame.left - 16.0)) }
+                    text x="0" y=(n(y + 4.0)) { (labels[index]) }
                     @for value in row.values.iter().filter(|value| value.is_finite()) {
                         circle class={"hollow stroke " (colour)} cx=(n(frame.x(x.place(*value))))
                             cy=(n(y)) r="3.4" {}

@@ -1,0 +1,42 @@
+//! Texts that are cut to a width, and still differ from one another.
+
+use std::collections::HashSet;
+
+/// Cuts the text to `width` letters, and keeps `tail` of its last ones.
+pub(crate) fn cut(text: &str, width: usize, tail: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let head = width.saturating_sub(1 + tail);
+    let ends = text.chars().skip(count - tail.min(width.saturating_sub(1)));
+    text.chars().take(head).chain(['…']).chain(ends).collect()
+}
+
+/// The fewest last letters that texts have to keep so that they differ when they are cut to
+/// `width`. `None` if no number suffices.
+pub(crate) fn distinct(texts: &[&str], width: usize) -> Option<usize> {
+    let texts: HashSet<&str> = texts.iter().copied().collect();
+    (0..width.max(1)).find(|tail| {
+        let cuts: HashSet<String> = texts.iter().map(|text| cut(text, width, *tail)).collect();
+        cuts.len() == texts.len()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_stay_equal_and_others_differ() {
+        let texts = ["Queue delay, median", "Queue delay, 95 %", "Queue delay, median", "Rate"];
+        assert_eq!(distinct(&texts, 12), Some(1));
+        assert_eq!(
+            texts.map(|text| cut(text, 12, 1)),
+            ["Queue dela…n", "Queue dela…%", "Queue dela…n", "Rate"]
+        );
+        assert_eq!(distinct(&["Queue delay, a", "Queue delay, b"], 30), Some(0));
+        // One letter cannot tell two texts apart that end in the same way.
+        assert_eq!(distinct(&["a long text", "b long text"], 1), None);
+    }
+}
