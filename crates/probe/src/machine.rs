@@ -1,5 +1,6 @@
 //! The facts about this machine that a report needs to make its numbers meaningful.
 
+mod kernel_parameters;
 mod program;
 mod sysctl;
 
@@ -21,7 +22,8 @@ pub struct Machine {
     pub kernel_release: String,
     pub kernel_version: String,
     pub architecture: String,
-    pub kernel_command_line: String,
+    /// Those parameters of the kernel's command line that change measurements.
+    pub kernel_parameters: Option<String>,
     pub cpu_model: Option<String>,
     pub cores_online: Vec<usize>,
     /// The cores the calling thread may use.
@@ -50,7 +52,9 @@ impl Machine {
             kernel_release: text(kernel.release()),
             kernel_version: text(kernel.version()),
             architecture: text(kernel.machine()),
-            kernel_command_line: fact("/proc/cmdline").unwrap_or_default(),
+            kernel_parameters: fact("/proc/cmdline")
+                .map(|line| kernel_parameters::telling(&line))
+                .filter(|told| !told.is_empty()),
             cpu_model: processor.model,
             cores_online: CpuSnapshot::read()?.online().collect(),
             cores_usable: cpu::affinity()?,

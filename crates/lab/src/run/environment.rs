@@ -150,9 +150,7 @@ fn machine() -> IndexMap<String, Value> {
     match probe::machine::Machine::read() {
         Ok(machine) => {
             if let Ok(Value::Object(fields)) = serde_json::to_value(&machine) {
-                let told = |(name, value): &(String, Value)| {
-                    !UNTOLD.contains(&name.as_str()) && !value.is_null()
-                };
+                let told = |(name, value): &(String, Value)| name != UNTOLD && !value.is_null();
                 facts.extend(fields.into_iter().filter(told));
             }
         }
@@ -204,9 +202,8 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// Facts that are omitted because reports are passed on. The boot command line may contain secrets,
-/// and its mitigations have a field of their own. The boot ID is of no use to others.
-const UNTOLD: [&str; 2] = ["kernel_command_line", "boot_id"];
+/// A fact that is omitted because reports are passed on, and that is of no use to others.
+const UNTOLD: &str = "boot_id";
 /// The commands and files of external systems.
 const SYSTEMS: &str = "systems";
 
