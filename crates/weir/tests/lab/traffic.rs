@@ -38,8 +38,8 @@ fn goodput(cell: &Value) -> f64 {
 #[test]
 fn perf_overhead_compares_all_programs() {
     let Some(sandbox) = Sandbox::quiet() else { return };
-    // If the machine stalls for iperf3's whole second, the lab finds only its control connection.
-    let stalled = "iperf3 failed: the connection runs";
+    // If the machine stalls for iperf3's whole second, the lab reads no data connection.
+    let stalled = "iperf3 ended before the lab had read its connection twice";
     let measured = testing::undisturbed("iperf3 as a program of a lab", |attempt| {
         let name = format!("run-{attempt}");
         let output = sandbox.weir(&["lab", "run", "perf-overhead", "--smoke", "--out", &name]);
@@ -220,13 +220,12 @@ fn ab_alternates_makers_of_traffic() {
         let line = ["lab", "ab", "traffic.toml", "--pairs", "20", "--slice", "250ms", "--json"];
         sandbox.weir(&[&line, words].concat())
     };
-    // If the machine stalls for a whole slice, nothing arrives in the slice, or the lab reads the
-    // connection of another slice.
-    let stalls = ["measured 0, and a ratio", "nothing was decided: turn "];
+    // If the machine stalls for a whole slice, nothing arrives in the slice.
+    let stall = "measured 0, and a ratio";
     let measured = |words: &[&str]| {
         let output = testing::undisturbed("slices of programs", |_| {
             let output = ab(words);
-            match stalls.iter().any(|stall| output.stderr.contains(stall)) {
+            match output.stderr.contains(stall) {
                 true => Attempt::Wrong(format!("{output:?}")),
                 false => Attempt::Right(output),
             }

@@ -5,7 +5,7 @@ use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Pair, Roles, Started, Testbed, Watch};
 use crate::run::Measurement;
 use host::Namespace;
-use probe::tcp::{Filter, TcpSocket};
+use probe::tcp::{Filter, TcpInfo, TcpSocket};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -36,7 +36,7 @@ impl Transfer<'_> {
         let opens = begun + self.programs.lasting(step.omit);
         let closes = opens + self.programs.lasting(step.duration);
         if let Some(status) = self.sample_until(opens, inside, testbed)? {
-            return Err(self.early_end(status));
+            return Err(self.early_or_late(status));
         }
         let arrived = Arrived::read(far)?;
         let before = Watch::read(&self.roles)?;
@@ -46,9 +46,8 @@ impl Transfer<'_> {
         let mut result = Measurement::default();
         let goodput = at_end.rate_since(&arrived);
         if goodput.is_none() {
-            let text = "the connection's far end closed before the transfer ended";
-            let cause = self.pair.as_mut().and_then(|pair| pair.cause());
-            return Err(cause.unwrap_or_else(|| Failure::Workload(text.to_owned())));
+            // The client has ended well, so the far end had its sockets open until then.
+            return Err(self.read_too_late());
         }
         self.read_result(goodput, &mut result)?;
         after.account(&before, step.cpus, goodput, &mut result);
@@ -78,7 +77,7 @@ impl Transfer<'_> {
                 return Ok(at);
             }
             if let Some(status) = self.program.wait(Duration::from_millis(2))? {
-                return Err(self.early_end(status));
+                return Err(self.early_or_late(status));
             }
             self.check_alive(testbed)?;
             if probe::clock::now() > deadline {
@@ -92,14 +91,9 @@ impl Transfer<'_> {
     fn sample(&self, inside: &Namespace) -> Result<Sample, Failure> {
         let filter = Filter::established().remote(self.target);
         let sockets = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
-        let carries = |socket: &TcpSocket| {
-            let sent = socket.info.as_ref().and_then(|info| info.bytes_acked);
-            match self.seen.first() {
-                // At the end the control connection sends the results, which may be long.
-                Some(first) => first.sockets.iter().any(|one| one.cookie == socket.cookie),
-                // It has sent a few hundred bytes by the time of the first data.
-                None => sent.is_some_and(|sent| sent > CONTROL_AT_MOST),
-            }
+        let carries = |socket: &TcpSocket| match self.seen.first() {
+            Some(first) => first.sockets.iter().any(|one| one.cookie == socket.cookie),
+            None => socket.info.as_ref().is_some_and(carries_data),
         };
         let at = probe::clock::now();
         Ok(Sample { at, sockets: sockets.into_iter().filter(carries).collect() })
@@ -144,13 +138,23 @@ impl Transfer<'_> {
                 (None, _) if stop == until => return Ok(watch),
                 (None, _) => latest = Some(watch),
                 (Some(status), Some(before_it)) if status.success() => return Ok(before_it),
-                (Some(status), None) if status.success() => {
-                    let program = self.programs.name().to_owned();
-                    return Err(Failure::ReadTooLate { program });
-                }
-                (Some(status), _) => return Err(self.early_end(status)),
+                (Some(status), _) => return Err(self.early_or_late(status)),
             }
         }
+    }
+
+    /// A client that ended well did so in its own time.
+    fn early_or_late(&mut self, status: ExitStatus) -> Failure {
+        match status.success() {
+            true => self.read_too_late(),
+            false => self.early_end(status),
+        }
+    }
+
+    fn read_too_late(&mut self) -> Failure {
+        let cause = self.pair.as_mut().and_then(|pair| pair.cause());
+        let program = || self.programs.name().to_owned();
+        cause.unwrap_or_else(|| Failure::ReadTooLate { program: program() })
     }
 
     /// The client's exit status if it ended before `until`.
@@ -285,6 +289,14 @@ impl Transfer<'_> {
     }
 }
 
+/// Whether a connection of the client is one that carries its data. The client's control connection
+/// also leads to the server's port. The control connection carries more than a few hundred bytes
+/// only at the end, for the results, and the server answers there alone.
+fn carries_data(socket: &TcpInfo) -> bool {
+    let has_answered = socket.bytes_received.is_some_and(|received| received > Bytes::ZERO);
+    socket.bytes_acked.is_some_and(|sent| sent > CONTROL_AT_MOST) && !has_answered
+}
+
 /// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n if one flow gets
 /// everything.
 fn jain(rates: &[f64]) -> Option<f64> {
@@ -305,6 +317,27 @@ const CONTROL_AT_MOST: Bytes = Bytes::new(4_096);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A lab that is late finds only the control connection, with the results.
+    #[test]
+    fn a_control_connection_is_never_taken_for_a_data_connection() {
+        let info = |sent, received| {
+            let mut info = TcpInfo::default();
+            info.bytes_acked = Some(Bytes::new(sent));
+            info.bytes_received = Some(Bytes::new(received));
+            info
+        };
+        let cases = [
+            ("control, the cookie sent", info(38, 0), false),
+            ("control, the test agreed", info(400, 3), false),
+            ("control, the results exchanged", info(60_000, 9_000), false),
+            ("data, just opened", info(38, 0), false),
+            ("data", info(1_000_000, 0), true),
+        ];
+        for (name, info, expected) in cases {
+            assert_eq!(carries_data(&info), expected, "{name}");
+        }
+    }
 
     #[test]
     fn jain_is_1_for_equal_shares_and_less_for_unequal() {
