@@ -3,6 +3,7 @@
 use crate::support::{Sandbox, await_some, floor, judge};
 use serde_json::Value;
 use std::path::Path;
+use testing::Attempt;
 
 fn metric(cell: &Value, name: &str) -> f64 {
     let median = &cell["metrics"][name]["median"];
@@ -176,19 +177,42 @@ fn algorithms() -> Vec<String> {
 #[test]
 fn cc_kernel_is_compared_with_the_simulator() {
     let Some(sandbox) = Sandbox::quiet() else { return };
-    let output = sandbox.weir(&["lab", "run", "cc-kernel", "--smoke", "--out", "run"]);
-    let results = sandbox.results("run");
-    assert_eq!(cells(&results).len(), 3, "{output:?}");
-    for cell in cells(&results) {
-        if is_without_bpf(&cell) {
-            continue;
+    testing::undisturbed("kernel and simulator", |attempt| {
+        let name = format!("run-{attempt}");
+        let output = sandbox.weir(&["lab", "run", "cc-kernel", "--smoke", "--out", &name]);
+        let results = sandbox.results(&name);
+        assert_eq!(cells(&results).len(), 3, "{output:?}");
+        let mut apart = Vec::new();
+        for cell in cells(&results).iter().filter(|cell| !is_without_bpf(cell)) {
+            for name in ["share_of_ideal", "simulated.share_of_ideal"] {
+                let share = metric(cell, name);
+                assert!(share > 0.0 && share < 1.2, "{cell}");
+            }
+            assert!(metric(cell, "queue_bdp.p95") < 1.2, "{cell}");
+            let parts = [("use", "share_of_ideal", 0.0), ("queue", "queue_bdp.p95", 0.05)];
+            let [is_use_within, is_queue_within] = parts.map(|(part, figure, least)| {
+                let simulated = metric(cell, &format!("simulated.{figure}"));
+                let is_within =
+                    (metric(cell, figure) - simulated).abs() <= (0.15 * simulated).max(least);
+                assert_eq!(metric(cell, &format!("within.{part}")), number(is_within), "{cell}");
+                is_within
+            });
+            assert_eq!(metric(cell, "within"), number(is_use_within && is_queue_within), "{cell}");
+            // The few losses of a second decide CUBIC's rate, and stalls of a sender tcpa's queue.
+            let must_be_within = match cell["system"].as_str() {
+                Some("bbr") => is_use_within && is_queue_within,
+                Some("tcpa") => is_use_within,
+                _ => true,
+            };
+            if !must_be_within {
+                apart.push(cell.to_string());
+            }
         }
-        for name in ["share_of_ideal", "simulated.share_of_ideal"] {
-            let share = metric(&cell, name);
-            assert!(share > 0.0 && share < 1.2, "{cell}");
-        }
-        assert!([0.0, 1.0].contains(&metric(&cell, "within")), "{cell}");
-        assert!(metric(&cell, "queue_bdp.p95") < 1.2, "{cell}");
-    }
+        if apart.is_empty() { Attempt::Right(()) } else { Attempt::Wrong(apart.join("\n")) }
+    });
     assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+fn number(is_true: bool) -> f64 {
+    f64::from(u8::from(is_true))
 }
