@@ -68,7 +68,7 @@ pub struct Measurement {
     pub beside: Option<CpuLimit>,
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// Flaws of earlier attempts at this step. Each attempt was measured again.
+    /// Flaws of earlier attempts at this step, or at a part of the step. Each was measured again.
     #[serde(default)]
     pub retried: Vec<Flaw>,
     /// Words about the step that are no figures, such as a verdict.

@@ -237,7 +237,7 @@ impl Attempt {
 fn with_flaws(verdict: Verdict, retried: Vec<Flaw>) -> Verdict {
     match verdict {
         Verdict::Measured(mut measurement) => {
-            measurement.retried = retried;
+            measurement.retried.splice(..0, retried);
             Verdict::Measured(measurement)
         }
         Verdict::Failed(reason) if retried.is_empty() => Verdict::Failed(reason),

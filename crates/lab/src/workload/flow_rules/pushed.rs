@@ -7,7 +7,7 @@ use super::place::{self, Place};
 use super::traffic::profile_text;
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Started};
-use crate::run::Measurement;
+use crate::run::{Flaw, Measurement};
 use crate::workload::switches::{Product, RunningSwitch, Setup, Source};
 use generator::Addressing;
 use generator::ndr::Goal;
@@ -194,6 +194,7 @@ impl Generator<'_> {
         let only = ["--no-latency", "--no-back-to-back", "--json"];
         let document = self.run(&[&own[..], &only].concat())?;
         let size = &document["sizes"][0];
+        result.retried.extend(repeated_trials(size));
         let goal = &size["goals"][0];
         let found = goal["ndr_pps"].as_f64();
         let verdict = goal["verdict"].as_str();
@@ -273,6 +274,21 @@ impl Generator<'_> {
     }
 }
 
+/// A flaw for each trial of a search that was invalid and repeated.
+fn repeated_trials(size: &Value) -> Vec<Flaw> {
+    let trials = size["trials"].as_u64().unwrap_or_default();
+    let kinds = size["invalid_kinds"].as_object().into_iter().flatten();
+    let flaws = kinds.flat_map(|(kind, count)| {
+        let count = count.as_u64().unwrap_or_default().min(trials);
+        let flaw = Flaw {
+            what: format!("a trial of the search for the highest rate, {}", units::foreign(kind)),
+            detail: format!("{count} of {trials} trials"),
+        };
+        std::iter::repeat_n(flaw, usize::try_from(count).unwrap_or_default())
+    });
+    flaws.collect()
+}
+
 fn seconds(span: Span) -> String {
     format!("{}ms", span.nanos() / 1_000_000)
 }
@@ -292,6 +308,20 @@ const PATIENCE: Duration = Duration::from_secs(900);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_repeated_trial_of_a_search_is_a_flaw_with_its_reason() {
+        let size = serde_json::json!({
+            "trials": 40, "invalid_trials": 3,
+            "invalid_kinds": { "full receiving port": 2, "slow generator": 1 },
+        });
+        let flaws: Vec<_> = repeated_trials(&size).iter().map(Flaw::to_string).collect();
+        let full =
+            "a trial of the search for the highest rate, full receiving port: 2 of 40 trials";
+        assert_eq!(flaws.len(), 3);
+        assert_eq!(flaws.iter().filter(|flaw| *flaw == full).count(), 2, "{flaws:?}");
+        assert!(repeated_trials(&Value::Null).is_empty());
+    }
 
     #[test]
     fn a_machine_without_a_cpu_for_the_generator_alone_has_no_result_and_no_failure() {
