@@ -225,6 +225,39 @@ fn no_command_waits_for_a_pipe() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
+/// Reports are passed on.
+#[test]
+fn a_secret_of_the_kernels_command_line_is_in_no_report() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return testing::skip(testing::Need::Root);
+    }
+    sandbox.write(
+        "cmdline",
+        "quiet isolcpus=7 foo.password=hunter2 nohz=\"hunter2 2\" -- idle=hunter2\n",
+    );
+    sandbox.write(
+        "both",
+        "mount --bind cmdline /proc/cmdline\n$1 perf server --one-off --logfile log &\n\
+         until grep -qs listening log; do sleep 0.01; done\n\
+         $1 perf client 127.0.0.1 -t 1 --report perf && $1 sim run quic-tun --smoke --out lab\n",
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "both", env!("CARGO_BIN_EXE_weir")]);
+    let output = sandbox.start_command(command).end();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for run in ["perf", "lab"] {
+        let report = sandbox.read(&format!("{run}/report.md"));
+        assert!(report.contains("isolcpus=7"), "{run}: {report}");
+        for entry in std::fs::read_dir(sandbox.path(run)).unwrap() {
+            let path = entry.unwrap().path();
+            let text =
+                std::fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            assert!(!text.is_ok_and(|text| text.contains("hunter2")), "{path:?}");
+        }
+    }
+}
+
 /// clap's own advice is to write `--` in front of a misspelt option.
 #[test]
 fn a_misspelt_option_is_corrected_and_not_escaped() {
