@@ -4,6 +4,7 @@
 use crate::support::{Sandbox, floor, is_installed, judge};
 use serde_json::Value;
 use std::process::Command;
+use std::time::Duration;
 use testing::Attempt;
 
 const MAKERS: [&str; 4] = ["perf", "perf-bare", "iperf3", "sockets"];
@@ -258,5 +259,34 @@ fn ab_alternates_makers_of_traffic() {
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(output.stderr.contains(wrong), "{output:?}");
     }
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+/// The lab then finds a client whose data connections are gone, and its control connection at most.
+#[test]
+fn ab_measures_a_turn_again_that_the_lab_read_too_late() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    sandbox.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
+    let output = testing::undisturbed("slices of a lab that is stopped", |_| {
+        let line = ["lab", "ab", "traffic.toml", "--pairs", "20", "--slice", "250ms"];
+        let systems = ["--base", "perf-bare", "--change", "sockets"];
+        let mut running = sandbox.start(&[&line[..], &systems].concat());
+        // A slice lasts less than half as long as the lab runs, so the next attempt is in time.
+        let (runs, stops) = (Duration::from_millis(1_200), Duration::from_millis(500));
+        while !running.has_ended() {
+            std::thread::sleep(runs);
+            running.signal("STOP");
+            std::thread::sleep(stops);
+            running.signal("CONT");
+        }
+        let output = running.end();
+        match output.status.code() {
+            Some(0) => Attempt::Right(output),
+            _ => Attempt::Wrong(format!("{output:?}")),
+        }
+    });
+    let output = output.unwrap();
+    let told = "measured again, because the lab read the transfer too late: ";
+    assert!(output.stdout.contains(told) || output.stderr.contains(told), "{output:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
