@@ -157,7 +157,7 @@ impl Compared {
                 report::number::format(row.after),
                 format!("{:.3}", row.ratio),
                 interval,
-                row.verdict.to_string(),
+                format!("{} {}", row.verdict.mark(), row.verdict),
             ]);
         }
         let widths: Vec<usize> = (0..7)
@@ -176,7 +176,7 @@ impl Compared {
         {
             let _ = writeln!(text, "\ngeometric mean of the ratios: {mean:.3}");
         }
-        let _ = writeln!(text, "differences below {} count as none", self.threshold);
+        let _ = writeln!(text, "the same: the whole interval lies within {}", self.threshold);
         if self.rows.iter().any(|row| row.ci95.is_some()) {
             text.push_str(
                 "a run counts as one sample; intervals count the variance between runs, and hold \

@@ -57,8 +57,7 @@ impl PrimarySpec {
 }
 
 impl Document {
-    /// The primary comparisons of a form. The short forms have one, because few repeats cannot
-    /// decide more.
+    /// The primary comparisons of a form. The short forms have one, because they measure few cells.
     pub(crate) fn primaries(&self, form: Form) -> impl Iterator<Item = &PrimarySpec> {
         let most = if form == Form::Full { MOST } else { 1 };
         self.primary.iter().map(Spanned::get_ref).take(most)
@@ -67,7 +66,8 @@ impl Document {
     pub(crate) fn check_primary(&self) -> Result<(), FileError> {
         if let Some(beyond) = self.primary.get(MOST) {
             let message = format!(
-                "a lab has at most {MOST} `[[primary]]`: more would need more repeats to decide any"
+                "a lab has at most {MOST} `[[primary]]`: the answer begins with all of them, so name \
+                 those that answer the question"
             );
             return self.refuse(beyond.span(), message);
         }
@@ -132,5 +132,5 @@ impl Document {
     }
 }
 
-/// Three share the level so that seven repeats decide each.
+/// More would be no short answer.
 const MOST: usize = 3;

@@ -89,7 +89,8 @@ impl std::fmt::Display for Decision {
             Verdict::Same => format!(" within {}", self.threshold),
             _ => String::new(),
         };
-        write!(f, "{}{within}: {:+.2} %", self.verdict, percent(self.ratio))?;
+        let mark = self.verdict.mark();
+        write!(f, "{mark} {}{within}: {:+.2} %", self.verdict, percent(self.ratio))?;
         if let Some((low, high)) = self.ci95 {
             let (low, high) = (percent(low), percent(high));
             write!(f, " (95 % interval {low:+.2} to {high:+.2} %)")?;

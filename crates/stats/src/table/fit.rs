@@ -21,9 +21,11 @@ pub(super) struct Fit {
 }
 
 impl Fit {
-    /// For at least two values.
+    /// For at least two values. A row far quieter than its table borrows less: chance alone does
+    /// not make six values of the table's noise so equal.
     pub(super) fn of(values: &[(usize, f64)], lent: f64) -> Self {
         let mut logs: Vec<f64> = values.iter().map(|(_, log)| *log).collect();
+        let lent = lent.min(QUIET * variance(&logs));
         let (location, deviation) = located(&mut logs, &mut Vec::new(), lent);
         let n = values.len() as f64;
         let inflation = (n / (n - 1.0)).sqrt();
@@ -68,6 +70,11 @@ pub(super) fn robust_variance(values: &[f64]) -> f64 {
     CONSISTENT * kept.iter().sum::<f64>() / kept.len() as f64
 }
 
+fn variance(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64
+}
+
 /// The mean of the clipped values, and the deviation of a value. Reorders the values.
 fn located(values: &mut [f64], distances: &mut Vec<f64>, lent: f64) -> (f64, f64) {
     let own = (values.len() - 1) as f64;
@@ -85,6 +92,9 @@ fn located(values: &mut [f64], distances: &mut Vec<f64>, lent: f64) -> (f64, f64
 
 /// The degrees of freedom of the variance that the table lends.
 const LENT: f64 = 8.0;
+/// The most that a row borrows, in its own variances. A twentieth of the true variance or less is
+/// seen in one of 600 rows of six normal values.
+const QUIET: f64 = 20.0;
 /// In robust deviations.
 const CLIP: f64 = 2.0;
 /// The standard deviation of normal noise over its median absolute deviation.

@@ -57,7 +57,8 @@ def intervals(table):
     lent = {}
     for i in part:
         same = [variance[j] for j in part if table[j]["kind"] == table[i]["kind"]]
-        lent[i] = statistics.median(same if len(same) >= 4 else list(variance.values()))
+        of_table = statistics.median(same if len(same) >= 4 else list(variance.values()))
+        lent[i] = min(of_table, 20 * statistics.variance(logs[i].values()))
     fits = {i: located(list(logs[i].values()), lent[i]) for i in part}
     bound = None
     if len(part) > 1:

@@ -21,19 +21,22 @@ pub(crate) enum Noise {
     Unequal,
     /// Three metrics with spreads of 2, 5 and 30 %.
     Metrics,
+    /// Spreads of 0.1 and 30 % in turn, as of cells without and with losses.
+    QuietAndLoud,
     /// Log-normal, and 5 % of the turns halved.
     Stalls,
     /// No mean and no variance.
     Cauchy,
 }
 
-pub(crate) const ALL: [Noise; 8] = [
+pub(crate) const ALL: [Noise; 9] = [
     Noise::LogNormal,
     Noise::Skewed,
     Noise::Bimodal,
     Noise::TwoPoints,
     Noise::Unequal,
     Noise::Metrics,
+    Noise::QuietAndLoud,
     Noise::Stalls,
     Noise::Cauchy,
 ];
@@ -48,6 +51,7 @@ impl Noise {
         match self {
             Self::Unequal => 0.05 * (0.8 * normal(draw)).exp(),
             Self::Metrics => [0.02, 0.05, 0.30][row % 3],
+            Self::QuietAndLoud => [0.001, 0.30][row % 2],
             Self::Quiet => 0.01,
             _ => 0.05,
         }
@@ -55,7 +59,9 @@ impl Noise {
 
     fn value(self, spread: f64, draw: &mut Pcg64Mcg) -> f64 {
         match self {
-            Self::LogNormal | Self::Quiet | Self::Unequal | Self::Metrics => spread * normal(draw),
+            Self::LogNormal | Self::Quiet | Self::Unequal | Self::Metrics | Self::QuietAndLoud => {
+                spread * normal(draw)
+            }
             Self::Skewed => spread * (1.0 - draw.random::<f64>()).ln(),
             Self::Bimodal => f64::from(u8::from(draw.random_bool(0.3))) * 0.1 + 0.02 * normal(draw),
             Self::TwoPoints => f64::from(u8::from(draw.random_bool(0.5))) * 0.1,

@@ -123,6 +123,15 @@ fn a_row_that_lost_blocks_takes_part() {
     assert_eq!((found[3].verdict, found[3].ratio.n), (Verdict::Better, 6));
 }
 
+/// Cells without losses hardly vary beside cells with losses.
+#[test]
+fn loud_rows_do_not_widen_the_interval_of_a_quiet_row() {
+    for table in tables(Noise::QuietAndLoud, &[1.0, 3.0, 1.0, 1.0, 1.2, 1.0], 6, 0.0, 10) {
+        let verdicts = [0, 2, 4].map(|row| table[row].verdict);
+        assert_eq!(verdicts, [Verdict::Same, Verdict::Same, Verdict::Better], "{table:?}");
+    }
+}
+
 /// The numbers of blocks that undecided rows name decide most of them, in one more run.
 #[test]
 fn the_named_blocks_decide() {
