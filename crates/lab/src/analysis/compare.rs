@@ -148,8 +148,13 @@ impl Compared {
         let titles = ["cell", "metric", "before", "after", "ratio", "95 % interval", "verdict"];
         let mut lines: Vec<[String; 7]> = vec![titles.map(str::to_owned)];
         for row in &self.rows {
+            // Two runs of a side say little about the variance between runs.
+            let high = |high: f64| match high < WIDEST {
+                true => format!("{high:.3}"),
+                false => format!("over {WIDEST}"),
+            };
             let interval =
-                row.ci95.map_or_else(String::new, |(low, high)| format!("{low:.3}–{high:.3}"));
+                row.ci95.map_or_else(String::new, |(low, end)| format!("{low:.3}–{}", high(end)));
             lines.push([
                 cell_name(&row.system, &row.axes),
                 foreign(&row.metric).to_string(),
@@ -243,6 +248,7 @@ pub(crate) fn cell_name(system: &str, axes: &Axes) -> String {
     foreign(name).to_string()
 }
 
+const WIDEST: f64 = 1_000.0;
 /// A failed cell's reason may contain a program's last output.
 pub(crate) const LONGEST_NOTE: usize = 1024;
 

@@ -86,7 +86,7 @@ impl std::fmt::Display for Decision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         let within = match self.verdict {
-            Verdict::Same => format!(" within {}", self.threshold),
+            Verdict::Same => format!(" within {}", self.threshold.to_string().replace('%', " %")),
             _ => String::new(),
         };
         let mark = self.verdict.mark();
