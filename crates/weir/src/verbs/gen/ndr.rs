@@ -150,7 +150,7 @@ pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
     if let Some(file) = &arguments.report {
         let environment =
             arguments.environment(&specs.iter().map(ToString::to_string).collect::<Vec<_>>());
-        destination::write(file, &ndr::markdown(&results, &environment))
+        destination::write(file, ndr::markdown(&results, &environment))
             .map_err(|reason| GenError::Unwritable { file: file.display().to_string(), reason })?;
         output::note(format_args!("The report is in {}.", file.display()));
     }
