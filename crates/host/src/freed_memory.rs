@@ -7,44 +7,67 @@
 pub struct FreedMemory {
     /// The fewest bytes since the last return that were resident and not in use.
     fewest: u64,
+    /// The bytes in use at the last call.
+    used: u64,
+    /// The last return happened at rest. Under load, blocks in use share pages with freed ones,
+    /// and such pages cannot be returned.
+    is_settled: bool,
 }
 
 impl Default for FreedMemory {
     fn default() -> Self {
         bound_tops();
-        Self { fewest: 0 }
+        Self { fewest: 0, used: 0, is_settled: true }
     }
 }
 
 impl FreedMemory {
-    /// Returns the memory that was freed since the last return, if it is much. Costs little
-    /// otherwise.
+    /// Returns the memory that was freed since the last return, if it is much, and once more when
+    /// the load has ended. Costs little otherwise.
     ///
     /// The allocator's own count of free bytes includes the bytes that the kernel already took
     /// back: that count is the same before and after a burst of work between two calls. The
     /// resident bytes differ.
     pub fn tend(&mut self) {
-        let Some(unused) = unused() else { return };
-        self.fewest = self.fewest.min(unused);
-        if unused - self.fewest >= MUCH {
+        let Some(Memory { used, unused }) = Memory::now() else { return };
+        let is_at_rest = used.abs_diff(self.used) < LITTLE;
+        (self.used, self.fewest) = (used, self.fewest.min(unused));
+        let is_much = unused - self.fewest >= MUCH;
+        if is_much || (is_at_rest && !self.is_settled) {
             trim();
-            self.fewest = self::unused().unwrap_or(unused);
+            self.fewest = Memory::now().map_or(unused, |memory| memory.unused);
+            self.is_settled = !is_much;
         }
     }
 }
 
-/// The resident bytes of this process that no block of the allocator uses. Stacks and static data
-/// count as unused: they change little between two calls.
-#[cfg(target_env = "gnu")]
-fn unused() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let mut pages = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
-    let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
-    let anonymous = resident.saturating_sub(of_files) * rustix::param::page_size() as u64;
-    // SAFETY: the call takes no pointer and returns numbers; the allocator locks its own state.
-    let counted = unsafe { libc::mallinfo2() };
-    let used = counted.uordblks as u64 + counted.hblkhd as u64;
-    Some(anonymous.saturating_sub(used))
+/// Memory of this process, in bytes.
+struct Memory {
+    /// The blocks of the allocator.
+    used: u64,
+    /// Resident and in no block. Stacks and static data count as unused: they change little
+    /// between two calls.
+    unused: u64,
+}
+
+impl Memory {
+    #[cfg(target_env = "gnu")]
+    fn now() -> Option<Self> {
+        let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+        let mut pages = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+        let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
+        let anonymous = resident.saturating_sub(of_files) * rustix::param::page_size() as u64;
+        // SAFETY: the call takes no pointer and returns numbers; the allocator locks its own
+        // state.
+        let counted = unsafe { libc::mallinfo2() };
+        let used = counted.uordblks as u64 + counted.hblkhd as u64;
+        Some(Self { used, unused: anonymous.saturating_sub(used) })
+    }
+
+    #[cfg(not(target_env = "gnu"))]
+    fn now() -> Option<Self> {
+        None
+    }
 }
 
 /// Bounds the free memory at the end of each thread's arena. `malloc_trim` returns that end for
@@ -67,17 +90,14 @@ fn trim() {
 }
 
 #[cfg(not(target_env = "gnu"))]
-fn unused() -> Option<u64> {
-    None
-}
-
-#[cfg(not(target_env = "gnu"))]
 fn bound_tops() {}
 
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
 
 const MUCH: u64 = 8 << 20;
+/// The bytes in use change by less at rest.
+const LITTLE: u64 = 1 << 20;
 /// Blocks of this size come from the kernel and return to the kernel.
 #[cfg(target_env = "gnu")]
 const LARGE: libc::c_int = 4 << 20;
