@@ -31,7 +31,7 @@ pub struct SizeResult {
     pub back_to_back: Option<BackToBack>,
     pub trials: u32,
     pub invalid_trials: u32,
-    /// Their number by [`Invalid::kind`].
+    /// Their number by reason.
     pub invalid_kinds: BTreeMap<&'static str, u32>,
     /// Over all valid trials.
     pub duplicates: u64,
