@@ -16,26 +16,57 @@
 //! # Use
 //!
 //! A packet thread has one [`Datapath`] for each bridge: numbers of ports, recirculations and
-//! meters are a bridge's own. In its loop it receives frames from a port, hands them over, and
-//! calls [`Datapath::maintain`] now and then:
+//! meters are a bridge's own. In its loop the thread receives frames from a port, hands them over,
+//! and calls [`Datapath::maintain`] now and then. The pipeline translates the first packet of a
+//! flow (`slow`), and the sink takes what leaves.
 //!
-//! ```ignore
-//! let mut datapath = Datapath::new(Settings {
-//!     meters: bridge.meters.clone(),
-//!     ticks: read_tsc,
-//!     ..Settings::default()
-//! });
-//! loop {
-//!     port.receive(&mut frames, BATCH)?;
-//!     let tables = bridge.tables.read();             // one guard for the batch
-//!     let mut around = Around {
-//!         slow: &mut Translator::new(&tables),
-//!         tracker: &mut tracker,                     // or NoTracker
-//!         sink: &mut sink,                           // collects by port, sends
-//!     };
-//!     datapath.process(port_number, &mut frames, now, &mut around);
-//!     datapath.maintain(now, &mut around);
+//! ```
+//! use port::Frame;
+//! use switch::datapath::step::PortIndex;
+//! use switch::datapath::{Around, Datapath, NoTracker, Settings, Sink};
+//! use switch::pipeline::{BridgePort, Tables, Translator};
+//! use switch::port_number::PortNumber;
+//! use switch::request::{PacketIn, PortDescription};
+//! use switch::text::{PortNames, parse_flow_line};
+//! use units::Time;
+//!
+//! #[derive(Default)]
+//! struct Sent(Vec<(PortIndex, usize)>);
+//!
+//! impl Sink for Sent {
+//!     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>) {
+//!         self.0.push((port, frames.len()));
+//!     }
+//!     fn packet_in(&mut self, _: PacketIn) {}
 //! }
+//!
+//! let mut tables = Tables::new();
+//! for number in [1_u16, 2] {
+//!     let description = PortDescription {
+//!         number: PortNumber(number.into()),
+//!         hardware_address: [2, 0, 0, 0, 0, number as u8],
+//!         name: format!("p{number}"),
+//!         config: 0,
+//!         state: 0,
+//!         current_speed_kbit: 0,
+//!         max_speed_kbit: 0,
+//!     };
+//!     tables.insert_port(BridgePort { index: PortIndex(number), description });
+//! }
+//! let rule = parse_flow_line("in_port=1 actions=output:2", &PortNames::none()).unwrap();
+//! tables.change_all(vec![rule], 0).unwrap();
+//!
+//! let mut datapath = Datapath::new(Settings::default());
+//! let (mut tracker, mut sent) = (NoTracker, Sent::default());
+//! let mut around = Around {
+//!     slow: &mut Translator::new(&tables),
+//!     tracker: &mut tracker,
+//!     sink: &mut sent,
+//! };
+//! let mut frames = vec![Frame::from_bytes(&[0; 60], Time::ZERO)];
+//! datapath.process(1, &mut frames, Time::ZERO, &mut around);
+//! datapath.maintain(Time::ZERO, &mut around);
+//! assert_eq!(sent.0, [(PortIndex(2), 1)]);
 //! ```
 //!
 //! Frames keep their order from one port to another, with these exceptions: a packet that

@@ -1,4 +1,5 @@
-//! The rules of an OpenFlow switch, in Open vSwitch's language. No packet is forwarded yet.
+//! An OpenFlow switch: rules in Open vSwitch's language, and a datapath that forwards packets by
+//! them.
 //!
 //! | module | for |
 //! | --- | --- |
@@ -11,7 +12,8 @@
 //! | [`datapath`] | the steps into which the pipeline translates a packet's way |
 //! | [`run`] | ports, settings, the control protocol of ovs-appctl |
 //!
-//! All but [`run`] is pure: no I/O, no clock, no randomness but from a seed.
+//! All but [`run`] is pure: no I/O, no clock, no randomness but from a seed. Begin with
+//! [`datapath`] for a packet's way, and with [`run`] for the program.
 
 pub mod action;
 pub mod datapath;
