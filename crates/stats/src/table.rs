@@ -13,8 +13,8 @@
 //! nothing.
 //!
 //! **The interval of a row** is the hull of two. The first is the exact interval of the row's
-//! median ([`crate::median_interval`]), for six blocks their range. The second is the row's
-//! location plus and minus the bound of the table times the row's scale ([`fit`], [`joint`]). A
+//! median ([`median_interval()`]), for six blocks their range. The second is the row's
+//! location plus and minus the bound of the table times the row's scale (`fit.rs`, `joint.rs`). A
 //! table with a single row needs the first only. Fewer than six blocks have a range and no verdict,
 //! because five blocks agree by chance in 6.25 % of cases.
 //!
