@@ -150,22 +150,24 @@ impl Figure {
         };
         let measured = results.cells.iter().map(|cell| &cell.axes);
         let axes = self.place(lab, measured).filter(is_written_for)?;
-        let mut medians = Vec::new();
+        let (mut medians, mut is_valid) = (Vec::new(), true);
         for system in self.systems() {
             let is_here = |cell: &&Cell| cell.system == *system && cell.axes == *axes;
             let cell = results.cells.iter().find(is_here)?;
+            is_valid &= cell.valid;
             match cell.metrics.get(metric) {
                 Some(found) => medians.push(found.value()),
                 None if cell.not_run.is_some() => return Some("(not run)".to_owned()),
                 None => return Some("(failed)".to_owned()),
             }
         }
-        Some(match medians[..] {
+        let figure = match medians[..] {
             [own, baseline] => format!("{}×", units::shown::significant(own / baseline)),
             [own, ..] if own >= 1e6 => format!("{} million", units::shown::significant(own / 1e6)),
             [own, ..] => units::shown::significant(own),
             [] => return None,
-        })
+        };
+        Some(if is_valid { figure } else { format!("{figure} (not valid)") })
     }
 }
 
@@ -315,6 +317,9 @@ at = {{ loss = "1%" }}
             results.cells.push(cell);
         }
         assert_eq!(lab.answer_of(&results).unwrap(), "A 5.00 B 2.50× C 90.0");
+        results.cells[0].valid = false;
+        let marked = "A 5.00 B 2.50× (not valid) C 90.0";
+        assert_eq!(lab.answer_of(&results).unwrap(), marked);
         results.cells[1].metrics.clear();
         results.cells[1].failed = Some("the connection was reset".to_owned());
         assert_eq!(lab.answer_of(&results).unwrap(), "A (failed) B (failed) C 90.0");
