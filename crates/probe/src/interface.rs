@@ -187,7 +187,7 @@ impl Direction {
 }
 
 impl Interface {
-    /// One interface, without those beside it.
+    /// Reads the interface `name` alone, and no other interface of the namespace.
     pub fn read(name: &str) -> Result<Self, ProbeError> {
         let mut request = LinkMessage::default();
         request.attributes.push(LinkAttribute::IfName(name.to_owned()));

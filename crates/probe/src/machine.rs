@@ -22,7 +22,7 @@ pub struct Machine {
     pub kernel_release: String,
     pub kernel_version: String,
     pub architecture: String,
-    /// Those parameters of the kernel's command line that change measurements.
+    /// The parameters on the kernel's command line that change measurements.
     pub kernel_parameters: Option<String>,
     pub cpu_model: Option<String>,
     pub cores_online: Vec<usize>,

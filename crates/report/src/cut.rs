@@ -36,7 +36,7 @@ mod tests {
             ["Queue dela…n", "Queue dela…%", "Queue dela…n", "Rate"]
         );
         assert_eq!(distinct(&["Queue delay, a", "Queue delay, b"], 30), Some(0));
-        // One letter cannot tell two texts apart that end in the same way.
+        // Both texts end in the same letter, and a width of one letter shows no more.
         assert_eq!(distinct(&["a long text", "b long text"], 1), None);
     }
 }

@@ -22,7 +22,7 @@
 //! worst: leaving it out would flatter the system that failed. Its ratio is 0 or infinite. The
 //! location and the scale take it for as large as the largest ratio of the table.
 //!
-//! `tests/table.rs` measures errors, coverage and power.
+//! The tests in `tests/table` measure errors, coverage and power.
 
 mod fit;
 mod joint;

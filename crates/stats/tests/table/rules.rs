@@ -44,7 +44,8 @@ fn six_blocks_that_all_lean_one_way_decide_and_five_do_not() {
     one_against[0].0 = Some(5.0);
     let undecided = only(row(&one_against));
     assert_eq!(undecided.verdict, Verdict::Undecided);
-    // One of six against it is like two of twelve, which the exact interval leaves out.
+    // If one block of six is on the other side of 1, two blocks of twelve are, and the exact
+    // interval of twelve blocks leaves two blocks out.
     assert_eq!(undecided.more_blocks, Some(6));
 }
 
