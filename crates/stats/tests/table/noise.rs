@@ -79,7 +79,8 @@ impl Noise {
 }
 
 /// Draws a run in which row number `n` has the true ratio `effects[n]`. All values of a block share
-/// a disturbance of 20 %. `of_system` is the spread of a disturbance that all values of one system and block share.
+/// a disturbance of 20 %. `of_system` is the spread of a disturbance that all values of one system
+/// and block share.
 pub(crate) fn run(
     noise: Noise,
     effects: &[f64],
