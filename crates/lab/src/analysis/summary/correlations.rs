@@ -34,33 +34,29 @@ pub(super) fn correlations(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> 
     values.chain(ratios).collect()
 }
 
-/// A sentence for each metric that warns.
+/// One sentence for all metrics that warn, because load that outlasts a repeat correlates many
+/// metrics at once.
 pub(super) fn warnings(all: &[Correlation]) -> Vec<String> {
-    let mut shown: IndexMap<&str, Vec<&Correlation>> = IndexMap::new();
-    for one in all.iter().filter(|one| one.shown) {
-        shown.entry(&one.metric).or_default().push(one);
-    }
-    let of = |one: &&Correlation| {
-        let (what, noun) = match one.ratios {
-            false => ("successive repeats", "cell"),
-            true => ("successive ratios", "comparison"),
-        };
-        let plural = if one.series == 1 { "" } else { "s" };
-        format!(
-            "{what} are correlated ({:.2} over {} {noun}{plural}, p {:.3})",
-            one.estimate, one.series, one.p
-        )
+    let mut shown: Vec<&Correlation> = all.iter().filter(|one| one.shown).collect();
+    shown.sort_by(|a, b| a.p.total_cmp(&b.p));
+    let Some(first) = shown.first() else { return Vec::new() };
+    let label = |one: &&Correlation| {
+        let ratios = if one.ratios { " (ratios)" } else { "" };
+        format!("{}{ratios}", metrics::meaning(&one.metric).label)
     };
-    let sentence = |(metric, those): (&str, Vec<&Correlation>)| {
-        let those: Vec<String> = those.iter().map(of).collect();
-        format!(
-            "{}: {}: its intervals hold for independent repeats and promise too much here; \
-             look for load that lasts longer than a repeat, or compare several runs (weir lab compare)",
-            metrics::meaning(metric).label,
-            those.join(", ")
-        )
+    let named: Vec<String> = shown.iter().take(NAMED).map(label).collect();
+    let more = match shown.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
-    shown.into_iter().map(sentence).collect()
+    vec![format!(
+        "successive repeats are correlated, in {}{more} (up to {:.2}, p {:.3}): their intervals hold \
+         for independent repeats and promise too much here; look for load that lasts longer than a \
+         repeat, or compare several runs (weir lab compare)",
+        named.join(", "),
+        shown.iter().map(|one| one.estimate).fold(first.estimate, f64::max),
+        first.p,
+    )]
 }
 
 /// The values of each metric, one series for each cell, in the order of the blocks.
@@ -87,3 +83,6 @@ fn of_cells<'a>(plan: &Plan, outcomes: &'a [Outcome]) -> IndexMap<&'a str, Vec<V
     }
     all
 }
+
+/// Metrics that the warning names.
+const NAMED: usize = 3;

@@ -291,7 +291,7 @@ fn correlated_repeats_warn_in_results_terminal_and_report() {
     let run = drifting(&lab, 0.8);
     let found = run.correlations.iter().find(|one| !one.ratios).unwrap();
     assert!(found.shown && found.estimate > 0.4 && found.series == 2, "{found:?}");
-    let told = "Goodput: successive repeats are correlated";
+    let told = "successive repeats are correlated, in Goodput";
     assert!(run.warnings.iter().any(|warning| warning.starts_with(told)), "{:?}", run.warnings);
     assert!(report::markdown::render(&run, "").contains(told));
     assert!(report::terminal::render(&run, 400, false).contains(told));
