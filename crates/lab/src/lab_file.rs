@@ -2,7 +2,7 @@
 
 use crate::Executor;
 use crate::executor::machine::{missing_right, problem_of};
-use crate::file::{Document, Draft, FileError, axes};
+use crate::file::{Document, Draft, FileError, SystemSpec, axes};
 use crate::run::plan::form_of;
 use crate::workload::{self, Workload};
 use host::Privilege;
@@ -73,6 +73,14 @@ impl LabFile {
             lacking.push(at(self.workload.span(), text.to_owned()));
         }
         lacking
+    }
+
+    /// The optional systems whose programs this machine lacks.
+    pub(crate) fn left_out(&self) -> Vec<&str> {
+        let absent = |system: &&SystemSpec| {
+            system.optional && problem_of(system, self.kind.programs(system)).is_some()
+        };
+        self.document.systems().filter(absent).map(|system| system.name()).collect()
     }
 
     /// The needs of cells, each once, with the number of cells that have it.

@@ -14,8 +14,8 @@ pub struct Overview {
     pub on_machine: bool,
     /// It runs in virtual time, which needs neither.
     pub in_simulator: bool,
-    /// Estimates for the systems of each form, on the machine if it runs there. Those of a built-in
-    /// lab follow its run on record.
+    /// Estimates for the systems of each form, without those whose programs this machine lacks, and
+    /// on the machine if the lab runs there. Those of a built-in lab follow its run on record.
     pub quick: Duration,
     pub full: Duration,
 }
@@ -44,7 +44,8 @@ impl Overview {
             Some(one.took.as_secs_f64() / planned.as_secs_f64())
         });
         let slower = slower.filter(|factor| factor.is_finite()).unwrap_or(1.0);
-        let time = |form| Some(planned(form, None, &[], &simulator)?.mul_f64(slower));
+        let left_out = if machine.bench(lab).is_ok() { lab.left_out() } else { Vec::new() };
+        let time = |form| Some(planned(form, None, &left_out, &simulator)?.mul_f64(slower));
         Self {
             on_machine: machine.bench(lab).is_ok(),
             in_simulator: simulator.bench(lab).is_ok(),

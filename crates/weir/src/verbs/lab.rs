@@ -439,7 +439,8 @@ fn list(json: bool) -> anyhow::Result<Ending> {
         }
     }
     text += "\nlab: `weir lab run`, as root or in a user namespace. sim: `weir sim run`, by any user.\n\
-             The times follow the runs of docs/results, on two CPUs.\n";
+             The times follow the runs of docs/results, on two CPUs, for the systems whose programs are \
+             installed here.\n";
     output::print(text)?;
     Ok(Ending::Fine)
 }
