@@ -280,8 +280,10 @@ impl Observer {
             observer.cpu.sample(now);
         });
         let asked = self.probe.take().map(|probe| probe.finish(now));
-        let busy = observed::busy_cores(&cpu, &self.plan.cores).filter(|_| is_telling);
-        let mut warnings: Vec<_> = busy.into_iter().collect();
+        let full = observed::full_core(&cpu, &self.plan.cores).filter(|_| is_telling);
+        let limiting_core = full.map(|core| core.core);
+        let mut warnings: Vec<_> =
+            full.map(|core| observed::warning(core, &cpu)).into_iter().collect();
         let mut loaded = None;
         let mut series = Vec::new();
         if let Some(asked) = asked {
@@ -301,6 +303,7 @@ impl Observer {
             idle: self.idle,
             loaded,
             series,
+            limiting_core,
             warnings,
             cost: self.cost,
             probe_cost: self.meter.map(|meter| meter.cost()),

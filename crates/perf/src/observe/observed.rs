@@ -3,7 +3,7 @@ use super::cpu::CpuOf;
 use super::latency::LatencyResult;
 use super::probe_cost::ProbeCost;
 use super::tcp::StreamPath;
-use crate::event::{CpuUse, Latency, LatencySource};
+use crate::event::{CoreUse, CpuUse, Latency, LatencySource};
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
 
@@ -19,6 +19,9 @@ pub struct Observed {
     /// Series of the whole test, omitted time included; empty without probes. They include those
     /// that a weir peer reported for the streams it sends.
     pub series: Vec<Series>,
+    /// The core of this machine that limited the test: the test used the core, and the core had
+    /// almost no idle time.
+    pub limiting_core: Option<usize>,
     /// Warnings for readers of the figures.
     pub warnings: Vec<String>,
     /// CPU time of the measurements.
@@ -63,29 +66,33 @@ impl Observed {
     }
 }
 
-/// Warning about cores that had no idle time.
-pub(super) fn busy_cores(cpu: &CpuUse, pinned: &[usize]) -> Option<String> {
+/// The busiest core of the test if the core had almost no idle time.
+pub(super) fn full_core<'a>(cpu: &'a CpuUse, pinned: &[usize]) -> Option<&'a CoreUse> {
     // If this test used almost no CPU, another load fills the core.
     let ours = cpu.user + cpu.system;
-    let full = cpu
-        .cores
+    cpu.cores
         .iter()
         .filter(|core| pinned.is_empty() || pinned.contains(&core.core))
         .filter(|core| core.busy > FULL && (ours > NOTABLE || core.softirq > NOTABLE))
-        .max_by(|a, b| a.busy.total_cmp(&b.busy))?;
+        .max_by(|a, b| a.busy.total_cmp(&b.busy))
+}
+
+/// Warning about a core that had no idle time.
+pub(super) fn warning(full: &CoreUse, cpu: &CpuUse) -> String {
+    let ours = cpu.user + cpu.system;
     // Some kernels charge softirqs to the process that they interrupt, so this is a lower bound.
     let others: f64 = cpu.cores.iter().map(|core| core.busy - core.softirq).sum::<f64>() - ours;
     let others = match others > NOTABLE {
         true => format!(", other processes {others:.0} % of a core on this machine"),
         false => String::new(),
     };
-    Some(format!(
+    format!(
         "this end had less than {:.0} % idle CPU on core {} (softirqs used {:.0} %{others}): the figure is \
          the machine's, not the path's",
         100.0 - FULL,
         full.core,
         full.softirq,
-    ))
+    )
 }
 
 /// Warning about a probe that got no answer under load.
@@ -112,7 +119,7 @@ pub(super) fn silent_probe(asked: &LatencyResult) -> Option<String> {
 }
 
 fn cpu(used: &CpuUse) -> Value {
-    let core = |core: &crate::event::CoreUse| {
+    let core = |core: &CoreUse| {
         json!({
             "core": core.core,
             "busy_percent": rounded(core.busy),
@@ -192,23 +199,17 @@ const NOTABLE: f64 = 20.0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::CoreUse;
 
     #[test]
     fn a_full_core_is_reported_where_the_test_runs() {
         let core = |core, busy| CoreUse { core, busy, softirq: 3.0 };
         let used = |user| CpuUse { user, system: 0.0, cores: vec![core(0, 12.0), core(1, 99.0)] };
-        let warned = busy_cores(&used(90.0), &[]).unwrap();
-        assert!(
-            warned.contains("less than 5 % idle CPU on core 1 (softirqs used 3 %)"),
-            "{warned}"
-        );
-        let warned = busy_cores(&used(25.0), &[]).unwrap();
-        assert!(
-            warned.contains("3 %, other processes 80 % of a core on this machine)"),
-            "{warned}"
-        );
-        assert_eq!(busy_cores(&used(90.0), &[0]), None);
-        assert_eq!(busy_cores(&used(1.0), &[]), None);
+        let warned = |cpu: CpuUse| warning(full_core(&cpu, &[]).unwrap(), &cpu);
+        let told = warned(used(90.0));
+        assert!(told.contains("less than 5 % idle CPU on core 1 (softirqs used 3 %)"), "{told}");
+        let told = warned(used(25.0));
+        assert!(told.contains("3 %, other processes 80 % of a core on this machine)"), "{told}");
+        assert_eq!(full_core(&used(90.0), &[0]), None);
+        assert_eq!(full_core(&used(1.0), &[]), None);
     }
 }

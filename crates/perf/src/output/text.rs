@@ -1,5 +1,6 @@
 //! Text for people: the test's options, a line for each interval, the totals.
 
+mod answer;
 mod columns;
 mod format;
 mod opening;

@@ -270,6 +270,7 @@ fn observed(tcp: bool, streams: &[(u32, bool)]) -> Observed {
         idle: None,
         loaded: None,
         series: all,
+        limiting_core: None,
         warnings: Vec::new(),
         cost: Span::from_micros(1_234),
         probe_cost: None,

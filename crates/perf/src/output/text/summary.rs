@@ -1,5 +1,6 @@
 //! The totals of a test.
 
+use super::answer;
 use super::format::{Style, TextFormat};
 use super::progress::{labelled, shows_each};
 use crate::event::{CpuUse, Ended, Latency, ServerOutput, Started, StreamTotal};
@@ -21,8 +22,8 @@ pub(super) fn lines(started: &Started, ended: &Ended, format: &TextFormat) -> St
     if format.quiet {
         return outcomes + &looking + &far;
     }
-    let title = ended.duration.shown();
-    let mut out = format!("\n{}{outcomes}", format.labelled("summary", Style::Bold, &title));
+    let answer = answer::sentence(started, ended, &directions, format);
+    let mut out = format!("\n{}{outcomes}", format.labelled("summary", Style::Bold, &answer));
     for direction in &directions {
         out += &path(started, direction, format);
     }

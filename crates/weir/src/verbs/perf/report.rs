@@ -173,6 +173,7 @@ mod tests {
                 idle: None,
                 loaded: None,
                 series: series.collect(),
+                limiting_core: None,
                 warnings: Vec::new(),
                 cost: Span::ZERO,
                 probe_cost: None,
