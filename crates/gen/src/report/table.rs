@@ -62,9 +62,9 @@ pub fn live_table(plan: &Plan, multiplier: f64, before: &Snapshot, now: &Snapsho
     out
 }
 
-/// TRex's words at the end of a test, and below them the facts that TRex does not print.
+/// The answer, TRex's words at the end of a test, and below them the facts that TRex does not print.
 pub fn summary(outcome: &Outcome) -> String {
-    let mut out = String::new();
+    let mut out = answer(outcome);
     let span = outcome.actual.secs_f64().max(1e-9);
     let rates: Vec<f64> =
         outcome.lanes.iter().map(|lane| lane.sent_bytes as f64 * 8.0 / span).collect();
@@ -138,6 +138,29 @@ pub fn summary(outcome: &Outcome) -> String {
         let _ = writeln!(out, " ERROR: {error}");
     }
     out
+}
+
+/// The packets that were sent, their rates, and the packets that did not come back.
+fn answer(outcome: &Outcome) -> String {
+    let span = outcome.actual.secs_f64().max(1e-9);
+    let (sent, received) = (outcome.sent(), outcome.received());
+    let bytes: u64 = outcome.lanes.iter().map(|lane| lane.sent_bytes).sum();
+    let lost = sent.saturating_sub(received);
+    let missed = outcome.missed().len();
+    let kept = match missed {
+        0 => String::new(),
+        _ => format!(
+            "; the offered rate was not kept in {missed} of {} seconds",
+            outcome.seconds.len()
+        ),
+    };
+    format!(
+        "{sent} packets were sent in {} ({}, {}), and {lost} did not arrive ({:.2} %){kept}.\n\n",
+        seconds(outcome.actual),
+        human(sent as f64 / span, "pps").trim(),
+        human(bytes as f64 * 8.0 / span, "bps").trim(),
+        lost as f64 * 100.0 / sent.max(1) as f64,
+    )
 }
 
 /// The seconds in which the offered rate was not kept, in words.
