@@ -73,6 +73,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn four_values_have_the_interval_of_the_textbook() {
+        let found = MeanEstimate::of(&[1.0, 2.0, 3.0, 4.0], level(95.0)).unwrap();
+        assert!(near(found.deviation.unwrap(), 1.290_99), "{found:?}");
+        assert!(near(found.half_width.unwrap(), 2.054_26), "{found:?}");
+    }
+
     /// NIST/SEMATECH, e-Handbook of Statistical Methods, 1.3.5.2: ZARR13.DAT, 195 values of mean
     /// 9.261460 and deviation 0.022789, gives 9.258242 to 9.264679 at 95 %.
     #[test]

@@ -357,6 +357,38 @@ fn a_plan_that_cannot_answer_is_refused() {
     }
     let threshold = Share::ZERO;
     assert!(Decider::new(Plan { threshold, ..plan(1) }).is_err());
+    assert!(Decider::new(Plan { warm_up: 8000, ..plan(1) }).is_ok());
+    assert!(Decider::new(Plan { warm_up: 8001, ..plan(1) }).is_err());
+}
+
+#[test]
+fn an_interrupted_run_has_the_wider_interval_of_its_next_look() {
+    let widths = [true, false].map(|early_stop| {
+        let mut decider = Decider::new(Plan { early_stop, warm_up: 0, ..plan(1) }).unwrap();
+        // More than half of the run and less than three quarters.
+        let taken = decider.progress().1 * 5 / 8 / 4 * 4;
+        let mut machine = Machine::new(STANDARD, taken, 1);
+        for _ in 0..taken {
+            let state = decider.next_state().unwrap();
+            decider.observe(state, machine.throughput(state, 1.0)).unwrap();
+        }
+        let (low, high) = decider.decision().unwrap().ci95.unwrap();
+        high - low
+    });
+    // The third look spends a fifth of the error, the only look of the other plan all of it.
+    assert!(widths[0] > 1.2 * widths[1], "{widths:?}");
+}
+
+#[test]
+fn a_decision_in_words_has_its_figures_in_percent() {
+    let text = run(plan(1), Noise::Independent(0.02), 0.9).to_string();
+    assert!(text.contains(&Verdict::Worse.to_string()) && text.contains("pairs"), "{text}");
+    let seen = text.split("could have seen ").nth(1).unwrap().split(' ').next().unwrap();
+    let seen: f64 = seen.parse().unwrap();
+    assert!((0.1..10.0).contains(&seen), "{text}");
+    let effect = text.split(": ").nth(1).unwrap().split(' ').next().unwrap();
+    let effect: f64 = effect.parse().unwrap();
+    assert!((-12.0..-8.0).contains(&effect), "{text}");
 }
 
 #[test]

@@ -193,3 +193,39 @@ fn modified_z_scores_find_outliers() {
     // Computed by hand: 0.6745 (8.3 - 2.45) / 0.15.
     close(modified_z_scores(&masked).unwrap()[9], 0.6745 * 5.85 / 0.15, 1e-9);
 }
+
+/// Figures of scipy 1.17.
+#[test]
+fn tied_differences_and_large_samples_have_the_p_of_scipy() {
+    let tied = [1.0, 1.0, 2.0, 2.0, -2.0, 3.0, 3.0, -3.0, 4.0, 4.0, 4.0, -1.0, 5.0, 6.0, 6.0];
+    let found = signed_rank::signed_rank(&tied).unwrap();
+    assert!(!found.exact);
+    close(found.p, 0.011_208_271_088_634_958, 1e-9);
+    // More pairs won than there are samples.
+    let [even, odd]: [Vec<f64>; 2] =
+        [0, 1].map(|first| (0..20).map(|i| f64::from(2 * i + first)).collect());
+    let found = mann_whitney::mann_whitney(&even, &odd).unwrap();
+    assert!(found.exact && found.u == 190.0, "{found:?}");
+    close(found.p, 0.799_407_187_161_697, 1e-12);
+}
+
+#[test]
+fn equal_samples_have_no_outlier_and_a_mean_deviation_replaces_a_median_of_zero() {
+    assert_eq!(modified_z_scores(&[7.0; 5]).unwrap(), [0.0; 5]);
+    let scores = modified_z_scores(&[1.0, 1.0, 1.0, 1.0, 5.0]).unwrap();
+    // 4 / (0.8 / sqrt(2 / pi)).
+    close(scores[4], 3.989_422_804, 1e-6);
+}
+
+#[test]
+fn one_sample_has_no_deviation_and_two_have() {
+    assert_eq!(summary(&[5.0]).unwrap().sd, None);
+    close(summary(&[1.0, 3.0]).unwrap().sd.unwrap(), f64::sqrt(2.0), 1e-12);
+}
+
+#[test]
+fn the_largest_number_of_samples_is_accepted_and_one_more_is_refused() {
+    let many: Vec<f64> = (0..19_999).map(f64::from).collect();
+    assert!(mann_whitney::mann_whitney(&many, &[0.5]).is_ok());
+    assert!(mann_whitney::mann_whitney(&many, &[0.5, 1.5]).is_err());
+}
