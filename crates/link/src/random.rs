@@ -91,6 +91,17 @@ mod tests {
         assert!((0..10_000).all(|_| !stream.happens(Share::ZERO)));
     }
 
+    #[test]
+    fn each_order_of_magnitude_is_equally_likely() {
+        let mut stream = Stream::new(3, "rate");
+        let mut decades = [0_u32; 3];
+        for _ in 0..30_000 {
+            let drawn = stream.log_uniform(1_000, 999_999);
+            decades[drawn.ilog10() as usize - 3] += 1;
+        }
+        assert!(decades.iter().all(|count| (9_500..10_500).contains(count)), "{decades:?}");
+    }
+
     const PINNED: [u64; 3] =
         [4_235_962_533_230_121_547, 8_243_243_526_963_018_458, 1_198_929_198_566_493_071];
 }

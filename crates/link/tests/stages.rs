@@ -4,7 +4,7 @@
 
 mod support;
 
-use link::{LinkConfig, LinkError};
+use link::{Link, LinkConfig, LinkError};
 use support::{TestPacket, at, drain, link};
 use units::{Bytes, Rate, Share, Span};
 
@@ -166,6 +166,14 @@ fn a_trace_gives_mahimahis_opportunities() {
 }
 
 #[test]
+fn a_trace_begins_when_its_link_begins() {
+    let config = LinkConfig { rate: "trace:2,5".parse().unwrap(), ..LinkConfig::default() };
+    let mut link = Link::new(&config, at(7_000_000)).unwrap();
+    link.arrive(at(7_500_000), TestPacket::new(1, 100));
+    assert_eq!(link.next_event(), Some(at(9_000_000)));
+}
+
+#[test]
 fn a_link_changes_while_it_runs() {
     let mut link = link(&eight_gbit());
     for number in 1..=4 {
@@ -233,7 +241,7 @@ fn a_smaller_queue_drops_the_excess_packets() {
 
 #[test]
 fn a_link_that_delivers_nothing_is_refused() {
-    let refused = |config: LinkConfig| match link::Link::<TestPacket>::new(&config, at(0)) {
+    let refused = |config: LinkConfig| match Link::<TestPacket>::new(&config, at(0)) {
         Err(LinkError::Invalid { setting, .. }) => setting,
         other => panic!("{other:?}"),
     };

@@ -310,6 +310,25 @@ mod tests {
     }
 
     #[test]
+    fn requests_of_one_period_get_equal_parts_of_too_little_credit() {
+        let mut credit = Credit::new(Law { spread: true, ..law(0) }, 1);
+        credit.advance(at(0), Bytes::ZERO);
+        let asks = Info::request(250);
+        for _ in 0..4 {
+            credit.judge(asks);
+        }
+        // The next period expects four requests again.
+        credit.advance(at(100), Bytes::ZERO);
+        let each = credit.left / 4 / 8;
+        assert!(each > 50, "{each}");
+        for _ in 0..4 {
+            let Verdict::Trimmed(given) = credit.judge(asks) else { panic!("not trimmed") };
+            let Meaning::More(units) = given.meaning() else { panic!("{given}") };
+            assert!((each - 1..=each + 1).contains(&i64::from(units)), "{units} of {each}");
+        }
+    }
+
+    #[test]
     fn credit_refused_upstream_is_free_for_others() {
         let mut credit = Credit::new(law(0), 1);
         credit.advance(at(0), Bytes::new(12_500));
