@@ -222,12 +222,12 @@ impl Session {
     }
 
     /// A link is not the limit on a machine's own connections, beside the pacing that the user
-    /// asked for, or if this machine had no idle CPU.
+    /// asked for, or if the CPU of this machine limited the test.
     fn without_false_links(&self, mut observed: Observed) -> Observed {
         let inside =
             self.streams.iter().any(|one| crate::event::is_loopback(one.local, one.remote));
         let paced = self.setup.options.kernel_rate.is_some();
-        if inside || paced || observed.has_full_core() {
+        if inside || paced || observed.limiting_core.is_some() {
             observed.paths.iter_mut().for_each(|path| path.facts.full_link = None);
         }
         observed

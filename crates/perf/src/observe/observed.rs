@@ -35,11 +35,6 @@ impl Observed {
         self.paths.iter().find(|path| path.id == id)
     }
 
-    /// A core of this machine had almost no idle time.
-    pub(crate) fn has_full_core(&self) -> bool {
-        self.cpu.cores.iter().any(|core| core.busy > FULL)
-    }
-
     /// Everything except the series: small enough to be sent to the peer.
     pub fn summary(&self) -> Value {
         json!({
