@@ -372,6 +372,11 @@ mod tests {
         assert_eq!(holds("goodput_mbit_s[tcp-cubic] > 100"), Ok(false));
         assert_eq!(holds("goodput_mbit_s[tcp-bbr/tcp-cubic, loss=1%] >= 10"), Ok(true));
         assert_eq!(holds("goodput_mbit_s[tcp-bbr/tcp-cubic,loss=1%]>10"), Ok(false));
+        assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] < 560"), Ok(false));
+        assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] < 561"), Ok(true));
+        assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] <= 560"), Ok(true));
+        let two = holds("goodput_mbit_s[tcp-cubic, tcp-bbr] > 1").unwrap_err();
+        assert!(two.contains("two systems"), "{two}");
         assert_eq!(holds("goodput_mbit_s[*, loss=1%] <= 500"), Ok(true));
     }
 

@@ -301,6 +301,43 @@ mod tests {
         assert_eq!(same.rows[0].verdict, Verdict::Same);
     }
 
+    #[test]
+    fn one_run_on_either_side_decides_nothing_and_several_rows_have_a_mean() {
+        let pair = || [run("a", "x", &[100.0; 6]), run("b", "x", &[101.0; 6])];
+        let single = || one(run("c", "x", &[50.0; 6]));
+        let told = |before: &[Run], after: &[Run]| {
+            let compared = runs(before, after, &[], threshold()).unwrap();
+            compared.render().contains("a side has a single run")
+        };
+        assert!(told(&single(), &pair()) && told(&pair(), &single()));
+        assert!(!told(&pair(), &pair()));
+        let two_cells = |factor: f64| {
+            let mut both = run("a", "x", &[100.0 * factor; 6]);
+            let mut other = both.results.cells[0].clone();
+            other.system = "tcp-cubic".to_owned();
+            let mut rows = both.samples.rows.clone();
+            rows.iter_mut().for_each(|row| row.system.clone_from(&other.system));
+            both.samples.rows.extend(rows);
+            both.results.cells.push(other);
+            both
+        };
+        let text =
+            |before: &[Run], after: &[Run]| runs(before, after, &[], threshold()).unwrap().render();
+        let mean = "geometric mean of the ratios: 0.500";
+        assert!(text(&one(two_cells(1.0)), &one(two_cells(0.5))).contains(mean));
+        assert!(!text(&single(), &single()).contains("geometric mean"));
+    }
+
+    #[test]
+    fn an_invalid_run_is_named_and_a_valid_run_is_not() {
+        let mut bad = run("bad", "x", &[1.0]);
+        bad.results.valid = false;
+        let good = one(run("good", "x", &[1.0]));
+        let text = runs(&good, &one(bad), &[], threshold()).unwrap().render();
+        assert!(text.contains("bad is marked invalid"), "{text}");
+        assert!(!text.contains("good is marked invalid"), "{text}");
+    }
+
     /// The repeats of each run agree far better than runs of the same build do.
     #[test]
     fn variance_between_runs_counts() {

@@ -144,6 +144,15 @@ mod tests {
     use results::{Form, Metric};
 
     #[test]
+    fn shares_and_values_with_a_zero_have_an_arithmetic_mean() {
+        let positive = [vec![1.0, 4.0]];
+        assert_eq!(kind_of("retransmit_percent", &positive), Mean::Arithmetic);
+        assert_eq!(kind_of("jain", &positive), Mean::Arithmetic);
+        assert_eq!(kind_of("goodput_mbit_s", &positive), Mean::Geometric);
+        assert_eq!(kind_of("goodput_mbit_s", &[vec![0.0, 4.0]]), Mean::Arithmetic);
+    }
+
+    #[test]
     fn systems_are_compared_in_cells_that_all_have() {
         let mut results = Results::new("x", Form::Full);
         for (system, loss, value) in [

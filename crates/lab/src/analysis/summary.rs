@@ -503,6 +503,9 @@ const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 #[cfg(test)]
+mod whole_run;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -528,6 +531,23 @@ mod tests {
         assert!(cell.missing[0].failed && cell.has_failed());
         assert_eq!(cell.why_missing("ndr_pps").unwrap().reason, "the generator ended");
         assert_eq!(cell.why_missing("offered_pps"), None);
+    }
+
+    #[test]
+    fn a_run_in_virtual_time_has_the_fnv_hash_of_its_events_and_another_run_has_none() {
+        let outcome = |fingerprint: Option<&str>| Outcome {
+            system: "a".to_owned(),
+            axes: Axes::new(),
+            block: 0,
+            verdict: Verdict::Measured(Box::new(Measurement {
+                fingerprint: fingerprint.map(str::to_owned),
+                ..Measurement::default()
+            })),
+        };
+        // The published hash of "foobar".
+        let both = [outcome(Some("foo")), outcome(Some("bar"))];
+        assert_eq!(hash(&both).as_deref(), Some("85944171f73967e8"));
+        assert_eq!(hash(&[outcome(None)]), None);
     }
 
     #[test]
