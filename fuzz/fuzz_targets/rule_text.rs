@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use switch::request::{FlowCommand, GroupCommand, MeterCommand};
+use flow::request::{FlowCommand, GroupCommand, MeterCommand};
 use switch::run::unixctl::Requests;
 use switch::text;
 

@@ -7,11 +7,11 @@ use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
 use port::Frame;
-use switch::datapath::step::PortIndex;
+use flow::step::PortIndex;
 use switch::datapath::{Around, Datapath, NoTracker, Settings, Sink, extract};
 use switch::pipeline::{BridgePort, Tables, Translator};
-use switch::port_number::PortNumber;
-use switch::request::{PacketIn, PortDescription};
+use flow::port_number::PortNumber;
+use flow::request::{PacketIn, PortDescription};
 use switch::text::{PortNames, parse_flow_line};
 use units::Time;
 

@@ -7,11 +7,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use switch::action::{Nat, NatAddresses, NatDirection};
+use flow::action::{Nat, NatAddresses, NatDirection};
+use flow::step::{Step, Track};
+use flow::{Field, Key, word};
 use switch::datapath::TrackCall;
 use switch::datapath::conntrack::{Conntrack, Headers, Settings, View};
-use switch::datapath::step::{Step, Track};
-use switch::flow::{Field, Key, word};
 use units::Time;
 
 fn main() {

@@ -13,14 +13,14 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
+use flow::port_number::PortNumber;
+use flow::request::{PacketIn, PortDescription};
+use flow::step::PortIndex;
+use flow::{Field, Key};
 use port::Frame;
 use switch::datapath::conntrack::{Conntrack, Settings as TrackerSettings, ThreadTracker};
-use switch::datapath::step::PortIndex;
 use switch::datapath::{Around, BATCH, Datapath, Settings, Sink};
-use switch::flow::{Field, Key};
 use switch::pipeline::{BridgePort, Tables, Translator};
-use switch::port_number::PortNumber;
-use switch::request::{PacketIn, PortDescription};
 use switch::text::{PortNames, compose, parse_flow_line};
 use units::{Span, Time};
 

@@ -21,12 +21,12 @@
 //! flow (`slow`), and the sink takes what leaves.
 //!
 //! ```
+//! use flow::port_number::PortNumber;
+//! use flow::request::{PacketIn, PortDescription};
+//! use flow::step::PortIndex;
 //! use port::Frame;
-//! use switch::datapath::step::PortIndex;
 //! use switch::datapath::{Around, Datapath, NoTracker, Settings, Sink};
 //! use switch::pipeline::{BridgePort, Tables, Translator};
-//! use switch::port_number::PortNumber;
-//! use switch::request::{PacketIn, PortDescription};
 //! use switch::text::{PortNames, parse_flow_line};
 //! use units::Time;
 //!
@@ -80,7 +80,6 @@ mod checksum;
 pub mod conntrack;
 mod edit;
 mod execute;
-mod hash;
 mod meter;
 mod packet;
 mod parse;
@@ -88,11 +87,12 @@ mod pass;
 mod program;
 mod sink;
 mod statistics;
-pub mod step;
 mod tracker;
 
 use std::sync::Arc;
 
+use flow::Megaflow;
+use flow::step::{Translate, Translation};
 use port::Frame;
 use units::Time;
 
@@ -105,10 +105,8 @@ use self::pass::{Early, Stopwatch};
 use self::program::compile;
 pub use self::sink::Sink;
 pub use self::statistics::{Stages, Statistics};
-use self::step::{Step, Translate, Translation, sets_priority};
 use self::tracker::Steps;
 pub use self::tracker::{Awaited, Guess, Known, Moment, NoTracker, TrackCall, Tracked, Tracker};
-use crate::flow::Key;
 
 /// The packets of one bridge on one thread.
 #[derive(Debug)]
@@ -155,47 +153,6 @@ pub struct Around<'a, T: ?Sized, K: ?Sized, S: ?Sized> {
     pub slow: &'a mut T,
     pub tracker: &'a mut K,
     pub sink: &'a mut S,
-}
-
-/// A megaflow, as `dpctl/dump-flows` shows it.
-#[derive(Debug, Clone)]
-pub struct Megaflow {
-    /// The packets that it takes: those whose key, under `mask`, equals `key`.
-    pub key: Key,
-    pub mask: Key,
-    pub steps: Arc<[Step]>,
-    pub packets: u64,
-    pub bytes: u64,
-    /// The time of its last packet, in milliseconds of the switch's clock.
-    pub used_ms: Option<u64>,
-    /// The flags of all its TCP segments.
-    pub tcp_flags: u16,
-}
-
-impl Megaflow {
-    /// The megaflow of a packet and its translation, before it has counted anything.
-    fn new(key: &Key, translation: &Translation) -> Self {
-        let mut mask = translation.mask.clone();
-        mask.remove_metadata();
-        Self::show_priority(&mut mask, &translation.steps);
-        Self {
-            key: key.clone(),
-            mask,
-            steps: translation.steps.clone(),
-            packets: 0,
-            bytes: 0,
-            used_ms: None,
-            tcp_flags: 0,
-        }
-    }
-
-    /// Megaflows of Open vSwitch also match the queue if they set it. Here all packets have queue 0
-    /// when they come, so that the cache need not know it.
-    fn show_priority(mask: &mut Key, steps: &[Step]) {
-        if sets_priority(steps) {
-            mask.write_at(Key::PRIORITY, u128::MAX);
-        }
-    }
 }
 
 impl Datapath {

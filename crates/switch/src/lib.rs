@@ -3,24 +3,19 @@
 //!
 //! | module | for |
 //! | --- | --- |
-//! | [`flow`] | the fields of packets, and matches on them |
-//! | [`action`] | what rules do |
-//! | [`request`] | changes of tables, and what they hold |
 //! | [`text`] | rules as ovs-ofctl writes them |
 //! | [`openflow`] | the protocol's messages, 1.0 to 1.5, and a connection's state |
 //! | [`pipeline`] | tables, groups, meters, MAC learning; a packet's way through them |
 //! | [`datapath`] | the steps into which the pipeline translates a packet's way |
 //! | [`run`] | ports, settings, the control protocol of ovs-appctl |
 //!
+//! Fields, matches, actions and requests are in the crate `flow`.
+//!
 //! All but [`run`] is pure: no I/O, no clock, no randomness but from a seed. Begin with
 //! [`datapath`] for a packet's way, and with [`run`] for the program.
 
-pub mod action;
 pub mod datapath;
-pub mod flow;
 pub mod openflow;
 pub mod pipeline;
-pub mod port_number;
-pub mod request;
 pub mod run;
 pub mod text;

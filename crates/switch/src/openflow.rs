@@ -1,7 +1,7 @@
 //! The OpenFlow protocol: messages, and the state of a connection.
 //!
 //! A [`Session`] takes the bytes that a controller or ovs-ofctl sends, gives the requests in them
-//! to a [`crate::request::Bridge`], and writes the replies. It does no I/O.
+//! to a [`flow::request::Bridge`], and writes the replies. It does no I/O.
 
 mod action;
 mod any;

@@ -39,7 +39,6 @@ mod trace;
 mod translate;
 
 pub use classifier::Classifier;
-pub(crate) use classifier::mix;
 pub use event::{RecordedEvent, RuleEvent};
 pub use expiry::{Removal, RemovalReason};
 pub use group::Group;
@@ -48,6 +47,6 @@ pub use meter::Meter;
 pub use ports::{BridgePort, Ports, config};
 pub use recirculation::{Frozen, Recirculations, Rest};
 pub use rule::{Mask, Rule};
-pub use tables::{TABLES, Tables};
+pub use tables::Tables;
 pub use trace::{Print, Trace};
 pub use translate::{Failure, Observe, Translator};

@@ -34,14 +34,14 @@ mod subfield;
 mod token;
 mod value;
 
+pub use self::flow::{parse_filter, parse_flow, parse_flow_line};
 pub use action::{parse_actions, print_actions, print_actions_with};
 pub use compose::compose;
-pub use connection::{Connection, Tuple, print_connection};
+pub use connection::print_connection;
 pub use datapath::{print_datapath_flow, print_datapath_key};
 pub use dump::{FlowPrint, print_dump, print_flow_entry};
 pub use error::TextError;
 pub use flags::{parse_connection_state, print_connection_state};
-pub use flow::{parse_filter, parse_flow, parse_flow_line};
 pub use group::{parse_bucket, parse_group, print_group};
 pub use matching::{parse_match, print_match, print_match_with, print_megaflow_match};
 pub use meter::{parse_meter, print_meter};

@@ -11,17 +11,18 @@ use std::io::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
+use flow::connection::{Connection, Tuple};
+use flow::port_number::PortNumber;
+use flow::request::{FlowCommand, FlowEntry, GroupCommand, MeterCommand};
+use flow::step::{PortIndex, Rewrite, Step, Track};
+use flow::{Field, Key, Match, word};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
-use switch::datapath::step::{PortIndex, Rewrite, Step, Track};
-use switch::flow::{Field, Key, Match, word};
-use switch::port_number::PortNumber;
-use switch::request::{FlowCommand, FlowEntry, GroupCommand, MeterCommand};
 use switch::text::{
-    Connection, FlowPrint, PortNames, Tuple, compose, normalize, parse_actions, parse_datapath_key,
-    parse_filter, parse_flow, parse_flow_line, parse_group, parse_hex_frame, parse_match,
-    parse_meter, parse_packet, print_actions, print_connection, print_datapath_key,
-    print_flow_entry, print_match, print_megaflow_match, print_steps,
+    FlowPrint, PortNames, compose, normalize, parse_actions, parse_datapath_key, parse_filter,
+    parse_flow, parse_flow_line, parse_group, parse_hex_frame, parse_match, parse_meter,
+    parse_packet, print_actions, print_connection, print_datapath_key, print_flow_entry,
+    print_match, print_megaflow_match, print_steps,
 };
 
 const RULES: u64 = 4000;

@@ -12,6 +12,10 @@ mod tuple;
 
 use std::collections::HashMap;
 
+use flow::step::{Step, Translation};
+use flow::{Key, Megaflow, word};
+use units::Time;
+
 pub(super) use self::ahead::Ahead;
 use self::programs::Programs;
 pub(super) use self::programs::{NO_PROGRAM, Program, Rest, Tracking};
@@ -19,10 +23,7 @@ use self::store::{Cold, Head, Share, Store, widen};
 use self::table::SLOTS;
 use self::tuple::Tuple;
 use super::packet::Packet;
-use super::step::{Step, Translation};
-use super::{BATCH, Megaflow, milliseconds};
-use crate::flow::{Key, word};
-use units::Time;
+use super::{BATCH, milliseconds};
 
 #[derive(Debug)]
 pub(super) struct Cache {

@@ -68,7 +68,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use units::Time;
 
-pub use self::admin::{Counts, Statistics, TupleMatch, ZoneLimit};
+pub use self::admin::{Counts, Statistics, ZoneLimit};
 use self::domain::{Domains, Held};
 use self::entry::Rules;
 use self::fragments::Fragments;

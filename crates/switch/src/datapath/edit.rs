@@ -1,11 +1,12 @@
 //! Changes of a packet's header fields, with the checksums that cover them. A field that the packet
 //! lacks stays unchanged.
 
+use flow::word;
+
 use super::checksum::{Change, crc32c};
 use super::packet::{Layout, Packet, flag};
 use super::parse::transport::{ICMP, ICMPV6, SCTP, TCP, UDP};
 use super::parse::{neighbor, u16_at, u64_at};
-use crate::flow::word;
 
 impl Packet {
     /// Sets the bits of words of the key, each with its value and mask. As in Open vSwitch, the

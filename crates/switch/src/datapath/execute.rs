@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use flow::request::{PacketIn, PacketInReason};
+use flow::step::{ControllerStep, PortIndex};
+use flow::{Field, word};
 use port::{Frame, FramePool};
 use units::Time;
 
@@ -10,11 +13,8 @@ use super::meter::{Meters, Verdict};
 use super::packet::Packet;
 use super::program::{LengthOp, Op, WHOLE, controller, length_check, track_flag};
 use super::statistics::Statistics;
-use super::step::{ControllerStep, PortIndex};
 use super::tracker::{Awaited, Guess, Steps, TrackCall, Tracked, Tracker};
 use super::{Around, Sink, milliseconds};
-use crate::flow::{Field, word};
-use crate::request::{PacketIn, PacketInReason};
 
 /// The packets of a batch, and all that a program does beside changing a packet.
 #[derive(Debug)]

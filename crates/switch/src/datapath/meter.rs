@@ -1,9 +1,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use flow::request::{Band, BandKind, MeterEntry};
 use units::Time;
-
-use crate::request::{Band, BandKind, MeterEntry};
 
 /// The meters of a bridge, which all its datapaths share.
 ///

@@ -1,7 +1,8 @@
+use flow::step::PacketHash;
+use flow::{Field, Key, word};
 use port::Frame;
 
 use super::parse::{parse, parse_over};
-use crate::flow::{Key, word};
 
 /// A frame on its way through the datapath, with its fields.
 #[derive(Debug, Default)]
@@ -40,7 +41,7 @@ pub mod flag {
     pub const IPV6: u8 = 1 << 1;
     pub const ARP: u8 = 1 << 2;
     pub const MPLS: u8 = 1 << 3;
-    /// TCP, UDP, SCTP, ICMP, ICMPv6 or IGMP; [`crate::flow::Field::NwProto`] says which.
+    /// TCP, UDP, SCTP, ICMP, ICMPv6 or IGMP; [`flow::Field::NwProto`] says which.
     pub const TRANSPORT: u8 = 1 << 4;
     /// A VLAN tag.
     pub const TAGGED: u8 = 1 << 5;
@@ -113,6 +114,16 @@ impl Packet {
         *is_usual = parse_over(frame.bytes(), key, layout, *is_usual);
         *is_stale = false;
         debug_assert_eq!(*key, super::extract(in_port, frame.bytes()));
+    }
+
+    /// Stores the hash of the packet in its key.
+    pub(super) fn store_hash(&mut self, hash: PacketHash) {
+        if self.is_stale {
+            self.parse();
+        }
+        let hash = hash.of(&self.key);
+        self.key.write(Field::DpHash, hash.into());
+        self.is_usual = false;
     }
 
     pub(super) fn copy_from(&mut self, other: &Self) {

@@ -7,8 +7,9 @@ mod ipv6;
 pub(crate) mod neighbor;
 pub(crate) mod transport;
 
+use flow::{Field, Key, word};
+
 use super::packet::{Layout, flag};
-use crate::flow::{Field, Key, word};
 
 /// The key of a frame that arrived on the OpenFlow port `in_port`.
 #[must_use]

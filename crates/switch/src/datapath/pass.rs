@@ -1,14 +1,15 @@
 //! A batch's way through cache, pipeline, connection tracking and programs.
 
+use flow::Megaflow;
+use flow::step::Translate;
 use units::Time;
 
 use super::cache::{NO_PROGRAM, Place, Rest, Tracking};
 use super::execute::{Runner, first_call};
 use super::packet::Packet;
 use super::program::compile;
-use super::step::Translate;
 use super::tracker::{Awaited, Guess, Known, Moment, Steps, Tracked, Tracker};
-use super::{Around, BATCH, Datapath, MAX_PASSES, Megaflow, Sink, Stages, credit, milliseconds};
+use super::{Around, BATCH, Datapath, MAX_PASSES, Sink, Stages, credit, milliseconds};
 
 impl Datapath {
     /// Lets the packets of the batch go through the switch until none recirculates.

@@ -1,7 +1,7 @@
 //! Steps in the form in which packets run them.
 
-use super::step::{LengthCheck, PacketHash, PortIndex, Step};
-use crate::flow::{WORDS, word};
+use flow::step::{LengthCheck, PacketHash, PortIndex, Step};
+use flow::{WORDS, word};
 
 /// A step. The last use of a packet takes the packet itself, earlier ones take copies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -176,7 +176,7 @@ impl Compiler {
 pub(super) fn controller<'a>(
     steps: &'a [Step],
     ordinal: &mut u16,
-) -> Option<&'a super::step::ControllerStep> {
+) -> Option<&'a flow::step::ControllerStep> {
     for step in steps {
         match step {
             Step::Controller(step) if *ordinal == 0 => return Some(step),

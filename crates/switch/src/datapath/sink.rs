@@ -1,7 +1,6 @@
+use flow::request::PacketIn;
+use flow::step::PortIndex;
 use port::Frame;
-
-use super::step::PortIndex;
-use crate::request::PacketIn;
 
 /// Takes what leaves the datapath.
 pub trait Sink {

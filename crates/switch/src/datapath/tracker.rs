@@ -1,10 +1,10 @@
 //! The agreement between the datapath and connection tracking.
 
+use flow::step::{Step, Track};
 use units::Time;
 
 use super::cache::{Cache, Place};
 use super::packet::Packet;
-use super::step::{Step, Track};
 
 /// Connection tracking, as the datapath sees it: Open vSwitch's `ct(…)`.
 ///
@@ -13,7 +13,7 @@ use super::step::{Step, Track};
 /// [`Packet::set_ports`] keep checksums and key right; ICMP errors carry a packet of their own,
 /// which the tracker edits in [`Packet::frame`]), and writes the state to the key: `ct_state`,
 /// `ct_zone`, `ct_mark`, `ct_label` and the connection's original addresses and ports, all in the
-/// words from [`crate::flow::word::CT`] to [`crate::flow::word::CT_TP`].
+/// words from [`flow::word::CT`] to [`flow::word::CT_TP`].
 ///
 /// A lookup in a large table does not wait for memory if it knows the packets of a batch before.
 /// `announce` tells the hash of a packet that will probably be tracked, `warm` those of a batch.

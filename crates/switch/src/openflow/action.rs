@@ -15,11 +15,12 @@ pub(super) use decode::decode_actions;
 pub(super) use encode::encode_actions;
 pub(super) use instruction::{decode_instructions, encode_instructions};
 
+use flow::action::Subfield;
+use flow::request::Refusal;
+
 use super::Version;
 use super::match_entry::{Header, read_header};
 use super::octets::Put;
-use crate::action::Subfield;
-use crate::request::Refusal;
 
 const VENDOR: u16 = 0xffff;
 const NICIRA: u32 = 0x0000_2320;

@@ -1,3 +1,6 @@
+use flow::Match;
+use flow::request::Refusal;
+
 use super::Version;
 use super::action::{decode_actions, decode_instructions, encode_actions, encode_instructions};
 use super::flow_mod;
@@ -8,8 +11,6 @@ use super::octets::Reader;
 use super::oxm_match::{read_entries, write_entries};
 use super::packet::decode_packet_out;
 use super::port::decode_port_mod;
-use crate::flow::Match;
-use crate::request::Refusal;
 
 /// Reads `bytes` as each part of each version's messages, and writes again what is valid: for
 /// fuzzing. None of them may panic.

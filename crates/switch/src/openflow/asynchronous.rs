@@ -1,10 +1,11 @@
+use flow::request::FlowEntry;
+
 use super::Version;
 use super::flow_statistics::{encode_flow_counters, put_duration};
 use super::message::{Header, begin_message, begin_nicira_message, end_message};
 use super::octets::Put;
 use super::oxm_match::{write_entries, write_match};
 use super::plain_match::write_plain_match;
-use crate::request::FlowEntry;
 
 /// The reason for which a rule went away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,10 +2,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use flow::request::{Bridge, Change, GroupMod, Refusal};
+
 use super::Version;
 use super::footprint::footprint;
 use super::octets::{Put, Reader};
-use crate::request::{Bridge, Change, GroupMod, Refusal};
 
 /// A message of a bundle: its change, and what an error about it repeats.
 #[derive(Debug)]

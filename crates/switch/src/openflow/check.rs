@@ -1,8 +1,9 @@
+use flow::action::{Action, Subfield};
+use flow::request::Refusal;
+use flow::{Field, Match};
+
 use super::Version;
 use super::match_entry::has_prerequisite;
-use crate::action::{Action, Subfield};
-use crate::flow::{Field, Match};
-use crate::request::Refusal;
 
 /// Checks that the packets of a match have the fields that actions use, and that goto_table leads
 /// forward.
@@ -88,7 +89,7 @@ fn require(packet: &Match, field: Field) -> Result<(), Refusal> {
 }
 
 fn needs_check(action: &Action) -> bool {
-    let is_any = |part: &Subfield| part.field.prerequisite() == crate::flow::Prerequisite::Any;
+    let is_any = |part: &Subfield| part.field.prerequisite() == flow::Prerequisite::Any;
     match action {
         Action::Output { .. }
         | Action::Resubmit { .. }

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use flow::connection::TupleMatch;
+use flow::request::{ConnectionFlush, Refusal};
+
 use super::octets::Reader;
-use crate::datapath::conntrack::TupleMatch;
-use crate::request::{ConnectionFlush, Refusal};
 
 /// Reads a request for a zone.
 pub(super) fn decode_zone_flush(mut body: Reader<'_>) -> Result<ConnectionFlush, Refusal> {

@@ -1,6 +1,7 @@
+use flow::request::Refusal;
+
 use super::Version;
 use super::octets::{Put, Reader};
-use crate::request::Refusal;
 
 /// The kinds of events, in the order of their masks in OpenFlow 1.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

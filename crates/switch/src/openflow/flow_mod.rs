@@ -1,12 +1,13 @@
+use flow::port_number::PortNumber;
+use flow::request::TABLES;
+use flow::request::{CookieFilter, FlowCommand, FlowFlags, FlowMod, Refusal};
+
 use super::Version;
 use super::action::{decode_actions, decode_instructions};
 use super::check::check_actions;
 use super::octets::Reader;
 use super::oxm_match::{read_entries, read_match};
 use super::plain_match::read_plain_match;
-use crate::pipeline::TABLES;
-use crate::port_number::PortNumber;
-use crate::request::{CookieFilter, FlowCommand, FlowFlags, FlowMod, Refusal};
 
 /// Reads OpenFlow 1.0's flow_mod. With `has_table`, the command's upper byte is a table.
 pub(super) fn decode_v10(mut body: Reader<'_>, has_table: bool) -> Result<FlowMod, Refusal> {
@@ -117,7 +118,7 @@ fn decode_head(body: &mut Reader<'_>, cookie: u64, has_table: bool) -> Result<Fl
 
 fn finish(
     mut change: FlowMod,
-    actions: Vec<crate::action::Action>,
+    actions: Vec<flow::action::Action>,
     version: Version,
 ) -> Result<FlowMod, Refusal> {
     if matches!(change.command, FlowCommand::Delete | FlowCommand::DeleteStrict) {

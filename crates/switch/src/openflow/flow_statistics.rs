@@ -1,17 +1,16 @@
 use std::time::Duration;
 
+use flow::port_number::PortNumber;
+use flow::request::TABLES;
+use flow::request::{Aggregate, CookieFilter, FlowEntry, FlowFilter, FlowMod, Refusal, TableEntry};
+use flow::{Field, OXM_BASIC};
+
 use super::Version;
 use super::action::{encode_actions, encode_instructions};
 use super::flow_mod::{ALL_TABLES, state_flags};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
 use super::plain_match::{read_plain_match, write_plain_match};
-use crate::flow::{Field, OXM_BASIC};
-use crate::pipeline::TABLES;
-use crate::port_number::PortNumber;
-use crate::request::{
-    Aggregate, CookieFilter, FlowEntry, FlowFilter, FlowMod, Refusal, TableEntry,
-};
 
 /// Reads the filter of OpenFlow 1.0's requests for flows and aggregates.
 pub(super) fn decode_v10_filter(mut body: Reader<'_>) -> Result<FlowFilter, Refusal> {

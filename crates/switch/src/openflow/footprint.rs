@@ -1,8 +1,8 @@
 //! The memory that a change holds.
 
-use crate::action::{Action, Bundle, Controller, Ct, Learn, LearnSpec, Multipath, Sample};
-use crate::port_number::PortNumber;
-use crate::request::{Bucket, Change};
+use flow::action::{Action, Bundle, Controller, Ct, Learn, LearnSpec, Multipath, Sample};
+use flow::port_number::PortNumber;
+use flow::request::{Bucket, Change};
 
 /// The bytes of a change beyond its own size.
 pub(super) fn footprint(change: &Change) -> usize {

@@ -1,10 +1,11 @@
+use flow::request::{GroupCommand, GroupMod, MeterMod};
+
 use super::Version;
 use super::group::encode_group_mod;
 use super::message::{
     Header, ONF, begin_experimenter, begin_message, begin_nicira_message, end_message,
 };
 use super::meter::encode_meter_mod;
-use crate::request::{GroupCommand, GroupMod, MeterMod};
 
 /// A change of groups or meters that a controller made: others may ask to hear of it.
 #[derive(Debug)]

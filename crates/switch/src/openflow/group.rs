@@ -1,14 +1,15 @@
+use flow::port_number::PortNumber;
+use flow::request::{
+    Bucket, FlowMod, GroupCommand, GroupEntry, GroupMod, GroupStatistics, GroupType, Refusal,
+    Selection,
+};
+use flow::{Field, Match};
+
 use super::Version;
 use super::action::{decode_actions, encode_actions};
 use super::flow_statistics::put_duration;
 use super::match_entry::{Header, write_entry};
 use super::octets::{Put, Reader};
-use crate::flow::{Field, Match};
-use crate::port_number::PortNumber;
-use crate::request::{
-    Bucket, FlowMod, GroupCommand, GroupEntry, GroupMod, GroupStatistics, GroupType, Refusal,
-    Selection,
-};
 
 /// Reads a group_mod in the form of OpenFlow 1.3 and 1.4, or in that of 1.5, which Nicira's
 /// extension of 1.0 shares.

@@ -1,7 +1,8 @@
+use flow::request::Refusal;
+
 use super::Version;
 use super::message::{Header, begin_message, end_message};
 use super::octets::{Put, Reader};
-use crate::request::Refusal;
 
 /// Writes a hello that offers versions.
 pub(super) fn encode_hello(versions: &[Version], out: &mut Vec<u8>) {

@@ -1,7 +1,8 @@
+use flow::port_number::PortNumber;
+use flow::request::Refusal;
+use flow::{Field, Match};
+
 use super::octets::{Put, Reader};
-use crate::flow::{Field, Match};
-use crate::port_number::PortNumber;
-use crate::request::Refusal;
 
 /// Reads the rest of OpenFlow 1.1's match of 88 bytes, behind its type and length. Ones in its
 /// masks are wildcards.

@@ -1,11 +1,10 @@
+use flow::port_number::PortNumber;
+use flow::request::Refusal;
+use flow::{Field, Match, NXM_NX, NXM_OF, OXM_BASIC, OXM_REGISTERS, Prerequisite, WireField};
+
 use super::Version;
 use super::message::ONF;
 use super::octets::{Put, Reader};
-use crate::flow::{
-    Field, Match, NXM_NX, NXM_OF, OXM_BASIC, OXM_REGISTERS, Prerequisite, WireField,
-};
-use crate::port_number::PortNumber;
-use crate::request::Refusal;
 
 /// A field with its value and mask, as an entry of a match or the argument of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

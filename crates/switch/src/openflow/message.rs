@@ -1,6 +1,7 @@
+use flow::request::Refusal;
+
 use super::Version;
 use super::octets::{Put, Reader};
-use crate::request::Refusal;
 
 /// The header of a message, without its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

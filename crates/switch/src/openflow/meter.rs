@@ -1,8 +1,7 @@
+use flow::request::{Band, BandKind, MeterCommand, MeterEntry, MeterMod, MeterStatistics, Refusal};
+
 use super::flow_statistics::put_duration;
 use super::octets::{Put, Reader};
-use crate::request::{
-    Band, BandKind, MeterCommand, MeterEntry, MeterMod, MeterStatistics, Refusal,
-};
 
 /// Reads a meter_mod.
 pub(super) fn decode_meter_mod(mut body: Reader<'_>) -> Result<MeterMod, Refusal> {

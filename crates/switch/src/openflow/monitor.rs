@@ -1,5 +1,10 @@
 use std::collections::BTreeMap;
 
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::TABLES;
+use flow::request::{Bridge, CookieFilter, FlowEntry, FlowFilter, FlowMod, Flows, Refusal};
+
 use super::Version;
 use super::action::{encode_actions, encode_instructions};
 use super::asynchronous::FlowRemovedReason;
@@ -8,10 +13,6 @@ use super::multipart::{Multipart, Part};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
 use super::reply::{Form, Reply};
-use crate::action::Action;
-use crate::pipeline::TABLES;
-use crate::port_number::PortNumber;
-use crate::request::{Bridge, CookieFilter, FlowEntry, FlowFilter, FlowMod, Flows, Refusal};
 
 /// A change of a bridge's rules, for controllers that monitor them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

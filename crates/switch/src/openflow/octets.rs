@@ -1,4 +1,4 @@
-use crate::request::Refusal;
+use flow::request::Refusal;
 
 /// Reads big-endian numbers from the front of a slice. A read past the end gives `short`.
 #[derive(Debug, Clone, Copy)]

@@ -1,9 +1,10 @@
+use flow::request::{CookieFilter, Refusal};
+use flow::{Field, Masking, Match};
+
 use super::Version;
 use super::masked_match::{LENGTH, STANDARD, read_masked_match, write_masked_match};
 use super::match_entry::{Header, has_prerequisite, read_entry, write_entry};
 use super::octets::{Put, Reader};
-use crate::flow::{Field, Masking, Match};
-use crate::request::{CookieFilter, Refusal};
 
 /// Reads the entries of a match, and a cookie where OpenFlow 1.0's requests have one.
 pub(super) fn read_entries(

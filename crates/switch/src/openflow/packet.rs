@@ -1,11 +1,12 @@
+use flow::port_number::PortNumber;
+use flow::request::{PacketIn, PacketInReason, PacketOut, Refusal, Resumption};
+use flow::{Field, Key, Match};
+
 use super::Version;
 use super::action::decode_actions;
 use super::message::{Header, begin_message, begin_nicira_message, end_message};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
-use crate::flow::{Field, Key, Match};
-use crate::port_number::PortNumber;
-use crate::request::{PacketIn, PacketInReason, PacketOut, Refusal, Resumption};
 
 /// The form of packet-ins that a controller asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Requests that come in several messages.
 
-use crate::request::Refusal;
+use flow::request::Refusal;
 
 /// The parts of a request whose last one has not come.
 #[derive(Debug, Default)]

@@ -1,7 +1,8 @@
+use flow::port_number::PortNumber;
+use flow::request::Refusal;
+use flow::{Field, Match};
+
 use super::octets::{Put, Reader};
-use crate::flow::{Field, Match};
-use crate::port_number::PortNumber;
-use crate::request::Refusal;
 
 /// Reads OpenFlow 1.0's match of 40 bytes. Fields whose prerequisite is missing are left out, as
 /// Open vSwitch does.

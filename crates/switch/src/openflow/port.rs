@@ -1,8 +1,9 @@
+use flow::port_number::PortNumber;
+use flow::request::{Bridge, PortDescription, PortMod, PortStatistics, Refusal};
+
 use super::Version;
 use super::flow_statistics::put_duration;
 use super::octets::{Put, Reader};
-use crate::port_number::PortNumber;
-use crate::request::{Bridge, PortDescription, PortMod, PortStatistics, Refusal};
 
 /// Writes a port's description.
 pub(super) fn encode_port(port: &PortDescription, version: Version, out: &mut Vec<u8>) {

@@ -1,10 +1,11 @@
 //! Port-status messages.
 
+use flow::request::PortDescription;
+
 use super::Version;
 use super::message::{Header, begin_message, end_message};
 use super::octets::Put;
 use super::port::encode_port;
-use crate::request::PortDescription;
 
 /// A change of the ports of a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +90,7 @@ const LIVE: u32 = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port_number::PortNumber;
+    use flow::port_number::PortNumber;
 
     fn port(config: u32, state: u32) -> PortDescription {
         PortDescription {

@@ -1,12 +1,13 @@
 //! Queues. A port has one, with the number 0: the queue in front of its rate, if it has a rate.
 
+use flow::port_number::PortNumber;
+use flow::request::{Bridge, PortStatistics, Refusal};
+
 use super::Version;
 use super::flow_statistics::put_duration;
 use super::message::{Message, begin_message, end_message};
 use super::octets::{Put, Reader};
 use super::port::port_numbers;
-use crate::port_number::PortNumber;
-use crate::request::{Bridge, PortStatistics, Refusal};
 
 /// The numbers of the ports whose queue a request for statistics or descriptions names.
 pub(super) fn decode_queue_request(

@@ -1,7 +1,8 @@
+use flow::request::Refusal;
+
 use super::Version;
 use super::message::{Header, begin_message, end_message};
 use super::octets::Put;
-use crate::request::Refusal;
 
 /// The part of the protocol that a refused request belongs to; some codes depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,9 @@
 
 use std::vec::IntoIter;
 
+use flow::port_number::PortNumber;
+use flow::request::{Aggregate, Bridge, Flows};
+
 use super::Version;
 use super::flow_statistics::{
     encode_aggregate, encode_flow, encode_nicira_flow, encode_table, encode_v10_flow,
@@ -15,8 +18,6 @@ use super::port::{encode_port, encode_port_statistics};
 use super::queue::{encode_queue_description, encode_queue_statistics};
 use super::table_features::encode_table_features;
 use super::table_mod::encode_table_description;
-use crate::port_number::PortNumber;
-use crate::request::{Aggregate, Bridge, Flows};
 
 /// A reply whose last part has not been written.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ mod role;
 
 use std::sync::Arc;
 
+use flow::request::{Bridge, Refusal};
 use thiserror::Error;
 
 use self::role::Role;
@@ -20,7 +21,6 @@ use super::packet::PacketInFormat;
 use super::parts::Parts;
 use super::refusal_code::{Code, Subject, encode_error};
 use super::reply::Reply;
-use crate::request::{Bridge, Refusal};
 
 /// A reason to close a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

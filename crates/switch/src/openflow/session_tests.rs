@@ -1,15 +1,16 @@
-use super::*;
-use crate::flow::Field;
-use crate::openflow::bundle::Waiting;
-use crate::openflow::packet::encode_packet_in;
-use crate::openflow::{FlowRemovedReason, PortStatus};
-use crate::port_number::PortNumber;
-use crate::request::{
+use flow::Field;
+use flow::port_number::PortNumber;
+use flow::request::{
     Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry,
     GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketIn, PacketInReason,
     PacketOut, PortDescription, PortMod, PortStatistics, Resumption, TableConfig, TableEntry,
     TableMod, TableStatus, VacancyChange,
 };
+
+use super::*;
+use crate::openflow::bundle::Waiting;
+use crate::openflow::packet::encode_packet_in;
+use crate::openflow::{FlowRemovedReason, PortStatus};
 
 /// A bridge that takes all and holds nothing.
 #[derive(Debug, Default)]
@@ -276,12 +277,12 @@ fn openflow_1_4_is_told_of_rules_that_go_with_their_meter() {
         table: 0,
         priority: 0,
         cookie: 0,
-        matching: crate::flow::Match::any(),
+        matching: flow::Match::any(),
         actions: Vec::new(),
         idle_timeout: 0,
         hard_timeout: 0,
         importance: 0,
-        flags: crate::request::FlowFlags::default(),
+        flags: flow::request::FlowFlags::default(),
         duration: std::time::Duration::ZERO,
         idle_age: std::time::Duration::ZERO,
         hard_age: std::time::Duration::ZERO,
@@ -449,7 +450,7 @@ fn a_bundle_of_262_144_rules_has_room() {
         ct(commit,zone=1,table=2,nat(dst=10.0.0.1-10.0.0.9:1000-2000),exec(load:1->NXM_NX_CT_MARK[])),\
         mod_dl_dst:02:00:00:00:00:01,dec_ttl,output:2";
     let names = crate::text::PortNames::none();
-    let change = crate::text::parse_flow(text, crate::request::FlowCommand::Add, &names).unwrap();
+    let change = crate::text::parse_flow(text, flow::request::FlowCommand::Add, &names).unwrap();
     let held = super::super::footprint::footprint(&Change::Flow(change));
     let message = size_of::<Waiting>() + 300 + held;
     let most = super::super::bundle::MOST_BYTES / message;
@@ -477,7 +478,7 @@ fn a_controller_of_openflow_1_0_that_asks_for_expired_packets_can_tell_them() {
         table: 0,
         cookie: 0,
         controller: 0,
-        metadata: crate::flow::Key::ZERO,
+        metadata: flow::Key::ZERO,
         userdata: Vec::new(),
         continuation: None,
     };
@@ -492,7 +493,7 @@ fn a_controller_of_openflow_1_0_that_asks_for_expired_packets_can_tell_them() {
 
 #[test]
 fn nicira_packet_ins_have_the_reasons_of_their_version() {
-    let mut metadata = crate::flow::Key::ZERO;
+    let mut metadata = flow::Key::ZERO;
     metadata.write(Field::EthType, 0x0800);
     metadata.write(Field::CtNwProto, 17);
     metadata.write(Field::CtState, 0x30);

@@ -1,3 +1,6 @@
+use flow::port_number::PortNumber;
+use flow::request::{Aggregate, Bridge, GroupMod, Refusal};
+
 use super::Version;
 use super::flow_statistics::{decode_filter, decode_nicira_filter, decode_v10_filter};
 use super::group::encode_group_features;
@@ -11,8 +14,6 @@ use super::port::{decode_port_request, port_numbers};
 use super::queue::decode_queue_request;
 use super::reply::{Entries, Form, Reply};
 use super::table_features::decode_table_names;
-use crate::port_number::PortNumber;
-use crate::request::{Aggregate, Bridge, GroupMod, Refusal};
 
 /// Answers a request for statistics or a description. A reply that may be long is only begun: it is
 /// returned.

@@ -1,9 +1,10 @@
+use flow::request::TABLES;
+use flow::request::{Refusal, TableEntry};
+use flow::{Field, Masking};
+
 use super::Version;
 use super::match_entry::Header;
 use super::octets::{Put, Reader};
-use crate::flow::{Field, Masking};
-use crate::pipeline::TABLES;
-use crate::request::{Refusal, TableEntry};
 
 /// Writes what a table can do: all that the switch can.
 pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &mut Vec<u8>) {

@@ -1,8 +1,9 @@
+use flow::request::{Refusal, TableConfig, TableEntry, TableMiss, TableMod, TableStatus};
+
 use super::Version;
 use super::flow_mod::ALL_TABLES;
 use super::message::{Header, begin_message, end_message};
 use super::octets::{Put, Reader};
-use crate::request::{Refusal, TableConfig, TableEntry, TableMiss, TableMod, TableStatus};
 
 /// Reads a table_mod.
 pub(super) fn decode_table_mod(
@@ -99,7 +100,7 @@ const TABLE_STATUS: u8 = 31;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::VacancyChange;
+    use flow::request::VacancyChange;
 
     fn decode(config: u8, properties: &[u8]) -> Result<TableMod, Refusal> {
         let bytes = [&[1, 0, 0, 0, 0, 0, 0, config][..], properties].concat();

@@ -1,6 +1,7 @@
+use flow::request::{Change, PacketOut, Refusal};
+
 use super::change::Log;
 use super::tables::Tables;
-use crate::request::{Change, PacketOut, Refusal};
 
 impl Tables {
     /// Refuses a packet whose actions name a group, port or the like that is not there.

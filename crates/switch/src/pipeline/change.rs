@@ -1,13 +1,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flow::action::{Action, CtZone};
+use flow::port_number::PortNumber;
+use flow::request::TABLES;
+use flow::request::{FlowCommand, FlowMod, Refusal};
+
 use super::event::RuleEvent;
 use super::expiry::{Removal, RemovalReason};
 use super::rule::Rule;
-use super::tables::{TABLES, Tables, lock};
-use crate::action::{Action, CtZone};
-use crate::port_number::PortNumber;
-use crate::request::{FlowCommand, FlowMod, Refusal};
+use super::tables::{Tables, lock};
 
 impl Tables {
     pub fn flow_mod(&mut self, change: FlowMod, now_ms: u64) -> Result<(), Refusal> {

@@ -8,13 +8,12 @@ mod tuple;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use flow::action::Action;
+use flow::{Field, Key, Match, word};
+
 use self::prefixes::{Addresses, Searches};
-pub(super) use self::stages::SEED;
-pub(crate) use self::stages::mix;
 use self::tuple::Tuple;
 use super::rule::{Mask, Rule};
-use crate::action::Action;
-use crate::flow::{Field, Key, Match, word};
 
 /// The rules of one table of the pipeline.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
+use flow::action::Action;
+use flow::request::FlowEntry;
+
 use super::expiry::RemovalReason;
-use crate::action::Action;
-use crate::request::FlowEntry;
 
 /// A change of a rule, and what made it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
 
+use flow::request::FlowEntry;
+
 use super::rule::Rule;
-use crate::request::FlowEntry;
 
 /// A rule that left its table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::ports::{BridgePort, Ports};
-use super::slots::Slots;
-use crate::action::Action;
-use crate::datapath::step::Counters;
-use crate::port_number::PortNumber;
-use crate::request::{
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::{
     Bucket, BucketStatistics, GroupCommand, GroupEntry, GroupMod, GroupStatistics, GroupType,
     Refusal,
 };
+use flow::step::Counters;
+
+use super::ports::{BridgePort, Ports};
+use super::slots::Slots;
 
 /// A group with its counters.
 #[derive(Debug, Clone)]

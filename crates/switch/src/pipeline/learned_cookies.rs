@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 
+use flow::action::Action;
+use flow::request::TABLES;
+
 use super::event::RuleEvent;
 use super::expiry::{Removal, RemovalReason};
 use super::rule::{Rule, any};
-use super::tables::{TABLES, Tables, lock};
-use crate::action::Action;
+use super::tables::{Tables, lock};
 
 /// The rules that a learn action adds: their table and their cookie.
 type Target = (u8, u64);

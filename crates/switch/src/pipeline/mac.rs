@@ -2,8 +2,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::datapath::step::Counters;
-use crate::port_number::PortNumber;
+use flow::port_number::PortNumber;
+use flow::step::Counters;
 
 /// The ports behind which NORMAL saw addresses, by VLAN.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::request::{MeterEntry, MeterMod, MeterStatistics};
+use flow::request::{MeterEntry, MeterMod, MeterStatistics};
 
 /// A meter's configuration. The datapath polices.
 #[derive(Debug, Clone)]

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use crate::datapath::step::PortIndex;
-use crate::port_number::PortNumber;
-use crate::request::{PortDescription, PortMod, Refusal};
+use flow::port_number::PortNumber;
+use flow::request::{PortDescription, PortMod, Refusal};
+use flow::step::PortIndex;
 
 /// OpenFlow's bits of a port's configuration.
 pub mod config {

@@ -1,9 +1,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::action::Action;
-use crate::datapath::step::Counters;
-use crate::flow::Key;
+use flow::Key;
+use flow::action::Action;
+use flow::step::Counters;
 
 /// Where in the pipeline a packet continues when the datapath has looked at it again.
 #[derive(Debug, Clone, PartialEq, Eq)]

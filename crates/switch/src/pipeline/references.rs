@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
+use flow::action::Action;
+
 use super::rule::{Rule, any};
-use crate::action::Action;
 
 /// A group or meter that an action names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,11 +2,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::action::Action;
-use crate::datapath::step::Counters;
-use crate::flow::{Key, Match, WORDS};
-use crate::port_number::PortNumber;
-use crate::request::{FlowEntry, FlowFilter, FlowFlags, FlowMod};
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::{FlowEntry, FlowFilter, FlowFlags, FlowMod};
+use flow::step::Counters;
+use flow::{Key, Match, WORDS};
 
 /// A mask, and the words that it uses.
 #[derive(Debug, PartialEq, Eq)]

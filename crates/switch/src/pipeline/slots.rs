@@ -1,7 +1,7 @@
 //! The buckets of a group of the type select by the datapath's hash of a packet.
 
-use crate::datapath::step::PacketHash;
-use crate::request::{GroupEntry, GroupType};
+use flow::request::{GroupEntry, GroupType};
+use flow::step::PacketHash;
 
 /// A table with a bucket for each value of the low bits of a hash. A bucket has a share of the
 /// table as its weight is a share of all weights.
@@ -89,8 +89,8 @@ const SYMMETRIC_L4: u64 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port_number::PortNumber;
-    use crate::request::{Bucket, Selection};
+    use flow::port_number::PortNumber;
+    use flow::request::{Bucket, Selection};
 
     fn group(weights: &[u16], selection: Option<Selection>) -> Option<Slots> {
         let bucket = |weight: &u16| Bucket {

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flow::request::{TableConfig, TableEntry, TableLimit, TableMod, TableStatus, VacancyChange};
+use flow::step::Counters;
+
 use super::classifier::Classifier;
 use super::rule::Rule;
-use crate::datapath::step::Counters;
-use crate::request::{TableConfig, TableEntry, TableLimit, TableMod, TableStatus, VacancyChange};
 
 /// A table of rules.
 #[derive(Debug, Default)]

@@ -2,6 +2,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::{
+    FlowEntry, FlowFilter, Fragments, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
+    MeterEntry, MeterMod, MeterStatistics, Refusal, TABLES, TableEntry, TableLimit, TableMod,
+    TableStatus,
+};
+use flow::step::Counters;
+
 use super::change::Log;
 use super::event::{RecordedEvent, RuleEvent};
 use super::expiry::{Removal, RemovalReason, Timers};
@@ -15,16 +24,6 @@ use super::references::{Named, References};
 use super::rule::Rule;
 use super::table::Table;
 use super::translate::Failure;
-use crate::action::Action;
-use crate::datapath::step::Counters;
-use crate::port_number::PortNumber;
-use crate::request::{
-    FlowEntry, FlowFilter, Fragments, GroupEntry, GroupMod, GroupStatistics, MeterCommand,
-    MeterEntry, MeterMod, MeterStatistics, Refusal, TableEntry, TableLimit, TableMod, TableStatus,
-};
-
-/// The number of tables: 0 to 253.
-pub const TABLES: u8 = 254;
 
 /// All of a bridge that a packet's way depends on.
 ///

@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
+use flow::action::{Action, NatAddresses, NatDirection};
+use flow::request::PacketOut;
+use flow::step::{Step, Track, Translation, sets_priority};
+use flow::{Field, Key, Match, Prerequisite, word};
+
 use super::recirculation::{Frozen, Recirculations};
 use super::rule::Rule;
 use super::tables::{Tables, lock};
 use super::translate::{Failure, Observe, Translator, is_oversized};
-use crate::action::{Action, NatAddresses, NatDirection};
-use crate::datapath::step::{Step, Track, Translation, sets_priority};
-use crate::flow::{Field, Key, Match, Prerequisite, word};
-use crate::request::PacketOut;
 
 /// Prints matches and actions as ovs-ofctl does, and steps as the actions of the datapath.
 pub trait Print {
@@ -281,7 +282,7 @@ impl<P: Print> Observe for Lines<'_, P> {
         if let Action::Ct(ct) = action
             && ct.nat.is_some()
         {
-            let nat = crate::action::Ct { nat: ct.nat.clone(), ..crate::action::Ct::default() };
+            let nat = flow::action::Ct { nat: ct.nat.clone(), ..flow::action::Ct::default() };
             let text = self.printer.actions(&[Action::Ct(Box::new(nat))]);
             let inner = text.strip_prefix("ct(").and_then(|text| text.strip_suffix(')'));
             self.push(depth, inner.unwrap_or(&text).to_owned(), true);

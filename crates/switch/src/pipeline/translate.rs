@@ -16,16 +16,17 @@ mod vlan;
 
 use std::sync::Arc;
 
+use flow::action::{Action, Controller};
+use flow::port_number::PortNumber;
+use flow::request::{PacketOut, Resumption};
+use flow::step::{Counters, PacketHash, Step, Translate, Translation};
+use flow::{Field, Key, word};
+
 use self::length::Lengths;
 use self::vlan::Tags;
 use super::recirculation::{Frozen, Rest};
 use super::rule::Rule;
 use super::tables::{Tables, lock};
-use crate::action::{Action, Controller};
-use crate::datapath::step::{Counters, PacketHash, Step, Translate, Translation};
-use crate::flow::{Field, Key, word};
-use crate::port_number::PortNumber;
-use crate::request::{PacketOut, Resumption};
 
 /// Translates packets by the tables of a bridge.
 #[derive(Debug, Clone, Copy)]

@@ -3,15 +3,16 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use flow::port_number::PortNumber;
+use flow::request::PacketIn;
+use flow::step::PortIndex;
+
 use super::clock::Clock;
 use super::ports::SwitchPort;
 use super::waker::Waker;
 use crate::datapath::Meters;
-use crate::datapath::step::PortIndex;
 use crate::openflow::PortStatus;
 use crate::pipeline::{BridgePort, Removal, Tables};
-use crate::port_number::PortNumber;
-use crate::request::PacketIn;
 use crate::text::PortNames;
 
 /// A bridge of a running switch: its tables and ports, and events for its OpenFlow connections.

@@ -1,18 +1,19 @@
 use std::sync::Arc;
 
+use flow::port_number::PortNumber;
+use flow::request::TABLES;
+use flow::request::{
+    Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry,
+    GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
+    PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
+};
 use units::Time;
 
 use super::bridge::BridgeState;
 use super::snapshots::{self, Snapshots};
 use super::switch::Switch;
 use super::worker::translate_packet_out;
-use crate::pipeline::{TABLES, Tables};
-use crate::port_number::PortNumber;
-use crate::request::{
-    Bridge, Change, ConnectionFlush, FlowEntry, FlowFilter, FlowMod, Flows, Fragments, GroupEntry,
-    GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
-    PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
-};
+use crate::pipeline::Tables;
 
 /// A bridge as the OpenFlow session of one connection changes it.
 #[derive(Debug)]

@@ -2,12 +2,12 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
+use flow::request::{Bridge as _, FlowCommand, FlowMod, MeterCommand, MeterMod};
+use flow::step::PortIndex;
 use tempfile::TempDir;
 use units::Time;
 
 use super::*;
-use crate::datapath::step::PortIndex;
-use crate::request::{Bridge as _, FlowCommand, FlowMod, MeterCommand, MeterMod};
 use crate::run::ports::SwitchPort;
 use crate::run::{Config, Process};
 use crate::text::{PortNames, parse_flow};

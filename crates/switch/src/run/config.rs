@@ -1,11 +1,11 @@
 //! The settings of a switch, from a file and from flags.
 
 use std::collections::HashMap;
-
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use flow::port_number::PortNumber;
 use host::MetricsAddress;
 use indexmap::IndexMap;
 use link::{Capacity, LinkError, QueueConfig};
@@ -15,7 +15,6 @@ use thiserror::Error;
 
 use super::pcap::Capture;
 use super::table_settings::TableSettings;
-use crate::port_number::PortNumber;
 use crate::text::PortNames;
 
 /// The folder of the control sockets if the user names none.

@@ -3,6 +3,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use flow::request::{Bridge, FlowEntry, PacketIn, TableStatus};
 use rustix::event::PollFlags;
 
 use super::inactivity::{Inactivity, Verdict};
@@ -13,7 +14,6 @@ use crate::openflow::{
     PortStatus, Session,
 };
 use crate::pipeline::{RecordedEvent, RemovalReason, RuleEvent};
-use crate::request::{Bridge, FlowEntry, PacketIn, TableStatus};
 
 /// An OpenFlow connection.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use flow::request::{FlowCommand, FlowEntry, FlowFilter, FlowMod};
+
 use super::bridge::BridgeState;
 use super::error::SwitchError;
-use crate::request::{FlowCommand, FlowEntry, FlowFilter, FlowMod};
 use crate::text::{PortNames, parse_flow_line};
 
 /// Adds the rules of a file to a bridge, all or none.

@@ -1,10 +1,10 @@
 //! The kernel's facts about the interface of a port.
 
+use flow::request::PortStatistics;
 use probe::ethtool::{self, Link};
 use probe::interface::{Counters, Interface};
 
 use super::config::PortConfig;
-use crate::request::PortStatistics;
 
 /// The link of a port's interface. A port without an interface has no speed.
 pub(super) fn link_of(port: &str, config: &PortConfig) -> Link {

@@ -217,7 +217,7 @@ const THREAD_PARTS: &[(&str, &str, &str, Parts)] = &[
     ),
 ];
 
-type ReadPort = fn(&crate::request::PortStatistics) -> u64;
+type ReadPort = fn(&flow::request::PortStatistics) -> u64;
 
 const PORT_FIGURES: &[(&str, &str, ReadPort)] = &[
     ("port_received_packets_total", "The port has received this many packets.", |port| {

@@ -1,9 +1,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use flow::port_number::PortNumber;
+use flow::step::PortIndex;
+
 use super::ports::SwitchPort;
-use crate::datapath::step::PortIndex;
-use crate::port_number::PortNumber;
 
 /// The ports of all bridges by their index. Packet threads keep a copy, and take another one when
 /// the generation says so.

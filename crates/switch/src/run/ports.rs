@@ -5,6 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use flow::port_number::PortNumber;
+use flow::request::{PortDescription, PortStatistics};
+use flow::step::PortIndex;
 use link::{Capacity, LinkError};
 use port::{Frame, PortError};
 use probe::ethtool::Link;
@@ -16,9 +19,6 @@ use super::device::{Change, Device, has_carrier, lock, own_address};
 use super::interface_facts::{kernel_counters, link_of};
 use super::pcap::PcapError;
 use super::shaper::Shaper;
-use crate::datapath::step::PortIndex;
-use crate::port_number::PortNumber;
-use crate::request::{PortDescription, PortStatistics};
 
 #[derive(Debug, Error)]
 pub enum OpenError {

@@ -1,8 +1,9 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use flow::request::{FlowFilter, Flows, Refusal};
+
 use super::clock::Clock;
 use crate::pipeline::{Rule, Tables};
-use crate::request::{FlowFilter, Flows, Refusal};
 
 /// The lists of rules that replies are being made from. Replies about the same tables share a list
 /// while no rule changes; a list goes with its last reply. A reply selects among the rules of its
@@ -107,7 +108,7 @@ const SEARCHED_AT_ONCE: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{CookieFilter, FlowCommand, FlowMod};
+    use flow::request::{CookieFilter, FlowCommand, FlowMod};
 
     /// Adds a rule whose cookie is its priority.
     fn add(tables: &mut Tables, priority: u16) {

@@ -7,6 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::TABLES;
+use flow::request::{FlowCommand, FlowMod, PacketOut, Resumption};
+use flow::step::Translation;
 use host::PrivateDirectory;
 use indexmap::IndexMap;
 use rustix::fs::Mode;
@@ -26,13 +31,9 @@ use super::ports::SwitchPort;
 use super::start::Process;
 use super::table_settings::TableSettings;
 use super::worker::{Worker, WorkerStatistics};
-use crate::action::Action;
 use crate::datapath::MAX_MEGAFLOWS;
 use crate::datapath::conntrack::{self, Conntrack};
-use crate::datapath::step::Translation;
-use crate::pipeline::{MacTable, Removal, TABLES};
-use crate::port_number::PortNumber;
-use crate::request::{FlowCommand, FlowMod, PacketOut, Resumption};
+use crate::pipeline::{MacTable, Removal};
 use crate::text::PortNames;
 
 /// A running switch.

@@ -1,9 +1,8 @@
 //! The settings of a bridge's tables.
 
+use flow::request::TABLES;
+use flow::request::TableLimit;
 use serde::Deserialize;
-
-use crate::pipeline::TABLES;
-use crate::request::TableLimit;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]

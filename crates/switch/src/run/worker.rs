@@ -1,6 +1,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flow::request::{PacketIn, PacketOut, Resumption};
+use flow::step::{PortIndex, Translate, Translation};
+use flow::{Field, Key, Megaflow};
 use port::Frame;
 use units::{Span, Time};
 
@@ -9,13 +12,8 @@ use super::clock::Clock;
 use super::port_table::{PortList, PortTable};
 use super::ports::SwitchPort;
 use crate::datapath::conntrack::{Conntrack, ThreadTracker};
-use crate::datapath::step::{PortIndex, Translate, Translation};
-use crate::datapath::{
-    Around, Datapath, MAX_MEGAFLOWS, Megaflow, Settings, Sink, Statistics, extract,
-};
-use crate::flow::{Field, Key};
+use crate::datapath::{Around, Datapath, MAX_MEGAFLOWS, Settings, Sink, Statistics, extract};
 use crate::pipeline::{Tables, Translator};
-use crate::request::{PacketIn, PacketOut, Resumption};
 use crate::text::{PortNames, print_datapath_key, print_steps};
 
 /// The packets of all bridges on one thread.
@@ -322,7 +320,7 @@ impl Translate for SlowPath<'_> {
         let tables = self.bridge.tables();
         let mut translation = Translator::new(&tables).translate(key, frame, now_ms);
         if self.bridge.is_exact.load(Ordering::Relaxed) {
-            translation.mask = Key { words: [u64::MAX; crate::flow::WORDS] };
+            translation.mask = Key { words: [u64::MAX; flow::WORDS] };
         }
         translation
     }

@@ -1,6 +1,6 @@
 //! Frames from keys.
 
-use crate::flow::{Field, Key, word};
+use flow::{Field, Key, word};
 
 /// The payload that Open vSwitch's netdev-dummy appends: bytes 0, 1, 2 and so on.
 const PAYLOAD: usize = 64;

@@ -1,33 +1,10 @@
 //! Tracked connections as `ovs-appctl dpctl/dump-conntrack` prints them.
 
 use std::fmt::Write;
-use std::net::IpAddr;
+
+use flow::connection::Connection;
 
 use super::datapath::write_address;
-
-/// The addresses and ports of one direction of a connection. For ICMP, the source port is the
-/// identifier, and the destination port has type and code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tuple {
-    pub source: IpAddr,
-    pub destination: IpAddr,
-    pub source_port: u16,
-    pub destination_port: u16,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Connection {
-    pub protocol: u8,
-    pub original: Tuple,
-    pub reply: Tuple,
-    pub zone: u16,
-    pub mark: u32,
-    pub labels: u128,
-    /// The state of a TCP connection: `ESTABLISHED`.
-    pub state: Option<&'static str>,
-    /// The name of the connection's helper: `ftp`.
-    pub helper: Option<&'static str>,
-}
 
 /// `udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2),reply=(…)`
 #[must_use]

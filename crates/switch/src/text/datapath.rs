@@ -3,13 +3,13 @@
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use flow::port_number::PortNumber;
+use flow::{Field, Key, Megaflow};
+
 use super::address::{print_ethernet, print_ipv6};
 use super::flags::{CT_STATE, TCP_FLAGS};
 use super::port::{PortNames, print_name};
 use super::steps::print_steps;
-use crate::datapath::Megaflow;
-use crate::flow::{Field, Key};
-use crate::port_number::PortNumber;
 
 /// A megaflow with its counters, whose `in_port` is the datapath's number. `used` is the time since
 /// its last packet in milliseconds, if it had one. `names` has the names of the datapath's ports.
@@ -221,7 +221,7 @@ impl Printer<'_> {
             self.close();
         }
         if self.is_encapsulated() {
-            let tpid = self.key.words[crate::flow::word::VLAN_TPID] as u16;
+            let tpid = self.key.words[flow::word::VLAN_TPID] as u16;
             let tpid = if tpid == 0 { 0x8100 } else { tpid };
             let (tci, mask) = self.part(Field::VlanTci);
             let _ = write!(self.out, "eth_type(0x{tpid:04x}),vlan(");

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use flow::request::{FlowEntry, FlowFlags, FlowMod};
+
 use super::action::write_actions;
 use super::matching::write_match;
 use super::port::PortNames;
-use crate::request::{FlowEntry, FlowFlags, FlowMod};
 
 /// The parts of a rule that a dump prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +82,7 @@ fn write_entry(out: &mut String, entry: &FlowEntry, print: FlowPrint, names: &Po
 }
 
 /// The priority, if it is not the default, and the match; with a space behind them.
-fn write_rule(out: &mut String, priority: u16, matching: &crate::flow::Match, names: &PortNames) {
+fn write_rule(out: &mut String, priority: u16, matching: &flow::Match, names: &PortNames) {
     let start = out.len();
     if priority != FlowMod::DEFAULT_PRIORITY {
         let _ = write!(out, "priority={priority},");

@@ -1,5 +1,7 @@
 //! Rules: `table=1,priority=10,ip,nw_dst=10.0.0.0/8 actions=normal`.
 
+use flow::request::{CookieFilter, FlowCommand, FlowFilter, FlowMod};
+
 use super::action::{Context, Parser, check};
 use super::error::{TextError, refuse};
 use super::matching::parse_key;
@@ -7,7 +9,6 @@ use super::normal::normalize;
 use super::number::{number_8, number_16, number_32, number_64};
 use super::port::{PortNames, parse_port};
 use super::token::KeyValues;
-use crate::request::{CookieFilter, FlowCommand, FlowFilter, FlowMod};
 
 /// The change that `ovs-ofctl add-flow`, `mod-flows` or `del-flows` makes with this text.
 pub fn parse_flow(

@@ -2,15 +2,16 @@
 
 use std::fmt::Write;
 
+use flow::Field;
+use flow::port_number::PortNumber;
+use flow::request::{Bucket, FlowMod, GroupCommand, GroupEntry, GroupMod, GroupType};
+
 use super::action::{Context, Parser, write_actions};
 use super::error::{TextError, refuse};
 use super::number::{number_16, number_32, number_64};
 use super::port::{PortNames, parse_port, print_port};
 use super::token::KeyValues;
 use super::value::{self, field_named, ones, parse_exact, print_value, stored, written};
-use crate::flow::Field;
-use crate::port_number::PortNumber;
-use crate::request::{Bucket, FlowMod, GroupCommand, GroupEntry, GroupMod, GroupType};
 
 const MAX_GROUP: u32 = 0xffff_ff00;
 const MAX_METHOD: usize = 16;
@@ -152,7 +153,7 @@ impl Header {
                     rest.rest()
                 ));
             }
-            if field.masking() == crate::flow::Masking::Exact && bits != all {
+            if field.masking() == flow::Masking::Exact && bits != all {
                 return Err(refuse!("{mask}: invalid mask for field {}", field.name()));
             }
             self.fields.push((field, stored(field, bits, bits).1));

@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+use flow::port_number::PortNumber;
+use flow::{Field, Format, Key, Match};
+
 use super::address::{print_ethernet_masked, print_ipv4_masked, print_ipv6_masked};
 use super::error::{TextError, refuse};
 use super::flags::{CT_STATE, TCP_FLAGS};
@@ -13,8 +16,6 @@ use super::token::KeyValues;
 use super::value::{
     self, field_named, foreign, is_foreign, parse_masked, print_hexadecimal, print_value,
 };
-use crate::flow::{Field, Format, Key, Match};
-use crate::port_number::PortNumber;
 
 /// Keywords that stand for an Ethernet type, and a protocol if it is not zero.
 const PROTOCOLS: [(&str, u16, u8); 17] = [
@@ -331,7 +332,7 @@ impl Printer<'_> {
     }
 
     fn registers(&mut self) {
-        if !self.matching.mask.words[crate::flow::word::REGISTERS..crate::flow::word::CT]
+        if !self.matching.mask.words[flow::word::REGISTERS..flow::word::CT]
             .iter()
             .all(|word| *word == 0)
         {

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use flow::request::{Band, BandKind, MeterCommand, MeterEntry, MeterMod};
+
 use super::error::{TextError, refuse};
 use super::number::{number_8, number_32};
 use super::token::Words;
-use crate::request::{Band, BandKind, MeterCommand, MeterEntry, MeterMod};
 
 const MAX_METER: u32 = 0xffff_0000;
 const SPACE: &[u8] = b", \t\r\n";

@@ -1,6 +1,6 @@
 //! The normal form of a match: fields whose prerequisites it lacks are dropped.
 
-use crate::flow::{Field, Match, Prerequisite};
+use flow::{Field, Match, Prerequisite};
 
 pub(crate) const REGISTERS: [Field; 16] = [
     Field::Reg0,

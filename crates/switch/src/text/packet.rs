@@ -1,5 +1,8 @@
 //! Packets as text: a key in OpenFlow's or the datapath's syntax, or a frame in hexadecimal.
 
+use flow::port_number::PortNumber;
+use flow::{Field, Key};
+
 use super::address::{parse_ethernet, parse_ipv4, parse_ipv6};
 use super::error::{TextError, refuse};
 use super::flags::{CT_STATE, TCP_FLAGS};
@@ -7,8 +10,6 @@ use super::matching::parse_match;
 use super::number::integer;
 use super::port::PortNames;
 use super::token::KeyValues;
-use crate::flow::{Field, Key};
-use crate::port_number::PortNumber;
 
 /// The packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`. Without `in_port` it
 /// comes from no port.
@@ -107,7 +108,7 @@ fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Resu
                 let kind = number(value)?;
                 // The type of a tag; the packet's own follows in encap(…).
                 if matches!(kind, 0x8100 | 0x88a8) && text.contains("encap(") {
-                    let word = &mut key.words[crate::flow::word::VLAN_TPID];
+                    let word = &mut key.words[flow::word::VLAN_TPID];
                     *word = *word >> 32 << 32 | kind as u64;
                 } else {
                     key.write(Field::EthType, kind);
@@ -206,7 +207,7 @@ fn parse_group(key: &mut Key, group: &str, text: &str) -> Result<(), TextError> 
             ("ct_tuple4" | "ct_tuple6", "tp_dst") => Field::CtTpDst,
             _ => return Err(refuse!("{group}({name}): unknown field of a packet")),
         };
-        use crate::flow::Format;
+        use flow::Format;
         let value = match field.format() {
             Format::Ethernet => parse_ethernet(value)?.0,
             Format::Ipv4 => parse_ipv4(value)?.0,

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use crate::port_number::PortNumber;
+use flow::port_number::PortNumber;
 
 const RESERVED: [(&str, PortNumber); 9] = [
     ("UNSET", PortNumber::UNSET),

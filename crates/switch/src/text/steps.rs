@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
+use flow::port_number::PortNumber;
+use flow::request::MeterMod;
+use flow::step::{ControllerStep, Rewrite, Step, Track};
+use flow::{Field, Key};
+
 use super::action::write_nat;
 use super::datapath::print_datapath_key;
 use super::port::{PortNames, print_name};
 use super::value::print_hexadecimal;
-use crate::datapath::step::{ControllerStep, Rewrite, Step, Track};
-use crate::flow::{Field, Key};
-use crate::port_number::PortNumber;
-use crate::request::MeterMod;
 
 /// The steps as the datapath's actions; none is `drop`. The packet of `key` is one that they are
 /// for. `names` has the names of the datapath's ports.

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
+use flow::Field;
+use flow::action::Subfield;
+
 use super::error::{TextError, refuse};
 use super::number::scan;
 use super::token::until;
 use super::value::{bits, field_named, field_of_header, foreign, is_foreign};
-use crate::action::Subfield;
-use crate::flow::Field;
 
 /// A part of a field that is the whole text.
 pub(crate) fn parse_subfield(text: &str) -> Result<Subfield, TextError> {

@@ -1,19 +1,20 @@
 //! The value of a field in a rule.
 //!
 //! Values here have the width of a message's entry: the whole byte of `nw_tos`, for example. A
-//! [`crate::flow::Key`] may hold fewer bits; [`stored`] and [`written`] convert.
+//! [`flow::Key`] may hold fewer bits; [`stored`] and [`written`] convert.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
+
+use flow::port_number::PortNumber;
+use flow::{Field, Format, Masking};
 
 use super::error::{TextError, refuse};
 use super::flags::{CT_STATE, TCP_FLAGS};
 use super::number::{NumberError, integer};
 use super::port::{PortNames, parse_port, print_port};
 use super::{address, token};
-use crate::flow::{Field, Format, Masking};
-use crate::port_number::PortNumber;
 
 static NAMES: LazyLock<HashMap<&'static str, Field>> = LazyLock::new(|| {
     let mut names = HashMap::new();

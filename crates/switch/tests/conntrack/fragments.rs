@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use flow::Field;
+use flow::step::{Step, Track};
 use port::Frame as PortFrame;
 use switch::datapath::conntrack::{Conntrack, Settings, ThreadTracker};
-use switch::datapath::step::{Step, Track};
 use switch::datapath::{Packet, TrackCall, Tracked, Tracker};
-use switch::flow::Field;
 use units::{Span, Time};
 use wire::checksum::Sum;
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use flow::{Field, Key};
 use switch::datapath::conntrack::Headers;
-use switch::flow::{Field, Key};
 use wire::checksum::Sum;
 
 /// One end of a packet: an address with a port.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use flow::Field;
+use flow::action::Nat;
+use flow::step::{Step, Track};
 use port::Frame as PortFrame;
-use switch::action::Nat;
 use switch::datapath::conntrack::{Conntrack, Settings, ThreadTracker};
-use switch::datapath::step::{Step, Track};
 use switch::datapath::{Packet, TrackCall, Tracked, Tracker};
-use switch::flow::Field;
 use units::Time;
 
 use crate::frames::{ACK, End, Frame, SYN, Tcp, end, tcp, tcp_with, udp};

@@ -1,9 +1,9 @@
 //! Frames that are cut, changed and lied about.
 
+use flow::Field;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use switch::datapath::conntrack::{Headers, Settings};
-use switch::flow::Field;
 
 use crate::frames::{Frame, SYN, Tcp, echo, end, sctp, tcp, udp, unreachable};
 use crate::tracking::{Tracker, commit, flags, snat, v4};

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use switch::action::{NatAddresses, NatDirection};
-use switch::datapath::step::Track;
+use flow::action::{NatAddresses, NatDirection};
+use flow::step::Track;
 
 use crate::frames::{End, Frame};
 

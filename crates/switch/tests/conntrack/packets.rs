@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use flow::step::{Step, Track};
+use flow::{Field, word};
 use port::Frame as PortFrame;
 use switch::datapath::conntrack::{Conntrack, Settings, ThreadTracker};
-use switch::datapath::step::{Step, Track};
 use switch::datapath::{Packet, TrackCall, Tracked, Tracker, extract};
-use switch::flow::{Field, word};
 use units::Time;
 
 use crate::frames::{ACK, Frame, SYN, Tcp, echo, end, sctp, tcp, udp, unreachable};

@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use flow::Field;
+use flow::action::Nat;
+use flow::step::Track;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use switch::action::Nat;
 use switch::datapath::Tracked;
 use switch::datapath::conntrack::{Settings, Timeouts};
-use switch::datapath::step::Track;
-use switch::flow::Field;
 use units::Span;
 
 use crate::frames::{End, Frame, Tcp, echo, plain, sctp, tcp, udp, unreachable};

@@ -1,7 +1,7 @@
 //! A flood from one port, or in one zone, and the connections of others in a full table.
 
+use flow::Field;
 use switch::datapath::conntrack::Settings;
-use switch::flow::Field;
 use units::Span;
 
 use crate::frames::{ACK, End, Frame, SYN, Tcp, end, tcp, udp};

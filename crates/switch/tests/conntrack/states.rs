@@ -1,7 +1,8 @@
+use flow::Field;
+use flow::connection::TupleMatch;
+use flow::step::Track;
 use switch::datapath::Tracked;
-use switch::datapath::conntrack::{Settings, Timeouts, TupleMatch};
-use switch::datapath::step::Track;
-use switch::flow::Field;
+use switch::datapath::conntrack::{Settings, Timeouts};
 use units::Span;
 
 use crate::frames::{

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use flow::connection::Connection;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use switch::datapath::Tracked;
 use switch::datapath::conntrack::{Conntrack, Settings};
-use switch::text::Connection;
 use units::{Span, Time};
 
 use crate::frames::{End, udp};

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use switch::action::{Nat, NatAddresses, NatDirection};
+use flow::Field;
+use flow::action::{Nat, NatAddresses, NatDirection};
+use flow::step::{Step, Track};
 use switch::datapath::conntrack::{Conntrack, Settings, View};
-use switch::datapath::step::{Step, Track};
 use switch::datapath::{TrackCall, Tracked};
-use switch::flow::Field;
 use units::{Span, Time};
 
 use crate::frames::Frame;

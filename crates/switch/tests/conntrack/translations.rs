@@ -1,9 +1,9 @@
 use std::net::IpAddr;
 
-use switch::action::Nat;
+use flow::action::Nat;
+use flow::step::Track;
 use switch::datapath::Tracked;
 use switch::datapath::conntrack::Settings;
-use switch::datapath::step::Track;
 
 use crate::frames::{Frame, SYN, Tcp, echo, end, plain, sctp, tcp, udp, unreachable};
 use crate::tracking::{Tracker, commit, dnat, flags, look, snat, tracker, v4};

@@ -1,11 +1,11 @@
 //! A bridge with ports 1 to 4, and a datapath that collects what it sends.
 
+use flow::port_number::PortNumber;
+use flow::request::{FlowFilter, GroupCommand, GroupMod, PacketIn, PortDescription};
+use flow::step::{PortIndex, Translate};
 use port::Frame;
-use switch::datapath::step::{PortIndex, Translate};
 use switch::datapath::{Around, Datapath, NoTracker, Settings, Sink, Tracker};
 use switch::pipeline::{BridgePort, Tables, Translator};
-use switch::port_number::PortNumber;
-use switch::request::{FlowFilter, GroupCommand, GroupMod, PacketIn, PortDescription};
 use switch::text::{PortNames, parse_filter, parse_flow_line, parse_group};
 use units::Time;
 

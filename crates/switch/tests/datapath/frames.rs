@@ -1,8 +1,8 @@
 //! Frames for tests.
 
+use flow::{Field, Key};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
-use switch::flow::{Field, Key};
 use switch::text::{PortNames, compose, parse_packet};
 
 /// The frame of a packet in OpenFlow's syntax: `udp,nw_dst=10.0.0.1`.

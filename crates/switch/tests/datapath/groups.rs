@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use flow::Field;
+use flow::port_number::PortNumber;
+use flow::request::PacketOut;
 use port::Frame;
 use switch::datapath::{Around, NoTracker, extract};
-use switch::flow::Field;
 use switch::pipeline::Translator;
-use switch::port_number::PortNumber;
-use switch::request::PacketOut;
 use switch::text::{PortNames, parse_actions, print_datapath_flow};
 use units::Time;
 
@@ -220,7 +220,7 @@ fn a_packet_out_goes_through_a_group() {
             let request = PacketOut {
                 frame: bytes.clone(),
                 in_port: PortNumber::CONTROLLER,
-                metadata: switch::flow::Key::ZERO,
+                metadata: flow::Key::ZERO,
                 actions: parse_actions("group:1,output:4", &PortNames::none()).expect("actions"),
             };
             let key = extract(PortNumber::CONTROLLER.0, &bytes);

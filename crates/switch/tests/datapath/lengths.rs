@@ -1,16 +1,16 @@
 //! Packets whose way depends on their length: one megaflow serves packets of all lengths, and does
 //! what a translation for the length of each packet does.
 
+use flow::Key;
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::PacketOut;
+use flow::step::Translate;
 use port::Frame;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use switch::action::Action;
-use switch::datapath::step::Translate;
 use switch::datapath::{Around, NoTracker, extract};
-use switch::flow::Key;
 use switch::pipeline::Translator;
-use switch::port_number::PortNumber;
-use switch::request::PacketOut;
 use units::Time;
 
 use super::bridge::{Bridge, Collected};

@@ -1,9 +1,9 @@
 //! Frames that are cut off, or whose contents are random.
 
+use flow::{WORDS, word};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use switch::datapath::Packet;
-use switch::flow::{WORDS, word};
 use units::Time;
 
 use super::bridge::Bridge;

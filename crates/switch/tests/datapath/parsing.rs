@@ -1,9 +1,9 @@
 //! Fields of frames, as Open vSwitch's flow extraction gives them.
 
+use flow::{Field, Key, word};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use switch::datapath::{Packet, extract, flag};
-use switch::flow::{Field, Key, word};
 use switch::text::{PortNames, compose, parse_packet};
 use units::Time;
 
@@ -146,7 +146,7 @@ fn a_changed_packet_parses_to_the_key_that_it_was_given() {
         let parsed = packet.key.clone();
         assert_eq!(extract(2, &bytes), parsed);
         for _ in 0..3 {
-            let index = random.random_range(word::ETH_SRC..switch::flow::WORDS);
+            let index = random.random_range(word::ETH_SRC..flow::WORDS);
             // Fields that change how the rest is read, and those that actions do not write, stay.
             let mask = match index {
                 word::NW if parsed.read(Field::EthType) == 0x0806 => 0xff << 48,

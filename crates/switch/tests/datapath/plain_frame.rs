@@ -1,8 +1,8 @@
 //! Changes of a frame in the plainest way: fields are overwritten, and all checksums are computed
 //! again.
 
+use flow::{Field, Key, word};
 use switch::datapath::extract;
-use switch::flow::{Field, Key, word};
 
 /// A frame, and the places of its headers when it was looked at last.
 #[derive(Clone)]

@@ -1,8 +1,8 @@
 //! The reference: it translates each packet, and changes frames in the plainest way.
 
+use flow::step::{Step, Translate};
+use flow::{Field, WORDS, word};
 use switch::datapath::extract;
-use switch::datapath::step::{Step, Translate};
-use switch::flow::{Field, WORDS, word};
 use switch::pipeline::{Tables, Translator};
 
 use super::plain_frame::PlainFrame;

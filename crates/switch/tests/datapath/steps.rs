@@ -1,13 +1,11 @@
 //! Single steps: tags, copies, truncation, meters, controllers, recirculation, tracking.
 
+use flow::request::{Band, BandKind, MeterCommand, MeterEntry, MeterMod, PacketIn, PacketInReason};
+use flow::step::{PortIndex, Step, Track, Translate, Translation};
+use flow::{Field, Key};
 use port::Frame;
-use switch::datapath::step::{PortIndex, Step, Track, Translate, Translation};
 use switch::datapath::{
     Around, Datapath, Meters, NoTracker, Packet, Settings, TrackCall, Tracked, Tracker,
-};
-use switch::flow::{Field, Key};
-use switch::request::{
-    Band, BandKind, MeterCommand, MeterEntry, MeterMod, PacketIn, PacketInReason,
 };
 use units::{Span, Time};
 

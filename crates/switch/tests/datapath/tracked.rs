@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use flow::step::{Step, Translate};
+use flow::{Field, word};
 use port::Frame;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use switch::datapath::conntrack::{Conntrack, Settings, ThreadTracker};
-use switch::datapath::step::{Step, Translate};
 use switch::datapath::{
     Packet, Settings as DatapathSettings, TrackCall, Tracked, Tracker, extract,
 };
-use switch::flow::{Field, word};
 use switch::pipeline::{Tables, Translator};
 use units::{Span, Time};
 

@@ -4,15 +4,15 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use switch::action::Action;
-use switch::openflow::{FlowChange, FlowRemovedReason};
-use switch::port_number::PortNumber;
-use switch::request::{
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::{
     BucketStatistics, Change, ConnectionFlush, FlowCommand, FlowEntry, FlowFilter, FlowMod, Flows,
     Fragments, GroupCommand, GroupEntry, GroupMod, GroupStatistics, MeterCommand, MeterEntry,
     MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics, Refusal,
     Resumption, TableConfig, TableEntry, TableMod,
 };
+use switch::openflow::{FlowChange, FlowRemovedReason};
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Bridge {
@@ -97,7 +97,7 @@ impl Bridge {
     }
 }
 
-impl switch::request::Bridge for Bridge {
+impl flow::request::Bridge for Bridge {
     fn resume(&mut self, _: Resumption) -> Result<(), Refusal> {
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Monitors of rules: one message for each request that changed rules, and pauses.
 
-use switch::action::Action;
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::{Bridge as _, FlowCommand, FlowEntry};
 use switch::openflow::{FlowChange, FlowRemovedReason, FlowUpdate, Kind, Session};
-use switch::port_number::PortNumber;
-use switch::request::{Bridge as _, FlowCommand, FlowEntry};
 use switch::text::{PortNames, parse_flow};
 
 use super::bridge::Bridge;

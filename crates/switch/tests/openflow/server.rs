@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use flow::request::PacketIn;
 use switch::openflow::{FlowUpdate, Kind, Session};
-use switch::request::PacketIn;
 
 use super::bridge::Bridge;
 

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use switch::flow::{Field, Key};
-use switch::request::{ConnectionFlush, Fragments, PacketIn, PacketInReason};
+use flow::request::{ConnectionFlush, Fragments, PacketIn, PacketInReason};
+use flow::{Field, Key};
 
 use super::server::{Server, is_installed};
 

@@ -1,9 +1,10 @@
 //! Lookups that begin before their pass.
 
+use flow::Key;
+
 use super::{BATCH, Cache, Lookup, NO_PROGRAM, Place};
 use crate::datapath::packet::Packet;
 use crate::datapath::{Guess, Known, Moment, Tracker};
-use crate::flow::Key;
 
 /// Lookups of a batch that begin while packets are parsed or tracked, so that memory answers
 /// meanwhile. If one megaflow took most of the last batch, packets look at it first, and they need

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use flow::step::{PortIndex, Step};
+
 use crate::datapath::program::{Op, WHOLE, compile};
-use crate::datapath::step::{PortIndex, Step};
 
 /// Growth moves a small part of the programs at a time, because a packet waits for it.
 #[derive(Debug)]
@@ -233,7 +234,7 @@ const PARTS: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datapath::step::Track;
+    use flow::step::Track;
 
     #[test]
     fn equal_steps_are_in_memory_once() {

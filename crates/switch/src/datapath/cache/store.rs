@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flow::step::Counters;
+use flow::word;
 use port::HugeVec;
+use port::prefetch::prefetch;
 
 use super::programs::{Behaviour, NO_PROGRAM};
 use crate::datapath::packet::Packet;
-use crate::datapath::step::Counters;
-use crate::flow::word;
-use port::prefetch::prefetch;
 
 /// The part of a megaflow that each of its packets needs: one cache line.
 #[derive(Debug, Clone, Default)]

@@ -1,8 +1,9 @@
 //! The megaflows of one mask.
 
+use flow::{Key, WORDS};
+
 use super::store::{Cold, Head, INLINE, Store};
 use super::table::{FURTHER, NONE, Slot, Table};
-use crate::flow::{Key, WORDS};
 
 /// A mask, and the table of its megaflows.
 #[derive(Debug)]
@@ -250,7 +251,7 @@ const MOST_MOVED: usize = 8192;
 mod tests {
     use super::super::programs::Programs;
     use super::*;
-    use crate::flow::word;
+    use flow::word;
     use std::sync::Arc;
 
     #[test]

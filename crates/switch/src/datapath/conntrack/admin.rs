@@ -1,8 +1,8 @@
 //! The data and settings behind the commands of `ovs-appctl dpctl/`.
 
-use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
+use flow::connection::{self, Connection, TupleMatch};
 use units::{Span, Time};
 
 use super::entry::{Entry, Rules};
@@ -10,7 +10,6 @@ use super::fragments::{FragmentLimits, FragmentStatus};
 use super::settings::Lifetimes;
 use super::tuple::{ICMP, ICMPV6, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::{Conntrack, NO_LIMIT, Timeouts, milliseconds};
-use crate::text::{self, Connection};
 
 /// Counters since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,20 +59,6 @@ pub struct ZoneLimit {
     pub count: u32,
 }
 
-/// A connection tuple of `dpctl/flush-conntrack`; what is `None` matches anything.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TupleMatch {
-    pub source: Option<IpAddr>,
-    pub destination: Option<IpAddr>,
-    pub protocol: Option<u8>,
-    /// Ports, or for ICMP nothing.
-    pub source_port: Option<u16>,
-    pub destination_port: Option<u16>,
-    pub icmp_id: Option<u16>,
-    pub icmp_type: Option<u8>,
-    pub icmp_code: Option<u8>,
-}
-
 impl Conntrack {
     /// Calls `visit` for each live connection, of one zone or of all, with the time that is left.
     /// A shard is locked while its connections are copied, so packets wait for a copy at most.
@@ -117,13 +102,13 @@ impl Conntrack {
             return self.flush_where(|entry| {
                 let tuple = entry.original();
                 entry.zone() == zone
-                    && (original.matches(&tuple) || original.matches(&tuple.reversed()))
+                    && (matches(original, &tuple) || matches(original, &tuple.reversed()))
             });
         }
         self.flush_where(|entry| {
             zone.is_none_or(|zone| entry.zone() == zone)
-                && original.matches(&entry.original())
-                && reply.matches(&entry.reply())
+                && matches(original, &entry.original())
+                && matches(reply, &entry.reply())
         })
     }
 
@@ -287,33 +272,20 @@ impl Counts {
     }
 }
 
-impl TupleMatch {
-    /// Whether it has both ends of one connection.
-    #[must_use]
-    pub fn names_connection(&self) -> bool {
-        let ports = [self.source_port, self.destination_port];
-        self.source.is_some()
-            && self.destination.is_some()
-            && self.protocol.is_some_and(|protocol| {
-                is_icmp(protocol) || ports.iter().all(|port| port.is_some_and(|port| port != 0))
-            })
+fn matches(wanted: &TupleMatch, tuple: &Tuple) -> bool {
+    fn is<T: PartialEq>(wanted: Option<T>, value: T) -> bool {
+        wanted.is_none_or(|wanted| wanted == value)
     }
-
-    fn matches(&self, tuple: &Tuple) -> bool {
-        fn is<T: PartialEq>(wanted: Option<T>, value: T) -> bool {
-            wanted.is_none_or(|wanted| wanted == value)
-        }
-        let (id, kind) = (tuple.ports.source, tuple.kind.icmp_type());
-        let rest = if is_icmp(tuple.protocol) {
-            is(self.icmp_id, id) && is(self.icmp_type, kind) && is(self.icmp_code, 0)
-        } else {
-            is(self.source_port, tuple.ports.source)
-                && is(self.destination_port, tuple.ports.destination)
-        };
-        rest && is(self.source, tuple.source_address())
-            && is(self.destination, tuple.destination_address())
-            && is(self.protocol, tuple.protocol)
-    }
+    let (id, kind) = (tuple.ports.source, tuple.kind.icmp_type());
+    let rest = if is_icmp(tuple.protocol) {
+        is(wanted.icmp_id, id) && is(wanted.icmp_type, kind) && is(wanted.icmp_code, 0)
+    } else {
+        is(wanted.source_port, tuple.ports.source)
+            && is(wanted.destination_port, tuple.ports.destination)
+    };
+    rest && is(wanted.source, tuple.source_address())
+        && is(wanted.destination, tuple.destination_address())
+        && is(wanted.protocol, tuple.protocol)
 }
 
 fn shown(entry: &Entry) -> Connection {
@@ -333,12 +305,12 @@ fn shown(entry: &Entry) -> Connection {
     }
 }
 
-fn shown_tuple(tuple: &Tuple) -> text::Tuple {
+fn shown_tuple(tuple: &Tuple) -> connection::Tuple {
     let mut ports = tuple.ports;
     if is_icmp(tuple.protocol) {
         ports.destination = u16::from_be_bytes([tuple.kind.icmp_type(), 0]);
     }
-    text::Tuple {
+    connection::Tuple {
         source: tuple.source_address(),
         destination: tuple.destination_address(),
         source_port: ports.source,

@@ -1,12 +1,12 @@
 //! The tuple of a packet. Open vSwitch's userspace datapath decides in the same way which packets
 //! are invalid.
 
+use flow::{Key, word};
 use wire::checksum::Sum;
 
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::view::Headers;
 use crate::datapath::checksum::crc32c;
-use crate::flow::{Key, word};
 
 /// A packet that can belong to a connection.
 #[derive(Debug, Clone, Copy)]

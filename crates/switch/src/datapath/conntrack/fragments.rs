@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use flow::word;
 use port::Frame;
 use units::Time;
 use wire::checksum::Sum;
 
 use super::extract::{has_valid_header, u16_at, u32_at};
 use crate::datapath::{Packet, flag};
-use crate::flow::word;
 
 /// The limits of `dpctl/ipf-set-…`, with Open vSwitch's defaults. The arrays are for IPv4 and IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

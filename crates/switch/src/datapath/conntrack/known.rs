@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use flow::word;
+
 use super::Conntrack;
 use super::entry::{Translation, Verdict, Words};
 use super::extract::{has_valid_header, has_valid_sum_v4, u16_at};
@@ -12,7 +14,6 @@ use super::tuple::{TCP, UDP};
 use super::view::state;
 use crate::datapath::checksum::Change;
 use crate::datapath::{Guess, Moment, Packet, TrackCall, flag};
-use crate::flow::word;
 
 impl Conntrack {
     /// Tracks a packet of the entry that was found for it, and returns the guess for what follows.

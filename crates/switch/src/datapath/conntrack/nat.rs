@@ -2,9 +2,10 @@
 
 use std::ops::RangeInclusive;
 
+use flow::action::{Nat, NatAddresses, NatDirection};
+
 use super::entry::Translation;
 use super::tuple::{Hasher, Kind, Ports, Tuple, is_icmp};
-use crate::action::{Nat, NatAddresses, NatDirection};
 
 /// The translations that a `nat(…)` allows for a connection, in the order in which they are tried.
 #[derive(Debug)]

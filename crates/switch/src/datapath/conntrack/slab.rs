@@ -1,8 +1,8 @@
 use port::HugeVec;
+use port::prefetch::prefetch;
 
 use super::entry::{Entry, NONE};
 use super::index::MAX_ENTRIES;
-use port::prefetch::prefetch;
 
 /// Entries by number, in pieces that grow up to a huge page, so that growth copies little and few
 /// places are unused. A piece without entries gives its memory back.

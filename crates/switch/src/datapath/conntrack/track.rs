@@ -8,6 +8,8 @@ pub(super) mod shares;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use flow::step::Track;
+use flow::{Key, word};
 use units::Time;
 
 use super::domain::{Both, Held, ones};
@@ -23,10 +25,8 @@ use super::translate::translate;
 use super::tuple::{Place, TCP, Tuple};
 use super::view::{Shown, View, state};
 use super::{Conntrack, NO_LIMIT, milliseconds};
-use crate::datapath::step::Track;
 use crate::datapath::tracker::Awaited;
 use crate::datapath::{Guess, Packet, TrackCall, Tracked};
-use crate::flow::{Key, word};
 
 /// One packet with all that is known of it.
 struct Case<'v, 'f, 'c, 'd> {

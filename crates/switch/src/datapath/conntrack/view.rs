@@ -1,4 +1,4 @@
-use crate::flow::{Key, word};
+use flow::{Key, word};
 
 use super::helpers::Splice;
 use super::tuple::{Kind, Ports, Tuple};

@@ -1,8 +1,9 @@
 //! IPv6 and its extension headers.
 
+use flow::{Key, word};
+
 use super::{FRAGMENT, LATER, MAX_PADDING, transport, u16_at, u64_at};
 use crate::datapath::packet::{Layout, flag};
-use crate::flow::{Key, word};
 
 pub(super) fn parse(frame: &[u8], key: &mut Key, layout: &mut Layout) {
     let start = layout.network as usize;

@@ -1,8 +1,9 @@
 //! Neighbour discovery (RFC 4861): the target, and the link-layer addresses in its options.
 
+use flow::{Key, word};
+
 use super::u64_at;
 use crate::datapath::packet::{Layout, flag};
-use crate::flow::{Key, word};
 
 /// Reads a solicitation or advertisement; `segment` begins with the ICMPv6 header.
 pub(super) fn parse(segment: &[u8], key: &mut Key, layout: &mut Layout) {

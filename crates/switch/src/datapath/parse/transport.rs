@@ -1,8 +1,9 @@
 //! TCP, UDP, SCTP, ICMP, ICMPv6 and IGMP.
 
+use flow::{Key, word};
+
 use super::{neighbor, u16_at, u32_at};
 use crate::datapath::packet::{Layout, flag};
-use crate::flow::{Key, word};
 
 pub(super) fn parse(frame: &[u8], protocol: u8, key: &mut Key, layout: &mut Layout) {
     let segment = &frame[layout.transport as usize..layout.end as usize];

@@ -1,12 +1,13 @@
+use flow::Field;
+use flow::action::{Action, Subfield};
+use flow::port_number::PortNumber;
+use flow::request::Refusal;
+
 use super::super::Version;
 use super::super::match_entry::read_entry;
 use super::super::octets::Reader;
 use super::nicira_decode::decode_nicira;
 use super::{NICIRA, ONF, VENDOR, part, read_header, writable};
-use crate::action::{Action, Subfield};
-use crate::flow::Field;
-use crate::port_number::PortNumber;
-use crate::request::Refusal;
 
 /// How deep a list of actions lies within others, and whether within `ct`.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,11 +1,12 @@
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::{Field, Match};
+
 use super::super::Version;
 use super::super::match_entry::{Header, write_entry};
 use super::super::octets::Put;
 use super::nicira_encode::{encode_nicira, encode_register_load};
 use super::{begin_nicira, finish};
-use crate::action::Action;
-use crate::flow::{Field, Match};
-use crate::port_number::PortNumber;
 
 /// Writes actions, with what the rule's match says about their packets.
 #[derive(Debug, Clone)]

@@ -1,10 +1,11 @@
+use flow::Match;
+use flow::action::Action;
+use flow::request::Refusal;
+
 use super::super::Version;
 use super::super::octets::{Put, Reader};
 use super::decode::decode_actions;
 use super::encode::Encoder;
-use crate::action::Action;
-use crate::flow::Match;
-use crate::request::Refusal;
 
 /// Reads OpenFlow 1.1's instructions as one list, in the order in which they are executed.
 pub(crate) fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>, Refusal> {

@@ -1,7 +1,8 @@
+use flow::action::{Action, Learn, LearnDestination, LearnSource, LearnSpec, Subfield};
+use flow::request::Refusal;
+
 use super::super::octets::{Put, Reader};
 use super::{begin_nicira, finish, part, put_header, read_header, writable};
-use crate::action::{Action, Learn, LearnDestination, LearnSource, LearnSpec, Subfield};
-use crate::request::Refusal;
 
 /// Reads `learn` from behind its subtype; the longer form has a limit and a result.
 pub(super) fn decode_learn(body: &mut Reader<'_>, is_long: bool) -> Result<Action, Refusal> {

@@ -1,9 +1,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use flow::action::{Nat, NatAddresses, NatDirection};
+use flow::request::Refusal;
+
 use super::super::octets::{Put, Reader};
 use super::{begin_nicira, finish};
-use crate::action::{Nat, NatAddresses, NatDirection};
-use crate::request::Refusal;
 
 /// Reads `nat` from behind its subtype.
 pub(super) fn decode_nat(body: &mut Reader<'_>) -> Result<Nat, Refusal> {

@@ -1,3 +1,10 @@
+use flow::action::{
+    Action, Bundle, Controller, Ct, HashFields, Multipath, MultipathAlgorithm, Sample,
+    SampleDirection,
+};
+use flow::port_number::PortNumber;
+use flow::request::Refusal;
+
 use super::super::Version;
 use super::super::match_entry::{Header, read_entry};
 use super::super::octets::Reader;
@@ -8,12 +15,6 @@ use super::decode::{
 use super::learn::decode_learn;
 use super::track::{decode_nat, decode_track};
 use super::{part, part_of_span, read_header, writable};
-use crate::action::{
-    Action, Bundle, Controller, Ct, HashFields, Multipath, MultipathAlgorithm, Sample,
-    SampleDirection,
-};
-use crate::port_number::PortNumber;
-use crate::request::Refusal;
 
 /// Reads one of Nicira's actions, from its first byte.
 pub(super) fn decode_nicira(
@@ -256,7 +257,7 @@ fn dec_ttl(body: &mut Reader<'_>) -> Result<Action, Refusal> {
     Ok(Action::DecTtl(ids))
 }
 
-fn stack(body: &mut Reader<'_>) -> Result<crate::action::Subfield, Refusal> {
+fn stack(body: &mut Reader<'_>) -> Result<flow::action::Subfield, Refusal> {
     let start = body.u16()?;
     let header = read_header(body)?;
     let width = body.u16()?;

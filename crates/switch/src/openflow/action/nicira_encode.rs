@@ -1,15 +1,16 @@
+use flow::Field;
+use flow::action::{
+    Action, Bundle, Controller, HashFields, Multipath, MultipathAlgorithm, Sample, SampleDirection,
+    Subfield,
+};
+use flow::port_number::PortNumber;
+
 use super::super::octets::Put;
 use super::encode::Encoder;
 use super::learn::encode_learn;
 use super::nicira_decode::IN_PORT_MEMBERS;
 use super::track::encode_track;
 use super::{begin_nicira, finish, put_header, span};
-use crate::action::{
-    Action, Bundle, Controller, HashFields, Multipath, MultipathAlgorithm, Sample, SampleDirection,
-    Subfield,
-};
-use crate::flow::Field;
-use crate::port_number::PortNumber;
 
 /// Writes an action in Nicira's form.
 pub(super) fn encode_nicira(action: &Action, encoder: &mut Encoder, out: &mut Vec<u8>) {

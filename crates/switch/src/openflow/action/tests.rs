@@ -1,14 +1,14 @@
-use proptest::prelude::*;
-
-use super::super::Version;
-use super::{decode_actions, decode_instructions, encode_actions, encode_instructions};
-use crate::action::{
+use flow::action::{
     Action, Bundle, Controller, Ct, CtZone, HashFields, Learn, LearnDestination, LearnSource,
     LearnSpec, Multipath, MultipathAlgorithm, Nat, NatAddresses, NatDirection, Sample,
     SampleDirection, Subfield,
 };
-use crate::flow::{Field, Match};
-use crate::port_number::PortNumber;
+use flow::port_number::PortNumber;
+use flow::{Field, Match};
+use proptest::prelude::*;
+
+use super::super::Version;
+use super::{decode_actions, decode_instructions, encode_actions, encode_instructions};
 
 fn port() -> impl Strategy<Value = PortNumber> {
     prop_oneof![

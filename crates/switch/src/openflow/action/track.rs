@@ -1,3 +1,7 @@
+use flow::Field;
+use flow::action::{Action, Ct, CtZone};
+use flow::request::Refusal;
+
 use super::super::Version;
 use super::super::match_entry::Header;
 use super::super::octets::{Put, Reader};
@@ -5,9 +9,6 @@ use super::decode::{Nesting, decode_nested};
 use super::encode::Encoder;
 use super::nat::encode_nat;
 use super::{begin_nicira, finish, part_of_span, put_header, span};
-use crate::action::{Action, Ct, CtZone};
-use crate::flow::Field;
-use crate::request::Refusal;
 
 pub(super) use super::nat::decode_nat;
 

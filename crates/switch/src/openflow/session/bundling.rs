@@ -1,5 +1,7 @@
 //! The messages of bundles.
 
+use flow::request::{Bridge, Refusal};
+
 use super::{Session, message_length, subject};
 use crate::openflow::bundle::{Committed, Control, Waiting, is_allowed};
 use crate::openflow::forward::Request;
@@ -9,7 +11,6 @@ use crate::openflow::message::{
 use crate::openflow::octets::Reader;
 use crate::openflow::refusal_code::{Code, encode_error};
 use crate::openflow::version::Version;
-use crate::request::{Bridge, Refusal};
 
 impl Session {
     pub(super) fn bundle_control(

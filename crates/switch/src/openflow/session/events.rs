@@ -1,5 +1,7 @@
 //! Events of which a peer is told without a request.
 
+use flow::request::{Bridge, FlowEntry, PacketIn, TableStatus};
+
 use super::{Kind, Role, Session, USUAL_MISS_SEND_LEN};
 use crate::openflow::asynchronous::{FlowRemovedReason, encode_flow_removed};
 use crate::openflow::event_masks::Event;
@@ -9,7 +11,6 @@ use crate::openflow::packet::{encode_packet_in, reason_number};
 use crate::openflow::port_status::PortStatus;
 use crate::openflow::table_mod::encode_table_status;
 use crate::openflow::version::Version;
-use crate::request::{Bridge, FlowEntry, PacketIn, TableStatus};
 
 impl Session {
     /// Writes a packet-in, if the peer takes it.

@@ -1,5 +1,7 @@
 //! Messages of Nicira and of ONF that have no type of their own.
 
+use flow::request::{Bridge, Refusal};
+
 use super::bundling::{ONF_BUNDLE_ADD, ONF_BUNDLE_CONTROL};
 use super::{Role, Session};
 use crate::openflow::connection_flush::{decode_flush, decode_zone_flush};
@@ -10,7 +12,6 @@ use crate::openflow::message::{Header, Message, NICIRA, ONF, begin_nicira_messag
 use crate::openflow::octets::{Put, Reader};
 use crate::openflow::packet::{PacketInFormat, decode_resume};
 use crate::openflow::version::Version;
-use crate::request::{Bridge, Refusal};
 
 impl Session {
     pub(super) fn experimenter(

@@ -1,5 +1,7 @@
 //! Requests by their types.
 
+use flow::request::{Bridge, Change, Fragments, PacketInReason, Refusal};
+
 use super::{ECHO_REPLY, ECHO_REQUEST, HELLO, Role, Session};
 use crate::openflow::flow_mod;
 use crate::openflow::forward::Request;
@@ -14,7 +16,6 @@ use crate::openflow::queue::answer_queue_config;
 use crate::openflow::statistics;
 use crate::openflow::table_mod::decode_table_mod;
 use crate::openflow::version::Version;
-use crate::request::{Bridge, Change, Fragments, PacketInReason, Refusal};
 
 impl Session {
     pub(super) fn dispatch(

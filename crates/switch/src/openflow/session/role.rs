@@ -1,12 +1,13 @@
 //! Roles, which controllers claim.
 
+use flow::request::{Bridge, Refusal};
+
 use super::Session;
 use crate::openflow::message::{
     Header, Message, ONF, begin_experimenter, begin_message, end_message,
 };
 use crate::openflow::octets::Put;
 use crate::openflow::version::Version;
-use crate::request::{Bridge, Refusal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::{BitAnd, BitXor};
 
-use crate::flow::{Key, word};
+use flow::{Key, word};
 
 /// The prefixes of a value that rules require, with the number of rules.
 ///
@@ -233,7 +233,7 @@ fn bits_of(side: usize, depth: u8) -> [(usize, u64); 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::Field;
+    use flow::Field;
 
     #[test]
     fn a_search_finds_the_prefixes_of_a_value_and_how_deep_it_looked() {

@@ -1,8 +1,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use flow::mix::{SEED, mix};
+use flow::{Key, word};
+
 use super::prefixes::{Lengths, Searches, has_addresses};
-use crate::flow::{Key, word};
 use crate::pipeline::rule::Mask;
 
 /// Sets of what the first words of a tuple's rules may be: metadata, then Ethernet, then IP. A
@@ -94,11 +96,6 @@ fn advance(hash: u64, words: &[(u8, u64)], key: &Key, mask: &mut Key) -> u64 {
     })
 }
 
-pub(crate) fn mix(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ word) * u128::from(MULTIPLIER);
-    (product as u64 ^ (product >> 64) as u64).wrapping_add(SEED).rotate_left(23)
-}
-
 type Counts = HashMap<u64, u32, BuildHasherDefault<Identity>>;
 
 /// Hashes of hashes need no work.
@@ -118,7 +115,3 @@ impl Hasher for Identity {
         self.0 = number;
     }
 }
-
-pub(crate) const SEED: u64 = 0x243f_6a88_85a3_08d3;
-/// An odd number with about as many ones as zeros.
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use flow::{Key, word};
+
 use super::prefixes::{Addresses, Lengths, Prefixes, Searches, Value, Values};
 use super::stages::{Stages, hash_all};
-use crate::flow::{Key, word};
 use crate::pipeline::rule::{Mask, Rule};
 
 /// The rules of one mask, in a hash table with open addressing. Rules that differ in their

@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::packets::{add, bridge, matching, output, outputs, translate, udp};
-use crate::action::{Action, Learn};
-use crate::flow::{Field, Key, Match};
-use crate::pipeline::{RemovalReason, RuleEvent, Tables};
-use crate::port_number::PortNumber;
-use crate::request::{
+use flow::action::{Action, Learn};
+use flow::port_number::PortNumber;
+use flow::request::{
     Bucket, Change, CookieFilter, FlowCommand, FlowEntry, FlowFilter, FlowMod, GroupCommand,
     GroupMod, GroupType, MeterCommand, MeterMod, PacketOut, Refusal,
 };
+use flow::{Field, Key, Match};
+
+use super::packets::{add, bridge, matching, output, outputs, translate, udp};
+use crate::pipeline::{RemovalReason, RuleEvent, Tables};
 
 fn flows(tables: &Tables, now_ms: u64) -> Vec<FlowEntry> {
     tables.flows(&FlowFilter::all(), now_ms).expect("a valid filter")

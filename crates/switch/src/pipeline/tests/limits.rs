@@ -1,11 +1,12 @@
 //! Tables that have settings: limits and names.
 
-use super::packets::{add, bridge, matching};
-use crate::flow::{Field, Match};
-use crate::pipeline::{RemovalReason, Tables};
-use crate::request::{
+use flow::request::{
     FlowCommand, FlowMod, Refusal, TableLimit, TableMod, TableStatus, VacancyChange,
 };
+use flow::{Field, Match};
+
+use super::packets::{add, bridge, matching};
+use crate::pipeline::{RemovalReason, Tables};
 
 fn to(destination: u32) -> Match {
     matching(&[(Field::EthType, 0x0800), (Field::IpDst, destination.into())])

@@ -1,11 +1,12 @@
 //! Packets, rules and bridges for the tests.
 
-use crate::action::Action;
-use crate::datapath::step::{PortIndex, Step, Translate, Translation};
-use crate::flow::{Field, Key, Match};
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::{FlowCommand, FlowMod, PortDescription};
+use flow::step::{PortIndex, Step, Translate, Translation};
+use flow::{Field, Key, Match};
+
 use crate::pipeline::{BridgePort, Tables, Translator};
-use crate::port_number::PortNumber;
-use crate::request::{FlowCommand, FlowMod, PortDescription};
 
 /// A bridge with ports 1 to `ports`, whose indexes are their numbers.
 pub(super) fn bridge(ports: u16) -> Tables {

@@ -1,11 +1,12 @@
 //! The queue of packets, and translations with very many steps.
 
+use flow::action::{Action, Ct};
+use flow::port_number::PortNumber;
+use flow::step::{PortIndex, Step};
+use flow::{Field, Key, Match};
+
 use super::packets::{add, bridge, output, outputs, translate, udp};
-use crate::action::{Action, Ct};
-use crate::datapath::step::{PortIndex, Step};
-use crate::flow::{Field, Key, Match};
 use crate::pipeline::Tables;
-use crate::port_number::PortNumber;
 
 /// A bridge whose table 0 has one rule, and table 1 another one.
 fn tables(first: Vec<Action>, second: Vec<Action>) -> Tables {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use flow::action::{Action, Subfield};
+use flow::request::FlowMod;
+use flow::{Field, Key, Match, WORDS, word};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::packets::{add, bridge, output, translate};
-use crate::action::{Action, Subfield};
-use crate::flow::{Field, Key, Match, WORDS, word};
 use crate::pipeline::{Classifier, Mask, Rule};
-use crate::request::FlowMod;
 
 #[test]
 fn the_classifier_agrees_with_a_linear_search() {

@@ -1,11 +1,12 @@
 //! The rules of the reference report: an ARP responder, NAT, and rules by destination.
 
+use flow::action::{Action, Ct, Nat, NatAddresses, NatDirection, Subfield};
+use flow::port_number::PortNumber;
+use flow::step::{PortIndex, Step, Track};
+use flow::{Field, Key};
+
 use super::packets::{add, bridge, key, matching, output, translate, udp};
-use crate::action::{Action, Ct, Nat, NatAddresses, NatDirection, Subfield};
-use crate::datapath::step::{PortIndex, Step, Track};
-use crate::flow::{Field, Key};
 use crate::pipeline::Tables;
-use crate::port_number::PortNumber;
 
 const GATEWAY: u128 = 0x02ac_10ff_0101;
 const SERVER: u128 = 0xde75_cce1_c685;
@@ -140,7 +141,7 @@ fn rules_that_track_alike_share_their_recirculation() {
 
 fn without_metadata(mask: &Key) -> Key {
     let mut mask = mask.clone();
-    for word in &mut mask.words[1..crate::flow::word::CT] {
+    for word in &mut mask.words[1..flow::word::CT] {
         *word = 0;
     }
     mask

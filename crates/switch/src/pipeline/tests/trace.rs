@@ -1,12 +1,13 @@
 //! Traces, against what Open vSwitch 3.1 prints for the same rules and packets.
 
+use flow::action::{Action, Ct, Nat, NatAddresses, NatDirection, Subfield};
+use flow::port_number::PortNumber;
+use flow::request::GroupCommand;
+use flow::step::Step;
+use flow::{Field, Key, Match, word};
+
 use super::packets::{add, bridge, matching, output, udp};
-use crate::action::{Action, Ct, Nat, NatAddresses, NatDirection, Subfield};
-use crate::datapath::step::Step;
-use crate::flow::{Field, Key, Match, word};
 use crate::pipeline::{Print, Tables, Trace};
-use crate::port_number::PortNumber;
-use crate::request::GroupCommand;
 use crate::text::{
     PortNames, parse_group, print_actions, print_connection_state, print_match,
     print_megaflow_match, print_steps,

@@ -1,18 +1,19 @@
 //! Single actions.
 
-use super::packets::{add, bridge, key, matching, output, outputs, translate, udp};
-use crate::action::{
+use flow::action::{
     Action, Controller, Ct, Learn, LearnDestination, LearnSource, LearnSpec, Subfield,
 };
-use crate::datapath::step::{PortIndex, Step};
-use crate::flow::{Field, Match};
-use crate::pipeline::{Failure, Translator};
-use crate::port_number::PortNumber;
-use crate::request::{
+use flow::port_number::PortNumber;
+use flow::request::{
     Bucket, Fragments, GroupCommand, GroupMod, GroupType, Resumption, TableMiss, TableMod,
 };
+use flow::step::{PortIndex, Step};
+use flow::{Field, Match};
 
-fn steps(actions: Vec<Action>, packet: &crate::flow::Key) -> Vec<Step> {
+use super::packets::{add, bridge, key, matching, output, outputs, translate, udp};
+use crate::pipeline::{Failure, Translator};
+
+fn steps(actions: Vec<Action>, packet: &flow::Key) -> Vec<Step> {
     let mut tables = bridge(4);
     tables.flow_mod(add(0, 1, Match::any(), actions), 0).expect("added");
     translate(&tables, packet).steps.to_vec()

@@ -1,9 +1,10 @@
 //! OpenFlow's action set, which runs in its own order when the tables are done.
 
+use flow::Field;
+use flow::action::Action;
+use flow::port_number::PortNumber;
+
 use super::Way;
-use crate::action::Action;
-use crate::flow::Field;
-use crate::port_number::PortNumber;
 
 impl Way<'_> {
     /// Runs a set: of each kind of action the last one, in OpenFlow's order. A set without an

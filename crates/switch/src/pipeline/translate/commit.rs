@@ -1,10 +1,11 @@
 //! The changes of a packet become steps before an output, or before the datapath looks at it
 //! again.
 
+use flow::step::{Rewrite, Step};
+use flow::{Field, Key, WORDS, word};
+
 use super::vlan::TCI;
 use super::{Failure, Way};
-use crate::datapath::step::{Rewrite, Step};
-use crate::flow::{Field, Key, WORDS, word};
 
 impl Way<'_> {
     pub(super) fn commit(&mut self) {

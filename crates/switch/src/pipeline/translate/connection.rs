@@ -1,9 +1,10 @@
 //! Connection tracking.
 
+use flow::action::{Ct, CtZone};
+use flow::step::{Step, Track};
+use flow::{Field, Key, word};
+
 use super::Way;
-use crate::action::{Ct, CtZone};
-use crate::datapath::step::{Step, Track};
-use crate::flow::{Field, Key, word};
 
 impl Way<'_> {
     pub(super) fn track(&mut self, ct: &Ct) {

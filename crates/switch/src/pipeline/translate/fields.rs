@@ -1,8 +1,9 @@
 //! Reads and writes of fields, and what the translation then depends on.
 
+use flow::action::Subfield;
+use flow::{Field, Key, Place, Prerequisite, word};
+
 use super::Way;
-use crate::action::Subfield;
-use crate::flow::{Field, Key, Place, Prerequisite, word};
 
 impl Way<'_> {
     /// The steps depend on these bits of the packet, unless something wrote them before.

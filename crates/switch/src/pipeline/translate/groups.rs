@@ -1,10 +1,11 @@
 //! Groups, and the choice of their buckets.
 
+use flow::Field;
+use flow::request::{Bucket, GroupType};
+
 use super::{Failure, Way};
-use crate::flow::Field;
 use crate::pipeline::group::Group;
 use crate::pipeline::slots::Slots;
-use crate::request::{Bucket, GroupType};
 
 impl Way<'_> {
     pub(super) fn group(&mut self, id: u32) {
@@ -68,7 +69,7 @@ impl Way<'_> {
 
     /// The live bucket of the first slot that has one, from that of the hash on.
     fn select_by_slot(&mut self, group: &Group, slots: &Slots, hash: u32) -> Option<usize> {
-        let mut bits = crate::flow::Key::ZERO;
+        let mut bits = flow::Key::ZERO;
         bits.write(Field::DpHash, slots.mask().into());
         self.depend_on(&bits);
         slots.of(hash).find(|index| self.is_live(group, &group.entry.buckets[*index]))

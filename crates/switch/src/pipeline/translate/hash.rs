@@ -1,12 +1,13 @@
 //! Hashes over fields of the packet: multipath, bundle, groups of the type select.
 
+use flow::Field;
+use flow::action::{Bundle, HashFields, Multipath, MultipathAlgorithm};
+use flow::mix::{SEED, mix};
+use flow::port_number::PortNumber;
+
 use super::Way;
 use super::fields::{IPV4, IPV6};
-use crate::action::{Bundle, HashFields, Multipath, MultipathAlgorithm};
-use crate::flow::Field;
-use crate::pipeline::classifier::{SEED, mix};
 use crate::pipeline::ports::BridgePort;
-use crate::port_number::PortNumber;
 
 impl Way<'_> {
     pub(super) fn hash_fields(&mut self, fields: &[(Field, u128)], basis: u64) -> u64 {

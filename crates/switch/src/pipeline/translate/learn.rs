@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flow::action::{Action, Learn, LearnDestination, LearnSource, Subfield};
+use flow::port_number::PortNumber;
+use flow::request::{FlowCommand, FlowMod};
+use flow::step::Counters;
+use flow::{Field, Match, Prerequisite};
+
 use super::Way;
 use super::fields::{read_part, write_part};
-use crate::action::{Action, Learn, LearnDestination, LearnSource, Subfield};
-use crate::datapath::step::Counters;
-use crate::flow::{Field, Match, Prerequisite};
 use crate::pipeline::tables::lock;
-use crate::port_number::PortNumber;
-use crate::request::{FlowCommand, FlowMod};
 
 impl Way<'_> {
     pub(super) fn learn(&mut self, learn: &Learn) {
@@ -72,7 +73,7 @@ impl Way<'_> {
 
     /// `false` if the limit does not allow another rule.
     fn store_learned(&mut self, learn: &Learn, change: &FlowMod) -> bool {
-        if learn.table >= crate::pipeline::TABLES {
+        if learn.table >= flow::request::TABLES {
             return false;
         }
         if !self.confirm(change) {

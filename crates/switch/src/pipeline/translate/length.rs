@@ -6,10 +6,11 @@
 //! the same for both. If they depend on the result, the packet is translated once more, for its
 //! own length, and the datapath does not keep that translation.
 
+use flow::action::{Action, Subfield};
+use flow::step::{Branch, LengthCheck, Step, Translation};
+use flow::{Key, word};
+
 use super::{Failure, Observe, Saved, Way};
-use crate::action::{Action, Subfield};
-use crate::datapath::step::{Branch, LengthCheck, Step, Translation};
-use crate::flow::{Key, word};
 
 /// The part of a way that is about lengths.
 #[derive(Debug, Default)]

@@ -1,11 +1,12 @@
 //! NORMAL: forwards as a switch that learns addresses.
 
+use flow::Field;
+use flow::port_number::PortNumber;
+
 use super::Way;
 use super::fields::PRESENT;
-use crate::flow::Field;
 use crate::pipeline::ports::config;
 use crate::pipeline::tables::lock;
-use crate::port_number::PortNumber;
 
 impl Way<'_> {
     pub(super) fn normal(&mut self) {

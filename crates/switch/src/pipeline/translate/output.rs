@@ -1,11 +1,12 @@
 //! Outputs to ports and to controllers.
 
+use flow::action::Controller;
+use flow::port_number::PortNumber;
+use flow::step::{ControllerStep, Step};
+use flow::{Field, Key, word};
+
 use super::Way;
-use crate::action::Controller;
-use crate::datapath::step::{ControllerStep, Step};
-use crate::flow::{Field, Key, word};
 use crate::pipeline::ports::{BridgePort, config};
-use crate::port_number::PortNumber;
 
 impl Way<'_> {
     pub(super) fn output(&mut self, port: PortNumber, max_len: u16, truncate: Option<u32>) {

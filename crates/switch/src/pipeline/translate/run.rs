@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use flow::action::{Action, Controller};
+use flow::port_number::PortNumber;
+use flow::request::TABLES;
+use flow::request::{Fragments, TableMiss};
+use flow::step::Step;
+use flow::{Field, Key, word};
+
 use super::fields::{IPV4, IPV6, write_part};
 use super::{Failure, MOST_STEPS, Way};
-use crate::action::{Action, Controller};
-use crate::datapath::step::Step;
-use crate::flow::{Field, Key, word};
 use crate::pipeline::recirculation::Rest;
 use crate::pipeline::rule::Rule;
-use crate::pipeline::tables::TABLES;
-use crate::port_number::PortNumber;
-use crate::request::{Fragments, TableMiss};
 
 impl Way<'_> {
     /// Continues in a table. A resubmission (`is_plain` is false) does not heed what tables say
@@ -345,7 +346,7 @@ impl Way<'_> {
     }
 
     fn dec_ttl(&mut self, controllers: &[u16]) -> bool {
-        if !self.has(crate::flow::Prerequisite::Ip) {
+        if !self.has(flow::Prerequisite::Ip) {
             return true;
         }
         let ttl = self.read_field(Field::NwTtl);
@@ -360,7 +361,7 @@ impl Way<'_> {
     }
 
     fn dec_mpls_ttl(&mut self) -> bool {
-        if !self.has(crate::flow::Prerequisite::Mpls) {
+        if !self.has(flow::Prerequisite::Mpls) {
             return true;
         }
         let ttl = self.read_field(Field::MplsTtl);
@@ -416,7 +417,7 @@ fn of_tracked(mask: &Key) -> Key {
     for (field, tracked) in fields {
         let read = bits.read(field);
         bits.write(field, 0);
-        write_part(&mut bits, crate::action::Subfield::whole(tracked), read | mask.read(tracked));
+        write_part(&mut bits, flow::action::Subfield::whole(tracked), read | mask.read(tracked));
     }
     bits
 }

@@ -1,9 +1,10 @@
 //! VLAN tags: pushes and pops are collected, as the changes of fields are.
 
+use flow::step::Step;
+use flow::{Field, word};
+
 use super::Way;
 use super::fields::PRESENT;
-use crate::datapath::step::Step;
-use crate::flow::{Field, word};
 
 /// The pushes and pops of tags so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flow::port_number::PortNumber;
+use flow::request::{FlowFilter, FlowMod};
+
 use super::{Command, Outcome, bridge};
-use crate::port_number::PortNumber;
-use crate::request::{FlowFilter, FlowMod};
 use crate::run::switch::Switch;
 use crate::text::{print_actions_with, print_match_with};
 
@@ -123,8 +124,8 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     switch.credit(&bridge);
     let filter = FlowFilter {
         table: None,
-        matching: crate::flow::Match::any(),
-        cookie: crate::request::CookieFilter::default(),
+        matching: flow::Match::any(),
+        cookie: flow::request::CookieFilter::default(),
         out_port: PortNumber::NONE,
         out_group: FlowMod::ANY_GROUP,
     };

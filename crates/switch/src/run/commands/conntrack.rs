@@ -4,11 +4,12 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use flow::connection::TupleMatch;
 use units::Time;
 
 use super::datapath::is_datapath;
 use super::{Command, Outcome};
-use crate::datapath::conntrack::{Conntrack, TupleMatch};
+use crate::datapath::conntrack::Conntrack;
 use crate::run::switch::Switch;
 use crate::text::print_connection;
 

@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flow::mix::mix;
+use flow::port_number::PortNumber;
+use flow::{Field, Megaflow};
+
 use super::{Command, Outcome, bridge};
-use crate::datapath::Megaflow;
-use crate::flow::Field;
-use crate::pipeline::mix;
-use crate::port_number::PortNumber;
 use crate::run::bridge::BridgeState;
 use crate::run::ports::SwitchPort;
 use crate::run::switch::Switch;

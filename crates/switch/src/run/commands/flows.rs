@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use flow::port_number::PortNumber;
+use flow::request::{FlowCommand, FlowEntry};
 use serde_json::{Value, json};
 
 use super::{Command, Outcome, bridge};
-use crate::port_number::PortNumber;
-use crate::request::{FlowCommand, FlowEntry};
 use crate::run::flow_file;
 use crate::run::ports::SwitchPort;
 use crate::run::switch::Switch;

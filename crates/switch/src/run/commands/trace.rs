@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::PacketOut;
+use flow::step::{PortIndex, Step, Translate};
+use flow::{Field, Key, Match};
+
 use super::{Command, Outcome};
-use crate::action::Action;
 use crate::datapath::extract;
-use crate::datapath::step::{PortIndex, Step, Translate};
-use crate::flow::{Field, Key, Match};
 use crate::pipeline::{Print, Trace, Translator};
-use crate::port_number::PortNumber;
-use crate::request::PacketOut;
 use crate::run::bridge::BridgeState;
 use crate::run::switch::Switch;
 use crate::text::{
@@ -157,7 +158,7 @@ fn request(switch: &Switch, arguments: &[String]) -> Result<Request, String> {
         let port = key.read(Field::InPort) as u32;
         let metadata = key.clone();
         key = extract(port, frame);
-        for index in 0..crate::flow::word::ETH_SRC {
+        for index in 0..flow::word::ETH_SRC {
             key.words[index] = metadata.words[index];
         }
         key.write_at(Key::PRIORITY, metadata.read_at(Key::PRIORITY));

@@ -3,9 +3,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
+use flow::action::{Action, Ct, CtZone, Nat, NatAddresses, NatDirection};
+
 use super::order::Context;
 use super::parse::{Parser, table};
-use crate::action::{Action, Ct, CtZone, Nat, NatAddresses, NatDirection};
 use crate::text::address::{scan_ipv4, scan_ipv6};
 use crate::text::error::{TextError, refuse};
 use crate::text::number::{number_16, scan};

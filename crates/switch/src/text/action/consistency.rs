@@ -1,8 +1,9 @@
 //! Whether a rule's match allows its actions.
 
-use crate::action::{Action, CtZone, LearnDestination, LearnSource, NatAddresses, Subfield};
-use crate::flow::{Field, Match, Prerequisite};
-use crate::port_number::PortNumber;
+use flow::action::{Action, CtZone, LearnDestination, LearnSource, NatAddresses, Subfield};
+use flow::port_number::PortNumber;
+use flow::{Field, Match, Prerequisite};
+
 use crate::text::normal::is_satisfied;
 
 const INCONSISTENT: &str = "OFPBAC_MATCH_INCONSISTENT";

@@ -1,7 +1,8 @@
 //! `learn(…)`
 
+use flow::action::{Action, Learn, LearnDestination, LearnSource, LearnSpec, Subfield};
+
 use super::parse::{fits, parse_move, table};
-use crate::action::{Action, Learn, LearnDestination, LearnSource, LearnSpec, Subfield};
 use crate::text::error::{TextError, refuse};
 use crate::text::number::{integer, leading, scan};
 use crate::text::port::PortNames;

@@ -1,8 +1,9 @@
 //! The order of instructions, and the actions that may be nested in others.
 
+use flow::Field;
+use flow::action::Action;
+
 use super::parse::changed_field;
-use crate::action::Action;
-use crate::flow::Field;
 use crate::text::error::{TextError, refuse};
 
 /// The text in which a list of actions stands.

@@ -1,8 +1,9 @@
+use flow::Field;
+use flow::action::{Action, Controller, Subfield};
+use flow::port_number::PortNumber;
+
 use super::order::{self, Context};
 use super::{connection, learn, select};
-use crate::action::{Action, Controller, Subfield};
-use crate::flow::Field;
-use crate::port_number::PortNumber;
 use crate::text::address::{scan_ethernet, scan_ipv4};
 use crate::text::error::{TextError, refuse};
 use crate::text::number::{integer, leading, number_8, number_16, number_32, number_64, scan};

@@ -1,12 +1,13 @@
 use std::fmt::Write;
 
-use super::parse::REASONS;
-use super::select::{ALGORITHMS, HASH_FIELDS};
-use crate::action::{
+use flow::action::{
     Action, Bundle, Controller, Ct, CtZone, HashFields, Learn, LearnDestination, LearnSource,
     LearnSpec, Multipath, Nat, NatAddresses, NatDirection, Sample, SampleDirection, Subfield,
 };
-use crate::port_number::PortNumber;
+use flow::port_number::PortNumber;
+
+use super::parse::REASONS;
+use super::select::{ALGORITHMS, HASH_FIELDS};
 use crate::text::address::{print_ethernet, print_ipv6};
 use crate::text::port::{PortNames, print_port};
 use crate::text::subfield::print_subfield;

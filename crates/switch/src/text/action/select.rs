@@ -1,8 +1,9 @@
 //! Actions that choose by a hash: `bundle`, `multipath`; and `sample`.
 
-use crate::action::{
+use flow::action::{
     Action, Bundle, HashFields, Multipath, MultipathAlgorithm, Sample, SampleDirection,
 };
+
 use crate::text::error::{TextError, refuse};
 use crate::text::number::{leading, number_16, number_32};
 use crate::text::port::{PortNames, parse_port};
@@ -152,7 +153,7 @@ pub(crate) fn sample(text: &str, names: &PortNames) -> Result<Action, TextError>
                 let port =
                     parse_port(value, names).ok_or_else(|| refuse!("{value}: unknown port"))?;
                 sample.sampling_port =
-                    Some(port).filter(|port| *port != crate::port_number::PortNumber::NONE);
+                    Some(port).filter(|port| *port != flow::port_number::PortNumber::NONE);
             }
             "ingress" => sample.direction = SampleDirection::Ingress,
             "egress" => sample.direction = SampleDirection::Egress,

@@ -1,5 +1,7 @@
 //! The search for the connections of a batch, before its packets are tracked.
 
+use flow::{Key, word};
+
 use super::{FAR, MOST_WARM, place, protocol};
 use crate::datapath::conntrack::Conntrack;
 use crate::datapath::conntrack::domain::ones;
@@ -8,7 +10,6 @@ use crate::datapath::conntrack::tuple::TCP;
 use crate::datapath::conntrack::view::{Headers, state};
 use crate::datapath::tracker::Known;
 use crate::datapath::{Guess, Moment, Packet};
-use crate::flow::{Key, word};
 
 impl Conntrack {
     /// A packet's place in the table: shard and tag, as one number for [`Conntrack::warm`] and

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use flow::word;
+
 use super::Case;
 use crate::datapath::conntrack::Conntrack;
 use crate::datapath::conntrack::entry::Entry;
-use crate::flow::word;
 
 /// The connections of each holder: the port at which a connection began, in one zone. Two holders
 /// of 65,536 may share a counter.

@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-use crate::flow::Field;
+use crate::Field;
 use crate::port_number::PortNumber;
 
 /// A part of a field: `width` bits from bit `start` up, as in `NXM_NX_REG0[0..15]`.

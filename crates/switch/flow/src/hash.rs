@@ -1,10 +1,8 @@
 //! The hash of a packet's connection, by which groups of the type select spread connections.
 
-use super::packet::Packet;
-use super::parse::transport::{SCTP, TCP, UDP};
-use super::step::PacketHash;
-use crate::flow::{Field, Key, word};
-use crate::pipeline::mix;
+use crate::mix::mix;
+use crate::step::PacketHash;
+use crate::{Field, Key, word};
 
 impl PacketHash {
     /// The hash of the addresses, the protocol and the ports. Fragments do without the ports, which
@@ -57,22 +55,13 @@ impl PacketHash {
     }
 }
 
-impl Packet {
-    /// Stores the hash of the packet in its key.
-    pub(super) fn store_hash(&mut self, hash: PacketHash) {
-        if self.is_stale {
-            self.parse();
-        }
-        let hash = hash.of(&self.key);
-        self.key.write(Field::DpHash, hash.into());
-        self.is_usual = false;
-    }
-}
-
 fn finish(hash: u64) -> u32 {
     ((mix(hash, 0) >> 32) as u32).max(1)
 }
 
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
 const SEED: u64 = 0x4528_21e6_38d0_1377;
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ pub mod word {
 
     /// Whether a word is one of an IP or ARP header. The one of the IPv6 flow label is none: MPLS
     /// entries are in it, too.
+    #[inline]
     #[must_use]
     pub const fn is_network(index: usize) -> bool {
         matches!(index, IPV4..=NW | ARP_SHA | ARP_THA)
@@ -55,16 +56,19 @@ impl Key {
     /// rules do not see it, and a packet that arrives has 0.
     pub const PRIORITY: Place = Place { word: word::VLAN_TPID as u8, shift: 32, width: 32 };
 
+    #[inline]
     #[must_use]
     pub fn read(&self, field: Field) -> u128 {
         self.read_at(field.place())
     }
 
     /// Stores the low bits of `value` that fit the field.
+    #[inline]
     pub fn write(&mut self, field: Field, value: u128) {
         self.write_at(field.place(), value);
     }
 
+    #[inline]
     #[must_use]
     pub fn read_at(&self, place: Place) -> u128 {
         let word = usize::from(place.word);
@@ -74,6 +78,7 @@ impl Key {
         u128::from(self.words[word] >> place.shift) & place.all_ones()
     }
 
+    #[inline]
     pub fn write_at(&mut self, place: Place, value: u128) {
         let word = usize::from(place.word);
         if place.width > 64 {
@@ -86,6 +91,7 @@ impl Key {
     }
 
     /// A set of word numbers, as bits: the words that are not zero.
+    #[inline]
     #[must_use]
     pub fn used_words(&self) -> u64 {
         let mut used = 0;
@@ -96,6 +102,7 @@ impl Key {
     }
 
     /// The fields that `mask` covers; zero elsewhere.
+    #[inline]
     #[must_use]
     pub fn masked(&self, mask: &Key) -> Key {
         let mut masked = Key::ZERO;
@@ -107,6 +114,7 @@ impl Key {
 
     /// Removes from a mask the registers and other metadata of the pipeline: they are 0 in every
     /// packet that the datapath looks up. The datapath itself writes `dp_hash`, which stays.
+    #[inline]
     pub fn remove_metadata(&mut self) {
         let hash = self.read(Field::DpHash);
         self.words[word::METADATA..word::CT].fill(0);
@@ -114,6 +122,7 @@ impl Key {
     }
 
     /// Adds the bits of `other` to this mask.
+    #[inline]
     pub fn unite(&mut self, other: &Key) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word |= other;
@@ -121,6 +130,7 @@ impl Key {
     }
 
     /// Whether every bit of this mask is in `other` too.
+    #[inline]
     #[must_use]
     pub fn is_within(&self, other: &Key) -> bool {
         self.words.iter().zip(&other.words).all(|(word, other)| word & !other == 0)

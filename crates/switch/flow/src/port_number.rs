@@ -16,6 +16,7 @@ impl PortNumber {
     pub const NONE: Self = Self(0xffff_ffff);
 
     /// The port's number in OpenFlow 1.0, if it has one.
+    #[inline]
     #[must_use]
     pub fn to_16_bits(self) -> Option<u16> {
         match self.0 {
@@ -25,11 +26,13 @@ impl PortNumber {
         }
     }
 
+    #[inline]
     #[must_use]
     pub fn from_16_bits(number: u16) -> Self {
         if number < 0xff00 { Self(number.into()) } else { Self(0xffff_0000 | u32::from(number)) }
     }
 
+    #[inline]
     #[must_use]
     pub fn is_reserved(self) -> bool {
         self.0 >= 0xffff_ff00

@@ -1,4 +1,4 @@
-use crate::datapath::conntrack::TupleMatch;
+use crate::connection::TupleMatch;
 
 /// The tracked connections that a controller wants forgotten: all, or those of a zone, or those
 /// whose tuples match.

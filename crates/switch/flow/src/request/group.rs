@@ -24,7 +24,7 @@ pub enum GroupType {
 }
 
 /// `selection_method`, its parameter, and the fields that it hashes with their masks.
-pub type Selection = (String, u64, Vec<(crate::flow::Field, u128)>);
+pub type Selection = (String, u64, Vec<(crate::Field, u128)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMod {

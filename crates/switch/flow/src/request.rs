@@ -29,4 +29,4 @@ pub use meter::{Band, BandKind, MeterCommand, MeterEntry, MeterMod, MeterStatist
 pub use packet::{PacketIn, PacketInReason, PacketOut, Resumption};
 pub use port::{PortDescription, PortMod, PortStatistics};
 pub use refusal::Refusal;
-pub use table::{TableConfig, TableLimit, TableMiss, TableMod, TableStatus, VacancyChange};
+pub use table::{TABLES, TableConfig, TableLimit, TableMiss, TableMod, TableStatus, VacancyChange};

@@ -9,6 +9,7 @@ pub struct Place {
 }
 
 impl Place {
+    #[inline]
     #[must_use]
     pub fn all_ones(self) -> u128 {
         if self.width == 128 { u128::MAX } else { (1 << self.width) - 1 }
@@ -86,6 +87,7 @@ macro_rules! fields {
             /// All fields, in the order in which OpenFlow messages carry them.
             pub const ALL: &[Field] = &[$(Field::$name),*];
 
+            #[inline]
             #[must_use]
             pub const fn place(self) -> Place {
                 match self { $(Field::$name => Place {
@@ -105,22 +107,26 @@ macro_rules! fields {
                 match self { $(Field::$name => &[$($alias),*]),* }
             }
 
+            #[inline]
             #[must_use]
             pub const fn prerequisite(self) -> Prerequisite {
                 match self { $(Field::$name => Prerequisite::$prerequisite),* }
             }
 
+            #[inline]
             #[must_use]
             pub const fn masking(self) -> Masking {
                 match self { $(Field::$name => Masking::$masking),* }
             }
 
+            #[inline]
             #[must_use]
             pub const fn format(self) -> Format {
                 match self { $(Field::$name => Format::$format),* }
             }
 
             /// Whether actions may change the field.
+            #[inline]
             #[must_use]
             pub const fn is_writable(self) -> bool {
                 matches!(match self { $(Field::$name => Access::$access),* }, Access::Write)

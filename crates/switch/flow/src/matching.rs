@@ -11,16 +11,19 @@ pub struct Match {
 
 impl Match {
     /// A match of every packet.
+    #[inline]
     #[must_use]
     pub fn any() -> Self {
         Self::default()
     }
 
+    #[inline]
     pub fn set(&mut self, field: Field, value: u128) {
         self.set_masked(field, value, u128::MAX);
     }
 
     /// Adds to what the match already requires of the field.
+    #[inline]
     pub fn set_masked(&mut self, field: Field, value: u128, mask: u128) {
         let mask = mask & field.place().all_ones();
         let former = self.value.read(field) & !mask;
@@ -28,21 +31,25 @@ impl Match {
         self.mask.write(field, self.mask.read(field) | mask);
     }
 
+    #[inline]
     pub fn clear(&mut self, field: Field) {
         self.value.write(field, 0);
         self.mask.write(field, 0);
     }
 
+    #[inline]
     #[must_use]
     pub fn is_set(&self, field: Field) -> bool {
         self.mask.read(field) != 0
     }
 
+    #[inline]
     #[must_use]
     pub fn is_exact(&self, field: Field) -> bool {
         self.mask.read(field) == field.place().all_ones()
     }
 
+    #[inline]
     #[must_use]
     pub fn matches(&self, key: &Key) -> bool {
         let masked = key.words.iter().zip(&self.mask.words);
@@ -50,12 +57,14 @@ impl Match {
     }
 
     /// Whether every packet that this match takes is also taken by `wider`.
+    #[inline]
     #[must_use]
     pub fn is_within(&self, wider: &Match) -> bool {
         wider.mask.is_within(&self.mask) && self.value.masked(&wider.mask) == wider.value
     }
 
     /// Whether a packet can satisfy both matches.
+    #[inline]
     #[must_use]
     pub fn overlaps(&self, other: &Match) -> bool {
         let values = self.value.words.iter().zip(&other.value.words);

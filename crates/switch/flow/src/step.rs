@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::Key;
 use crate::action::Nat;
-use crate::flow::Key;
 
 /// A port of the datapath: its index in the switch, not its OpenFlow number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,10 +77,12 @@ pub struct Branch {
 
 impl LengthCheck {
     /// The branches in the order in which steps are numbered.
+    #[inline]
     pub fn branches(&self) -> impl Iterator<Item = &Branch> {
         [&self.larger, &self.others].into_iter()
     }
 
+    #[inline]
     #[must_use]
     pub fn branch(&self, length: usize) -> &Branch {
         if length > usize::from(self.length) { &self.larger } else { &self.others }
@@ -156,6 +158,7 @@ pub struct Counters {
 }
 
 impl Counters {
+    #[inline]
     pub fn add(&self, packets: u64, bytes: u64, used: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

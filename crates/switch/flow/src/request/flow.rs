@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use crate::Match;
 use crate::action::Action;
-use crate::flow::Match;
 use crate::port_number::PortNumber;
 use crate::request::TableConfig;
 

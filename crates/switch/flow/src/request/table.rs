@@ -68,3 +68,6 @@ pub struct TableStatus {
     /// The percentage of free places.
     pub vacancy: u8,
 }
+
+/// The number of tables: 0 to 253.
+pub const TABLES: u8 = 254;

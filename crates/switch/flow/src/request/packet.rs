@@ -1,5 +1,5 @@
+use crate::Key;
 use crate::action::Action;
-use crate::flow::Key;
 use crate::port_number::PortNumber;
 
 /// A packet for a controller.
