@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| switch::openflow::decode_any(bytes));
+fuzz_target!(|bytes: &[u8]| openflow::decode_any(bytes));

@@ -5,7 +5,6 @@
 use libfuzzer_sys::fuzz_target;
 use flow::request::{FlowCommand, GroupCommand, MeterCommand};
 use switch::run::unixctl::Requests;
-use switch::text;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut requests = Requests::default();

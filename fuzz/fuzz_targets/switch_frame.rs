@@ -12,7 +12,7 @@ use switch::datapath::{Around, Datapath, NoTracker, Settings, Sink, extract};
 use switch::pipeline::{BridgePort, Tables, Translator};
 use flow::port_number::PortNumber;
 use flow::request::{PacketIn, PortDescription};
-use switch::text::{PortNames, parse_flow_line};
+use text::{PortNames, parse_flow_line};
 use units::Time;
 
 const RULES: &[&str] = &[

@@ -21,7 +21,7 @@ use port::Frame;
 use switch::datapath::conntrack::{Conntrack, Settings as TrackerSettings, ThreadTracker};
 use switch::datapath::{Around, BATCH, Datapath, Settings, Sink};
 use switch::pipeline::{BridgePort, Tables, Translator};
-use switch::text::{PortNames, compose, parse_flow_line};
+use text::{PortNames, compose, parse_flow_line};
 use units::{Span, Time};
 
 fn main() {

@@ -27,7 +27,7 @@
 //! use port::Frame;
 //! use switch::datapath::{Around, Datapath, NoTracker, Settings, Sink};
 //! use switch::pipeline::{BridgePort, Tables, Translator};
-//! use switch::text::{PortNames, parse_flow_line};
+//! use text::{PortNames, parse_flow_line};
 //! use units::Time;
 //!
 //! #[derive(Default)]

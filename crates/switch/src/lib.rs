@@ -15,7 +15,5 @@
 //! [`datapath`] for a packet's way, and with [`run`] for the program.
 
 pub mod datapath;
-pub mod openflow;
 pub mod pipeline;
 pub mod run;
-pub mod text;

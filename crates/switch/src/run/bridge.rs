@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use flow::port_number::PortNumber;
 use flow::request::PacketIn;
 use flow::step::PortIndex;
+use openflow::PortStatus;
+use text::PortNames;
 
 use super::clock::Clock;
 use super::ports::SwitchPort;
 use super::waker::Waker;
 use crate::datapath::Meters;
-use crate::openflow::PortStatus;
 use crate::pipeline::{BridgePort, Removal, Tables};
-use crate::text::PortNames;
 
 /// A bridge of a running switch: its tables and ports, and events for its OpenFlow connections.
 #[derive(Debug)]

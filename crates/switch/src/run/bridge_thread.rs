@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host::BoundFile;
+use openflow::BundleMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::visible;
 
@@ -14,7 +15,6 @@ use super::bridge_session::BridgeSession;
 use super::connection::{Closed, Connection, is_transient};
 use super::stream::{Origin, Stream};
 use super::switch::Switch;
-use crate::openflow::BundleMemory;
 
 /// The thread of a bridge: its OpenFlow connections, and the timeouts of its rules.
 pub(super) struct BridgeThread {

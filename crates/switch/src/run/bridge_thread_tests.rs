@@ -5,12 +5,12 @@ use std::os::unix::net::UnixStream;
 use flow::request::{Bridge as _, FlowCommand, FlowMod, MeterCommand, MeterMod};
 use flow::step::PortIndex;
 use tempfile::TempDir;
+use text::{PortNames, parse_flow};
 use units::Time;
 
 use super::*;
 use crate::run::ports::SwitchPort;
 use crate::run::{Config, Process};
-use crate::text::{PortNames, parse_flow};
 
 #[test]
 fn the_peer_that_has_read_nothing_for_longest_makes_room() {

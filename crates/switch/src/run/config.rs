@@ -11,11 +11,11 @@ use indexmap::IndexMap;
 use link::{Capacity, LinkError, QueueConfig};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use text::PortNames;
 use thiserror::Error;
 
 use super::pcap::Capture;
 use super::table_settings::TableSettings;
-use crate::text::PortNames;
 
 /// The folder of the control sockets if the user names none.
 pub const DEFAULT_RUNDIR: &str = "/run/weir-switch";

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flow::request::{Bridge, FlowEntry, PacketIn, TableStatus};
+use openflow::{
+    BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PIECE_RULES,
+    PortStatus, Session,
+};
 use rustix::event::PollFlags;
 
 use super::inactivity::{Inactivity, Verdict};
 use super::outgoing::Outgoing;
 use super::stream::{Origin, Stream};
-use crate::openflow::{
-    BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PIECE_RULES,
-    PortStatus, Session,
-};
 use crate::pipeline::{RecordedEvent, RemovalReason, RuleEvent};
 
 /// An OpenFlow connection.
@@ -46,7 +46,7 @@ pub(super) enum Closed {
     #[error("the peer closed it")]
     End,
     #[error("{0}")]
-    Protocol(#[from] crate::openflow::ProtocolError),
+    Protocol(#[from] openflow::ProtocolError),
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("the peer reads too slowly")]

@@ -2,10 +2,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use flow::request::{FlowCommand, FlowEntry, FlowFilter, FlowMod};
+use text::{PortNames, parse_flow_line};
 
 use super::bridge::BridgeState;
 use super::error::SwitchError;
-use crate::text::{PortNames, parse_flow_line};
 
 /// Adds the rules of a file to a bridge, all or none.
 pub(super) fn load(path: &Path, bridge: &BridgeState) -> Result<usize, SwitchError> {

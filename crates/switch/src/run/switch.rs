@@ -15,6 +15,7 @@ use flow::step::Translation;
 use host::PrivateDirectory;
 use indexmap::IndexMap;
 use rustix::fs::Mode;
+use text::PortNames;
 use units::Time;
 
 use super::bridge::BridgeState;
@@ -34,7 +35,6 @@ use super::worker::{Worker, WorkerStatistics};
 use crate::datapath::MAX_MEGAFLOWS;
 use crate::datapath::conntrack::{self, Conntrack};
 use crate::pipeline::{MacTable, Removal};
-use crate::text::PortNames;
 
 /// A running switch.
 pub struct Switch {

@@ -5,6 +5,7 @@ use flow::request::{PacketIn, PacketOut, Resumption};
 use flow::step::{PortIndex, Translate, Translation};
 use flow::{Field, Key, Megaflow};
 use port::Frame;
+use text::{PortNames, print_datapath_key, print_steps};
 use units::{Span, Time};
 
 use super::bridge::BridgeState;
@@ -14,7 +15,6 @@ use super::ports::SwitchPort;
 use crate::datapath::conntrack::{Conntrack, ThreadTracker};
 use crate::datapath::{Around, Datapath, MAX_MEGAFLOWS, Settings, Sink, Statistics, extract};
 use crate::pipeline::{Tables, Translator};
-use crate::text::{PortNames, print_datapath_key, print_steps};
 
 /// The packets of all bridges on one thread.
 #[derive(Debug)]

@@ -45,7 +45,7 @@ impl Tracker {
     pub(crate) fn dump(&self) -> Vec<String> {
         let mut lines = Vec::new();
         self.table.dump(None, self.now, |connection, _| {
-            lines.push(switch::text::print_connection(connection));
+            lines.push(text::print_connection(connection));
         });
         lines.sort();
         lines

@@ -6,7 +6,7 @@ use flow::step::{PortIndex, Translate};
 use port::Frame;
 use switch::datapath::{Around, Datapath, NoTracker, Settings, Sink, Tracker};
 use switch::pipeline::{BridgePort, Tables, Translator};
-use switch::text::{PortNames, parse_filter, parse_flow_line, parse_group};
+use text::{PortNames, parse_filter, parse_flow_line, parse_group};
 use units::Time;
 
 pub(super) struct Bridge {

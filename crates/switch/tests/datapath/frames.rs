@@ -3,7 +3,7 @@
 use flow::{Field, Key};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
-use switch::text::{PortNames, compose, parse_packet};
+use text::{PortNames, compose, parse_packet};
 
 /// The frame of a packet in OpenFlow's syntax: `udp,nw_dst=10.0.0.1`.
 pub(super) fn frame(text: &str) -> Vec<u8> {

@@ -8,7 +8,7 @@ use flow::request::PacketOut;
 use port::Frame;
 use switch::datapath::{Around, NoTracker, extract};
 use switch::pipeline::Translator;
-use switch::text::{PortNames, parse_actions, print_datapath_flow};
+use text::{PortNames, parse_actions, print_datapath_flow};
 use units::Time;
 
 use super::bridge::{Bridge, Collected, group_counts};

@@ -4,7 +4,7 @@ use flow::{Field, Key, word};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use switch::datapath::{Packet, extract, flag};
-use switch::text::{PortNames, compose, parse_packet};
+use text::{PortNames, compose, parse_packet};
 use units::Time;
 
 use super::frames::{frame, random_frame};

@@ -111,8 +111,8 @@ mod tests {
     fn our_switch_reads_every_rule() {
         for (_, set) in RULE_SETS {
             for rule in rules(set, 3) {
-                let names = switch::text::PortNames::none();
-                let parsed = switch::text::parse_flow_line(&rule, &names);
+                let names = text::PortNames::none();
+                let parsed = text::parse_flow_line(&rule, &names);
                 assert!(parsed.is_ok(), "{rule}: {parsed:?}");
             }
         }

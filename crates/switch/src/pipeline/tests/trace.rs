@@ -5,13 +5,13 @@ use flow::port_number::PortNumber;
 use flow::request::GroupCommand;
 use flow::step::Step;
 use flow::{Field, Key, Match, word};
-
-use super::packets::{add, bridge, matching, output, udp};
-use crate::pipeline::{Print, Tables, Trace};
-use crate::text::{
+use text::{
     PortNames, parse_group, print_actions, print_connection_state, print_match,
     print_megaflow_match, print_steps,
 };
+
+use super::packets::{add, bridge, matching, output, udp};
+use crate::pipeline::{Print, Tables, Trace};
 
 /// Prints less than ovs-ofctl: which fields, and the kinds of actions.
 struct Names;

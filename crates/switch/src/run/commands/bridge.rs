@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use flow::port_number::PortNumber;
 use flow::request::{FlowFilter, FlowMod};
+use text::{print_actions_with, print_match_with};
 
 use super::{Command, Outcome, bridge};
 use crate::run::switch::Switch;
-use crate::text::{print_actions_with, print_match_with};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command { name: "bridge/dump-flows", usage: "bridge", fewest: 1, most: 2, run: dump_flows },

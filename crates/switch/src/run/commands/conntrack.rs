@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::connection::TupleMatch;
+use text::print_connection;
 use units::Time;
 
 use super::datapath::is_datapath;
 use super::{Command, Outcome};
 use crate::datapath::conntrack::Conntrack;
 use crate::run::switch::Switch;
-use crate::text::print_connection;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command {

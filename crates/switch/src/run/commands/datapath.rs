@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use flow::mix::mix;
 use flow::port_number::PortNumber;
 use flow::{Field, Megaflow};
+use text::{PortNames, parse_match, print_datapath_flow};
 
 use super::{Command, Outcome, bridge};
 use crate::run::bridge::BridgeState;
 use crate::run::ports::SwitchPort;
 use crate::run::switch::Switch;
-use crate::text::{PortNames, parse_match, print_datapath_flow};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command { name: "dpctl/del-flows", usage: "[dp]", fewest: 0, most: 1, run: delete },

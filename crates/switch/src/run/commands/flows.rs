@@ -6,14 +6,14 @@ use std::sync::Arc;
 use flow::port_number::PortNumber;
 use flow::request::{FlowCommand, FlowEntry};
 use serde_json::{Value, json};
+use text::{
+    FlowPrint, PortNames, parse_filter, parse_flow, print_actions, print_dump, print_match,
+};
 
 use super::{Command, Outcome, bridge};
 use crate::run::flow_file;
 use crate::run::ports::SwitchPort;
 use crate::run::switch::Switch;
-use crate::text::{
-    FlowPrint, PortNames, parse_filter, parse_flow, print_actions, print_dump, print_match,
-};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command { name: "switch/add-flows", usage: "bridge rules", fewest: 2, most: 2, run: add },

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use port::Frame;
+use text::{compose, parse_datapath_key, parse_hex_frame};
 use units::Time;
 
 use super::{Command, Outcome};
 use crate::run::bridge::BridgeState;
 use crate::run::ports::SwitchPort;
 use crate::run::switch::Switch;
-use crate::text::{compose, parse_datapath_key, parse_hex_frame};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command {

@@ -7,17 +7,17 @@ use flow::port_number::PortNumber;
 use flow::request::PacketOut;
 use flow::step::{PortIndex, Step, Translate};
 use flow::{Field, Key, Match};
+use text::{
+    PortNames, compose, parse_actions, parse_connection_state, parse_datapath_key_with,
+    parse_hex_frame, parse_packet, print_actions_with, print_connection_state, print_match_with,
+    print_megaflow_match, print_steps,
+};
 
 use super::{Command, Outcome};
 use crate::datapath::extract;
 use crate::pipeline::{Print, Trace, Translator};
 use crate::run::bridge::BridgeState;
 use crate::run::switch::Switch;
-use crate::text::{
-    PortNames, compose, parse_actions, parse_connection_state, parse_datapath_key_with,
-    parse_hex_frame, parse_packet, print_actions_with, print_connection_state, print_match_with,
-    print_megaflow_match, print_steps,
-};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command {

@@ -1,7 +1,7 @@
 //! Replies about many groups, meters or tables come in pieces.
 
 use flow::request::{Bridge as _, GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod};
-use switch::openflow::{Kind, Session};
+use openflow::{Kind, Session};
 
 use super::bridge::Bridge;
 

@@ -12,7 +12,7 @@ use flow::request::{
     MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics, Refusal,
     Resumption, TableConfig, TableEntry, TableMod,
 };
-use switch::openflow::{FlowChange, FlowRemovedReason};
+use openflow::{FlowChange, FlowRemovedReason};
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Bridge {

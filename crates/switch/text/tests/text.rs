@@ -18,7 +18,7 @@ use flow::step::{PortIndex, Rewrite, Step, Track};
 use flow::{Field, Key, Match, word};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
-use switch::text::{
+use text::{
     FlowPrint, PortNames, compose, normalize, parse_actions, parse_datapath_key, parse_filter,
     parse_flow, parse_flow_line, parse_group, parse_hex_frame, parse_match, parse_meter,
     parse_packet, print_actions, print_connection, print_datapath_key, print_flow_entry,

@@ -1,4 +1,16 @@
-//! Rules as ovs-ofctl writes them: parser and printer.
+//! The language of ovs-ofctl and ovs-appctl: rules, groups, meters, packets and megaflows as text.
+//!
+//! The crate is for whoever reads rules from people or files, or shows them. Begin with
+//! [`parse_flow_line`] and [`print_flow_entry`].
+//!
+//! ```
+//! use text::{PortNames, parse_actions, print_actions};
+//!
+//! let names = PortNames::none();
+//! let actions = parse_actions("mod_vlan_vid:7,output:2", &names).unwrap();
+//! assert_eq!(print_actions(&actions), "mod_vlan_vid:7,output:2");
+//! assert!(parse_actions("outptu:2", &names).is_err());
+//! ```
 //!
 //! Normal forms and error texts are those of Open vSwitch 3.1. A parsed text prints to a text that
 //! parses to the same value.

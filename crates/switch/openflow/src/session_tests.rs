@@ -8,9 +8,9 @@ use flow::request::{
 };
 
 use super::*;
-use crate::openflow::bundle::Waiting;
-use crate::openflow::packet::encode_packet_in;
-use crate::openflow::{FlowRemovedReason, PortStatus};
+use crate::bundle::Waiting;
+use crate::packet::encode_packet_in;
+use crate::{FlowRemovedReason, PortStatus};
 
 /// A bridge that takes all and holds nothing.
 #[derive(Debug, Default)]
@@ -449,8 +449,8 @@ fn a_bundle_of_262_144_rules_has_room() {
     let text = "table=1,priority=10,tcp,nw_dst=48.0.0.1,tp_dst=80 actions=load:1->NXM_NX_REG0[],\
         ct(commit,zone=1,table=2,nat(dst=10.0.0.1-10.0.0.9:1000-2000),exec(load:1->NXM_NX_CT_MARK[])),\
         mod_dl_dst:02:00:00:00:00:01,dec_ttl,output:2";
-    let names = crate::text::PortNames::none();
-    let change = crate::text::parse_flow(text, flow::request::FlowCommand::Add, &names).unwrap();
+    let names = text::PortNames::none();
+    let change = text::parse_flow(text, flow::request::FlowCommand::Add, &names).unwrap();
     let held = super::super::footprint::footprint(&Change::Flow(change));
     let message = size_of::<Waiting>() + 300 + held;
     let most = super::super::bundle::MOST_BYTES / message;

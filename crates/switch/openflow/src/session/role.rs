@@ -3,11 +3,9 @@
 use flow::request::{Bridge, Refusal};
 
 use super::Session;
-use crate::openflow::message::{
-    Header, Message, ONF, begin_experimenter, begin_message, end_message,
-};
-use crate::openflow::octets::Put;
-use crate::openflow::version::Version;
+use crate::message::{Header, Message, ONF, begin_experimenter, begin_message, end_message};
+use crate::octets::Put;
+use crate::version::Version;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {

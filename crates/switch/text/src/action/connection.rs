@@ -7,11 +7,11 @@ use flow::action::{Action, Ct, CtZone, Nat, NatAddresses, NatDirection};
 
 use super::order::Context;
 use super::parse::{Parser, table};
-use crate::text::address::{scan_ipv4, scan_ipv6};
-use crate::text::error::{TextError, refuse};
-use crate::text::number::{number_16, scan};
-use crate::text::subfield::parse_subfield;
-use crate::text::token::KeyValues;
+use crate::address::{scan_ipv4, scan_ipv6};
+use crate::error::{TextError, refuse};
+use crate::number::{number_16, scan};
+use crate::subfield::parse_subfield;
+use crate::token::KeyValues;
 
 pub(crate) fn ct(text: &str, parser: &mut Parser<'_>) -> Result<Action, TextError> {
     let mut ct = Ct::default();

@@ -4,14 +4,14 @@ use flow::request::{Bridge, Refusal};
 
 use super::bundling::{ONF_BUNDLE_ADD, ONF_BUNDLE_CONTROL};
 use super::{Role, Session};
-use crate::openflow::connection_flush::{decode_flush, decode_zone_flush};
-use crate::openflow::flow_mod;
-use crate::openflow::forward::Request;
-use crate::openflow::group::decode_group_mod;
-use crate::openflow::message::{Header, Message, NICIRA, ONF, begin_nicira_message, end_message};
-use crate::openflow::octets::{Put, Reader};
-use crate::openflow::packet::{PacketInFormat, decode_resume};
-use crate::openflow::version::Version;
+use crate::connection_flush::{decode_flush, decode_zone_flush};
+use crate::flow_mod;
+use crate::forward::Request;
+use crate::group::decode_group_mod;
+use crate::message::{Header, Message, NICIRA, ONF, begin_nicira_message, end_message};
+use crate::octets::{Put, Reader};
+use crate::packet::{PacketInFormat, decode_resume};
+use crate::version::Version;
 
 impl Session {
     pub(super) fn experimenter(

@@ -1,7 +1,18 @@
-//! The OpenFlow protocol: messages, and the state of a connection.
+//! The OpenFlow protocol, 1.0 to 1.5 with Nicira's extensions: messages, and the state of a
+//! connection.
 //!
-//! A [`Session`] takes the bytes that a controller or ovs-ofctl sends, gives the requests in them
-//! to a [`flow::request::Bridge`], and writes the replies. It does no I/O.
+//! The crate is for a switch that controllers or ovs-ofctl connect to. Begin with [`Session`]: a
+//! session takes the bytes that the other end sends, gives the requests in them to a
+//! [`flow::request::Bridge`], and writes the replies. No I/O happens here.
+//!
+//! ```
+//! use openflow::{Kind, Session, Version};
+//!
+//! let mut session = Session::with_versions(Kind::Service, &[Version::V13]);
+//! let mut hello = Vec::new();
+//! session.start(&mut hello);
+//! assert_eq!(hello[..4], [4, 0, 0, 16]);
+//! ```
 
 mod action;
 mod any;
@@ -44,6 +55,6 @@ pub use bundle::BundleMemory;
 pub use forward::Forward;
 pub use monitor::{FlowChange, FlowUpdate};
 pub use port_status::{PortChange, PortStatus};
-pub(crate) use reply::PIECE_RULES;
+pub use reply::PIECE_RULES;
 pub use session::{Kind, ProtocolError, Session};
 pub use version::Version;

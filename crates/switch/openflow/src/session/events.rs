@@ -3,14 +3,14 @@
 use flow::request::{Bridge, FlowEntry, PacketIn, TableStatus};
 
 use super::{Kind, Role, Session, USUAL_MISS_SEND_LEN};
-use crate::openflow::asynchronous::{FlowRemovedReason, encode_flow_removed};
-use crate::openflow::event_masks::Event;
-use crate::openflow::forward::{Forward, Request};
-use crate::openflow::monitor::FlowUpdate;
-use crate::openflow::packet::{encode_packet_in, reason_number};
-use crate::openflow::port_status::PortStatus;
-use crate::openflow::table_mod::encode_table_status;
-use crate::openflow::version::Version;
+use crate::asynchronous::{FlowRemovedReason, encode_flow_removed};
+use crate::event_masks::Event;
+use crate::forward::{Forward, Request};
+use crate::monitor::FlowUpdate;
+use crate::packet::{encode_packet_in, reason_number};
+use crate::port_status::PortStatus;
+use crate::table_mod::encode_table_status;
+use crate::version::Version;
 
 impl Session {
     /// Writes a packet-in, if the peer takes it.

@@ -8,10 +8,10 @@ use flow::port_number::PortNumber;
 
 use super::parse::REASONS;
 use super::select::{ALGORITHMS, HASH_FIELDS};
-use crate::text::address::{print_ethernet, print_ipv6};
-use crate::text::port::{PortNames, print_port};
-use crate::text::subfield::print_subfield;
-use crate::text::value::{bits, bytes, print_hexadecimal, print_value, written};
+use crate::address::{print_ethernet, print_ipv6};
+use crate::port::{PortNames, print_port};
+use crate::subfield::print_subfield;
+use crate::value::{bits, bytes, print_hexadecimal, print_value, written};
 
 #[must_use]
 pub fn print_actions(actions: &[Action]) -> String {

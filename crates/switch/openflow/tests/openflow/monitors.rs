@@ -3,8 +3,8 @@
 use flow::action::Action;
 use flow::port_number::PortNumber;
 use flow::request::{Bridge as _, FlowCommand, FlowEntry};
-use switch::openflow::{FlowChange, FlowRemovedReason, FlowUpdate, Kind, Session};
-use switch::text::{PortNames, parse_flow};
+use openflow::{FlowChange, FlowRemovedReason, FlowUpdate, Kind, Session};
+use text::{PortNames, parse_flow};
 
 use super::bridge::Bridge;
 

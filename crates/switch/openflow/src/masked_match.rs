@@ -213,7 +213,7 @@ const NO_VLAN: u16 = 0xffff;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::{PortNames, parse_match, print_match};
+    use text::{PortNames, parse_match, print_match};
 
     #[test]
     fn a_match_reads_back_what_was_written() {

@@ -4,7 +4,7 @@ use flow::action::{Action, CtZone, LearnDestination, LearnSource, NatAddresses, 
 use flow::port_number::PortNumber;
 use flow::{Field, Match, Prerequisite};
 
-use crate::text::normal::is_satisfied;
+use crate::normal::is_satisfied;
 
 const INCONSISTENT: &str = "OFPBAC_MATCH_INCONSISTENT";
 /// The bits of ct_state that only a known connection has: `new`, `est`, `rel`, `rpl`, `snat` and

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flow::request::PacketIn;
-use switch::openflow::{FlowUpdate, Kind, Session};
+use openflow::{FlowUpdate, Kind, Session};
 
 use super::bridge::Bridge;
 

@@ -232,7 +232,7 @@ fn write_entry(
 }
 
 /// The most entries of a piece, and the bytes after which it takes no more.
-pub(crate) const PIECE_RULES: usize = 128;
+pub const PIECE_RULES: usize = 128;
 const MAX_TABLES: usize = 255;
 const PIECE_BYTES: usize = 64 << 10;
 /// A rule that is only looked at takes that much less time than one that is written.

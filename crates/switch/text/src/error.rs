@@ -7,7 +7,7 @@ pub struct TextError(pub String);
 
 /// A [`TextError`] with a formatted text.
 macro_rules! refuse {
-    ($($part:tt)*) => { $crate::text::error::TextError(format!($($part)*)) };
+    ($($part:tt)*) => { $crate::error::TextError(format!($($part)*)) };
 }
 
 pub(crate) use refuse;

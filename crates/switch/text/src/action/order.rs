@@ -4,7 +4,7 @@ use flow::Field;
 use flow::action::Action;
 
 use super::parse::changed_field;
-use crate::text::error::{TextError, refuse};
+use crate::error::{TextError, refuse};
 
 /// The text in which a list of actions stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,19 +3,19 @@
 use flow::request::{Bridge, Change, Fragments, PacketInReason, Refusal};
 
 use super::{ECHO_REPLY, ECHO_REQUEST, HELLO, Role, Session};
-use crate::openflow::flow_mod;
-use crate::openflow::forward::Request;
-use crate::openflow::group::decode_group_mod;
-use crate::openflow::message::{EXPERIMENTER, Message, begin_message, end_message};
-use crate::openflow::meter::decode_meter_mod;
-use crate::openflow::multipart::MAX_MESSAGE;
-use crate::openflow::octets::Put;
-use crate::openflow::packet::{decode_packet_out, reason_number};
-use crate::openflow::port::{decode_port_mod, encode_port};
-use crate::openflow::queue::answer_queue_config;
-use crate::openflow::statistics;
-use crate::openflow::table_mod::decode_table_mod;
-use crate::openflow::version::Version;
+use crate::flow_mod;
+use crate::forward::Request;
+use crate::group::decode_group_mod;
+use crate::message::{EXPERIMENTER, Message, begin_message, end_message};
+use crate::meter::decode_meter_mod;
+use crate::multipart::MAX_MESSAGE;
+use crate::octets::Put;
+use crate::packet::{decode_packet_out, reason_number};
+use crate::port::{decode_port_mod, encode_port};
+use crate::queue::answer_queue_config;
+use crate::statistics;
+use crate::table_mod::decode_table_mod;
+use crate::version::Version;
 
 impl Session {
     pub(super) fn dispatch(

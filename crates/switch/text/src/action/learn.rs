@@ -3,12 +3,12 @@
 use flow::action::{Action, Learn, LearnDestination, LearnSource, LearnSpec, Subfield};
 
 use super::parse::{fits, parse_move, table};
-use crate::text::error::{TextError, refuse};
-use crate::text::number::{integer, leading, scan};
-use crate::text::port::PortNames;
-use crate::text::subfield::{has_header, parse_subfield};
-use crate::text::token::KeyValues;
-use crate::text::value::{bits, bytes, parse_exact, print_value};
+use crate::error::{TextError, refuse};
+use crate::number::{integer, leading, scan};
+use crate::port::PortNames;
+use crate::subfield::{has_header, parse_subfield};
+use crate::token::KeyValues;
+use crate::value::{bits, bytes, parse_exact, print_value};
 
 pub(crate) fn parse(text: &str, names: &PortNames) -> Result<Action, TextError> {
     let mut learn = Learn {

@@ -4,15 +4,13 @@ use flow::port_number::PortNumber;
 
 use super::order::{self, Context};
 use super::{connection, learn, select};
-use crate::text::address::{scan_ethernet, scan_ipv4};
-use crate::text::error::{TextError, refuse};
-use crate::text::number::{integer, leading, number_8, number_16, number_32, number_64, scan};
-use crate::text::port::{PortNames, parse_port};
-use crate::text::subfield::{parse_subfield, scan_subfield};
-use crate::text::token::{KeyValues, Words};
-use crate::text::value::{
-    self, field_named, foreign, is_foreign, is_valid, parse_masked, print_value,
-};
+use crate::address::{scan_ethernet, scan_ipv4};
+use crate::error::{TextError, refuse};
+use crate::number::{integer, leading, number_8, number_16, number_32, number_64, scan};
+use crate::port::{PortNames, parse_port};
+use crate::subfield::{parse_subfield, scan_subfield};
+use crate::token::{KeyValues, Words};
+use crate::value::{self, field_named, foreign, is_foreign, is_valid, parse_masked, print_value};
 
 /// The nesting that ovs-ofctl allows.
 const MAX_DEPTH: u8 = 100;

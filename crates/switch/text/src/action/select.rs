@@ -4,11 +4,11 @@ use flow::action::{
     Action, Bundle, HashFields, Multipath, MultipathAlgorithm, Sample, SampleDirection,
 };
 
-use crate::text::error::{TextError, refuse};
-use crate::text::number::{leading, number_16, number_32};
-use crate::text::port::{PortNames, parse_port};
-use crate::text::subfield::{has_header, parse_subfield};
-use crate::text::token::{KeyValues, Words};
+use crate::error::{TextError, refuse};
+use crate::number::{leading, number_16, number_32};
+use crate::port::{PortNames, parse_port};
+use crate::subfield::{has_header, parse_subfield};
+use crate::token::{KeyValues, Words};
 
 /// The most members of a bundle.
 const MAX_MEMBERS: usize = 2048;

@@ -3,14 +3,12 @@
 use flow::request::{Bridge, Refusal};
 
 use super::{Session, message_length, subject};
-use crate::openflow::bundle::{Committed, Control, Waiting, is_allowed};
-use crate::openflow::forward::Request;
-use crate::openflow::message::{
-    Header, Message, ONF, begin_experimenter, begin_message, end_message,
-};
-use crate::openflow::octets::Reader;
-use crate::openflow::refusal_code::{Code, encode_error};
-use crate::openflow::version::Version;
+use crate::bundle::{Committed, Control, Waiting, is_allowed};
+use crate::forward::Request;
+use crate::message::{Header, Message, ONF, begin_experimenter, begin_message, end_message};
+use crate::octets::Reader;
+use crate::refusal_code::{Code, encode_error};
+use crate::version::Version;
 
 impl Session {
     pub(super) fn bundle_control(
