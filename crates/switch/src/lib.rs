@@ -1,19 +1,23 @@
-//! An OpenFlow switch: rules in Open vSwitch's language, and a datapath that forwards packets by
-//! them.
+//! An OpenFlow switch in Open vSwitch's language: ports, packet threads and control sockets around
+//! the crates that hold its rules and forward its packets.
 //!
-//! | module | for |
+//! The crate is for the command `weir switch`. Begin with [`run::Config`], the settings of a
+//! switch, and [`run::run`], a switch from its start to its end.
+//!
+//! | crate below | for |
 //! | --- | --- |
+//! | [`flow`] | fields, keys, matches, actions, requests, steps of the datapath |
 //! | [`text`] | rules as ovs-ofctl writes them |
 //! | [`openflow`] | the protocol's messages, 1.0 to 1.5, and a connection's state |
 //! | [`pipeline`] | tables, groups, meters, MAC learning; a packet's way through them |
-//! | [`datapath`] | the steps into which the pipeline translates a packet's way |
-//! | [`run`] | ports, settings, the control protocol of ovs-appctl |
+//! | [`datapath`] | the cache of megaflows, connection tracking, changes of packets |
 //!
-//! Fields, matches, actions and requests are in the crate `flow`.
+//! The crates below are pure: no I/O, no clock, no randomness but from a seed.
 //!
-//! All but [`run`] is pure: no I/O, no clock, no randomness but from a seed. Begin with
-//! [`datapath`] for a packet's way, and with [`run`] for the program.
+//! ```
+//! use switch::run::parse_cpu_mask;
+//!
+//! assert_eq!(parse_cpu_mask("0x6").unwrap(), [1, 2]);
+//! ```
 
-pub mod datapath;
-pub mod pipeline;
 pub mod run;

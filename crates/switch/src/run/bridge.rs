@@ -3,17 +3,17 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use datapath::Meters;
 use flow::port_number::PortNumber;
 use flow::request::PacketIn;
 use flow::step::PortIndex;
 use openflow::PortStatus;
+use pipeline::{BridgePort, Removal, Tables};
 use text::PortNames;
 
 use super::clock::Clock;
 use super::ports::SwitchPort;
 use super::waker::Waker;
-use crate::datapath::Meters;
-use crate::pipeline::{BridgePort, Removal, Tables};
 
 /// A bridge of a running switch: its tables and ports, and events for its OpenFlow connections.
 #[derive(Debug)]

@@ -7,13 +7,13 @@ use flow::request::{
     GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
     PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
+use pipeline::Tables;
 use units::Time;
 
 use super::bridge::BridgeState;
 use super::snapshots::{self, Snapshots};
 use super::switch::Switch;
 use super::worker::translate_packet_out;
-use crate::pipeline::Tables;
 
 /// A bridge as the OpenFlow session of one connection changes it.
 #[derive(Debug)]

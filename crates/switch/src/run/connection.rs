@@ -8,12 +8,12 @@ use openflow::{
     BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PIECE_RULES,
     PortStatus, Session,
 };
+use pipeline::{RecordedEvent, RemovalReason, RuleEvent};
 use rustix::event::PollFlags;
 
 use super::inactivity::{Inactivity, Verdict};
 use super::outgoing::Outgoing;
 use super::stream::{Origin, Stream};
-use crate::pipeline::{RecordedEvent, RemovalReason, RuleEvent};
 
 /// An OpenFlow connection.
 #[derive(Debug)]

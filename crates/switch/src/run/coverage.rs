@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use pipeline::Failure;
+
 use super::switch::Switch;
-use crate::pipeline::Failure;
 
 /// Open vSwitch's coverage counters, as far as the switch counts the same events.
 #[derive(Debug, Default)]

@@ -1,9 +1,9 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use flow::request::{FlowFilter, Flows, Refusal};
+use pipeline::{Rule, Tables};
 
 use super::clock::Clock;
-use crate::pipeline::{Rule, Tables};
 
 /// The lists of rules that replies are being made from. Replies about the same tables share a list
 /// while no rule changes; a list goes with its last reply. A reply selects among the rules of its

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use datapath::MAX_MEGAFLOWS;
+use datapath::conntrack::{self, Conntrack};
 use flow::action::Action;
 use flow::port_number::PortNumber;
 use flow::request::TABLES;
@@ -14,6 +16,7 @@ use flow::request::{FlowCommand, FlowMod, PacketOut, Resumption};
 use flow::step::Translation;
 use host::PrivateDirectory;
 use indexmap::IndexMap;
+use pipeline::{MacTable, Removal};
 use rustix::fs::Mode;
 use text::PortNames;
 use units::Time;
@@ -32,9 +35,6 @@ use super::ports::SwitchPort;
 use super::start::Process;
 use super::table_settings::TableSettings;
 use super::worker::{Worker, WorkerStatistics};
-use crate::datapath::MAX_MEGAFLOWS;
-use crate::datapath::conntrack::{self, Conntrack};
-use crate::pipeline::{MacTable, Removal};
 
 /// A running switch.
 pub struct Switch {

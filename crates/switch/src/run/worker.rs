@@ -1,9 +1,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use datapath::conntrack::{Conntrack, ThreadTracker};
+use datapath::{Around, Datapath, MAX_MEGAFLOWS, Settings, Sink, Statistics, extract};
 use flow::request::{PacketIn, PacketOut, Resumption};
 use flow::step::{PortIndex, Translate, Translation};
 use flow::{Field, Key, Megaflow};
+use pipeline::{Tables, Translator};
 use port::Frame;
 use text::{PortNames, print_datapath_key, print_steps};
 use units::{Span, Time};
@@ -12,9 +15,6 @@ use super::bridge::BridgeState;
 use super::clock::Clock;
 use super::port_table::{PortList, PortTable};
 use super::ports::SwitchPort;
-use crate::datapath::conntrack::{Conntrack, ThreadTracker};
-use crate::datapath::{Around, Datapath, MAX_MEGAFLOWS, Settings, Sink, Statistics, extract};
-use crate::pipeline::{Tables, Translator};
 
 /// The packets of all bridges on one thread.
 #[derive(Debug)]

@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use datapath::conntrack::Conntrack;
 use flow::connection::TupleMatch;
 use text::print_connection;
 use units::Time;
 
 use super::datapath::is_datapath;
 use super::{Command, Outcome};
-use crate::datapath::conntrack::Conntrack;
 use crate::run::switch::Switch;
 
 pub(super) const COMMANDS: &[Command] = &[

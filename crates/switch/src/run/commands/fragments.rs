@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use datapath::conntrack::IncompletePacket;
+
 use super::{Command, Outcome};
-use crate::datapath::conntrack::IncompletePacket;
 use crate::run::switch::Switch;
 
 pub(super) const COMMANDS: &[Command] = &[

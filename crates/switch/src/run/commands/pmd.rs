@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use datapath::Statistics;
+
 use super::{Command, Outcome};
-use crate::datapath::Statistics;
 use crate::run::pmd::{PmdThread, QueueUsage};
 use crate::run::switch::Switch;
 use crate::run::worker::WorkerStatistics;

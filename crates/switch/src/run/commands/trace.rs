@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use datapath::extract;
 use flow::action::Action;
 use flow::port_number::PortNumber;
 use flow::request::PacketOut;
 use flow::step::{PortIndex, Step, Translate};
 use flow::{Field, Key, Match};
+use pipeline::{Print, Trace, Translator};
 use text::{
     PortNames, compose, parse_actions, parse_connection_state, parse_datapath_key_with,
     parse_hex_frame, parse_packet, print_actions_with, print_connection_state, print_match_with,
@@ -14,8 +16,6 @@ use text::{
 };
 
 use super::{Command, Outcome};
-use crate::datapath::extract;
-use crate::pipeline::{Print, Trace, Translator};
 use crate::run::bridge::BridgeState;
 use crate::run::switch::Switch;
 
@@ -106,11 +106,7 @@ fn trace_packet_out(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 }
 
 impl Request {
-    fn trace<'a>(
-        &'a self,
-        switch: &Switch,
-        tables: &'a crate::pipeline::Tables,
-    ) -> Trace<'a, Text> {
+    fn trace<'a>(&'a self, switch: &Switch, tables: &'a pipeline::Tables) -> Trace<'a, Text> {
         let text = match self.has_names {
             true => {
                 Text { ports: self.bridge.port_names(), datapath_ports: switch.datapath_names() }

@@ -1,0 +1,313 @@
+//! Lookups that begin before their pass.
+
+use flow::Key;
+
+use super::{BATCH, Cache, Lookup, NO_PROGRAM, Place};
+use crate::packet::Packet;
+use crate::{Guess, Known, Moment, Tracker};
+
+/// Lookups of a batch that begin while packets are parsed or tracked, so that memory answers
+/// meanwhile. If one megaflow took most of the last batch, packets look at it first, and they need
+/// no hash table. Neither do packets of a connection, which look at the megaflow that took its last
+/// packet. Others look in the mask that took the last batch.
+///
+/// Whole keys are compared, so that a wrong guess costs time alone.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    /// The tuples that took most packets of the last first pass and of the last later one.
+    usual: [u32; 2],
+    tuple: u32,
+    /// The same for single megaflows.
+    favorites: [Place; 2],
+    favorite: Place,
+    /// The packets that the favorite takes, by the bits of their numbers.
+    taken: u32,
+    /// By the numbers of packets.
+    hashes: [u32; BATCH],
+    candidates: [u32; BATCH],
+    /// The packets whose lookup has begun, in their order. The buckets of the first `loaded` were
+    /// read.
+    begun: [u8; BATCH],
+    count: usize,
+    loaded: usize,
+    /// By the numbers of packets, for those with the bit in `guessed`.
+    guesses: [Place; BATCH],
+    guessed: u32,
+    /// The connections of packets with the bit in `known`: those whose guess is not confirmed.
+    connections: [Known; BATCH],
+    known: u32,
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Self {
+            usual: [NO_TUPLE; 2],
+            tuple: NO_TUPLE,
+            favorites: [Place::NONE; 2],
+            favorite: Place::NONE,
+            taken: 0,
+            hashes: [0; BATCH],
+            candidates: [0; BATCH],
+            begun: [0; BATCH],
+            count: 0,
+            loaded: 0,
+            guesses: [Place::NONE; BATCH],
+            guessed: 0,
+            connections: [Known::default(); BATCH],
+            known: 0,
+        }
+    }
+}
+
+impl Ahead {
+    /// Prepares for the lookups of a pass.
+    #[inline]
+    pub(crate) fn prepare(&mut self, pass: usize, cache: &Cache) {
+        self.tuple = self.usual[pass.min(1)];
+        self.favorite = cache.existing(self.favorites[pass.min(1)]).unwrap_or(Place::NONE);
+        (self.count, self.loaded) = (0, 0);
+        (self.taken, self.guessed, self.known) = (0, 0, 0);
+    }
+
+    /// Whether one megaflow took most packets of the last such pass.
+    pub(crate) fn has_favorite(&self) -> bool {
+        self.favorite != Place::NONE
+    }
+
+    /// Whether the favorite takes a packet, whose lookup is over then.
+    #[inline(always)]
+    fn favors(&mut self, cache: &Cache, index: usize, key: &Key) -> bool {
+        let Some(Some(tuple)) = cache.tuples.get(self.favorite.tuple()) else { return false };
+        let is_taken = index < BATCH && tuple.matching_head(self.favorite.index(), key).is_some();
+        self.taken |= if is_taken { 1 << index } else { 0 };
+        is_taken
+    }
+
+    /// Whether the mask of the pass has so many megaflows.
+    pub(crate) fn has_at_least(&self, megaflows: usize, cache: &Cache) -> bool {
+        let tuple = cache.tuples.get(self.tuple as usize).and_then(Option::as_ref);
+        tuple.is_some_and(|tuple| tuple.len() >= megaflows)
+    }
+
+    /// Begins the lookup of a packet, by the guess of its connection if that may have one.
+    #[inline(always)]
+    pub(crate) fn begin_known(
+        &mut self,
+        cache: &Cache,
+        index: usize,
+        key: &Key,
+        known: Known,
+        guess: Option<Guess>,
+    ) {
+        let Some(guess) = guess else { return self.begin(cache, index, key) };
+        if index >= BATCH || self.favors(cache, index, key) {
+            return;
+        }
+        self.connections[index] = known;
+        self.known |= 1 << index;
+        match cache.prefetch_guess(guess) {
+            Some(place) => {
+                self.guesses[index] = place;
+                self.guessed |= 1 << index;
+            }
+            None => self.begin_by_mask(cache, index, key),
+        }
+    }
+
+    /// Begins the lookup of a packet.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, cache: &Cache, index: usize, key: &Key) {
+        if !self.favors(cache, index, key) {
+            self.begin_by_mask(cache, index, key);
+        }
+    }
+
+    #[inline(always)]
+    fn begin_by_mask(&mut self, cache: &Cache, index: usize, key: &Key) {
+        let Some(Some(tuple)) = cache.tuples.get(self.tuple as usize) else { return };
+        if index >= BATCH || self.count >= BATCH {
+            return;
+        }
+        let hash = tuple.hash(key);
+        tuple.prefetch_bucket(hash);
+        self.hashes[index] = hash;
+        self.begun[self.count] = index as u8;
+        self.count += 1;
+        if self.count > self.loaded + LAG {
+            let index = usize::from(self.begun[self.loaded]) & (BATCH - 1);
+            self.candidates[index] = tuple.candidate(self.hashes[index]);
+            self.loaded += 1;
+        }
+    }
+
+    /// Reads the buckets that are left.
+    #[inline]
+    pub(crate) fn finish(&mut self, cache: &Cache) {
+        let Some(Some(tuple)) = cache.tuples.get(self.tuple as usize) else { return };
+        for index in &self.begun[self.loaded..self.count] {
+            let index = usize::from(*index) & (BATCH - 1);
+            self.candidates[index] = tuple.candidate(self.hashes[index]);
+        }
+        self.loaded = self.count;
+    }
+
+    /// Remembers which mask and which megaflow took the packets of a pass, if one took most.
+    pub(crate) fn learn(&mut self, pass: usize, places: &[Place]) {
+        let Some(first) = places.first() else { return };
+        let are_most = |count: usize| *first != Place::NONE && count * 4 >= places.len() * 3;
+        let same = places.iter().filter(|place| *place == first).count();
+        let is_favorite = are_most(same);
+        self.favorites[pass.min(1)] = if is_favorite { *first } else { Place::NONE };
+        let same = || places.iter().filter(|place| place.tuple() == first.tuple()).count();
+        let is_usual = is_favorite || are_most(same());
+        self.usual[pass.min(1)] = if is_usual { first.tuple() as u32 } else { NO_TUPLE };
+    }
+}
+
+impl Ahead {
+    #[inline(always)]
+    pub(crate) fn has_unguessed(&self) -> bool {
+        self.known != 0
+    }
+
+    /// Gives the connections of some packets, whose guess is not confirmed, the packets' megaflows
+    /// as guesses.
+    #[cold]
+    pub(crate) fn remember<K: Tracker + ?Sized>(
+        &mut self,
+        packets: &[Packet],
+        chosen: &[u16],
+        places: &[Place],
+        moment: Moment,
+        tracker: &K,
+    ) {
+        let known = std::mem::take(&mut self.known);
+        let unguessed = chosen.iter().zip(places).filter(|(index, place)| {
+            usize::from(**index) < BATCH && known & 1 << **index != 0 && **place != Place::NONE
+        });
+        for (index, place) in unguessed.take(REMEMBERED) {
+            let index = usize::from(*index);
+            let known = self.connections[index];
+            tracker.remember(&packets[index], known, moment, place.guess());
+        }
+    }
+}
+
+impl Place {
+    /// [`Guess::NONE`] for a place that a guess cannot name.
+    fn guess(self) -> Guess {
+        let (tuple, index) = (self.tuple() as u64 + 1, u64::from(self.index()));
+        let is_small = tuple >> (32 - INDEX_BITS) == 0 && index >> INDEX_BITS == 0;
+        if is_small { Guess((tuple << INDEX_BITS | index) as u32) } else { Guess::NONE }
+    }
+
+    #[inline(always)]
+    fn of_guess(Guess(guess): Guess) -> Option<Self> {
+        let tuple = (guess >> INDEX_BITS).checked_sub(1)?;
+        Some(Self::new(tuple, guess & ((1 << INDEX_BITS) - 1)))
+    }
+}
+
+impl Cache {
+    /// A place, if there may be a megaflow.
+    #[inline]
+    fn existing(&self, place: Place) -> Option<Place> {
+        let tuple = self.tuples.get(place.tuple())?.as_ref()?;
+        tuple.store.has(place.index()).then_some(place)
+    }
+
+    /// The place that a guess names, if there may be a megaflow. Starts to load it.
+    #[inline(always)]
+    fn prefetch_guess(&self, guess: Guess) -> Option<Place> {
+        let place = Place::of_guess(guess)?;
+        let tuple = self.tuples.get(place.tuple())?.as_ref()?;
+        tuple.store.prefetch_any(place.index())?;
+        Some(place)
+    }
+
+    /// Ends the lookups that have begun. Returns the number of packets that still wait.
+    pub(super) fn lookup_ahead(
+        &mut self,
+        packets: &[Packet],
+        chosen: &[u16],
+        generation: u64,
+        lookup: &mut Lookup,
+        count: usize,
+    ) -> usize {
+        let Lookup { places, programs, waiting, probed, ahead, .. } = lookup;
+        let begun = std::mem::take(&mut ahead.count).min(ahead.loaded);
+        let guessed = std::mem::take(&mut ahead.guessed);
+        let taken = std::mem::take(&mut ahead.taken);
+        // Removed megaflows still have their keys.
+        if begun == 0 && guessed | taken == 0 || self.is_unsettled {
+            return count;
+        }
+        let mut searched = 0_u32;
+        for index in &ahead.begun[..begun] {
+            searched |= 1 << (index & (BATCH as u8 - 1));
+        }
+        let of_favorite = match taken {
+            0 => NO_PROGRAM,
+            _ => self.head(ahead.favorite).current_program(generation),
+        };
+        // The mask of the packets before, and how many it took.
+        let (mut mask, mut hits) = (NO_TUPLE, 0);
+        let mut left = 0;
+        for (position, index) in chosen[..count].iter().map(|index| usize::from(*index)).enumerate()
+        {
+            let bit = if index < BATCH { 1 << index } else { 0 };
+            let found = if taken & bit != 0 {
+                Some((ahead.favorite, of_favorite))
+            } else if guessed & bit != 0 {
+                let place = ahead.guesses[index];
+                let tuple = self.tuples.get(place.tuple()).and_then(Option::as_ref);
+                let head =
+                    tuple.and_then(|tuple| tuple.matching_head(place.index(), &packets[index].key));
+                ahead.known &= !if head.is_some() { bit } else { 0 };
+                head.map(|head| (place, head.current_program(generation)))
+            } else if searched & bit != 0 {
+                let tuple = self.tuples.get(ahead.tuple as usize).and_then(Option::as_ref);
+                let (candidate, hash) = (ahead.candidates[index], ahead.hashes[index]);
+                tuple.and_then(|tuple| {
+                    let found = tuple.confirm(candidate, hash, &packets[index].key)?;
+                    let program = tuple.store.head(found).current_program(generation);
+                    Some((Place::new(ahead.tuple, found), program))
+                })
+            } else {
+                waiting[left] = position as u8;
+                left += 1;
+                continue;
+            };
+            *probed += 1;
+            let Some((place, program)) = found else {
+                waiting[left] = position as u8;
+                left += 1;
+                continue;
+            };
+            (places[position], programs[position]) = (place, program);
+            if place.tuple() as u32 != mask {
+                self.hit(mask, std::mem::take(&mut hits));
+                mask = place.tuple() as u32;
+            }
+            hits += 1;
+        }
+        self.hit(mask, hits);
+        left
+    }
+
+    fn hit(&mut self, tuple: u32, hits: u64) {
+        if let Some(Some(tuple)) = self.tuples.get_mut(tuple as usize) {
+            tuple.hits += hits;
+        }
+    }
+}
+
+/// The number of no tuple.
+const NO_TUPLE: u32 = u32::MAX;
+/// Packets between the request for a bucket and its use: longer than memory takes.
+const LAG: usize = 8;
+/// The most connections of a batch that get a new guess: each of them takes a lock.
+const REMEMBERED: usize = 4;
+/// The bits of a guess for the number of the megaflow in its mask; the others are for the mask.
+const INDEX_BITS: u32 = 22;
+const _: () = assert!(BATCH <= 32);

@@ -1,0 +1,362 @@
+//! The datapath: it repeats the pipeline's translations for the packets that follow the first.
+//!
+//! The crate is for packet threads, and knows neither rules nor tables: a pipeline translates
+//! through [`flow::step::Translate`]. Begin with [`Datapath`]; [`conntrack`] tracks connections.
+//! No I/O happens here. Frames and their buffers are those of the crate `port`.
+//!
+//! | file | for |
+//! | --- | --- |
+//! | `tracker.rs`, `sink.rs`, `meter.rs` | the datapath's other neighbours |
+//! | `parse.rs` | the fields of a frame |
+//! | `packet.rs`, `edit.rs`, `checksum.rs` | a packet, and changes of it |
+//! | `cache.rs` | megaflows by mask and key |
+//! | `program.rs`, `execute.rs` | steps, compiled and run |
+//! | `pass.rs` | a batch's way through cache, pipeline, tracking and programs |
+//! | `conntrack.rs` | connections and address translation |
+//! | `statistics.rs` | counts, and where the time goes |
+//!
+//! # Use
+//!
+//! A packet thread has one [`Datapath`] for each bridge: numbers of ports, recirculations and
+//! meters are a bridge's own. In its loop the thread receives frames from a port, hands them over,
+//! and calls [`Datapath::maintain`] now and then. The pipeline translates the first packet of a
+//! flow (`slow`), and the sink takes what leaves.
+//!
+//! ```
+//! use flow::port_number::PortNumber;
+//! use flow::request::{PacketIn, PortDescription};
+//! use flow::step::PortIndex;
+//! use port::Frame;
+//! use datapath::{Around, Datapath, NoTracker, Settings, Sink};
+//! use pipeline::{BridgePort, Tables, Translator};
+//! use text::{PortNames, parse_flow_line};
+//! use units::Time;
+//!
+//! #[derive(Default)]
+//! struct Sent(Vec<(PortIndex, usize)>);
+//!
+//! impl Sink for Sent {
+//!     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>) {
+//!         self.0.push((port, frames.len()));
+//!     }
+//!     fn packet_in(&mut self, _: PacketIn) {}
+//! }
+//!
+//! let mut tables = Tables::new();
+//! for number in [1_u16, 2] {
+//!     let description = PortDescription {
+//!         number: PortNumber(number.into()),
+//!         hardware_address: [2, 0, 0, 0, 0, number as u8],
+//!         name: format!("p{number}"),
+//!         config: 0,
+//!         state: 0,
+//!         current_speed_kbit: 0,
+//!         max_speed_kbit: 0,
+//!     };
+//!     tables.insert_port(BridgePort { index: PortIndex(number), description });
+//! }
+//! let rule = parse_flow_line("in_port=1 actions=output:2", &PortNames::none()).unwrap();
+//! tables.change_all(vec![rule], 0).unwrap();
+//!
+//! let mut datapath = Datapath::new(Settings::default());
+//! let (mut tracker, mut sent) = (NoTracker, Sent::default());
+//! let mut around = Around {
+//!     slow: &mut Translator::new(&tables),
+//!     tracker: &mut tracker,
+//!     sink: &mut sent,
+//! };
+//! let mut frames = vec![Frame::from_bytes(&[0; 60], Time::ZERO)];
+//! datapath.process(1, &mut frames, Time::ZERO, &mut around);
+//! datapath.maintain(Time::ZERO, &mut around);
+//! assert_eq!(sent.0, [(PortIndex(2), 1)]);
+//! ```
+//!
+//! Frames keep their order from one port to another, with these exceptions: a packet that
+//! recirculates comes behind those of its batch that do not, and a copy may overtake its original.
+//!
+//! Nothing here does I/O or reads a clock. `now` is the switch's clock; it may stand still or jump
+//! forward (`time/warp`), not back. The pipeline's milliseconds are its milliseconds.
+
+mod cache;
+mod checksum;
+pub mod conntrack;
+mod edit;
+mod execute;
+mod meter;
+mod packet;
+mod parse;
+mod pass;
+mod program;
+mod sink;
+mod statistics;
+mod tracker;
+
+use std::sync::Arc;
+
+use flow::Megaflow;
+use flow::step::{Translate, Translation};
+use port::Frame;
+use units::Time;
+
+use self::cache::{Cache, Lookup};
+use self::execute::{Lane, Runner};
+pub use self::meter::{MeterCounts, Meters, Verdict};
+pub use self::packet::{Layout, Packet, flag};
+pub use self::parse::extract;
+use self::pass::{Early, Stopwatch};
+use self::program::compile;
+pub use self::sink::Sink;
+pub use self::statistics::{Stages, Statistics};
+use self::tracker::Steps;
+pub use self::tracker::{Awaited, Guess, Known, Moment, NoTracker, TrackCall, Tracked, Tracker};
+
+/// The packets of one bridge on one thread.
+#[derive(Debug)]
+pub struct Datapath {
+    lane: Lane,
+    cache: Cache,
+    lookup: Lookup,
+    many_megaflows: usize,
+    early: Early,
+    /// New megaflows, each with its whole first packet, if someone wants them.
+    installs: Option<Vec<Megaflow>>,
+    ticks: fn() -> u64,
+    /// The time of the last call.
+    now: Time,
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The bridge's meters.
+    pub meters: Arc<Meters>,
+    /// A counter of time for [`Stages`], the processor's for example. It need not have a known
+    /// rate. [`no_ticks`] switches the stages off.
+    pub ticks: fn() -> u64,
+    /// The megaflows of a mask from which on a packet whose connection is known looks first at the
+    /// megaflow that took the last packet of that connection, and not in the mask's hash table.
+    pub many_megaflows: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { meters: Arc::default(), ticks: no_ticks, many_megaflows: 64 }
+    }
+}
+
+/// A clock that stands still.
+#[must_use]
+pub fn no_ticks() -> u64 {
+    0
+}
+
+/// The datapath's neighbours for the time of a call.
+#[derive(Debug)]
+pub struct Around<'a, T: ?Sized, K: ?Sized, S: ?Sized> {
+    pub slow: &'a mut T,
+    pub tracker: &'a mut K,
+    pub sink: &'a mut S,
+}
+
+impl Datapath {
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            lane: Lane::new(settings.meters),
+            cache: Cache::new(MAX_MEGAFLOWS),
+            lookup: Lookup::default(),
+            many_megaflows: settings.many_megaflows,
+            early: Early::default(),
+            installs: None,
+            ticks: settings.ticks,
+            now: Time::ZERO,
+        }
+    }
+
+    /// Takes all `frames`, which arrived on the OpenFlow port `in_port`, through the switch. The
+    /// sink has got every output when the call returns.
+    pub fn process<T, K, S>(
+        &mut self,
+        in_port: u32,
+        frames: &mut Vec<Frame>,
+        now: Time,
+        around: &mut Around<'_, T, K, S>,
+    ) where
+        T: Translate + ?Sized,
+        K: Tracker + ?Sized,
+        S: Sink + ?Sized,
+    {
+        self.now = now;
+        let mut frames = frames.drain(..);
+        while !frames.as_slice().is_empty() {
+            let mut watch = self.watch();
+            self.cache.settle();
+            self.begin(in_port, frames.by_ref().take(BATCH), &*around.tracker);
+            watch.lap(&mut self.lane.statistics.stages.parse);
+            if watch.is_running() {
+                self.lane.statistics.stages.packets += self.lane.current.len() as u64;
+            }
+            self.passes(now, around, &mut watch);
+            self.lane.transmit(around.sink);
+            watch.lap(&mut self.lane.statistics.stages.transmit);
+        }
+    }
+
+    /// Parses frames, and meanwhile begins the lookups of their first pass.
+    fn begin<K: Tracker + ?Sized>(
+        &mut self,
+        in_port: u32,
+        frames: impl Iterator<Item = Frame>,
+        tracker: &K,
+    ) {
+        let (cache, ahead, early) = (&self.cache, &mut self.lookup.ahead, &mut self.early);
+        ahead.prepare(0, cache);
+        early.prepare();
+        let is_guessed = early.searches()
+            && !ahead.has_favorite()
+            && ahead.has_at_least(self.many_megaflows, cache);
+        self.lane.begin(in_port, frames, |index, packet| {
+            if !is_guessed {
+                ahead.begin(cache, index, &packet.key);
+            }
+            early.begin(tracker, packet);
+        });
+        early.finish(tracker);
+        if is_guessed {
+            let packets = &self.lane.packets;
+            let recalled = early.recall(tracker, packets);
+            for (index, ((known, guess), packet)) in recalled.zip(packets).enumerate() {
+                ahead.begin_known(cache, index, &packet.key, known, guess);
+            }
+        }
+        ahead.finish(cache);
+    }
+
+    /// Runs steps that are for one packet alone: a packet from a controller, with the translation
+    /// of `pipeline::Translator::packet_out`. If they recirculate, the packet goes through
+    /// the switch like one that arrived on `in_port`.
+    pub fn execute<T, K, S>(
+        &mut self,
+        in_port: u32,
+        frame: Frame,
+        translation: &Translation,
+        now: Time,
+        around: &mut Around<'_, T, K, S>,
+    ) where
+        T: Translate + ?Sized,
+        K: Tracker + ?Sized,
+        S: Sink + ?Sized,
+    {
+        self.now = now;
+        self.cache.settle();
+        let length = frame.len() as u64;
+        self.lookup.ahead.prepare(0, &self.cache);
+        self.early.prepare();
+        self.lane.begin(in_port, std::iter::once(frame), |_, _| {});
+        let ops = compile(&translation.steps);
+        let steps = Steps::Own(&translation.steps);
+        let mut runner = Runner::new(&mut self.lane, around, now);
+        runner.packet(0, &ops, 0, steps, None);
+        credit(translation, length, now);
+        self.lane.turn();
+        self.passes(now, around, &mut Stopwatch::stopped());
+        self.lane.transmit(around.sink);
+    }
+
+    /// Does a bounded part of what has to be done without packets: removes megaflows that no packet
+    /// used for ten seconds, and every half minute adds the counts of megaflows to those of their
+    /// rules. Called at least every 100 ms, it comes to each megaflow once a second, or to 65,536
+    /// of them.
+    pub fn maintain<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
+    where
+        T: Translate + ?Sized,
+        K: ?Sized,
+        S: ?Sized,
+    {
+        self.now = now;
+        let expired = self.cache.sweep(around.slow.generation(), milliseconds(now));
+        self.lane.statistics.expired += expired;
+    }
+
+    /// Adds the counts of all megaflows to those of their rules, for `dump-flows`.
+    pub fn credit(&mut self) {
+        self.cache.credit_all(milliseconds(self.now));
+    }
+
+    /// Whether to keep new megaflows for [`Datapath::take_installs`], for logs.
+    pub fn report_installs(&mut self, are_wanted: bool) {
+        if are_wanted != self.installs.is_some() {
+            self.installs = are_wanted.then(Vec::new);
+        }
+    }
+
+    /// The megaflows that came since the last call. Their keys are whole packets.
+    pub fn take_installs(&mut self) -> Vec<Megaflow> {
+        self.installs.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Limits the number of megaflows, which otherwise is [`MAX_MEGAFLOWS`]. Packets beyond that
+    /// are translated one by one.
+    pub fn limit_megaflows(&mut self, most: usize) {
+        self.cache.limit = most.max(1);
+    }
+
+    /// All megaflows.
+    pub fn megaflows(&self) -> impl Iterator<Item = Megaflow> + '_ {
+        self.cache.megaflows(milliseconds(self.now))
+    }
+
+    /// The number of megaflows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cache.len() == 0
+    }
+
+    /// The memory of all megaflows in bytes, without the steps that they share with others.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.cache.memory()
+    }
+
+    /// The number of different masks of megaflows.
+    #[must_use]
+    pub fn masks(&self) -> usize {
+        self.cache.masks()
+    }
+
+    /// Removes all megaflows, as `dpctl/del-flows` and `revalidator/purge`; their counts go to
+    /// their rules first.
+    pub fn clear(&mut self) {
+        self.cache.clear(milliseconds(self.now));
+    }
+
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.lane.statistics
+    }
+
+    pub fn clear_statistics(&mut self) {
+        self.lane.statistics = Statistics::default();
+    }
+}
+
+fn credit(translation: &Translation, length: u64, now: Time) {
+    for counters in &translation.counters {
+        counters.add(1, length, milliseconds(now));
+    }
+}
+
+fn milliseconds(now: Time) -> u64 {
+    now.nanos() / 1_000_000
+}
+
+/// The most packets that go through the stages together.
+pub const BATCH: usize = 32;
+/// The usual limit of megaflows: half a gigabyte.
+pub const MAX_MEGAFLOWS: usize = 4 << 20;
+/// The most recirculations of a packet; Open vSwitch has the same limit.
+pub const MAX_PASSES: usize = 6;

@@ -1,0 +1,133 @@
+//! A bridge with ports 1 to 4, and a datapath that collects what it sends.
+
+use datapath::{Around, Datapath, NoTracker, Settings, Sink, Tracker};
+use flow::port_number::PortNumber;
+use flow::request::{FlowFilter, GroupCommand, GroupMod, PacketIn, PortDescription};
+use flow::step::{PortIndex, Translate};
+use pipeline::{BridgePort, Tables, Translator};
+use port::Frame;
+use text::{PortNames, parse_filter, parse_flow_line, parse_group};
+use units::Time;
+
+pub(super) struct Bridge {
+    pub(super) tables: Tables,
+    pub(super) datapath: Datapath,
+    pub(super) now: Time,
+}
+
+#[derive(Default)]
+pub(super) struct Collected {
+    pub(super) sent: Vec<(u16, Vec<u8>)>,
+    pub(super) packet_ins: Vec<PacketIn>,
+}
+
+impl Sink for Collected {
+    fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>) {
+        self.sent.extend(frames.drain(..).map(|frame| (port.0, frame.bytes().to_vec())));
+    }
+
+    fn packet_in(&mut self, packet: PacketIn) {
+        self.packet_ins.push(packet);
+    }
+}
+
+/// Tables with ports 1 to 4, whose indexes are their numbers.
+pub(super) fn tables(rules: &[impl AsRef<str>]) -> Tables {
+    let mut tables = Tables::new();
+    for number in 1..=4_u16 {
+        tables.insert_port(BridgePort {
+            index: PortIndex(number),
+            description: PortDescription {
+                number: PortNumber(number.into()),
+                hardware_address: [2, 0, 0, 0, 0, number as u8],
+                name: format!("p{number}"),
+                config: 0,
+                state: 0,
+                current_speed_kbit: 0,
+                max_speed_kbit: 0,
+            },
+        });
+    }
+    rules.iter().for_each(|rule| add(&mut tables, rule.as_ref()));
+    tables
+}
+
+/// Adds a rule, or adds or changes a group.
+pub(super) fn add(tables: &mut Tables, rule: &str) {
+    if rule.starts_with("group_id=") {
+        let change = parse_group(rule, GroupCommand::AddOrModify, &PortNames::none());
+        let change = change.unwrap_or_else(|error| panic!("{rule}: {error}"));
+        tables.group_mod(change, 0).unwrap_or_else(|refusal| panic!("{rule}: {refusal:?}"));
+        return;
+    }
+    let change = parse_flow_line(rule, &PortNames::none());
+    let change = change.unwrap_or_else(|error| panic!("{rule}: {error}"));
+    tables.flow_mod(change, 0).unwrap_or_else(|refusal| panic!("{rule}: {refusal:?}"));
+}
+
+/// The packets and bytes of all groups and of their buckets.
+pub(super) fn group_counts(tables: &Tables) -> Vec<(u64, u64)> {
+    let groups = tables.group_statistics(GroupMod::ALL, 0);
+    let counts = groups.iter().flat_map(|group| {
+        let buckets = group.buckets.iter().map(|bucket| (bucket.packets, bucket.bytes));
+        std::iter::once((group.packets, group.bytes)).chain(buckets)
+    });
+    counts.collect()
+}
+
+/// The packets and bytes of all rules, in the order of the tables.
+pub(super) fn counts(tables: &Tables) -> Vec<(u64, u64)> {
+    let filter: FlowFilter = parse_filter("", &PortNames::none()).expect("a filter");
+    let flows = tables.flows(&filter, 0).expect("a valid filter");
+    let mut counts: Vec<_> =
+        flows.iter().map(|flow| (flow.cookie, flow.packets, flow.bytes)).collect();
+    counts.sort_unstable();
+    counts.into_iter().map(|(_, packets, bytes)| (packets, bytes)).collect()
+}
+
+impl Bridge {
+    pub(super) fn new(rules: &[impl AsRef<str>]) -> Self {
+        Self::with(tables(rules), Settings::default())
+    }
+
+    pub(super) fn with(tables: Tables, settings: Settings) -> Self {
+        Self { tables, datapath: Datapath::new(settings), now: Time::ZERO }
+    }
+
+    pub(super) fn add(&mut self, rule: &str) {
+        add(&mut self.tables, rule);
+    }
+
+    pub(super) fn process(&mut self, in_port: u32, frames: &[Vec<u8>]) -> Collected {
+        self.process_tracked(in_port, frames, &mut NoTracker)
+    }
+
+    pub(super) fn process_tracked(
+        &mut self,
+        in_port: u32,
+        frames: &[Vec<u8>],
+        tracker: &mut impl Tracker,
+    ) -> Collected {
+        let mut collected = Collected::default();
+        let mut frames: Vec<_> =
+            frames.iter().map(|bytes| Frame::from_bytes(bytes, Time::ZERO)).collect();
+        let slow: &mut dyn Translate = &mut Translator::new(&self.tables);
+        let mut around = Around { slow, tracker, sink: &mut collected };
+        self.datapath.process(in_port, &mut frames, self.now, &mut around);
+        collected
+    }
+
+    pub(super) fn maintain(&mut self) {
+        let mut around = Around {
+            slow: &mut Translator::new(&self.tables),
+            tracker: &mut NoTracker,
+            sink: &mut Collected::default(),
+        };
+        self.datapath.maintain(self.now, &mut around);
+    }
+
+    pub(super) fn counts(&mut self) -> Vec<(u64, u64)> {
+        self.datapath.credit();
+        counts(&self.tables)
+    }
+}

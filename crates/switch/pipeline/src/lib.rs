@@ -1,0 +1,71 @@
+//! Tables, groups, meters, MAC learning, and a packet's way through them.
+//!
+//! The crate is for the bridge of a switch: controllers change [`Tables`], and a datapath asks a
+//! [`Translator`] for the steps of each flow's first packet. Begin with these two. No I/O happens
+//! here, and the time comes with each call.
+//!
+//! ```
+//! use flow::Key;
+//! use flow::step::{Step, Translate};
+//! use pipeline::{Tables, Translator};
+//! use text::{PortNames, parse_flow_line};
+//!
+//! let mut tables = Tables::new();
+//! let rule = parse_flow_line("actions=drop", &PortNames::none()).unwrap();
+//! tables.change_all(vec![rule], 0).unwrap();
+//!
+//! let translation = Translator::new(&tables).translate(&Key::ZERO, &[0; 60], 0);
+//! let no_steps: &[Step] = &[];
+//! assert_eq!(&*translation.steps, no_steps);
+//! ```
+//!
+//! | file | for |
+//! | --- | --- |
+//! | `tables.rs` | [`Tables`]: all of a bridge that a packet's way depends on |
+//! | `table.rs` | a table of rules, its limit and its vacancy |
+//! | `change.rs`, `bundle.rs` | changes of rules, and of all else, all or nothing |
+//! | `rule.rs`, `classifier.rs` | a rule, and the search for the rule of a packet |
+//! | `expiry.rs` | the timeouts of rules |
+//! | `event.rs` | changes of rules, for monitors |
+//! | `learned_cookies.rs` | learned rules that go with the learn actions that add them |
+//! | `group.rs`, `meter.rs`, `ports.rs` | their state |
+//! | `slots.rs` | the buckets of a group by the hash of a packet |
+//! | `references.rs` | how many rules name each group and meter |
+//! | `mac.rs` | the addresses that NORMAL learned |
+//! | `recirculation.rs` | the states in which packets wait for the datapath |
+//! | `translate.rs` | a packet's way through the tables |
+//! | `trace.rs` | that way as text |
+
+mod bundle;
+mod change;
+mod classifier;
+mod event;
+mod expiry;
+mod group;
+mod learned_cookies;
+mod mac;
+mod meter;
+mod ports;
+mod recirculation;
+mod references;
+mod rule;
+mod slots;
+mod table;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod translate;
+
+pub use classifier::Classifier;
+pub use event::{RecordedEvent, RuleEvent};
+pub use expiry::{Removal, RemovalReason};
+pub use group::Group;
+pub use mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
+pub use meter::Meter;
+pub use ports::{BridgePort, Ports, config};
+pub use recirculation::{Frozen, Recirculations, Rest};
+pub use rule::{Mask, Rule};
+pub use tables::Tables;
+pub use trace::{Print, Trace};
+pub use translate::{Failure, Observe, Translator};

@@ -1,0 +1,79 @@
+//! NORMAL: forwards as a switch that learns addresses.
+
+use flow::Field;
+use flow::port_number::PortNumber;
+
+use super::Way;
+use super::fields::PRESENT;
+use crate::ports::config;
+use crate::tables::lock;
+
+impl Way<'_> {
+    pub(super) fn normal(&mut self) {
+        let source = address(self.read_field(Field::EthSrc));
+        let destination = address(self.read_field(Field::EthDst));
+        let in_port = self.in_port();
+        let vlan = if self.is_tagged() { self.read_field(Field::DlVlan) as u16 } else { 0 };
+        debug_assert!(vlan < PRESENT);
+        // A packet from a controller may come from no port; nothing is learned from it.
+        let has_port = !matches!(in_port, PortNumber::NONE | PortNumber::CONTROLLER);
+        if has_port && self.tables.port_set().port(in_port).is_none() {
+            self.note(">> received packet on unknown port");
+            return;
+        }
+        if is_reserved(destination) {
+            self.note("-> packet has reserved destination MAC, dropping");
+            return;
+        }
+        let mut macs = lock(&self.tables.macs);
+        let is_learning = self.observer.is_none() && !self.is_packet_out && has_port;
+        let is_taught = is_learning && !self.lengths.is_elsewhere();
+        let is_new = is_taught && macs.learn(vlan, source, in_port, self.now_ms);
+        // The packets of another length teach it by a translation of their own.
+        self.is_cacheable &=
+            !is_learning || is_taught || macs.port(vlan, source, self.now_ms) == Some(in_port);
+        let seen = if is_learning { macs.seen(vlan, source) } else { None };
+        let is_multicast = destination[0] & 1 != 0;
+        let port = if is_multicast { None } else { macs.port(vlan, destination, self.now_ms) };
+        drop(macs);
+        self.counters.extend(seen);
+        if is_new {
+            self.tables.invalidate();
+        }
+        match port {
+            Some(port) if port == in_port => {
+                self.note(">> learned port is input port, dropping");
+            }
+            Some(port) => {
+                self.note("-> forwarding to learned port");
+                self.emit(port, None);
+            }
+            None if is_multicast => {
+                self.note("-> multicast, flooding");
+                self.flood(config::NO_FLOOD);
+            }
+            None => {
+                self.note("-> no learned MAC for destination, flooding");
+                self.flood(config::NO_FLOOD);
+            }
+        }
+    }
+}
+
+fn address(number: u128) -> [u8; 6] {
+    let bytes = number.to_be_bytes();
+    [bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]]
+}
+
+/// Addresses that bridges do not forward: IEEE 802.1D table 7-10 (LLDP and STP among them), and
+/// those of Extreme's and Cisco's protocols.
+fn is_reserved(address: [u8; 6]) -> bool {
+    match address {
+        [0x01, 0x80, 0xc2, 0, 0, last] => last < 0x10,
+        [0x00, 0xe0, 0x2b, 0, 0, last] => matches!(last, 0 | 4 | 6),
+        [0x01, 0x00, 0x0c, 0, 0, 0] => true,
+        [0x01, 0x00, 0x0c, 0xcc, 0xcc, last] => matches!(last, 0xcc..=0xcd),
+        [0x01, 0x00, 0x0c, 0xcd, 0xcd, 0xcd] => true,
+        _ => false,
+    }
+}

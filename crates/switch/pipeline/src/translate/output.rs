@@ -1,0 +1,136 @@
+//! Outputs to ports and to controllers.
+
+use flow::action::Controller;
+use flow::port_number::PortNumber;
+use flow::step::{ControllerStep, Step};
+use flow::{Field, Key, word};
+
+use super::Way;
+use crate::ports::{BridgePort, config};
+
+impl Way<'_> {
+    pub(super) fn output(&mut self, port: PortNumber, max_len: u16, truncate: Option<u32>) {
+        match port {
+            PortNumber::IN_PORT => {
+                let in_port = self.in_port();
+                self.emit(in_port, truncate);
+            }
+            PortNumber::NORMAL => self.normal(),
+            PortNumber::FLOOD => self.flood(config::NO_FLOOD),
+            PortNumber::ALL => self.flood(0),
+            PortNumber::TABLE if self.is_packet_out => {
+                self.nesting += 1;
+                self.search(0, false, true);
+                self.nesting -= 1;
+            }
+            PortNumber::CONTROLLER => self.send_to_controller(&Controller {
+                max_len,
+                id: 0,
+                reason: self.reason(),
+                userdata: Vec::new(),
+                pause: false,
+                meter: None,
+            }),
+            PortNumber::NONE | PortNumber::TABLE => {}
+            port => {
+                if port == self.in_port() {
+                    self.note(">> skipping output to input port");
+                } else {
+                    self.emit(port, truncate);
+                }
+            }
+        }
+    }
+
+    /// Outputs to a port, whichever the packet came from.
+    pub(super) fn emit(&mut self, port: PortNumber, truncate: Option<u32>) {
+        let Some(port) = self.tables.port_set().port(port) else {
+            self.note(">> Nonexistent output port");
+            return;
+        };
+        if port.has(config::PORT_DOWN | config::NO_FORWARD) {
+            return;
+        }
+        let index = port.index;
+        self.commit();
+        self.steps.extend(truncate.map(Step::Truncate));
+        self.steps.push(Step::Output(index));
+    }
+
+    /// Outputs to all other ports that have none of these bits in their configuration.
+    pub(super) fn flood(&mut self, excluded: u32) {
+        let in_port = self.in_port();
+        let tables = self.tables;
+        let is_wanted =
+            |port: &&BridgePort| port.description.number != in_port && !port.has(excluded);
+        // The local port comes first, as OVS has it.
+        let mut wanted: Vec<_> = tables.port_set().iter().filter(is_wanted).collect();
+        wanted.sort_by_key(|port| port.description.number != PortNumber::LOCAL);
+        for port in wanted {
+            self.emit(port.description.number, None);
+        }
+    }
+
+    pub(super) fn in_port(&mut self) -> PortNumber {
+        PortNumber(self.read_field(Field::InPort) as u32)
+    }
+
+    pub(super) fn send_to_controller(&mut self, controller: &Controller) {
+        self.commit();
+        self.send_with(controller, None);
+    }
+
+    /// Sends the packet as it is, with the number of the state in which it waits for a controller.
+    pub(super) fn send_with(&mut self, controller: &Controller, continuation: Option<u32>) {
+        let mut metadata = Key::ZERO;
+        for index in 0..word::CT {
+            metadata.words[index] = self.read_metadata(index);
+        }
+        if self.has_given_results {
+            let results = word::CT..word::ETH_SRC;
+            metadata.words[results.clone()].copy_from_slice(&self.flow.words[results]);
+        }
+        // The connection's addresses are of this kind.
+        metadata.write(Field::EthType, self.flow.read(Field::EthType));
+        metadata.write(Field::ActsetOutput, 0);
+        let is_miss_rule = self.rule.as_ref().is_some_and(|rule| rule.is_table_miss());
+        let reason = match controller.reason {
+            ACTION if is_miss_rule => EXPLICIT_MISS,
+            reason => reason,
+        };
+        let step = ControllerStep {
+            max_len: controller.max_len,
+            controller: controller.id,
+            reason,
+            table: self.table,
+            cookie: self.cookie,
+            userdata: controller.userdata.clone(),
+            metadata,
+            // Else each connection would have a megaflow of its own.
+            is_tracked: self.is_tracked && !self.has_given_results,
+            continuation,
+            meter: self.tables.controller_meter(controller.meter),
+        };
+        self.steps.push(Step::Controller(Box::new(step)));
+    }
+
+    /// The reason for which an output sends the packet to a controller.
+    fn reason(&self) -> u8 {
+        if self.is_packet_out {
+            PACKET_OUT
+        } else if self.is_in_bucket {
+            GROUP
+        } else if self.is_in_set {
+            ACTION_SET
+        } else {
+            ACTION
+        }
+    }
+}
+
+/// Reasons of packet-ins, as [`ControllerStep::reason`] has them.
+const ACTION: u8 = 1;
+const ACTION_SET: u8 = 3;
+const GROUP: u8 = 4;
+const PACKET_OUT: u8 = 5;
+const EXPLICIT_MISS: u8 = 6;
