@@ -2,8 +2,8 @@
 //! that is accepted can be printed and parsed again.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use flow::request::{FlowCommand, GroupCommand, MeterCommand};
+use libfuzzer_sys::fuzz_target;
 use switch::run::unixctl::Requests;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -5,13 +5,13 @@
 
 use std::cell::RefCell;
 
-use libfuzzer_sys::fuzz_target;
-use port::Frame;
-use flow::step::PortIndex;
 use datapath::{Around, Datapath, NoTracker, Settings, Sink, extract};
-use pipeline::{BridgePort, Tables, Translator};
 use flow::port_number::PortNumber;
 use flow::request::{PacketIn, PortDescription};
+use flow::step::PortIndex;
+use libfuzzer_sys::fuzz_target;
+use pipeline::{BridgePort, Tables, Translator};
+use port::Frame;
 use text::{PortNames, parse_flow_line};
 use units::Time;
 
