@@ -3,7 +3,7 @@
 mod verdict;
 
 use crate::recording::{Origin, Period, Recording, Unseen};
-use crate::rules::{Finding, Outcome, RULES, Rule};
+use crate::rules::{Answer, Finding, Outcome, settled};
 use crate::view::{Flow, View};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -146,8 +146,10 @@ pub fn diagnose(recording: &Recording, question: Question) -> Diagnosis {
 fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
     let view = View::of(recording, period)?;
     let busy: Vec<_> = view.flows.iter().filter(|flow| flow.is_busy()).collect();
-    let outcomes = RULES.iter().filter_map(|rule| rule.machine.map(|judge| (rule, judge(&view))));
-    let machine = sorted(outcomes.map(|one| within_saved(recording, one)));
+    let shown: Vec<_> = busy.iter().take(MOST_FLOWS).copied().collect();
+    let (answers, machine) = settled(&shown, &view);
+    let machine = sorted(machine.into_iter().map(|one| within_saved(recording, one)));
+    let flows = shown.iter().zip(answers);
     Some(PeriodReport {
         label: period.label.clone(),
         observed: view.elapsed(),
@@ -156,16 +158,15 @@ fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
             .own_cpu
             .map(|cpu| cpu.secs_f64() / view.elapsed().secs_f64().max(1e-9)),
         quiet: view.flows.len() - busy.len(),
-        flows: busy.iter().take(MOST_FLOWS).map(|flow| of_flow(flow, &view)).collect(),
+        flows: flows.map(|(flow, answers)| of_flow(flow, answers, &view)).collect(),
         machine: machine.causes,
         ruled_out: machine.ruled_out,
         not_seen: machine.not_seen,
     })
 }
 
-fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> FlowReport {
-    let outcomes = RULES.iter().filter_map(|rule| rule.flow.map(|judge| (rule, judge(flow, view))));
-    let sorted = sorted(outcomes.map(|one| within_saved(view.recording, one)));
+fn of_flow(flow: &Flow<'_>, answers: Vec<Answer>, view: &View<'_>) -> FlowReport {
+    let sorted = sorted(answers.into_iter().map(|one| within_saved(view.recording, one)));
     let (from, to) = flow.addresses();
     let named = |end: SocketAddr| match view.machine().names.get(&end.ip()) {
         Some(name) => name.clone(),
@@ -195,26 +196,24 @@ struct Sorted {
 }
 
 /// A saved result lacks most signals, whose absence rules nothing out.
-fn within_saved<'r>(
-    recording: &Recording,
-    (rule, outcome): (&'r Rule, Outcome),
-) -> (&'r Rule, Outcome) {
-    let is_known = recording.origin != Origin::Saved || SAVED.contains(&rule.cause);
-    match outcome {
+fn within_saved(recording: &Recording, answer: Answer) -> Answer {
+    let is_known = recording.origin != Origin::Saved || answer.row.is_saved;
+    match answer.outcome {
         Outcome::RuledOut(_) if !is_known => {
-            (rule, Outcome::not_seen("signals that a saved result does not have"))
+            let outcome = Outcome::not_seen("signals that a saved result does not have");
+            Answer { outcome, ..answer }
         }
-        outcome => (rule, outcome),
+        _ => answer,
     }
 }
 
 /// Limits before things that are only out of order, by how much each explains. The sort is stable:
-/// the order of the registry decides between equals.
-fn sorted<'r>(outcomes: impl Iterator<Item = (&'r Rule, Outcome)>) -> Sorted {
+/// the order of the table of precedence decides between equals.
+fn sorted(answers: impl Iterator<Item = Answer>) -> Sorted {
     let mut sorted = Sorted { causes: Vec::new(), ruled_out: Vec::new(), not_seen: Vec::new() };
-    for (rule, outcome) in outcomes {
-        let (cause, words) = (rule.cause, rule.words);
-        match outcome {
+    for answer in answers {
+        let (cause, words) = (answer.row.rule.cause, answer.row.rule.words);
+        match answer.outcome {
             Outcome::Holds(finding) => sorted.causes.push(Found { cause, finding: *finding }),
             Outcome::RuledOut(by) => sorted.ruled_out.push(RuledOut { cause, words, by }),
             Outcome::NotSeen(by) => sorted.not_seen.push(RuledOut { cause, words, by }),
@@ -231,21 +230,6 @@ fn rounded(share: f64) -> f64 {
     (share * 20.0).round()
 }
 
-/// Causes whose signals a result of `weir perf` or a lab has.
-const SAVED: [&str; 12] = [
-    "link",
-    "cpu",
-    "request-response",
-    "application",
-    "slow-reader",
-    "receiver-window",
-    "send-buffer",
-    "loss",
-    "reordering",
-    "path",
-    "congestion-window",
-    "bufferbloat",
-];
 const MOST_FLOWS: usize = 8;
 
 #[cfg(test)]

@@ -82,6 +82,10 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
 
 fn assert_in_bounds(diagnosis: &Diagnosis, what: &str) {
     let flows = diagnosis.periods.iter().flat_map(|period| &period.flows);
+    for flow in flows.clone() {
+        let allows = flow.causes.iter().filter_map(|found| found.finding.allows);
+        assert!(allows.min().is_none_or(|allows| allows >= flow.rate), "{what}: {flow:?}");
+    }
     let causes = flows.flat_map(|flow| &flow.causes);
     let machine = diagnosis.periods.iter().flat_map(|period| &period.machine);
     for found in causes.chain(machine) {

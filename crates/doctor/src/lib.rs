@@ -21,6 +21,7 @@ pub mod rules;
 pub mod saved;
 pub mod test_path;
 pub mod view;
+mod signs;
 mod watch;
 mod words;
 

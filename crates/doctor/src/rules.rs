@@ -1,5 +1,6 @@
 //! One file for each cause. A rule is pure: it sees one flow, or the machine, and says whether its
-//! cause holds, and by which number it does or does not.
+//! cause holds, and by which number it does or does not. [`TABLE`] decides which of the causes that
+//! hold stand, and in which order.
 //!
 //! Thresholds are constants of the files. Those marked "measured" were calibrated on virtual
 //! machines with two cores; the others are starting values.
@@ -22,12 +23,14 @@ mod descriptors;
 mod disk;
 mod duplex;
 mod ecn;
+mod ecn_refused;
 mod finding;
 mod forwarding;
 mod fragments;
 mod idle_restart;
 mod input_filter;
 mod interface_errors;
+mod ipv6_broken;
 mod link;
 mod link_down;
 mod link_speed;
@@ -40,10 +43,12 @@ mod neighbour;
 mod no_answer;
 mod no_route;
 mod offloads;
+mod own_datagrams;
 mod pacing;
 mod path;
 mod pinning;
 mod policer;
+mod precedence;
 mod queue_drops;
 mod quota;
 mod receiver_window;
@@ -54,6 +59,7 @@ mod resets;
 mod reverse_path;
 mod route_limits;
 mod send_buffer;
+mod settle;
 mod shaper;
 mod short_connections;
 mod slow_answers;
@@ -76,6 +82,9 @@ mod window_scaling;
 pub(crate) mod sketch;
 
 pub use finding::{Advice, Evidence, Finding, Outcome};
+pub(crate) use precedence::of as row_of;
+pub use precedence::{Row, TABLE};
+pub(crate) use settle::{Answer, settled};
 
 use crate::view::{Flow, View};
 
@@ -89,75 +98,6 @@ pub struct Rule {
     pub flow: Option<fn(&Flow<'_>, &View<'_>) -> Outcome>,
     pub machine: Option<fn(&View<'_>) -> Outcome>,
 }
-
-/// All of them. If two explain as much, the earlier one is named first.
-pub const RULES: &[Rule] = &[
-    link::RULE,
-    duplex::RULE,
-    link_speed::RULE,
-    bus::RULE,
-    shaper::RULE,
-    policer::RULE,
-    input_filter::RULE,
-    pacing::RULE,
-    route_limits::RULE,
-    link_down::RULE,
-    tunnel_program::RULE,
-    neighbour::RULE,
-    local_drops::RULE,
-    no_answer::RULE,
-    black_hole::RULE,
-    stopped::RULE,
-    steal::RULE,
-    quota::RULE,
-    clock::RULE,
-    contention::RULE,
-    pinning::RULE,
-    softirq_core::RULE,
-    small_segments::RULE,
-    offloads::RULE,
-    cpu::RULE,
-    memory::RULE,
-    disk::RULE,
-    short_connections::RULE,
-    delayed_ack::RULE,
-    corked::RULE,
-    slow_answers::RULE,
-    request_response::RULE,
-    application::RULE,
-    window_scaling::RULE,
-    slow_reader::RULE,
-    receiver_window::RULE,
-    send_buffer::RULE,
-    queue_drops::RULE,
-    damaged::RULE,
-    slow_timeouts::RULE,
-    loss::RULE,
-    reordering::RULE,
-    ecn::RULE,
-    path::RULE,
-    congestion_window::RULE,
-    idle_restart::RULE,
-    bufferbloat::RULE,
-    interface_errors::RULE,
-    backlog::RULE,
-    udp_buffer::RULE,
-    udp_port::RULE,
-    fragments::RULE,
-    name_service::RULE,
-    descriptors::RULE,
-    local_ports::RULE,
-    reverse_path::RULE,
-    no_route::RULE,
-    forwarding::RULE,
-    refused::RULE,
-    resets::RULE,
-    time_exceeded::RULE,
-    test_failed::RULE,
-    accept_queue::RULE,
-    conntrack::RULE,
-    socket_memory::RULE,
-];
 
 impl Rule {
     const fn new(cause: &'static str, words: &'static str) -> Self {

@@ -2,7 +2,7 @@
 
 use super::{Confidence, FlowReport, Found, PeriodReport, Question, Verdict, VerdictKind};
 use crate::recording::{Origin, Recording, TCP_CONNECTIONS};
-use crate::rules::{Finding, RULES};
+use crate::rules::{Finding, row_of};
 use crate::words;
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
     }
     match (limits.first(), of_machine) {
         (Some((flow, found)), _) if is_fault(found) => {
-            let kind = match found.finding.healthy && !OF_APPLICATION.contains(&found.cause) {
+            let kind = match found.finding.healthy && !is_of_application(found.cause) {
                 true => VerdictKind::NothingWrong,
                 false => VerdictKind::Limited,
             };
@@ -164,7 +164,7 @@ fn of_cells(recording: &Recording, periods: &[PeriodReport], question: Question)
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by_key(|(cause, count)| (std::cmp::Reverse(*count), *cause));
-    let words = |cause: &str| RULES.iter().find(|rule| rule.cause == cause).map(|rule| rule.words);
+    let words = |cause: &str| row_of(cause).map(|row| row.rule.words);
     let told: Vec<String> = counts
         .iter()
         .map(|(cause, count)| {
@@ -231,6 +231,11 @@ fn causes(
     causes
 }
 
+/// Limits of the application are verdicts if somebody asks about its connection.
+fn is_of_application(cause: &str) -> bool {
+    row_of(cause).is_some_and(|row| row.is_application)
+}
+
 fn confidence(finding: &Finding) -> Confidence {
     match finding.explains.unwrap_or(0.0) {
         _ if !finding.against.is_empty() => Confidence::Low,
@@ -244,8 +249,6 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Limits of the application, which are verdicts if somebody asks about its connection.
-const OF_APPLICATION: [&str; 3] = ["application", "request-response", "slow-answers"];
 /// The rate of a direction of a test, times this, is less than that of the other.
 const SLOWER: u64 = 2;
 const MUCH_SLOWER: u64 = 3;

@@ -235,6 +235,7 @@ const SETTINGS: &[&str] = &[
     "net.ipv4.ip_local_reserved_ports",
     "net.ipv4.neigh.default.gc_thresh3",
     "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_ecn",
     "net.ipv4.tcp_max_syn_backlog",
     "net.ipv4.tcp_mem",
     "net.ipv4.tcp_moderate_rcvbuf",

@@ -137,9 +137,9 @@ impl Page {
 
     fn found(&mut self, found: &Found, indent: &str) {
         let finding = &found.finding;
-        let share = finding
-            .explains
-            .map_or_else(String::new, |share| format!("  ({} of it)", words::percent(share)));
+        let share = finding.explains.map_or_else(String::new, |share| {
+            format!("  ({} of the missing speed)", words::percent(share))
+        });
         self.wrapped(indent, &format!("{}{share}", finding.sentence));
         for evidence in &finding.evidence {
             let threshold = evidence.threshold.as_ref().map_or_else(String::new, |from| match from
@@ -258,6 +258,7 @@ mod tests {
         let sketch = Sketch::new().tcp(|at, tcp| {
             tcp.window_limited = Some(Span::from_millis(900 * at));
             tcp.peer_window = Some(Bytes::new(32_768));
+            tcp.bytes_acked = Some(Bytes::new(at * 1_600_000));
         });
         text(&diagnose(sketch.recording(), Question::Flow), wide, all)
     }
@@ -267,7 +268,7 @@ mod tests {
         let page = page(100, false);
         assert!(page.starts_with("The receiver's window is the limit: "), "{page}");
         for part in [
-            "10.0.0.1:5000 → 10.0.0.2:5201  writer[7]  400 Mbit/s, round trip 20 ms, cubic",
+            "10.0.0.1:5000 → 10.0.0.2:5201  writer[7]  12.8 Mbit/s, round trip 20 ms, cubic",
             "time limited by the receiver's window: 90 %  (counts from 20 %)",
             "allows at most: 13.1 Mbit/s",
             "To do (nothing was changed)",

@@ -1,8 +1,7 @@
 //! The sending application has no more to send.
 
-use super::delayed_ack::held_back;
-use super::receiver_window::shortest;
-use super::{Advice, Finding, Outcome, Rule, corked, slow_answers};
+use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::far_window::shortest;
 use crate::view::{End, Flow, View};
 use crate::words::{percent, rate, span};
 use units::{Bytes, Span};
@@ -10,12 +9,6 @@ use units::{Bytes, Span};
 pub(super) const RULE: Rule = Rule::new("application", "the application").flow(judge);
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    if held_back(flow).is_some()
-        || corked::held_back(flow).is_some()
-        || slow_answers::waiting(flow).is_some()
-    {
-        return Outcome::Irrelevant;
-    }
     let Some(sender) = &flow.sender else {
         let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
         return at_receiver(flow, receiver);

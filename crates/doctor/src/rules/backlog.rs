@@ -1,7 +1,7 @@
 //! A core drops received packets because its input queue is full, or leaves them for the next round
 //! because its budget is used up.
 
-use super::{Advice, Finding, Outcome, Rule, loss};
+use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 
 pub(super) const RULE: Rule =
@@ -18,8 +18,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         && again.is_some_and(|again| {
             counts.dropped.saturating_mul(MANY) >= again && counts.dropped / 2 <= again
         });
-    match are_its && loss::is_limit(flow, view) {
-        true => counts.finding(view).explains(0.98).holds(),
+    match are_its {
+        true => counts.finding(view).explains(0.98).only_with("loss").holds(),
         false => Outcome::Irrelevant,
     }
 }

@@ -1,7 +1,6 @@
 //! A queue on the path is much longer than the path itself. The rate does not suffer; everything
 //! else on the path waits.
 
-use super::delayed_ack::held_back;
 use super::send_buffer;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{End, Flow, View};
@@ -11,9 +10,6 @@ use units::Span;
 pub(super) const RULE: Rule = Rule::new("bufferbloat", "a long queue on the path").flow(judge);
 
 fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
-    if held_back(flow).is_some() {
-        return Outcome::Irrelevant;
-    }
     let Some(sender) = &flow.sender else {
         return Outcome::not_seen("the far sender's round trips");
     };

@@ -22,11 +22,6 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .unwrap_or_else(|| ruled_out(flow, view))
 }
 
-/// Whether it holds the flow back.
-pub(super) fn is_limit(flow: &Flow<'_>, view: &View<'_>) -> bool {
-    judge(flow, view).finding().is_some_and(|finding| finding.explains.is_some())
-}
-
 fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let (core, shares) = view.busiest_core().filter(|_| view.cores.len() == 1)?;
     if !is_full(shares) || throttled(flow, view) {

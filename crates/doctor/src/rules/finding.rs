@@ -27,6 +27,16 @@ pub struct Finding {
     /// The resource is used as it should be: this is a limit, and no fault.
     pub healthy: bool,
     pub evidence: Vec<Evidence>,
+    /// It follows from the rate itself, as a pace that the sender measured does.
+    #[serde(skip)]
+    pub is_estimate: bool,
+    /// It stands only beside this cause.
+    #[serde(skip)]
+    pub only_with: Option<&'static str>,
+    /// The sentence if another cause silences it: it is present and does not limit. Without this
+    /// sentence it is ruled out.
+    #[serde(skip)]
+    pub when_silenced: Option<String>,
     /// Signals that speak against it.
     pub against: Vec<String>,
     pub advice: Vec<Advice>,
@@ -59,6 +69,9 @@ impl Finding {
             explains: None,
             allows: None,
             healthy: false,
+            is_estimate: false,
+            only_with: None,
+            when_silenced: None,
             evidence: Vec::new(),
             against: Vec::new(),
             advice: Vec::new(),
@@ -78,6 +91,26 @@ impl Finding {
     pub fn healthy(mut self) -> Self {
         self.healthy = true;
         self
+    }
+
+    pub fn estimate(mut self) -> Self {
+        self.is_estimate = true;
+        self
+    }
+
+    pub fn only_with(mut self, cause: &'static str) -> Self {
+        self.only_with = Some(cause);
+        self
+    }
+
+    pub fn when_silenced(mut self, sentence: impl Into<String>) -> Self {
+        self.when_silenced = Some(sentence.into());
+        self
+    }
+
+    /// Whether it limits anything now.
+    pub fn is_limit(&self) -> bool {
+        self.explains.is_some()
     }
 
     pub fn seen(mut self, signal: impl Into<String>, value: impl Into<String>) -> Self {

@@ -4,7 +4,7 @@
 //! later count a packet as forwarded before the hook that may drop it.
 
 use super::policer::is_hook;
-use super::{Advice, Finding, Outcome, Rule, fragments};
+use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Sample;
 use crate::view::{Flow, View, counted};
 use crate::words::percent;
@@ -37,19 +37,10 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     counts.ruled_out()
 }
 
-/// Whether it holds the flow back.
-pub(super) fn is_limit(flow: &Flow<'_>, view: &View<'_>) -> bool {
-    of_flow(flow, view).finding().is_some()
-}
-
 /// A filter has to drop packets of strangers. Many of them are worth a word where nothing else
 /// comes.
 fn of_machine(view: &View<'_>) -> Outcome {
     let Some(counts) = Counts::of(view) else { return not_seen() };
-    let is_explained = fragments::RULE.machine.is_some_and(|judge| judge(view).finding().is_some());
-    if is_explained || view.flows.iter().any(|flow| is_limit(flow, view)) {
-        return Outcome::Irrelevant;
-    }
     let per_second = counts.dropped as f64 / view.elapsed().secs_f64();
     match per_second >= PER_SECOND && counts.share() >= MANY {
         true => counts.finding().explains(OF_MACHINE).holds(),

@@ -2,7 +2,7 @@
 //! program at a hook of the kernel. TCP is told at once, so nothing is lost on a path. It keeps the
 //! data and tries again by its timer, while the windows are open.
 
-use super::{Advice, Finding, Outcome, Rule, corked, policer, queue_drops, shaper};
+use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Connection, Sample};
 use crate::view::{Flow, View};
 use crate::words::percent;
@@ -22,11 +22,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         let changes = view.interface(name).and_then(|one| one.carrier_changes);
         changes.unwrap_or(0) == 0
     });
-    if !is_up
-        || flow.path.is_some_and(|path| path.refused.is_some())
-        || corked::held_back(flow).is_some()
-        || shaper::is_limit(flow, view)
-    {
+    if !is_up || flow.path.is_some_and(|path| path.refused.is_some()) {
         return Outcome::Irrelevant;
     }
     let refused = sender.often(is_refused);
@@ -77,15 +73,10 @@ fn of_machine(view: &View<'_>) -> Outcome {
     let Some(discarded) = view.counter("IpOutDiscards") else {
         return Outcome::not_seen("datagrams that this machine discarded on their way out");
     };
-    // A queue that overflows is a cause of its own.
-    let is_explained = [shaper::RULE, queue_drops::RULE, policer::RULE].iter().any(|rule| {
-        let found = rule.machine.map(|judge| judge(view));
-        found.is_some_and(|outcome| outcome.finding().is_some())
-    });
     let sent = view.counter("UdpOutDatagrams").unwrap_or(0);
     let share = discarded as f64 / discarded.saturating_add(sent).max(1) as f64;
     let per_second = discarded as f64 / view.elapsed().secs_f64();
-    if is_explained || per_second < DISCARDED || share < DISCARDED_SHARE {
+    if per_second < DISCARDED || share < DISCARDED_SHARE {
         return Outcome::ruled_out(format!(
             "{discarded} datagrams were discarded on their way out"
         ));

@@ -1,7 +1,7 @@
 //! Lost packets keep the window small. They are blamed only if a formula says that the losses
 //! explain the rate.
 
-use super::{Advice, Finding, Outcome, Rule, path};
+use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate, span};
@@ -32,19 +32,20 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let waits = waits_for_timeouts(sender, loss);
     // On a path of less than a millisecond the kernel's timers cost more than the formulas say.
     let heavy = loss >= HEAVY && allows.is_some();
-    // A queue that never empties passes all that its link carries. It drops what it cannot hold,
-    // and these losses cost nothing.
-    let is_overflow = path::is_always_full(flow, view);
     let explains = (near || (heavy || waits >= TIMEOUTS) && !flow.is_stalled())
         && stands(flow)
-        && !is_overflow
         && !lacks_cpu(flow, view);
-    let finding = Finding::new(format!(
-        "lost packets {}: {} of the segments were lost, at a round trip of {}",
-        if explains { "are the limit" } else { "are present and do not limit it" },
+    let lost = format!(
+        "{} of the segments were lost, at a round trip of {}",
         percent(loss),
         sender.rtt().map_or_else(|| "unknown length".to_owned(), span)
-    ))
+    );
+    let present = format!("lost packets are present and do not limit it: {lost}");
+    let finding = Finding::new(match explains {
+        true => format!("lost packets are the limit: {lost}"),
+        false => present.clone(),
+    })
+    .when_silenced(present)
     .allows(allows)
     .seen("retransmitted segments", format!("{again} of {sent} ({})", percent(loss)))
     .seen("rate now", rate(flow.rate()))
@@ -55,10 +56,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         sender.count(|tcp| tcp.timeouts.map(u32::from)).map(|n| n.to_string()),
     );
     if !explains {
-        return match is_overflow {
-            true => finding.seen("queue on the path", "never empty: it overflows").holds(),
-            false => finding.holds(),
-        };
+        return finding.holds();
     }
     let queue = sender.tcp().min_rtt.zip(sender.rtt()).map(|(min, rtt)| (rtt - min, min));
     let finding = match waits >= TIMEOUTS {
@@ -101,11 +99,6 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// Whether it holds the flow back.
-pub(super) fn is_limit(flow: &Flow<'_>, view: &View<'_>) -> bool {
-    judge(flow, view).finding().is_some_and(|finding| finding.explains.is_some())
-}
-
 /// The window is what limits the sender: data waits, and no other limit holds it most of the time.
 /// An application that writes at its own pace keeps a connection busy without filling any window.
 fn stands(flow: &Flow<'_>) -> bool {
@@ -138,7 +131,6 @@ fn lacks_cpu(flow: &Flow<'_>, view: &View<'_>) -> bool {
     }
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     ends.map(|end| end.wants_cpu(view)).fold(0.0, f64::max) >= FULL_CPU
-        || super::cpu::is_limit(flow, view)
 }
 
 /// No loss in the observation, but the window still recovers from the ones before.
@@ -434,7 +426,7 @@ mod tests {
             })
         };
         assert_eq!(full(12).judge(RULE).finding().unwrap().explains, None);
-        assert!(full(12).holds(path::RULE) > 0.7);
+        assert!(full(12).holds(super::super::path::RULE) > 0.7);
         // After a loss the queue is empty, and the link with it.
         assert!(full(0).holds(RULE) > 0.7);
     }
@@ -593,5 +585,36 @@ mod tests {
         };
         assert!(recovers(false).finding().unwrap().explains.is_some());
         assert_eq!(recovers(true).finding().unwrap().explains, None);
+    }
+
+    /// Two connections share a queue, and the packets of one of them are lost.
+    #[test]
+    fn losses_of_one_of_several_connections_limit_that_one() {
+        let shared = |others: u32| {
+            losing(100, 9, "cubic")
+                .tcp(|at, tcp| {
+                    let queue = if at % 2 == 0 { 32 } else { 38 };
+                    (tcp.rtt, tcp.min_rtt) =
+                        (Some(Span::from_millis(queue)), Some(Span::from_millis(20)));
+                    tcp.delivery_rate = Some(Rate::from_mbit(9));
+                })
+                .each(move |at, sample| {
+                    let mut other = sample.connections[0].clone();
+                    (other.local, other.cookie) = ("10.0.0.1:5001".parse().unwrap(), 9);
+                    other.tcp.bytes_acked = Some(Bytes::new(at * 5_000_000));
+                    other.tcp.retransmitted = Some(at as u32 * others);
+                    sample.connections.push(other);
+                })
+        };
+        let judged = |others: u32| {
+            let shared = shared(others);
+            let diagnosis = crate::diagnose(shared.recording(), crate::Question::Flow);
+            let flows = &diagnosis.periods[0].flows;
+            flows.iter().find(|flow| flow.from.ends_with(":5000")).unwrap().causes.clone()
+        };
+        assert_eq!(judged(1)[0].cause, "loss");
+        assert!(judged(1).iter().all(|found| found.cause != "path"));
+        // Both lose as many: the queue overflows.
+        assert_eq!(judged(100)[0].cause, "path");
     }
 }

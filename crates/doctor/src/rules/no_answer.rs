@@ -1,8 +1,8 @@
 //! A connection is being opened, and nothing comes back; or nothing comes back any more.
 
 use super::black_hole::has_passed_full;
+use super::slow_timeouts;
 use super::{Advice, Finding, Outcome, Rule};
-use super::{conntrack, input_filter, reverse_path, slow_timeouts, time_exceeded};
 use crate::recording::{Attempt, ConnectionState, Listener, Refusal, Sample};
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, counted, percent, span};
@@ -28,8 +28,6 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_own = flow.path.is_some_and(|path| path.local) || to.ip().is_loopback();
     if is_own && view.last().listeners.iter().any(is_full)
         || view.counter("IcmpInDestUnreachs").unwrap_or(0) > 0
-        || has_other_reason(view)
-        || input_filter::is_limit(flow, view)
     {
         return Outcome::Irrelevant;
     }
@@ -101,7 +99,7 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     let flaps = flow.interface().and_then(|name| view.interface(name)?.carrier_changes);
     let flaps = flaps.unwrap_or(0) > 0;
     let ends = flow.is_stalled() || ends_in_silence(sender);
-    if !ends || !open || !has_passed_full(sender) || flaps || has_other_reason(view) {
+    if !ends || !open || !has_passed_full(sender) || flaps {
         return Outcome::Irrelevant;
     }
     if slow_timeouts::backs_off(flow) {
@@ -149,14 +147,6 @@ fn silence(sender: &End<'_>) -> Span {
     sender.elapsed() - since.map_or(sender.elapsed(), |(at, _)| *at - sender.all[0].0)
 }
 
-/// This machine drops the answers itself, or a router reports why there are none.
-fn has_other_reason(view: &View<'_>) -> bool {
-    [reverse_path::RULE, conntrack::RULE, time_exceeded::RULE].iter().any(|rule| {
-        let found = rule.machine.map(|judge| judge(view));
-        found.is_some_and(|outcome| outcome.finding().is_some_and(|one| one.explains.is_some()))
-    })
-}
-
 const MOSTLY: f64 = 0.6;
 /// SYNs sent again, and their share of the connections.
 const FEWEST: u64 = 2;
@@ -184,9 +174,6 @@ fn repeated(view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the handshakes that were repeated");
     };
     let share = again as f64 / opened.max(1) as f64;
-    let is_held = |flow: &Flow<'_>| {
-        judge(flow, view).finding().is_some() || input_filter::is_limit(flow, view)
-    };
     // The answers to SYNs that are sent again count too (tcp_rtx_synack): those to strangers who
     // scan this machine, and to clients that went away.
     let answers = |sample: &Sample| sample.states.get("syn-received").is_some_and(|some| *some > 0);
@@ -195,7 +182,7 @@ fn repeated(view: &View<'_>) -> Outcome {
             "{again} SYNs, or answers to those of others, were sent again for {opened} connections"
         ));
     }
-    if again < FEWEST || share < OFTEN || view.flows.iter().any(is_held) || has_other_reason(view) {
+    if again < FEWEST || share < OFTEN {
         return Outcome::ruled_out(format!(
             "{again} SYNs were sent again for {opened} connections"
         ));

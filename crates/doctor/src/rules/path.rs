@@ -2,8 +2,7 @@
 //! stays the same.
 
 use super::send_buffer;
-use super::{Advice, Finding, Outcome, Rule, cpu};
-use crate::recording::Connection;
+use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{End, Flow, Occupancy, View};
 use crate::words::{percent, rate, span};
 use units::{Rate, Span};
@@ -56,7 +55,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .is_some_and(|one| one.is_device())
         || sender.loss().unwrap_or(0.0) >= DROPS
         || uses_little(flow, view);
-    let free = held < 0.5 && busy >= 0.8 && own < 0.5 && !cpu::is_limit(flow, view);
+    let free = held < 0.5 && busy >= 0.8 && own < 0.5;
     if is_path
         && free
         && !stands
@@ -111,7 +110,7 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_device =
         flow.interface().and_then(|name| view.interface(name)).is_some_and(|one| one.is_device());
     let is_path = least >= SHORTEST || is_device || uses_little(flow, view);
-    if !stands || !is_path || held >= 0.5 || steady < STEADY || cpu::is_limit(flow, view) {
+    if !stands || !is_path || held >= 0.5 || steady < STEADY {
         return Outcome::ruled_out(format!(
             "the round trip is {} above its minimum, and data arrived at a steady rate in {} of the samples",
             span(queue),
@@ -168,18 +167,6 @@ fn held_there(flow: &Flow<'_>) -> f64 {
     (held.secs_f64() / busy.secs_f64()).min(1.0)
 }
 
-/// A bottleneck beyond this machine whose queue never empties: its link is used all the time.
-pub(super) fn is_always_full(flow: &Flow<'_>, view: &View<'_>) -> bool {
-    let Some(sender) = &flow.sender else { return false };
-    let Some(least) = sender.tcp().min_rtt else { return false };
-    let is_queued = |c: &Connection| {
-        let queue = c.tcp.rtt.unwrap_or_default() - least;
-        queue >= SHORTEST && queue.nanos() >= least.nanos() / 10
-    };
-    let share = judge(flow, view).finding().and_then(|finding| finding.explains);
-    sender.often(is_queued) >= ALWAYS && share.is_some_and(|share| share > CHANGES_EXPLAIN)
-}
-
 /// The ends, and the work on packets, leave the CPU to others. A cable without a limit fills it.
 fn uses_little(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let found = Occupancy::of(flow, view, None);
@@ -229,6 +216,7 @@ fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
             rate(pace)
         ))
         .explains(PACE_EXPLAINS)
+        .estimate()
         .allows(Some(pace))
         .seen_from("samples whose pace is near the rate", percent(paces), percent(STEADY))
         .seen_from("samples measured with data waiting", percent(chooses), percent(STEADY))
@@ -255,7 +243,6 @@ const RESOLUTION: Span = Span::from_millis(4);
 const NEAR_MEAN: std::ops::Range<f64> = 0.7..1.4;
 const STEADY: f64 = 0.6;
 const MOSTLY_QUEUED: f64 = 0.75;
-const ALWAYS: f64 = 0.9;
 /// Lost segments.
 const DROPS: f64 = 0.005;
 /// Cores.

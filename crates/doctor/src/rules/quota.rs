@@ -1,7 +1,7 @@
 //! A control group's quota stops the process in most of its periods.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{Flow, OFTEN_THROTTLED, View};
+use crate::view::{Flow, OFTEN_THROTTLED, Occupancy, View};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("quota", "a CPU quota").flow(judge);
@@ -16,6 +16,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         })
         .max_by(|a, b| a.2.throttled_share().total_cmp(&b.2.throttled_share()));
     let Some((side, end, group)) = worst else {
+        if let Some(hidden) = hidden(flow, view) {
+            return hidden;
+        }
         return match view.groups.is_empty() {
             true => Outcome::not_seen("the control groups of the flow's processes"),
             false => Outcome::ruled_out("no control group of the processes was throttled"),
@@ -56,6 +59,52 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     )
     .holds()
 }
+
+/// A thread waits for a core while cores are idle: a limit stops the thread, and its control group
+/// is not seen from here.
+fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
+    let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
+    let threads = ends.into_iter().filter_map(|(side, end)| Some((side, end.as_ref()?)));
+    let waits = threads.flat_map(|(side, end)| {
+        end.tasks(view).into_iter().map(move |task| (side, end, task)).collect::<Vec<_>>()
+    });
+    let worst = waits.filter_map(|(side, end, task)| Some((side, end, task, task.waited?)));
+    let (side, end, task, waited) = worst.max_by(|a, b| a.3.total_cmp(&b.3))?;
+    let is_here = |core: usize| task.confined_to.is_none_or(|only| only == core);
+    let cores = || view.cores.iter().filter(|(core, _)| is_here(**core)).map(|(_, shares)| shares);
+    let idle: f64 = cores().map(|shares| (1.0 - shares.busy() - shares.steal).max(0.0)).sum();
+    let steal: f64 = cores().map(|shares| shares.steal).sum();
+    let others = Occupancy::of(flow, view, task.place()).others;
+    let is_hidden = waited >= HIDDEN_WAITS && idle >= waited && others * 2.0 < waited;
+    (is_hidden && steal < LITTLE_STEAL).then(|| {
+        Finding::new(format!(
+            "a CPU limit that cannot be seen from here is the limit: {}, the {side}, is ready to run and waits for {} of the observation, while cores are idle",
+            end.name(),
+            percent(waited)
+        ))
+        .explains(HIDDEN_EXPLAINS)
+        .seen_from(
+            format!("thread {} waits, of the observation", task.tid),
+            percent(waited),
+            percent(HIDDEN_WAITS),
+        )
+        .seen("CPU time that the thread had, of a core", percent(task.cpu))
+        .seen("idle time of the cores that the thread may use", format!("{idle:.2} cores"))
+        .seen("CPU time of other processes there", format!("{} of a core", percent(others)))
+        .seen("rate now", rate(flow.rate()))
+        .advise(
+            Advice::new("Look at the CPU quota of the container, from outside of it")
+                .run("cat /sys/fs/cgroup/GROUP/cpu.max /sys/fs/cgroup/GROUP/cpu.stat   (nr_throttled)")
+                .not("A faster CPU gives more work for the same quota; buffers and congestion control change nothing"),
+        )
+        .holds()
+    })
+}
+
+/// Shares of the observation.
+const HIDDEN_WAITS: f64 = 0.3;
+const HIDDEN_EXPLAINS: f64 = 0.95;
+const LITTLE_STEAL: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
@@ -103,5 +152,22 @@ mod tests {
                 tcp.unsent = Some(units::Bytes::ZERO);
             })
             .holds(super::super::cpu::RULE);
+    }
+
+    /// The thread runs for a tenth of the time and waits for six tenths, on idle cores.
+    #[test]
+    fn a_quota_of_another_namespace_is_named_while_cores_are_idle() {
+        let waits = |busy: u64| {
+            Sketch::new().core(0, [busy, 2, 0, 0]).core(1, [busy, 2, 0, 0]).task(7, 10).each(
+                |at, sample| {
+                    for task in &mut sample.tasks {
+                        task.waited = Some(Span::from_millis(600 * at));
+                    }
+                },
+            )
+        };
+        assert!(waits(5).holds(RULE) > 0.9);
+        waits(5).holds_not(super::super::contention::RULE);
+        waits(95).holds_not(RULE);
     }
 }

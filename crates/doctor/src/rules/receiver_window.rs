@@ -2,6 +2,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
+use crate::signs::far_window::{far_held, is_exact, is_reader_slow, lacks_scaling, shortest};
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, percent, rate, span};
 use units::{Bytes, Span};
@@ -15,7 +16,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             "the time limited by the receiver's window (Linux 4.9 and later)",
         );
     };
-    if limited < LIMITED {
+    let exact = is_exact(flow);
+    if limited < LIMITED && !exact {
         return Outcome::ruled_out(format!(
             "the receiver's window held the sender for {} of the time",
             percent(limited)
@@ -32,7 +34,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         window.map_or_else(|| "too little".to_owned(), bytes),
         rtt.map_or_else(|| "unknown length".to_owned(), span),
     ))
-    .explains(limited)
+    .explains(if exact { limited.max(EXPLAINS_RATE) } else { limited })
     .allows(allows)
     .seen_from("time limited by the receiver's window", percent(limited), percent(LIMITED))
     .seen_if("window / round trip", allows.map(rate))
@@ -124,13 +126,6 @@ fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_
         .holds()
 }
 
-/// The share of the far sender's busy time in which the window of this machine held it.
-pub(super) fn far_held(flow: &Flow<'_>) -> Option<f64> {
-    let far = flow.far?;
-    let busy = far.busy.filter(|busy| *busy > Span::ZERO)?;
-    Some((far.window_limited?.secs_f64() / busy.secs_f64()).min(1.0))
-}
-
 /// The window of this machine.
 fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Finding {
     let most = view.sysctl_number("net.ipv4.tcp_rmem", 2).map(Bytes::new);
@@ -149,46 +144,8 @@ fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Findin
     )
 }
 
-/// The least round trip that the receiver knows: of its own handshake, or by the sender's
-/// timestamps. The latter contains the pauses of a sender.
-pub(super) fn shortest(receiver: &End<'_>) -> Option<Span> {
-    let by_timestamps = receiver.values(|c| c.tcp.receive_rtt).into_iter().min();
-    let by_handshake = receiver.tcp().min_rtt;
-    by_timestamps.into_iter().chain(by_handshake).filter(|rtt| *rtt > Span::ZERO).min()
-}
-
-/// Data waits in the receiver, or its window closes: then the reader is slow, not the window small.
-pub(super) fn is_reader_slow(flow: &Flow<'_>) -> bool {
-    if let Some(receiver) = &flow.receiver {
-        let full = |c: &crate::recording::Connection| {
-            c.receive_limit.is_some_and(|limit| c.receive_queue.count() >= limit.count() / 4)
-        };
-        return receiver.often(full) >= 0.5;
-    }
-    let Some(sender) = &flow.sender else { return false };
-    let windows = sender.values(|c| c.tcp.peer_window);
-    let most = windows.iter().max().copied().unwrap_or_default().count();
-    // A receiver whose buffer has room offers at least a segment (RFC 1122 section 4.2.3.3).
-    let least = sender.tcp().mss.map_or(0, |mss| mss.count());
-    // A kernel that closed the window of a usual buffer opens it by a sixteenth of that at least
-    // (__tcp_select_window). One that never has room for a third segment has a tiny buffer.
-    // The sender's segments are half of such a window at most (tcp_bound_to_half_wnd).
-    if (least..=least.saturating_mul(2).saturating_add(1)).contains(&most) && !flow.is_stalled() {
-        return false;
-    }
-    let is_closed = |window: &&Bytes| window.count() < least || window.count() < most / 4;
-    let small = windows.iter().filter(is_closed).count();
-    // The same timer runs if this machine refuses to send into an open window.
-    let probes = |c: &crate::recording::Connection| {
-        c.probing && c.tcp.peer_window.is_none_or(|window| window.count() < least.max(1))
-    };
-    sender.often(probes) > 0.1 || small * 4 >= windows.len().max(1)
-}
-
-pub(super) fn lacks_scaling(sender: &End<'_>) -> bool {
-    sender.tcp().window_scaling == Some(false)
-}
-
+/// The window explains the whole rate.
+const EXPLAINS_RATE: f64 = 0.9;
 /// The share of a core with which a reader has no time left.
 const FULL_CPU: f64 = 0.8;
 /// The largest value of the setting.
@@ -214,7 +171,9 @@ mod tests {
 
     #[test]
     fn a_small_window_and_an_empty_queue() {
-        let outcome = limited(90, 32_768).with_receiver(|_, _| {}).judge(RULE);
+        let passes =
+            limited(90, 32_768).tcp(|at, tcp| tcp.bytes_acked = Some(Bytes::new(at * 1_600_000)));
+        let outcome = passes.with_receiver(|_, _| {}).judge(RULE);
         let finding = outcome.finding().unwrap();
         // 32 KiB each 20 ms.
         assert_eq!(finding.allows.map(|rate| rate.mbit_per_second() as u64), Some(13));
@@ -301,5 +260,52 @@ mod tests {
             sample.connections[0].tcp.receive_rtt = Some(Span::from_micros(900));
         });
         assert!(matches!(short.judge(RULE), Outcome::NotSeen(_)));
+    }
+
+    /// BBR with a window of 80 kB at 40 ms: 16 Mbit/s pass, and BBR paces at 1.25 times that.
+    #[test]
+    fn a_window_that_explains_the_rate_stands_before_the_pace_of_bbr() {
+        let bbr = |window: u64, limited: u64| {
+            Sketch::new().sender(move |at, sender| {
+                sender.congestion = Some("bbr".to_owned());
+                let tcp = &mut sender.tcp;
+                (tcp.rtt, tcp.min_rtt) = (Some(Span::from_millis(40)), Some(Span::from_millis(40)));
+                (tcp.cwnd, tcp.unacked) = (Some(134), Some(56));
+                tcp.peer_window = Some(Bytes::new(window));
+                tcp.bytes_acked = Some(Bytes::new(at * 2_000_000));
+                tcp.pacing_rate = Some(units::Rate::from_mbit(20));
+                tcp.delivery_rate = Some(units::Rate::from_mbit(16));
+                tcp.window_limited = Some(Span::from_millis(limited * at));
+            })
+        };
+        for limited in [0, 300, 900] {
+            assert!(bbr(80_512, limited).holds(RULE) > 0.85, "{limited}");
+            bbr(80_512, limited).holds_not(super::super::path::RULE);
+        }
+        // The path, and not the window, is the limit.
+        bbr(800_000, 0).holds_not(RULE);
+        assert!(bbr(800_000, 0).holds(super::super::path::RULE) > 0.5);
+    }
+
+    /// Reads of 4 KB, each few milliseconds, from a buffer of 64 KB.
+    #[test]
+    fn a_window_that_moves_with_reads_is_that_of_a_slow_reader() {
+        let windows = [18_u64, 17, 20, 20, 20, 22, 19, 20, 22, 22, 19, 21, 20];
+        let reads = |moves: bool| {
+            let mut sketch = Sketch::new();
+            sketch.repeat_samples(windows.len() as u64);
+            sketch.sender(move |at, sender| {
+                let tcp = &mut sender.tcp;
+                let kib = if moves { windows[at as usize] } else { 20 };
+                (tcp.rtt, tcp.min_rtt) = (Some(Span::from_millis(24)), Some(Span::from_millis(20)));
+                tcp.peer_window = Some(Bytes::kib(kib));
+                tcp.bytes_acked = Some(Bytes::new(at * 820_000));
+                tcp.window_limited = Some(Span::from_millis(880 * at));
+            })
+        };
+        assert!(reads(true).holds(super::super::slow_reader::RULE) > 0.85);
+        reads(true).holds_not(RULE);
+        reads(false).holds_not(super::super::slow_reader::RULE);
+        assert!(reads(false).holds(RULE) > 0.85);
     }
 }

@@ -1,10 +1,10 @@
 //! A route fixes a congestion window for what this machine sends on it, or a window for what it
 //! receives.
 
-use super::receiver_window::{far_held, shortest};
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
 use crate::recording::Path;
+use crate::signs::far_window::{far_held, shortest};
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, percent, rate};
 use units::Bytes;

@@ -2,7 +2,7 @@
 //! cores, over `eth0` of 1 Gbit/s and a round trip of 20 ms, sampled each second for three seconds,
 //! with nothing out of order. Tests change what they are about.
 
-use super::{Outcome, Rule};
+use super::{Answer, Outcome, Rule, settled};
 use crate::recording::{
     Attempt, Connection, ConnectionState, CoreTimes, Holder, Interface, InterfaceCounters, Machine,
     Origin, Path, Period, Recording, Sample, Softnet, Stall, Task, Tcp,
@@ -36,6 +36,11 @@ impl Sketch {
         recording.origin = Origin::Synthetic;
         recording.periods.push(period);
         Self { recording }
+    }
+
+    /// Begins again with so many samples.
+    pub(crate) fn repeat_samples(&mut self, count: u64) {
+        self.recording.periods[0].samples = (0..count).map(sample).collect();
     }
 
     /// Nothing but the machine.
@@ -143,18 +148,19 @@ impl Sketch {
         &self.recording
     }
 
-    /// The rule's answer about the connection, or the machine.
+    /// The rule's answer about the connection, or the machine, as far as other causes let it stand.
     pub(crate) fn judge(&self, rule: Rule) -> Outcome {
         let view = View::of(&self.recording, &self.recording.periods[0]).unwrap();
-        if let (Some(judge), Some(flow)) = (rule.flow, view.flows.first()) {
-            return judge(flow, &view);
+        match (rule.flow, view.flows.first()) {
+            (Some(_), Some(flow)) => chosen(settled(&[flow], &view).0.remove(0), rule),
+            _ => self.on_machine(rule),
         }
-        rule.machine.expect("nothing to judge")(&view)
     }
 
     pub(crate) fn on_machine(&self, rule: Rule) -> Outcome {
         let view = View::of(&self.recording, &self.recording.periods[0]).unwrap();
-        rule.machine.unwrap()(&view)
+        let flows: Vec<_> = view.flows.iter().collect();
+        chosen(settled(&flows, &view).1, rule)
     }
 
     /// How much of the missing speed the rule's cause explains.
@@ -182,6 +188,14 @@ impl Sketch {
         let outcome = self.judge(rule);
         assert!(outcome.finding().is_none(), "{}: {outcome:?}", rule.cause);
     }
+}
+
+fn chosen(answers: Vec<Answer>, rule: Rule) -> Outcome {
+    let mut answers = answers.into_iter();
+    answers
+        .find(|answer| answer.row.rule.cause == rule.cause)
+        .expect("a cause of the table")
+        .outcome
 }
 
 fn sample(at: u64) -> Sample {

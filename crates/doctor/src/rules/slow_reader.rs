@@ -1,9 +1,9 @@
 //! The receiving application does not read as fast as data arrives.
 
 use super::accept_queue;
-use super::receiver_window::is_reader_slow;
 use super::send_buffer::waits_for_reader;
 use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::far_window::{is_reader_slow, moves_with_reads};
 use crate::view::{End, Flow, TaskUse, View};
 use crate::words::{bytes, percent, rate};
 use std::net::SocketAddr;
@@ -84,6 +84,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(limited)
         ));
     }
+    let moves = limited >= LIMITED && moves_with_reads(sender);
     let windows = sender.values(|c| c.tcp.peer_window);
     let least = windows.iter().min().copied().unwrap_or_default();
     let most = windows.iter().max().copied().unwrap_or_default();
@@ -99,7 +100,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 bytes(least)
             ),
         })
-        .explains(limited.max(if flow.is_stalled() { 0.95 } else { 0.0 }))
+        .explains(limited.max(match (flow.is_stalled(), moves) {
+            (true, _) => 0.95,
+            (false, true) => MOVES_EXPLAIN,
+            (false, false) => 0.0,
+        }))
         .seen_from("time limited by the receiver", percent(limited), percent(LIMITED))
         .seen("samples in which a closed window was probed", percent(sender.often(|c| c.probing)))
         .seen(
@@ -174,6 +179,8 @@ const FULL: f64 = 0.5;
 const BURST: f64 = 5.0;
 const BUSY: f64 = 0.8;
 const PAUSES_EXPLAIN: f64 = 0.8;
+/// The window moves with the reads of the far program, and opens no further.
+const MOVES_EXPLAIN: f64 = 0.9;
 /// No byte was read during the observation.
 const UNREAD: f64 = 0.9;
 const LIMITED: f64 = 0.2;

@@ -2,7 +2,7 @@
 //! names a small one. Every byte costs more CPU time, and the headers of tiny segments take much of
 //! the link.
 
-use super::{Advice, Finding, Outcome, Rule, cpu};
+use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, percent, rate};
 use units::Bytes;
@@ -28,11 +28,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             bytes(path)
         ));
     }
-    let finding = Finding::new(format!(
+    let sentence = format!(
         "segments are small: they hold {} although the path carries packets of {}",
         bytes(mss),
         bytes(path)
-    ))
+    );
+    let finding = Finding::new(sentence.clone())
+    .when_silenced(sentence)
     .seen("segment", bytes(mss))
     .seen("path MTU", bytes(path))
     .seen_if("MTU that the route names", named.map(|mtu| bytes(Bytes::new(mtu.into()))))
@@ -48,14 +50,14 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let each = used.map(|used| used.sent.count() / used.sent_packets.max(1));
     let is_small = each.is_some_and(|each| each / 2 <= mss.count().saturating_add(HEADERS));
     let headers = HEADERS_ON_WIRE as f64 / (mss.count() + HEADERS_ON_WIRE) as f64;
-    match cpu::is_limit(flow, view) {
-        true if is_small => finding.explains(1.0),
-        false if is_tiny(flow, sender, mss) => finding.explains(TINY_EXPLAINS).seen_from(
+    match is_tiny(flow, sender, mss) {
+        true => finding.explains(TINY_EXPLAINS).seen_from(
             "headers, of the bytes on the link",
             percent(headers),
             "34 %",
         ),
-        _ => finding,
+        false if is_small => finding.explains(1.0).only_with("cpu"),
+        false => finding,
     }
     .seen_if("bytes for each packet sent", each.map(|each| each.to_string()))
     .holds()

@@ -1,7 +1,7 @@
 //! The memory of all TCP sockets, or of those of a control group, reaches its limit: the kernel
 //! shrinks windows and drops packets.
 
-use super::{Advice, Finding, Outcome, Rule, loss};
+use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::{bytes, percent};
 
@@ -13,14 +13,14 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let held = flow.sender.as_ref().map_or(0.0, |sender| {
         sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0)
     });
-    let is_held =
-        held >= HELD || flow.sender.is_none() || flow.is_stalled() || loss::is_limit(flow, view);
-    if let Some(finding) = of_group(flow, view).filter(|_| is_held) {
-        return finding.holds();
+    let is_held = held >= HELD || flow.sender.is_none() || flow.is_stalled();
+    if let Some(finding) = of_group(flow, view) {
+        return if is_held { finding } else { finding.only_with("loss") }.holds();
     }
     match judge(view) {
-        Outcome::Holds(finding) if held >= HELD || loss::is_limit(flow, view) => {
-            finding.explains(OF_FLOW).holds()
+        Outcome::Holds(finding) => {
+            let finding = finding.explains(OF_FLOW);
+            if held >= HELD { finding } else { finding.only_with("loss") }.holds()
         }
         _ => Outcome::Irrelevant,
     }

@@ -1,8 +1,8 @@
 //! The connection has no window scaling: its window ends at 64 KiB (RFC 7323 section 2).
 
-use super::receiver_window::lacks_scaling;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
+use crate::signs::far_window::{is_exact, lacks_scaling};
 use crate::view::{Flow, View};
 use crate::words::{bytes, percent, rate, span};
 use units::Bytes;
@@ -23,7 +23,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let near = most.is_some_and(|most| {
         flow.rate().bits_per_second() as f64 >= 0.4 * most.bits_per_second() as f64
     });
-    let limits = limited.map_or(near, |limited| limited >= LIMITED && near);
+    let limits = limited.map_or(near, |limited| limited >= LIMITED && near) || is_exact(flow);
     let here = view.sysctl("net.ipv4.tcp_window_scaling") == Some("0");
     let finding = Finding::new(format!(
         "a connection without window scaling is the limit: at most 64 KiB each round trip of {}",

@@ -1,0 +1,88 @@
+//! The path, or the peer, drops SYNs that ask for congestion marks (RFC 3168). The kernel sends the
+//! second SYN without the request, a second later, and that one is answered.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::ConnectionState;
+use crate::view::View;
+use crate::words::percent;
+
+pub(super) const RULE: Rule =
+    Rule::new("ecn-refused", "handshakes that ask for congestion marks").machine(judge);
+
+fn judge(view: &View<'_>) -> Outcome {
+    let Some(setting) = view.sysctl(SETTING) else { return Outcome::not_seen(SETTING) };
+    if !ASKS.contains(&setting) {
+        return Outcome::ruled_out("this machine does not ask for congestion marks");
+    }
+    let (Some(again), Some(opened)) =
+        (view.counter("TcpExtTCPSynRetrans"), view.counter("TcpActiveOpens"))
+    else {
+        return Outcome::not_seen("the handshakes that were repeated");
+    };
+    let share = again as f64 / opened.max(1) as f64;
+    // A path that drops all SYNs repeats each of them several times.
+    if again < FEWEST || !ONE_EACH.contains(&share) {
+        return Outcome::ruled_out(format!(
+            "{again} SYNs were sent again for {opened} connections"
+        ));
+    }
+    let samples = view.samples().iter().flat_map(|sample| &sample.connections);
+    let open = || {
+        samples.clone().filter(|one| {
+            one.state == ConnectionState::Established && !one.remote.ip().is_loopback()
+        })
+    };
+    let marked = open().filter(|one| one.tcp.ecn == Some(true)).count();
+    if marked > 0 {
+        return Outcome::ruled_out("a peer agreed to congestion marks");
+    }
+    Finding::new(format!(
+        "handshakes that ask for congestion marks are dropped: {again} of {opened} connections needed a second SYN, which does not ask, and each began a second late"
+    ))
+    .explains(EXPLAINS)
+    .seen_from("SYNs sent again, of the connections opened", percent(share), percent(ONE_EACH.start))
+    .seen(SETTING, setting)
+    .seen("connections that agreed to congestion marks", "none")
+    .against("a peer whose accept queue is full drops first SYNs too")
+    .advise(
+        Advice::new("Look for the firewall that drops SYNs with ECE and CWR, or do not ask for marks")
+            .run("tcpdump -ni any 'tcp[13] & 0xc2 == 0xc2'   (on both ends)")
+            .run(format!("sysctl -w {SETTING}=2"))
+            .not("Buffers and congestion control change nothing: no data was sent yet"),
+    )
+    .holds()
+}
+
+const SETTING: &str = "net.ipv4.tcp_ecn";
+/// Values with which this machine's SYNs ask for marks (ip-sysctl.rst).
+const ASKS: [&str; 2] = ["1", "3"];
+const FEWEST: u64 = 2;
+/// Repeated SYNs of a connection.
+const ONE_EACH: std::ops::Range<f64> = 0.8..1.3;
+/// Before the handshakes that are repeated.
+const EXPLAINS: f64 = 0.7;
+
+#[cfg(test)]
+mod tests {
+    use super::super::no_answer;
+    use super::super::sketch::Sketch;
+    use super::*;
+
+    fn opening(again: u64, setting: &str) -> Sketch {
+        let sketch =
+            Sketch::idle().counter("TcpExtTCPSynRetrans", again).counter("TcpActiveOpens", 10);
+        sketch.machine(|machine| {
+            machine.sysctls.insert(SETTING.to_owned(), setting.to_owned());
+        })
+    }
+
+    #[test]
+    fn one_more_syn_for_each_connection_that_asks_for_marks() {
+        assert!(opening(10, "1").holds_machine(RULE).is_some_and(|share| share > 0.6));
+        opening(10, "1").machine_holds_not(no_answer::RULE);
+        opening(10, "2").machine_holds_not(RULE);
+        opening(2, "1").machine_holds_not(RULE);
+        opening(60, "1").machine_holds_not(RULE);
+        assert!(opening(10, "2").holds_machine(no_answer::RULE).is_some());
+    }
+}

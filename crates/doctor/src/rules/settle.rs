@@ -1,0 +1,235 @@
+//! The facts that stand: what the rules found, after the table of precedence.
+
+use super::precedence::{Row, Seen, TABLE};
+use super::{Finding, Outcome};
+use crate::view::{Flow, View};
+use units::Rate;
+
+/// The answer of a cause's rule.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) row: &'static Row,
+    pub(crate) outcome: Outcome,
+}
+
+/// The answers about each of the flows, and those about the machine.
+pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answer>>, Vec<Answer>) {
+    let mut machine: Vec<Answer> = TABLE
+        .iter()
+        .filter_map(|row| Some(Answer { row, outcome: row.rule.machine?(view) }))
+        .collect();
+    silence(&mut machine, None);
+    // A rule of the machine alone speaks for its flows too.
+    let above: Vec<&'static Row> =
+        standing(&machine).filter(|row| row.rule.flow.is_none()).collect();
+    let of_flow = |flow: &&Flow<'a>| {
+        let answers = TABLE
+            .iter()
+            .filter_map(|row| Some(Answer { row, outcome: row.rule.flow?(flow, view) }));
+        let mut answers: Vec<Answer> = answers.collect();
+        silence_everywhere(&mut answers, &above);
+        let stalls = flow.is_stalled() || flow.is_opening();
+        stand(&mut answers, Some((flow, view)), flow.rate(), stalls);
+        answers
+    };
+    let flows: Vec<_> = flows.iter().map(of_flow).collect();
+    for answers in &flows {
+        let below: Vec<&'static Row> = standing(answers).collect();
+        silence_everywhere(&mut machine, &below);
+    }
+    (flows, machine)
+}
+
+/// The facts of one flow that stand beside one another.
+fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
+    if stalls {
+        answers.iter_mut().for_each(needs_progress);
+    }
+    silence(answers, seen);
+    stand_together(answers);
+    drop_estimates(answers);
+    for answer in answers {
+        if let Outcome::Holds(finding) = &mut answer.outcome {
+            finding.allows = finding.allows.and_then(|allows| bound(allows, rate));
+        }
+    }
+}
+
+/// No cause that lets data through explains that none arrives.
+fn needs_progress(answer: &mut Answer) {
+    let Some(finding) = limit(&answer.outcome) else { return };
+    let lets_pass = finding.allows.is_some_and(|allows| allows >= PROGRESS);
+    if answer.row.moves_data || lets_pass {
+        answer.outcome = Outcome::ruled_out("it lets data through, and none arrives");
+    }
+}
+
+fn silence(answers: &mut [Answer], seen: Seen<'_, '_>) {
+    for at in 0..answers.len() {
+        let row = answers[at].row;
+        if !stands(&answers[at]) {
+            continue;
+        }
+        for (other, answer) in answers.iter_mut().enumerate() {
+            if other != at && row.silences_cause(answer.row.rule.cause, seen)
+                || other != at && row.silences_cause_everywhere(answer.row.rule.cause)
+            {
+                silenced(answer, row);
+            }
+        }
+    }
+}
+
+fn silence_everywhere(answers: &mut [Answer], by: &[&'static Row]) {
+    for row in by {
+        for answer in answers.iter_mut() {
+            if row.silences_cause_everywhere(answer.row.rule.cause) {
+                silenced(answer, row);
+            }
+        }
+    }
+}
+
+fn silenced(answer: &mut Answer, by: &Row) {
+    let Outcome::Holds(finding) = &mut answer.outcome else { return };
+    match finding.when_silenced.clone() {
+        Some(sentence) if finding.is_limit() => demote(finding, sentence, Some(by)),
+        Some(_) => {}
+        None => answer.outcome = Outcome::ruled_out(format!("{} explains it", by.rule.words)),
+    }
+}
+
+fn demote(finding: &mut Finding, sentence: String, by: Option<&Row>) {
+    finding.sentence = sentence;
+    finding.explains = None;
+    finding.advice.clear();
+    if let Some(by) = by {
+        finding.against.push(format!("{} explains it", by.rule.words));
+    }
+}
+
+/// A fact that needs another cause does not stand without it.
+fn stand_together(answers: &mut [Answer]) {
+    let limits: Vec<&'static str> = answers
+        .iter()
+        .filter(|answer| limit(&answer.outcome).is_some())
+        .map(|answer| answer.row.rule.cause)
+        .collect();
+    for answer in answers {
+        let Outcome::Holds(finding) = &mut answer.outcome else { continue };
+        let Some(needed) = finding.only_with.filter(|_| finding.is_limit()) else { continue };
+        if limits.contains(&needed) {
+            continue;
+        }
+        match finding.when_silenced.take() {
+            Some(sentence) => demote(finding, sentence, None),
+            None => answer.outcome = Outcome::Irrelevant,
+        }
+    }
+}
+
+/// An estimate that follows from the rate says nothing beside a cause that explains more.
+fn drop_estimates(answers: &mut [Answer]) {
+    let facts = answers.iter().filter_map(|answer| limit(&answer.outcome));
+    let most = facts.filter(|fact| !fact.is_estimate).filter_map(|fact| fact.explains);
+    let most = most.fold(0.0, f64::max);
+    for answer in answers {
+        let explains = limit(&answer.outcome).filter(|fact| fact.is_estimate);
+        if explains.and_then(|fact| fact.explains).is_some_and(|share| share <= most) {
+            answer.outcome =
+                Outcome::ruled_out("the sender's estimate follows from the rate that others allow");
+        }
+    }
+}
+
+/// A bound below the rate is none. One within the error of the measurement is the rate.
+fn bound(allows: Rate, rate: Rate) -> Option<Rate> {
+    let near = allows.bits_per_second() as f64 >= rate.bits_per_second() as f64 * MEASURED;
+    near.then(|| allows.max(rate))
+}
+
+fn standing(answers: &[Answer]) -> impl Iterator<Item = &'static Row> + '_ {
+    answers.iter().filter(|answer| stands(answer)).map(|answer| answer.row)
+}
+
+/// It explains enough to silence others.
+fn stands(answer: &Answer) -> bool {
+    limit(&answer.outcome).and_then(|fact| fact.explains).is_some_and(|share| share >= SILENCES)
+}
+
+fn limit(outcome: &Outcome) -> Option<&Finding> {
+    outcome.finding().filter(|finding| finding.is_limit())
+}
+
+/// A connection that stalls is slower by far.
+const PROGRESS: Rate = Rate::from_bits_per_second(64_000);
+const SILENCES: f64 = 0.5;
+/// Of the rate.
+const MEASURED: f64 = 0.8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The place of a cause, the share that it explains, its bound, and whether it is an estimate.
+    type Fact = (usize, Option<f64>, Option<u64>, bool);
+
+    fn answers(facts: &[Fact]) -> Vec<Answer> {
+        let answer = |(at, explains, allows, estimate): &Fact| {
+            let mut finding = Finding::new("a fact");
+            finding.explains = *explains;
+            finding.allows = allows.map(Rate::from_bits_per_second);
+            finding.is_estimate = *estimate;
+            Answer { row: &TABLE[at % TABLE.len()], outcome: finding.holds() }
+        };
+        facts.iter().map(answer).collect()
+    }
+
+    fn fact() -> impl Strategy<Value = Fact> {
+        let rate = 0_u64..10_000_000_000;
+        (any::<usize>(), prop::option::of(0.0..=1.0), prop::option::of(rate), any::<bool>())
+    }
+
+    proptest! {
+        #[test]
+        fn no_bound_is_below_the_observed_rate(
+            facts in prop::collection::vec(fact(), 0..20),
+            rate in 0_u64..10_000_000_000,
+            stalls in any::<bool>(),
+        ) {
+            let mut answers = answers(&facts);
+            let rate = Rate::from_bits_per_second(rate);
+            stand(&mut answers, None, rate, stalls);
+            for finding in answers.iter().filter_map(|answer| answer.outcome.finding()) {
+                prop_assert!(finding.allows.is_none_or(|allows| allows >= rate), "{finding:?}");
+            }
+        }
+
+        #[test]
+        fn a_connection_without_progress_has_no_limit_that_lets_data_through(
+            facts in prop::collection::vec(fact(), 0..20),
+        ) {
+            let mut answers = answers(&facts);
+            stand(&mut answers, None, Rate::default(), true);
+            for answer in answers.iter().filter(|answer| limit(&answer.outcome).is_some()) {
+                prop_assert!(!answer.row.moves_data, "{answer:?}");
+                let allows = limit(&answer.outcome).and_then(|fact| fact.allows);
+                prop_assert!(allows.is_none_or(|allows| allows < PROGRESS), "{answer:?}");
+            }
+        }
+
+        #[test]
+        fn an_estimate_stands_only_before_all_other_limits(
+            facts in prop::collection::vec(fact(), 0..20),
+        ) {
+            let mut answers = answers(&facts);
+            stand(&mut answers, None, Rate::default(), false);
+            let limits = || answers.iter().filter_map(|answer| limit(&answer.outcome));
+            for one in limits().filter(|one| one.is_estimate) {
+                let explains = one.explains;
+                prop_assert!(limits().all(|fact| fact.is_estimate || fact.explains < explains));
+            }
+        }
+    }
+}

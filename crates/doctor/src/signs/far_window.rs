@@ -1,0 +1,97 @@
+//! The window that the receiving end offers.
+
+use crate::bound;
+use crate::recording::Connection;
+use crate::view::{End, Flow};
+use units::{Bytes, Span};
+
+/// The share of the far sender's busy time in which the window of this machine held it.
+pub(crate) fn far_held(flow: &Flow<'_>) -> Option<f64> {
+    let far = flow.far?;
+    let busy = far.busy.filter(|busy| *busy > Span::ZERO)?;
+    Some((far.window_limited?.secs_f64() / busy.secs_f64()).min(1.0))
+}
+
+/// The least round trip that the receiver knows: of its own handshake, or by the sender's
+/// timestamps. The latter contains the pauses of a sender.
+pub(crate) fn shortest(receiver: &End<'_>) -> Option<Span> {
+    let by_timestamps = receiver.values(|c| c.tcp.receive_rtt).into_iter().min();
+    let by_handshake = receiver.tcp().min_rtt;
+    by_timestamps.into_iter().chain(by_handshake).filter(|rtt| *rtt > Span::ZERO).min()
+}
+
+/// Data waits in the receiver, or its window closes: then the reader is slow, not the window small.
+pub(crate) fn is_reader_slow(flow: &Flow<'_>) -> bool {
+    if let Some(receiver) = &flow.receiver {
+        let full = |c: &Connection| {
+            c.receive_limit.is_some_and(|limit| c.receive_queue.count() >= limit.count() / 4)
+        };
+        return receiver.often(full) >= 0.5;
+    }
+    let Some(sender) = &flow.sender else { return false };
+    let windows = sender.values(|c| c.tcp.peer_window);
+    let most = windows.iter().max().copied().unwrap_or_default().count();
+    // A receiver whose buffer has room offers at least a segment (RFC 1122 section 4.2.3.3).
+    let least = sender.tcp().mss.map_or(0, |mss| mss.count());
+    // A kernel that closed the window of a usual buffer opens it by a sixteenth of that at least
+    // (__tcp_select_window). One that never has room for a third segment has a tiny buffer.
+    // The sender's segments are half of such a window at most (tcp_bound_to_half_wnd).
+    if (least..=least.saturating_mul(2).saturating_add(1)).contains(&most) && !flow.is_stalled() {
+        return false;
+    }
+    let is_closed = |window: &&Bytes| window.count() < least || window.count() < most / 4;
+    let small = windows.iter().filter(is_closed).count();
+    // The same timer runs if this machine refuses to send into an open window.
+    let probes = |c: &Connection| {
+        c.probing && c.tcp.peer_window.is_none_or(|window| window.count() < least.max(1))
+    };
+    sender.often(probes) > 0.1 || small * 4 >= windows.len().max(1) || moves_with_reads(sender)
+}
+
+/// The far end's window falls again and again: its program leaves data in a buffer that has room.
+/// A program that keeps up leaves the window as it is, or the kernel enlarges the window.
+pub(crate) fn moves_with_reads(sender: &End<'_>) -> bool {
+    let windows = sender.values(|c| c.tcp.peer_window.map(Bytes::count));
+    let most = windows.iter().max().copied().unwrap_or(0);
+    let segment = sender.tcp().mss.map_or(0, Bytes::count);
+    let step = (most / PART_OF_WINDOW).max(segment / 2).max(1);
+    let falls = windows.windows(2).filter(|pair| pair[1].saturating_add(step) <= pair[0]).count();
+    let below = windows.iter().filter(|window| **window <= most - step.min(most)).count();
+    falls >= FEWEST_FALLS && below as f64 >= OFTEN_BELOW * windows.len() as f64
+}
+
+/// The far end's window, sent once in each round trip, is the rate that is seen: no other limit is
+/// needed to explain the rate. A sender that paces itself spends little time at the window.
+pub(crate) fn is_exact(flow: &Flow<'_>) -> bool {
+    let Some(sender) = &flow.sender else { return false };
+    let (Some(window), Some(rtt), Some(least)) =
+        (sender.median(|c| c.tcp.peer_window), sender.rtt(), sender.tcp().min_rtt)
+    else {
+        return false;
+    };
+    let Some(allows) = bound::window(window, rtt) else { return false };
+    let share = flow.rate().bits_per_second() as f64 / allows.bits_per_second().max(1) as f64;
+    // Packets that wait in a queue fill any window.
+    let waits = rtt - least;
+    let no_queue = waits.nanos() < least.nanos() / 4;
+    let congestion = sender.tcp().mss.zip(sender.median(|c| c.tcp.cwnd));
+    let is_smaller = congestion.is_some_and(|(mss, segments)| {
+        mss.count().saturating_mul(segments.into()) as f64 > window.count() as f64 * SMALLER
+    });
+    EXACT.contains(&share) && no_queue && is_smaller && sender.has_data()
+}
+
+/// The options of the handshake leave the window at 64 KiB.
+pub(crate) fn lacks_scaling(sender: &End<'_>) -> bool {
+    sender.tcp().window_scaling == Some(false)
+}
+
+/// A fall that counts, of the largest window.
+const PART_OF_WINDOW: u64 = 25;
+const FEWEST_FALLS: usize = 2;
+/// A share of the samples.
+const OFTEN_BELOW: f64 = 0.1;
+/// The rate, of that which a window allows.
+const EXACT: std::ops::Range<f64> = 0.8..1.25;
+/// The congestion window, of the far end's.
+const SMALLER: f64 = 1.1;

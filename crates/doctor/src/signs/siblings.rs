@@ -1,0 +1,28 @@
+//! Other connections of the same path.
+
+use crate::view::{End, Flow, View};
+
+/// Another connection to the same host is much faster and loses much less: the queue that both
+/// share is no reason for the losses of this one.
+pub(crate) fn loses_more_than_others(flow: &Flow<'_>, view: &View<'_>) -> bool {
+    let Some(loss) = lossy(flow) else { return false };
+    let (_, to) = flow.addresses();
+    view.flows.iter().any(|other| {
+        let (_, other_to) = other.addresses();
+        let is_other = other.addresses() != flow.addresses() && other_to.ip() == to.ip();
+        let sends = other.sender.as_ref().is_some_and(End::has_data);
+        let is_faster =
+            other.rate().bits_per_second() as f64 >= flow.rate().bits_per_second() as f64 * FASTER;
+        let loses = other.sender.as_ref().and_then(End::loss);
+        is_other && sends && is_faster && loses.is_some_and(|other| other * MORE <= loss)
+    })
+}
+
+fn lossy(flow: &Flow<'_>) -> Option<f64> {
+    flow.sender.as_ref()?.loss().filter(|loss| *loss >= LOSSY)
+}
+
+/// Lost segments.
+const LOSSY: f64 = 1e-3;
+const FASTER: f64 = 1.5;
+const MORE: f64 = 4.0;
