@@ -19,9 +19,9 @@ pub mod output;
 pub mod recording;
 pub mod rules;
 pub mod saved;
+mod signs;
 pub mod test_path;
 pub mod view;
-mod signs;
 mod watch;
 mod words;
 

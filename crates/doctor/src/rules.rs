@@ -72,7 +72,6 @@ mod steal;
 mod stopped;
 mod test_failed;
 mod time_exceeded;
-mod tunnel;
 mod tunnel_program;
 mod udp_buffer;
 mod udp_port;
@@ -110,5 +109,48 @@ impl Rule {
 
     const fn machine(self, judge: fn(&View<'_>) -> Outcome) -> Self {
         Self { machine: Some(judge), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    /// The files that know several rules, and the words of a finding.
+    const NO_RULES: [&str; 4] = ["finding", "precedence", "settle", "sketch"];
+    /// The words that every rule uses.
+    const WORDS: [&str; 5] = ["Advice", "Evidence", "Finding", "Outcome", "Rule"];
+
+    fn name(file: &Path) -> String {
+        file.file_stem().unwrap().to_string_lossy().into_owned()
+    }
+
+    /// The files of rules, those of their parts included.
+    fn files(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        let files = files.into_iter().filter(|file| !NO_RULES.contains(&name(file).as_str()));
+        files.chain(folders.iter().flat_map(|folder| self::files(folder))).collect()
+    }
+
+    #[test]
+    fn no_rule_imports_a_rule() {
+        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules");
+        let files = files(&rules);
+        assert!(files.len() > 60, "{}", files.len());
+        for file in &files {
+            let text = std::fs::read_to_string(file).unwrap();
+            let text = text.split("#[cfg(test)]").next().unwrap();
+            let used = text.split("super::").skip(1).map(|rest| {
+                let end = rest.find(';').unwrap_or(rest.len());
+                rest[..end].trim_start_matches('{').trim_end_matches('}').to_owned()
+            });
+            for word in used.flat_map(|used| {
+                used.split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>()
+            }) {
+                assert!(word.is_empty() || WORDS.contains(&word.as_str()), "{file:?}: {word}");
+            }
+            assert!(!text.contains("crate::rules"), "{file:?}");
+        }
     }
 }

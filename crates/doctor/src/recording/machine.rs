@@ -64,6 +64,19 @@ pub struct Interface {
     pub interrupts: Vec<InterruptPlace>,
 }
 
+impl Interface {
+    /// The reason why nothing can leave through it, if its state is known.
+    pub fn down(&self) -> Option<&'static str> {
+        match self.state.as_str() {
+            "" => None,
+            _ if !self.enabled => Some("it is switched off"),
+            "lowerlayerdown" => Some("the interface below it, or at its other end, is down"),
+            "down" | "notpresent" => Some("it has no carrier"),
+            _ => None,
+        }
+    }
+}
+
 /// The speeds that both ends of a cable support.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]

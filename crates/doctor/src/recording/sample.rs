@@ -105,6 +105,13 @@ pub struct Qdisc {
     pub flow_limit: Option<Rate>,
 }
 
+impl Qdisc {
+    /// A hook of filters: nothing is ever queued there.
+    pub fn is_hook(&self) -> bool {
+        matches!(self.kind.as_str(), "ingress" | "clsact")
+    }
+}
+
 /// Time in which tasks waited for a resource, since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]

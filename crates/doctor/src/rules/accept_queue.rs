@@ -68,12 +68,6 @@ fn judge(view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// Whether connections to this address wait to be accepted.
-pub(super) fn waits_at(view: &View<'_>, local: SocketAddr) -> bool {
-    let mut listeners = view.last().listeners.iter();
-    listeners.any(|one| one.local.port() == local.port() && one.waiting > 0)
-}
-
 /// The listener for which most connections waited in every sample, and the least number of them. A
 /// program that accepts empties its queue now and then.
 fn standing<'a>(view: &View<'a>) -> Option<(&'a Listener, u32)> {

@@ -2,6 +2,7 @@
 //! because its budget is used up.
 
 use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::input_queues::drops_many;
 use crate::view::{Flow, View};
 
 pub(super) const RULE: Rule =
@@ -34,9 +35,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
             counts.processed, counts.squeezed
         ));
     }
-    let share = counts.dropped as f64 / counts.all() as f64;
     let finding = counts.finding(view);
-    if share >= SHARE { finding.explains(0.6) } else { finding }.holds()
+    if drops_many(view) { finding.explains(0.6) } else { finding }.holds()
 }
 
 /// Packets of all cores, and the core that dropped most.
@@ -78,7 +78,6 @@ impl Counts {
 const FEW: u64 = 5;
 /// Segments of a super-packet.
 const MANY: u64 = 45;
-const SHARE: f64 = 1e-3;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Full packets vanish, small ones arrive: a hop has a smaller MTU, and its message is filtered.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::view::{End, Flow, View};
+use crate::view::{Flow, View};
 use crate::words::{bytes, span};
 use units::{Bytes, Span};
 
@@ -23,7 +23,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let answered = tcp.bytes_acked.unwrap_or_default() > Bytes::ZERO
         || tcp.bytes_received.unwrap_or_default() > Bytes::ZERO;
     // Full segments passed before: now nothing passes.
-    if has_passed_full(sender) {
+    if sender.has_passed_full() {
         return Outcome::ruled_out("full segments passed before the connection stalled");
     }
     if repeats < REPEATS || !open || !full || !answered || mss < Bytes::new(600) {
@@ -78,17 +78,7 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
     .holds()
 }
 
-/// Many bytes arrived, in segments that were full on average.
-pub(super) fn has_passed_full(sender: &End<'_>) -> bool {
-    let tcp = sender.tcp();
-    let (Some(mss), Some(acked)) = (tcp.mss, tcp.bytes_acked) else { return false };
-    let segments = tcp.data_segments_out.unwrap_or(0);
-    let full = u64::from(segments).saturating_mul(mss.count());
-    acked.count() >= mss.count().saturating_mul(PASSED) && acked.count() >= full / 2
-}
-
 const REPEATS: u8 = 2;
-const PASSED: u64 = 20;
 /// Less than a full segment.
 const FEW_BYTES: Bytes = Bytes::new(500);
 const NOTHING_FOR: Span = Span::from_millis(1_500);

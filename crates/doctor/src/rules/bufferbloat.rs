@@ -1,8 +1,8 @@
 //! A queue on the path is much longer than the path itself. The rate does not suffer; everything
 //! else on the path waits.
 
-use super::send_buffer;
 use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::send_buffer::held;
 use crate::view::{End, Flow, View};
 use crate::words::{rate, span};
 use units::Span;
@@ -18,7 +18,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     };
     let queue = rtt - least;
     // A slow receiver delays its acknowledgements too.
-    let held = sender.window_limited().unwrap_or(0.0) + send_buffer::held(flow);
+    let held = sender.window_limited().unwrap_or(0.0) + held(flow);
     if held >= HELD {
         return Outcome::ruled_out(format!(
             "a buffer of an end held the sender for {} of the time",

@@ -44,7 +44,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 /// The end whose cork holds data back, and how often. Data that this machine refuses to send looks
 /// the same, and does not move.
-pub(super) fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
+fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     let moves = |end: &&End<'_>| end.bytes(|tcp| tcp.bytes_acked).unwrap_or_default() > Bytes::ZERO;
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     ends.filter(moves)

@@ -1,6 +1,8 @@
 //! A CPU core has no time left: the only one, or the one that runs a thread of an end.
 
-use super::{Advice, Finding, Outcome, Rule, tunnel};
+mod tunnel;
+
+use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
 use crate::recording::{Connection, Origin};
 use crate::view::{CoreUse, End, Flow, Occupancy, TaskUse, View};

@@ -49,7 +49,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
 }
 
 /// The end that Nagle's algorithm holds back, and how often.
-pub(super) fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
+fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     ends.filter(|end| end.alternates() && is_acknowledged_late(end))
         .map(|end| (end, end.often(is_held)))

@@ -1,6 +1,7 @@
 //! A queue on the path marks packets instead of dropping them, and the sender slows down.
 
-use super::{Advice, Finding, Outcome, Rule, loss};
+use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::loss_model::allowed;
 use crate::view::{BURST, End, Flow, View};
 use crate::words::percent;
 
@@ -49,9 +50,9 @@ fn explains(flow: &Flow<'_>, sender: &End<'_>, marked: u64, share: f64) -> bool 
     }
     // A window shrinks as much for a mark as for a loss (RFC 3168 section 6.1.2), so the same
     // formulas tell how few of them keep a large window where it is.
-    let (allowed, _) = loss::allowed(sender, congestion, share);
+    let (allows, _) = allowed(sender, congestion, share);
     let goodput = flow.rate().bits_per_second() as f64;
-    let enough = allowed.is_some_and(|rate| goodput >= rate.bits_per_second() as f64 / 2.0);
+    let enough = allows.is_some_and(|rate| goodput >= rate.bits_per_second() as f64 / 2.0);
     let full = sender.fills_window(BURST).is_none_or(|share| share >= 0.5);
     share >= SHARE || (marked >= FEWEST && enough && full)
 }

@@ -3,7 +3,6 @@
 //! drops for another reason; the rest is what a filter took. Only IPv4 is counted. Linux 6.6 and
 //! later count a packet as forwarded before the hook that may drop it.
 
-use super::policer::is_hook;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Sample;
 use crate::view::{Flow, View, counted};
@@ -80,7 +79,7 @@ impl Counts {
         // The same hook may have dropped packets on their way out.
         let Some(name) = flow.interface().filter(|_| !fails_to_send(view)) else { return self };
         let drops = |sample: &Sample| {
-            let hooks = sample.qdiscs.iter().filter(|one| one.interface == name && is_hook(one));
+            let hooks = sample.qdiscs.iter().filter(|one| one.interface == name && one.is_hook());
             hooks.map(|hook| hook.drops).fold(0, u64::saturating_add)
         };
         let at_hooks = drops(view.last()).saturating_sub(drops(&view.samples()[0]));

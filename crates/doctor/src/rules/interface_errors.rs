@@ -1,7 +1,7 @@
 //! An interface counts errors or drops, or its carrier comes and goes.
 
 use super::{Advice, Finding, Outcome, Rule};
-use super::{backlog, link_down};
+use crate::signs::input_queues::drops_many;
 use crate::view::{Flow, InterfaceUse, View};
 use crate::words::counted;
 
@@ -30,7 +30,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let name = worst.name;
     let flaps = flaps(worst, view);
     let mut finding = Finding::new(match flaps > 0 {
-        true if link_down::down(worst.facts).is_some() => format!("the link of {name} went down"),
+        true if worst.facts.down().is_some() => format!("the link of {name} went down"),
         true => format!("the link of {name} goes down and comes back"),
         false => format!("{name} loses packets: it counted {bad} errors and drops"),
     })
@@ -85,7 +85,7 @@ fn bad(one: &InterfaceUse<'_>) -> u64 {
 fn flaps(one: &InterfaceUse<'_>, view: &View<'_>) -> u64 {
     let changes = one.carrier_changes.unwrap_or(0);
     let is_used = |flow: &Flow<'_>| flow.interface() == Some(one.name);
-    let came = changes == 1 && link_down::down(one.facts).is_none();
+    let came = changes == 1 && one.facts.down().is_none();
     match one.facts.kind.as_deref() {
         Some(kind) if kind == "bridge" || came => {
             if view.flows.iter().any(is_used) {
@@ -102,10 +102,7 @@ fn flaps(one: &InterfaceUse<'_>, view: &View<'_>) -> u64 {
 /// interface too.
 fn is_backlog(one: &InterfaceUse<'_>, bad: u64, view: &View<'_>) -> bool {
     let at_cores = view.softnet().values().map(|counts| counts[1]).fold(0, u64::saturating_add);
-    let found = backlog::RULE.machine.map(|judge| judge(view));
-    let limits = found
-        .is_some_and(|outcome| outcome.finding().is_some_and(|finding| finding.explains.is_some()));
-    limits
+    drops_many(view)
         && at_cores.saturating_mul(2) >= one.received_drops
         && one.received_drops.saturating_mul(2) >= bad
 }
@@ -168,7 +165,7 @@ mod tests {
             (core.processed, core.dropped) = (at * 20_000, at * 900);
         });
         assert_eq!(queue.on_machine(RULE).finding().unwrap().explains, None);
-        assert!(queue.holds_machine(backlog::RULE).is_some_and(|share| share > 0.5));
+        assert!(queue.holds_machine(super::super::backlog::RULE).is_some_and(|share| share > 0.5));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The interface of a connection is switched off, or nothing is at the other end of its cable.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::recording::Interface;
 use crate::view::{Flow, View};
 
 pub(super) const RULE: Rule = Rule::new("link-down", "an interface without a link").flow(judge);
@@ -14,7 +13,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(facts) = view.machine().interfaces.get(name) else { return Outcome::Irrelevant };
     // One that comes and goes has a cause of its own.
     let changes = view.interface(name).and_then(|one| one.carrier_changes).unwrap_or(0);
-    let Some(state) = down(facts).filter(|_| changes < FLAPS) else {
+    let Some(state) = facts.down().filter(|_| changes < FLAPS) else {
         return Outcome::ruled_out(format!("{name} is up"));
     };
     Finding::new(format!("{name} has no link: {state}"))
@@ -29,17 +28,6 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 .not("Nothing above the link layer can be the reason while there is no carrier"),
         })
         .holds()
-}
-
-/// The reason why nothing can leave through it, if its state is known.
-pub(super) fn down(facts: &Interface) -> Option<&'static str> {
-    match facts.state.as_str() {
-        "" => None,
-        _ if !facts.enabled => Some("it is switched off"),
-        "lowerlayerdown" => Some("the interface below it, or at its other end, is down"),
-        "down" | "notpresent" => Some("it has no carrier"),
-        _ => None,
-    }
 }
 
 /// The carrier went, came back and went again.

@@ -3,6 +3,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
+use crate::signs::loss_model::{Recovery, allowed, recovery};
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate, span};
 use units::{Bytes, Rate, Span};
@@ -165,60 +166,6 @@ fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
     })
 }
 
-/// A window that grows from the threshold at which an earlier slow start ended, in segments, and
-/// the share of the samples in which it was full.
-pub(super) struct Recovery {
-    pub(super) threshold: u32,
-    pub(super) window: u32,
-    pub(super) full: f64,
-}
-
-/// `None` unless the window is what limits a long path without a queue.
-pub(super) fn recovery(sender: &End<'_>) -> Option<Recovery> {
-    let tcp = sender.tcp();
-    let (threshold, window) = (tcp.ssthresh?, tcp.cwnd?);
-    let (rtt, least) = (sender.rtt()?, tcp.min_rtt?);
-    let recovers = threshold < UNSET && window <= threshold.saturating_mul(3);
-    let full = sender.fills_window(0.8)?;
-    let no_queue = (rtt - least).nanos() < least.nanos().max(4) / 4;
-    let long = least >= Span::from_millis(2);
-    let slows = sender.last().congestion.as_deref().is_none_or(|name| !name.starts_with("bbr"));
-    (recovers && full >= 0.6 && no_queue && long && slows).then_some(Recovery {
-        threshold,
-        window,
-        full,
-    })
-}
-
-/// The rate that a share of lost segments allows, and the name of the formula.
-pub(super) fn allowed(
-    sender: &End<'_>,
-    congestion: &str,
-    loss: f64,
-) -> (Option<Rate>, &'static str) {
-    let Some((mss, rtt)) = sender.tcp().mss.zip(sender.rtt()) else { return (None, "Mathis") };
-    let rto = sender.tcp().rto.unwrap_or(Span::from_millis(200));
-    let without_sack = sender.tcp().sack == Some(false);
-    let larger = |a: Option<Rate>, b: Option<Rate>| a.max(b);
-    match congestion {
-        // BBR ignores losses up to a fifth of the packets.
-        name if name.starts_with("bbr") || name == "tcpa" => match loss >= BBR_FEELS {
-            true => (bound::pftk(mss, rtt, rto, loss), "PFTK"),
-            false => (None, "Mathis"),
-        },
-        // Without selective acknowledgements most losses of a window end in a timeout.
-        _ if without_sack => (bound::pftk(mss, rtt, rto, loss), "PFTK"),
-        "cubic" => {
-            // A kernel's CUBIC shrinks to 0.7 of the window, where Reno shrinks to a half.
-            let reno = bound::mathis(mss, rtt, loss)
-                .map(|rate| Rate::from_bits_per_second(rate.bits_per_second() / 2 * 3));
-            (larger(reno, bound::cubic(mss, rtt, loss)), "Mathis / RFC 9438")
-        }
-        _ if loss >= 0.02 => (larger(bound::pftk(mss, rtt, rto, loss), None), "PFTK"),
-        _ => (bound::mathis(mss, rtt, loss), "Mathis"),
-    }
-}
-
 fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
     let far = flow.far.and_then(|far| Some((far.retransmits?, far.bytes?)));
@@ -354,12 +301,9 @@ fn late(view: &View<'_>) -> u64 {
 }
 
 const LEAST: f64 = 1e-5;
-/// Linux's `TCP_INFINITE_SSTHRESH`.
-const UNSET: u32 = 0x7fff_ffff;
 const FULL_CPU: f64 = 0.8;
 /// Measured: a formula is right within a factor of two.
 const TOLERANCE: f64 = 1.25;
-const BBR_FEELS: f64 = 0.2;
 /// The share of the time.
 const TIMEOUTS: f64 = 0.2;
 const FEW_TIMEOUTS: u64 = 2;

@@ -1,9 +1,8 @@
 //! A connection is being opened, and nothing comes back; or nothing comes back any more.
 
-use super::black_hole::has_passed_full;
-use super::slow_timeouts;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Attempt, ConnectionState, Listener, Refusal, Sample};
+use crate::signs::timeouts::backs_off;
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, counted, percent, span};
 use units::{Bytes, Span};
@@ -99,10 +98,10 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     let flaps = flow.interface().and_then(|name| view.interface(name)?.carrier_changes);
     let flaps = flaps.unwrap_or(0) > 0;
     let ends = flow.is_stalled() || ends_in_silence(sender);
-    if !ends || !open || !has_passed_full(sender) || flaps {
+    if !ends || !open || !sender.has_passed_full() || flaps {
         return Outcome::Irrelevant;
     }
-    if slow_timeouts::backs_off(flow) {
+    if backs_off(flow) {
         return Outcome::ruled_out(
             "the path loses segments, and the sender waits for its long timer",
         );

@@ -1,6 +1,5 @@
 //! This machine has no route for packets that it should send.
 
-use super::link_down;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Refusal;
 use crate::view::{Flow, View};
@@ -20,7 +19,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     };
     let interfaces = view.machine().interfaces.iter().filter(|(name, _)| *name != "lo");
     let down: Vec<_> = interfaces
-        .filter_map(|(name, facts)| Some(format!("{name}: {}", link_down::down(facts)?)))
+        .filter_map(|(name, facts)| Some(format!("{name}: {}", facts.down()?)))
         .take(MOST_NAMED)
         .collect();
     Finding::new(format!("no way leads to {to} any more: {reason}"))

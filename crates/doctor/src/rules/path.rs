@@ -1,8 +1,8 @@
 //! The path is full somewhere else: a queue stands, or is lost from time to time, while the rate
 //! stays the same.
 
-use super::send_buffer;
 use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::send_buffer::held;
 use crate::view::{End, Flow, Occupancy, View};
 use crate::words::{percent, rate, span};
 use units::{Rate, Span};
@@ -17,7 +17,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let (Some(rtt), Some(least)) = (sender.rtt(), sender.tcp().min_rtt) else {
         return Outcome::not_seen("the round trips of the connection");
     };
-    let held = sender.window_limited().unwrap_or(0.0) + send_buffer::held(flow);
+    let held = sender.window_limited().unwrap_or(0.0) + held(flow);
     let busy = sender.busy().unwrap_or(1.0);
     let queue = rtt - least;
     let stands = queue >= SHORTEST && queue.nanos() >= least.nanos() / 4;

@@ -46,7 +46,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
 
 /// The hook that dropped most of those that are asked about.
 fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, Outcome> {
-    let hooks = view.last().qdiscs.iter().filter(|q| is_asked(q) && is_hook(q));
+    let hooks = view.last().qdiscs.iter().filter(|q| is_asked(q) && q.is_hook());
     let dropped = hooks.filter_map(|later| {
         let is_same = |q: &&Qdisc| q.interface == later.interface && q.kind == later.kind;
         let earlier = view.samples()[0].qdiscs.iter().find(is_same)?;
@@ -78,11 +78,6 @@ fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, 
             .run(format!("tc -s filter show dev {name} egress"))
             .not("Buffers, more CPU and the path beyond this machine have no part in these losses"),
     ))
-}
-
-/// A hook of filters: nothing is ever queued there.
-pub(super) fn is_hook(qdisc: &Qdisc) -> bool {
-    matches!(qdisc.kind.as_str(), "ingress" | "clsact")
 }
 
 const DROPS: f64 = 3.0;

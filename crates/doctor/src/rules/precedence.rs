@@ -32,7 +32,7 @@ pub(super) type Seen<'f, 'a> = Option<(&'f Flow<'a>, &'f View<'a>)>;
 
 type Sign = fn(&Flow<'_>, &View<'_>) -> bool;
 
-/// All causes. Of two that explain as much, the earlier one is named first.
+/// All causes. The earlier of two that explain as much is named first.
 pub const TABLE: &[Row] = &[
     row(super::link::RULE, "A full link passes no more, whatever else is seen.").moves().saved(),
     row(super::duplex::RULE, "Collisions slow the link itself."),
@@ -223,7 +223,7 @@ mod tests {
         let all = |row: &'static Row| {
             row.silences.iter().chain(row.silences_everywhere).chain(by_sign(row))
         };
-        for cause in TABLE.iter().flat_map(|row| all(row)) {
+        for cause in TABLE.iter().flat_map(all) {
             assert!(of(cause).is_some(), "{cause}");
         }
     }

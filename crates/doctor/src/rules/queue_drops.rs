@@ -1,7 +1,6 @@
 //! A queueing discipline of this machine drops packets although it is mostly empty: it is too short
 //! for the bursts of a connection.
 
-use super::policer::is_hook;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
 use crate::view::{Flow, View, counted};
@@ -64,7 +63,7 @@ impl<'a> Queue<'a> {
     /// The one that dropped most.
     fn worst(view: &View<'a>, is_asked: impl Fn(&Qdisc) -> bool) -> Option<Self> {
         let samples = view.samples();
-        let queues = view.last().qdiscs.iter().filter(|qdisc| is_asked(qdisc) && !is_hook(qdisc));
+        let queues = view.last().qdiscs.iter().filter(|qdisc| is_asked(qdisc) && !qdisc.is_hook());
         let dropped = queues.filter_map(|later| {
             let same = |q: &&Qdisc| {
                 (&q.interface, &q.handle, &q.kind) == (&later.interface, &later.handle, &later.kind)

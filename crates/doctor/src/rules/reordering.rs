@@ -1,8 +1,8 @@
 //! Packets overtake one another, and the sender takes some of them for lost: it retransmits in vain
 //! and shrinks its window. Reordering that it waits out (RFC 8985) costs nothing.
 
-use super::loss::{Recovery, allowed, recovery};
 use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::loss_model::{Recovery, allowed, recovery};
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate};
 use units::Rate;

@@ -71,9 +71,10 @@ fn silence(answers: &mut [Answer], seen: Seen<'_, '_>) {
             continue;
         }
         for (other, answer) in answers.iter_mut().enumerate() {
-            if other != at && row.silences_cause(answer.row.rule.cause, seen)
-                || other != at && row.silences_cause_everywhere(answer.row.rule.cause)
-            {
+            let cause = answer.row.rule.cause;
+            let is_silenced =
+                row.silences_cause(cause, seen) || row.silences_cause_everywhere(cause);
+            if other != at && is_silenced {
                 silenced(answer, row);
             }
         }
@@ -164,7 +165,7 @@ fn limit(outcome: &Outcome) -> Option<&Finding> {
 /// A connection that stalls is slower by far.
 const PROGRESS: Rate = Rate::from_bits_per_second(64_000);
 const SILENCES: f64 = 0.5;
-/// Of the rate.
+/// A share of the rate.
 const MEASURED: f64 = 0.8;
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! A queueing discipline of this machine limits the rate: tbf, htb and others count each packet
 //! that their rate delays as an overlimit.
 
-use super::policer::is_hook;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
 use crate::view::{Flow, View, counted};
@@ -112,7 +111,7 @@ struct Limit<'a> {
 fn limits<'a>(view: &View<'a>) -> Vec<Limit<'a>> {
     let (samples, seconds) = (view.samples(), view.elapsed().secs_f64());
     let (first, last) = (&samples[0], view.last());
-    let counts_delays = |qdisc: &&Qdisc| !is_hook(qdisc) && !MARKS.contains(&qdisc.kind.as_str());
+    let counts_delays = |qdisc: &&Qdisc| !qdisc.is_hook() && !MARKS.contains(&qdisc.kind.as_str());
     let queues = last.qdiscs.iter().filter(counts_delays);
     let limits = queues.filter_map(|later| {
         let same = |q: &&Qdisc| {

@@ -1,7 +1,8 @@
 //! The application opens a connection for a little data and closes it: the handshake and the slow
 //! start (RFC 5681) are most of its time. It is a verdict only if somebody asks about it.
 
-use super::{Advice, Finding, Outcome, Rule, slow_answers};
+use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::late_answers::among_short;
 use crate::view::{Flow, View};
 use crate::words::bytes;
 use units::Bytes;
@@ -33,7 +34,7 @@ fn judge(view: &View<'_>) -> Outcome {
     }
     let each = Bytes::new(short.bytes.count() / short.connections.max(1));
     let started = view.sysctl("net.ipv4.tcp_slow_start_after_idle").map(str::to_owned);
-    if slow_answers::among_short(view).is_some() {
+    if among_short(view).is_some() {
         return Outcome::ruled_out("they wait for their answers most of the time");
     }
     Finding::new(format!(

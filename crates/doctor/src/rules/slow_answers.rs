@@ -2,11 +2,10 @@
 //! comes back for many round trips. It is a verdict only if somebody asks about the connection.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::recording::{Connection, Sample, Tcp};
+use crate::recording::Tcp;
+use crate::signs::late_answers::{FEWEST_SHORT, MOSTLY, among_short, least};
 use crate::view::{End, Flow, View};
 use crate::words::{percent, span};
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use units::{Bytes, Span};
 
 pub(super) const RULE: Rule =
@@ -82,42 +81,6 @@ fn of_machine(view: &View<'_>) -> Outcome {
     advised(finding).holds()
 }
 
-/// Connections that were not there all the time and wait for their answers.
-pub(super) struct Short {
-    share: f64,
-    waited: usize,
-    longest: Span,
-    remote: SocketAddr,
-}
-
-/// `None` if these wait seldom, or if nobody asks about them.
-pub(super) fn among_short(view: &View<'_>) -> Option<Short> {
-    if view.recording.focus.is_none() || view.period.attempt.is_some() {
-        return None;
-    }
-    let (first, last) = (&view.samples()[0], view.last());
-    let has = |sample: &Sample, one: &Connection| {
-        sample.connections.iter().any(|other| other.is_same_as(one))
-    };
-    let waits = |sample: &Sample| {
-        let short = sample.connections.iter().filter(|one| !has(first, one) || !has(last, one));
-        let late = short.filter_map(|one| Some((is_late(one)?, one.remote, one.cookie)));
-        late.max_by_key(|(waited, ..)| *waited)
-    };
-    let each: Vec<_> = view.samples().iter().filter_map(waits).collect();
-    let cookies: BTreeSet<u64> = each.iter().map(|(.., cookie)| *cookie).collect();
-    let share = each.len() as f64 / view.samples().len() as f64;
-    let (longest, remote, _) = each.into_iter().max_by_key(|(waited, ..)| *waited)?;
-    let is_common = share >= MOSTLY && cookies.len() >= FEWEST_SHORT;
-    is_common.then_some(Short { share, waited: cookies.len(), longest, remote })
-}
-
-/// The time that a connection has waited for its first answer, if it is long.
-fn is_late(connection: &Connection) -> Option<Span> {
-    let ties = connection.tcp.bytes_received == Some(Bytes::ZERO);
-    connection.waits_for_answer(ties).filter(|waited| *waited >= least(connection))
-}
-
 fn advised(finding: Finding) -> Finding {
     finding.advise(
         Advice::new("Look at the program at the other end: its own requests, its locks, its disk, its threads")
@@ -128,7 +91,7 @@ fn advised(finding: Finding) -> Finding {
 }
 
 /// The end that waits, and the share of the samples in which it does.
-pub(super) fn waiting<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
+fn waiting<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     // The control connection of a test is silent while data moves.
     if flow.in_test {
         return None;
@@ -146,11 +109,6 @@ pub(super) fn waiting<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> 
 fn late(end: &End<'_>) -> f64 {
     let (ties, least) = (counts_ties(end), least(end.last()));
     end.often(|c| c.waits_for_answer(ties).is_some_and(|waited| waited >= least))
-}
-
-/// An answer that takes longer is late.
-fn least(connection: &Connection) -> Span {
-    (connection.tcp.min_rtt.unwrap_or_default() * TRIPS).max(LEAST)
 }
 
 /// The peer answers what this end sends. One that only receives sends a little at times.
@@ -197,16 +155,9 @@ fn without_data(
 
 /// Shares of the samples.
 const WAITS: f64 = 0.3;
-const MOSTLY: f64 = 0.5;
-/// Connections.
-const FEWEST_SHORT: usize = 3;
 const LEAST_SAMPLES: usize = 4;
 /// Answers.
 const FEWEST: u64 = 2;
-/// Longer than a program that is ready to answer takes.
-const LEAST: Span = Span::from_millis(30);
-/// Round trips.
-const TRIPS: u64 = 3;
 /// Ticks of a kernel of 250 Hz.
 const TICKS: Span = Span::from_millis(10);
 const LEFT_EXPLAINS: f64 = 0.9;

@@ -1,9 +1,9 @@
 //! The receiving application does not read as fast as data arrives.
 
-use super::accept_queue;
-use super::send_buffer::waits_for_reader;
 use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::accepting::waits_at;
 use crate::signs::far_window::{is_reader_slow, moves_with_reads};
+use crate::signs::send_buffer::waits_for_reader;
 use crate::view::{End, Flow, TaskUse, View};
 use crate::words::{bytes, percent, rate};
 use std::net::SocketAddr;
@@ -31,8 +31,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             ));
         }
         // Nobody has accepted it: a cause of its own.
-        if receiver.last().holders.is_empty() && accept_queue::waits_at(view, receiver.last().local)
-        {
+        if receiver.last().holders.is_empty() && waits_at(view, receiver.last().local) {
             return Outcome::Irrelevant;
         }
         // A reader without CPU time has a cause of its own.

@@ -141,6 +141,15 @@ impl<'a> End<'a> {
             && self.all.iter().all(|(_, connection)| connection.waits_for_answer(ties).is_some())
     }
 
+    /// Many bytes arrived, in segments that were full on average.
+    pub fn has_passed_full(&self) -> bool {
+        let tcp = self.tcp();
+        let (Some(mss), Some(acked)) = (tcp.mss, tcp.bytes_acked) else { return false };
+        let segments = tcp.data_segments_out.unwrap_or(0);
+        let full = u64::from(segments).saturating_mul(mss.count());
+        acked.count() >= mss.count().saturating_mul(PASSED) && acked.count() >= full / 2
+    }
+
     /// The values of the samples.
     pub fn values<T>(&self, of: impl Fn(&'a Connection) -> Option<T>) -> Vec<T> {
         self.all.iter().filter_map(|(_, connection)| of(connection)).collect()
@@ -214,6 +223,8 @@ impl<'a> End<'a> {
 /// Half of the samples: between two of them the data may be sent and come again.
 const WAITS: f64 = 0.5;
 const MOSTLY: f64 = 0.8;
+/// Full segments that arrived.
+const PASSED: u64 = 20;
 /// Longer than most programs take to answer.
 const LEFT: Span = Span::from_secs(1);
 /// More than a full core adds to the round trips of a short path.

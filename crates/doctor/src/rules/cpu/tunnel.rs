@@ -40,9 +40,9 @@ const FULL: f64 = 0.85;
 
 #[cfg(test)]
 mod tests {
-    use super::super::cpu;
-    use super::super::sketch::Sketch;
     use crate::recording::Task;
+    use crate::rules::cpu;
+    use crate::rules::sketch::Sketch;
     use units::Span;
 
     fn tunnel(percent: u64, interface: &'static str) -> Sketch {

@@ -1,0 +1,10 @@
+//! Connections that wait to be accepted.
+
+use crate::view::View;
+use std::net::SocketAddr;
+
+/// Whether connections to this address wait to be accepted.
+pub(crate) fn waits_at(view: &View<'_>, local: SocketAddr) -> bool {
+    let mut listeners = view.last().listeners.iter();
+    listeners.any(|one| one.local.port() == local.port() && one.waiting > 0)
+}

@@ -1,0 +1,14 @@
+//! The queues of received packets that each core has.
+
+use crate::view::View;
+
+/// The cores dropped so many packets that connections lose by that.
+pub(crate) fn drops_many(view: &View<'_>) -> bool {
+    let cores = view.softnet();
+    let sum = |at: usize| cores.values().map(|counts| counts[at]).fold(0, u64::saturating_add);
+    let (processed, dropped) = (sum(0), sum(1));
+    dropped > 0 && dropped as f64 >= SHARE * processed.saturating_add(dropped) as f64
+}
+
+/// A share of the packets.
+const SHARE: f64 = 1e-3;

@@ -1,0 +1,58 @@
+//! The retransmission timer.
+
+use crate::recording::Connection;
+use crate::view::{End, Flow};
+use units::Span;
+
+/// Nothing moves because the timer has sent a segment again and doubled, on a path that lost
+/// segments before. After a timeout of a second, an observation may see no more than one such wait.
+/// A path that lost none before is dead.
+pub(crate) fn backs_off(flow: &Flow<'_>) -> bool {
+    flow.sender.as_ref().is_some_and(|sender| {
+        let tcp = sender.tcp();
+        flow.is_stalled()
+            && sender.loss_so_far().is_some_and(|lost| lost >= LOSSY)
+            && tcp.retransmitted.is_some_and(|again| again >= SEVERAL)
+            && tcp.backoff.is_some_and(|doubled| doubled <= FEW_BACKOFFS)
+            && least_timeout(sender).is_some()
+    })
+}
+
+/// The time that the kernel adds to the smoothed round trip, if it is long and does not follow the
+/// deviation of the round trips. The kernel doubles a timer with each backoff.
+pub(crate) fn least_timeout(sender: &End<'_>) -> Option<Span> {
+    let added = |c: &Connection| {
+        let rtt = c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO)?;
+        let doubled = u32::from(c.tcp.backoff?);
+        // A persist timer backs off too, and does not double this one.
+        let runs = doubled == 0 || c.tcp.unacked.is_some_and(|flying| flying > 0);
+        let rto = c.tcp.rto.filter(|_| runs && doubled < BACKOFFS)?;
+        Some(rto / 2_u64.pow(doubled) - rtt)
+    };
+    let middle = sender.median(added)?;
+    let added = sender.values(added);
+    // A single late acknowledgement lengthens the timer of a few samples.
+    let alike =
+        added.iter().filter(|one| **one <= middle + ALIKE && middle <= **one + ALIKE).count();
+    let varies = sender.median(|c| c.tcp.rttvar)?;
+    let is_named = middle >= LONG
+        && alike as f64 >= MOST_ALIKE * added.len() as f64
+        && varies * 4 < middle / 2;
+    (is_named && added.len() >= FEWEST).then_some(middle)
+}
+
+/// The minimum of the kernel is 200 ms.
+pub(crate) const LONG: Span = Span::from_millis(600);
+/// The kernel counts timeouts in ticks.
+const ALIKE: Span = Span::from_millis(20);
+/// A share of the samples.
+const MOST_ALIKE: f64 = 0.75;
+/// After as many, the timer may have reached its maximum, 120 s.
+const BACKOFFS: u32 = 6;
+/// A share of the segments, and a number of them.
+const LOSSY: f64 = 0.03;
+const SEVERAL: u32 = 5;
+/// A segment that was lost more often than this does not get through at all.
+const FEW_BACKOFFS: u8 = 3;
+/// Samples.
+const FEWEST: usize = 3;
