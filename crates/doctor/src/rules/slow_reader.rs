@@ -2,7 +2,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::signs::accepting::waits_at;
-use crate::signs::far_window::{is_reader_slow, moves_with_reads};
+use crate::signs::far_window::{is_reader_slow, moves_with_reads, offered};
 use crate::signs::send_buffer::waits_for_reader;
 use crate::view::{End, Flow, TaskUse, View};
 use crate::words::{bytes, percent, rate};
@@ -84,7 +84,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     let moves = limited >= LIMITED && moves_with_reads(sender);
-    let windows = sender.values(|c| c.tcp.peer_window);
+    let windows = offered(sender);
     let least = windows.iter().min().copied().unwrap_or_default();
     let most = windows.iter().max().copied().unwrap_or_default();
     advised(
@@ -341,6 +341,15 @@ mod tests {
             sender.tcp.peer_window = Some(Bytes::ZERO);
         });
         assert_eq!(opening.judge(RULE), Outcome::Irrelevant);
+        // The peer answered the second SYN, and offers a wide window since.
+        let late = Sketch::new().sender(|at, sender| {
+            sender.tcp.bytes_acked = Some(Bytes::new(at * 10));
+            if at < 2 {
+                sender.state = crate::recording::ConnectionState::SynSent;
+                sender.tcp.peer_window = Some(Bytes::ZERO);
+            }
+        });
+        late.holds_not(RULE);
     }
 
     #[test]

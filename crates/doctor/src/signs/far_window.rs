@@ -1,7 +1,7 @@
 //! The window that the receiving end offers.
 
 use crate::bound;
-use crate::recording::Connection;
+use crate::recording::{Connection, ConnectionState};
 use crate::view::{End, Flow};
 use units::{Bytes, Span};
 
@@ -29,7 +29,7 @@ pub(crate) fn is_reader_slow(flow: &Flow<'_>) -> bool {
         return receiver.often(full) >= 0.5;
     }
     let Some(sender) = &flow.sender else { return false };
-    let windows = sender.values(|c| c.tcp.peer_window);
+    let windows = offered(sender);
     let most = windows.iter().max().copied().unwrap_or_default().count();
     // A receiver whose buffer has room offers at least a segment (RFC 1122 section 4.2.3.3).
     let least = sender.tcp().mss.map_or(0, |mss| mss.count());
@@ -48,10 +48,16 @@ pub(crate) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     sender.often(probes) > 0.1 || small * 4 >= windows.len().max(1) || moves_with_reads(sender)
 }
 
+/// The windows of the samples. A peer that has not answered the handshake has offered none.
+pub(crate) fn offered(sender: &End<'_>) -> Vec<Bytes> {
+    let has_answered = |c: &Connection| c.state != ConnectionState::SynSent;
+    sender.values(|c| c.tcp.peer_window.filter(|_| has_answered(c)))
+}
+
 /// The far end's window falls again and again: its program leaves data in a buffer that has room.
 /// A program that keeps up leaves the window as it is, or the kernel enlarges the window.
 pub(crate) fn moves_with_reads(sender: &End<'_>) -> bool {
-    let windows = sender.values(|c| c.tcp.peer_window.map(Bytes::count));
+    let windows: Vec<u64> = offered(sender).into_iter().map(Bytes::count).collect();
     let most = windows.iter().max().copied().unwrap_or(0);
     let segment = sender.tcp().mss.map_or(0, Bytes::count);
     let step = (most / PART_OF_WINDOW).max(segment / 2).max(1);
