@@ -269,7 +269,7 @@ mod tests {
         assert!(page.starts_with("The receiver's window is the limit: "), "{page}");
         for part in [
             "10.0.0.1:5000 → 10.0.0.2:5201  writer[7]  12.8 Mbit/s, round trip 20 ms, cubic",
-            "time limited by the receiver's window: 90 %  (counts from 20 %)",
+            "time limited by the receiver's window, of the observation: 90 %  (counts from 20 %)",
             "allows at most: 13.1 Mbit/s",
             "To do (nothing was changed)",
             "# sysctl -w net.ipv4.tcp_moderate_rcvbuf=1",

@@ -39,7 +39,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let starved = idle_there >= IDLE && held < HELD;
     if !idle && !starved || !by_choice || flow.is_stalled() {
         return Outcome::ruled_out(format!(
-            "the kernel had data of it to send for {} of the time",
+            "the kernel had data of it to send for {} of the observation",
             percent(busy)
         ));
     }
@@ -53,7 +53,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .allows(Some(flow.rate()))
     .healthy()
     .seen_from(
-        "time with data to send or in flight",
+        "time with data to send or in flight, of the observation",
         percent(busy),
         format!("below {}", percent(BUSY)),
     )

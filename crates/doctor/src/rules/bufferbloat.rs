@@ -21,7 +21,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let held = sender.window_limited().unwrap_or(0.0) + held(flow);
     if held >= HELD {
         return Outcome::ruled_out(format!(
-            "a buffer of an end held the sender for {} of the time",
+            "a buffer of an end held the sender for {} of the observation",
             crate::words::percent(held.min(1.0))
         ));
     }

@@ -23,7 +23,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     if held >= 0.5 {
         return Outcome::ruled_out(format!(
-            "a buffer held the sender {} of the time",
+            "a buffer held the sender {} of the observation",
             percent(held.min(1.0))
         ));
     }

@@ -22,7 +22,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let steal = view.steal().unwrap_or(0.0);
     if waited < WAITS || steal >= waited {
         return Outcome::ruled_out(format!(
-            "threads of {} waited for a core {} of the time",
+            "threads of {} waited for a core {} of the observation",
             task.name,
             percent(waited)
         ));
@@ -33,7 +33,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let theirs = found.wait_for_others(waited, task.cpu);
     if theirs < WAITS {
         return Outcome::ruled_out(format!(
-            "threads of {} waited for a core {} of the time, and other programs took {} of a core there: the rest is the connection's own work",
+            "threads of {} waited for a core {} of the observation, and other programs took {} of a core there: the rest is the connection's own work",
             task.name,
             percent(waited),
             percent(found.others)
@@ -56,7 +56,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::Irrelevant;
     }
     let finding = Finding::new(format!(
-        "other processes are the limit: {}, the {side}, is ready to run and waits for a core {} of the time",
+        "other processes are the limit: {}, the {side}, is ready to run and waits for a core {} of the observation",
         task.name,
         percent(waited)
     ))

@@ -20,7 +20,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let pressure = known.unwrap_or(0.0);
     if blocked < BLOCKED {
         return Outcome::ruled_out(format!(
-            "threads of {} waited for block I/O {} of the time",
+            "threads of {} waited for block I/O {} of the observation",
             task.name,
             percent(blocked)
         ));
@@ -29,7 +29,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // same state.
     if known.is_some_and(|pressure| pressure < blocked / 3.0) {
         return Outcome::ruled_out(format!(
-            "{} was uninterruptible {} of the time, and tasks waited for block I/O {} of it",
+            "{} was uninterruptible {} of the observation, and tasks waited for block I/O {} of the observation",
             task.name,
             percent(blocked),
             percent(pressure)
@@ -39,10 +39,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let busy = flow.sender.as_ref().and_then(|sender| sender.busy()).unwrap_or(0.0);
     let has_data = flow.sender.as_ref().is_some_and(|sender| sender.has_data());
     if side == "sender" && busy > 0.9 && has_data {
-        return Outcome::ruled_out(format!("data was ready to send {} of the time", percent(busy)));
+        return Outcome::ruled_out(format!(
+            "data was ready to send {} of the observation",
+            percent(busy)
+        ));
     }
     Finding::new(format!(
-        "the disk is the limit: {}, the {side}, waits for block I/O {} of the time",
+        "the disk is the limit: {}, the {side}, waits for block I/O {} of the observation",
         task.name,
         percent(blocked)
     ))

@@ -30,7 +30,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .explains(1.0)
             .holds(),
         _ => Outcome::ruled_out(format!(
-            "tasks waited for memory {} of the time, and none of this connection",
+            "tasks waited for memory {} of the observation, and none of this connection",
             percent(some)
         )),
     }
@@ -51,7 +51,7 @@ fn pressure(view: &View<'_>) -> Result<(f64, f64), Outcome> {
     match some >= WAITS {
         true => Ok((some, full)),
         false => Err(Outcome::ruled_out(format!(
-            "tasks waited for memory {} of the time",
+            "tasks waited for memory {} of the observation",
             percent(some)
         ))),
     }
@@ -59,7 +59,7 @@ fn pressure(view: &View<'_>) -> Result<(f64, f64), Outcome> {
 
 fn finding(some: f64, full: f64) -> Finding {
     Finding::new(format!(
-        "a lack of memory is the limit: programs wait {} of the time until memory is freed, or read back from the disk",
+        "a lack of memory is the limit: programs wait {} of the observation until memory is freed, or read back from the disk",
         percent(some)
     ))
     .seen_from("time in which some task waited for memory (PSI)", percent(some), percent(WAITS))

@@ -86,7 +86,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .allows(Some(flow.rate()))
     .seen_from("round trip above its minimum", span(queue), span(SHORTEST))
     .seen("samples with a steady delivery rate", percent(steady))
-    .seen("time with data to send", percent(busy))
+    .seen("time with data to send, of the observation", percent(busy))
     .advise(
         Advice::new("Find the hop: measure to hosts along the path")
             .run("tracepath HOST")

@@ -31,7 +31,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             group.throttled,
             group.periods,
             group.stopped_share().map_or_else(String::new, |stopped| format!(
-                ", for {} of the time",
+                ", for {} of the observation",
                 percent(stopped)
             ))
         ));

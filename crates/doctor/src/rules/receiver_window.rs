@@ -19,7 +19,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let exact = is_exact(flow);
     if limited < LIMITED && !exact {
         return Outcome::ruled_out(format!(
-            "the receiver's window held the sender for {} of the time",
+            "the receiver's window held the sender for {} of the observation",
             percent(limited)
         ));
     }
@@ -36,7 +36,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     .explains(if exact { limited.max(EXPLAINS_RATE) } else { limited })
     .allows(allows)
-    .seen_from("time limited by the receiver's window", percent(limited), percent(LIMITED))
+    .seen_from(
+        "time limited by the receiver's window, of the observation",
+        percent(limited),
+        percent(LIMITED),
+    )
     .seen_if("window / round trip", allows.map(rate))
     .seen_if("window", window.map(bytes));
     if let Some(receiver) = &flow.receiver {
@@ -104,7 +108,7 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_>) -> Outcome {
     if held < LIMITED || receiver.wants_cpu(view) >= FULL_CPU {
         return Outcome::ruled_out(format!(
-            "the window of this machine held the far sender for {} of the time",
+            "the window of this machine held the far sender for {} of the time in which that had data to send",
             percent(held)
         ));
     }

@@ -32,7 +32,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let limit = sender.median(|c| c.send_limit);
     if limited < LIMITED {
         return Outcome::ruled_out(format!(
-            "the send buffer{} held the sender for {} of the time",
+            "the send buffer{} held the sender for {} of the observation",
             limit.map_or_else(String::new, |limit| format!(" of {}", bytes(limit))),
             percent(limited)
         ));
@@ -62,7 +62,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     .explains(limited)
     .allows(allows)
-    .seen_from("time limited by the send buffer", percent(limited), percent(LIMITED))
+    .seen_from("time limited by the send buffer, of the observation", percent(limited), percent(LIMITED))
     .seen_if("half of the buffer / round trip", allows.map(rate))
     .seen_if("tcp_wmem at most", most.map(|most| bytes(Bytes::new(most))))
     .advise(

@@ -79,7 +79,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     };
     if limited < LIMITED && !flow.is_stalled() || !is_reader_slow(flow) && !bursts {
         return Outcome::ruled_out(format!(
-            "the far window held the sender for {} of the time and did not close",
+            "the far window held the sender for {} of the observation and did not close",
             percent(limited)
         ));
     }
@@ -104,7 +104,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             (false, true) => MOVES_EXPLAIN,
             (false, false) => 0.0,
         }))
-        .seen_from("time limited by the receiver", percent(limited), percent(LIMITED))
+        .seen_from("time limited by the receiver, of the observation", percent(limited), percent(LIMITED))
         .seen("samples in which a closed window was probed", percent(sender.often(|c| c.probing)))
         .seen(
             "window of the far end, least and most",

@@ -32,7 +32,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .allows(most)
     .seen("window scaling", "refused by one of the ends, or removed on the path")
     .seen_if("64 KiB / round trip", most.map(rate))
-    .seen_if("time limited by the receiver's window", limited.map(percent))
+    .seen_if("time limited by the receiver's window, of the observation", limited.map(percent))
     .seen_if("window", end.median(|c| c.tcp.peer_window).map(bytes))
     .advise(match here {
         true => Advice::new("Allow window scaling here; new connections have it")
