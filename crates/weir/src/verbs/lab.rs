@@ -1,3 +1,4 @@
+mod open;
 mod validate;
 
 use crate::destination;
@@ -51,6 +52,9 @@ pub(crate) enum Verb {
         /// Print one JSON document: the lab's name, question and file, or the run's results.json
         #[arg(long)]
         json: bool,
+        /// Open the run's report.html in a browser, or print its path with the reason why not
+        #[arg(long, conflicts_with = "json")]
+        open: bool,
     },
     /// Compare runs of a lab before and after a change
     #[command(after_help = lab::compare::EXAMPLES)]
@@ -180,7 +184,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Run(arguments) => run_lab(&arguments),
         Verb::List { json } => list(json),
         Verb::Validate { labs, json } => validate::run(&labs, json),
-        Verb::Show { lab, json } => show(&lab, json),
+        Verb::Show { lab, open: true, .. } => open::run(&lab),
+        Verb::Show { lab, json, .. } => show(&lab, json),
         Verb::Compare(arguments) => compare(&arguments),
         Verb::Check(arguments) => check(&arguments),
         Verb::Record(arguments) => record(&arguments),
@@ -637,7 +642,8 @@ Examples:
 const SHOW_EXAMPLES: &str = "\
 Examples:
   weir lab show quic-tun > my-lab.toml
-  weir lab show runs/quic-tun-20261121-030000";
+  weir lab show runs/quic-tun-20261121-030000
+  weir lab show runs/quic-tun-20261121-030000 --open";
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   weir lab export runs/quic-tun-quick-20261121-030000 --out charts

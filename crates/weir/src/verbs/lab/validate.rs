@@ -119,7 +119,7 @@ pub(super) fn run_at(path: &str) -> Option<anyhow::Result<Results>> {
 }
 
 /// The directory of a run that was named by it or by its results.json.
-fn directory_of(run: &str) -> String {
+pub(super) fn directory_of(run: &str) -> String {
     let parent = Path::new(".").join(run).parent().map(|parent| parent.display().to_string());
     parent.filter(|_| Path::new(run).ends_with(RESULTS)).unwrap_or_else(|| run.to_owned())
 }
