@@ -2,12 +2,25 @@ import "uplot/dist/uPlot.min.css";
 import "./report.css";
 import { drawSeries, redrawAll } from "./series";
 import { readData } from "./data";
+import { installFilters } from "./filter";
 import { installPictures } from "./picture";
+import { installPoints } from "./points";
 import { installTheme } from "./theme";
 
 const data = readData();
 installTheme(redrawAll);
 installPictures();
+installPoints();
+installFilters();
+
+// A link to a closed part opens the part.
+function openTarget(): void {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const fold = target?.closest("details");
+  if (fold) fold.open = true;
+}
+addEventListener("hashchange", openTarget);
+openTarget();
 
 // A report holds dozens of cells: a chart is drawn when its cell is first opened.
 for (const cell of document.querySelectorAll<HTMLDetailsElement>("details.cell")) {

@@ -32,6 +32,19 @@ pub(crate) fn values(results: &Results, axis: &str) -> Vec<String> {
     values
 }
 
+/// For each axis the value that most cells have.
+pub(crate) fn usual(results: &Results) -> Axes {
+    let value = |name: String| {
+        let values = values(results, &name).into_iter();
+        let cells = |value: &String| {
+            results.cells.iter().filter(|c| c.axes.get(&name) == Some(value)).count()
+        };
+        let most = values.rev().max_by_key(cells)?;
+        Some((name, most))
+    };
+    names(results).into_iter().filter_map(value).collect()
+}
+
 /// The values as numbers, if all are quantities of one kind.
 pub(crate) fn sizes(values: &[String]) -> Option<Vec<f64>> {
     let all = |size: fn(&str) -> Option<f64>| -> Option<Vec<f64>> {

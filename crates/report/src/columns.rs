@@ -13,18 +13,8 @@ pub(crate) struct ColumnsTable {
 
 /// Empty if the lab repeats no report, or if nothing was measured in its columns.
 pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
-    let Some(view) = results.view.as_ref().filter(|view| !view.columns.is_empty()) else {
-        return Vec::new();
-    };
-    let known = |name: &&String| {
-        let cells = &mut results.cells.iter();
-        cells.any(|cell| cell.metrics.contains_key(*name) || cell.why_missing(name).is_some())
-    };
-    let columns: Vec<&String> = view.columns.iter().filter(known).collect();
-    let is_measured =
-        |name: &&String| results.cells.iter().any(|cell| cell.metrics.contains_key(name.as_str()));
-    // A form of the lab that measures none of the columns has no such table.
-    if !columns.iter().any(is_measured) {
+    let columns = measured(results);
+    if columns.is_empty() {
         return Vec::new();
     }
     let with_rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());
@@ -60,6 +50,21 @@ pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
     points.into_iter().map(table).collect()
 }
 
+/// The columns of the report that the lab repeats, in its order, without those that this run does
+/// not know.
+pub(crate) fn measured(results: &Results) -> Vec<&str> {
+    let Some(view) = &results.view else { return Vec::new() };
+    let known = |name: &&str| {
+        let cells = &mut results.cells.iter();
+        cells.any(|cell| cell.metrics.contains_key(*name) || cell.why_missing(name).is_some())
+    };
+    let columns: Vec<&str> = view.columns.iter().map(String::as_str).filter(known).collect();
+    let is_measured =
+        |name: &&str| results.cells.iter().any(|cell| cell.metrics.contains_key(*name));
+    // A form of the lab that measures none of the columns has no such table.
+    if columns.iter().any(is_measured) { columns } else { Vec::new() }
+}
+
 /// Explains the rows.
 pub(crate) fn note(results: &Results) -> String {
     let rounds = results.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
@@ -77,7 +82,7 @@ fn rows_of(
     cell: &Cell,
     row_axis: Option<&str>,
     with_rounds: bool,
-    columns: &[&String],
+    columns: &[&str],
 ) -> Vec<Vec<String>> {
     let begin = |system: String, round: &str| {
         let mut row = vec![system];
@@ -88,7 +93,7 @@ fn rows_of(
         row
     };
     let row = |system: String, round: &str, shown: &dyn Fn(&str) -> Option<String>| {
-        let text = |name: &&String| shown(name).unwrap_or_else(|| NONE.to_owned());
+        let text = |name: &&str| shown(name).unwrap_or_else(|| NONE.to_owned());
         let mut row = begin(system, round);
         row.extend(columns.iter().map(text));
         row

@@ -1,7 +1,7 @@
 //! The words for a comparison.
 
 use crate::interval::Around;
-use crate::{method, missing};
+use crate::{method, missing, number};
 use results::{Comparison, Results};
 use stats::Verdict;
 
@@ -20,6 +20,11 @@ pub(crate) fn verdict(one: &Comparison) -> String {
     };
     let text = format!("{} {words}", one.verdict.mark());
     if one.primary { format!("{text} (primary)") } else { text }
+}
+
+/// `▲ 1.05×`: the mark and the ratio.
+pub(crate) fn short(one: &Comparison) -> String {
+    format!("{} {}", one.verdict.mark(), number::ratio(one.ratio.median))
 }
 
 /// ` within 5 %`: the smallest difference that matters. Older writers stated none.

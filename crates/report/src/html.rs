@@ -4,6 +4,9 @@ mod cells;
 mod document;
 mod embed;
 mod figures;
+mod first_chart;
+mod first_table;
+mod fold;
 mod heat;
 mod measurement;
 mod overlay;
@@ -14,10 +17,11 @@ mod tables;
 pub(crate) use measurement::render as render_measurement;
 pub(crate) use page::render as render_page;
 
+use fold::fold;
 use maud::{Markup, html};
 
 use crate::{answer, axis, doubtful, method, missing, number, pivot, prose};
-use results::{Axes, Cell, Form, Results, Samples, Series};
+use results::{Cell, Form, Results, Samples, Series};
 
 /// The whole page.
 pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file: &str) -> String {
@@ -32,7 +36,12 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
     let body = html! {
         (masthead(results))
         main {
-            (tables::verdicts(results))
+            (first_chart::section(results))
+            (first_table::section(results))
+            (cautions(results))
+            (facts(results))
+            (in_more_words(results))
+            (figures::comparisons(results))
             (heat::means(results))
             (heat::maps(results))
             (tables::held(results))
@@ -41,13 +50,12 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
             (tables::headline(results))
             (figures::charts(results, samples))
             (parts::charts(results))
-            (figures::comparisons(results))
             (tables::other_metrics(results))
-            (overlay::section(&overlays, of_cells, &most_common(results)))
+            (overlay::section(&overlays, of_cells, &axis::usual(results)))
             (cells::details(results, &drawn[..of_cells]))
-            (environment(results))
-            (how_measured(results))
             (failures_and_warnings(results))
+            (how_measured(results))
+            (environment(results))
             (repeat(results, lab_file))
         }
         footer {
@@ -61,49 +69,70 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
     document::page(&format!("{} · weir lab", title(results)), &body, &drawn)
 }
 
+/// The answer, below the name of the lab.
 fn masthead(results: &Results) -> Markup {
     html! {
-        header {
+        header class="first" {
             div class="eyebrow" {
                 span { "weir lab · " (results.lab) }
                 button id="theme" type="button" hidden { "Dark" }
             }
             h1 { (prose::markup(title(results))) }
-            @if !results.question.is_empty() && results.question != title(results) {
-                p class="question" { (prose::markup(&results.question)) }
-            }
             div class=(if results.valid { "answer" } else { "answer untrusted" }) {
                 p { (prose::markup(&answer::headline(results))) }
-                @let details = answer::details(results);
-                @if !details.is_empty() {
-                    details {
-                        summary { "In more words" }
-                        @for sentence in details { p { (prose::markup(&sentence)) } }
-                    }
-                }
             }
             div class="facts" {
                 (validity(results))
                 @if results.form != Form::Full {
                     span class="badge warn" { (results.form.word()) " form" }
                 }
-                span { (answer::tally(results)) }
-                @if let Some(started) = &results.started { span { (started) } }
-                @if let Some(seconds) = results.duration_s {
-                    span { "took " (number::duration(seconds)) }
-                }
-                @let warnings = method::warnings(results).len();
-                @if warnings > 0 {
-                    span { a href="#warnings" { (answer::counted(warnings, "warning")) } }
+            }
+        }
+    }
+}
+
+/// The sentences behind the answer.
+fn in_more_words(results: &Results) -> Markup {
+    let details = answer::details(results);
+    let question = &results.question;
+    let is_asked = !question.is_empty() && question != title(results);
+    html! {
+        @if is_asked || !details.is_empty() {
+            (fold("words", "In more words", &html! {
+                @if is_asked { p class="question" { (prose::markup(question)) } }
+                @for sentence in details { p { (prose::markup(&sentence)) } }
+            }))
+        }
+    }
+}
+
+/// The first reasons not to trust the figures, a line each.
+fn cautions(results: &Results) -> Markup {
+    let mut lines: Vec<String> = Vec::new();
+    if !results.valid {
+        lines.extend(results.invalid_reasons.iter().cloned());
+    }
+    lines.extend(method::warnings_by_cause(results));
+    let more = lines.len().saturating_sub(MOST_CAUTIONS);
+    html! {
+        @if !lines.is_empty() {
+            ul class="cautions" {
+                @for line in lines.iter().take(MOST_CAUTIONS) { li { (prose::markup(line)) } }
+                @if more > 0 {
+                    li { a href="#doubts" { (answer::counted(more, "more warning")) } }
                 }
             }
-            @if !results.valid {
-                ul class="failed" {
-                    @for reason in &results.invalid_reasons { li { (prose::markup(reason)) } }
-                }
-                @if !doubtful::invalid(results).is_empty() {
-                    p class="note" { a href="#invalid" { "Each cell with its reason" } }
-                }
+        }
+    }
+}
+
+fn facts(results: &Results) -> Markup {
+    html! {
+        div class="facts" {
+            span { (answer::tally(results)) }
+            @if let Some(started) = &results.started { span { (started) } }
+            @if let Some(seconds) = results.duration_s {
+                span { "took " (number::duration(seconds)) }
             }
         }
     }
@@ -136,9 +165,15 @@ fn failures_and_warnings(results: &Results) -> Markup {
     let warnings = method::warnings(results);
     let invalid = doubtful::invalid(results);
     let missing = missing::each(results);
-    html! {
+    let inside = html! {
+        @if !results.valid {
+            h3 { "The run is not valid" }
+            ul class="failed" {
+                @for reason in &results.invalid_reasons { li { (prose::markup(reason)) } }
+            }
+        }
         @if !invalid.is_empty() {
-            h2 id="invalid" { "Not valid" }
+            h3 id="invalid" { "Not valid" }
             ul {
                 @for (place, reasons) in &invalid {
                     li { b { (place) } ": " span class="failed" { (prose::markup(reasons)) } }
@@ -148,7 +183,7 @@ fn failures_and_warnings(results: &Results) -> Markup {
         }
         @for (id, title, is_one) in WITHOUT_NUMBER {
             @if results.cells.iter().any(is_one) {
-                h2 id=(id) { (title) }
+                h3 id=(id) { (title) }
                 ul {
                     @for cell in results.cells.iter().filter(|cell| is_one(cell)) {
                         li {
@@ -162,7 +197,7 @@ fn failures_and_warnings(results: &Results) -> Markup {
             }
         }
         @if !missing.is_empty() {
-            h2 id="missing" { "Not measured" }
+            h3 id="missing" { "Not measured" }
             ul {
                 @for (place, words) in &missing {
                     li { b { (place) } ": " span class="failed" { (prose::markup(words)) } }
@@ -170,66 +205,76 @@ fn failures_and_warnings(results: &Results) -> Markup {
             }
         }
         @if !warnings.is_empty() {
-            h2 id="warnings" { "Warnings" }
+            h3 id="warnings" { "Warnings" }
             ul { @for warning in &warnings { li { (prose::markup(warning)) } } }
         }
         @if !results.notes.is_empty() {
-            h2 id="notes" { "Notes" }
+            h3 id="notes" { "Notes" }
             ul { @for note in &results.notes { li { (prose::markup(note)) } } }
         }
-    }
+    };
+    let is_empty = inside.0.is_empty();
+    let kinds = [
+        (warnings.len(), "warning"),
+        (results.notes.len(), "note"),
+        (
+            invalid.len()
+                + missing.len()
+                + results.cells.iter().filter(|c| !c.is_measured()).count(),
+            "marked cell",
+        ),
+    ];
+    let counts = kinds.into_iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, noun)| answer::counted(count, noun)).collect();
+    let colon = if counts.is_empty() { "" } else { ": " };
+    let title = format!("Doubts and notes{colon}{}", counts.join(", "));
+    html! { @if !is_empty { (fold("doubts", title, &inside)) } }
 }
 
 fn how_measured(results: &Results) -> Markup {
-    html! {
-        h2 id="method" { "How it was measured" }
-        @if !results.method.is_empty() {
-            div class="scroll" { table class="wrap pairs" { tbody {
-                @for (name, text) in &results.method {
-                    tr { th scope="row" { (name) } td { (prose::markup(text)) } }
-                }
-            } } }
-        }
-        @for paragraph in method::statistics(results) { p { (paragraph) } }
-    }
+    fold(
+        "method",
+        "How it was measured",
+        &html! {
+            @if !results.method.is_empty() {
+                div class="scroll" { table class="wrap pairs" { tbody {
+                    @for (name, text) in &results.method {
+                        tr { th scope="row" { (name) } td { (prose::markup(text)) } }
+                    }
+                } } }
+            }
+            @for paragraph in method::statistics(results) { p { (paragraph) } }
+        },
+    )
 }
 
 fn environment(results: &Results) -> Markup {
     let rows = method::environment(results);
     html! {
         @if !rows.is_empty() {
-            h2 id="environment" { "Environment" }
-            div class="scroll" { table class="wrap pairs" { tbody {
-                @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } }
-            } } }
+            (fold("environment", "Environment", &html! {
+                div class="scroll" { table class="wrap pairs" { tbody {
+                    @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } }
+                } } }
+            }))
         }
     }
 }
 
 fn repeat(results: &Results, lab_file: &str) -> Markup {
-    html! {
-        h2 id="repeat" { "How to repeat it" }
-        pre { code { (method::command(results)) } }
-        @if !lab_file.is_empty() {
-            details class="print" {
-                summary { "The lab file" }
-                pre { code { (lab_file) } }
+    fold(
+        "repeat",
+        "How to repeat it",
+        &html! {
+            pre { code { (method::command(results)) } }
+            @if !lab_file.is_empty() {
+                details class="print" {
+                    summary { "The lab file" }
+                    pre { code { (lab_file) } }
+                }
             }
-        }
-    }
-}
-
-/// For each axis the value that most cells have.
-fn most_common(results: &Results) -> Axes {
-    let value = |name: String| {
-        let values = axis::values(results, &name).into_iter();
-        let cells = |value: &String| {
-            results.cells.iter().filter(|c| c.axes.get(&name) == Some(value)).count()
-        };
-        let most = values.rev().max_by_key(cells)?;
-        Some((name, most))
-    };
-    axis::names(results).into_iter().filter_map(value).collect()
+        },
+    )
 }
 
 fn title(results: &Results) -> &str {
@@ -242,3 +287,4 @@ fn title(results: &Results) -> &str {
 // A simulated sweep has thousands of cells, and a page with all of them takes seconds to open.
 // Beyond this many the page shows only the main metric of each. results.json contains the rest.
 const MOST_CELLS: usize = 600;
+const MOST_CAUTIONS: usize = 3;

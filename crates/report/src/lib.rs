@@ -32,6 +32,7 @@ mod queue_and_fairness;
 pub mod record;
 mod run;
 mod spread;
+mod summary;
 pub mod terminal;
 
 pub use error::ReportError;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::interval::{self, Around};
 use crate::prose::{self, Part};
+use crate::summary::{Field, Summary, SummaryRow};
 use crate::{
     Column, Entry, Pivot, answer, axis, columns, comparison, confusion, doubtful, goals, method,
     missing, number, overall, pivot, spread,
@@ -50,22 +51,53 @@ fn in_more_words(out: &mut String, results: &Results) {
 
 /// The tables that compare the systems.
 pub(crate) fn figures(out: &mut String, results: &Results) {
-    verdicts(out, results);
+    if results.confusion.is_some() {
+        verdicts(out, results);
+    } else {
+        summary(out, results);
+    }
     overall_table(out, results);
     reference_columns(out, results);
-    headline_tables(out, results);
+    if results.confusion.is_some() || Summary::is_of_reference(results) {
+        headline_tables(out, results);
+    }
     held(out, results);
     spreads(out, results);
     comparisons(out, results);
     in_more_words(out, results);
 }
 
+/// The one table behind the answer.
+fn summary(out: &mut String, results: &Results) {
+    let Some(summary) = Summary::of(results) else { return };
+    line(out, &format!("## {}\n", escape(&summary.title)));
+    let heads = summary.heads.iter().map(|head| {
+        let published = if head.published { " (reference)" } else { "" };
+        with_unit(&head.text, &head.unit) + published
+    });
+    let heads: Vec<String> = summary.names.iter().cloned().chain(heads).collect();
+    let text = |figure: &Field<'_>| match figure {
+        Field::Value { entry: one, main, verdicts } => {
+            let told = verdicts.iter().map(|one| format!("; {} {}", comparison::short(one), one.b));
+            entry(one, *main) + &told.collect::<String>()
+        }
+        Field::Verdict(one) => one.map(comparison::short).unwrap_or_default(),
+    };
+    let row = |row: &SummaryRow<'_>| {
+        row.names.iter().cloned().chain(row.fields.iter().map(text)).collect()
+    };
+    let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
+    table(out, &heads, &rows);
+    line(out, &format!("{}\n", escape(&summary.note)));
+}
+
 fn reference_columns(out: &mut String, results: &Results) {
     let tables = columns::tables(results);
-    if tables.is_empty() {
+    // Without rounds the first table has the same rows.
+    if tables.is_empty() || results.cells.iter().all(|cell| cell.rounds.is_empty()) {
         return;
     }
-    line(out, "## In the columns of the reference report\n");
+    line(out, "## Each round in the columns of the reference report\n");
     for one in tables {
         if !one.at.is_empty() {
             line(out, &format!("### {}\n", escape(&one.at)));
@@ -122,7 +154,7 @@ fn headline_tables(out: &mut String, results: &Results) {
             .rows
             .iter()
             .map(|row| {
-                let entries = shown.iter().map(|index| entry(&row.entries[*index]));
+                let entries = shown.iter().map(|index| entry(&row.entries[*index], true));
                 std::iter::once(row.value.clone()).chain(entries).collect()
             })
             .collect();
@@ -136,16 +168,23 @@ fn headline_tables(out: &mut String, results: &Results) {
     line(out, &format!("{}\n", escape(&notes.join(" "))));
 }
 
-fn entry(entry: &Entry<'_>) -> String {
+/// The figure with the reference's. The main metric has its interval.
+fn entry(entry: &Entry<'_>, main: bool) -> String {
     let published = entry.published.map(|(_, value)| number::format(value));
     match (entry.cell, entry.metric) {
         (Some(cell), _) if !cell.is_measured() => {
             missing::in_a_word(cell).unwrap_or_default().to_owned()
         }
         (Some(cell), Some(metric)) => {
-            let mut text = number::with_interval(metric) + &method::mark(cell);
+            let mut text = match main {
+                true => number::with_interval(metric) + &method::mark(cell),
+                false => number::format(metric.value()),
+            };
             if let Some(value) = published {
-                let ratio = entry.ratio().map(|ratio| format!(", {}", number::ratio(ratio)));
+                let ratio = entry
+                    .ratio()
+                    .filter(|_| main)
+                    .map(|ratio| format!(", {}", number::ratio(ratio)));
                 let _ = write!(text, " (ref {value}{})", ratio.unwrap_or_default());
             }
             text
@@ -204,7 +243,9 @@ fn comparisons(out: &mut String, results: &Results) {
 }
 
 fn every_metric(out: &mut String, results: &Results) {
-    let names = pivot::metric_names(results);
+    let all = pivot::metric_names(results);
+    let (names, constant): (Vec<&str>, Vec<&str>) =
+        all.into_iter().partition(|name| pivot::varies(results, name));
     if names.is_empty() {
         return;
     }
@@ -224,6 +265,10 @@ fn every_metric(out: &mut String, results: &Results) {
         .map(|cell| metric_row(cell, &axes, &names))
         .collect();
     table(out, &heads, &rows);
+    if !constant.is_empty() {
+        let text = format!("{} {}.", pivot::CONSTANT, pivot::labels(&constant));
+        line(out, &format!("{}\n", escape(&text)));
+    }
 }
 
 fn metric_row(cell: &Cell, axes: &[String], names: &[&str]) -> Vec<String> {
@@ -326,8 +371,9 @@ pub(crate) fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
 /// Whether a text reads as a value, so that its column lines up at the right.
 fn is_number(text: &str) -> bool {
     let first = text.chars().next();
-    first.is_none_or(|c| c.is_ascii_digit() || matches!(c, '−' | '–' | '[' | '≥'))
-        || ["failed", "not run", missing::WORD].contains(&text)
+    first.is_none_or(|c| {
+        c.is_ascii_digit() || matches!(c, '−' | '–' | '[' | '≥' | '▲' | '▼' | '=' | '?')
+    }) || ["failed", "not run", missing::WORD].contains(&text)
 }
 
 fn bullets<'a>(out: &mut String, texts: impl Iterator<Item = &'a String>) {

@@ -64,7 +64,11 @@ impl<'a> Pivot<'a> {
     }
 
     pub fn of(results: &'a Results, metric: &'a str) -> Self {
-        let row_axis = row_axis(results);
+        Self::along(results, metric, row_axis(results))
+    }
+
+    /// The table with this axis in its rows.
+    pub(crate) fn along(results: &'a Results, metric: &'a str, row_axis: Option<String>) -> Self {
         let columns = columns(results);
         let cells = Cells::of(results);
         let mut panels: Vec<Panel<'a>> = Vec::new();
@@ -156,6 +160,26 @@ pub(crate) fn metric_names(results: &Results) -> Vec<&str> {
     }
     names
 }
+
+/// Whether the cells differ in a metric. Lacking figures differ from others, and a single cell
+/// cannot show that a metric is constant.
+pub(crate) fn varies(results: &Results, metric: &str) -> bool {
+    let cells = || results.cells.iter().filter(|cell| cell.is_measured());
+    let missing = cells().any(|cell| cell.why_missing(metric).is_some());
+    let values: Vec<f64> =
+        cells().filter_map(|cell| Some(cell.metrics.get(metric)?.value())).collect();
+    // NaN differs from everything, and equal bits are one value.
+    let differs = values.iter().any(|value| value.to_bits() != values[0].to_bits());
+    missing || differs || cells().count() < 2
+}
+
+/// The names of the metrics in words.
+pub(crate) fn labels(names: &[&str]) -> String {
+    let labels: Vec<String> = names.iter().map(|name| metrics::meaning(name).label).collect();
+    labels.join(", ")
+}
+
+pub(crate) const CONSTANT: &str = "Left out, with one value in every cell:";
 
 pub(crate) fn systems(results: &Results) -> Vec<String> {
     let mut systems: Vec<String> = Vec::new();
@@ -253,7 +277,12 @@ impl<'a> Cells<'a> {
     }
 }
 
-fn measured<'a>(results: &'a Results, cell: Option<&'a Cell>, metric: &str) -> Entry<'a> {
+/// The figure of a cell, and the published figure beside it.
+pub(crate) fn measured<'a>(
+    results: &'a Results,
+    cell: Option<&'a Cell>,
+    metric: &str,
+) -> Entry<'a> {
     let Some(cell) = cell else {
         return Entry::default();
     };

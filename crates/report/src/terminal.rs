@@ -6,16 +6,17 @@ use table::{Style, Table, Text, paint, plain};
 
 use crate::interval::{self, Around};
 use crate::overall::{Figure, OverallTable};
+use crate::summary::{self, Field, Summary};
 use crate::{
-    Column, Pivot, answer, axis, confusion, doubtful, goals, headline, method, missing, number,
-    overall, pivot, spread,
+    Column, Pivot, answer, axis, comparison, confusion, doubtful, goals, headline, method, missing,
+    number, overall, pivot, spread,
 };
-use results::{Cell, Metric, Results, metrics};
+use results::{Cell, Comparison, Metric, Reference, Results, metrics};
 
-/// The output after a run: one line per cell, the main metric as a table, and the answer. The
+/// The output after a run: the answer, one table with the verdicts, then everything else. The
 /// caller passes the terminal's width and whether it shows colours.
 pub fn render(results: &Results, width: usize, colour: bool) -> String {
-    let mut parts = vec![heading(results, colour)];
+    let mut parts = vec![heading(results, width, colour)];
     let whole = results;
     let shown = results.view.as_ref().filter(|view| !view.at.is_empty()).map(|view| {
         let at = |cell: &&Cell| {
@@ -37,13 +38,8 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
     } else if results.overall.is_empty() || results.cells.len() <= MOST_LINES {
         parts.push(lines(results, width, colour));
     } else {
+        parts.push(points(results, width, colour));
         parts.push(failed(results, width, colour));
-    }
-    if results.confusion.is_none()
-        && pivot::systems(results).len() > 1
-        && axis::names(results).len() <= MOST_AXES
-    {
-        parts.push(pivot_table(results, width, colour));
     }
     parts.push(means(results, width, colour));
     parts.push(held(results, width, colour));
@@ -158,10 +154,17 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     let known = pivot::metric_names(results);
     let beside = headline::beside(known.iter().copied(), headline);
     let named = results.view.as_ref().map(|view| view.also.as_slice()).unwrap_or_default();
+    let has_reference = |name: &str| {
+        results.cells.iter().any(|cell| pivot::published(results, cell, name).is_some())
+    };
+    let tells = |name: &&str| pivot::varies(results, name) || has_reference(name);
     let beside: Vec<&str> = match named {
-        [] => beside.into_iter().take(3).collect(),
+        [] => beside.into_iter().filter(tells).take(3).collect(),
         // Some forms of a lab measure less than others.
-        named => named.iter().map(String::as_str).filter(|name| known.contains(name)).collect(),
+        named => {
+            let named = named.iter().map(String::as_str).filter(|name| known.contains(name));
+            named.filter(tells).collect()
+        }
     };
     let published = |cell: &Cell| pivot::published(results, cell, headline);
     let any_published = results.cells.iter().any(|cell| published(cell).is_some());
@@ -177,13 +180,17 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     // The intervals leave last, and never on a usual terminal: a figure without one says less than
     // a shortened axis does.
     table.left(&intervals.head, u8::from(width < USUAL_WIDTH));
+    let against = summary::baselines(results, headline);
+    for (place, baseline) in against.iter().enumerate() {
+        table.right(&format!("/ {baseline}"), if place == 0 { 2 } else { 3 });
+    }
     if any_published {
-        table.right("reference", 2);
-        table.right("ratio", 2);
+        table.right(if width < WIDE { "ref" } else { "reference" }, 2);
+        table.right("ratio", 3);
     }
     for (place, name) in beside.iter().enumerate() {
         let title = with_unit(&metrics::meaning(name).label, &pivot::unit(results, name));
-        table.right(&title, 3 + place as u8);
+        table.right(&title, 4 + place as u8);
     }
 
     for cell in &results.cells {
@@ -208,6 +215,11 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         row.push(Text::new(&format!("{median}{}", method::mark(cell)), Style::Bold));
         let interval = around(cell).map(|around| intervals.short(around));
         row.push(Text::new(&interval.unwrap_or_default(), Style::Dim));
+        row.extend(against.iter().map(|baseline| {
+            let pair = (cell.system.as_str(), *baseline);
+            let one = summary::comparison(results, headline, pair, &cell.axes);
+            Text::new(&one.map(comparison::short).unwrap_or_default(), Style::Plain)
+        }));
         if any_published {
             let value = published(cell).map(|(_, value)| value);
             let ratio = value.zip(metric).map(|(value, metric)| metric.value() / value);
@@ -233,42 +245,36 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     table.render(width, colour)
 }
 
-/// The main metric with one axis in rows and systems in columns, one table for each point of the
-/// others.
-pub fn pivot_table(results: &Results, width: usize, colour: bool) -> String {
-    let Some(pivot) = Pivot::headline(results) else {
-        return String::new();
-    };
-    let title = with_unit(&pivot.label, &pivot.unit);
-    let mut parts = Vec::new();
-    for panel in &pivot.panels {
-        let fixed = axis::describe(&panel.fixed);
-        let title = if fixed.is_empty() { title.clone() } else { format!("{title} at {fixed}") };
-        let mut table = Table::default();
-        table.right(pivot.row_axis.as_deref().unwrap_or(""), 0);
-        let shown: Vec<usize> =
-            (0..pivot.columns.len()).filter(|index| panel.shows(*index)).collect();
-        for index in &shown {
-            match &pivot.columns[*index] {
-                Column::Measured(system) => table.right(system, 0),
-                Column::Published(system) => table.right(&format!("{system} (reference)"), 1),
-            }
-        }
-        for row in &panel.rows {
-            let mut texts = vec![Text::new(&row.value, Style::Plain)];
-            texts.extend(shown.iter().map(|index| entry(&row.entries[*index])));
-            table.row(texts);
-        }
-        parts.push(format!(
-            "{}\n{}",
-            paint(&plain(&title), Style::Bold, colour),
-            table.render(width, colour)
-        ));
+/// A line for each point of the axes, a column for each system.
+fn points(results: &Results, width: usize, colour: bool) -> String {
+    let Some(summary) = Summary::of(results) else { return String::new() };
+    let mut table = Table::default();
+    for (place, name) in summary.names.iter().enumerate() {
+        if place == 0 { table.left(name, 0) } else { table.cuttable(name) }
     }
-    parts.join("\n")
+    for head in &summary.heads {
+        let published = if head.published { " (reference)" } else { "" };
+        table.right(&format!("{}{published}", head.text), u8::from(head.published));
+    }
+    for row in summary.rows.iter().take(MOST_LINES) {
+        let names = row.names.iter().map(|name| Text::new(name, Style::Plain));
+        let figures = row.fields.iter().map(|figure| match figure {
+            Field::Value { entry, verdicts, .. } => value(entry, verdicts),
+            Field::Verdict(one) => {
+                Text::new(&one.map(comparison::short).unwrap_or_default(), Style::Plain)
+            }
+        });
+        table.row(names.chain(figures).collect());
+    }
+    let mut text = paint(&plain(&summary.title), Style::Bold, colour) + "\n";
+    text += &table.render(width, colour);
+    if let Some(more @ 1..) = summary.rows.len().checked_sub(MOST_LINES) {
+        text += &format!("{} in the report.\n", answer::counted(more, "more row"));
+    }
+    text
 }
 
-fn entry(entry: &crate::Entry<'_>) -> Text {
+fn value(entry: &crate::Entry<'_>, verdicts: &[&Comparison]) -> Text {
     let published = entry.published.map(|(_, value)| number::format(value));
     match (entry.cell, entry.metric) {
         (Some(cell), _) if !cell.is_measured() => {
@@ -276,8 +282,10 @@ fn entry(entry: &crate::Entry<'_>) -> Text {
         }
         (Some(cell), Some(metric)) => {
             let beside = published.map(|value| format!(" (ref {value})")).unwrap_or_default();
+            let told: String =
+                verdicts.iter().map(|one| format!(" {}", comparison::short(one))).collect();
             let median = number::format(metric.value());
-            Text::new(&format!("{median}{}{beside}", method::mark(cell)), Style::Plain)
+            Text::new(&format!("{median}{}{beside}{told}", method::mark(cell)), Style::Plain)
         }
         (None, _) if published.is_some() => Text::new(&published.unwrap_or_default(), Style::Dim),
         _ => match entry.missing {
@@ -287,7 +295,7 @@ fn entry(entry: &crate::Entry<'_>) -> Text {
     }
 }
 
-fn heading(results: &Results, colour: bool) -> String {
+fn heading(results: &Results, width: usize, colour: bool) -> String {
     let mut text = paint(&plain(&results.lab), Style::Bold, colour);
     if results.form != results::Form::Full {
         text += &format!(" ({} form)", results.form.word());
@@ -296,18 +304,15 @@ fn heading(results: &Results, colour: bool) -> String {
         text += &format!(": {}", plain(&results.question));
     }
     text += "\n";
-    if results.headline.is_some() {
-        text += &paint(&plain(&answer::headline(results)), Style::Bold, colour);
-        text += "\n";
-    }
-    text
+    let answer = wrapped(&answer::headline(results), width);
+    text + &paint(&answer, Style::Bold, colour) + "\n"
 }
 
 fn closing(results: &Results, width: usize, colour: bool) -> String {
     // Beside an answer in one line the sentences stand in the report.
     let mut paragraphs = match results.headline {
         Some(_) => missing::sentences(results),
-        None => answer::sentences(results),
+        None => answer::details(results),
     };
     let mut out = String::new();
     if !results.valid {
@@ -355,11 +360,38 @@ fn invalid_cells(results: &Results, width: usize) -> String {
 }
 
 fn legend(results: &Results) -> Vec<String> {
-    let mut legend = method::marks(results);
-    if !results.reference.is_empty() {
-        legend.push(format!("Reference: {}.", method::sources(results)));
+    let mut legend = Vec::new();
+    if results.comparisons.iter().any(|one| Some(one.metric.as_str()) == pivot::headline(results)) {
+        legend.push(summary::VERDICTS.to_owned());
     }
+    legend.extend(method::marks(results));
+    if !results.reference.is_empty() {
+        let sources = method::sources(results);
+        legend.push(format!("Reference: {sources}; ratio: measured over reference."));
+    }
+    legend.extend(published_alone(results));
     legend
+}
+
+/// A sentence for each published system that no measured system stands beside.
+fn published_alone(results: &Results) -> Vec<String> {
+    let Some(pivot) = Pivot::headline(results) else { return Vec::new() };
+    let alone = pivot.columns.iter().filter_map(|column| match column {
+        Column::Published(system) => Some(system),
+        Column::Measured(_) => None,
+    });
+    let figures = |system: &String| {
+        let own = results.reference.iter().filter(|row| row.system == *system);
+        let figure = |row: &Reference| {
+            let value = number::format(*row.metrics.get(pivot.metric)?);
+            Some(format!("{value} at {}", axis::describe(&row.axes)))
+        };
+        let figures: Vec<String> = own.filter_map(figure).take(MOST_PUBLISHED).collect();
+        let label = with_unit(&pivot.label, &pivot.unit);
+        (!figures.is_empty())
+            .then(|| format!("{system} of the reference, {label}: {}.", figures.join(", ")))
+    };
+    alone.filter_map(figures).collect()
 }
 
 /// One line for each cell without a number only.
@@ -412,8 +444,8 @@ fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
-// With more axes the pivot splits into tables of a few cells. The lines are clearer then.
-const MOST_AXES: usize = 3;
 const MOST_LINES: usize = 60;
+const MOST_PUBLISHED: usize = 6;
 const USUAL_WIDTH: usize = 80;
+const WIDE: usize = 100;
 const MOST_WARNINGS: usize = 3;

@@ -1,7 +1,8 @@
 //! Inline SVG. Colours and type come from the page's style sheet through classes (`c0` … `c7`,
 //! `stroke`, `fill`, `line`, …), so one drawing serves the light and the dark theme.
 //!
-//! Every chart is an image to assistive technology, with a title and a description. The page puts a
+//! Every chart has a title and a description for assistive technology. The points of lines can be
+//! focused, and a chart without such points is an image. The page puts a
 //! table with the same numbers beside it.
 
 mod bars;
@@ -16,8 +17,8 @@ mod strip;
 
 pub use bars::{BarRow, Bars};
 pub use cdf::{Cdf, Distribution};
-pub(crate) use forest::NARROW_ID;
 pub use forest::{Forest, ForestRow};
+pub(crate) use frame::NARROW_ID;
 pub use heat::{HeatField, HeatMap};
 pub use lines::{ChartLine, LineChart, Point};
 pub use stacked::{Layer, Stacked};

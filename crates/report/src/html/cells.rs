@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 
 use super::embed;
+use super::fold::fold;
 use crate::charts::svg::{Caption, Layer, Stacked};
 use crate::interval::{self, Around};
-use crate::{axis, method, missing, number, pivot};
+use crate::{answer, axis, method, missing, number, pivot};
 use results::{Cell, Results, Series, Shape, metrics};
 
 pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
@@ -13,7 +14,7 @@ pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
     let by_cell = embed::ByCell::of(drawn);
     let beyond = results.cells.len().saturating_sub(super::MOST_CELLS);
     html! {
-        h2 id="cells" { "Cell by cell" }
+        (fold("cells", format!("Cell by cell: {}", answer::counted(results.cells.len(), "cell")), &html! {
         @if !drawn.is_empty() {
             noscript {
                 p class="note" {
@@ -44,6 +45,7 @@ pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
         @if beyond > 0 {
             p class="note" { (beyond) " more cells are in " code { "results.json" } "." }
         }
+        }))
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use maud::{Markup, html};
 
+use super::fold::fold;
 use crate::charts::svg::{
     COLOURS, Caption, Cdf, ChartLine, Distribution, Forest, ForestRow, LineChart, Point, Strip,
     StripRow,
 };
 use crate::interval::{self, Around};
-use crate::{Column, Panel, Pivot, axis, comparison, method, number, pivot};
+use crate::{Column, Panel, Pivot, answer, axis, comparison, method, number, pivot};
 use results::{Axes, Comparison, Results, Sample, Samples, metrics};
 
 /// The main metric along its axis, its distribution, and every repeat.
@@ -23,43 +24,46 @@ pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {
         .enumerate()
         .filter(|(_, panel)| panel.rows.len() > 1)
         .take(MOST_PANELS)
-        .map(|(index, panel)| (panel, line_chart(&pivot, panel, index)))
+        .map(|(index, panel)| (panel, line_chart(&pivot, panel, &format!("lines-{index}"))))
         .collect();
     let cdfs = distributions(results, samples);
+    let along =
+        format!("{} along {}", pivot.label, pivot.row_axis.as_deref().unwrap_or("the axis"));
     html! {
-        @if !lines.is_empty() {
-            h2 id="charts" { (pivot.label) " along " (pivot.row_axis.as_deref().unwrap_or("the axis")) }
-            div class="charts" {
-                @for (panel, chart) in &lines {
-                    figure {
-                        @let fixed = axis::describe(&panel.fixed);
-                        @if !fixed.is_empty() { figcaption { (fixed) } }
-                        div class="scroll" { (chart.render()) }
+        // The chart of the first screen shows a single panel already.
+        @if lines.len() > 1 {
+            (fold("charts", format!("{along}, in {} settings", lines.len()), &html! {
+                div class="charts" {
+                    @for (panel, chart) in &lines {
+                        figure {
+                            @let fixed = axis::describe(&panel.fixed);
+                            @if !fixed.is_empty() { figcaption { (fixed) } }
+                            div class="scroll" { (chart.render()) }
+                        }
                     }
                 }
-            }
-            p class="note" {
-                @let all = || lines.iter().flat_map(|(_, chart)| &chart.lines);
-                @if all().any(|line| line.points.iter().any(|point| point.interval.is_some())) {
-                    "Bars are intervals, or ranges of fewer than six repeats. "
+                p class="note" {
+                    @let all = || lines.iter().flat_map(|(_, chart)| &chart.lines);
+                    @if all().any(|line| line.points.iter().any(|point| point.interval.is_some())) {
+                        "Bands and bars are intervals, or ranges of fewer than six repeats. "
+                    }
+                    @if all().any(|line| line.published) {
+                        "Dashed lines with hollow marks are reference numbers. "
+                    }
                 }
-                @if all().any(|line| line.published) {
-                    "Dashed lines with hollow marks are reference numbers. "
-                }
-                "The "
-                a href="#results" { "table above" } " holds the same numbers."
-            }
+            }))
         }
         @if !cdfs.is_empty() {
-            h2 id="distributions" { "Distributions" }
-            div class="charts" {
-                @for cdf in &cdfs {
-                    figure {
-                        figcaption { (cdf.caption.title) }
-                        div class="scroll" { (cdf.render()) }
+            (fold("distributions", "Distributions", &html! {
+                div class="charts" {
+                    @for cdf in &cdfs {
+                        figure {
+                            figcaption { (cdf.caption.title) }
+                            div class="scroll" { (cdf.render()) }
+                        }
                     }
                 }
-            }
+            }))
         }
         (repeats(results, samples, &pivot))
     }
@@ -75,7 +79,7 @@ pub(super) fn comparisons(results: &Results) -> Markup {
     }
     html! {
         @if !metrics.is_empty() {
-            h2 id="comparisons" { "Comparisons" }
+            (fold("comparisons", format!("Comparisons: {} with intervals", answer::counted(results.comparisons.len(), "ratio")), &html! {
             p class="note" {
                 "Each square is the ratio of the first system's number to the second's, paired within "
                 "blocks; the bar is its interval, or the range of fewer than six pairs, the dashed "
@@ -90,6 +94,7 @@ pub(super) fn comparisons(results: &Results) -> Markup {
                 summary { "The same as a table" }
                 (comparison_table(results))
             }
+            }))
         }
     }
 }
@@ -113,7 +118,7 @@ fn forest(results: &Results, metric: &str, index: usize) -> Markup {
             description: format!(
                 "{} with intervals on a logarithmic axis; the table below \
                   holds the same numbers",
-                crate::answer::counted(those.len(), "ratio")
+                answer::counted(those.len(), "ratio")
             ),
         },
         x_label: format!("ratio of {} (log scale)", label.to_lowercase()),
@@ -164,7 +169,8 @@ fn comparison_table(results: &Results) -> Markup {
     }
 }
 
-fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, index: usize) -> LineChart {
+/// One panel of a table as a chart.
+pub(super) fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, id: &str) -> LineChart {
     let values: Vec<String> = panel.rows.iter().map(|row| row.value.clone()).collect();
     let mut lines: Vec<ChartLine> = Vec::new();
     for (place, column) in pivot.columns.iter().enumerate() {
@@ -196,10 +202,10 @@ fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, index: usize) -> LineChart {
     let axis_name = pivot.row_axis.as_deref().unwrap_or_default();
     LineChart {
         caption: Caption {
-            id: format!("lines-{index}"),
+            id: id.to_owned(),
             title: format!("{} along {axis_name}", pivot.label),
             description: format!(
-                "{} {}; one line each for {}; the table above holds the same numbers",
+                "{} {}; one line each for {}; the tables hold the same numbers",
                 pivot.label,
                 axis::describe(&panel.fixed),
                 names.join(", ")
@@ -288,7 +294,7 @@ fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
     }
     let chart = Strip {
         caption: Caption {
-            id: "repeats".to_owned(),
+            id: "repeat-dots".to_owned(),
             title: format!("Every repeat of {}", pivot.label),
             description: "One circle a repeat, a bar for the median; samples.parquet holds the \
                 numbers"
@@ -298,14 +304,13 @@ fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
         rows,
     };
     html! {
-        details class="print" {
-            summary { "Every repeat as a dot" }
+        (fold("repeats", "Every repeat as a dot", &html! {
             figure class="wide" { div class="scroll" { (chart.render()) } }
-        }
+        }))
     }
 }
 
-fn with_unit(label: &str, unit: &str) -> String {
+pub(super) fn with_unit(label: &str, unit: &str) -> String {
     if unit.is_empty() { label.to_owned() } else { format!("{label}, {unit}") }
 }
 

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::fold::fold;
 use crate::charts::svg::{Caption, HeatField, HeatMap};
 use crate::overall::OverallTable;
 use crate::{axis, overall, pivot};
@@ -16,14 +17,15 @@ pub(super) fn means(results: &Results) -> Markup {
         .filter_map(|one| Some((one, overall::by_group(results, &one.metric)?)))
         .collect();
     html! {
-        h2 id="overall" { "Over all cells" }
-        (overall_table(&all))
-        p class="note" {
-            "Means over the cells in which every system has the metric; the best is marked with ◂. "
-            "The number below is the count of cells in which a system is within a hundredth of the best."
-        }
+        (fold("overall", "Over all cells", &html! {
+            (overall_table(&all))
+            p class="note" {
+                "Means over the cells in which every system has the metric; the best is marked with ◂. "
+                "The number below is the count of cells in which a system is within a hundredth of the best."
+            }
+        }))
         @if !groups.is_empty() {
-            h2 id="groups" { "By the unusual axes of a cell" }
+            (fold("groups", "By the unusual axes of a cell", &html! {
             p class="note" {
                 "The same means over the cells in which these axes, and no others, have a value "
                 "other than the lab's usual one."
@@ -34,6 +36,7 @@ pub(super) fn means(results: &Results) -> Markup {
                     (overall_table(table))
                 }
             }
+            }))
         }
     }
 }
@@ -72,7 +75,7 @@ pub(super) fn maps(results: &Results) -> Markup {
         heats.enumerate().filter_map(|(number, heat)| map(results, heat, number)).collect();
     html! {
         @if !drawn.is_empty() {
-            h2 id="heat" { "Maps" }
+            (fold("heat", "Maps", &html! {
             @for (title, map) in &drawn {
                 figure {
                     figcaption { (title) }
@@ -83,6 +86,7 @@ pub(super) fn maps(results: &Results) -> Markup {
                 "A deeper colour shows a larger value; all fields of a map share one scale. \
                  Where several cells fall into one square it shows their mean."
             }
+            }))
         }
     }
 }

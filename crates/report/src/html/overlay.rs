@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::fold::fold;
 use crate::axis;
 use results::{Axes, Line, Series, Shape};
 
@@ -53,7 +54,7 @@ pub(super) fn section(overlays: &[Overlay], first: usize, common: &Axes) -> Mark
     };
     html! {
         @if !overlays.is_empty() {
-            h2 id="time" { "Over time" }
+            (fold("time", "Over time", &html! {
             p class="note" {
                 "The first flow of each system, and the queue at the bottleneck, in the first repeat. "
                 "Drag to look closer, double-click to see all again."
@@ -71,6 +72,7 @@ pub(super) fn section(overlays: &[Overlay], first: usize, common: &Axes) -> Mark
                     }
                 }
             }
+            }))
         }
     }
 }

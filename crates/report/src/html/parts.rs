@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::fold::fold;
 use crate::axis;
 use crate::charts::svg::{BarRow, Bars, Caption};
 use results::{Cell, Results, metrics};
@@ -20,7 +21,7 @@ pub(super) fn charts(results: &Results) -> Markup {
     let meaning = metrics::meaning(family);
     html! {
         @if !systems.is_empty() {
-            h2 id="parts" { (meaning.label) " by part" }
+            (fold("parts", format!("{} by part", meaning.label), &html! {
             @for (index, system) in systems.iter().enumerate() {
                 @let rows = rows(results, system, family, &parts);
                 figure class="wide" {
@@ -39,6 +40,7 @@ pub(super) fn charts(results: &Results) -> Markup {
                 }
             }
             p class="note" { "The medians of the parts need not add up to the median of the whole." }
+            }))
         }
     }
 }

@@ -2,30 +2,34 @@
 
 use maud::{Markup, html};
 
+use super::fold::fold;
 use crate::interval::{self, Around};
+use crate::summary::{Places, Summary};
 use crate::{
-    Column, Entry, Panel, Pivot, axis, columns, confusion, goals, method, missing, number, pivot,
-    spread,
+    Column, Entry, Panel, Pivot, Row, axis, columns, confusion, goals, method, missing, number,
+    pivot, spread,
 };
-use results::{Results, metrics};
+use results::{Axes, Results};
 
-/// The table of the main metric.
+/// The tables of the main metric by system, if the first table has other columns.
 pub(super) fn headline(results: &Results) -> Markup {
-    let Some(pivot) = Pivot::headline(results) else {
-        return html! { p class="muted" { "Nothing was measured." } };
-    };
-    html! {
-        h2 id="results" { (heading(&pivot)) }
-        (panels(&pivot))
-        p class="note" {
-            (interval::note(pivot.intervals(), "below it"))
-            @if pivot.has_published() {
-                " Reference numbers stand beside: " (method::sources(results))
-                ". The factor is measured over reference."
+    let is_shown = results.confusion.is_some() || Summary::is_of_reference(results);
+    let Some(pivot) = Pivot::headline(results).filter(|_| is_shown) else { return html! {} };
+    fold(
+        "headline",
+        format!("{} by system", named(&pivot)),
+        &html! {
+            (panels(&pivot))
+            p class="note" {
+                (interval::note(pivot.intervals(), "below it"))
+                @if pivot.has_published() {
+                    " Reference numbers stand beside: " (method::sources(results))
+                    ". The factor is measured over reference."
+                }
+                @for mark in method::marks(results) { " " (mark) }
             }
-            @for mark in method::marks(results) { " " (mark) }
-        }
-    }
+        },
+    )
 }
 
 /// The matrix of cases and verdicts.
@@ -33,10 +37,15 @@ pub(super) fn verdicts(results: &Results) -> Markup {
     let Some(told) = &results.confusion else { return html! {} };
     let (heads, rows) = confusion::matrix(told);
     html! {
-        h2 id="verdicts" { (confusion::TITLE) }
-        div class="scroll" tabindex="0" role="group" aria-label=(confusion::TITLE) {
-            table class="pivot" {
-                thead { tr { @for head in &heads { th scope="col" { (head) } } } }
+        section id="results" {
+        h2 { (confusion::TITLE) }
+        div class=(if rows.len() > TALL { "scroll tall" } else { "scroll" }) tabindex="0" role="group" aria-label=(confusion::TITLE) {
+            table class="summary" {
+                thead { tr {
+                    @for (place, head) in heads.iter().enumerate() {
+                        th scope="col" class=[(place < 2).then_some("text")] { (head) }
+                    }
+                 } }
                 tbody {
                     @for (texts, row) in rows.iter().zip(&told.rows) {
                         tr {
@@ -45,22 +54,25 @@ pub(super) fn verdicts(results: &Results) -> Markup {
                                 @else if place == 2 && !confusion::is_all_right(row) {
                                     td { span class="failed" { (text) } }
                                 }
-                                @else { td { (text) } }
+                                @else { td class=[(place == 1).then_some("text")] { (text) } }
                             }
                         }
                     }
                 }
             }
         }
+        }
     }
 }
 
-/// The columns of the report that the lab repeats.
+/// The columns of the report that the lab repeats, with a row for each of its rounds.
 pub(super) fn reference_columns(results: &Results) -> Markup {
-    let tables = columns::tables(results);
+    // Without rounds the first table has the same rows.
+    let with_rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());
+    let tables = if with_rounds { columns::tables(results) } else { Vec::new() };
     html! {
         @if !tables.is_empty() {
-            h2 id="columns" { "In the columns of the reference report" }
+            (fold("columns", "Each round in the columns of the reference report", &html! {
             div class="panels" {
                 @for table in &tables {
                     div {
@@ -87,6 +99,7 @@ pub(super) fn reference_columns(results: &Results) -> Markup {
                 }
             }
             p class="note" { (columns::note(results)) }
+            }))
         }
     }
 }
@@ -94,78 +107,138 @@ pub(super) fn reference_columns(results: &Results) -> Markup {
 /// The table that compares ratios with the reference and the ideals.
 pub(super) fn held(results: &Results) -> Markup {
     let Some((heads, rows)) = goals::table(results) else { return html! {} };
-    html! {
-        h2 id="held" { (goals::TITLE) }
-        div class="scroll" tabindex="0" role="group" aria-label=(goals::TITLE) {
-            table class="pivot" {
-                thead { tr { @for head in &heads { th scope="col" { (head) } } } }
-                tbody {
-                    @for row in &rows {
-                        tr {
-                            @for (place, text) in row.iter().enumerate() {
-                                @if place == 0 { th scope="row" { (text) } }
-                                @else if goals::is_missed(text) { td { span class="failed" { (text) } } }
-                                @else { td { (text) } }
+    fold(
+        "held",
+        goals::TITLE,
+        &html! {
+            div class="scroll" tabindex="0" role="group" aria-label=(goals::TITLE) {
+                table class="pivot" {
+                    thead { tr { @for head in &heads { th scope="col" { (head) } } } }
+                    tbody {
+                        @for row in &rows {
+                            tr {
+                                @for (place, text) in row.iter().enumerate() {
+                                    @if place == 0 { th scope="row" { (text) } }
+                                    @else if goals::is_missed(text) { td { span class="failed" { (text) } } }
+                                    @else { td { (text) } }
+                                }
                             }
                         }
                     }
                 }
             }
-        }
-        p class="note" { (goals::note(results)) }
-    }
+            p class="note" { (goals::note(results)) }
+        },
+    )
 }
 
 /// The table of ratios over many paths.
 pub(super) fn spreads(results: &Results) -> Markup {
     let Some((heads, rows)) = spread::table(results) else { return html! {} };
-    html! {
-        h2 id="spread" { (spread::TITLE) }
-        div class="scroll" tabindex="0" role="group" aria-label=(spread::TITLE) {
-            table class="pivot" {
-                thead { tr { @for head in &heads { th scope="col" { (head) } } } }
-                tbody {
-                    @for row in &rows {
-                        tr {
-                            @for (place, text) in row.iter().enumerate() {
-                                @if place == 0 { th scope="row" { (text) } }
-                                @else { td { (text) } }
+    fold(
+        "spread",
+        spread::TITLE,
+        &html! {
+            div class="scroll" tabindex="0" role="group" aria-label=(spread::TITLE) {
+                table class="pivot" {
+                    thead { tr { @for head in &heads { th scope="col" { (head) } } } }
+                    tbody {
+                        @for row in &rows {
+                            tr {
+                                @for (place, text) in row.iter().enumerate() {
+                                    @if place == 0 { th scope="row" { (text) } }
+                                    @else { td { (text) } }
+                                }
                             }
                         }
                     }
                 }
             }
-        }
-        p class="note" { (spread::NOTE) }
-    }
+            p class="note" { (spread::NOTE) }
+        },
+    )
 }
 
-/// The tables of all other metrics. They are closed unless there are reference numbers for them.
+/// One table of all other metrics, with a field that filters its rows.
 pub(super) fn other_metrics(results: &Results) -> Markup {
     let main = pivot::headline(results);
-    let others: Vec<Pivot<'_>> = pivot::metric_names(results)
-        .into_iter()
-        .filter(|name| Some(*name) != main)
-        .filter(|_| results.cells.len() <= super::MOST_CELLS)
-        .map(|name| Pivot::of(results, name))
-        .collect();
-    html! {
-        @if !others.is_empty() {
-            h2 id="metrics" { "Every other metric" }
-            @for pivot in &others {
-                details class="print" open[pivot.has_published() && metrics::is_cpu(pivot.metric)] {
-                    summary { (heading(pivot)) }
-                    (panels(pivot))
+    let is_other = |name: &&str| Some(*name) != main && results.cells.len() <= super::MOST_CELLS;
+    let names = pivot::metric_names(results).into_iter().filter(is_other);
+    let (others, constant): (Vec<&str>, Vec<&str>) =
+        names.partition(|name| pivot::varies(results, name));
+    if others.is_empty() {
+        return html! {};
+    }
+    let places = Places::of(results);
+    let pivots: Vec<Pivot<'_>> = others.iter().map(|name| Pivot::of(results, name)).collect();
+    let has_figure = |row: &&Row<'_>| {
+        row.entries
+            .iter()
+            .any(|e| e.metric.is_some() || e.missing.is_some() || e.published.is_some())
+    };
+    fold(
+        "metrics",
+        format!("Every other metric: {}", others.len()),
+        &html! {
+            label class="filter" hidden {
+                "Rows with " input type="search" data-filter="every-metric" autocomplete="off";
+                output class="muted" aria-live="polite" {}
+            }
+            div class="scroll tall" tabindex="0" role="group" aria-label="Every other metric" {
+                table class="summary" id="every-metric" {
+                    thead { tr {
+                        th scope="col" class="text" { "metric" }
+                        @for head in places.heads() { th scope="col" class="text" { (head) } }
+                        @for column in &pivots[0].columns {
+                            @match column {
+                                Column::Measured(system) => { th scope="col" { (system) } }
+                                Column::Published(system) => {
+                                    th scope="col" class="published" { (system) small { "reference" } }
+                                }
+                            }
+                        }
+                    } }
+                    tbody {
+                        @for pivot in &pivots {
+                            @for panel in &pivot.panels {
+                                @for row in panel.rows.iter().filter(has_figure) {
+                                    tr {
+                                        th scope="row" { (named(pivot)) }
+                                        @for text in places.texts(&point(pivot, panel, row)) {
+                                            td class="text" { (text) }
+                                        }
+                                        @for one in &row.entries { (entry(one)) }
+                                    }
+                                }
+                            }
+                        }
+                    }
                 }
             }
-        }
-    }
+            @if !constant.is_empty() {
+                p class="note" {
+                    (pivot::CONSTANT) " " (pivot::labels(&constant)) ". "
+                    code { "results.json" } " has the values."
+                }
+            }
+        },
+    )
 }
 
-fn heading(pivot: &Pivot<'_>) -> Markup {
-    html! {
-        (pivot.label)
-        @if !pivot.unit.is_empty() { span class="muted" { ", " (pivot.unit) } }
+/// The axes of a row.
+fn point(pivot: &Pivot<'_>, panel: &Panel<'_>, row: &Row<'_>) -> Axes {
+    let mut point = panel.fixed.clone();
+    if let Some(axis) = &pivot.row_axis {
+        point.insert(axis.clone(), row.value.clone());
+    }
+    point
+}
+
+fn named(pivot: &Pivot<'_>) -> String {
+    if pivot.unit.is_empty() {
+        pivot.label.clone()
+    } else {
+        format!("{}, {}", pivot.label, pivot.unit)
     }
 }
 
@@ -243,3 +316,6 @@ fn entry(entry: &Entry<'_>) -> Markup {
         }
     }
 }
+
+/// A table with more rows scrolls below its heads.
+pub(super) const TALL: usize = 24;

@@ -124,7 +124,7 @@ fn a_figure_that_was_not_measured_is_in_the_answer_and_in_the_tables() {
     let said = format!("Goodput not measured in 1 of {} cells, {place} at", results.cells.len());
     let shown = terminal::render(&results, 400, false);
     assert!(shown.contains(&said), "{shown}");
-    assert!(shown.lines().filter(|line| line.contains("not measured")).count() >= 3, "{shown}");
+    assert!(shown.lines().filter(|line| line.contains("not measured")).count() >= 2, "{shown}");
     let text = markdown::render(&results, "");
     assert!(text.contains(&said) && text.contains("## Not measured"), "{text}");
     assert!(text.contains("| not measured") && text.contains("1 incomplete"), "{text}");

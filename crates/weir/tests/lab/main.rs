@@ -10,6 +10,7 @@ mod cables;
 mod endings;
 mod failures;
 mod files;
+mod first_screen;
 mod kernel;
 mod lateness;
 mod privileges;

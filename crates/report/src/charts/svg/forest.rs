@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, WIDTH, all_fitted, n, text_width};
+use super::frame::{Frame, NARROW_ID, WIDTH, all_fitted, n, text_width};
 use super::scale::Scale;
 use crate::interval::Around;
 use crate::number;
@@ -189,8 +189,6 @@ struct Layout {
 
 type DrawRow = fn(&ForestRow, &str, f64, &Frame, &Scale) -> Markup;
 
-/// Behind the id of the drawing for a phone.
-pub(crate) const NARROW_ID: &str = "-narrow";
 const WIDE: Layout = Layout {
     width: 810.0,
     left: WIDE_LEFT,

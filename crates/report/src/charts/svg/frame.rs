@@ -28,9 +28,18 @@ impl Frame {
 
     /// The whole drawing: title, description, then `inside`.
     pub(super) fn draw(&self, caption: &Caption, inside: &Markup) -> Markup {
+        self.draw_as("img", caption, inside)
+    }
+
+    /// A drawing whose points a reader can focus: assistive technology hides the parts of an image.
+    pub(super) fn draw_readable(&self, caption: &Caption, inside: &Markup) -> Markup {
+        self.draw_as("group", caption, inside)
+    }
+
+    fn draw_as(&self, role: &str, caption: &Caption, inside: &Markup) -> Markup {
         let Caption { id, title, description } = caption;
         html! {
-            svg class="chart" role="img" viewBox={"0 0 " (n(self.width)) " " (n(self.height))}
+            svg class="chart" role=(role) viewBox={"0 0 " (n(self.width)) " " (n(self.height))}
                 aria-labelledby={(id) "-title " (id) "-desc"} xmlns="http://www.w3.org/2000/svg" {
                 title id={(id) "-title"} { (title) }
                 desc id={(id) "-desc"} { (description) }
@@ -89,22 +98,28 @@ pub(super) struct Legend<'a> {
     /// Name, colour, and whether its marks are hollow; with the place in the drawing.
     entries: Vec<(&'a str, usize, bool, f64, usize)>,
     rows: usize,
+    /// Width of the drawing.
+    width: f64,
 }
 
 impl<'a> Legend<'a> {
     pub(super) fn of(names: impl Iterator<Item = (&'a str, usize, bool)>) -> Self {
+        Self::within(WIDTH, names)
+    }
+
+    pub(super) fn within(whole: f64, names: impl Iterator<Item = (&'a str, usize, bool)>) -> Self {
         let (mut x, mut row) = (LEGEND_LEFT, 0);
         let mut entries = Vec::new();
         for (name, colour, hollow) in names {
-            let width = text_width(name).min(WIDTH - LEGEND_LEFT - 30.0) + 30.0;
-            if x > LEGEND_LEFT && x + width > WIDTH {
+            let width = text_width(name).min(whole - LEGEND_LEFT - 30.0) + 30.0;
+            if x > LEGEND_LEFT && x + width > whole {
                 (x, row) = (LEGEND_LEFT, row + 1);
             }
             entries.push((name, colour, hollow, x, row));
             x += width;
         }
         let rows = if entries.is_empty() { 0 } else { row + 1 };
-        Self { entries, rows }
+        Self { entries, rows, width: whole }
     }
 
     /// The frame of a chart whose plot is this high, with room for the legend.
@@ -112,13 +127,13 @@ impl<'a> Legend<'a> {
         let (top, axis) = (34.0, 48.0);
         let bottom = axis + self.rows as f64 * ROW;
         let height = top + plot + bottom;
-        Frame { width: WIDTH, height, left: 46.0, right: 14.0, top, bottom }
+        Frame { width: self.width, height, left: 46.0, right: 14.0, top, bottom }
     }
 
     pub(super) fn draw(&self, frame: &Frame) -> Markup {
         let first = frame.height - self.rows as f64 * ROW + ROW / 2.0;
         let names = self.entries.iter().map(|(name, ..)| *name);
-        let names = all_fitted(names, WIDTH - LEGEND_LEFT - 30.0);
+        let names = all_fitted(names, self.width - LEGEND_LEFT - 30.0);
         html! {
             @for ((_, colour, hollow, x, row), name) in self.entries.iter().zip(&names) {
                 @let y = first + *row as f64 * ROW - 2.0;
@@ -129,6 +144,8 @@ impl<'a> Legend<'a> {
     }
 }
 
+/// Behind the id of the drawing for a phone.
+pub(crate) const NARROW_ID: &str = "-narrow";
 /// A drawing of this width keeps readable letters on a phone of 390 px.
 pub(super) const WIDTH: f64 = 430.0;
 const LEGEND_LEFT: f64 = 10.0;

@@ -1,12 +1,12 @@
-//! A metric along an axis: one line per system, bars for intervals, hollow marks for published
-//! numbers.
+//! A metric along an axis: one line per system, bands for intervals, dashed lines and hollow marks
+//! for published numbers. Words are no quantities: their points have bars, and no line joins them.
 
 use maud::{Markup, html};
 
 use super::Caption;
-use super::frame::{Frame, Legend, marker, n};
+use super::frame::{Frame, Legend, NARROW_ID, WIDTH, marker, n};
 use super::scale::Scale;
-use crate::axis;
+use crate::{axis, number};
 
 #[derive(Debug, Clone, Default)]
 pub struct LineChart {
@@ -38,9 +38,25 @@ pub struct Point {
 
 impl LineChart {
     pub fn render(&self) -> Markup {
+        self.draw(&self.caption, WIDTH, PLOT)
+    }
+
+    /// The drawing across a wide page.
+    pub fn render_wide(&self) -> Markup {
+        self.draw(&self.caption, WIDE, WIDE_PLOT)
+    }
+
+    /// A low drawing for a phone, beside the wide one.
+    pub fn render_narrow(&self) -> Markup {
+        let caption =
+            Caption { id: format!("{}{NARROW_ID}", self.caption.id), ..self.caption.clone() };
+        self.draw(&caption, WIDTH, NARROW_PLOT)
+    }
+
+    fn draw(&self, caption: &Caption, width: f64, plot: f64) -> Markup {
         let names = self.lines.iter().map(|line| (line.name.as_str(), line.colour, line.published));
-        let legend = Legend::of(names);
-        let frame = legend.frame(248.0);
+        let legend = Legend::within(width, names);
+        let frame = legend.frame(plot);
         let points = self.lines.iter().flat_map(|line| &line.points);
         let y = Scale::for_magnitudes(points.flat_map(|point| {
             [point.value].into_iter().chain(point.interval.into_iter().flatten())
@@ -49,15 +65,24 @@ impl LineChart {
         // A line between words would show values that do not exist.
         let is_joined = axis::sizes(&self.x_values).is_some();
         let ticks: Vec<(f64, String)> = x.iter().copied().zip(self.x_values.clone()).collect();
-        frame.draw(
-            &self.caption,
+        let lines: Vec<Drawn<'_>> = self
+            .lines
+            .iter()
+            .enumerate()
+            .map(|(index, line)| {
+                let aside = (index as f64 - (self.lines.len() as f64 - 1.0) / 2.0) * 3.0;
+                Drawn::of(line, is_joined, &frame, &x, aside)
+            })
+            .collect();
+        frame.draw_readable(
+            caption,
             &html! {
                 (frame.y_axis(&y, &self.y_label))
                 (frame.x_axis(&ticks, &self.x_label))
-                @for (index, line) in self.lines.iter().enumerate() {
-                    // Shift by a few units, so that intervals at the same place stay apart.
-                    @let aside = (index as f64 - (self.lines.len() as f64 - 1.0) / 2.0) * 3.0;
-                    (draw_line(line, is_joined, &frame, &x, &y, aside))
+                @for line in &lines { (line.band(&frame, &y)) }
+                @for line in &lines { (line.path(&frame, &y)) }
+                @for (index, line) in lines.iter().enumerate() {
+                    (line.points(index, self, &frame, &y))
                 }
                 (legend.draw(&frame))
             },
@@ -83,40 +108,106 @@ impl LineChart {
     }
 }
 
-fn draw_line(
-    line: &ChartLine,
+/// A line with its points at their places.
+#[derive(Debug)]
+struct Drawn<'a> {
+    line: &'a ChartLine,
     is_joined: bool,
-    frame: &Frame,
-    x: &[f64],
-    y: &Scale,
-    aside: f64,
-) -> Markup {
-    let colour = format!("c{}", line.colour % super::COLOURS);
-    let dashed = if line.published { " dashed" } else { "" };
-    let known: Vec<(f64, &Point)> = line
-        .points
-        .iter()
-        .filter(|point| point.value.is_finite())
-        .filter_map(|point| Some((frame.x(*x.get(point.at)?) + aside, point)))
-        .collect();
-    let path: Vec<String> = known
-        .iter()
-        .map(|(x, point)| format!("{} {}", n(*x), n(frame.y(y.place(point.value)))))
-        .collect();
-    html! {
-        @if is_joined && path.len() > 1 {
-            path class={"line stroke " (colour) (dashed)} d={"M" (path.join("L"))} {}
+    points: Vec<(f64, &'a Point)>,
+}
+
+impl<'a> Drawn<'a> {
+    fn of(line: &'a ChartLine, is_joined: bool, frame: &Frame, x: &[f64], aside: f64) -> Self {
+        let known = line.points.iter().filter(|point| point.value.is_finite());
+        let placed = known.filter_map(|point| Some((frame.x(*x.get(point.at)?), point)));
+        let mut drawn = Self { line, is_joined, points: placed.collect() };
+        // Bars at one place would hide one another. Lines and bands need the exact places.
+        if !is_joined {
+            drawn.points.iter_mut().for_each(|(x, _)| *x += aside);
         }
-        @for (x, point) in known {
-            @if let Some([low, high]) = point.interval {
-                path class={"bar stroke " (colour)} d={
-                    "M" (n(x)) " " (n(frame.y(y.place(low)))) "V" (n(frame.y(y.place(high))))
-                } {}
+        drawn
+    }
+
+    /// The corners of the band: the upper ends, then the lower ends from the last to the first.
+    fn ends(&self, frame: &Frame, y: &Scale) -> Option<Vec<String>> {
+        let corner = |x: f64, value: f64| format!("{} {}", n(x), n(frame.y(y.place(value))));
+        let of = |(x, point): &(f64, &Point)| {
+            let [low, high] = point.interval?;
+            Some((corner(*x, low), corner(*x, high)))
+        };
+        let ends: Option<Vec<(String, String)>> = self.points.iter().map(of).collect();
+        let (low, high): (Vec<String>, Vec<String>) = ends?.into_iter().unzip();
+        let corners = high.into_iter().chain(low.into_iter().rev()).collect();
+        (self.is_joined && self.points.len() > 1).then_some(corners)
+    }
+
+    fn band(&self, frame: &Frame, y: &Scale) -> Markup {
+        let class = format!("interval c{}", self.line.colour % super::COLOURS);
+        html! {
+            @if let Some(corners) = self.ends(frame, y) {
+                path class=(class) d={"M" (corners.join("L")) "Z"} {}
             }
-            (marker(line.colour, x, frame.y(y.place(point.value)), line.published))
+        }
+    }
+
+    fn path(&self, frame: &Frame, y: &Scale) -> Markup {
+        let colour = format!("c{}", self.line.colour % super::COLOURS);
+        let dashed = if self.line.published { " dashed" } else { "" };
+        let corner =
+            |(x, point): &(f64, &Point)| format!("{} {}", n(*x), n(frame.y(y.place(point.value))));
+        let path: Vec<String> = self.points.iter().map(corner).collect();
+        html! {
+            @if self.is_joined && path.len() > 1 {
+                path class={"line stroke " (colour) (dashed)} d={"M" (path.join("L"))} {}
+            }
+        }
+    }
+
+    /// Each point can be focused, and its text names the value.
+    fn points(&self, line: usize, chart: &LineChart, frame: &Frame, y: &Scale) -> Markup {
+        let colour = format!("c{}", self.line.colour % super::COLOURS);
+        let has_band = self.ends(frame, y).is_some();
+        html! {
+            @for (x, point) in &self.points {
+                @let at = frame.y(y.place(point.value));
+                @let text = chart.reading(self.line, point);
+                g class="point" tabindex="0" role="img" aria-label=(text)
+                    data-line=(line) {
+                    title { (text) }
+                    @if let (Some([low, high]), false) = (point.interval, has_band) {
+                        path class={"bar stroke " (colour)} d={
+                            "M" (n(*x)) " " (n(frame.y(y.place(low)))) "V" (n(frame.y(y.place(high))))
+                        } {}
+                    }
+                    circle class="target" cx=(n(*x)) cy=(n(at)) r="11" {}
+                    (marker(self.line.colour, *x, at, self.line.published))
+                }
+            }
         }
     }
 }
+
+impl LineChart {
+    /// `weir-tunnel at loss 1%: 553 [506, 599] Mbit/s`
+    fn reading(&self, line: &ChartLine, point: &Point) -> String {
+        let place = self.x_values.get(point.at).map(String::as_str).unwrap_or_default();
+        let at = match (self.x_label.as_str(), place) {
+            (_, "") => String::new(),
+            ("", place) => format!(" at {place}"),
+            (axis, place) => format!(" at {axis} {place}"),
+        };
+        let ends = point.interval.map(|ends| format!(" {}", number::interval(point.value, ends)));
+        let value = number::format(point.value) + &ends.unwrap_or_default();
+        let unit = self.y_label.rsplit_once(", ").map(|(_, unit)| format!(" {unit}"));
+        format!("{}{at}: {value}{}", line.name, unit.unwrap_or_default())
+    }
+}
+
+const PLOT: f64 = 248.0;
+const WIDE: f64 = 1040.0;
+const WIDE_PLOT: f64 = 210.0;
+/// About 220 px high on a phone of 390 px.
+const NARROW_PLOT: f64 = 138.0;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,13 @@
+//! A part of the page that a reader opens.
+
+use maud::{Markup, html};
+
+/// Closed on a screen, open on paper.
+pub(super) fn fold(id: &str, title: impl AsRef<str>, inside: &Markup) -> Markup {
+    html! {
+        details class="fold print" id=(id) {
+            summary { h2 { (title.as_ref()) } }
+            div class="inside" { (inside) }
+        }
+    }
+}
