@@ -63,7 +63,7 @@ fn has_a_line(panel: &Panel<'_>) -> bool {
     })
 }
 
-/// ` at rtt 1ms`: the axes that vary in the run. If many do, the values that are not the usual ones.
+/// Names the axes that vary in the run, or of many such axes those with unusual values.
 fn setting(results: &Results, fixed: &Axes) -> String {
     let usual = axis::usual(results);
     let varies = |name: &String| axis::values(results, name).len() > 1;
