@@ -122,35 +122,32 @@ fn by_cell<'a>(results: &'a Results, pivot: &Pivot<'a>, columns: &[&'a str]) -> 
         shown.push(main);
     }
     shown.extend(columns);
-    let against = baselines(results, main);
+    // A lab may compare another metric than its main one.
+    let against: Vec<Vec<&str>> = shown.iter().map(|name| baselines(results, name)).collect();
     let mut heads = Vec::new();
-    for name in &shown {
+    for (name, against) in shown.iter().zip(&against) {
         let unit = pivot::unit(results, name);
         let text = metrics::meaning(name).label;
         heads.push(Head { text, unit, published: false, verdicts: false });
-        if *name == main {
-            heads.extend(against.iter().map(|b| Head {
-                text: format!("against {b}"),
-                unit: String::new(),
-                published: false,
-                verdicts: true,
-            }));
-        }
+        heads.extend(against.iter().map(|b| Head {
+            text: format!("against {b}"),
+            unit: String::new(),
+            published: false,
+            verdicts: true,
+        }));
     }
     let mut rows = Vec::new();
     for row in pivot.panels.iter().flat_map(|panel| &panel.rows) {
         let mut begins = true;
         for cell in row.entries.iter().filter_map(|entry| entry.cell) {
             let mut fields = Vec::new();
-            for name in &shown {
+            for (name, against) in shown.iter().zip(&against) {
                 let entry = pivot::measured(results, Some(cell), name);
                 fields.push(Field::Value { entry, main: *name == main, verdicts: Vec::new() });
-                if *name == main {
-                    fields.extend(against.iter().map(|b| {
-                        let pair = (cell.system.as_str(), *b);
-                        Field::Verdict(comparison(results, main, pair, &cell.axes))
-                    }));
-                }
+                fields.extend(against.iter().map(|b| {
+                    let pair = (cell.system.as_str(), *b);
+                    Field::Verdict(comparison(results, name, pair, &cell.axes))
+                }));
             }
             let names = [cell.system.clone()].into_iter().chain(places.texts(&cell.axes)).collect();
             rows.push(SummaryRow { names, fields, begins });

@@ -52,18 +52,22 @@ fn row(row: &SummaryRow<'_>) -> Markup {
                 @if place == 0 { th scope="row" { (name) } } @else { td class="text" { (name) } }
             }
             // On a phone the verdicts stand below the figure, since their columns would not fit.
-            @let stacked: Vec<&Comparison> = row.fields.iter().filter_map(Field::verdict).collect();
-            @for field in &row.fields {
+            @for (place, field) in row.fields.iter().enumerate() {
                 @match field {
                     Field::Value { entry, main, verdicts } => {
-                        @let below: &[&Comparison] = if *main { &stacked } else { &[] };
-                        (value(entry, *main, verdicts, below))
+                        (value(entry, *main, verdicts, &behind(&row.fields[place + 1..])))
                     }
                     Field::Verdict(one) => td class="broad" { @if let Some(one) = one { (verdict(one, false)) } },
                 }
             }
         }
     }
+}
+
+/// The comparisons in the columns behind a figure.
+fn behind<'a>(fields: &[Field<'a>]) -> Vec<&'a Comparison> {
+    let verdicts = fields.iter().take_while(|field| matches!(field, Field::Verdict(_)));
+    verdicts.filter_map(Field::verdict).collect()
 }
 
 fn value(
