@@ -5,6 +5,7 @@
 //! does the same for one measurement of `perf`.
 
 mod answer;
+pub mod archive;
 mod axis;
 pub mod charts;
 mod columns;

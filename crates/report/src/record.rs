@@ -1,9 +1,13 @@
-//! The page of a run that is kept on record: its figures, and everything that names their origin.
+//! The page of a run that is kept on record: the answer, the figures that decide it, and their
+//! origin. [`crate::archive`] has the rest of the run.
 
-use crate::markdown::{self, escape, fenced, line, table};
+mod decisive;
+
+use crate::markdown::{escape, fenced, line, table};
 use crate::run::replace;
-use crate::{ReportError, method, missing};
-use results::{Cell, Form, Results};
+use crate::{ReportError, answer, method, missing, queue_and_fairness};
+use decisive::Decisive;
+use results::{Cell, Form, Results, Samples};
 use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,49 +25,122 @@ pub enum Unfit {
     Smoke,
 }
 
-/// The page in Markdown, for `docs/results/LAB.md`. `written` has texts as they stand in the file.
-/// `lab_file` is the text of a lab that the commit does not contain. `is_disturbed` tells the cells
-/// that the lab itself makes invalid, to show by how much that moves their figures.
-pub fn page(
-    written: &Results,
-    lab_file: Option<&str>,
-    is_disturbed: &dyn Fn(&Cell) -> bool,
-) -> Result<String, Unfit> {
-    let mut results = written.clone().shown();
-    check(&results, is_disturbed)?;
-    without_folders(&mut results);
-    let invalid = results.cells.iter().filter(|cell| !cell.valid).count();
-    // The others are valid, so that the run is.
-    results.valid = true;
-    let results = &results;
-    let mut out = String::new();
-    let title = if results.title.is_empty() { &results.lab } else { &results.title };
-    line(&mut out, &format!("# {}\n", escape(title)));
-    line(&mut out, &format!("`weir lab record` wrote this page. {}\n", escape(&origin(results))));
-    if invalid > 0 {
-        let cells = crate::answer::counted(invalid, "cell");
-        let text = format!(
-            "The lab disturbs its own link or CPUs. That made {cells} not valid, as it should, and they are marked."
+/// A run to put on record.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    /// The results with their texts as they stand in the file.
+    pub written: &'a Results,
+    /// The name of the SVG file beside the page.
+    pub chart: Option<&'a str>,
+    /// The name of the lab file beside the page, of a lab that the commit does not contain.
+    pub lab_file: Option<&'a str>,
+    pub archive: Option<Archived<'a>>,
+    /// The cells that the lab itself makes invalid, to show by how much that moves their figures.
+    pub is_disturbed: &'a dyn Fn(&Cell) -> bool,
+}
+
+/// The file with the full data of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Archived<'a> {
+    pub name: &'a str,
+    pub sha256: &'a str,
+}
+
+impl Record<'_> {
+    /// The page in Markdown, for `docs/results/LAB.md`. A table longer than the page is cut.
+    pub fn page(&self) -> Result<String, Unfit> {
+        let mut results = self.written.clone().shown();
+        check(&results, self.is_disturbed)?;
+        without_folders(&mut results);
+        let disturbed = results.cells.iter().filter(|cell| !cell.valid).count();
+        // The others are valid, so that the run is.
+        results.valid = true;
+        let table = Decisive::of(&results);
+        let mut rows = table.as_ref().map_or(0, |table| table.rows.len().min(MOST_ROWS));
+        loop {
+            let page = self.of_rows(&results, table.as_ref(), rows, disturbed);
+            let fits =
+                page.lines().count() <= MOST_LINES && page.split_whitespace().count() <= MOST_WORDS;
+            if fits || rows == 0 {
+                return Ok(page);
+            }
+            rows -= 1;
+        }
+    }
+
+    fn of_rows(
+        &self,
+        results: &Results,
+        decisive: Option<&Decisive>,
+        rows: usize,
+        disturbed: usize,
+    ) -> String {
+        let mut out = String::new();
+        let title = if results.title.is_empty() { &results.lab } else { &results.title };
+        line(&mut out, &format!("# {}\n", escape(&clip(title, 30))));
+        if !results.question.is_empty() {
+            let question = escape(&clip(&results.question, 60));
+            line(&mut out, &format!("**Question:** {question}\n"));
+        }
+        let answer = escape(&clip(&answer::headline(results), 60));
+        line(&mut out, &format!("**Answer:** {answer}\n"));
+        if let Some(decisive) = decisive {
+            table(&mut out, &decisive.heads, &decisive.first(rows));
+            let mut notes = decisive.notes.clone();
+            if rows < decisive.rows.len() {
+                let all = decisive.rows.len();
+                let place = self.place_of_data();
+                let cut = format!("{rows} of {all} rows are shown. {place} has all.");
+                notes.insert(0, cut);
+            }
+            let notes: Vec<String> = notes.iter().map(|note| clip(note, 45)).collect();
+            line(&mut out, &format!("{}\n", escape(&notes.join(" "))));
+        }
+        if let Some(chart) = self.chart {
+            line(&mut out, &format!("![Chart of the main metric]({chart})\n"));
+        }
+        line(&mut out, "## Conditions\n");
+        for (name, text) in conditions(results, disturbed) {
+            line(&mut out, &format!("- **{name}:** {}", escape(&clip(&text, 45))));
+        }
+        for (name, text) in peers(self.written).into_iter().take(MOST_PEERS) {
+            line(&mut out, &format!("- **Peer {}:** {}", escape(&name), escape(&text)));
+        }
+        line(&mut out, "\n## How to repeat it\n");
+        let commit = text(results, "commit").unwrap_or_default();
+        let command = of_build(&method::command(results));
+        let commands =
+            format!("git checkout {commit}\ncargo build --release --locked -p weir\n{command}");
+        line(&mut out, &format!("{}\n", fenced(&commands, "sh")));
+        if let Some(lab_file) = self.lab_file {
+            line(&mut out, &format!("The lab file is [{lab_file}]({lab_file}).\n"));
+        }
+        line(&mut out, "## Not shown\n");
+        line(&mut out, &self.not_shown(results));
+        visible(&out)
+    }
+
+    fn place_of_data(&self) -> &'static str {
+        match self.archive {
+            Some(_) => "The archive",
+            None => "results.json of the run",
+        }
+    }
+
+    fn not_shown(&self, results: &Results) -> String {
+        let cells = answer::counted(results.cells.len(), "cell");
+        let comparisons = answer::counted(results.comparisons.len(), "comparison");
+        let rest = format!(
+            "The other metrics of {cells}, {comparisons}, every repeat, the method, the warnings and the environment"
         );
-        line(&mut out, &format!("{text}\n"));
+        match self.archive {
+            Some(Archived { name, sha256 }) => {
+                let name = name.replace('`', "'");
+                format!("{rest} are in the archive `{}`, SHA-256 {sha256}.", foreign(name))
+            }
+            None => format!("{rest} are in the run's directory. The run has no archive."),
+        }
     }
-    markdown::question_and_answer(&mut out, results);
-    markdown::figures(&mut out, results);
-    markdown::failures_and_warnings(&mut out, results);
-    markdown::how_measured(&mut out, results);
-    configurations(&mut out, written);
-    line(&mut out, "## How to repeat it\n");
-    let commit = text(results, "commit").unwrap_or_default();
-    let commands = format!(
-        "git checkout {commit}\ncargo build --release --locked -p weir\n{}",
-        of_build(&method::command(results))
-    );
-    line(&mut out, &format!("{}\n", fenced(&commands, "sh")));
-    if let Some(lab_file) = lab_file {
-        line(&mut out, "The lab file:\n");
-        line(&mut out, &format!("{}\n", fenced(lab_file.trim_end(), "toml")));
-    }
-    Ok(visible(&out))
 }
 
 /// The command with the program that the checkout builds.
@@ -72,6 +149,16 @@ fn of_build(command: &str) -> String {
         Some(rest) => format!("target/release/weir {rest}"),
         None => command.to_owned(),
     }
+}
+
+/// The text up to a number of words, without line breaks.
+fn clip(text: &str, words: usize) -> String {
+    let mut all = text.split_whitespace();
+    let mut kept: Vec<&str> = all.by_ref().take(words).collect();
+    if all.next().is_some() {
+        kept.push("…");
+    }
+    kept.join(" ")
 }
 
 /// A page is for others, to whom the folders of this machine say nothing.
@@ -86,16 +173,27 @@ fn without_folders(results: &mut Results) {
     }
 }
 
-/// Writes the page of a lab into `folder`, atomically.
-pub fn write(folder: &Path, lab: &str, page: &str) -> Result<PathBuf, ReportError> {
+/// The chart of the main metric as an SVG file. `None` if the report draws none.
+pub fn chart(results: &Results, samples: &Samples) -> Option<String> {
+    let files = crate::export(results, samples).into_iter();
+    let mut drawings = files.filter(|(name, _)| name.ends_with(".svg"));
+    drawings.find(|(_, text)| text.len() <= LARGEST_CHART).map(|(_, text)| text)
+}
+
+/// The path of a file of the lab in `folder`.
+pub fn file_in(folder: &Path, lab: &str, extension: &str) -> PathBuf {
     // The name comes from a file of somebody else, and must not lead out of the folder.
     let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
     let name: String = lab.chars().filter(plain).collect();
-    let file = folder.join(format!("{name}.md"));
+    folder.join(format!("{name}.{extension}"))
+}
+
+/// Writes a file of a page, atomically.
+pub fn write(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
+    let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)
         .map_err(|source| ReportError::Write { file: folder.to_owned(), source })?;
-    replace(&file, page.as_bytes())?;
-    Ok(file)
+    replace(file, bytes)
 }
 
 /// Only a valid run of a known program is a record.
@@ -138,42 +236,81 @@ fn others(cell: &Cell) -> Option<String> {
     (user.percent >= MUCH_PERCENT).then(|| format!("{user} in {place}"))
 }
 
-fn origin(results: &Results) -> String {
+fn conditions(results: &Results, disturbed: usize) -> [(&'static str, String); 5] {
     let of = |name: &str| text(results, name).unwrap_or("unknown").to_owned();
-    let started = results.started.as_deref().unwrap_or("at an unknown time");
+    let started = results.started.as_deref().unwrap_or("an unknown time");
     let took = results.duration_s.map(crate::number::duration);
-    let took = took.unwrap_or_else(|| "a time that was not recorded".to_owned());
-    format!(
-        "It shows the {} form of the lab {}, begun {started}, which took {took}, with weir of commit {} (a clean tree) \
-         on Linux {}, {}.",
-        results.form.word(),
-        results.lab,
-        of("commit"),
-        of("kernel_release"),
-        of("cpu_model"),
-    )
+    let took =
+        took.map_or_else(|| "no time was recorded".to_owned(), |t| format!("the run took {t}"));
+    [
+        ("Date", format!("{started}; {took}")),
+        ("Form", form(results)),
+        ("Commit", format!("{} (a clean tree)", of("commit"))),
+        ("Machine", format!("{}, Linux {}", of("cpu_model"), of("kernel_release"))),
+        ("Disturbance", disturbance(results, disturbed)),
+    ]
 }
 
-/// The commands and files of the external systems, in full: shown texts are cut, and a line break
-/// in them looks like the two characters of its escape.
-fn configurations(out: &mut String, written: &Results) {
-    let Some(Value::Object(systems)) = written.environment.get("systems") else { return };
-    line(out, "## Configuration of the external systems\n");
-    for (name, settings) in systems.iter().filter(|(name, _)| measured(written, name)) {
-        line(out, &format!("### {}\n", escape(name)));
-        let Value::Object(settings) = settings else { continue };
-        let rows = settings.iter().filter_map(|(key, value)| {
-            value.as_str().map(|text| vec![key.clone(), text.to_owned()])
-        });
-        table(out, &["key", "value"].map(str::to_owned), &rows.collect::<Vec<_>>());
-        line(out, "");
-        let Some(Value::Object(files)) = settings.get("files") else { continue };
-        for (file, content) in files {
-            line(out, &format!("`{}`:\n", foreign(file.replace('`', "'"))));
-            let content = content.as_str().unwrap_or_default().trim_end();
-            line(out, &format!("{}\n", fenced(content, "yaml")));
-        }
+fn form(results: &Results) -> String {
+    let time = match results.environment.contains_key(queue_and_fairness::OF_VIRTUAL_TIME) {
+        true => "in virtual time",
+        false => "on this machine",
+    };
+    let mut text = format!("the {} form of the lab {}; {time}", results.form.word(), results.lab);
+    // The order of the turns follows the number.
+    if let Some(repeats) = results.method.get("repeats").and_then(|text| text.split(',').next()) {
+        text += &format!("; repeats: {repeats}");
     }
+    let left_out: Vec<&str> = results
+        .notes
+        .iter()
+        .filter_map(|note| Some(note.split_once(" is left out: ")?.0))
+        .collect();
+    if !left_out.is_empty() {
+        text += &format!("; left out: {}", left_out.join(", "));
+    }
+    text
+}
+
+fn disturbance(results: &Results, disturbed: usize) -> String {
+    let mut parts = vec![answer::tally(results)];
+    if disturbed > 0 {
+        let cells = answer::counted(disturbed, "cell");
+        parts.push(format!(
+            "the lab disturbs its own link or CPUs, which made {cells} not valid, as it should"
+        ));
+    }
+    let warnings = method::warnings_by_cause(results);
+    match warnings.first() {
+        Some(first) => {
+            let causes = answer::counted(warnings.len(), "kind");
+            parts.push(format!("{causes} of warnings, the first: {first}"));
+        }
+        None => parts.push("no warnings".to_owned()),
+    }
+    parts.join("; ")
+}
+
+/// The settings of each external system on one line, from texts as they were written: shown texts
+/// are cut.
+fn peers(written: &Results) -> Vec<(String, String)> {
+    let Some(Value::Object(systems)) = written.environment.get("systems") else {
+        return Vec::new();
+    };
+    let measured = systems.iter().filter(|(name, _)| measured(written, name));
+    let line = |(name, settings): (&String, &Value)| {
+        let Value::Object(settings) = settings else { return (name.clone(), String::new()) };
+        let mut parts: Vec<String> = settings
+            .iter()
+            .filter_map(|(key, value)| Some(format!("{key} {}", clip(value.as_str()?, 12))))
+            .collect();
+        if let Some(Value::Object(files)) = settings.get("files") {
+            let names: Vec<&str> = files.keys().map(String::as_str).collect();
+            parts.push(format!("files {}", clip(&names.join(", "), 8)));
+        }
+        (clip(name, 3), clip(&parts.join("; "), 30))
+    };
+    measured.map(line).collect()
 }
 
 fn measured(results: &Results, system: &str) -> bool {
@@ -182,6 +319,12 @@ fn measured(results: &Results, system: &str) -> bool {
 
 fn text<'a>(results: &'a Results, name: &str) -> Option<&'a str> {
     results.environment.get(name)?.as_str()
+}
+
+impl fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record").field("lab", &self.written.lab).finish_non_exhaustive()
+    }
 }
 
 impl fmt::Display for Unfit {
@@ -209,6 +352,13 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
+const MOST_LINES: usize = 80;
+const MOST_WORDS: usize = 800;
+const MOST_ROWS: usize = 40;
+const MOST_PEERS: usize = 8;
+/// Bytes.
+const LARGEST_CHART: usize = 200_000;
+
 /// Percent of one CPU. A run beside such a program shows the program, too.
 const MUCH_PERCENT: f64 = 20.0;
 
@@ -218,8 +368,13 @@ mod tests {
     use results::{Axes, CpuLimit, Metric, Missing};
     use serde_json::json;
 
-    fn page(results: &Results, lab_file: Option<&str>) -> Result<String, Unfit> {
-        super::page(results, lab_file, &|_| false)
+    fn record(results: &Results) -> Record<'_> {
+        let (chart, lab_file, archive) = (None, None, None);
+        Record { written: results, chart, lab_file, archive, is_disturbed: &|_| false }
+    }
+
+    fn page(results: &Results) -> Result<String, Unfit> {
+        record(results).page()
     }
 
     fn run() -> Results {
@@ -243,48 +398,60 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_files_line_by_line_and_no_folder_of_this_machine() {
+    fn a_page_names_the_commit_the_peers_the_chart_and_the_archive() {
         let mut run = run();
-        // The peer's own notation for a line break stays as its author wrote it.
-        run.environment["systems"]["peer"]["files"]["a.yaml"] = json!("a: 1\nb: \"2\\n\"\n");
-        let page = page(&run, None).unwrap();
-        assert!(page.contains("\na: 1\nb: \"2\\n\"\n```"), "{page}");
-        assert!(page.contains("| programs.peer.file | peer |") && !page.contains("/opt"), "{page}");
-    }
-
-    #[test]
-    fn a_page_names_the_commit_and_the_peers_configuration() {
-        let page = page(&run(), Some("name = 1")).unwrap();
+        run.method.insert("repeats".to_owned(), "6, in randomised blocks".to_owned());
+        run.notes.push("absent is left out: it is not installed".to_owned());
+        let archive = Some(Archived { name: "q.tar.gz", sha256: "00ff" });
+        let record =
+            Record { chart: Some("q.svg"), lab_file: Some("q.toml"), archive, ..record(&run) };
+        let page = record.page().unwrap();
         for text in [
-            "commit 0123abcd",
-            "quick form",
-            "```toml\nname = 1\n```",
-            "505",
-            "peer --listen",
-            "window: 64",
+            "**Commit:** 0123abcd (a clean tree)",
+            "the quick form of the lab quic-tun; on this machine; repeats: 6; left out: absent",
+            "| 505",
+            "- **Peer peer:** server peer --listen; files a.yaml",
+            "![Chart of the main metric](q.svg)",
+            "[q.toml](q.toml)",
+            "archive `q.tar.gz`, SHA-256 00ff",
             "git checkout 0123abcd\ncargo build --release --locked -p weir\ntarget/release/weir lab run quic-tun --quick",
         ] {
             assert!(page.contains(text), "{text}\n{page}");
         }
-        assert!(!page.contains("absent"), "{page}");
+        assert!(!page.contains("Peer absent") && !page.contains("/opt"), "{page}");
     }
 
     #[test]
-    fn a_long_file_is_whole_and_a_command_is_one_line() {
+    fn a_page_has_at_most_80_lines_and_800_words() {
         let mut run = run();
-        let long = "x: 1\n".repeat(2000);
-        run.environment["systems"]["peer"]["files"]["a.yaml"] = json!(format!("{long}end: 1"));
+        run.title = "long ".repeat(3000);
+        run.question = "long | <b> ".repeat(3000);
         run.command = "weir lab run a\nrm -r b".to_owned();
-        let page = page(&run, None).unwrap();
-        assert!(page.contains("\nx: 1\nend: 1\n"), "{page}");
+        run.cells.clear();
+        let words = ["a b"; 40].join(" ");
+        for loss in 0..300 {
+            for system in 0..30 {
+                let axes = Axes::from([("loss".to_owned(), format!("{loss}%"))]);
+                let mut cell = Cell::new(format!("s{system}"), axes);
+                cell.warnings.push(words.clone());
+                let figure = Metric::single(f64::from(loss), "Mbit/s");
+                cell.metrics.insert("goodput_mbit_s".to_owned(), figure);
+                run.cells.push(cell);
+            }
+        }
+        let page = page(&run).unwrap();
+        assert!(page.lines().count() <= MOST_LINES, "{page}");
+        assert!(page.split_whitespace().count() <= MOST_WORDS, "{page}");
+        assert!(page.contains(" of 300 rows are shown") && page.contains("| 0% |"), "{page}");
         assert!(page.contains("weir lab run a\\nrm -r b"), "{page}");
+        assert!(page.contains("long \\| &lt;b&gt;"), "{page}");
     }
 
     #[test]
     fn names_between_backticks_are_code() {
         let mut run = run();
         run.question = "Does `weir doctor` find the cause?".to_owned();
-        let page = page(&run, None).unwrap();
+        let page = page(&run).unwrap();
         assert!(page.contains("**Question:** Does `weir doctor` find the cause?"), "{page}");
     }
 
@@ -298,11 +465,11 @@ mod tests {
         late.valid = false;
         run.cells.push(late);
         let is_disturbed = |cell: &Cell| cell.axes.contains_key("stalls");
-        let page = super::page(&run, None, &is_disturbed).unwrap();
+        let page = Record { is_disturbed: &is_disturbed, ..record(&run) }.page().unwrap();
         assert!(page.contains("made 1 cell not valid, as it should"), "{page}");
         assert!(!page.contains("run is not valid"), "{page}");
         run.cells[0].valid = false;
-        let unfit = super::page(&run, None, &is_disturbed).unwrap_err();
+        let unfit = Record { is_disturbed: &is_disturbed, ..record(&run) }.page().unwrap_err();
         assert_eq!(unfit, Unfit::Invalid(vec!["late in 1 cell".to_owned()]));
     }
 
@@ -311,9 +478,9 @@ mod tests {
         let user = |by: &str, percent| CpuLimit { by: by.to_owned(), cpus: vec![0], percent };
         let mut run = run();
         run.cells[0].beside = Some(user("cc1plus", 6.0));
-        assert!(page(&run, None).is_ok());
+        assert!(page(&run).is_ok());
         run.cells[0].beside = Some(user("cc1plus", 38.0));
-        let unfit = page(&run, None).unwrap_err();
+        let unfit = page(&run).unwrap_err();
         let told = "other programs used much CPU during the run (cc1plus used 38 % of CPU 0 in peer): end \
                     them and run the lab again";
         assert_eq!(unfit.to_string(), told);
@@ -328,7 +495,7 @@ mod tests {
             ("weir's emulator", true),
         ] {
             run.cells[0].cpu_limit = Some(user(by, 72.0));
-            assert_eq!(page(&run, None).is_ok(), is_fit, "{by}");
+            assert_eq!(page(&run).is_ok(), is_fit, "{by}");
         }
     }
 
@@ -337,7 +504,7 @@ mod tests {
         let unfit = |change: fn(&mut Results)| {
             let mut results = run();
             change(&mut results);
-            page(&results, None).unwrap_err()
+            page(&results).unwrap_err()
         };
         assert_eq!(unfit(|run| drop(run.environment.shift_remove("commit"))), Unfit::NoCommit);
         assert_eq!(unfit(|run| drop(run.environment.shift_remove("tree"))), Unfit::Modified);
@@ -360,6 +527,6 @@ mod tests {
         // A limit of the machine is no reason to measure again.
         let mut small = run();
         small.cells[0].not_run = Some("needs 3 CPUs".to_owned());
-        assert!(page(&small, None).is_ok());
+        assert!(page(&small).is_ok());
     }
 }

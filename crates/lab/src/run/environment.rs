@@ -59,7 +59,7 @@ pub(crate) fn with_identity(
     for (name, value) in super::programs::own() {
         facts.insert(format!("weir_{name}"), value);
     }
-    facts.insert("lab_sha256".to_owned(), super::programs::sha256(&lab.text()).into());
+    facts.insert("lab_sha256".to_owned(), super::programs::sha256(&*lab.text()).into());
     facts.extend(machine);
     facts
 }

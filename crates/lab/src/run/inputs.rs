@@ -27,7 +27,7 @@ impl Inputs {
         let mut inputs = BTreeMap::new();
         let mut add = |name: &str, value: String| inputs.insert(name.to_owned(), value);
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-        add(LAB_FILE, programs::sha256(&lab.text()));
+        add(LAB_FILE, programs::sha256(&*lab.text()));
         add(WEIR, text(facts.get("weir_sha256")).unwrap_or_default());
         if let Some(commit) = &build.commit {
             let tree = build.tree.as_deref().unwrap_or("unknown");
@@ -58,7 +58,7 @@ impl Inputs {
         }
         if !lab.population.is_empty() {
             // The paths that the generators have drawn.
-            add("drawn paths", programs::sha256(&format!("{:?}", lab.link)));
+            add("drawn paths", programs::sha256(format!("{:?}", lab.link)));
         }
         Self(inputs)
     }
@@ -79,7 +79,7 @@ impl Inputs {
     pub(crate) fn sha256(&self) -> String {
         let own = self.0.iter().filter(|(name, _)| !name.starts_with(PROGRAM));
         let lines = own.map(|(name, value)| format!("{name}\t{value}\n"));
-        programs::sha256(&lines.collect::<String>())
+        programs::sha256(lines.collect::<String>())
     }
 
     /// The mark of turns that are measured with these inputs.

@@ -107,8 +107,8 @@ pub(super) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
     names
 }
 
-pub(super) fn sha256(text: &str) -> String {
-    hex(digest(&SHA256, text.as_bytes()).as_ref())
+pub(super) fn sha256(bytes: impl AsRef<[u8]>) -> String {
+    hex(digest(&SHA256, bytes.as_ref()).as_ref())
 }
 
 /// Without the drawings that some programs print first.

@@ -1,4 +1,4 @@
-//! Puts a run on record: a page that names everything that its figures came from.
+//! Puts a run on record: a page with its answer and its origin, and an archive with all its data.
 
 use super::directory::RunDirectory;
 use super::inputs::{Inputs, cut};
@@ -6,6 +6,8 @@ use super::{programs, runs};
 use crate::builtin::BUILTIN;
 use crate::file::Disturbance;
 use crate::{LabError, LabFile};
+use report::ReportError;
+use report::record::{self, Archived, Record};
 use results::{Cell, Results};
 use std::path::{Path, PathBuf};
 
@@ -13,17 +15,39 @@ use std::path::{Path, PathBuf};
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab record runs/quic-tun-20261124-070000
+  weir lab record runs/quic-tun-20261124-070000 --archive quic-tun.tar.gz
   weir lab record runs/quic-tun-20261124-070000 --folder /srv/results
 
-The page is docs/results/LAB.md. It is written only of a valid run without failed cells, by a weir
-that was built from a clean commit, so that the figures on it can be repeated. All turns must be of
-one build and of the same files. A run during which other programs used much CPU is refused: end
-them and run the lab again. Cells that the lab
-makes late on purpose ([disturbance]) need not be valid, and are marked.";
+The page is docs/results/LAB.md, with the chart LAB.svg beside the page. A lab file that does not
+come with weir is copied to LAB.toml. The page has at most 80 lines: --archive keeps the rest of the
+run. A page is written only of a valid run without failed cells, by a weir that was built from a
+clean commit, so that the figures can be repeated. All turns must be of one build and of the same
+files. A run during which other programs used much CPU is refused: end these programs and run the
+lab again. Cells that the lab makes late on purpose ([disturbance]) need not be valid, and are
+marked.";
 
-/// Writes the page of a run into `folder`. Returns its path.
-pub fn record(run: &Path, folder: &Path) -> Result<PathBuf, LabError> {
-    let runs::Run { results, lab_file, .. } = runs::read(run)?;
+/// The files of a run on record.
+#[derive(Debug)]
+pub struct Recorded {
+    pub page: PathBuf,
+    /// Absent if the run has nothing to draw.
+    pub chart: Option<PathBuf>,
+    /// Absent if the lab comes with weir.
+    pub lab_file: Option<PathBuf>,
+    pub archive: Option<Archive>,
+}
+
+/// The file with the full data of a run.
+#[derive(Debug)]
+pub struct Archive {
+    pub file: PathBuf,
+    pub sha256: String,
+}
+
+/// Writes the page of a run and the files beside the page into `folder`, and the full data of the
+/// run into the file `archive`.
+pub fn record(run: &Path, folder: &Path, archive: Option<&Path>) -> Result<Recorded, LabError> {
+    let runs::Run { results, samples, lab_file, .. } = runs::read(run)?;
     let refuse = |reason: String| LabError::NotOnRecord { path: run.to_owned(), reason };
     let named = results.environment.get("lab_sha256").and_then(serde_json::Value::as_str);
     let lab_file =
@@ -39,20 +63,96 @@ pub fn record(run: &Path, folder: &Path) -> Result<PathBuf, LabError> {
         let disturbance = lab.as_ref().and_then(|lab| lab.disturbance_at(&cell.axes).ok());
         disturbance.is_some_and(|found| found != Disturbance::default())
     };
-    let builtin = BUILTIN.iter().any(|builtin| builtin.text == lab_file);
-    let lab_file = (!builtin).then_some(lab_file.as_str());
     let written = runs::read_as_written(run)?;
-    let page = report::record::page(&written, lab_file, &is_disturbed);
-    let page = page.map_err(|unfit| refuse(unfit.to_string()))?;
-    Ok(report::record::write(folder, &results.lab, &page)?)
+    let beside = |extension: &str| record::file_in(folder, &results.lab, extension);
+    let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let builtin = BUILTIN.iter().any(|builtin| builtin.text == lab_file);
+    let copied = (!builtin).then(|| beside("toml"));
+    // A run that is not fit is told before anything is packed or drawn.
+    let fit = Record {
+        written: &written,
+        chart: None,
+        lab_file: None,
+        archive: None,
+        is_disturbed: &is_disturbed,
+    };
+    fit.page().map_err(|unfit| refuse(unfit.to_string()))?;
+    let packed = archive.map(|file| Ok::<_, LabError>((file, pack(run)?))).transpose()?;
+    let archive = packed
+        .as_ref()
+        .map(|(file, bytes)| Archive { file: (*file).to_owned(), sha256: programs::sha256(bytes) });
+    let archive_name = archive.as_ref().map(|archive| name(&archive.file));
+    let archived = archive.as_ref().zip(archive_name.as_ref());
+    let drawing = record::chart(&results, &samples).map(|text| (beside("svg"), text));
+    let (chart_name, copy_name) =
+        (drawing.as_ref().map(|(file, _)| name(file)), copied.as_deref().map(name));
+    let page = Record {
+        chart: chart_name.as_deref(),
+        lab_file: copy_name.as_deref(),
+        archive: archived.map(|(archive, name)| Archived { name, sha256: &archive.sha256 }),
+        ..fit
+    };
+    let page = page.page().map_err(|unfit| refuse(unfit.to_string()))?;
+    if let Some((file, bytes)) = &packed {
+        keep_another(file, bytes).map_err(&refuse)?;
+        record::write(file, bytes)?;
+    }
+    if let Some((file, text)) = &drawing {
+        record::write(file, text.as_bytes())?;
+    }
+    if let Some(file) = &copied {
+        record::write(file, lab_file.as_bytes())?;
+    }
+    // The page comes last: the files that a page names exist.
+    let file = beside("md");
+    record::write(&file, page.as_bytes())?;
+    Ok(Recorded { page: file, chart: drawing.map(|(file, _)| file), lab_file: copied, archive })
+}
+
+/// The run's files as one archive.
+fn pack(run: &Path) -> Result<Vec<u8>, LabError> {
+    let folder = folder_of(run);
+    let mut files = Vec::new();
+    for name in ARCHIVED {
+        let file = folder.join(name);
+        let read = |source| LabError::Report(ReportError::Read { file: file.clone(), source });
+        match std::fs::symlink_metadata(&file) {
+            Ok(found) if found.is_file() => files.push((name, std::fs::read(&file).map_err(read)?)),
+            Ok(_) => return Err(read(std::io::Error::other("it is no regular file"))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(read(error)),
+        }
+    }
+    let packed = report::archive::pack(&files);
+    packed.map_err(|source| ReportError::Write { file: folder.to_owned(), source }.into())
+}
+
+/// An archive may be the only copy of the run in it.
+fn keep_another(file: &Path, bytes: &[u8]) -> Result<(), String> {
+    let Ok(known) = std::fs::metadata(file) else { return Ok(()) };
+    let is_same = known.is_file()
+        && known.len() == bytes.len() as u64
+        && std::fs::read(file).is_ok_and(|known| known == bytes);
+    if is_same {
+        return Ok(());
+    }
+    Err(format!(
+        "{} exists and is not the archive of this run: name another file with --archive, or \
+         remove this one",
+        file.display()
+    ))
+}
+
+fn folder_of(run: &Path) -> &Path {
+    match run.is_dir() {
+        true => run,
+        false => run.parent().unwrap_or(Path::new(".")),
+    }
 }
 
 /// Every turn was measured by the build and from the files that the page would name.
 fn is_of_one_build(run: &Path, results: &Results) -> Result<(), String> {
-    let folder = match run.is_dir() {
-        true => run,
-        false => run.parent().unwrap_or(Path::new(".")),
-    };
+    let folder = folder_of(run);
     let own = results.environment.get(INPUTS).and_then(serde_json::Value::as_str);
     let Some(own) = own else {
         return Err(
@@ -86,3 +186,5 @@ fn is_of_one_build(run: &Path, results: &Results) -> Result<(), String> {
 /// The checksum over all inputs, in the environment of a run.
 pub(super) const INPUTS: &str = "inputs_sha256";
 const LAB: &str = "lab.toml";
+const ARCHIVED: [&str; 6] =
+    ["journal.jsonl", LAB, "report.html", "results.json", "run.toml", "samples.parquet"];

@@ -62,7 +62,7 @@ pub(crate) enum Verb {
     /// Check a run against bounds; exit status 1 if one does not hold
     #[command(after_help = lab::check::EXAMPLES)]
     Check(Check),
-    /// Write a page that keeps a run on record, with everything that its figures came from
+    /// Put a run on record: a page with its answer and origin, and an archive with all its data
     #[command(after_help = lab::record::EXAMPLES)]
     Record(Record),
     /// Alternate two states hundreds of times and test whether they differ
@@ -174,7 +174,10 @@ pub(crate) struct Record {
     /// Folder of the page
     #[arg(long, value_name = "DIR", default_value = "docs/results")]
     folder: PathBuf,
-    /// Print the page's path as one JSON document
+    /// File for the full data of the run, a tar archive compressed with gzip
+    #[arg(long, value_name = "FILE.tar.gz")]
+    archive: Option<PathBuf>,
+    /// Print the paths of the files as one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -552,17 +555,37 @@ fn check(arguments: &Check) -> anyhow::Result<Ending> {
 }
 
 fn record(arguments: &Record) -> anyhow::Result<Ending> {
-    let page = lab::record::record(&arguments.run, &arguments.folder);
-    let page = page.map_err(|error| match error {
+    let recorded =
+        lab::record::record(&arguments.run, &arguments.folder, arguments.archive.as_deref());
+    let recorded = recorded.map_err(|error| match error {
         LabError::Report(ReportError::Write { file, source }) => {
-            anyhow::Error::new(Unusable::path("write", &file, &source, "--folder"))
+            let is_archive = arguments.archive.as_ref() == Some(&file);
+            let option = if is_archive { "--archive" } else { "--folder" };
+            anyhow::Error::new(Unusable::path("write", &file, &source, option))
         }
         other => other.into(),
     })?;
+    let archive = recorded.archive.as_ref();
     if arguments.json {
-        output::print(serde_json::json!({ "page": page }).to_string() + "\n")?;
-    } else {
-        output::print(format_args!("page: {}\n", absolute(&page).display()))?;
+        let document = serde_json::json!({
+            "page": recorded.page,
+            "chart": recorded.chart,
+            "lab_file": recorded.lab_file,
+            "archive": archive.map(|archive| &archive.file),
+            "archive_sha256": archive.map(|archive| &archive.sha256),
+        });
+        output::print(document.to_string() + "\n")?;
+        return Ok(Ending::Fine);
+    }
+    let files = [
+        ("chart", recorded.chart.as_ref()),
+        ("lab file", recorded.lab_file.as_ref()),
+        ("archive", archive.map(|archive| &archive.file)),
+        ("page", Some(&recorded.page)),
+    ];
+    for (name, file) in files {
+        let Some(file) = file else { continue };
+        output::print(format_args!("{name}: {}\n", absolute(file).display()))?;
     }
     Ok(Ending::Fine)
 }

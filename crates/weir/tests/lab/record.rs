@@ -24,13 +24,14 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
         results["environment"]["tree"] = "clean".into();
         change(&mut results);
         sandbox.write("run/results.json", results.to_string());
-        sandbox.weir(&["lab", "record", "run"])
+        sandbox.weir(&["lab", "record", "run", "--archive", "small.tar.gz"])
     };
     let refused = |words: &str, change: &dyn Fn(&mut Value)| {
         let output = recorded(change);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(output.stderr.contains(words), "{output:?}");
         assert!(!sandbox.path("docs/results/small.md").exists());
+        assert!(!sandbox.path("small.tar.gz").exists());
     };
     refused("names no commit", &|run| run["environment"]["commit"] = Value::Null);
     refused("differ from their commit", &|run| run["environment"]["tree"] = "modified".into());
@@ -62,18 +63,34 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     });
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let page = sandbox.read("docs/results/small.md");
-    // The commit does not contain this lab, so the page does.
+    // The commit does not contain this lab, so its file stands beside the page.
     for text in [
-        "commit 0123abcd",
+        "**Commit:** 0123abcd",
         "a clean tree",
         "weir lab run small.toml",
-        "rate = \"5mbit\"",
+        "[small.toml](small.toml)",
         "Is `cubic` fast?",
-        "\na: 1\nb: \"c\\n\"\n",
+        "**Peer cubic:** files peer.yaml",
+        "archive `small.tar.gz`",
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(output.stdout.trim_end().ends_with("docs/results/small.md"), "{output:?}");
+    assert!(page.lines().count() <= 80, "{page}");
+    assert!(sandbox.read("docs/results/small.toml").contains("rate = \"5mbit\""));
+    // A chart of one figure would show nothing.
+    assert!(!sandbox.path("docs/results/small.svg").exists() && !page.contains("!["), "{page}");
+    let packed = std::fs::read(sandbox.path("small.tar.gz")).unwrap();
+    // The same run gives the same bytes, and the archive of another run is kept.
+    let again = sandbox.weir(&["lab", "record", "run", "--archive", "small.tar.gz", "--json"]);
+    assert_eq!(again.status.code(), Some(0), "{again:?}");
+    let document: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert!(page.contains(document["archive_sha256"].as_str().unwrap()), "{document}");
+    assert_eq!(std::fs::read(sandbox.path("small.tar.gz")).unwrap(), packed);
+    sandbox.write("small.tar.gz", "another run");
+    let output = sandbox.weir(&["lab", "record", "run", "--archive", "small.tar.gz"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stderr.contains("name another file with --archive"), "{output:?}");
     sandbox.write("file", "");
     let output = sandbox.weir(&["lab", "record", "run", "--folder", "file/pages"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");

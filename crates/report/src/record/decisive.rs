@@ -1,0 +1,326 @@
+//! The one table of a page on record: the figures that decide the answer.
+
+use crate::{Column, Entry, Pivot};
+use crate::{axis, confusion, interval, method, missing, number, overall, pivot};
+use results::{Axes, Cell, Reference, Results, metrics};
+use std::fmt::Write as _;
+
+/// A table whose rows have a rank: the rows with the lowest rank are kept if not all fit.
+#[derive(Debug)]
+pub(crate) struct Decisive {
+    pub(crate) heads: Vec<String>,
+    pub(crate) rows: Vec<(Rank, Vec<String>)>,
+    pub(crate) notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// The lab file named its comparison before the run.
+    Primary,
+    /// A reference has figures of the same place.
+    Published,
+    /// A comparison has a verdict.
+    Decided,
+    Other,
+}
+
+impl Decisive {
+    /// The first of these that the run has: verdicts by case, columns of the reference report, the
+    /// means of a run with more places than a page has rows, the main metric.
+    pub(crate) fn of(results: &Results) -> Option<Self> {
+        if let Some(told) = &results.confusion {
+            let (heads, rows) = confusion::lines(told);
+            let rows = rows.into_iter().map(|row| (Rank::Other, row)).collect();
+            return Some(Self { heads, rows, notes: Vec::new() });
+        }
+        if let Some(columns) = Self::of_the_reference(results) {
+            return Some(columns);
+        }
+        let main = Self::of_the_main_metric(results)?;
+        match overall::table(results) {
+            Some(means) if main.rows.len() > super::MOST_ROWS => {
+                let texts = |row: Vec<overall::Figure>| {
+                    (Rank::Other, row.iter().map(|figure| figure.line(false)).collect())
+                };
+                let rows = means.rows.into_iter().map(texts).collect();
+                let notes = vec![overall::note(false).to_owned()];
+                Some(Self { heads: means.heads, rows, notes })
+            }
+            _ => Some(main),
+        }
+    }
+
+    /// The rows to show, in the order of the whole table.
+    pub(crate) fn first(&self, count: usize) -> Vec<Vec<String>> {
+        let mut order: Vec<usize> = (0..self.rows.len()).collect();
+        order.sort_by_key(|place| self.rows[*place].0);
+        order.truncate(count);
+        order.sort_unstable();
+        order.into_iter().map(|place| self.rows[place].1.clone()).collect()
+    }
+
+    /// One row for each cell, with the figure of the reference beside the measured one.
+    fn of_the_reference(results: &Results) -> Option<Self> {
+        let view = results.view.as_ref()?;
+        let is_measured =
+            |name: &&String| results.cells.iter().any(|cell| figure(cell, name).is_some());
+        let columns: Vec<&String> =
+            view.columns.iter().filter(is_measured).take(MOST_COLUMNS).collect();
+        if columns.is_empty() {
+            return None;
+        }
+        let places = Places::of(results);
+        let mut heads = vec!["system".to_owned()];
+        heads.extend(places.heads());
+        heads.extend(columns.iter().map(|name| head(results, name)));
+        let row = |cell: &Cell| {
+            let reference = reference_of(results, cell);
+            let mut row = vec![format!("{}{}", cell.system, method::mark(cell))];
+            row.extend(places.texts(&cell.axes));
+            row.extend(columns.iter().map(|name| {
+                let none = || cell.why_missing(name).map_or("–", missing::in_place).to_owned();
+                let mut text = figure(cell, name).map_or_else(none, number::format);
+                if let Some(value) = reference.and_then(|row| row.metrics.get(name.as_str())) {
+                    let _ = write!(text, " (ref {})", number::format(*value));
+                }
+                text
+            }));
+            let own = rank(results, &cell.axes, Some(&cell.system));
+            (if reference.is_some() { own.min(Rank::Published) } else { own }, row)
+        };
+        let mut rows = Vec::new();
+        for system in pivot::systems(results) {
+            let cells = results.cells.iter().filter(|cell| cell.system == system);
+            rows.extend(cells.map(row));
+        }
+        let rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());
+        let mut notes = vec![match rounds {
+            true => "Means of the rounds.".to_owned(),
+            false => "Medians of the repeats.".to_owned(),
+        }];
+        notes.extend(places.note());
+        if !results.reference.is_empty() {
+            notes.push(format!("“ref” is the reference's figure: {}.", method::sources(results)));
+        }
+        notes.extend(method::marks(results));
+        Some(Self { heads, rows, notes })
+    }
+
+    fn of_the_main_metric(results: &Results) -> Option<Self> {
+        let pivot = Pivot::headline(results)?;
+        let places = Places::of(results);
+        let columns = &pivot.columns[..pivot.columns.len().min(MOST_COLUMNS)];
+        let mut heads = places.heads();
+        heads.extend(columns.iter().map(|column| match column {
+            Column::Measured(system) => system.clone(),
+            Column::Published(system) => format!("{system} (reference)"),
+        }));
+        // Without other systems there is room for other metrics.
+        let also: Vec<&String> = match columns {
+            [_] => results.view.iter().flat_map(|view| &view.also).take(MOST_BESIDE).collect(),
+            _ => Vec::new(),
+        };
+        heads.extend(also.iter().map(|name| head(results, name)));
+        let mut rows = Vec::new();
+        for panel in &pivot.panels {
+            for row in &panel.rows {
+                let mut point = panel.fixed.clone();
+                if let Some(axis) = &pivot.row_axis {
+                    point.insert(axis.clone(), row.value.clone());
+                }
+                let mut texts = places.texts(&point);
+                texts.extend(row.entries.iter().take(columns.len()).map(entry));
+                let cell = row.entries.first().and_then(|entry| entry.cell);
+                texts.extend(also.iter().map(|name| {
+                    let figure = cell.and_then(|cell| figure(cell, name));
+                    figure.map_or_else(|| "–".to_owned(), number::format)
+                }));
+                rows.push((rank(results, &point, None), texts));
+            }
+        }
+        let label = head(results, pivot.metric);
+        let mut notes =
+            vec![format!("{label}. {}", interval::note(pivot.intervals(), "in brackets"))];
+        if columns.len() < pivot.columns.len() {
+            notes.push(format!("{} of {} systems.", columns.len(), pivot.columns.len()));
+        }
+        notes.extend(places.note());
+        if pivot.has_published() {
+            notes.push(format!("“ref” is the reference's figure: {}.", method::sources(results)));
+        }
+        notes.extend(method::marks(results));
+        Some(Self { heads, rows, notes })
+    }
+}
+
+/// The columns that name the place of a row. Many axes share one column, with unusual values only.
+struct Places {
+    varied: Vec<String>,
+    usual: Axes,
+}
+
+impl Places {
+    fn of(results: &Results) -> Self {
+        let mut varied = axis::names(results);
+        varied.retain(|name| axis::values(results, name).len() > 1);
+        let mut usual = Axes::new();
+        if varied.len() > MOST_AXES {
+            for name in &varied {
+                let values = results.cells.iter().filter_map(|cell| cell.axes.get(name));
+                let count = |value: &String| values.clone().filter(|other| *other == value).count();
+                let most = axis::values(results, name).into_iter().rev().max_by_key(count);
+                usual.extend(most.map(|value| (name.clone(), value)));
+            }
+        }
+        Self { varied, usual }
+    }
+
+    fn heads(&self) -> Vec<String> {
+        if self.usual.is_empty() { self.varied.clone() } else { vec!["at".to_owned()] }
+    }
+
+    fn texts(&self, at: &Axes) -> Vec<String> {
+        if self.usual.is_empty() {
+            let text = |name| at.get(name).cloned().unwrap_or_default();
+            return self.varied.iter().map(text).collect();
+        }
+        let unusual = |(name, value): &(&String, &String)| {
+            self.usual.get(*name).is_some_and(|usual| usual != *value)
+        };
+        let unusual = at.iter().filter(unusual);
+        let text = axis::describe(&unusual.map(|(a, b)| (a.clone(), b.clone())).collect());
+        vec![if text.is_empty() { "the usual path".to_owned() } else { text }]
+    }
+
+    fn note(&self) -> Option<String> {
+        let usual = axis::describe(&self.usual);
+        (!usual.is_empty()).then(|| format!("The usual path: {usual}."))
+    }
+}
+
+fn rank(results: &Results, at: &Axes, system: Option<&String>) -> Rank {
+    let here = results.comparisons.iter().filter(|one| {
+        one.axes == *at && system.is_none_or(|system| [&one.a, &one.b].contains(&system))
+    });
+    let of = |one: &results::Comparison| match (one.primary, one.verdict) {
+        (true, _) => Rank::Primary,
+        (_, stats::Verdict::Better | stats::Verdict::Worse) => Rank::Decided,
+        _ => Rank::Other,
+    };
+    here.map(of).min().unwrap_or(Rank::Other)
+}
+
+/// The mean of the rounds, as a reference report has it, or else the median.
+fn figure(cell: &Cell, name: &str) -> Option<f64> {
+    if !cell.is_measured() {
+        return None;
+    }
+    if cell.rounds.is_empty() {
+        return cell.metrics.get(name).map(results::Metric::value);
+    }
+    let rounds: Option<Vec<f64>> =
+        cell.rounds.iter().map(|round| round.get(name).copied()).collect();
+    rounds.map(|rounds| rounds.iter().sum::<f64>() / rounds.len() as f64)
+}
+
+fn reference_of<'a>(results: &'a Results, cell: &Cell) -> Option<&'a Reference> {
+    let rows = results.reference.iter().filter(|row| row.belongs_to(cell));
+    rows.rev().max_by_key(|row| row.axes.len())
+}
+
+fn head(results: &Results, name: &str) -> String {
+    let (label, unit) = (metrics::meaning(name).label, pivot::unit(results, name));
+    if unit.is_empty() { label } else { format!("{label}, {unit}") }
+}
+
+fn entry(entry: &Entry<'_>) -> String {
+    let published = entry.published.map(|(_, value)| number::format(value));
+    match (entry.cell, entry.metric) {
+        (Some(cell), _) if !cell.is_measured() => {
+            missing::in_a_word(cell).unwrap_or_default().to_owned()
+        }
+        (Some(cell), Some(metric)) => {
+            let mut text = number::with_interval(metric) + &method::mark(cell);
+            if let Some(value) = published {
+                let _ = write!(text, " (ref {value})");
+            }
+            text
+        }
+        _ => {
+            let none = entry.missing.map_or("–", missing::in_place);
+            published.unwrap_or_else(|| none.to_owned())
+        }
+    }
+}
+
+/// More axes share one column.
+const MOST_AXES: usize = 4;
+const MOST_COLUMNS: usize = 12;
+const MOST_BESIDE: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use indexmap::IndexMap;
+    use results::{Form, Metric, View};
+
+    fn run() -> Results {
+        let mut results = Results::new("x", Form::Quick);
+        for loss in ["0%", "5%"] {
+            let axes = Axes::from([("loss".to_owned(), loss.to_owned())]);
+            let mut cell = Cell::new("tcp", axes.clone());
+            cell.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(13.0, "Mbit/s"));
+            results.cells.push(cell);
+        }
+        results.reference.push(Reference {
+            system: "tcp".to_owned(),
+            systems: Vec::new(),
+            axes: Axes::from([("loss".to_owned(), "5%".to_owned())]),
+            metrics: IndexMap::from([("goodput_mbit_s".to_owned(), 12.8)]),
+            source: "a report".to_owned(),
+        });
+        results
+    }
+
+    #[test]
+    fn the_figure_of_the_reference_stands_in_the_row_of_the_measured_one() {
+        let mut run = run();
+        run.view = Some(View {
+            metric: "goodput_mbit_s".to_owned(),
+            columns: vec!["goodput_mbit_s".to_owned(), "absent".to_owned()],
+            ..View::default()
+        });
+        let table = Decisive::of(&run).unwrap();
+        assert_eq!(table.heads, ["system", "loss", "Goodput, Mbit/s"]);
+        // The row with a reference is kept before others.
+        assert_eq!(table.first(1), [["tcp", "5%", "13.0 (ref 12.8)"]]);
+        assert_eq!(table.first(9)[0], ["tcp", "0%", "13.0"]);
+        assert!(table.notes.concat().contains("a report"), "{table:?}");
+    }
+
+    #[test]
+    fn the_main_metric_stands_by_axis_and_system() {
+        let mut run = run();
+        run.cells[1].above_link_mbit_s = Some(12.0);
+        let table = Decisive::of(&run).unwrap();
+        assert_eq!(table.heads, ["loss", "tcp"]);
+        assert_eq!(table.first(9), [["0%", "13.0"], ["5%", "13.0 ^ (ref 12.8)"]]);
+        assert!(table.notes.concat().contains("^ above the link"), "{table:?}");
+    }
+
+    #[test]
+    fn many_axes_share_a_column_with_their_unusual_values() {
+        let mut run = run();
+        for number in 0..3 {
+            let mut cell = run.cells[0].clone();
+            for axis in 0..5 {
+                let value = if number == 0 { "odd" } else { "usual" };
+                cell.axes.insert(format!("axis{axis}"), format!("{value}{}", number * axis));
+            }
+            run.cells.push(cell);
+        }
+        let places = Places::of(&run);
+        assert_eq!(places.heads(), ["at"]);
+        assert_eq!(places.texts(&places.usual), ["the usual path"]);
+    }
+}
