@@ -186,7 +186,7 @@ fn repeats_its_page(path: &Path, text: &str) -> Result<(), String> {
         return Err(format!("not three commands: {lines:?}"));
     };
     let commit = checkout.strip_prefix("git checkout ").ok_or("no checkout")?;
-    if !text.contains(&format!("with weir of commit {commit} (a clean tree)")) {
+    if !text.contains(&format!("**Commit:** {commit} (a clean tree)")) {
         return Err(format!("it does not say that {commit} measured it"));
     }
     if *build != "cargo build --release --locked -p weir" {
@@ -209,7 +209,7 @@ fn repeats_its_page(path: &Path, text: &str) -> Result<(), String> {
         Some(flag) => flag.trim_start_matches("--"),
         None => "full",
     };
-    if !text.contains(&format!("It shows the {form} form of the lab {lab},")) {
+    if !text.contains(&format!("**Form:** the {form} form of the lab {lab};")) {
         return Err(format!("the page does not show the {form} form"));
     }
     let weir = |words: &[String]| {
