@@ -62,7 +62,8 @@ pub fn live_table(plan: &Plan, multiplier: f64, before: &Snapshot, now: &Snapsho
     out
 }
 
-/// The answer, TRex's words at the end of a test, and below them the facts that TRex does not print.
+/// The answer, TRex's words at the end of a test, and below them the facts that TRex does not
+/// print.
 pub fn summary(outcome: &Outcome) -> String {
     let mut out = answer(outcome);
     let span = outcome.actual.secs_f64().max(1e-9);
