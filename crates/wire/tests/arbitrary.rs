@@ -176,6 +176,21 @@ fn flows_are_distinguished_and_fragments_share_a_flow() {
 }
 
 #[test]
+fn each_byte_of_addresses_and_ports_makes_another_flow_and_no_other_byte_does() {
+    let mut frame = Vec::new();
+    let link = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 9);
+    link.udp(1024, 53).write(&mut frame, &[0; 30]).unwrap();
+    let whole = flow::hash(&frame, 9);
+    // Addresses at 26 to 33, ports at 34 to 37; the time to live, checksums and the payload.
+    let others = [22, 24, 40, 42, 60];
+    for at in (26..38).chain(others) {
+        let mut changed = frame.clone();
+        changed[at] ^= 1;
+        assert_eq!(flow::hash(&changed, 9) == whole, others.contains(&at), "byte {at}");
+    }
+}
+
+#[test]
 fn extension_headers_are_skipped() {
     // Hop-by-hop, destination options, then UDP.
     let mut frame = vec![0; 14 + 40 + 8 + 16 + 8];
