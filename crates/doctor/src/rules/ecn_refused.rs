@@ -19,11 +19,15 @@ fn judge(view: &View<'_>) -> Outcome {
     else {
         return Outcome::not_seen("the handshakes that were repeated");
     };
+    // A handshake that still waits has not shown that a SYN without the request succeeds.
+    let waits = view.last().connections.iter().filter(|one| one.state == ConnectionState::SynSent);
+    let waiting: u64 = waits.map(|one| u64::from(one.retransmits)).sum();
+    let again = again.saturating_sub(waiting);
     let share = again as f64 / opened.max(1) as f64;
     // A path that drops all SYNs repeats each of them several times.
     if again < FEWEST || !ONE_EACH.contains(&share) {
         return Outcome::ruled_out(format!(
-            "{again} SYNs were sent again for {opened} connections"
+            "{again} SYNs were sent again, and answered, for {opened} connections"
         ));
     }
     let samples = view.samples().iter().flat_map(|sample| &sample.connections);
@@ -74,6 +78,29 @@ mod tests {
         sketch.machine(|machine| {
             machine.sysctls.insert(SETTING.to_owned(), setting.to_owned());
         })
+    }
+
+    #[test]
+    fn handshakes_that_still_wait_show_no_refusal_of_marks() {
+        let sketch = Sketch::new().counter("TcpExtTCPSynRetrans", 10).counter("TcpActiveOpens", 10);
+        let asks = sketch.machine(|machine| {
+            machine.sysctls.insert(SETTING.to_owned(), "1".to_owned());
+        });
+        assert!(asks.holds_machine(RULE).is_some_and(|share| share > 0.6));
+        // As many handshakes wait as SYNs were sent again.
+        let waiting = asks.each(|_, sample| {
+            let open = sample.connections.remove(0);
+            let waits = |number: u16| {
+                let mut one = open.clone();
+                one.local.set_port(6000 + number);
+                (one.cookie, one.state) = (number.into(), ConnectionState::SynSent);
+                one.retransmits = 1;
+                one.tcp.bytes_acked = Some(units::Bytes::ZERO);
+                one
+            };
+            sample.connections = (0..30).map(waits).collect();
+        });
+        waiting.machine_holds_not(RULE);
     }
 
     #[test]
