@@ -5,7 +5,7 @@ use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Connection, ConnectionState};
 use crate::view::{Flow, View};
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 pub(super) const RULE: Rule = Rule::new("ipv6-broken", "IPv6 that does not work beside IPv4")
     .flow(of_flow)
@@ -30,16 +30,19 @@ fn is_refused(flow: &Flow<'_>) -> bool {
     flow.path.is_some_and(|path| path.refused.is_some())
 }
 
-/// Handshakes of IPv6 wait, none has succeeded, and connections of IPv4 are open.
+/// Handshakes of IPv6 wait, none has succeeded, and connections of IPv4 to the same ports are open.
+/// A connection to another service says nothing: a host that is down leaves IPv6 as it is.
 fn finding(view: &View<'_>, fewest: usize) -> Option<Finding> {
     let all = || view.samples().iter().flat_map(|sample| &sample.connections);
     let is_open = |one: &&Connection| one.state == ConnectionState::Established;
     let six = || all().filter(|one| is_far(one.remote.ip(), true));
     let waiting = six().filter(|one| one.state == ConnectionState::SynSent);
     let tried: BTreeSet<_> = waiting.map(|one| (one.local, one.remote)).collect();
+    let is_same_port =
+        |port: u16| tried.iter().any(|(_, remote): &(_, SocketAddr)| remote.port() == port);
     let four: BTreeSet<_> = all()
         .filter(is_open)
-        .filter(|one| is_far(one.remote.ip(), false))
+        .filter(|one| is_far(one.remote.ip(), false) && is_same_port(one.remote.port()))
         .map(|one| (one.local, one.remote))
         .collect();
     let works = six().any(|one| is_open(&one));
@@ -49,7 +52,7 @@ fn finding(view: &View<'_>, fewest: usize) -> Option<Finding> {
         )
         .seen_from("handshakes of IPv6 that wait", tried.len().to_string(), fewest.to_string())
         .seen("open connections of IPv6", "none")
-        .seen("open connections of IPv4", four.len().to_string())
+        .seen("open connections of IPv4 to the same ports", four.len().to_string())
         .advise(
             Advice::new("Mend the IPv6 route or the filter on its way, or let programs prefer IPv4 until then")
                 .run("ip -6 route get ADDRESS; ip -6 route show default")
@@ -91,6 +94,16 @@ mod tests {
     fn a_handshake_of_ipv6_waits_while_ipv4_works() {
         assert!(beside(ConnectionState::SynSent).holds(RULE) > 0.9);
         beside(ConnectionState::SynSent).holds_not(no_answer::RULE);
+    }
+
+    /// A session of ssh over IPv4, and a web server of IPv6 that is down.
+    #[test]
+    fn ipv4_to_another_port_does_not_show_that_ipv6_is_broken() {
+        let other = beside(ConnectionState::SynSent).each(|_, sample| {
+            let four = sample.connections.iter_mut().filter(|one| one.remote.is_ipv4());
+            four.for_each(|one| one.remote.set_port(22));
+        });
+        other.holds_not(RULE);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub const TABLE: &[Row] = &[
     row(super::local_drops::RULE, "Packets that never left are no matter of the path."),
     row(super::ecn_refused::RULE, "A second SYN without ECN succeeds: the first one says why.")
         .everywhere(&["no-answer"]),
-    row(super::ipv6_broken::RULE, "IPv4 works to the same host: the other protocol is the reason.")
+    row(super::ipv6_broken::RULE, "IPv4 works to the same port: the other protocol is the reason.")
         .everywhere(&["no-answer"]),
     row(super::no_answer::RULE, "A connection that waits explains the SYNs that the machine repeats.")
         .everywhere(&["no-answer"]),
