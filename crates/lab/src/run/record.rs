@@ -68,6 +68,15 @@ pub fn record(run: &Path, folder: &Path, archive: Option<&Path>) -> Result<Recor
     let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let builtin = BUILTIN.iter().any(|builtin| builtin.text == lab_file);
     let copied = (!builtin).then(|| beside("toml"));
+    let is_of_page = |file: &Path| {
+        let own =
+            ["md", "svg", "toml"].map(|extension| std::path::absolute(beside(extension)).ok());
+        std::path::absolute(file).is_ok_and(|file| own.contains(&Some(file)))
+    };
+    if archive.is_some_and(is_of_page) {
+        let reason = "--archive names a file of the page: name another file with --archive";
+        return Err(refuse(reason.to_owned()));
+    }
     // A run that is not fit is told before anything is packed or drawn.
     let fit = Record {
         written: &written,
@@ -114,7 +123,8 @@ fn pack(run: &Path) -> Result<Vec<u8>, LabError> {
     let folder = folder_of(run);
     let mut files = Vec::new();
     for name in ARCHIVED {
-        let file = folder.join(name);
+        // A results.json may be named by itself, with another name.
+        let file = if name == RESULTS { runs::results_file(run) } else { folder.join(name) };
         let read = |source| LabError::Report(ReportError::Read { file: file.clone(), source });
         match std::fs::symlink_metadata(&file) {
             Ok(found) if found.is_file() => files.push((name, std::fs::read(&file).map_err(read)?)),
@@ -186,5 +196,6 @@ fn is_of_one_build(run: &Path, results: &Results) -> Result<(), String> {
 /// The checksum over all inputs, in the environment of a run.
 pub(super) const INPUTS: &str = "inputs_sha256";
 const LAB: &str = "lab.toml";
+const RESULTS: &str = "results.json";
 const ARCHIVED: [&str; 6] =
-    ["journal.jsonl", LAB, "report.html", "results.json", "run.toml", "samples.parquet"];
+    ["journal.jsonl", LAB, "report.html", RESULTS, "run.toml", "samples.parquet"];

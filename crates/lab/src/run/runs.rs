@@ -108,7 +108,8 @@ pub(super) fn read_as_written(path: &Path) -> Result<Results, LabError> {
     results.map_err(|error| LabError::Usage(error.to_string()))
 }
 
-fn results_file(path: &Path) -> PathBuf {
+/// The results of a run that a user names by its directory or by its results.json.
+pub(super) fn results_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(RESULTS) } else { path.to_owned() }
 }
 

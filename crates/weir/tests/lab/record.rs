@@ -95,6 +95,18 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     let output = sandbox.weir(&["lab", "record", "run", "--folder", "file/pages"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("name another with --folder"), "{output:?}");
+    // The archive has the results that the user named.
+    sandbox.write("run/kept.json", sandbox.read("run/results.json"));
+    sandbox.write("run/results.json", "{}");
+    let output = sandbox.weir(&["lab", "record", "run/kept.json", "--archive", "kept.tar.gz"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(std::fs::read(sandbox.path("kept.tar.gz")).unwrap(), packed);
+    let archive = "pages/small.md";
+    let output = sandbox
+        .weir(&["lab", "record", "run/kept.json", "--folder", "pages", "--archive", archive]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stderr.contains("--archive names a file of the page"), "{output:?}");
+    assert!(!sandbox.path("pages").exists());
 }
 
 const LAB: &str = r#"
