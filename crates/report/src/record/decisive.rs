@@ -149,7 +149,7 @@ impl Decisive {
             notes.push(format!("“ref” is the reference's figure: {}.", method::sources(results)));
         }
         notes.extend(method::marks(results));
-        Some(Self { heads, rows, notes })
+        (!rows.is_empty()).then_some(Self { heads, rows, notes })
     }
 }
 
@@ -306,6 +306,13 @@ mod tests {
         assert_eq!(table.heads, ["loss", "tcp"]);
         assert_eq!(table.first(9), [["0%", "13.0"], ["5%", "13.0 ^ (ref 12.8)"]]);
         assert!(table.notes.concat().contains("^ above the link"), "{table:?}");
+    }
+
+    #[test]
+    fn a_run_without_cells_has_no_table() {
+        let mut run = run();
+        (run.cells, run.reference) = (Vec::new(), Vec::new());
+        assert!(Decisive::of(&run).is_none());
     }
 
     #[test]
