@@ -13,11 +13,20 @@ installPictures();
 installPoints();
 installFilters();
 
-// A link to a closed part opens the part.
+/** The name behind the `#` of the address. A link may be malformed. */
+function targetName(): string {
+  const name = location.hash.slice(1);
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
+// A link to a closed part opens the part, and the parts around it.
 function openTarget(): void {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const fold = target?.closest("details");
-  if (fold) fold.open = true;
+  const target = document.getElementById(targetName());
+  for (let fold = target?.closest("details"); fold; fold = fold.parentElement?.closest("details")) fold.open = true;
 }
 addEventListener("hashchange", openTarget);
 openTarget();
