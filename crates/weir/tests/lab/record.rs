@@ -102,8 +102,15 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(std::fs::read(sandbox.path("kept.tar.gz")).unwrap(), packed);
     let archive = "pages/small.md";
-    let output = sandbox
-        .weir(&["lab", "record", "run/kept.json", "--folder", "pages", "--archive", archive]);
+    let output = sandbox.weir(&[
+        "lab",
+        "record",
+        "run/kept.json",
+        "--folder",
+        "pages",
+        "--archive",
+        archive,
+    ]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stderr.contains("--archive names a file of the page"), "{output:?}");
     assert!(!sandbox.path("pages").exists());
