@@ -65,12 +65,13 @@ impl LineChart {
         // A line between words would show values that do not exist.
         let is_joined = axis::sizes(&self.x_values).is_some();
         let ticks: Vec<(f64, String)> = x.iter().copied().zip(self.x_values.clone()).collect();
+        let gap = self.gap(&frame);
         let lines: Vec<Drawn<'_>> = self
             .lines
             .iter()
             .enumerate()
             .map(|(index, line)| {
-                let aside = (index as f64 - (self.lines.len() as f64 - 1.0) / 2.0) * 3.0;
+                let aside = (index as f64 - (self.lines.len() as f64 - 1.0) / 2.0) * gap;
                 Drawn::of(line, is_joined, &frame, &x, aside)
             })
             .collect();
@@ -87,6 +88,21 @@ impl LineChart {
                 (legend.draw(&frame))
             },
         )
+    }
+
+    /// The distance between the bars of two lines at one place. All bars of a place stay nearer to
+    /// its label than to the next.
+    fn gap(&self, frame: &Frame) -> f64 {
+        let mut places: Vec<usize> =
+            self.lines.iter().flat_map(|line| &line.points).map(|point| point.at).collect();
+        let points = places.len();
+        places.sort_unstable();
+        places.dedup();
+        if places.len() == points {
+            return 0.0;
+        }
+        let step = (frame.x(1.0) - frame.x(0.0)) / self.x_values.len().max(1) as f64;
+        (step * PART_OF_STEP / self.lines.len() as f64).min(WIDEST_GAP)
     }
 
     fn x_shares(&self) -> Vec<f64> {
@@ -203,6 +219,9 @@ impl LineChart {
     }
 }
 
+const WIDEST_GAP: f64 = 3.0;
+/// A share of the distance between two labels.
+const PART_OF_STEP: f64 = 0.8;
 const PLOT: f64 = 248.0;
 const WIDE: f64 = 1040.0;
 const WIDE_PLOT: f64 = 210.0;
@@ -224,5 +243,31 @@ mod tests {
         };
         assert!(drawn(["1ms", "5ms"]).contains("line stroke"));
         assert!(!drawn(["all", "one"]).contains("line stroke"));
+    }
+
+    fn dots(places: &[usize]) -> String {
+        let line = |at: &usize| {
+            let points = vec![Point { at: *at, value: 1.0, interval: None }];
+            ChartLine { points, ..ChartLine::default() }
+        };
+        let x_values = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let lines = places.iter().map(line).collect();
+        LineChart { x_values, lines, ..LineChart::default() }.render().into_string()
+    }
+
+    #[test]
+    fn dots_with_a_place_of_their_own_stand_above_its_label() {
+        let drawing = dots(&[0, 1, 2]);
+        for x in ["107.7", "231", "354.3"] {
+            assert!(drawing.contains(&format!("class=\"target\" cx=\"{x}\"")), "{x}: {drawing}");
+        }
+    }
+
+    #[test]
+    fn dots_at_one_place_stand_beside_one_another() {
+        let drawing = dots(&[1, 1]);
+        for x in ["229.5", "232.5"] {
+            assert!(drawing.contains(&format!("class=\"target\" cx=\"{x}\"")), "{x}: {drawing}");
+        }
     }
 }
