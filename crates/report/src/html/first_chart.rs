@@ -85,10 +85,15 @@ fn dots(results: &Results) -> Option<LineChart> {
     let places = Places::of(results);
     let mut points: Vec<Axes> = Vec::new();
     for cell in &results.cells {
-        if !points.contains(&cell.axes) && points.len() < MOST_DOTS {
+        if !points.contains(&cell.axes) {
             points.push(cell.axes.clone());
         }
     }
+    let shown = match points.len() {
+        all if all > MOST_DOTS => format!(", the first {MOST_DOTS} of {all} settings"),
+        _ => String::new(),
+    };
+    points.truncate(MOST_DOTS);
     let systems = pivot::systems(results);
     let alone = points.len() == 1;
     let lines = systems.iter().enumerate().map(|(place, system)| {
@@ -118,7 +123,7 @@ fn dots(results: &Results) -> Option<LineChart> {
             title: if alone {
                 format!("{label} by system")
             } else {
-                format!("{label} by {x_label}")
+                format!("{label} by {x_label}{shown}")
             },
             description: format!(
                 "{label}, a dot for each cell; the table below holds the same numbers"
@@ -134,3 +139,26 @@ fn dots(results: &Results) -> Option<LineChart> {
 const ID: &str = "main";
 const MOST_NAMED: usize = 3;
 const MOST_DOTS: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::{Cell, Form, Metric};
+
+    #[test]
+    fn a_chart_that_leaves_settings_out_says_so() {
+        let chart = |cells: usize| {
+            let mut results = Results::new("x", Form::Quick);
+            for number in 0..cells {
+                let axes = Axes::from([("place".to_owned(), format!("town-{number}"))]);
+                let mut cell = Cell::new("tcp", axes);
+                cell.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(1.0, "Mbit/s"));
+                results.cells.push(cell);
+            }
+            dots(&results).unwrap()
+        };
+        assert!(chart(81).caption.title.ends_with(", the first 80 of 81 settings"));
+        assert_eq!(chart(81).x_values.len(), 80);
+        assert!(!chart(80).caption.title.contains("first"));
+    }
+}
