@@ -173,8 +173,12 @@ fn without_folders(results: &mut Results) {
     }
 }
 
-/// The chart of the main metric as an SVG file. `None` if the report draws none.
+/// The chart of the main metric as an SVG file. `None` if the report draws none, or if a single
+/// cell was measured.
 pub fn chart(results: &Results, samples: &Samples) -> Option<String> {
+    if results.cells.iter().filter(|cell| cell.is_measured()).count() < 2 {
+        return None;
+    }
     let files = crate::export(results, samples).into_iter();
     let mut drawings = files.filter(|(name, _)| name.ends_with(".svg"));
     drawings.find(|(_, text)| text.len() <= LARGEST_CHART).map(|(_, text)| text)
