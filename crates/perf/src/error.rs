@@ -19,6 +19,8 @@ pub enum PerfError {
     NoAnswer { peer: String, within: Duration },
     #[error("no way to {peer}: {reason}{}", remedy(.reason))]
     Unreachable { peer: String, reason: io::Error },
+    #[error("{peer} was told to try again later: {reason}")]
+    Postponed { peer: String, reason: String },
     #[error("{peer} is busy with another test: try again later")]
     Busy { peer: String },
     #[error("{peer} refused: {}", foreign(.reason))]

@@ -385,7 +385,7 @@ fn keep_alive(control: &Control, patience: Duration) {
 }
 
 fn later(peer: &str, why: &str) -> PerfError {
-    PerfError::Usage(format!("{peer} was told to try again later: {why}"))
+    PerfError::Postponed { peer: peer.to_owned(), reason: why.to_owned() }
 }
 
 /// The session stalled while another client waited for its place.
