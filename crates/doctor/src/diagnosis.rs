@@ -207,8 +207,8 @@ fn within_saved(recording: &Recording, answer: Answer) -> Answer {
     }
 }
 
-/// Limits before things that are only out of order, by how much each explains. The sort is stable:
-/// the order of the table of precedence decides between equals.
+/// Sorts limits by the share that each explains, before findings that limit nothing. The sort is
+/// stable: the order of the table of precedence decides between equal causes.
 fn sorted(answers: impl Iterator<Item = Answer>) -> Sorted {
     let mut sorted = Sorted { causes: Vec::new(), ruled_out: Vec::new(), not_seen: Vec::new() };
     for answer in answers {

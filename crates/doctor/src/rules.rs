@@ -1,5 +1,5 @@
-//! One file for each cause. A rule is pure: it sees one flow, or the machine, and says whether its
-//! cause holds, and by which number it does or does not. [`TABLE`] decides which of the causes that
+//! One file for each cause. A rule is pure: from one flow, or from the machine, the rule tells
+//! whether its cause holds, and which number decides. [`TABLE`] decides which of the causes that
 //! hold stand, and in which order.
 //!
 //! Thresholds are constants of the files. Those marked "measured" were calibrated on virtual
@@ -116,16 +116,16 @@ impl Rule {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    /// The files that know several rules, and the words of a finding.
+    /// Files of the folder that are no rules.
     const NO_RULES: [&str; 4] = ["finding", "precedence", "settle", "sketch"];
-    /// The words that every rule uses.
+    /// Types that every rule may import.
     const WORDS: [&str; 5] = ["Advice", "Evidence", "Finding", "Outcome", "Rule"];
 
     fn name(file: &Path) -> String {
         file.file_stem().unwrap().to_string_lossy().into_owned()
     }
 
-    /// The files of rules, those of their parts included.
+    /// The files of the rules and of their parts.
     fn files(folder: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());

@@ -231,7 +231,7 @@ fn causes(
     causes
 }
 
-/// Limits of the application are verdicts if somebody asks about its connection.
+/// A limit of the application is a verdict if somebody asks about the connection.
 fn is_of_application(cause: &str) -> bool {
     row_of(cause).is_some_and(|row| row.is_application)
 }

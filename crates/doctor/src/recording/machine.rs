@@ -65,13 +65,14 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The reason why nothing can leave through it, if its state is known.
+    /// The reason why no packet can leave through the interface; `None` if the interface is up or
+    /// its state is not known.
     pub fn down(&self) -> Option<&'static str> {
         match self.state.as_str() {
             "" => None,
-            _ if !self.enabled => Some("it is switched off"),
-            "lowerlayerdown" => Some("the interface below it, or at its other end, is down"),
-            "down" | "notpresent" => Some("it has no carrier"),
+            _ if !self.enabled => Some("the interface is switched off"),
+            "lowerlayerdown" => Some("the interface below, or at the other end, is down"),
+            "down" | "notpresent" => Some("the interface has no carrier"),
             _ => None,
         }
     }

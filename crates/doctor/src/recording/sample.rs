@@ -106,7 +106,7 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
-    /// A hook of filters: nothing is ever queued there.
+    /// A hook for filters, which queues no packets.
     pub fn is_hook(&self) -> bool {
         matches!(self.kind.as_str(), "ingress" | "clsact")
     }

@@ -39,7 +39,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let starved = idle_there >= IDLE && held < HELD;
     if !idle && !starved || !by_choice || flow.is_stalled() {
         return Outcome::ruled_out(format!(
-            "the kernel had data of it to send for {} of the observation",
+            "the kernel had data of this connection to send for {} of the observation",
             percent(busy)
         ));
     }

@@ -1,5 +1,5 @@
-//! The path, or the peer, drops SYNs that ask for congestion marks (RFC 3168). The kernel sends the
-//! second SYN without the request, a second later, and that one is answered.
+//! The path, or the peer, drops SYNs that ask for congestion marks (RFC 3168). A second later the
+//! kernel sends the second SYN without the request, and the peer answers the second SYN.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::ConnectionState;
@@ -24,7 +24,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let waiting: u64 = waits.map(|one| u64::from(one.retransmits)).sum();
     let again = again.saturating_sub(waiting);
     let share = again as f64 / opened.max(1) as f64;
-    // A path that drops all SYNs repeats each of them several times.
+    // On a path that drops all SYNs the kernel repeats each SYN several times.
     if again < FEWEST || !ONE_EACH.contains(&share) {
         return Outcome::ruled_out(format!(
             "{again} SYNs were sent again, and answered, for {opened} connections"
@@ -41,7 +41,7 @@ fn judge(view: &View<'_>) -> Outcome {
         return Outcome::ruled_out("a peer agreed to congestion marks");
     }
     Finding::new(format!(
-        "handshakes that ask for congestion marks are dropped: {again} of {opened} connections needed a second SYN, which does not ask, and each began a second late"
+        "handshakes that ask for congestion marks are dropped: {again} of {opened} connections began a second late, with a second SYN that does not ask for marks"
     ))
     .explains(EXPLAINS)
     .seen_from("SYNs sent again, of the connections opened", percent(share), percent(ONE_EACH.start))
@@ -49,7 +49,7 @@ fn judge(view: &View<'_>) -> Outcome {
     .seen("connections that agreed to congestion marks", "none")
     .against("a peer whose accept queue is full drops first SYNs too")
     .advise(
-        Advice::new("Look for the firewall that drops SYNs with ECE and CWR, or do not ask for marks")
+        Advice::new("Look for the firewall that drops SYNs with ECE and CWR, or switch the request for marks off")
             .run("tcpdump -ni any 'tcp[13] & 0xc2 == 0xc2'   (on both ends)")
             .run(format!("sysctl -w {SETTING}=2"))
             .not("Buffers and congestion control change nothing: no data was sent yet"),
@@ -61,9 +61,9 @@ const SETTING: &str = "net.ipv4.tcp_ecn";
 /// Values with which this machine's SYNs ask for marks (ip-sysctl.rst).
 const ASKS: [&str; 2] = ["1", "3"];
 const FEWEST: u64 = 2;
-/// Repeated SYNs of a connection.
+/// Repeated SYNs per opened connection.
 const ONE_EACH: std::ops::Range<f64> = 0.8..1.3;
-/// Before the handshakes that are repeated.
+/// More than `no-answer` explains by handshakes that are repeated.
 const EXPLAINS: f64 = 0.7;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use units::Rate;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Holds(Box<Finding>),
-    /// The number that rules it out.
+    /// The number that rules the cause out.
     RuledOut(String),
     /// The signal that is missing.
     NotSeen(String),
@@ -27,14 +27,14 @@ pub struct Finding {
     /// The resource is used as it should be: this is a limit, and no fault.
     pub healthy: bool,
     pub evidence: Vec<Evidence>,
-    /// It follows from the rate itself, as a pace that the sender measured does.
+    /// The finding follows from the rate itself, as a pace that the sender measured does.
     #[serde(skip)]
     pub is_estimate: bool,
-    /// It stands only beside this cause.
+    /// The finding stands only beside the cause with this name.
     #[serde(skip)]
     pub only_with: Option<&'static str>,
-    /// The sentence if another cause silences it: it is present and does not limit. Without this
-    /// sentence it is ruled out.
+    /// The sentence of a finding that another cause silences: the signs are present and limit
+    /// nothing. Without this sentence the silenced cause is ruled out.
     #[serde(skip)]
     pub when_silenced: Option<String>,
     /// Signals that speak against it.
@@ -108,7 +108,7 @@ impl Finding {
         self
     }
 
-    /// Whether it limits anything now.
+    /// Whether the cause limits anything now.
     pub fn is_limit(&self) -> bool {
         self.explains.is_some()
     }

@@ -1,5 +1,5 @@
-//! IPv6 does not work, and IPv4 does: each connection first waits for an answer that does not come
-//! (RFC 8305 tells how programs try both).
+//! IPv6 does not work, and IPv4 does: each connection first waits for an answer over IPv6 that does
+//! not come (RFC 8305 tells how programs try both protocols).
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Connection, ConnectionState};
@@ -30,8 +30,8 @@ fn is_refused(flow: &Flow<'_>) -> bool {
     flow.path.is_some_and(|path| path.refused.is_some())
 }
 
-/// Handshakes of IPv6 wait, none has succeeded, and connections of IPv4 to the same ports are open.
-/// A connection to another service says nothing: a host that is down leaves IPv6 as it is.
+/// Handshakes of IPv6 wait, no handshake of IPv6 has succeeded, and connections of IPv4 to the same
+/// ports are open. An open connection to another service says nothing about IPv6.
 fn finding(view: &View<'_>, fewest: usize) -> Option<Finding> {
     let all = || view.samples().iter().flat_map(|sample| &sample.connections);
     let is_open = |one: &&Connection| one.state == ConnectionState::Established;
@@ -54,7 +54,7 @@ fn finding(view: &View<'_>, fewest: usize) -> Option<Finding> {
         .seen("open connections of IPv6", "none")
         .seen("open connections of IPv4 to the same ports", four.len().to_string())
         .advise(
-            Advice::new("Mend the IPv6 route or the filter on its way, or let programs prefer IPv4 until then")
+            Advice::new("Repair the IPv6 route, or the filter that drops IPv6 packets, and let programs prefer IPv4 until then")
                 .run("ip -6 route get ADDRESS; ip -6 route show default")
                 .run("ping -6 -c 3 ADDRESS")
                 .run("echo 'precedence ::ffff:0:0/96 100' >> /etc/gai.conf")
@@ -64,7 +64,7 @@ fn finding(view: &View<'_>, fewest: usize) -> Option<Finding> {
 }
 
 fn is_far(address: IpAddr, six: bool) -> bool {
-    // An address of IPv4 may be written as one of IPv6.
+    // A socket of IPv6 writes an IPv4 address as ::ffff:a.b.c.d.
     let address = address.to_canonical();
     address.is_ipv6() == six && !address.is_loopback() && !address.is_unspecified()
 }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_connection_of_ipv6_shows_that_it_works() {
+    fn an_open_connection_of_ipv6_shows_that_ipv6_works() {
         beside(ConnectionState::Established).holds_not(RULE);
     }
 }

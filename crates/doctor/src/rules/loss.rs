@@ -41,7 +41,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         percent(loss),
         sender.rtt().map_or_else(|| "unknown length".to_owned(), span)
     );
-    let present = format!("lost packets are present and do not limit it: {lost}");
+    let present = format!("lost packets are present and do not limit the connection: {lost}");
     let finding = Finding::new(match explains {
         true => format!("lost packets are the limit: {lost}"),
         false => present.clone(),
@@ -531,9 +531,9 @@ mod tests {
         assert_eq!(recovers(true).finding().unwrap().explains, None);
     }
 
-    /// Two connections share a queue, and the packets of one of them are lost.
+    /// Two connections share a queue, and one connection loses packets.
     #[test]
-    fn losses_of_one_of_several_connections_limit_that_one() {
+    fn losses_of_one_connection_among_several_limit_only_that_connection() {
         let shared = |others: u32| {
             losing(100, 9, "cubic")
                 .tcp(|at, tcp| {
@@ -558,7 +558,7 @@ mod tests {
         };
         assert_eq!(judged(1)[0].cause, "loss");
         assert!(judged(1).iter().all(|found| found.cause != "path"));
-        // Both lose as many: the queue overflows.
+        // Both connections lose the same number of packets: the queue overflows.
         assert_eq!(judged(100)[0].cause, "path");
     }
 }

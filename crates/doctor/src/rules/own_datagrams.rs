@@ -1,4 +1,5 @@
-//! Datagrams of this machine fill the path: a connection through the same interface gets the rest.
+//! Datagrams of this machine fill the path, and leave little of the path to a connection through
+//! the same interface.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
@@ -26,13 +27,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         |other: &&Flow<'_>| other.sender.is_some() && other.interface() == flow.interface();
     let connections = view.flows.iter().filter(is_same).map(|one| one.rate().bits_per_second());
     let connections: u64 = connections.fold(0, u64::saturating_add);
-    // Headers and retransmissions of the connections are no datagrams.
+    // The interface counts headers and retransmissions of the connections too.
     let others = all - connections as f64 * WITH_HEADERS;
     let most = datagrams.saturating_mul(2) >= used.sent_packets;
     let times = others / (flow.rate().bits_per_second() as f64).max(1.0);
     if !most || times < TIMES || datagrams as f64 / seconds < FEWEST {
         return Outcome::ruled_out(format!(
-            "this machine sent {datagrams} datagrams, of {} packets on {}",
+            "this machine sent {datagrams} datagrams among {} packets on {}",
             used.sent_packets, used.name
         ));
     }
@@ -46,11 +47,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     let waits = sender.has_data() && held < HELD;
     if queue.is_none() && loss < LOSSES || !waits {
-        return Outcome::ruled_out("no queue stands on the path of its datagrams");
+        return Outcome::ruled_out(
+            "no queue and no losses on the path of the datagrams hold this connection",
+        );
     }
     let others = Rate::from_bits_per_second(others.clamp(0.0, 1e18) as u64);
     Finding::new(format!(
-        "datagrams of this machine fill the path: it sends {} of them through {} beside the {} of this connection",
+        "datagrams of this machine fill the path: {} of datagrams leave through {} beside the {} of this connection",
         rate(others),
         used.name,
         rate(flow.rate())
@@ -62,27 +65,27 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         percent(0.5),
     )
     .seen_if("round trip above its minimum", queue.map(span))
-    .seen("lost segments, of this connection's", percent(loss))
+    .seen("lost segments of this connection", percent(loss))
     .advise(
-        Advice::new("Find the program that sends them, and let it send at a lower rate or give the connection a queue of its own")
+        Advice::new("Find the program that sends the datagrams, and lower its rate, or give the connection a queue of its own")
             .run("ss -unp   (sockets and their programs)")
             .run(format!("tc qdisc replace dev {} root fq_codel", used.name))
-            .not("A larger buffer makes the queue longer, and not the connection faster"),
+            .not("A larger buffer makes the queue longer, and the connection no faster"),
     )
     .holds()
 }
 
 /// Ethernet, IPv4 and TCP add 6 % to full segments.
 const WITH_HEADERS: f64 = 1.06;
-/// The datagrams' rate, of the connection's.
+/// Least rate of the datagrams, in rates of the connection.
 const TIMES: f64 = 2.0;
-/// Datagrams a second.
+/// Least datagrams a second.
 const FEWEST: f64 = 50.0;
 const SHORTEST: Span = Span::from_millis(1);
-/// Lost segments.
+/// Least share of lost segments.
 const LOSSES: f64 = 5e-3;
 const HELD: f64 = 0.5;
-/// Before the queue and the losses that follow.
+/// More than the queue and the losses that the datagrams cause.
 const EXPLAINS: f64 = 0.95;
 /// Losses without a queue do not tell whose packets fill the path: a path may lose packets at any
 /// rate. Too little to silence other causes.
@@ -95,7 +98,7 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A connection with a queue before it gets 1.6 Mbit/s, and this machine sends 47 Mbit/s more.
+    /// A connection behind a queue gets 1.6 Mbit/s, and this machine sends 47 Mbit/s more.
     fn beside(datagrams: u64, queue: u64) -> Sketch {
         Sketch::new().counter("UdpOutDatagrams", datagrams).each(move |at, sample| {
             let eth0 = sample.interfaces.get_mut("eth0").unwrap();

@@ -60,8 +60,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A thread waits for a core while cores are idle: a limit stops the thread, and its control group
-/// is not seen from here.
+/// A thread waits for a core while cores are idle: a CPU limit stops the thread, and this namespace
+/// hides the control group that has the limit.
 fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let threads = ends.into_iter().filter_map(|(side, end)| Some((side, end.as_ref()?)));
@@ -78,7 +78,7 @@ fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let is_hidden = waited >= HIDDEN_WAITS && idle >= waited && others * 2.0 < waited;
     (is_hidden && steal < LITTLE_STEAL).then(|| {
         Finding::new(format!(
-            "a CPU limit that cannot be seen from here is the limit: {}, the {side}, is ready to run and waits for {} of the observation, while cores are idle",
+            "a CPU quota that this namespace hides is the limit: {}, the {side}, is ready to run and waits for {} of the observation, while cores are idle",
             end.name(),
             percent(waited)
         ))
@@ -90,10 +90,10 @@ fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         )
         .seen("CPU time that the thread had, of a core", percent(task.cpu))
         .seen("idle time of the cores that the thread may use", format!("{idle:.2} cores"))
-        .seen("CPU time of other processes there", format!("{} of a core", percent(others)))
+        .seen("CPU time of other processes on these cores", format!("{} of a core", percent(others)))
         .seen("rate now", rate(flow.rate()))
         .advise(
-            Advice::new("Look at the CPU quota of the container, from outside of it")
+            Advice::new("Look at the container's CPU quota from outside the container")
                 .run("cat /sys/fs/cgroup/GROUP/cpu.max /sys/fs/cgroup/GROUP/cpu.stat   (nr_throttled)")
                 .not("A faster CPU gives more work for the same quota; buffers and congestion control change nothing"),
         )

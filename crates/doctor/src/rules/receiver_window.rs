@@ -108,7 +108,7 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_>) -> Outcome {
     if held < LIMITED || receiver.wants_cpu(view) >= FULL_CPU {
         return Outcome::ruled_out(format!(
-            "the window of this machine held the far sender for {} of the time in which that had data to send",
+            "the window of this machine held the far sender for {} of the time in which the sender had data to send",
             percent(held)
         ));
     }
@@ -148,7 +148,7 @@ fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Findin
     )
 }
 
-/// The window explains the whole rate.
+/// Share of the missing speed that a window explains if the window gives the whole rate.
 const EXPLAINS_RATE: f64 = 0.9;
 /// The share of a core with which a reader has no time left.
 const FULL_CPU: f64 = 0.8;
@@ -266,7 +266,7 @@ mod tests {
         assert!(matches!(short.judge(RULE), Outcome::NotSeen(_)));
     }
 
-    /// BBR with a window of 80 kB at 40 ms: 16 Mbit/s pass, and BBR paces at 1.25 times that.
+    /// BBR with a window of 80 kB at 40 ms: 16 Mbit/s pass, and BBR paces at 1.25 times this rate.
     #[test]
     fn a_window_that_explains_the_rate_stands_before_the_pace_of_bbr() {
         let bbr = |window: u64, limited: u64| {
@@ -286,14 +286,14 @@ mod tests {
             assert!(bbr(80_512, limited).holds(RULE) > 0.85, "{limited}");
             bbr(80_512, limited).holds_not(super::super::path::RULE);
         }
-        // The path, and not the window, is the limit.
+        // The path is the limit.
         bbr(800_000, 0).holds_not(RULE);
         assert!(bbr(800_000, 0).holds(super::super::path::RULE) > 0.5);
     }
 
-    /// Reads of 4 KB, each few milliseconds, from a buffer of 64 KB.
+    /// A program reads 4 KB every few milliseconds from a buffer of 64 KB.
     #[test]
-    fn a_window_that_moves_with_reads_is_that_of_a_slow_reader() {
+    fn a_window_that_moves_with_reads_blames_the_reader() {
         let windows = [18_u64, 17, 20, 20, 20, 22, 19, 20, 22, 22, 19, 21, 20];
         let reads = |moves: bool| {
             let mut sketch = Sketch::new();

@@ -62,7 +62,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(share)
         ),
         (false, None) => format!(
-            "packets are reordered and that does not limit it: the sender saw reordering for {} of its segments, and waits for them",
+            "packets are reordered, and the reordering does not limit the connection: the sender saw reordering for {} of its segments, and waits for late segments",
             percent(share)
         ),
     })
@@ -151,8 +151,8 @@ fn since_start(sender: &End<'_>) -> Option<(u32, u32)> {
 
 /// Measured.
 const SHARE: f64 = 0.01;
-/// The rate, of that which the formula allows. A formula is right within a factor of two, and the
-/// kernel undoes a part of the harm. A connection that is faster is not held back by it.
+/// Observed rates, in rates of the formula, that reordering explains. The formula is right within a
+/// factor of two, and the kernel undoes a part of the harm.
 const NEAR: std::ops::Range<f64> = 0.4..2.5;
 /// One of so many retransmissions is worth naming.
 const PART: u64 = 10;
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(recovers(u32::MAX).judge(RULE).finding().unwrap().explains, None);
     }
 
-    /// 48 of 50 Mbit/s pass: the formula gives a third of that.
+    /// 48 of 50 Mbit/s pass: the formula gives a third of 48 Mbit/s.
     #[test]
     fn a_connection_that_is_faster_than_the_formula_allows_is_not_held_back() {
         let fast = seen(300, 40, 40).tcp(|at, tcp| {

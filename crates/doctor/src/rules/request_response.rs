@@ -54,12 +54,12 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     if !takes_turns(flow, end, out.min(back), used, rtt) {
         return Outcome::ruled_out(format!("{back} data segments came back for {out} sent"));
     }
-    // The direction with few segments has one for each turn.
+    // The direction of the small messages has one segment for each turn.
     let each = Bytes::new(sent.max(received).count() / out.min(back).max(1));
     let least = end.tcp().min_rtt.map_or(rtt, |least| least.min(rtt));
     let allows = bound::window(each, least);
     let finding = Finding::new(format!(
-        "waiting for answers is the limit: {} pass in one direction, and the next only after an answer, a round trip of {} later",
+        "waiting for answers is the limit: {} pass in one direction, and the next message only after an answer, a round trip of {} later",
         bytes(each),
         span(least)
     ))
@@ -69,9 +69,9 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     counts(finding).holds()
 }
 
-/// Large messages in one direction, and a small one in the other before each of them: one turn at
-/// a time. A sender with a turn to send has data in flight most of the time, and seldom waits for a
-/// window. A receiver sees pauses between the turns.
+/// Turns that never overlap: a large message in one direction after each small message in the
+/// other. The sender of the large messages has data in flight most of the time, and seldom waits
+/// for a window. Their receiver sees pauses between the turns.
 fn takes_turns(flow: &Flow<'_>, end: &End<'_>, turns: u64, used: f64, rtt: Span) -> bool {
     if turns < FEWEST || !(USED..=ONE_AT_A_TIME).contains(&used) || flow.is_stalled() {
         return false;
@@ -91,7 +91,7 @@ fn takes_turns(flow: &Flow<'_>, end: &End<'_>, turns: u64, used: f64, rtt: Span)
 }
 
 const USED: f64 = 0.4;
-/// Turns in a round trip: more are several requests at a time.
+/// Most turns in a round trip; more turns mean several requests at a time.
 const ONE_AT_A_TIME: f64 = 1.3;
 /// Three seconds of a round trip around the world.
 const FEWEST: u64 = 5;
@@ -100,7 +100,7 @@ const MOSTLY_SENT: f64 = 0.5;
 const HELD: f64 = 0.2;
 const BUSY: f64 = 0.7;
 const PAUSES: f64 = 0.1;
-/// Lost segments that explain a pause.
+/// Share of lost segments from which on losses explain a pause.
 const LOSSES: f64 = 1e-3;
 /// The kernel counts the time since the last segment in ticks of up to 10 ms.
 const LONG: Span = Span::from_millis(20);
@@ -133,7 +133,7 @@ mod tests {
         Sketch::new().holds_not(RULE);
     }
 
-    /// 64 KiB, an answer of one byte, and the next: 16 turns a second at 40 ms.
+    /// Messages of 64 KiB, each after an answer of one byte: 16 turns a second at 40 ms.
     #[test]
     fn large_messages_one_at_a_time_have_the_rate_of_their_round_trips() {
         let turns = |per_second: u32, busy: u64| {

@@ -1,4 +1,4 @@
-//! The facts that stand: what the rules found, after the table of precedence.
+//! Applies the table of precedence to the answers of the rules; the remaining facts stand.
 
 use super::precedence::{Row, Seen, TABLE};
 use super::{Finding, Outcome};
@@ -12,14 +12,14 @@ pub(crate) struct Answer {
     pub(crate) outcome: Outcome,
 }
 
-/// The answers about each of the flows, and those about the machine.
+/// The answers about each flow, and the answers about the machine.
 pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answer>>, Vec<Answer>) {
     let mut machine: Vec<Answer> = TABLE
         .iter()
         .filter_map(|row| Some(Answer { row, outcome: row.rule.machine?(view) }))
         .collect();
     silence(&mut machine, None);
-    // A rule of the machine alone speaks for its flows too.
+    // A cause that has a rule for the machine alone holds for the machine's flows too.
     let above: Vec<&'static Row> =
         standing(&machine).filter(|row| row.rule.flow.is_none()).collect();
     let of_flow = |flow: &&Flow<'a>| {
@@ -40,7 +40,7 @@ pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answ
     (flows, machine)
 }
 
-/// The facts of one flow that stand beside one another.
+/// Keeps the facts of one flow that stand beside one another.
 fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     if stalls {
         answers.iter_mut().for_each(needs_progress);
@@ -55,12 +55,12 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     }
 }
 
-/// No cause that lets data through explains that none arrives.
+/// A cause that lets data through does not explain a connection without progress.
 fn needs_progress(answer: &mut Answer) {
     let Some(finding) = limit(&answer.outcome) else { return };
     let lets_pass = finding.allows.is_some_and(|allows| allows >= PROGRESS);
     if answer.row.moves_data || lets_pass {
-        answer.outcome = Outcome::ruled_out("it lets data through, and none arrives");
+        answer.outcome = Outcome::ruled_out("this cause lets data through, and no data arrives");
     }
 }
 
@@ -96,7 +96,9 @@ fn silenced(answer: &mut Answer, by: &Row) {
     match finding.when_silenced.clone() {
         Some(sentence) if finding.is_limit() => demote(finding, sentence, Some(by)),
         Some(_) => {}
-        None => answer.outcome = Outcome::ruled_out(format!("{} explains it", by.rule.words)),
+        None => {
+            answer.outcome = Outcome::ruled_out(format!("{} explains these signs", by.rule.words))
+        }
     }
 }
 
@@ -105,11 +107,11 @@ fn demote(finding: &mut Finding, sentence: String, by: Option<&Row>) {
     finding.explains = None;
     finding.advice.clear();
     if let Some(by) = by {
-        finding.against.push(format!("{} explains it", by.rule.words));
+        finding.against.push(format!("{} explains these signs", by.rule.words));
     }
 }
 
-/// A fact that needs another cause does not stand without it.
+/// A fact that needs another cause does not stand without that cause.
 fn stand_together(answers: &mut [Answer]) {
     let limits: Vec<&'static str> = answers
         .iter()
@@ -137,13 +139,14 @@ fn drop_estimates(answers: &mut [Answer]) {
     for answer in answers {
         let explains = limit(&answer.outcome).filter(|fact| fact.is_estimate);
         if explains.and_then(|fact| fact.explains).is_some_and(|share| share <= most) {
-            answer.outcome =
-                Outcome::ruled_out("the sender's estimate follows from the rate that others allow");
+            answer.outcome = Outcome::ruled_out(
+                "the sender's estimate follows from the rate that other causes allow",
+            );
         }
     }
 }
 
-/// A bound below the rate is none. One within the error of the measurement is the rate.
+/// A bound below the rate is no bound; a bound within the error of measurement becomes the rate.
 fn bound(allows: Rate, rate: Rate) -> Option<Rate> {
     let near = allows.bits_per_second() as f64 >= rate.bits_per_second() as f64 * MEASURED;
     near.then(|| allows.max(rate))
@@ -153,7 +156,7 @@ fn standing(answers: &[Answer]) -> impl Iterator<Item = &'static Row> + '_ {
     answers.iter().filter(|answer| stands(answer)).map(|answer| answer.row)
 }
 
-/// It explains enough to silence others.
+/// The cause explains enough to silence other causes.
 fn stands(answer: &Answer) -> bool {
     limit(&answer.outcome).and_then(|fact| fact.explains).is_some_and(|share| share >= SILENCES)
 }
@@ -162,10 +165,10 @@ fn limit(outcome: &Outcome) -> Option<&Finding> {
     outcome.finding().filter(|finding| finding.is_limit())
 }
 
-/// A connection that stalls is slower by far.
+/// A stalled connection is much slower than this rate.
 const PROGRESS: Rate = Rate::from_bits_per_second(64_000);
 const SILENCES: f64 = 0.5;
-/// A share of the rate.
+/// Least bound, as a share of the observed rate, that the error of measurement explains.
 const MEASURED: f64 = 0.8;
 
 #[cfg(test)]

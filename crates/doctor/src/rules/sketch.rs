@@ -38,7 +38,7 @@ impl Sketch {
         Self { recording }
     }
 
-    /// Begins again with so many samples.
+    /// Replaces the samples by `count` new samples.
     pub(crate) fn repeat_samples(&mut self, count: u64) {
         self.recording.periods[0].samples = (0..count).map(sample).collect();
     }
@@ -148,7 +148,7 @@ impl Sketch {
         &self.recording
     }
 
-    /// The rule's answer about the connection, or the machine, as far as other causes let it stand.
+    /// The rule's answer about the connection, or the machine, after the table of precedence.
     pub(crate) fn judge(&self, rule: Rule) -> Outcome {
         let view = View::of(&self.recording, &self.recording.periods[0]).unwrap();
         match (rule.flow, view.flows.first()) {

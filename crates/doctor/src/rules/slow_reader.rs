@@ -178,7 +178,7 @@ const FULL: f64 = 0.5;
 const BURST: f64 = 5.0;
 const BUSY: f64 = 0.8;
 const PAUSES_EXPLAIN: f64 = 0.8;
-/// The window moves with the reads of the far program, and opens no further.
+/// Share that a slow reader explains if the far window moves with its reads.
 const MOVES_EXPLAIN: f64 = 0.9;
 /// No byte was read during the observation.
 const UNREAD: f64 = 0.9;
@@ -341,7 +341,7 @@ mod tests {
             sender.tcp.peer_window = Some(Bytes::ZERO);
         });
         assert_eq!(opening.judge(RULE), Outcome::Irrelevant);
-        // The peer answered the second SYN, and offers a wide window since.
+        // The peer answered the second SYN, and has offered a wide window since then.
         let late = Sketch::new().sender(|at, sender| {
             sender.tcp.bytes_acked = Some(Bytes::new(at * 10));
             if at < 2 {

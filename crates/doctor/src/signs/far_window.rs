@@ -5,22 +5,22 @@ use crate::recording::{Connection, ConnectionState};
 use crate::view::{End, Flow};
 use units::{Bytes, Span};
 
-/// The share of the far sender's busy time in which the window of this machine held it.
+/// The share of the far sender's busy time in which this machine's window held that sender.
 pub(crate) fn far_held(flow: &Flow<'_>) -> Option<f64> {
     let far = flow.far?;
     let busy = far.busy.filter(|busy| *busy > Span::ZERO)?;
     Some((far.window_limited?.secs_f64() / busy.secs_f64()).min(1.0))
 }
 
-/// The least round trip that the receiver knows: of its own handshake, or by the sender's
-/// timestamps. The latter contains the pauses of a sender.
+/// The shortest round trip that the receiver knows, of its handshake or by the sender's timestamps.
+/// A round trip by timestamps contains the pauses of the sender.
 pub(crate) fn shortest(receiver: &End<'_>) -> Option<Span> {
     let by_timestamps = receiver.values(|c| c.tcp.receive_rtt).into_iter().min();
     let by_handshake = receiver.tcp().min_rtt;
     by_timestamps.into_iter().chain(by_handshake).filter(|rtt| *rtt > Span::ZERO).min()
 }
 
-/// Data waits in the receiver, or its window closes: then the reader is slow, not the window small.
+/// Data waits in the receiver, or the window closes: the reader is slow, the window large enough.
 pub(crate) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     if let Some(receiver) = &flow.receiver {
         let full = |c: &Connection| {
@@ -33,22 +33,22 @@ pub(crate) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     let most = windows.iter().max().copied().unwrap_or_default().count();
     // A receiver whose buffer has room offers at least a segment (RFC 1122 section 4.2.3.3).
     let least = sender.tcp().mss.map_or(0, |mss| mss.count());
-    // A kernel that closed the window of a usual buffer opens it by a sixteenth of that at least
-    // (__tcp_select_window). One that never has room for a third segment has a tiny buffer.
-    // The sender's segments are half of such a window at most (tcp_bound_to_half_wnd).
+    // A kernel that closed the window of a usual buffer opens the window by at least a sixteenth of
+    // the buffer (__tcp_select_window). A window that never has room for a third segment has a tiny
+    // buffer. Segments are at most half of a tiny window (tcp_bound_to_half_wnd).
     if (least..=least.saturating_mul(2).saturating_add(1)).contains(&most) && !flow.is_stalled() {
         return false;
     }
     let is_closed = |window: &&Bytes| window.count() < least || window.count() < most / 4;
     let small = windows.iter().filter(is_closed).count();
-    // The same timer runs if this machine refuses to send into an open window.
+    // The probe timer also runs if this machine refuses to send into an open window.
     let probes = |c: &Connection| {
         c.probing && c.tcp.peer_window.is_none_or(|window| window.count() < least.max(1))
     };
     sender.often(probes) > 0.1 || small * 4 >= windows.len().max(1) || moves_with_reads(sender)
 }
 
-/// The windows of the samples. A peer that has not answered the handshake has offered none.
+/// The windows of the samples. A peer that has not answered the handshake has offered no window.
 pub(crate) fn offered(sender: &End<'_>) -> Vec<Bytes> {
     let has_answered = |c: &Connection| c.state != ConnectionState::SynSent;
     sender.values(|c| c.tcp.peer_window.filter(|_| has_answered(c)))
@@ -66,8 +66,8 @@ pub(crate) fn moves_with_reads(sender: &End<'_>) -> bool {
     falls >= FEWEST_FALLS && below as f64 >= OFTEN_BELOW * windows.len() as f64
 }
 
-/// The far end's window, sent once in each round trip, is the rate that is seen: no other limit is
-/// needed to explain the rate. A sender that paces itself spends little time at the window.
+/// A window of the far end in each round trip gives the observed rate, so the window alone
+/// explains the rate. A sender that paces itself spends little time at the window.
 pub(crate) fn is_exact(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let (Some(window), Some(rtt), Some(least)) =
@@ -92,12 +92,12 @@ pub(crate) fn lacks_scaling(sender: &End<'_>) -> bool {
     sender.tcp().window_scaling == Some(false)
 }
 
-/// A fall that counts, of the largest window.
+/// The least fall that counts is the largest window divided by this number.
 const PART_OF_WINDOW: u64 = 25;
 const FEWEST_FALLS: usize = 2;
-/// A share of the samples.
+/// Least share of the samples with a window below the largest.
 const OFTEN_BELOW: f64 = 0.1;
-/// The rate, of that which a window allows.
+/// Observed rate as a share of the rate that the window allows.
 const EXACT: std::ops::Range<f64> = 0.8..1.25;
-/// The congestion window, of the far end's.
+/// Least congestion window, in windows of the far end.
 const SMALLER: f64 = 1.1;

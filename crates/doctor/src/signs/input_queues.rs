@@ -2,7 +2,7 @@
 
 use crate::view::View;
 
-/// The cores dropped so many packets that connections lose by that.
+/// The cores dropped so many packets that connections lose segments.
 pub(crate) fn drops_many(view: &View<'_>) -> bool {
     let cores = view.softnet();
     let sum = |at: usize| cores.values().map(|counts| counts[at]).fold(0, u64::saturating_add);
@@ -10,5 +10,5 @@ pub(crate) fn drops_many(view: &View<'_>) -> bool {
     dropped > 0 && dropped as f64 >= SHARE * processed.saturating_add(dropped) as f64
 }
 
-/// A share of the packets.
+/// Least share of dropped packets.
 const SHARE: f64 = 1e-3;

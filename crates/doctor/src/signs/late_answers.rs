@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use units::{Bytes, Span};
 
-/// Connections that were not there all the time and wait for their answers.
+/// Connections that opened or closed during the observation and wait for their first answers.
 pub(crate) struct Short {
     pub(crate) share: f64,
     pub(crate) waited: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Short {
     pub(crate) remote: SocketAddr,
 }
 
-/// `None` if these wait seldom, or if nobody asks about them.
+/// `None` if short connections seldom wait, or if nobody asks about a connection.
 pub(crate) fn among_short(view: &View<'_>) -> Option<Short> {
     if view.recording.focus.is_none() || view.period.attempt.is_some() {
         return None;
@@ -36,22 +36,22 @@ pub(crate) fn among_short(view: &View<'_>) -> Option<Short> {
     is_common.then_some(Short { share, waited: cookies.len(), longest, remote })
 }
 
-/// The time that a connection has waited for its first answer, if it is long.
+/// The time that a connection has waited for its first answer, if that time is long.
 fn is_late(connection: &Connection) -> Option<Span> {
     let ties = connection.tcp.bytes_received == Some(Bytes::ZERO);
     connection.waits_for_answer(ties).filter(|waited| *waited >= least(connection))
 }
 
-/// An answer that takes longer is late.
+/// The shortest wait that makes an answer late.
 pub(crate) fn least(connection: &Connection) -> Span {
     (connection.tcp.min_rtt.unwrap_or_default() * TRIPS).max(LEAST)
 }
 
-/// A share of the samples.
+/// Least share of the samples with a late answer.
 pub(crate) const MOSTLY: f64 = 0.5;
-/// Connections.
+/// Least number of connections with a late answer.
 pub(crate) const FEWEST_SHORT: usize = 3;
-/// Longer than a program that is ready to answer takes.
+/// A program that is ready to answer takes less time.
 const LEAST: Span = Span::from_millis(30);
-/// Round trips.
+/// Least wait in round trips.
 const TRIPS: u64 = 3;

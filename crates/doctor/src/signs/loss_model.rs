@@ -1,18 +1,18 @@
-//! The rate that lost segments allow, and a window that recovers from them.
+//! The rate that lost segments allow, and a window that recovers from losses.
 
 use crate::bound;
 use crate::view::End;
 use units::{Rate, Span};
 
-/// A window that grows from the threshold at which an earlier slow start ended, in segments, and
-/// the share of the samples in which it was full.
+/// A congestion window, in segments, that grows from the threshold at which an earlier slow start
+/// ended. `full` is the share of the samples in which the window was full.
 pub(crate) struct Recovery {
     pub(crate) threshold: u32,
     pub(crate) window: u32,
     pub(crate) full: f64,
 }
 
-/// `None` unless the window is what limits a long path without a queue.
+/// `None` unless the window limits a long path without a queue.
 pub(crate) fn recovery(sender: &End<'_>) -> Option<Recovery> {
     let tcp = sender.tcp();
     let (threshold, window) = (tcp.ssthresh?, tcp.cwnd?);
@@ -48,7 +48,7 @@ pub(crate) fn allowed(
         // Without selective acknowledgements most losses of a window end in a timeout.
         _ if without_sack => (bound::pftk(mss, rtt, rto, loss), "PFTK"),
         "cubic" => {
-            // A kernel's CUBIC shrinks to 0.7 of the window, where Reno shrinks to a half.
+            // The kernel's CUBIC shrinks the window to 0.7, and Reno to a half.
             let reno = bound::mathis(mss, rtt, loss)
                 .map(|rate| Rate::from_bits_per_second(rate.bits_per_second() / 2 * 3));
             (larger(reno, bound::cubic(mss, rtt, loss)), "Mathis / RFC 9438")

@@ -4,8 +4,8 @@ use crate::bound;
 use crate::view::{End, Flow};
 use units::{Bytes, Rate, Span};
 
-/// The connection is about as fast as a buffer allows that is sent once in each round trip. If it
-/// is much slower, the receiver answers in bursts, and the full buffer is a consequence.
+/// The connection is about as fast as one buffer in each round trip allows. If the connection is
+/// much slower, the receiver answers in bursts, and the full buffer is a consequence.
 pub(crate) fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
     let near = allows.is_none_or(|allows| {
         flow.rate().bits_per_second() as f64 >= NEAR * allows.bits_per_second() as f64
@@ -14,9 +14,9 @@ pub(crate) fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
 }
 
 /// The buffer is fixed and small, the receiver's window could take it several times, no queue is on
-/// the path, and the round trips are alike: nothing but the buffer limits it. The application takes
-/// some time to fill it again, so that much less passes than one buffer in each round trip of a
-/// cable.
+/// the path, and the round trips are alike: the buffer alone is the limit. The application takes
+/// some time to fill the buffer again, so that much less than one buffer passes in each round trip
+/// of a cable.
 fn is_tiny(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let limits = sender.values(|c| c.send_limit);
@@ -34,24 +34,24 @@ fn is_tiny(flow: &Flow<'_>) -> bool {
         && varies < SHORT
 }
 
-/// The rate of a buffer that is sent once in each round trip. The kernel counts the buffer's
-/// overhead; about half of it is data. A round trip that is longer than the least is no property of
-/// the path: a queue stands there, or the receiver answers late.
+/// The rate of one buffer in each round trip. The kernel's limit counts overhead, too: about half
+/// of the limit is data. Only the shortest round trip is a property of the path: a longer round
+/// trip contains a queue, or the receiver's delay.
 pub(crate) fn allowed(sender: &End<'_>) -> Option<Rate> {
     let half = Bytes::new(sender.median(|c| c.send_limit)?.count() / 2);
     let rtt = sender.rtt()?;
     bound::window(half, sender.tcp().min_rtt.map_or(rtt, |least| least.min(rtt)))
 }
 
-/// The share of the time in which the buffer itself held the sender back.
+/// The share of the observation in which the buffer itself held the sender back.
 pub(crate) fn held(flow: &Flow<'_>) -> f64 {
     let Some(sender) = &flow.sender else { return 0.0 };
     let limited = sender.buffer_limited().unwrap_or(0.0);
     if is_the_buffer(flow, allowed(sender)) { limited } else { 0.0 }
 }
 
-/// The receiver takes the data in bursts: the buffer is full, and would allow much more. A queue on
-/// the path fills the buffer too, and keeps the round trips alike (RFC 6298).
+/// The receiver takes the data in bursts: the full buffer would allow a much higher rate. A queue
+/// on the path fills the buffer too, and keeps the round trips alike (RFC 6298).
 pub(crate) fn waits_for_reader(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let queue = sender.rtt().unwrap_or_default() - sender.tcp().min_rtt.unwrap_or_default();
@@ -64,10 +64,11 @@ pub(crate) fn waits_for_reader(flow: &Flow<'_>) -> bool {
         && !is_the_buffer(flow, allowed(sender))
 }
 
-/// Half of the limit is data; a smaller buffer that is full most of the time still passes this.
+/// Least rate in units of the rate that the buffer allows. A buffer with more overhead, full most
+/// of the time, still reaches this share.
 const NEAR: f64 = 0.3;
 /// Measured.
 const LIMITED: f64 = 0.2;
 const SHORT: Span = Span::from_millis(1);
-/// A kernel that may enlarge the buffer gives a new connection more (tcp_sndbuf_expand).
+/// A kernel that may enlarge the buffer gives a new connection a larger buffer (tcp_sndbuf_expand).
 const TINY: Bytes = Bytes::new(65_536);

@@ -2,8 +2,8 @@
 
 use crate::view::{End, Flow, View};
 
-/// Another connection to the same host is much faster and loses much less: the queue that both
-/// share is no reason for the losses of this one.
+/// Another connection to the same host is much faster and loses much less: the shared queue is no
+/// reason for the losses of this connection.
 pub(crate) fn loses_more_than_others(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let Some(loss) = lossy(flow) else { return false };
     let (_, to) = flow.addresses();
@@ -22,7 +22,7 @@ fn lossy(flow: &Flow<'_>) -> Option<f64> {
     flow.sender.as_ref()?.loss().filter(|loss| *loss >= LOSSY)
 }
 
-/// Lost segments.
+/// Least share of lost segments.
 const LOSSY: f64 = 1e-3;
 const FASTER: f64 = 1.5;
 const MORE: f64 = 4.0;

@@ -141,7 +141,7 @@ impl<'a> End<'a> {
             && self.all.iter().all(|(_, connection)| connection.waits_for_answer(ties).is_some())
     }
 
-    /// Many bytes arrived, in segments that were full on average.
+    /// Bytes of many full segments arrived, in segments that were at least half full on average.
     pub fn has_passed_full(&self) -> bool {
         let tcp = self.tcp();
         let (Some(mss), Some(acked)) = (tcp.mss, tcp.bytes_acked) else { return false };
@@ -223,7 +223,7 @@ impl<'a> End<'a> {
 /// Half of the samples: between two of them the data may be sent and come again.
 const WAITS: f64 = 0.5;
 const MOSTLY: f64 = 0.8;
-/// Full segments that arrived.
+/// Least number of arrived bytes, in full segments.
 const PASSED: u64 = 20;
 /// Longer than most programs take to answer.
 const LEFT: Span = Span::from_secs(1);
