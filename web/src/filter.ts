@@ -1,4 +1,4 @@
-/** Fields that hide the rows of a table without all their words. Without a script they stay hidden. */
+/** Fields that hide table rows without all words of the field. The fields stay hidden without a script. */
 export function installFilters(): void {
   for (const field of document.querySelectorAll<HTMLInputElement>("input[data-filter]")) {
     const table = document.getElementById(field.dataset["filter"] ?? "");

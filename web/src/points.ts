@@ -15,7 +15,7 @@ function install(chart: SVGSVGElement, reading: HTMLElement | null): void {
   const show = (point: SVGGElement) => {
     if (reading) reading.textContent = point.getAttribute("aria-label");
   };
-  // One stop of the Tab key for a chart; arrow keys move between its points.
+  // A chart is a single stop of the Tab key; arrow keys move between the chart's points.
   points.forEach((point, index) => point.setAttribute("tabindex", index === 0 ? "0" : "-1"));
   for (const point of points) {
     point.addEventListener("pointerenter", () => show(point));

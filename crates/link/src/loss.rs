@@ -268,7 +268,7 @@ mod tests {
         let expected = model.mean().fraction();
         assert!((expected - (0.7 + 10.0 * 0.01) / 11.0).abs() < 1e-12);
         let (lost, count) = share(losses("gilbert:p=2%,r=20%,h=30%,k=99%", 1_000_000).into_iter());
-        // A chain that never leaves its bad state loses as that state does.
+        // A chain that never leaves its bad state loses packets at the bad state's rate.
         let forever: Loss = "gilbert:p=2%,r=0%,h=30%".parse().unwrap();
         assert!((forever.mean().fraction() - 0.7).abs() < 1e-12);
         let correlation = (2.0 - 0.22) / 0.22;

@@ -155,7 +155,7 @@ mod tests {
             TraceError::TooLate { line: 1, found: 99_999_999_999_999_999 }
         );
         assert!(error("1\nfive").to_string().contains("line 2"));
-        // A year in milliseconds is the longest.
+        // The longest trace lasts a year.
         assert_eq!(Trace::parse("31536000000").map(|trace| trace.opportunities()), Ok(1));
         assert!(matches!(error("31536000001"), TraceError::TooLate { line: 1, .. }));
     }

@@ -221,8 +221,8 @@ impl Session {
         }
     }
 
-    /// A link is not the limit on a machine's own connections, beside the pacing that the user
-    /// asked for, or if the CPU of this machine limited the test.
+    /// A link is not the limit of a machine's own connections, nor of a test whose pace the user
+    /// set, nor of a test that this machine's CPU limited.
     fn without_false_links(&self, mut observed: Observed) -> Observed {
         let inside =
             self.streams.iter().any(|one| crate::event::is_loopback(one.local, one.remote));

@@ -3,8 +3,8 @@
 use flate2::{Compression, GzBuilder};
 use std::io;
 
-/// Packs files, each a name and its bytes. The same files give the same bytes in any order: the
-/// archive has neither times nor owners.
+/// Packs files, each a name and its bytes. The same files in any order give the same archive, which
+/// has no times and no owners.
 pub fn pack(files: &[(&str, Vec<u8>)]) -> io::Result<Vec<u8>> {
     let mut files: Vec<_> = files.iter().collect();
     files.sort();
@@ -30,7 +30,7 @@ mod tests {
         let packed = pack(&[a.clone(), b.clone()]).unwrap();
         assert_eq!(packed, pack(&[b, a]).unwrap());
         assert!(packed.len() < 1_000, "{}", packed.len());
-        // RFC 1952, 2.3.1: no time, and no name of a file.
+        // The header has no time and no file name (RFC 1952, 2.3.1).
         assert_eq!(packed[3..8], [0; 5]);
     }
 

@@ -50,8 +50,8 @@ pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
     points.into_iter().map(table).collect()
 }
 
-/// The columns of the report that the lab repeats, in its order, without those that this run does
-/// not know.
+/// The columns of the report that the lab repeats, in the report's order, without the columns that
+/// are no metrics of this run.
 pub(crate) fn measured(results: &Results) -> Vec<&str> {
     let Some(view) = &results.view else { return Vec::new() };
     let known = |name: &&str| {
@@ -61,7 +61,7 @@ pub(crate) fn measured(results: &Results) -> Vec<&str> {
     let columns: Vec<&str> = view.columns.iter().map(String::as_str).filter(known).collect();
     let is_measured =
         |name: &&str| results.cells.iter().any(|cell| cell.metrics.contains_key(*name));
-    // A form of the lab that measures none of the columns has no such table.
+    // A form of the lab that measures none of the columns has no table of columns.
     if columns.iter().any(is_measured) { columns } else { Vec::new() }
 }
 

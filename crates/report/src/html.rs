@@ -91,7 +91,7 @@ fn masthead(results: &Results) -> Markup {
     }
 }
 
-/// The sentences behind the answer.
+/// The question and the sentences that follow the answer.
 fn in_more_words(results: &Results) -> Markup {
     let details = answer::details(results);
     let question = &results.question;
@@ -106,7 +106,7 @@ fn in_more_words(results: &Results) -> Markup {
     }
 }
 
-/// The first reasons not to trust the figures, a line each.
+/// The first reasons to doubt the figures, a line each.
 fn cautions(results: &Results) -> Markup {
     let mut lines: Vec<String> = Vec::new();
     if !results.valid {

@@ -67,7 +67,7 @@ pub(crate) fn figures(out: &mut String, results: &Results) {
     in_more_words(out, results);
 }
 
-/// The one table behind the answer.
+/// The first table, which follows the answer.
 fn summary(out: &mut String, results: &Results) {
     let Some(summary) = Summary::of(results) else { return };
     line(out, &format!("## {}\n", escape(&summary.title)));
@@ -168,7 +168,7 @@ fn headline_tables(out: &mut String, results: &Results) {
     line(out, &format!("{}\n", escape(&notes.join(" "))));
 }
 
-/// The figure with the reference's. The main metric has its interval.
+/// The measured figure and the reference's figure; the main metric with its interval.
 fn entry(entry: &Entry<'_>, main: bool) -> String {
     let published = entry.published.map(|(_, value)| number::format(value));
     match (entry.cell, entry.metric) {

@@ -161,14 +161,14 @@ pub(crate) fn metric_names(results: &Results) -> Vec<&str> {
     names
 }
 
-/// Whether the cells differ in a metric. Lacking figures differ from others, and a single cell
-/// cannot show that a metric is constant.
+/// Whether the cells differ in a metric. A missing figure differs from a value, and a single cell
+/// does not show that a metric is constant.
 pub(crate) fn varies(results: &Results, metric: &str) -> bool {
     let cells = || results.cells.iter().filter(|cell| cell.is_measured());
     let missing = cells().any(|cell| cell.why_missing(metric).is_some());
     let values: Vec<f64> =
         cells().filter_map(|cell| Some(cell.metrics.get(metric)?.value())).collect();
-    // NaN differs from everything, and equal bits are one value.
+    // Values are equal if their bits are: by `==`, NaN differs from NaN.
     let differs = values.iter().any(|value| value.to_bits() != values[0].to_bits());
     missing || differs || cells().count() < 2
 }

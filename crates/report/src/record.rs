@@ -1,5 +1,5 @@
-//! The page of a run that is kept on record: the answer, the figures that decide it, and their
-//! origin. [`crate::archive`] has the rest of the run.
+//! The page of a run on record: the answer, the figures that decide the answer, and the origin of
+//! the figures. [`crate::archive`] has the rest of the run.
 
 mod decisive;
 
@@ -28,14 +28,14 @@ pub enum Unfit {
 /// A run to put on record.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
-    /// The results with their texts as they stand in the file.
+    /// The results with the texts of the file.
     pub written: &'a Results,
     /// The name of the SVG file beside the page.
     pub chart: Option<&'a str>,
     /// The name of the lab file beside the page, of a lab that the commit does not contain.
     pub lab_file: Option<&'a str>,
     pub archive: Option<Archived<'a>>,
-    /// The cells that the lab itself makes invalid, to show by how much that moves their figures.
+    /// Cells that the lab disturbs on purpose, and that a page may show although they are invalid.
     pub is_disturbed: &'a dyn Fn(&Cell) -> bool,
 }
 
@@ -47,13 +47,14 @@ pub struct Archived<'a> {
 }
 
 impl Record<'_> {
-    /// The page in Markdown, for `docs/results/LAB.md`. A table longer than the page is cut.
+    /// The page in Markdown, for `docs/results/LAB.md`. A table longer than the page loses the rows
+    /// with the highest rank.
     pub fn page(&self) -> Result<String, Unfit> {
         let mut results = self.written.clone().shown();
         check(&results, self.is_disturbed)?;
         without_folders(&mut results);
         let disturbed = results.cells.iter().filter(|cell| !cell.valid).count();
-        // The others are valid, so that the run is.
+        // All cells without a disturbance are valid, so the run counts as valid.
         results.valid = true;
         let table = Decisive::of(&results);
         let mut rows = table.as_ref().map_or(0, |table| table.rows.len().min(MOST_ROWS));
@@ -90,7 +91,7 @@ impl Record<'_> {
             if rows < decisive.rows.len() {
                 let all = decisive.rows.len();
                 let place = self.place_of_data();
-                let cut = format!("{rows} of {all} rows are shown. {place} has all.");
+                let cut = format!("{rows} of {all} rows are shown. {place} has all rows.");
                 notes.insert(0, cut);
             }
             let notes: Vec<String> = notes.iter().map(|note| clip(note, 45)).collect();
@@ -261,7 +262,7 @@ fn form(results: &Results) -> String {
         false => "on this machine",
     };
     let mut text = format!("the {} form of the lab {}; {time}", results.form.word(), results.lab);
-    // The order of the turns follows the number.
+    // The text after the comma tells the order of the turns.
     if let Some(repeats) = results.method.get("repeats").and_then(|text| text.split(',').next()) {
         text += &format!("; repeats: {repeats}");
     }
@@ -281,7 +282,7 @@ fn disturbance(results: &Results, disturbed: usize) -> String {
     if disturbed > 0 {
         let cells = answer::counted(disturbed, "cell");
         parts.push(format!(
-            "the lab disturbs its own link or CPUs, which made {cells} not valid, as it should"
+            "the lab disturbs its own link or CPUs, which made {cells} not valid, as intended"
         ));
     }
     let warnings = method::warnings_by_cause(results);
@@ -295,8 +296,8 @@ fn disturbance(results: &Results, disturbed: usize) -> String {
     parts.join("; ")
 }
 
-/// The settings of each external system on one line, from texts as they were written: shown texts
-/// are cut.
+/// The settings of each external system on a line, from the texts of the file: shown texts are
+/// shortened.
 fn peers(written: &Results) -> Vec<(String, String)> {
     let Some(Value::Object(systems)) = written.environment.get("systems") else {
         return Vec::new();
@@ -360,7 +361,7 @@ const MOST_LINES: usize = 80;
 const MOST_WORDS: usize = 800;
 const MOST_ROWS: usize = 40;
 const MOST_PEERS: usize = 8;
-/// Bytes.
+/// Most bytes of a chart.
 const LARGEST_CHART: usize = 200_000;
 
 /// Percent of one CPU. A run beside such a program shows the program, too.
@@ -470,7 +471,7 @@ mod tests {
         run.cells.push(late);
         let is_disturbed = |cell: &Cell| cell.axes.contains_key("stalls");
         let page = Record { is_disturbed: &is_disturbed, ..record(&run) }.page().unwrap();
-        assert!(page.contains("made 1 cell not valid, as it should"), "{page}");
+        assert!(page.contains("made 1 cell not valid, as intended"), "{page}");
         assert!(!page.contains("run is not valid"), "{page}");
         run.cells[0].valid = false;
         let unfit = Record { is_disturbed: &is_disturbed, ..record(&run) }.page().unwrap_err();

@@ -1,4 +1,4 @@
-//! The one table of a report's first screen: the fields, the reference's fields in the same row,
+//! The table of a report's first screen: the fields, the reference's fields in the same row,
 //! and the verdicts.
 
 use crate::{Column, Entry, Pivot, axis, columns, interval, method, pivot};
@@ -7,7 +7,7 @@ use results::{Axes, Comparison, Results, metrics};
 #[derive(Debug)]
 pub(crate) struct Summary<'a> {
     pub(crate) title: String,
-    /// The columns with names. Columns with fields follow.
+    /// The heads of the columns with names, which stand before the columns with fields.
     pub(crate) names: Vec<String>,
     pub(crate) heads: Vec<Head>,
     pub(crate) rows: Vec<SummaryRow<'a>>,
@@ -87,7 +87,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The systems that others are compared with by the main metric, those of primary comparisons
+/// The baselines of comparisons by the main metric, the baselines of primary comparisons
 /// first.
 pub(crate) fn baselines<'a>(results: &'a Results, metric: &str) -> Vec<&'a str> {
     let of = || results.comparisons.iter().filter(|one| one.metric == metric);
@@ -122,7 +122,7 @@ fn by_cell<'a>(results: &'a Results, pivot: &Pivot<'a>, columns: &[&'a str]) -> 
         shown.push(main);
     }
     shown.extend(columns);
-    // A lab may compare another metric than its main one.
+    // A lab may compare another metric than its main metric.
     let against: Vec<Vec<&str>> = shown.iter().map(|name| baselines(results, name)).collect();
     let mut heads = Vec::new();
     for (name, against) in shown.iter().zip(&against) {
@@ -228,13 +228,13 @@ fn note(results: &Results, summary: &Summary<'_>) -> String {
     notes.join(" ")
 }
 
-/// The axes that name a row. Beyond a few, a row names only the values that differ from the usual.
+/// The axes that name a row. If many axes vary, a row names only its unusual values.
 #[derive(Debug)]
 pub(crate) struct Places {
     shown: Vec<String>,
-    /// The usual value of each axis that varies, if they share a column.
+    /// The usual value of each axis that varies, if the axes share a column.
     usual: Option<Axes>,
-    /// The axes with one value.
+    /// The axes that have a single value.
     fixed: Axes,
 }
 
@@ -273,7 +273,7 @@ impl Places {
         vec![if unusual.is_empty() { "usual".to_owned() } else { axis::describe(&unusual) }]
     }
 
-    /// ` at rate 600mbit`: the few axes that have one value everywhere.
+    /// ` at rate 600mbit`: the first axes that have a single value in all rows.
     fn fixed(&self) -> String {
         let few = (1..=MOST_AXES).contains(&self.fixed.len());
         if few { format!(" at {}", axis::describe(&self.fixed)) } else { String::new() }

@@ -13,7 +13,7 @@ use crate::{
 };
 use results::{Cell, Comparison, Metric, Reference, Results, metrics};
 
-/// The output after a run: the answer, one table with the verdicts, then everything else. The
+/// The output after a run: the answer, a table with the verdicts, then all other parts. The
 /// caller passes the terminal's width and whether it shows colours.
 pub fn render(results: &Results, width: usize, colour: bool) -> String {
     let mut parts = vec![heading(results, width, colour)];
@@ -373,7 +373,7 @@ fn legend(results: &Results) -> Vec<String> {
     legend
 }
 
-/// A sentence for each published system that no measured system stands beside.
+/// A sentence for each published system without a measured system in the same row.
 fn published_alone(results: &Results) -> Vec<String> {
     let Some(pivot) = Pivot::headline(results) else { return Vec::new() };
     let alone = pivot.columns.iter().filter_map(|column| match column {

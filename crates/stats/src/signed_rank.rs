@@ -144,8 +144,8 @@ fn distribution(n: usize) -> Vec<f64> {
     p
 }
 
-/// Up to here the distribution is computed exactly, in a millisecond. Beyond, the p-value of the
-/// normal approximation differs by less than 0.0015, and is too large in the tails.
+/// Most pairs for which the exact distribution is computed, in a millisecond. For more pairs the
+/// p-value of the normal approximation differs by less than 0.0015, and is too large in the tails.
 const EXACT_LIMIT: usize = 120;
 /// 8 million Walsh averages, 64 MB.
 const LIMIT: usize = 4000;

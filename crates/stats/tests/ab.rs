@@ -375,7 +375,7 @@ fn an_interrupted_run_has_the_wider_interval_of_its_next_look() {
         let (low, high) = decider.decision().unwrap().ci95.unwrap();
         high - low
     });
-    // The third look spends a fifth of the error, the only look of the other plan all of it.
+    // The third look spends a fifth of the error; the single look of the other plan spends all.
     assert!(widths[0] > 1.2 * widths[1], "{widths:?}");
 }
 

@@ -201,7 +201,7 @@ fn tied_differences_and_large_samples_have_the_p_of_scipy() {
     let found = signed_rank::signed_rank(&tied).unwrap();
     assert!(!found.exact);
     close(found.p, 0.011_208_271_088_634_958, 1e-9);
-    // More pairs won than there are samples.
+    // U, the number of pairs won, is larger than the number of samples.
     let [even, odd]: [Vec<f64>; 2] =
         [0, 1].map(|first| (0..20).map(|i| f64::from(2 * i + first)).collect());
     let found = mann_whitney::mann_whitney(&even, &odd).unwrap();

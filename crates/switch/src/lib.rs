@@ -12,7 +12,7 @@
 //! | [`pipeline`] | tables, groups, meters, MAC learning; a packet's way through them |
 //! | [`datapath`] | the cache of megaflows, connection tracking, changes of packets |
 //!
-//! The crates below are pure: no I/O, no clock, no randomness but from a seed.
+//! The crates below are pure: no I/O, no clock, and randomness only from a seed.
 //!
 //! ```
 //! use switch::run::parse_cpu_mask;

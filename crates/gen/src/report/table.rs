@@ -62,7 +62,7 @@ pub fn live_table(plan: &Plan, multiplier: f64, before: &Snapshot, now: &Snapsho
     out
 }
 
-/// The answer, TRex's words at the end of a test, and below them the facts that TRex does not
+/// The answer, the lines that TRex prints at the end of a test, and the facts that TRex does not
 /// print.
 pub fn summary(outcome: &Outcome) -> String {
     let mut out = answer(outcome);
@@ -141,7 +141,7 @@ pub fn summary(outcome: &Outcome) -> String {
     out
 }
 
-/// The packets that were sent, their rates, and the packets that did not come back.
+/// The sent packets, their rates, and the packets that did not arrive.
 fn answer(outcome: &Outcome) -> String {
     let span = outcome.actual.secs_f64().max(1e-9);
     let (sent, received) = (outcome.sent(), outcome.received());

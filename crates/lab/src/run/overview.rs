@@ -15,7 +15,7 @@ pub struct Overview {
     /// It runs in virtual time, which needs neither.
     pub in_simulator: bool,
     /// Estimates for the systems of each form, without those whose programs this machine lacks, and
-    /// on the machine if the lab runs there. Those of a built-in lab follow its run on record.
+    /// on the machine if the lab runs there. Estimates for a built-in lab follow its run on record.
     pub quick: Duration,
     pub full: Duration,
 }

@@ -30,9 +30,9 @@ marked.";
 #[derive(Debug)]
 pub struct Recorded {
     pub page: PathBuf,
-    /// Absent if the run has nothing to draw.
+    /// The chart; `None` if the run has nothing to draw.
     pub chart: Option<PathBuf>,
-    /// Absent if the lab comes with weir.
+    /// The copy of the lab file; `None` if the lab comes with weir.
     pub lab_file: Option<PathBuf>,
     pub archive: Option<Archive>,
 }
@@ -77,7 +77,7 @@ pub fn record(run: &Path, folder: &Path, archive: Option<&Path>) -> Result<Recor
         let reason = "--archive names a file of the page: name another file with --archive";
         return Err(refuse(reason.to_owned()));
     }
-    // A run that is not fit is told before anything is packed or drawn.
+    // An unfit run is refused before the archive and the chart are made.
     let fit = Record {
         written: &written,
         chart: None,
@@ -128,7 +128,11 @@ fn pack(run: &Path) -> Result<Vec<u8>, LabError> {
         let read = |source| LabError::Report(ReportError::Read { file: file.clone(), source });
         match std::fs::symlink_metadata(&file) {
             Ok(found) if found.is_file() => files.push((name, std::fs::read(&file).map_err(read)?)),
-            Ok(_) => return Err(read(std::io::Error::other("it is no regular file"))),
+            Ok(_) => {
+                return Err(read(std::io::Error::other(
+                    "an archive takes regular files only: put the run's own file there",
+                )));
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(read(error)),
         }
@@ -137,7 +141,7 @@ fn pack(run: &Path) -> Result<Vec<u8>, LabError> {
     packed.map_err(|source| ReportError::Write { file: folder.to_owned(), source }.into())
 }
 
-/// An archive may be the only copy of the run in it.
+/// Refuses to replace another file: an archive may be the only copy of its run.
 fn keep_another(file: &Path, bytes: &[u8]) -> Result<(), String> {
     let Ok(known) = std::fs::metadata(file) else { return Ok(()) };
     let is_same = known.is_file()
@@ -148,7 +152,7 @@ fn keep_another(file: &Path, bytes: &[u8]) -> Result<(), String> {
     }
     Err(format!(
         "{} exists and is not the archive of this run: name another file with --archive, or \
-         remove this one",
+         remove the existing file",
         file.display()
     ))
 }
@@ -160,7 +164,7 @@ fn folder_of(run: &Path) -> &Path {
     }
 }
 
-/// Every turn was measured by the build and from the files that the page would name.
+/// The build and the files that the page names are the build and the files of every turn.
 fn is_of_one_build(run: &Path, results: &Results) -> Result<(), String> {
     let folder = folder_of(run);
     let own = results.environment.get(INPUTS).and_then(serde_json::Value::as_str);

@@ -19,7 +19,7 @@ pub struct Observed {
     /// Series of the whole test, omitted time included; empty without probes. They include those
     /// that a weir peer reported for the streams it sends.
     pub series: Vec<Series>,
-    /// The core of this machine that limited the test: the test used the core, and the core had
+    /// The core that limited the test: the test used this core of this machine, and the core had
     /// almost no idle time.
     pub limiting_core: Option<usize>,
     /// Warnings for readers of the figures.

@@ -169,7 +169,7 @@ fn comparison_table(results: &Results) -> Markup {
     }
 }
 
-/// One panel of a table as a chart.
+/// A panel of a table as a chart.
 pub(super) fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, id: &str) -> LineChart {
     let values: Vec<String> = panel.rows.iter().map(|row| row.value.clone()).collect();
     let mut lines: Vec<ChartLine> = Vec::new();

@@ -34,7 +34,7 @@ fn along_an_axis(results: &Results) -> Option<LineChart> {
                 panel.fixed.iter().all(|(name, value)| at.get(name) == Some(value))
             })
         };
-        // `max_by_key` returns the last of equal panels, and the first should win.
+        // `max_by_key` returns the last of equal panels: the reversed order makes the first win.
         let panel = drawable.rev().max_by_key(|panel| (is_asked(panel), panel.rows.len()))?;
         let mut chart = line_chart(&pivot, panel, ID);
         chart.caption.title += &setting(results, &panel.fixed);
@@ -63,7 +63,7 @@ fn has_a_line(panel: &Panel<'_>) -> bool {
     })
 }
 
-/// Names the axes that vary in the run, or of many such axes those with unusual values.
+/// Names the axes that vary in the run; if many axes vary, only the axes with unusual values.
 fn setting(results: &Results, fixed: &Axes) -> String {
     let usual = axis::usual(results);
     let varies = |name: &String| axis::values(results, name).len() > 1;

@@ -51,7 +51,7 @@ fn row(row: &SummaryRow<'_>) -> Markup {
             @for (place, name) in row.names.iter().enumerate() {
                 @if place == 0 { th scope="row" { (name) } } @else { td class="text" { (name) } }
             }
-            // On a phone the verdicts stand below the figure, since their columns would not fit.
+            // On a phone the columns of verdicts do not fit: the verdicts stand below the figure.
             @for (place, field) in row.fields.iter().enumerate() {
                 @match field {
                     Field::Value { entry, main, verdicts } => {
@@ -110,7 +110,7 @@ fn value(
     }
 }
 
-/// `▲ 1.05×`, with the interval and the words when pointed at.
+/// `▲ 1.05×`; the pointer shows the interval and the verdict in words.
 fn verdict(one: &Comparison, named: bool) -> Markup {
     let class = match one.verdict {
         Verdict::Better => "verdict good",

@@ -1,4 +1,4 @@
-//! A part of the page that a reader opens.
+//! A part of the page that is closed until a reader opens the part.
 
 use maud::{Markup, html};
 

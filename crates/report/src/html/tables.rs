@@ -65,7 +65,7 @@ pub(super) fn verdicts(results: &Results) -> Markup {
     }
 }
 
-/// The columns of the report that the lab repeats, with a row for each of its rounds.
+/// The columns of the report that the lab repeats, with a row for each round.
 pub(super) fn reference_columns(results: &Results) -> Markup {
     // Without rounds the first table has the same rows.
     let with_rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());
@@ -159,7 +159,7 @@ pub(super) fn spreads(results: &Results) -> Markup {
     )
 }
 
-/// One table of all other metrics, with a field that filters its rows.
+/// The table of all other metrics, with a field that filters its rows.
 pub(super) fn other_metrics(results: &Results) -> Markup {
     let main = pivot::headline(results);
     let is_other = |name: &&str| Some(*name) != main && results.cells.len() <= super::MOST_CELLS;

@@ -1,4 +1,4 @@
-//! The one table of a page on record: the figures that decide the answer.
+//! The table of a page on record: the figures that decide the answer.
 
 use crate::{Column, Entry, Pivot};
 use crate::{axis, confusion, interval, method, missing, number, overall, pivot};
@@ -15,17 +15,17 @@ pub(crate) struct Decisive {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// The lab file named its comparison before the run.
+    /// The row has a comparison that the lab file named before the run.
     Primary,
-    /// A reference has figures of the same place.
+    /// A reference has figures for the row's place.
     Published,
-    /// A comparison has a verdict.
+    /// A comparison in the row has a verdict.
     Decided,
     Other,
 }
 
 impl Decisive {
-    /// The first of these that the run has: verdicts by case, columns of the reference report, the
+    /// The first table that the run has: verdicts by case, columns of the reference report, the
     /// means of a run with more places than a page has rows, the main metric.
     pub(crate) fn of(results: &Results) -> Option<Self> {
         if let Some(told) = &results.confusion {
@@ -59,7 +59,7 @@ impl Decisive {
         order.into_iter().map(|place| self.rows[place].1.clone()).collect()
     }
 
-    /// One row for each cell, with the figure of the reference beside the measured one.
+    /// A row for each cell, with the reference's figure beside the measured figure.
     fn of_the_reference(results: &Results) -> Option<Self> {
         let view = results.view.as_ref()?;
         let is_measured =
@@ -115,7 +115,7 @@ impl Decisive {
             Column::Measured(system) => system.clone(),
             Column::Published(system) => format!("{system} (reference)"),
         }));
-        // Without other systems there is room for other metrics.
+        // A table of a single system has room for other metrics.
         let also: Vec<&String> = match columns {
             [_] => results.view.iter().flat_map(|view| &view.also).take(MOST_BESIDE).collect(),
             _ => Vec::new(),
@@ -210,7 +210,7 @@ fn rank(results: &Results, at: &Axes, system: Option<&String>) -> Rank {
     here.map(of).min().unwrap_or(Rank::Other)
 }
 
-/// The mean of the rounds, as a reference report has it, or else the median.
+/// The mean of the rounds, as in a reference report; without rounds the median of the repeats.
 fn figure(cell: &Cell, name: &str) -> Option<f64> {
     if !cell.is_measured() {
         return None;
@@ -253,7 +253,7 @@ fn entry(entry: &Entry<'_>) -> String {
     }
 }
 
-/// More axes share one column.
+/// Most axes with a column each; more axes share a column.
 const MOST_AXES: usize = 4;
 const MOST_COLUMNS: usize = 12;
 const MOST_BESIDE: usize = 4;
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figure_of_the_reference_stands_in_the_row_of_the_measured_one() {
+    fn the_figure_of_the_reference_stands_in_the_row_of_the_measured_figure() {
         let mut run = run();
         run.view = Some(View {
             metric: "goodput_mbit_s".to_owned(),
@@ -292,7 +292,7 @@ mod tests {
         });
         let table = Decisive::of(&run).unwrap();
         assert_eq!(table.heads, ["system", "loss", "Goodput, Mbit/s"]);
-        // The row with a reference is kept before others.
+        // The row with a reference is kept first.
         assert_eq!(table.first(1), [["tcp", "5%", "13.0 (ref 12.8)"]]);
         assert_eq!(table.first(9)[0], ["tcp", "0%", "13.0"]);
         assert!(table.notes.concat().contains("a report"), "{table:?}");

@@ -1,8 +1,8 @@
 //! The datapath: it repeats the pipeline's translations for the packets that follow the first.
 //!
-//! The crate is for packet threads, and knows neither rules nor tables: a pipeline translates
+//! The crate is for packet threads, and has no rules and no tables: a pipeline translates
 //! through [`flow::step::Translate`]. Begin with [`Datapath`]; [`conntrack`] tracks connections.
-//! No I/O happens here. Frames and their buffers are those of the crate `port`.
+//! No I/O happens here. Frames and their buffers come from the crate `port`.
 //!
 //! | file | for |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Tracked connections, as they are shown, and as requests name them.
+//! Tracked connections as commands show connections, and as requests name connections.
 
 use std::net::IpAddr;
 
@@ -26,13 +26,13 @@ pub struct Connection {
     pub helper: Option<&'static str>,
 }
 
-/// A connection tuple of `dpctl/flush-conntrack`; what is `None` matches anything.
+/// A connection tuple of `dpctl/flush-conntrack`; a field that is `None` matches any value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TupleMatch {
     pub source: Option<IpAddr>,
     pub destination: Option<IpAddr>,
     pub protocol: Option<u8>,
-    /// Ports, or for ICMP nothing.
+    /// Ports; `None` for ICMP.
     pub source_port: Option<u16>,
     pub destination_port: Option<u16>,
     pub icmp_id: Option<u16>,

@@ -1,15 +1,15 @@
-//! The words in which all parts of the switch speak: the fields of packets, matches on them,
+//! The types that all parts of the switch share: the fields of packets, matches on these fields,
 //! actions, requests of controllers, and the steps of the datapath.
 //!
 //! The crate is for the floors above: protocol (`openflow`), language (`text`), tables
-//! (`pipeline`), forwarding (`datapath`). None of them knows another; each knows this crate.
+//! (`pipeline`), forwarding (`datapath`). All four depend on this crate, and not on each other.
 //! Everything here is data: no I/O, no clock, no randomness.
 //!
 //! | begin with | for |
 //! | --- | --- |
-//! | [`Field`], [`Key`], [`Match`] | the fields of packets, and matches on them |
+//! | [`Field`], [`Key`], [`Match`] | the fields of packets, and matches on fields |
 //! | [`action`] | what rules do |
-//! | [`request`] | changes of tables, and what they hold |
+//! | [`request`] | changes of tables, and their contents |
 //! | [`step`], [`Megaflow`] | the agreement between pipeline and datapath |
 //! | [`connection`] | tracked connections |
 //!

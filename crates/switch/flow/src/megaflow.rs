@@ -3,23 +3,23 @@ use std::sync::Arc;
 use crate::Key;
 use crate::step::{Step, Translation, sets_priority};
 
-/// A megaflow, as `dpctl/dump-flows` shows it.
+/// A megaflow as `dpctl/dump-flows` shows megaflows.
 #[derive(Debug, Clone)]
 pub struct Megaflow {
-    /// The packets that it takes: those whose key, under `mask`, equals `key`.
+    /// The megaflow takes the packets whose key, under `mask`, equals `key`.
     pub key: Key,
     pub mask: Key,
     pub steps: Arc<[Step]>,
     pub packets: u64,
     pub bytes: u64,
-    /// The time of its last packet, in milliseconds of the switch's clock.
+    /// The time of the megaflow's last packet, in milliseconds of the switch's clock.
     pub used_ms: Option<u64>,
-    /// The flags of all its TCP segments.
+    /// The TCP flags of all packets of the megaflow.
     pub tcp_flags: u16,
 }
 
 impl Megaflow {
-    /// The megaflow of a packet and its translation, before it has counted anything.
+    /// The megaflow of a packet and the packet's translation, with counters of zero.
     #[must_use]
     pub fn new(key: &Key, translation: &Translation) -> Self {
         let mut mask = translation.mask.clone();
@@ -36,8 +36,8 @@ impl Megaflow {
         }
     }
 
-    /// Megaflows of Open vSwitch also match the queue if they set it. Here all packets have queue 0
-    /// when they come, so that the cache need not know it.
+    /// A megaflow of Open vSwitch that sets the queue also matches the queue. Here all packets
+    /// arrive with queue 0, so that the cache need not match the queue.
     pub fn show_priority(mask: &mut Key, steps: &[Step]) {
         if sets_priority(steps) {
             mask.write_at(Key::PRIORITY, u128::MAX);

@@ -1,4 +1,4 @@
-//! The step of all hashes of keys: a word mixed into the hash of the words before it.
+//! The step of all hashes of keys: mixes a word into the hash of the earlier words.
 
 #[inline]
 #[must_use]
@@ -7,7 +7,7 @@ pub fn mix(hash: u64, word: u64) -> u64 {
     (product as u64 ^ (product >> 64) as u64).wrapping_add(SEED).rotate_left(23)
 }
 
-/// The hash of no words.
+/// The hash before the first word.
 pub const SEED: u64 = 0x243f_6a88_85a3_08d3;
 /// An odd number with about as many ones as zeros.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,8 +1,8 @@
 //! Tables, groups, meters, MAC learning, and a packet's way through them.
 //!
 //! The crate is for the bridge of a switch: controllers change [`Tables`], and a datapath asks a
-//! [`Translator`] for the steps of each flow's first packet. Begin with these two. No I/O happens
-//! here, and the time comes with each call.
+//! [`Translator`] for the steps of each flow's first packet. Begin with these two types. No I/O
+//! happens here, and the time is an argument of each call.
 //!
 //! ```
 //! use flow::Key;

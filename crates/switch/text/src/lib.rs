@@ -1,6 +1,6 @@
 //! The language of ovs-ofctl and ovs-appctl: rules, groups, meters, packets and megaflows as text.
 //!
-//! The crate is for whoever reads rules from people or files, or shows them. Begin with
+//! The crate is for programs that read rules from users or files, or show rules. Begin with
 //! [`parse_flow_line`] and [`print_flow_entry`].
 //!
 //! ```

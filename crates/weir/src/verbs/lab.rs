@@ -52,7 +52,7 @@ pub(crate) enum Verb {
         /// Print one JSON document: the lab's name, question and file, or the run's results.json
         #[arg(long)]
         json: bool,
-        /// Open the run's report.html in a browser, or print its path with the reason why not
+        /// Open the run's report.html in a browser, and print its path
         #[arg(long, conflicts_with = "json")]
         open: bool,
     },

@@ -40,7 +40,7 @@ fn a_keyboard_reads_the_points_and_a_field_filters_the_rows() {
     assert!(shown > 0 && shown < all, "{page}");
 }
 
-/// The page with a script that measures it. The page's own policy refuses other scripts.
+/// The page with a script that measures the page, and without the policy that refuses scripts.
 fn with_probe(page: &str) -> String {
     let policy = page.find("<meta http-equiv=\"Content-Security-Policy\"").unwrap();
     let end = policy + page[policy..].find('>').unwrap() + 1;
@@ -48,7 +48,8 @@ fn with_probe(page: &str) -> String {
     open.replace("</body>", &format!("<script>{PROBE}</script></body>"))
 }
 
-/// One browser draws every page in frames of both sizes: a window of its own has a least width.
+/// A single browser draws every page in frames of both sizes: a window cannot be as narrow as a
+/// phone.
 fn measured() -> Value {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -169,7 +170,7 @@ fn shapes() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Points that differ from the usual one in one axis.
+/// Points that differ from the usual point in a single axis.
 fn sweep() -> Vec<Value> {
     let axes: &[(&str, &[&str])] = &[
         ("rate", &["100mbit", "10mbit", "1gbit"]),
@@ -241,7 +242,7 @@ fn compare(run: &mut Value, metric: &str, a: &str, against: &[&str]) {
 const CHROMIUM: &str = "chromium";
 const SCREENS: [(u32, u32); 2] = [(1400, 900), (390, 844)];
 const GRID: &[&str] = &["share_of_ideal", "queue_ms.p95", "jain", "retransmit_percent"];
-/// As many words as an answer may have.
+/// An answer with the largest number of words.
 const LONG: &str = "At 5 % loss and a round trip of 20 ms the tunnel carries 356 of 600 Mbit/s, BBR \
     298 and CUBIC 2.35, for four times as much CPU time on both of the hosts.";
 const PROBE: &str = r##"

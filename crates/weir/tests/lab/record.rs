@@ -63,7 +63,7 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     });
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let page = sandbox.read("docs/results/small.md");
-    // The commit does not contain this lab, so its file stands beside the page.
+    // The commit does not contain this lab, so the lab file stands beside the page.
     for text in [
         "**Commit:** 0123abcd",
         "a clean tree",
@@ -78,7 +78,7 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     assert!(output.stdout.trim_end().ends_with("docs/results/small.md"), "{output:?}");
     assert!(page.lines().count() <= 80, "{page}");
     assert!(sandbox.read("docs/results/small.toml").contains("rate = \"5mbit\""));
-    // A chart of one figure would show nothing.
+    // A run with a single figure has no chart.
     assert!(!sandbox.path("docs/results/small.svg").exists() && !page.contains("!["), "{page}");
     let packed = std::fs::read(sandbox.path("small.tar.gz")).unwrap();
     // The same run gives the same bytes, and the archive of another run is kept.

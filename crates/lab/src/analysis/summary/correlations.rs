@@ -34,7 +34,7 @@ pub(super) fn correlations(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> 
     values.chain(ratios).collect()
 }
 
-/// One sentence for all metrics that warn, because load that outlasts a repeat correlates many
+/// A single sentence for all correlated metrics: load that outlasts a repeat correlates many
 /// metrics at once.
 pub(super) fn warnings(all: &[Correlation]) -> Vec<String> {
     let mut shown: Vec<&Correlation> = all.iter().filter(|one| one.shown).collect();
@@ -84,5 +84,5 @@ fn of_cells<'a>(plan: &Plan, outcomes: &'a [Outcome]) -> IndexMap<&'a str, Vec<V
     all
 }
 
-/// Metrics that the warning names.
+/// Most metrics that the warning names.
 const NAMED: usize = 3;

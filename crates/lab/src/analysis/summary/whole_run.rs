@@ -1,4 +1,4 @@
-//! All that a run of a lab with every kind of table writes into `results.json`.
+//! The whole `results.json` of a lab that has every kind of table.
 
 use crate::LabFile;
 use crate::analysis::summary;

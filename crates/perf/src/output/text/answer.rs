@@ -16,7 +16,7 @@ pub(super) fn sentence(
     let outcomes: Vec<Outcome> = directions.iter().map(|one| Outcome::of(&one.streams)).collect();
     let (mut amounts, mut verbs) = (Vec::new(), Vec::new());
     for (outcome, direction) in outcomes.iter().zip(directions) {
-        // An iperf3 peer reports no bytes of a test that broke.
+        // An iperf3 peer reports no received bytes after a broken test.
         let (end, verb) = match outcome.received.is_known() {
             true => (outcome.received, "arrived"),
             false => (outcome.sent, "were sent"),

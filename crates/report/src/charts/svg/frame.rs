@@ -144,7 +144,7 @@ impl<'a> Legend<'a> {
     }
 }
 
-/// Behind the id of the drawing for a phone.
+/// Suffix of the id of a drawing for a phone.
 pub(crate) const NARROW_ID: &str = "-narrow";
 /// A drawing of this width keeps readable letters on a phone of 390 px.
 pub(super) const WIDTH: f64 = 430.0;

@@ -1,5 +1,5 @@
 //! A metric along an axis: one line per system, bands for intervals, dashed lines and hollow marks
-//! for published numbers. Words are no quantities: their points have bars, and no line joins them.
+//! for published numbers. An axis of words has points with bars, and no lines between the points.
 
 use maud::{Markup, html};
 
@@ -46,7 +46,7 @@ impl LineChart {
         self.draw(&self.caption, WIDE, WIDE_PLOT)
     }
 
-    /// A low drawing for a phone, beside the wide one.
+    /// A low drawing for a phone; the page also has the wide drawing.
     pub fn render_narrow(&self) -> Markup {
         let caption =
             Caption { id: format!("{}{NARROW_ID}", self.caption.id), ..self.caption.clone() };
@@ -137,7 +137,7 @@ impl<'a> Drawn<'a> {
         let known = line.points.iter().filter(|point| point.value.is_finite());
         let placed = known.filter_map(|point| Some((frame.x(*x.get(point.at)?), point)));
         let mut drawn = Self { line, is_joined, points: placed.collect() };
-        // Bars at one place would hide one another. Lines and bands need the exact places.
+        // Bars are moved aside so that no bar hides another. Lines and bands keep the exact places.
         if !is_joined {
             drawn.points.iter_mut().for_each(|(x, _)| *x += aside);
         }
@@ -179,7 +179,7 @@ impl<'a> Drawn<'a> {
         }
     }
 
-    /// Each point can be focused, and its text names the value.
+    /// A reader can focus each point; the point's text names the value.
     fn points(&self, line: usize, chart: &LineChart, frame: &Frame, y: &Scale) -> Markup {
         let colour = format!("c{}", self.line.colour % super::COLOURS);
         let has_band = self.ends(frame, y).is_some();

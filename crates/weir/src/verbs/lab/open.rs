@@ -8,11 +8,12 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Opens the report, or prints its path with the reason why no browser shows the report.
+/// Opens the report in a browser and prints its path. A note tells why no browser opened.
 pub(super) fn run(run: &str) -> anyhow::Result<Ending> {
     let Some(found) = validate::run_at(run) else {
-        let text =
-            format!("--open shows the report of a run, and {run} is none: name a run's directory");
+        let text = format!(
+            "--open shows the report of a run, and {run} is no run: name a run's directory"
+        );
         return Err(LabError::Usage(text).into());
     };
     found?;
@@ -33,7 +34,7 @@ pub(super) fn run(run: &str) -> anyhow::Result<Ending> {
 
 fn open(report: &Path) -> Result<(), String> {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    // Without a display xdg-open starts a browser of text, which takes over the terminal.
+    // Without a display xdg-open starts a text browser, which takes over the terminal.
     if !DISPLAYS.into_iter().any(is_set) {
         return Err(format!(
             "there is no display ({} are not set); open the file yourself",
@@ -55,7 +56,7 @@ fn open(report: &Path) -> Result<(), String> {
     }
 }
 
-/// `None` if the program runs on: some desktops keep it as long as the browser is open.
+/// `None` if the opener still runs: on some desktops the opener runs until the browser ends.
 fn ending(child: &mut Child) -> Option<ExitStatus> {
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
