@@ -19,6 +19,8 @@ pub struct Row {
     silences_everywhere: &'static [&'static str],
     /// Causes that do not stand beside this cause if the connection has a sign.
     silences_if: Option<(Sign, &'static [&'static str])>,
+    /// The least share of the rate that this cause explains while it silences other causes.
+    pub(super) silences_from: f64,
     /// A connection that this cause limits still moves data.
     pub moves_data: bool,
     /// A saved result of `weir perf` or of a lab has the signals of this cause.
@@ -68,7 +70,7 @@ pub const TABLE: &[Row] = &[
     row(super::small_segments::RULE, "Small segments are the reason for the CPU time that they cost.").moves(),
     row(super::offloads::RULE, "Missing offloads are the reason for the CPU time that they cost.").moves(),
     row(super::cpu::RULE, "A full core paces a sender as a bottleneck of the path does, and delays acknowledgements.")
-        .silences(&["path"]).silences_if(is_held_by_no_window, &["loss"]).saved(),
+        .silences(&["path"]).silences_if(is_held_by_no_window, &["loss"]).at_any_share().saved(),
     row(super::memory::RULE, "A machine that lacks memory waits for its disk."),
     row(super::disk::RULE, "A process that waits for its disk looks like an idle application."),
     row(super::short_connections::RULE, "Connections that end at once have no steady rate.").moves(),
@@ -145,6 +147,8 @@ fn is_queue_never_empty(flow: &Flow<'_>, _view: &View<'_>) -> bool {
     sender.often(is_queued) >= ALWAYS
 }
 
+/// A cause that explains less leaves room for another cause.
+const HALF: f64 = 0.5;
 const SHORTEST_QUEUE: Span = Span::from_millis(1);
 /// Share of the samples with a queue that counts as always.
 const ALWAYS: f64 = 0.9;
@@ -178,6 +182,10 @@ impl Row {
         Self { silences, ..self }
     }
 
+    const fn at_any_share(self) -> Self {
+        Self { silences_from: 0.0, ..self }
+    }
+
     const fn moves(self) -> Self {
         Self { moves_data: true, ..self }
     }
@@ -198,6 +206,7 @@ const fn row(rule: Rule, because: &'static str) -> Row {
         silences: &[],
         silences_everywhere: &[],
         silences_if: None,
+        silences_from: HALF,
         moves_data: false,
         is_saved: false,
         is_application: false,

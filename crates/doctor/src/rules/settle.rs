@@ -158,7 +158,9 @@ fn standing(answers: &[Answer]) -> impl Iterator<Item = &'static Row> + '_ {
 
 /// The cause explains enough to silence other causes.
 fn stands(answer: &Answer) -> bool {
-    limit(&answer.outcome).and_then(|fact| fact.explains).is_some_and(|share| share >= SILENCES)
+    limit(&answer.outcome)
+        .and_then(|fact| fact.explains)
+        .is_some_and(|share| share >= answer.row.silences_from)
 }
 
 fn limit(outcome: &Outcome) -> Option<&Finding> {
@@ -167,7 +169,6 @@ fn limit(outcome: &Outcome) -> Option<&Finding> {
 
 /// A stalled connection is much slower than this rate.
 const PROGRESS: Rate = Rate::from_bits_per_second(64_000);
-const SILENCES: f64 = 0.5;
 /// Least bound, as a share of the observed rate, that the error of measurement explains.
 const MEASURED: f64 = 0.8;
 
@@ -193,6 +194,21 @@ mod tests {
     fn fact() -> impl Strategy<Value = Fact> {
         let rate = 0_u64..10_000_000_000;
         (any::<usize>(), prop::option::of(0.0..=1.0), prop::option::of(rate), any::<bool>())
+    }
+
+    #[test]
+    fn a_full_core_silences_the_path_at_any_share_and_a_queue_of_datagrams_from_half() {
+        let place = |cause| TABLE.iter().position(|row| row.rule.cause == cause).unwrap();
+        let path_stands = |cause, share| {
+            let mut answers = answers(&[
+                (place(cause), Some(share), None, false),
+                (place("path"), Some(0.6), None, false),
+            ]);
+            stand(&mut answers, None, Rate::default(), false);
+            limit(&answers[1].outcome).is_some()
+        };
+        assert!(!path_stands("cpu", 0.45));
+        assert!(path_stands("own-datagrams", 0.45) && !path_stands("own-datagrams", 0.5));
     }
 
     proptest! {
