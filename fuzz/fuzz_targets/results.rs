@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
     let shown = terminal::render(&results, 100, false);
     assert!(shown.chars().all(|one| one == '\n' || !one.is_control()), "{shown:?}");
     let _ = terminal::lines(&results, 40, true);
-    let _ = terminal::pivot_table(&results, 80, true);
+    let _ = terminal::render(&results, 80, true);
     let _ = markdown::render(&results, "");
     let _ = html::render(&results, &Samples::new("fuzz"), &[], "");
 });
