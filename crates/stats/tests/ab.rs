@@ -357,6 +357,10 @@ fn a_plan_that_cannot_answer_is_refused() {
     }
     let threshold = Share::ZERO;
     assert!(Decider::new(Plan { threshold, ..plan(1) }).is_err());
+    let threshold = Share::from_percent(50.0).unwrap();
+    assert!(Decider::new(Plan { threshold, ..plan(1) }).is_ok());
+    let threshold = Share::from_percent(51.0).unwrap();
+    assert!(Decider::new(Plan { threshold, ..plan(1) }).is_err());
     assert!(Decider::new(Plan { warm_up: 8000, ..plan(1) }).is_ok());
     assert!(Decider::new(Plan { warm_up: 8001, ..plan(1) }).is_err());
 }

@@ -210,6 +210,15 @@ fn tied_differences_and_large_samples_have_the_p_of_scipy() {
 }
 
 #[test]
+fn fifty_values_on_each_side_are_judged_exactly() {
+    let values = |count: i32, first: f64| -> Vec<f64> {
+        (0..count).map(|i| f64::from(2 * i) + first).collect()
+    };
+    assert!(mann_whitney::mann_whitney(&values(50, 0.0), &values(50, 1.0)).unwrap().exact);
+    assert!(!mann_whitney::mann_whitney(&values(51, 0.0), &values(50, 1.0)).unwrap().exact);
+}
+
+#[test]
 fn equal_samples_have_no_outlier_and_a_mean_deviation_replaces_a_median_of_zero() {
     assert_eq!(modified_z_scores(&[7.0; 5]).unwrap(), [0.0; 5]);
     let scores = modified_z_scores(&[1.0, 1.0, 1.0, 1.0, 5.0]).unwrap();
