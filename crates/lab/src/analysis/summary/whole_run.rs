@@ -2,16 +2,18 @@
 
 use crate::LabFile;
 use crate::analysis::summary;
-use crate::run::plan::Plan;
+use crate::run::plan::{Plan, Step};
 use crate::run::{Flaw, Measurement, Outcome, Verdict};
 use results::{Axes, Form, Results};
 
-/// A run whose figures follow from the system, the place and the block.
-fn run(text: &str) -> Results {
-    let lab = LabFile::parse("whole.toml", text).unwrap();
+/// A run of all systems whose repeats `verdict` invents, by system, place and block.
+pub(super) fn invented(
+    lab: &LabFile,
+    mut verdict: impl FnMut(&str, &Axes, u32) -> Verdict,
+) -> Results {
     let systems: Vec<String> = lab.systems().map(|system| system.name().to_owned()).collect();
-    let plan = Plan::new(&lab, Form::Full, &systems, None);
-    let outcome = |step: &crate::run::plan::Step| {
+    let plan = Plan::new(lab, Form::Full, &systems, None);
+    let outcome = |step: &Step| {
         let cell = &plan.cells[step.cell];
         Outcome {
             system: cell.system.clone(),
@@ -21,7 +23,7 @@ fn run(text: &str) -> Results {
         }
     };
     let outcomes: Vec<Outcome> = plan.steps.iter().map(outcome).collect();
-    summary::results(&lab, &plan, &outcomes)
+    summary::results(lab, &plan, &outcomes)
 }
 
 fn verdict(system: &str, axes: &Axes, block: u32) -> Verdict {
@@ -55,7 +57,8 @@ fn verdict(system: &str, axes: &Axes, block: u32) -> Verdict {
 
 #[test]
 fn a_lab_with_every_table_has_these_results() {
-    let mut results = run(LAB);
+    let lab = LabFile::parse("whole.toml", LAB).unwrap();
+    let mut results = invented(&lab, verdict);
     // The method quotes the version of Weir.
     results.method.clear();
     insta::assert_snapshot!(results.to_json().unwrap());

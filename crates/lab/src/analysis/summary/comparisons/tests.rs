@@ -1,6 +1,6 @@
 //! Comparisons and intervals by the code that a run uses, over many seeded runs.
 
-use crate::analysis::summary;
+use crate::analysis::summary::{self, whole_run::invented};
 use crate::run::plan::Plan;
 use crate::run::{Flaw, Measurement, Outcome, Verdict};
 use crate::{FileError, LabFile};
@@ -53,19 +53,7 @@ metrics = ["goodput_mbit_s"]
 
 /// A run whose repeats `verdict` invents, by system and block.
 fn results(lab: &LabFile, mut verdict: impl FnMut(&str, u32) -> Verdict) -> Results {
-    let systems = ["cubic".to_owned(), "bbr".to_owned()];
-    let plan = Plan::new(lab, Form::Full, &systems, None);
-    let outcome = |step: &crate::run::plan::Step| {
-        let cell = &plan.cells[step.cell];
-        Outcome {
-            system: cell.system.clone(),
-            axes: cell.axes.clone(),
-            block: step.block,
-            verdict: verdict(&cell.system, step.block),
-        }
-    };
-    let outcomes: Vec<Outcome> = plan.steps.iter().map(outcome).collect();
-    summary::results(lab, &plan, &outcomes)
+    invented(lab, |system, _, block| verdict(system, block))
 }
 
 fn measured(goodput: f64) -> Verdict {
