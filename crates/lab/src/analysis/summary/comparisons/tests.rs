@@ -335,6 +335,7 @@ fn an_invalid_repeat_is_left_out_with_its_pair() {
     let one = only(&all);
     assert_eq!((one.ratio.median, one.verdict), (2.0, results::Verdict::Undecided));
     assert!(!all.cells[1].valid);
+    assert_eq!(all.invalid_reasons, ["late in 1 cell, for example 3 ms"]);
     let reasons: Vec<String> =
         all.cells[1].invalid_reasons.iter().map(ToString::to_string).collect();
     assert_eq!(reasons, ["late: 3 ms"]);
