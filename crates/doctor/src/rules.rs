@@ -1,9 +1,9 @@
-//! One file for each cause. A rule is pure: from one flow, or from the machine, the rule tells
+//! Each cause has a file. A rule is pure: from one flow, or from the machine, the rule tells
 //! whether its cause holds, and which number decides. [`TABLE`] decides which of the causes that
 //! hold stand, and in which order.
 //!
-//! Thresholds are constants of the files. Those marked "measured" were calibrated on virtual
-//! machines with two cores; the others are starting values.
+//! Thresholds are constants of the files. Thresholds marked "measured" were calibrated on virtual
+//! machines with two cores; thresholds without the mark are starting values.
 
 mod accept_queue;
 mod application;

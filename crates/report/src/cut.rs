@@ -36,7 +36,7 @@ mod tests {
             ["Queue dela…n", "Queue dela…%", "Queue dela…n", "Rate"]
         );
         assert_eq!(distinct(&["Queue delay, a", "Queue delay, b"], 30), Some(0));
-        // Both texts end in the same letter, and a width of one letter shows no more.
+        // The two texts end in the same letter, and a width of one letter shows only that letter.
         assert_eq!(distinct(&["a long text", "b long text"], 1), None);
     }
 }

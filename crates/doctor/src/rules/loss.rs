@@ -558,7 +558,7 @@ mod tests {
         };
         assert_eq!(judged(1)[0].cause, "loss");
         assert!(judged(1).iter().all(|found| found.cause != "path"));
-        // Both connections lose the same number of packets: the queue overflows.
+        // The two connections lose the same number of packets, so the shared queue overflows.
         assert_eq!(judged(100)[0].cause, "path");
     }
 }

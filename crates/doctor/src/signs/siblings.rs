@@ -1,4 +1,4 @@
-//! Other connections of the same path.
+//! A connection beside the other connections of its path.
 
 use crate::view::{End, Flow, View};
 
