@@ -5,12 +5,18 @@
 
 #include "caqm.h"
 
+/* An offer travels as an option of TCP, or in the reserved bits of TCP's header, as in the
+ * reference kernel. */
+#define NEGOTIATE_OPTION 1U
+#define NEGOTIATE_BITS 2U
+
 /* The same for all hosts and ports of a network. */
 struct caqm_settings {
 	struct caqm_params params;
 	u32 tpid;
 	u32 kind; /* cc_type: tags of other types are left alone */
 	u32 trusts_path; /* ports are known to speak CAQM: treat them as if they had answered */
+	u32 negotiation; /* NEGOTIATE_ */
 	char algorithm[16]; /* its registered name; TCP_CA_NAME_MAX of include/net/tcp.h */
 };
 
@@ -29,6 +35,7 @@ struct caqm_totals {
 	u64 gave_up; /* ends without a CAQM port on the path of their data: they use Reno */
 	u64 alone; /* tags of another kind */
 	u64 implausible; /* of segments that cannot belong to their connection: ignored */
+	u64 by_bits; /* the part of `negotiated` that was agreed by reserved bits */
 };
 
 /* The state of one negotiated connection. */
@@ -51,7 +58,8 @@ struct caqm_record {
 	u8 running; /* the sender's state belongs to an established connection */
 	u8 state; /* enum tcp_ca_state */
 	u8 goes_ahead; /* tell the peer that a port on the path of its data speaks CAQM */
-	u8 unused[3];
+	u8 by_bits; /* agreed by reserved bits: the peer reads tags as the reference does */
+	u8 unused[2];
 	/* Since the connection began; in bytes unless noted. */
 	u64 asked;
 	u64 granted;
@@ -79,7 +87,20 @@ struct caqm_first {
 	u32 info;
 	u32 sequence;
 	u32 acknowledgement;
+	u32 segments;
+};
+
+/* A SYN with the client's bit, for the SYN-ACK that answers it. */
+struct caqm_asked {
+	u64 at_ns; /* CLOCK_MONOTONIC */
+	u32 accepted; /* a rule matches: the SYN-ACK carries the server's bit */
 	u32 unused;
+};
+
+/* An active end that offers by reserved bits. */
+struct caqm_offer {
+	u32 sent; /* SYNs with the bit */
+	u32 answered;
 };
 
 /* The key of a pending connection; addresses are IPv6, IPv4 is ::ffff:a.b.c.d. */

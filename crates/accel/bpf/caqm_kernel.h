@@ -26,6 +26,7 @@ struct dst_entry {
 
 /* NULL if no program has storage on the socket. */
 struct sock___kept {
+	struct sock_common __sk_common;
 	void *sk_bpf_storage;
 };
 

@@ -35,6 +35,22 @@ struct {
 	__type(value, struct caqm_first);
 } pending SEC(".maps");
 
+/* Handshakes whose SYN had the client's bit. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct caqm_pending);
+	__type(value, struct caqm_asked);
+} asked SEC(".maps");
+
+/* Sockets that connect with the client's bit. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct caqm_offer);
+} offered SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -11,6 +11,9 @@
  * The passive end accepts CAQM when that tag has arrived. A path that loses tags, or that leads
  * through another interface, is therefore not accepted. If no port on the path of an end's data
  * speaks CAQM, that end sends as Reno, without tags, and still answers the peer's tags.
+ *
+ * The offer may also be two of TCP's reserved bits, as the reference kernel has it: caqm_tags.bpf.c
+ * writes and reads them, and this program decides about them (docs/reference/caqm-wire.md).
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -98,13 +101,14 @@ static __always_inline bool is_answered(u32 offer)
  * reports about the SYN. */
 static __always_inline bool offers(struct bpf_sock_ops *ops, u32 *echo)
 {
+	const struct caqm_settings *settings = network_settings();
 	struct bpf_sock_ops_kern *kernel = bpf_cast_to_kern_ctx(ops);
 	struct sock *sk = kernel->sk;
 	struct inet_connection_sock___retrying *retrying = (void *)sk;
 	struct sock_common___request *request = (void *)sk;
 	u32 flags = ops->skb_tcp_flags, asked = 0;
 
-	if (!(flags & FLAG_SYN))
+	if (!(flags & FLAG_SYN) || !settings || !(settings->negotiation & NEGOTIATE_OPTION))
 		return false;
 	if (!(flags & FLAG_ACK))
 		return BPF_CORE_READ(retrying, icsk_retransmits) < OFFERS;
@@ -144,12 +148,9 @@ static __always_inline bool began(const struct caqm_first *first, struct sock *s
 	return caqm_may_begin(&window, first->sequence, first->acknowledgement);
 }
 
-static __always_inline bool is_expected(struct bpf_sock_ops *ops, struct sock *sk, u32 *info)
+static __always_inline void key_of(struct bpf_sock_ops *ops, struct caqm_pending *into)
 {
-	struct caqm_totals *count = totals_here();
 	struct caqm_pending key = {};
-	const struct caqm_first *first;
-	bool fresh, ours;
 
 	key.netns = bpf_get_netns_cookie(ops);
 	key.remote_port = ops->remote_port >> 16;
@@ -171,12 +172,24 @@ static __always_inline bool is_expected(struct bpf_sock_ops *ops, struct sock *s
 		key.local[2] = local[2];
 		key.local[3] = local[3];
 	}
+	*into = key;
+}
+
+static __always_inline bool is_expected(struct bpf_sock_ops *ops, struct sock *sk,
+					struct caqm_first *found)
+{
+	struct caqm_totals *count = totals_here();
+	struct caqm_pending key;
+	const struct caqm_first *first;
+	bool fresh, ours;
+
+	key_of(ops, &key);
 	first = bpf_map_lookup_elem(&pending, &key);
 	if (!first)
 		return false;
 	fresh = bpf_ktime_get_ns() - first->at_ns < EXPECTED_NS;
 	ours = began(first, sk);
-	*info = first->info;
+	*found = *first;
 	bpf_map_delete_elem(&pending, &key);
 	if (!ours && count)
 		count->implausible++;
@@ -207,8 +220,8 @@ static __always_inline void be_plain(struct bpf_sock_ops *ops)
 
 /* `ahead`: a port on the path of this end's data speaks CAQM; `goes_ahead`: one on the path of the
  * peer's data does. */
-static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk, bool called,
-				  bool ahead, bool goes_ahead)
+static __always_inline struct caqm_record *agree(struct bpf_sock_ops *ops, struct bpf_sock *sk,
+						  bool called, bool ahead, bool goes_ahead)
 {
 	const struct caqm_settings *settings = network_settings();
 	struct caqm_totals *count = totals_here();
@@ -216,10 +229,10 @@ static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 	char name[CA_NAME];
 
 	if (!settings)
-		return;
+		return NULL;
 	record = bpf_sk_storage_get(&records, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!record)
-		return;
+		return NULL;
 	record->tpid = settings->tpid;
 	record->heard = called;
 	record->goes_ahead = goes_ahead;
@@ -227,7 +240,7 @@ static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 		__builtin_memcpy(name, settings->algorithm, sizeof(name));
 		if (bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, name, sizeof(name))) {
 			bpf_sk_storage_delete(&records, sk);
-			return;
+			return NULL;
 		}
 	} else {
 		record->sender.params = settings->params;
@@ -237,6 +250,28 @@ static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 	if (count) {
 		count->negotiated++;
 		count->gave_up += !ahead;
+	}
+	return record;
+}
+
+/* As `agree`, where reserved bits told that both ends speak CAQM. No port answers them: those of
+ * the reference are known to be there. */
+static __always_inline void agree_by_bits(struct bpf_sock_ops *ops, struct bpf_sock *sk,
+					  const struct caqm_first *first)
+{
+	struct caqm_record *record = agree(ops, sk, first != NULL, true, false);
+	struct caqm_totals *count = totals_here();
+
+	if (!record)
+		return;
+	record->by_bits = 1;
+	if (count)
+		count->by_bits++;
+	/* The handshake's last packet may be data that asks. */
+	if (first && first->info & TAG_REQUEST) {
+		caqm_owe(&record->receiver, &record->sender.params, tag_more(first->info),
+			 tag_fewer(first->info), first->segments);
+		record->to_answer = 1;
 	}
 }
 
@@ -251,12 +286,70 @@ static __always_inline void decline(struct bpf_sock_ops *ops, bool offered)
 	be_plain(ops);
 }
 
+/* A SYN-ACK is about to leave: decide whether it carries the server's bit. An offer by option is
+ * answered by option. */
+static __always_inline void consent(struct bpf_sock_ops *ops)
+{
+	const struct caqm_settings *settings = network_settings();
+	struct bpf_sock_ops_kern *kernel = bpf_cast_to_kern_ctx(ops);
+	struct sock_common___request *request = (void *)kernel->sk;
+	struct caqm_asked *by_client;
+	struct caqm_pending key;
+	u32 info = 0;
+
+	if (!settings || !(settings->negotiation & NEGOTIATE_BITS) ||
+	    (ops->skb_tcp_flags & (FLAG_SYN | FLAG_ACK)) != (FLAG_SYN | FLAG_ACK))
+		return;
+	key_of(ops, &key);
+	by_client = bpf_map_lookup_elem(&asked, &key);
+	if (!by_client || by_client->accepted)
+		return;
+	if (settings->negotiation & NEGOTIATE_OPTION &&
+	    read_offer(ops, BPF_LOAD_HDR_OPT_TCP_SYN, &info))
+		return;
+	if (is_place(ops, BPF_CORE_READ(kernel, syn_skb, skb_iif)) &&
+	    is_wanted(ops, BPF_CORE_READ(request, skc_listener, sk_cgrp_data.cgroup)))
+		by_client->accepted = 1;
+}
+
+/* Whether the passive end answered an offer by reserved bits. */
+static __always_inline bool has_consented(struct bpf_sock_ops *ops)
+{
+	const struct caqm_asked *by_client;
+	struct caqm_pending key;
+	bool accepted, fresh;
+
+	key_of(ops, &key);
+	by_client = bpf_map_lookup_elem(&asked, &key);
+	if (!by_client)
+		return false;
+	accepted = by_client->accepted;
+	fresh = bpf_ktime_get_ns() - by_client->at_ns < EXPECTED_NS;
+	bpf_map_delete_elem(&asked, &key);
+	return accepted && fresh;
+}
+
+/* Whether the peer answered this end's offer by reserved bits. */
+static __always_inline bool has_consent(struct bpf_sock *sk)
+{
+	const struct caqm_offer *offer = bpf_sk_storage_get(&offered, sk, NULL, 0);
+	bool answered;
+
+	if (!offer)
+		return false;
+	answered = offer->answered;
+	bpf_sk_storage_delete(&offered, sk);
+	return answered;
+}
+
 static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 {
 	struct bpf_sock_ops_kern *kernel = bpf_cast_to_kern_ctx(ops);
 	u32 flags = ops->bpf_sock_ops_cb_flags;
 	struct bpf_sock *sk = ops->sk;
 	struct sock *full = kernel->sk;
+	struct caqm_first first = {};
+	bool by_bits;
 	u32 info = 0;
 
 	/* An active end that did not offer was checked at its SYN: most connections cost no more
@@ -266,14 +359,21 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	/* No further header options are written. */
 	if (flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 		bpf_sock_ops_cb_flags_set(ops, flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+	if (!sk)
+		return;
+	by_bits = called ? has_consented(ops) : has_consent(sk);
 	/* Connections through other interfaces are left alone. */
-	if (!sk || !is_place(ops, kernel->skb->skb_iif) || !is_wanted(ops, cgroup_of(full)))
+	if (!is_place(ops, kernel->skb->skb_iif) || !is_wanted(ops, cgroup_of(full)))
 		return;
 	if (called) {
-		if (is_expected(ops, full, &info))
-			agree(ops, sk, true, tag_goes_ahead(info), false);
-		else
+		if (!is_expected(ops, full, &first))
 			decline(ops, false);
+		else if (by_bits)
+			agree_by_bits(ops, sk, &first);
+		else
+			agree(ops, sk, true, tag_goes_ahead(first.info), false);
+	} else if (by_bits && is_place(ops, interface_of(full))) {
+		agree_by_bits(ops, sk, NULL);
 	} else if (is_place(ops, interface_of(full)) && read_offer(ops, 0, &info)) {
 		if ((info & OFFER_ECHO) || is_answered(info))
 			agree(ops, sk, false, info & OFFER_ECHO, is_answered(info));
@@ -282,6 +382,18 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	} else {
 		decline(ops, false);
 	}
+}
+
+/* The flag marks the socket, too, where the offer is no option. */
+static __always_inline void begin_offer(struct bpf_sock_ops *ops)
+{
+	const struct caqm_settings *settings = network_settings();
+	u32 flags = ops->bpf_sock_ops_cb_flags;
+	struct bpf_sock *sk = ops->sk;
+
+	bpf_sock_ops_cb_flags_set(ops, flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+	if (sk && settings && settings->negotiation & NEGOTIATE_BITS)
+		bpf_sk_storage_get(&offered, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
 SEC("sockops")
@@ -300,15 +412,15 @@ int negotiate(struct bpf_sock_ops *ops)
 		kernel = bpf_cast_to_kern_ctx(ops);
 		sk = kernel->sk;
 		if (is_place(ops, interface_of(sk)) && is_wanted(ops, cgroup_of(sk)))
-			bpf_sock_ops_cb_flags_set(ops, flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+			begin_offer(ops);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
-		if (!offers(ops, &echo))
-			break;
-		if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB)
+		consent(ops);
+		if (offers(ops, &echo))
 			bpf_reserve_hdr_opt(ops, OPTION_BYTES, 0);
-		else
+		break;
+	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
+		if (offers(ops, &echo))
 			offer(ops, echo);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:

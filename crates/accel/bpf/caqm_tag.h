@@ -31,6 +31,17 @@
 #define TCP_FIN 1U
 #define TCP_SYN 2U
 #define TCP_RST 4U
+#define TCP_ACK 0x10U
+#define TCP_ECE 0x40U
+#define TCP_CWR 0x80U
+/* The four bits between TCP's header length and its flags. The reference kernel's client sets the
+ * first on its SYN, and the server the second on its SYN-ACK. Accurate ECN (RFC 9768) uses the
+ * first one, too: a SYN with ECE and CWR besides is none of CAQM's. */
+#define TCP_RESERVED 0x0fU
+#define BIT_OF_CLIENT 1U
+#define BIT_OF_SERVER 2U
+#define TCP_LENGTH_AT 12
+#define TCP_CHECKSUM_AT 16
 
 /* On the handshake's last packet: a port on the path of the peer's data speaks CAQM, and tags may
  * follow. */
@@ -62,6 +73,8 @@ struct tagged {
 	u32 sequence;
 	u32 acknowledgement;
 	u32 payload;
+	u32 transport; /* offset of TCP's header */
+	u32 length_and_reserved; /* its byte with the header length */
 };
 
 static __always_inline bool is_vlan(u32 ether_type)
@@ -139,6 +152,8 @@ static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct 
 	frame->sequence = word_at(tcp + 4);
 	frame->acknowledgement = word_at(tcp + 8);
 	frame->flags = tcp[13];
+	frame->transport = transport;
+	frame->length_and_reserved = tcp[TCP_LENGTH_AT];
 	transport += (tcp[12] >> 4) * 4;
 	frame->payload = cc_less(skb->len, transport);
 	/* Short frames are padded: use the length in the IP header, where it has one. */
@@ -149,6 +164,19 @@ static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct 
 		frame->payload = cc_min(frame->payload, cc_less(offset + length, transport));
 	}
 	return true;
+}
+
+/* Sets TCP's reserved bits to `bits`. */
+static __always_inline void write_reserved(struct __sk_buff *skb, const struct tagged *frame,
+					   u32 bits)
+{
+	u8 before = frame->length_and_reserved, after = (before & ~TCP_RESERVED) | bits;
+	u32 flags = frame->flags;
+
+	if (bpf_l4_csum_replace(skb, frame->transport + TCP_CHECKSUM_AT,
+				bpf_htons(before << 8 | flags), bpf_htons(after << 8 | flags), 2))
+		return;
+	bpf_skb_store_bytes(skb, frame->transport + TCP_LENGTH_AT, &after, sizeof(after), 0);
 }
 
 #endif

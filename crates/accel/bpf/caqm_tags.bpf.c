@@ -11,6 +11,7 @@
 #include "caqm_window.h"
 
 /* include/net/tcp_states.h */
+#define TCP_SYN_SENT 2
 #define TCP_LISTEN 10
 #define TCP_NEW_SYN_RECV 12
 #define AF_INET 2
@@ -18,6 +19,8 @@
 /* Packets to tag before the peer has answered with a tag: a path
  * that drops tagged packets drops no more than these. */
 #define UNHEARD 64U
+/* Repeated SYNs go without the bit, in case a network drops SYNs with it. */
+#define OFFERS 2U
 
 struct vlans {
 	u32 count;
@@ -51,6 +54,35 @@ static __always_inline void put_back(struct __sk_buff *skb, const struct vlans *
 		bpf_skb_vlan_push(skb, vlans->proto[0], vlans->tci[0]);
 }
 
+/* The key of a frame's connection. `leaves`: the frame goes to the peer. */
+static __always_inline void key_of(struct caqm_pending *key, struct __sk_buff *skb,
+				   const struct tagged *frame, bool leaves)
+{
+	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
+	u32 from[4] = {}, to[4] = {};
+	u16 from_port, to_port;
+
+	__builtin_memset(key, 0, sizeof(*key));
+	key->netns = BPF_CORE_READ(kernel, dev, nd_net.net, net_cookie);
+	if (frame->ipv6) {
+		__builtin_memcpy(from, frame->tuple.ipv6.saddr, 16);
+		__builtin_memcpy(to, frame->tuple.ipv6.daddr, 16);
+		from_port = frame->tuple.ipv6.sport;
+		to_port = frame->tuple.ipv6.dport;
+	} else {
+		from[2] = bpf_htonl(0xffff);
+		from[3] = frame->tuple.ipv4.saddr;
+		to[2] = bpf_htonl(0xffff);
+		to[3] = frame->tuple.ipv4.daddr;
+		from_port = frame->tuple.ipv4.sport;
+		to_port = frame->tuple.ipv4.dport;
+	}
+	__builtin_memcpy(key->remote, leaves ? to : from, 16);
+	__builtin_memcpy(key->local, leaves ? from : to, 16);
+	key->remote_port = leaves ? to_port : from_port;
+	key->local_port = leaves ? from_port : to_port;
+}
+
 /* The tag's 16 bits for a data packet. */
 static __always_inline u32 ask(struct caqm_record *record, u32 segments, u32 kind)
 {
@@ -81,11 +113,48 @@ static __always_inline u32 answer(struct caqm_record *record, u32 kind)
 		units = TAG_GO_AHEAD;
 	} else {
 		units = caqm_tell(&record->receiver, &record->sender.params, &fewer);
-		if (units)
-			units |= fewer ? TAG_CONGESTION : TAG_VALID;
+		/* The reference marks a zero as valid. */
+		if (units || record->by_bits)
+			units |= fewer && units ? TAG_CONGESTION : TAG_VALID;
 	}
 	bpf_spin_unlock(&record->lock);
 	return kind << TAG_KIND_SHIFT | units;
+}
+
+/* A SYN-ACK whose SYN had the client's bit, if a rule matches. */
+static __noinline int agree_by_bit(struct __sk_buff *skb)
+{
+	const struct caqm_settings *settings = network_settings();
+	const struct caqm_asked *by_client;
+	struct tagged frame = {};
+	struct caqm_pending key;
+
+	if (!settings || !(settings->negotiation & NEGOTIATE_BITS))
+		return 0;
+	if (!read_tagged(skb, settings->tpid, &frame) || frame.found)
+		return 0;
+	if ((frame.flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
+		return 0;
+	key_of(&key, skb, &frame, true);
+	by_client = bpf_map_lookup_elem(&asked, &key);
+	if (by_client && by_client->accepted)
+		write_reserved(skb, &frame,
+			       (frame.length_and_reserved & TCP_RESERVED) | BIT_OF_SERVER);
+	return 0;
+}
+
+/* A SYN of a socket that offers. Not with a SYN that asks for ECN: with the bit it would ask for
+ * accurate ECN (RFC 9768). */
+static __always_inline void offer_by_bit(struct __sk_buff *skb, struct bpf_sock *sk,
+					 const struct tagged *frame)
+{
+	struct caqm_offer *offer = bpf_sk_storage_get(&offered, sk, NULL, 0);
+
+	if (!offer || (frame->flags & (TCP_ACK | TCP_ECE | TCP_CWR)) ||
+	    (frame->length_and_reserved & TCP_RESERVED) || offer->sent >= OFFERS)
+		return;
+	offer->sent++;
+	write_reserved(skb, frame, BIT_OF_CLIENT);
 }
 
 SEC("tcx/egress")
@@ -104,7 +173,14 @@ int tag(struct __sk_buff *skb)
 	/* Most packets belong to connections without a record: they leave here. */
 	kernel = bpf_cast_to_kern_ctx(skb);
 	kept = kernel->sk;
-	if (!kept || !kept->sk_bpf_storage)
+	if (!kept)
+		return TCX_NEXT;
+	/* A request socket, which is smaller than the others. */
+	if (kept->__sk_common.skc_state == TCP_NEW_SYN_RECV) {
+		agree_by_bit(skb);
+		return TCX_NEXT;
+	}
+	if (!kept->sk_bpf_storage)
 		return TCX_NEXT;
 	sk = skb->sk;
 	if (!sk)
@@ -112,12 +188,18 @@ int tag(struct __sk_buff *skb)
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return TCX_NEXT;
-	record = bpf_sk_storage_get(&records, sk, NULL, 0);
-	if (!record || !record->running)
-		return TCX_NEXT;
 	settings = network_settings();
 	count = totals_here();
 	if (!settings || !count)
+		return TCX_NEXT;
+	if (sk->state == TCP_SYN_SENT) {
+		if (settings->negotiation & NEGOTIATE_BITS &&
+		    read_tagged(skb, settings->tpid, &frame) && frame.flags & TCP_SYN)
+			offer_by_bit(skb, sk, &frame);
+		return TCX_NEXT;
+	}
+	record = bpf_sk_storage_get(&records, sk, NULL, 0);
+	if (!record || !record->running)
 		return TCX_NEXT;
 	/* `found`: an interface above this one has already tagged the packet. */
 	if (!read_tagged(skb, record->tpid, &frame) || frame.found)
@@ -218,7 +300,7 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 			record->more = cc_min((u64)record->more + more, most);
 		} else if (fewer && hint) {
 			record->fewer = cc_min((u64)record->fewer + hint, CAQM_MOST_BYTES);
-		} else if (!tag_goes_ahead(frame->info)) {
+		} else if (!tag_goes_ahead(frame->info) || record->by_bits) {
 			record->nothing = 1;
 		}
 		record->heard_answers++;
@@ -230,30 +312,26 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
  * shows that both ends offered CAQM, and that tags pass. */
 static __always_inline void expect(struct __sk_buff *skb, const struct tagged *frame)
 {
-	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
 	struct caqm_first first = {
 		.at_ns = bpf_ktime_get_ns(),
 		.info = frame->info,
 		.sequence = frame->sequence,
 		.acknowledgement = frame->acknowledgement,
+		.segments = cc_max(skb->gso_segs, 1),
 	};
-	struct caqm_pending key = {};
+	struct caqm_pending key;
 
-	key.netns = BPF_CORE_READ(kernel, dev, nd_net.net, net_cookie);
-	if (frame->ipv6) {
-		__builtin_memcpy(key.remote, frame->tuple.ipv6.saddr, 16);
-		__builtin_memcpy(key.local, frame->tuple.ipv6.daddr, 16);
-		key.remote_port = frame->tuple.ipv6.sport;
-		key.local_port = frame->tuple.ipv6.dport;
-	} else {
-		key.remote[2] = bpf_htonl(0xffff);
-		key.remote[3] = frame->tuple.ipv4.saddr;
-		key.local[2] = bpf_htonl(0xffff);
-		key.local[3] = frame->tuple.ipv4.daddr;
-		key.remote_port = frame->tuple.ipv4.sport;
-		key.local_port = frame->tuple.ipv4.dport;
-	}
+	key_of(&key, skb, frame, false);
 	bpf_map_update_elem(&pending, &key, &first, BPF_ANY);
+}
+
+static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, struct tagged *frame)
+{
+	if (frame->ipv6)
+		return bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv6),
+					  BPF_F_CURRENT_NETNS, 0);
+	return bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv4),
+				  BPF_F_CURRENT_NETNS, 0);
 }
 
 static __always_inline void deliver(struct __sk_buff *skb, struct tagged *frame,
@@ -270,12 +348,7 @@ static __always_inline void deliver(struct __sk_buff *skb, struct tagged *frame,
 	} else {
 		count->heard_answers++;
 	}
-	if (frame->ipv6)
-		sk = bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv6),
-					BPF_F_CURRENT_NETNS, 0);
-	else
-		sk = bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv4),
-					BPF_F_CURRENT_NETNS, 0);
+	sk = socket_of(skb, frame);
 	if (!sk)
 		return;
 	if (sk->state == TCP_NEW_SYN_RECV || sk->state == TCP_LISTEN) {
@@ -293,6 +366,89 @@ static __always_inline void deliver(struct __sk_buff *skb, struct tagged *frame,
 	bpf_sk_release(sk);
 }
 
+/* A SYN with the client's bit reaches a listener: remember the bit, and take it off, because the
+ * kernel could take it for a request for accurate ECN. */
+static __always_inline void hear_offer(struct __sk_buff *skb, struct tagged *frame)
+{
+	struct caqm_asked by_client = { .at_ns = bpf_ktime_get_ns() };
+	struct caqm_pending key;
+	struct bpf_sock *sk;
+	bool listens;
+
+	if ((frame->length_and_reserved & TCP_RESERVED) != BIT_OF_CLIENT ||
+	    (frame->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR))
+		return;
+	sk = socket_of(skb, frame);
+	if (!sk)
+		return;
+	listens = sk->state == TCP_LISTEN;
+	bpf_sk_release(sk);
+	if (!listens)
+		return;
+	key_of(&key, skb, frame, false);
+	bpf_map_update_elem(&asked, &key, &by_client, BPF_ANY);
+	write_reserved(skb, frame, 0);
+}
+
+/* A SYN-ACK with exactly the server's bit answers a socket that offered: a server that sets other
+ * reserved bits, too, means something else. */
+static __always_inline void hear_consent(struct __sk_buff *skb, struct tagged *frame)
+{
+	struct tcp_sock___numbers *tp;
+	struct caqm_offer *offer;
+	struct bpf_sock *sk;
+
+	if ((frame->length_and_reserved & TCP_RESERVED) != BIT_OF_SERVER)
+		return;
+	sk = socket_of(skb, frame);
+	if (!sk)
+		return;
+	tp = sk->state == TCP_SYN_SENT ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
+	offer = tp ? bpf_sk_storage_get(&offered, sk, NULL, 0) : NULL;
+	/* Not up to SND.NXT: on a path within the machine the kernel sets that number only after
+	 * the answer has come. */
+	if (offer && offer->sent &&
+	    caqm_is_between(frame->acknowledgement, tp->snd_una + 1, tp->write_seq))
+		offer->answered = 1;
+	bpf_sk_release(sk);
+}
+
+static __noinline int hear_bits(struct __sk_buff *skb)
+{
+	const struct caqm_settings *settings = network_settings();
+	struct tagged frame = {};
+
+	if (!settings || !read_tagged(skb, settings->tpid, &frame))
+		return 0;
+	if ((frame.flags & (TCP_SYN | TCP_RST | TCP_ACK)) == TCP_SYN)
+		hear_offer(skb, &frame);
+	else if ((frame.flags & (TCP_SYN | TCP_RST)) == TCP_SYN)
+		hear_consent(skb, &frame);
+	return 0;
+}
+
+/* Whether the packet without a VLAN is a SYN or a SYN-ACK: most are not, and leave here. */
+static __always_inline bool is_syn(struct __sk_buff *skb)
+{
+	u8 head[20], flags = 0;
+	u32 transport;
+
+	if (skb->protocol == bpf_htons(ETHERTYPE_IPV4)) {
+		if (bpf_skb_load_bytes(skb, MAC_HEADER, head, sizeof(head)) ||
+		    head[9] != PROTOCOL_TCP)
+			return false;
+		transport = MAC_HEADER + (head[0] & 15) * 4;
+	} else if (skb->protocol == bpf_htons(ETHERTYPE_IPV6)) {
+		if (bpf_skb_load_bytes(skb, MAC_HEADER, head, 8) || head[6] != PROTOCOL_TCP)
+			return false;
+		transport = MAC_HEADER + 40;
+	} else {
+		return false;
+	}
+	bpf_skb_load_bytes(skb, transport + 13, &flags, sizeof(flags));
+	return flags & TCP_SYN;
+}
+
 SEC("tcx/ingress")
 int untag(struct __sk_buff *skb)
 {
@@ -301,14 +457,23 @@ int untag(struct __sk_buff *skb)
 	struct vlans vlans = {};
 	struct caqm_totals *count;
 
-	/* Linux has moved the outermost tag into the packet's metadata by now. */
-	if (!skb->vlan_present)
-		return TCX_NEXT;
 	settings = network_settings();
 	count = totals_here();
 	if (!settings || !count)
 		return TCX_NEXT;
-	if (!read_tagged(skb, settings->tpid, &frame) || !frame.found)
+	/* Linux has moved the outermost tag into the packet's metadata by now. */
+	if (!skb->vlan_present) {
+		if (settings->negotiation & NEGOTIATE_BITS && is_syn(skb))
+			hear_bits(skb);
+		return TCX_NEXT;
+	}
+	if (!read_tagged(skb, settings->tpid, &frame))
+		return TCX_NEXT;
+	if (frame.flags & TCP_SYN && settings->negotiation & NEGOTIATE_BITS) {
+		hear_bits(skb);
+		return TCX_NEXT;
+	}
+	if (!frame.found)
 		return TCX_NEXT;
 	if (frame.info >> TAG_KIND_SHIFT != settings->kind) {
 		count->alone++;

@@ -8,6 +8,23 @@
 #define ACCEL_RULES 64
 #define CA_NAME 16 /* TCP_CA_NAME_MAX of include/net/tcp.h */
 
+/* Work of one connection, or of all that have ended. */
+struct work {
+	u64 bytes; /* new data sent */
+	u64 segments; /* of data, retransmissions included */
+	u64 retransmitted; /* segments */
+	u64 lost; /* segments that loss detection marked */
+	u64 duplicates; /* segments that arrived twice, as DSACK reports */
+	u64 reordered; /* ACKs that showed packets overtaking others */
+	u64 timeouts;
+	u64 recoveries;
+	u64 pauses; /* round trips in which the core looked at the path */
+	u64 restarts; /* transmissions after an idle period */
+	u64 recalled; /* 1: the connection began at a remembered rate */
+	u64 remembered; /* 1: the connection left a memory of its path */
+	u64 connections; /* that have ended; 0 for one that is open */
+};
+
 /* The state of one connection. */
 struct flow {
 	struct tcpa tcpa;
@@ -19,9 +36,12 @@ struct flow {
 	u32 rule; /* the rule with its tunables; see `settings` */
 	u8 running; /* the state belongs to an established connection */
 	u8 in_recovery;
-	u8 unused[2];
+	u16 min_window; /* segments */
 	char before[CA_NAME]; /* the algorithm that the rule replaced; empty: none */
 	char given[CA_NAME]; /* the algorithm that the rule gave; empty: none */
+	u64 file_threshold; /* bytes; a connection that delivered fewer leaves no memory */
+	struct work began; /* the kernel's counters when the core took the connection */
+	struct work done; /* what the core counted since then */
 };
 
 /* Tunables of the algorithm itself; the others are socket options. */
@@ -29,6 +49,9 @@ struct tunables {
 	u32 init_cwnd;
 	u32 loss_init_cwnd;
 	u32 memory_age_s; /* maximum age of a memory; 0: use none */
+	u32 min_window; /* segments: no window is smaller */
+	u64 file_threshold; /* bytes that a connection must deliver to leave a memory of its path */
+	u32 no_pauses;
 	u32 unused;
 };
 

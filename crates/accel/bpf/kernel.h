@@ -78,6 +78,11 @@ struct tcp_sock {
 	u32 data_segs_out;
 	u32 write_seq;
 	u32 snd_nxt;
+	u64 bytes_sent;
+	u64 bytes_retrans;
+	u32 total_retrans;
+	u32 dsack_dups;
+	u32 reord_seen;
 };
 
 struct rate_sample {

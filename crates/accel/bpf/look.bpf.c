@@ -7,6 +7,7 @@
 #include "kernel.h"
 #include "maps.h"
 #include "view.h"
+#include "work.h"
 
 SEC("iter/tcp")
 int look(struct bpf_iter__tcp *ctx)
@@ -33,6 +34,7 @@ int look(struct bpf_iter__tcp *ctx)
 	view.running = flow->running;
 	view.resuming = flow->tcpa.mode == TCPA_STARTUP && flow->tcpa.resuming != TCPA_AFRESH;
 	__builtin_memcpy(view.before, flow->before, sizeof(view.before));
+	work_so_far(tp, flow, &view.work);
 	/* An entry that does not fit is shown again in the next call. */
 	bpf_seq_write(ctx->meta->seq, &view, sizeof(view));
 	return 0;

@@ -30,4 +30,12 @@ struct {
 	__type(value, struct memory);
 } paths SEC(".maps");
 
+/* The work of connections that have ended, on each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct work);
+} ended SEC(".maps");
+
 #endif

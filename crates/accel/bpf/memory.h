@@ -35,19 +35,21 @@ static __always_inline void place_of(const struct sock *sk, struct place *place)
 	place->address[1] = (u64)address[3] << 32 | address[2];
 }
 
-static __always_inline void remember(const struct sock *sk, const struct flow *flow)
+/* Whether the core knew enough of the path. */
+static __always_inline bool remember(const struct sock *sk, const struct flow *flow)
 {
 	struct cc_memory noted = {};
 	struct memory memory = {};
 	struct place place;
 
 	if (!tcpa_note(&flow->tcpa, &noted))
-		return;
+		return false;
 	memory.rate = noted.rate;
 	memory.min_rtt_us = noted.min_rtt_us;
 	memory.at_ns = bpf_ktime_get_ns();
 	place_of(sk, &place);
 	bpf_map_update_elem(&paths, &place, &memory, BPF_ANY);
+	return true;
 }
 
 /* Ignores memories of `age_s` and older. */

@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include "maps.h"
 #include "memory.h"
+#include "work.h"
 
 /* TCP_RTO_MIN of include/net/tcp.h: no timeout is shorter, so a flow that sent nothing for as long
  * has lost its ACK clock. */
@@ -21,7 +22,7 @@ static __always_inline void apply(struct sock *sk, const struct flow *flow)
 	u64 rate, packets;
 
 	tcpa_decide(&flow->tcpa, &out);
-	packets = cc_max(cc_div(out.cwnd, tp->mss_cache), 1);
+	packets = cc_max(cc_div(out.cwnd, tp->mss_cache), cc_max(flow->min_window, 1));
 	tp->snd_cwnd = cc_min(packets, tp->snd_cwnd_clamp);
 	rate = cc_min(out.pacing_rate, sk->sk_max_pacing_rate);
 	sk->sk_pacing_rate = rate;
@@ -58,7 +59,13 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 			recall(sk, tunables->memory_age_s, &path.memory);
 		}
 		params.loss_init_cwnd = tunables->loss_init_cwnd;
+		params.no_pauses = tunables->no_pauses;
+		flow->min_window = tunables->min_window;
+		flow->file_threshold = tunables->file_threshold;
 	}
+	__builtin_memset(&flow->done, 0, sizeof(flow->done));
+	work_of_kernel(tp, &flow->began);
+	flow->done.recalled = path.memory.rate != 0;
 	__builtin_memset(&flow->tcpa, 0, sizeof(flow->tcpa));
 	tcpa_init(&flow->tcpa, &params, &path);
 	flow->delivered_packets = tp->delivered;
@@ -87,6 +94,7 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	struct flow *flow = flow_of(sk);
 	struct cc_ack ack = {};
 	u32 mss = tp->mss_cache;
+	bool pausing;
 
 	if (!flow)
 		return;
@@ -118,7 +126,9 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	 * began to write. */
 	ack.app_limited = rs->is_app_limited && unsent(tp) < mss;
 	ack.in_recovery = flow->in_recovery;
+	pausing = flow->tcpa.mode == TCPA_PAUSE;
 	tcpa_on_ack(&flow->tcpa, &ack);
+	flow->done.pauses += !pausing && flow->tcpa.mode == TCPA_PAUSE;
 	apply(sk, flow);
 }
 
@@ -136,8 +146,11 @@ void BPF_PROG(tcpa_release, struct sock *sk)
 {
 	struct flow *flow = bpf_sk_storage_get(&flows, sk, NULL, 0);
 
-	if (flow && flow->running)
-		remember(sk, flow);
+	if (flow && flow->running) {
+		if (flow->delivered >= flow->file_threshold)
+			flow->done.remembered = remember(sk, flow);
+		work_ended(tcp_sk(sk), flow);
+	}
 	bpf_sk_storage_delete(&flows, sk);
 }
 
@@ -161,8 +174,10 @@ void BPF_PROG(tcpa_set_state, struct sock *sk, u8 state)
 
 	if (!flow || !flow->running)
 		return;
+	flow->done.recoveries += state == TCP_CA_Recovery && !flow->in_recovery;
 	flow->in_recovery = state == TCP_CA_Recovery;
 	if (state == TCP_CA_Loss) {
+		flow->done.timeouts++;
 		tcpa_on_timeout(&flow->tcpa);
 		apply(sk, flow);
 	}
@@ -184,6 +199,7 @@ void BPF_PROG(tcpa_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	if (tp->tcp_mstamp - flow->heard_us < cc_max(IDLE_US, tp->srtt_us >> 2))
 		return;
 	tcpa_on_idle(&flow->tcpa, tp->tcp_mstamp);
+	flow->done.restarts++;
 	apply(sk, flow);
 }
 

@@ -19,8 +19,9 @@ struct view {
 	u8 resuming; /* a remembered rate decides */
 	u8 unused[4];
 	char before[CA_NAME];
+	struct work work; /* since the core took the connection */
 };
 
-_Static_assert(sizeof(struct view) == 56, "as src/core_view.rs reads it");
+_Static_assert(sizeof(struct view) == 160, "as src/core_view.rs reads it");
 
 #endif

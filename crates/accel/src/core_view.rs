@@ -5,6 +5,7 @@ use crate::iterator::read_iterator;
 use crate::namespaces::run_in_each;
 use crate::object::{Spec, with_libbpf_log};
 use crate::pins::{self, Pins};
+use crate::work::{WORK_BYTES, Work};
 use std::collections::{HashMap, HashSet};
 use units::{Bytes, Rate, Share, Span};
 
@@ -23,6 +24,8 @@ pub struct CoreView {
     pub contending: bool,
     /// The algorithm that the rule replaced; none if the socket chose tcpa itself.
     pub before: Option<String>,
+    /// Since the core took the connection.
+    pub work: Work,
 }
 
 /// The phase of the core.
@@ -95,6 +98,7 @@ impl CoreView {
             contending: bytes[33] != 0,
             before: Some(String::from_utf8_lossy(&name).into_owned())
                 .filter(|name| !name.is_empty()),
+            work: Work::from_bytes(&bytes[WORK_AT..]),
         };
         (wide(0), view)
     }
@@ -130,7 +134,8 @@ fn known(number: u64) -> Option<u64> {
 }
 
 const WHAT: &str = "the program that reads the core's state";
-const VIEW_BYTES: usize = 56;
+const WORK_AT: usize = 56;
+const VIEW_BYTES: usize = WORK_AT + WORK_BYTES;
 const RUNNING: usize = 34;
 
 #[cfg(test)]
@@ -146,12 +151,14 @@ mod tests {
         bytes[24..28].copy_from_slice(&512_u32.to_ne_bytes());
         (bytes[32], bytes[33], bytes[RUNNING]) = (2, 1, 1);
         bytes[40..44].copy_from_slice(b"reno");
+        bytes[WORK_AT + 8..WORK_AT + 16].copy_from_slice(&9_u64.to_ne_bytes());
         let (cookie, view) = CoreView::from_bytes(&bytes);
         assert_eq!(cookie, 77);
         assert_eq!((view.mode, view.contending), (Mode::Steady, true));
         assert_eq!((view.rate, view.window), (Some(Rate::from_mbit(10)), None));
         assert_eq!(view.min_rtt, Some(Span::from_millis(20)));
         assert_eq!(view.floor.percent(), 50.0);
+        assert_eq!(view.work, Work { segments: 9, ..Work::default() });
         assert_eq!(view.before.as_deref(), Some("reno"));
     }
 }

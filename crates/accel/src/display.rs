@@ -1,6 +1,5 @@
 //! Output of the status: as text and as JSON.
 
-use crate::KernelAlgorithm;
 use crate::algorithm::NAME;
 use crate::core_view::CoreView;
 use crate::memory::Memory;
@@ -8,8 +7,10 @@ use crate::namespaces::NamespaceId;
 use crate::pins::Presence;
 use crate::rules::{Rule, Tunables};
 use crate::status::{Flow, Status};
+use crate::switches::KernelSwitch;
 use crate::system::System;
-use crate::table::table;
+use crate::table::{left_table, table};
+use crate::{KernelAlgorithm, Module};
 use serde_json::{Value, json};
 use std::fmt::{self, Display, Write as _};
 use std::net::SocketAddr;
@@ -27,14 +28,7 @@ impl Status {
                      are {given}; `weir accel disable` removes it\n"
                 )
             }
-            Presence::Whole => {
-                let names = self.on();
-                format!(
-                    "{} {} on\n",
-                    names.join(" and "),
-                    if names.len() > 1 { "are" } else { "is" }
-                )
-            }
+            Presence::Whole => self.answer(),
         };
         let whose: Vec<_> = self.policy.rules.iter().map(Rule::whose).collect();
         let lengths = whose.iter().map(|whose| whose.chars().count());
@@ -52,12 +46,50 @@ impl Status {
         if let Some(why) = &self.hidden {
             let _ = writeln!(text, "\nconnections are not shown: {why}");
         }
-        if self.flows.is_empty() {
-            return text;
+        if !self.flows.is_empty() {
+            text.push('\n');
+            text.push_str(&self.flows_text(width));
         }
-        text.push('\n');
-        text.push_str(&self.flows_text(width));
+        // Rules that give only algorithms of the kernel need no core.
+        if self.presence == Presence::Whole && self.on().contains(&NAME) {
+            text.push('\n');
+            text.push_str(&self.modules_text(width));
+        }
         text
+    }
+
+    /// The first line: who uses it.
+    fn answer(&self) -> String {
+        let names = self.on();
+        let (names, are) = (names.join(" and "), if names.len() > 1 { "are" } else { "is" });
+        let (open, work) = (self.flows.len(), self.work());
+        let ended = match work.connections {
+            0 => String::new(),
+            1 => ", 1 has ended".to_owned(),
+            ended => format!(", {ended} have ended"),
+        };
+        if self.hidden.is_some() {
+            return format!("{names} {are} on{ended}\n");
+        }
+        let rates = self.flows.iter().filter_map(|flow| Some(flow.rate?.bits_per_second()));
+        let together = match rates.sum::<u64>() {
+            0 => String::new(),
+            sum => format!(" at {} together", Rate::from_bits_per_second(sum).shown()),
+        };
+        let what = if names.contains(" and ") { "them" } else { "it" };
+        match open {
+            0 => format!("{names} {are} on: no open connection uses {what}{ended}\n"),
+            1 => format!("{names} {are} on: 1 connection uses {what}{together}{ended}\n"),
+            _ => format!("{names} {are} on: {open} connections use {what}{together}{ended}\n"),
+        }
+    }
+
+    /// The modules as a table.
+    fn modules_text(&self, width: usize) -> String {
+        let heads = ["module", "carried by", "counters", "switches"].map(str::to_owned);
+        let mut rows = vec![heads];
+        rows.extend(self.modules().iter().map(Module::row));
+        left_table(&rows, width)
     }
 
     /// The algorithms that connections get: tcpa unless all rules give others.
@@ -102,6 +134,8 @@ impl Status {
             "defaults": self.policy.defaults.to_json(),
             "system": self.policy.system.to_json(),
             "flows_hidden": self.hidden,
+            "ended_connections": self.ended.connections,
+            "modules": self.modules().iter().map(Module::to_json).collect::<Vec<_>>(),
             "flows": self.flows.iter().map(Flow::to_json).collect::<Vec<_>>(),
         })
     }
@@ -161,6 +195,16 @@ impl Tunables {
                 let _ = write!(text, ", memory_age {age}");
             }
         }
+        let usual = Self::default();
+        if self.min_window != usual.min_window {
+            let _ = write!(text, ", min_window {}", self.min_window);
+        }
+        if !self.probe {
+            text.push_str(", probe off");
+        }
+        if self.file_threshold != usual.file_threshold {
+            let _ = write!(text, ", file_threshold {}", self.file_threshold);
+        }
         text + &self.timeouts_to_text()
     }
 
@@ -175,6 +219,9 @@ impl Tunables {
         json["init_cwnd"] = json!(self.init_cwnd);
         json["loss_init_cwnd"] = json!(self.loss_init_cwnd);
         json["memory_age"] = json!(self.memory_age.to_string());
+        json["min_window"] = json!(self.min_window);
+        json["probe"] = json!(self.probe);
+        json["file_threshold_bytes"] = json!(self.file_threshold.count());
         json
     }
 
@@ -194,6 +241,11 @@ impl System {
         entries.extend(self.mem.map(|mem| ("mem", three(mem))));
         entries.extend(self.wmem_max.map(|most| ("wmem_max", most.to_string())));
         entries.extend(self.timestamps.map(|on| ("timestamps", on.to_string())));
+        let switches = self
+            .switches
+            .iter()
+            .filter_map(|(key, value)| Some((*key, KernelSwitch::named(key)?.shown(*value))));
+        entries.extend(switches);
         entries
     }
 
@@ -203,6 +255,9 @@ impl System {
             "mem": self.mem,
             "wmem_max": self.wmem_max,
             "timestamps": self.timestamps,
+            "switches": self.switches.iter().filter_map(|(key, value)| {
+                Some(((*key).to_owned(), KernelSwitch::named(key)?.shown(*value).into()))
+            }).collect::<serde_json::Map<_, _>>(),
         })
     }
 }

@@ -162,6 +162,16 @@ impl AccelError {
         }
     }
 
+    /// Adds the words of the request, where they are not those of the error.
+    pub(crate) fn about(self, asked: &str, own: &str) -> Self {
+        match self {
+            Self::Tunable { name, advice } if asked != own => {
+                Self::Usage(format!("`{asked}`: {name} cannot have that value: {advice}"))
+            }
+            other => other,
+        }
+    }
+
     /// The request itself is invalid, on any machine.
     pub fn is_misuse(&self) -> bool {
         matches!(

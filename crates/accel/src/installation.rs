@@ -8,7 +8,7 @@ use crate::pins::{self, Pins, Presence};
 use crate::policy::Policy;
 use crate::rules::{AFTER_CAQM, FLAGS_AT, MOST_RULES, RULE_BYTES, Rule, Tunables};
 use crate::system::{Journal, System};
-use crate::{AccelError, KernelAlgorithm, kernel, memory};
+use crate::{AccelError, KernelAlgorithm, kernel, memory, names};
 use libbpf_rs::{MapCore, MapFlags};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -117,14 +117,21 @@ pub type SetChanges = Vec<String>;
 
 /// Sets tunables and settings of the system from `NAME=VALUE`.
 pub fn set(values: &[String], scope: Scope) -> Result<SetChanges, AccelError> {
-    check_values(values)?;
+    let own: Vec<_> = values.iter().map(|text| names::in_own_words(text)).collect();
+    for (text, (own, _)) in values.iter().zip(&own) {
+        check_value(own).map_err(|error| error.about(text, own))?;
+    }
     if Pins::open()?.presence() != Presence::Whole {
         return Err(AccelError::NotRegistered { name: NAME });
     }
     let mut changes = Vec::new();
     change(Reach::New, |policy| {
-        for text in values {
-            changes.push(set_one(policy, text, scope)?);
+        for (text, name) in &own {
+            let change = set_one(policy, text, scope)?;
+            changes.push(match name {
+                Some(name) => format!("{name}: {change}"),
+                None => change,
+            });
         }
         Ok(())
     })?;
@@ -132,16 +139,15 @@ pub fn set(values: &[String], scope: Scope) -> Result<SetChanges, AccelError> {
 }
 
 /// A wrong name or value is one on any machine, and is reported before the machine's own problems.
-fn check_values(values: &[String]) -> Result<(), AccelError> {
+fn check_value(text: &str) -> Result<(), AccelError> {
     let (mut tunables, mut system) = (Tunables::default(), System::default());
-    for text in values {
-        let pair = text.split_once('=');
-        let is_of_system = pair.map_or(Ok(false), |(name, value)| system.set(name, value))?;
-        if !is_of_system {
-            tunables.set(text)?;
-        }
+    let pair = text.split_once('=');
+    let is_of_system = pair.map_or(Ok(false), |(name, value)| system.set(name, value))?;
+    if !is_of_system {
+        tunables.set(text)?;
     }
-    tunables.check()
+    tunables.check()?;
+    system.check()
 }
 
 fn set_one(policy: &mut Policy, text: &str, scope: Scope) -> Result<String, AccelError> {
@@ -149,7 +155,13 @@ fn set_one(policy: &mut Policy, text: &str, scope: Scope) -> Result<String, Acce
     if let Some((name, value)) = text.split_once('=')
         && policy.system.set(name, value)?
     {
-        return Ok(format!("{shown}: of the system, while tcpa is on"));
+        return Ok(match name {
+            "fack" => format!(
+                "{shown}: accepted without effect: forward acknowledgement left Linux with 4.15, and RACK \
+                 replaces it"
+            ),
+            _ => format!("{shown}: of the system, while tcpa is on"),
+        });
     }
     // A rule sets the bounds of a timeout when a connection begins.
     let is_timeout = text.starts_with("rto_");
@@ -335,7 +347,7 @@ fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
 fn build(pins: &Pins, policy: &Policy) -> Result<(Algorithm, Loaded), AccelError> {
     let mut algorithm = Algorithm::load()?;
     pins.make()?;
-    for name in [pins::FLOWS, pins::SETTINGS, pins::PATHS] {
+    for name in [pins::FLOWS, pins::SETTINGS, pins::PATHS, pins::ENDED] {
         pin(pins, algorithm.loaded_mut(), name)?;
     }
     let mut hook = Spec::open(WHAT, include_bytes!(concat!(env!("OUT_DIR"), "/policy.bpf.o")))?;

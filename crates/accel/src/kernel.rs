@@ -19,6 +19,8 @@ pub struct Interface {
     pub rto_max: bool,
     /// Programs at interfaces are links as well (Linux 6.6).
     pub interface_links: bool,
+    /// Loss detection by RACK can be switched off (before Linux 6.17).
+    pub rack_is_optional: bool,
 }
 
 /// Whether programs can be loaded here, and how the kernel calls them.
@@ -68,12 +70,17 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
         .type_by_name::<Struct<'_>>("inet_connection_sock")
         .is_some_and(|sock| sock.iter().any(|member| is(member.name, "icsk_rto_max")));
     let interface_links = btf.type_by_name::<Struct<'_>>("tcx_link").is_some();
+    // The other way's hints went with it (include/linux/tcp.h).
+    let rack_is_optional = btf
+        .type_by_name::<Struct<'_>>("tcp_sock")
+        .is_some_and(|sock| sock.iter().any(|member| is(member.name, "lost_skb_hint")));
     Ok(Interface {
         four_arguments: arguments == 4,
         links,
         open_connections,
         rto_max,
         interface_links,
+        rack_is_optional,
     })
 }
 
@@ -87,6 +94,13 @@ impl Interface {
                 feature: "bound of a socket's retransmission timeout (TCP_RTO_MAX_MS)",
                 doing: "rto_max",
                 advice: "it came with Linux 6.15; leave rto_max out",
+            });
+        }
+        if policy.system.switches.get("rack") == Some(&0) && !self.rack_is_optional {
+            return Err(AccelError::NotSupported {
+                feature: "loss detection other than RACK",
+                doing: "rack=off",
+                advice: "Linux 6.17 removed the other one; leave rack out",
             });
         }
         self.check_reach(reach)

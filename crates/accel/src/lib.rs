@@ -7,6 +7,7 @@
 //! | [`algorithm`], [`KernelAlgorithm`] | `tcpa` among the kernel's congestion controls, and the others |
 //! | [`rules`], [`cgroup`] | selects the connections that get it, and their tunables |
 //! | [`policy`], [`policy_file`], [`system`] | all rules and system settings, and their file |
+//! | [`switches`], [`names`] | switches of the kernel's TCP, and the names of all tunables |
 //! | [`pins`], [`installation`] | objects that outlive the command; on, off, and in force |
 //! | [`open`], [`namespaces`] | connections that are already open, in all network namespaces |
 //! | [`status`], [`core_view`] | the installation, its connections, and the core's estimates |
@@ -24,7 +25,9 @@ mod iterator;
 pub mod kernel;
 mod kernel_algorithm;
 pub mod memory;
+mod modules;
 mod mounts;
+pub mod names;
 pub mod namespaces;
 pub mod object;
 pub mod open;
@@ -34,13 +37,17 @@ pub mod policy_file;
 mod prefix;
 pub mod rules;
 pub mod status;
+pub mod switches;
 pub mod system;
 mod table;
+mod work;
 
 pub use error::AccelError;
 pub use kernel_algorithm::KernelAlgorithm;
+pub use modules::{Counter, Module};
 pub use policy::Policy;
 pub use policy_file::PolicyFile;
 pub use prefix::Prefix;
 pub use rules::{Rule, Tunables};
 pub use status::Status;
+pub use work::Work;

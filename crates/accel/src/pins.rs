@@ -273,11 +273,13 @@ pub(crate) const RULES: &str = "rules";
 pub(crate) const ACTIVE: &str = "active";
 /// The memory of paths.
 pub(crate) const PATHS: &str = "paths";
+/// The work of ended connections.
+pub(crate) const ENDED: &str = "ended";
 pub(crate) static TCPA: PinLayout = PinLayout {
     algorithm: NAME,
     folder: "weir-accel",
     staging: "weir-accel-new",
-    maps: &[FLOWS, SETTINGS, PATHS, RULES, ACTIVE],
+    maps: &[FLOWS, SETTINGS, PATHS, ENDED, RULES, ACTIVE],
 };
 /// Maps of CAQM: its connections, the parameters of the network, its interfaces, pending
 /// connections, and the traffic counters.
@@ -286,11 +288,14 @@ pub(crate) const NETWORK: &str = "network";
 pub(crate) const INTERFACES: &str = "places";
 pub(crate) const PENDING: &str = "pending";
 pub(crate) const TOTALS: &str = "totals";
+/// Handshakes with reserved bits: of the passive ends, and of the active ones.
+pub(crate) const ASKED: &str = "asked";
+pub(crate) const OFFERED: &str = "offered";
 pub(crate) static CAQM: PinLayout = PinLayout {
     algorithm: "caqm",
     folder: "weir-caqm",
     staging: "weir-caqm-new",
-    maps: &[RECORDS, NETWORK, INTERFACES, PENDING, TOTALS, RULES, ACTIVE],
+    maps: &[RECORDS, NETWORK, INTERFACES, PENDING, TOTALS, ASKED, OFFERED, RULES, ACTIVE],
 };
 const LINK: &str = "a link of what is installed";
 const BPF_FILES: &str = "/sys/fs/bpf";

@@ -10,9 +10,11 @@ use crate::rules::{self, Rule, Tunables};
 use crate::system::System;
 use crate::{AccelError, KernelAlgorithm, Policy, Prefix, caqm, kernel};
 use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
-use units::{Span, Switch};
+use units::{Bytes, Span, Switch};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyFile {
@@ -61,8 +63,13 @@ impl PolicyFile {
                 mem: file.system.mem,
                 wmem_max: file.system.wmem_max,
                 timestamps: file.system.timestamps.map(|Switch(on)| on),
+                switches: BTreeMap::new(),
             },
         };
+        for (key, value) in file.system.switches() {
+            let value = &value.0;
+            tcpa.system.set(key, value).map_err(|error| wrong(0, error.to_string()))?;
+        }
         tcpa.check().map_err(|error| wrong(0, error.to_string()))?;
         let mut chosen = CaqmRules::default();
         for table in file.rule {
@@ -214,8 +221,14 @@ impl CaqmRules {
         let last = self.rules.iter().rposition(|rule| rule.tunables.is_some());
         self.rules.truncate(last.map_or(0, |last| last + 1));
         let table = table.unwrap_or_default();
-        let interfaces =
-            table.interface.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        if table.enable == Some(Switch(false)) {
+            let problem =
+                "enable = false beside rules that choose caqm: leave the rules out to turn it off";
+            return Err(AccelError::Usage(problem.to_owned()));
+        }
+        let mut interfaces =
+            table.interface.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>()?;
+        interfaces.extend(table.filter_nics.map(InterfaceName::of_bitmap).unwrap_or(Ok(vec![]))?);
         let part = CaqmPart { rules: self.rules, interfaces, network: table.network()? };
         rules::check(&part.rules)?;
         Ok(Some(part))
@@ -242,6 +255,9 @@ struct Values {
     memory_age: Option<Span>,
     /// The reference's name for whether there is a memory.
     metrics_minrtt: Option<Switch>,
+    min_window: Option<u32>,
+    probe: Option<Switch>,
+    file_threshold: Option<Bytes>,
     rto_min: Option<Span>,
     rto_max: Option<Span>,
 }
@@ -259,6 +275,9 @@ struct RuleTable {
     memory_age: Option<Span>,
     /// The reference's name for whether there is a memory.
     metrics_minrtt: Option<Switch>,
+    min_window: Option<u32>,
+    probe: Option<Switch>,
+    file_threshold: Option<Bytes>,
     rto_min: Option<Span>,
     rto_max: Option<Span>,
     #[serde(default)]
@@ -300,6 +319,60 @@ struct SystemTable {
     /// Forward acknowledgement left the kernel with 4.15; RACK replaces it.
     #[serde(rename = "fack")]
     _fack: Option<Switch>,
+    rack: Option<SwitchText>,
+    tlp: Option<SwitchText>,
+    reordering: Option<SwitchText>,
+    max_reordering: Option<SwitchText>,
+    sack: Option<SwitchText>,
+    dsack: Option<SwitchText>,
+    frto: Option<SwitchText>,
+    rto_factor: Option<SwitchText>,
+    mtu_probing: Option<SwitchText>,
+    slow_start_after_idle: Option<SwitchText>,
+}
+
+/// A number, a boolean or a text, as [`System::set`] takes it.
+#[derive(Debug, Clone)]
+struct SwitchText(String);
+
+impl<'de> Deserialize<'de> for SwitchText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyForm;
+        impl serde::de::Visitor<'_> for AnyForm {
+            type Value = SwitchText;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or a number")
+            }
+            fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<SwitchText, E> {
+                Ok(SwitchText(Switch(on).to_string()))
+            }
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<SwitchText, E> {
+                Ok(SwitchText(number.to_string()))
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<SwitchText, E> {
+                Ok(SwitchText(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(AnyForm)
+    }
+}
+
+impl SystemTable {
+    fn switches(&self) -> impl Iterator<Item = (&'static str, &SwitchText)> {
+        let all = [
+            ("rack", &self.rack),
+            ("tlp", &self.tlp),
+            ("reordering", &self.reordering),
+            ("max_reordering", &self.max_reordering),
+            ("sack", &self.sack),
+            ("dsack", &self.dsack),
+            ("frto", &self.frto),
+            ("rto_factor", &self.rto_factor),
+            ("mtu_probing", &self.mtu_probing),
+            ("slow_start_after_idle", &self.slow_start_after_idle),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)))
+    }
 }
 
 /// The interfaces, and the parameters that all hosts and ports of the network share, as
@@ -318,6 +391,18 @@ struct CaqmTable {
     data_hint_unit: Option<u32>,
     ack_hint_unit: Option<u32>,
     rtt_standard: Option<Span>,
+    theta: Option<u32>,
+    loss: Option<String>,
+    negotiation: Option<String>,
+    /// The reference's name of alpha.
+    alpha_fx_8: Option<u32>,
+    /// A setting of the reference, without effect here.
+    #[serde(rename = "debug_info")]
+    _debug_info: Option<u32>,
+    /// The reference's switch: rules turn CAQM on and off here.
+    enable: Option<Switch>,
+    /// The reference's bitmap of interface numbers, in this network namespace.
+    filter_nics: Option<u64>,
     cc_type: Option<u32>,
     tpid: Option<u16>,
     trusts_path: Option<Switch>,
@@ -337,9 +422,15 @@ impl CaqmTable {
             ("data_hint_unit", self.data_hint_unit),
             ("ack_hint_unit", self.ack_hint_unit),
             ("cc_type", self.cc_type),
+            ("theta", self.theta),
+            ("alpha_fx_8", self.alpha_fx_8),
         ];
         for (name, value) in numbers {
             value.map_or(Ok(()), |value| network.set(&format!("{name}={value}")))?;
+        }
+        for (name, value) in [("loss", &self.loss), ("negotiation", &self.negotiation)] {
+            let set = value.as_ref().map(|value| network.set(&format!("{name}={value}")));
+            set.unwrap_or(Ok(()))?;
         }
         network.rtt_standard = self.rtt_standard.unwrap_or(network.rtt_standard);
         network.tpid = self.tpid.unwrap_or(network.tpid);
@@ -367,6 +458,9 @@ impl Values {
                 Some(Switch(false)) => Span::ZERO,
                 _ => self.memory_age.unwrap_or(usual.memory_age),
             },
+            min_window: self.min_window.unwrap_or(usual.min_window),
+            probe: self.probe.map_or(usual.probe, |Switch(on)| on),
+            file_threshold: self.file_threshold.unwrap_or(usual.file_threshold),
             rto_min: self.rto_min.or(usual.rto_min),
             rto_max: self.rto_max.or(usual.rto_max),
         }
@@ -380,6 +474,9 @@ impl RuleTable {
             loss_init_cwnd: self.loss_init_cwnd,
             memory_age: self.memory_age,
             metrics_minrtt: self.metrics_minrtt,
+            min_window: self.min_window,
+            probe: self.probe,
+            file_threshold: self.file_threshold,
             rto_min: self.rto_min,
             rto_max: self.rto_max,
         };
@@ -441,11 +538,35 @@ fn bare_word(text: &str, at: usize) -> Option<String> {
 }
 
 /// Keys whose values are texts.
-const TEXTS: [&str; 8] =
-    ["algorithm", "cgroup", "to", "memory_age", "rto_min", "rto_max", "rtt_standard", "interface"];
+const TEXTS: [&str; 11] = [
+    "algorithm",
+    "cgroup",
+    "to",
+    "memory_age",
+    "rto_min",
+    "rto_max",
+    "rtt_standard",
+    "interface",
+    "loss",
+    "negotiation",
+    "file_threshold",
+];
 
 /// Keys that are on or off.
-const SWITCHES: [&str; 5] = ["metrics_minrtt", "named_too", "timestamps", "fack", "trusts_path"];
+const SWITCHES: [&str; 12] = [
+    "metrics_minrtt",
+    "named_too",
+    "timestamps",
+    "fack",
+    "trusts_path",
+    "probe",
+    "rack",
+    "tlp",
+    "sack",
+    "dsack",
+    "frto",
+    "slow_start_after_idle",
+];
 
 /// serde names the unknown word and the known ones; this finds the nearest.
 fn nearest(message: &str) -> String {
@@ -561,7 +682,18 @@ mod tests {
             ("[[rule]]\nalgorithm = \"caqm\"\ninit_cwnd = 9\n", 1, "[caqm]"),
             ("[[rule]]\n[[rule]]\nport = 80\nalgorithm = \"caqm\"\n", 2, "rule 2 never decides"),
             ("[[rule]]\n\n[caqm]\nalpha = 8\n", 3, "no rule chooses caqm"),
-            ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\nalpha = 99\n", 3, "alpha"),
+            ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\nalpha = 99999\n", 3, "alpha"),
+            (
+                "[[rule]]\nalgorithm = \"caqm\"\n[caqm]\nloss = \"tcp\"\n",
+                3,
+                "announced or reference",
+            ),
+            ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\nenable = false\n", 3, "leave the rules out"),
+            ("[system]\ntlp = 2\n", 1, "on or off"),
+            ("[system]\nrto_factor = 1.5\n", 2, "a number"),
+            ("[system]\nrto_factor = 3\n", 1, "thin streams"),
+            ("[system]\ntpl = 0\n", 2, "did you mean `tlp`?"),
+            ("[[rule]]\nmin_window = 0\n", 1, "min_window"),
             ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\nalfa = 9\n", 4, "did you mean `alpha`?"),
             (
                 "[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\":\"]\n",

@@ -2,8 +2,9 @@
 
 use crate::algorithm::NAME;
 use crate::cgroup::Cgroup;
+use crate::names;
 use crate::{AccelError, KernelAlgorithm, Prefix};
-use units::{Span, Switch};
+use units::{Bytes, Span, Switch};
 
 /// One rule; without conditions it matches every connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +32,12 @@ pub struct Tunables {
     pub loss_init_cwnd: u32,
     /// The maximum age of a memory of the path; zero: none is used.
     pub memory_age: Span,
+    /// Segments: no window is smaller, whatever the core decides.
+    pub min_window: u32,
+    /// The core sends less at times, to look at the path without this host's flows.
+    pub probe: bool,
+    /// A connection that delivered fewer bytes leaves no memory of its path.
+    pub file_threshold: Bytes,
     /// The bounds of that timeout; the kernel's if none.
     pub rto_min: Option<Span>,
     pub rto_max: Option<Span>,
@@ -43,6 +50,9 @@ impl Default for Tunables {
             init_cwnd: 48,
             loss_init_cwnd: 10,
             memory_age: Span::from_secs(600),
+            min_window: 1,
+            probe: true,
+            file_threshold: Bytes::ZERO,
             rto_min: None,
             rto_max: None,
         }
@@ -140,9 +150,19 @@ impl Tunables {
         {
             return refuse("memory_age", "whole seconds up to a week; 0s uses no memory");
         }
+        if !(1..=MOST_LEAST).contains(&self.min_window) {
+            return refuse("min_window", "1 to 100 segments; 1 is usual");
+        }
+        if self.file_threshold.count() > MOST_THRESHOLD {
+            return refuse("file_threshold", "0B to 1GiB; 0B remembers the path of every file");
+        }
         let (least, most) = (Span::from_millis(5), Span::from_millis(200));
         if self.rto_min.is_some_and(|rto| rto < least || rto > most) {
-            return refuse("rto_min", "the kernel takes 5ms to 200ms");
+            return refuse(
+                "rto_min",
+                "the kernel takes 5ms to 200ms from a program; a route takes more, as in `ip route change \
+                 203.0.113.0/24 via 192.0.2.1 rto_min 400ms`",
+            );
         }
         let (least, most) = (Span::from_secs(1), Span::from_secs(120));
         if self.rto_max.is_some_and(|rto| rto < least || rto > most) {
@@ -168,14 +188,18 @@ impl Tunables {
                 Ok(Switch(true)) => self.memory_age = Self::default().memory_age,
                 Err(_) => return Err(wrong("it is on or off".to_owned())),
             },
+            "min_window" => self.min_window = segments()?,
+            "probe" => match value.parse() {
+                Ok(Switch(on)) => self.probe = on,
+                Err(_) => return Err(wrong("it is on or off".to_owned())),
+            },
+            "file_threshold" => {
+                self.file_threshold =
+                    value.parse().map_err(|error: units::UnitError| wrong(error.to_string()))?;
+            }
             "rto_min" => self.rto_min = span()?,
             "rto_max" => self.rto_max = span()?,
-            _ => {
-                return Err(wrong(format!(
-                    "no tunable is called `{name}`: there are init_cwnd, loss_init_cwnd, memory_age, \
-                     metrics_minrtt, rto_min and rto_max, and of the system wmem, mem, wmem_max, timestamps and fack"
-                )));
-            }
+            _ => return Err(wrong(names::unknown(name))),
         }
         Ok(())
     }
@@ -186,6 +210,11 @@ impl Tunables {
             init_cwnd: number(&bytes, 0),
             loss_init_cwnd: number(&bytes, 4),
             memory_age: Span::from_secs(number(&bytes, 8).into()),
+            min_window: number(&bytes, 12).max(1),
+            file_threshold: Bytes::new(u64::from_ne_bytes(
+                bytes[16..].first_chunk().copied().unwrap_or_default(),
+            )),
+            probe: number(&bytes, 24) == 0,
             rto_min: None,
             rto_max: None,
         }
@@ -197,6 +226,9 @@ impl Tunables {
         bytes[4..8].copy_from_slice(&self.loss_init_cwnd.to_ne_bytes());
         let seconds = (self.memory_age.nanos() / 1_000_000_000) as u32;
         bytes[8..12].copy_from_slice(&seconds.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.min_window.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&self.file_threshold.count().to_ne_bytes());
+        bytes[24..28].copy_from_slice(&u32::from(!self.probe).to_ne_bytes());
         bytes
     }
 }
@@ -240,10 +272,13 @@ pub(crate) const MOST_RULES: usize = 64;
 /// `struct rule` of bpf/rules.h.
 pub(crate) const RULE_BYTES: usize = 72;
 /// `struct tunables` of bpf/flow.h.
-pub(crate) const TUNABLES_BYTES: usize = 16;
+pub(crate) const TUNABLES_BYTES: usize = 32;
 /// A week.
 const MOST_AGE: u64 = 7 * 24 * 3600;
 const MOST_SEGMENTS: u32 = 10_000;
+/// Segments: a larger least window would flood a path that lost them.
+const MOST_LEAST: u32 = 100;
+const MOST_THRESHOLD: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests {
@@ -281,6 +316,9 @@ mod tests {
     fn a_rule_from_the_kernel_is_parsed() {
         let tunables = Tunables {
             init_cwnd: 90,
+            min_window: 4,
+            probe: false,
+            file_threshold: Bytes::new(5 << 30),
             rto_min: Some(Span::from_millis(50)),
             rto_max: Some(Span::from_secs(3)),
             ..Tunables::default()
@@ -301,6 +339,9 @@ mod tests {
         for (tunables, name) in [
             (Tunables { init_cwnd: 0, ..usual }, "init_cwnd"),
             (Tunables { loss_init_cwnd: 1 << 20, ..usual }, "loss_init_cwnd"),
+            (Tunables { min_window: 0, ..usual }, "min_window"),
+            (Tunables { min_window: 101, ..usual }, "min_window"),
+            (Tunables { file_threshold: Bytes::new(2 << 30), ..usual }, "file_threshold"),
             (Tunables { rto_min: Some(Span::from_secs(1)), ..usual }, "rto_min"),
             (Tunables { rto_max: Some(Span::from_millis(1)), ..usual }, "rto_max"),
         ] {

@@ -8,7 +8,8 @@ use crate::namespaces::{NamespaceId, run_in_each};
 use crate::pins::{Pins, Presence};
 use crate::policy::Policy;
 use crate::system::Journal;
-use crate::{AccelError, Prefix, kernel};
+use crate::work::Work;
+use crate::{AccelError, Module, Prefix, kernel, modules};
 use probe::tcp::{Filter, TcpInfo, TcpSocket};
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -25,6 +26,8 @@ pub struct Status {
     pub flows: Vec<Flow>,
     /// The reason why no connections are shown.
     pub hidden: Option<String>,
+    /// The work of connections that had tcpa and have ended since it was installed.
+    pub ended: Work,
 }
 
 /// One connection with the algorithm.
@@ -88,7 +91,9 @@ impl Status {
                 }
                 Err(error) => return Err(error),
             };
+        let mut ended = Work::default();
         if let Some(pins) = pins.as_ref().filter(|_| presence != Presence::Nothing) {
+            ended = Work::of_ended(pins).unwrap_or_default();
             // A partial installation may lack either; show the kernel's own data all the same.
             let mut views = core_view::read(pins).unwrap_or_default();
             // Programs choose the kernel's algorithms themselves, too.
@@ -103,7 +108,24 @@ impl Status {
         // The fastest first, grouped by namespace; the sort is stable.
         flows.sort_by_key(|flow| Reverse(flow.rate));
         flows.sort_by_key(|flow| flow.inside.as_ref().map(NamespaceId::to_string));
-        Ok(Self { presence, gives: pins.is_some_and(|pins| pins.gives()), policy, flows, hidden })
+        let gives = pins.is_some_and(|pins| pins.gives());
+        Ok(Self { presence, gives, policy, flows, hidden, ended })
+    }
+
+    /// The work of all connections that had tcpa since it was installed.
+    pub fn work(&self) -> Work {
+        let open = self.flows.iter().filter_map(|flow| Some(flow.core.as_ref()?.work));
+        open.chain([self.ended]).sum()
+    }
+
+    /// The nine modules of TCPA, while it is on.
+    pub fn modules(&self) -> Vec<Module> {
+        if self.presence != Presence::Whole {
+            return Vec::new();
+        }
+        let open = self.flows.iter().filter(|flow| flow.core.is_some());
+        let pacing = open.filter_map(|flow| Some(flow.pacing?.bits_per_second())).sum();
+        modules::modules(&self.policy, &self.work(), Some(Rate::from_bits_per_second(pacing)))
     }
 }
 

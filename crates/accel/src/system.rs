@@ -5,6 +5,7 @@
 //! restore it if this one is killed. /run lasts until the machine reboots, as the settings do.
 
 use crate::pins::is_there;
+use crate::switches::{KernelSwitch, SWITCHES};
 use crate::{AccelError, namespaces};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub struct System {
     /// The largest send buffer that an application may request, in bytes.
     pub wmem_max: Option<u64>,
     pub timestamps: Option<bool>,
+    /// The kernel's values, by the keys of [`SWITCHES`].
+    pub switches: BTreeMap<&'static str, u64>,
 }
 
 /// Settings by the kernel's name: the earlier value, and the value set.
@@ -98,7 +101,12 @@ impl System {
                 let form = "on or off; it does nothing in today's kernels";
                 value.parse::<Switch>().map_err(|_| wrong(form))?;
             }
-            _ => return Ok(false),
+            _ => match KernelSwitch::named(name) {
+                Some(switch) => {
+                    self.switches.insert(switch.key, switch.parse(value)?);
+                }
+                None => return Ok(false),
+            },
         }
         Ok(true)
     }
@@ -111,6 +119,8 @@ impl System {
         sysctls.extend(self.mem.map(|mem| (MEM, three(mem))));
         sysctls.extend(self.wmem_max.map(|most| (WMEM_MAX, most.to_string())));
         sysctls.extend(self.timestamps.map(|on| (TIMESTAMPS, u8::from(on).to_string())));
+        let switches = SWITCHES.iter().filter_map(|s| Some((s.sysctl, self.switches.get(s.key)?)));
+        sysctls.extend(switches.map(|(sysctl, value)| (sysctl, value.to_string())));
         sysctls
     }
 }
@@ -138,6 +148,7 @@ impl Journal {
             mem: three(MEM),
             wmem_max: one(WMEM_MAX),
             timestamps: one(TIMESTAMPS).map(|on| on != 0),
+            switches: SWITCHES.iter().filter_map(|s| Some((s.key, one(s.sysctl)?))).collect(),
         }
     }
 
@@ -265,7 +276,7 @@ pub(crate) fn read_sysctl(name: &str) -> Option<String> {
 
 /// Some settings of the initial network namespace are readable in the others, for everybody
 /// including root (net_core_table of net/core/sysctl_net_core.c).
-fn check_sysctl(name: &str) -> Result<(), AccelError> {
+pub(crate) fn check_sysctl(name: &str) -> Result<(), AccelError> {
     let path = path_of(name);
     match File::options().write(true).open(&path) {
         Ok(_) => Ok(()),
@@ -312,10 +323,10 @@ fn words(text: &str) -> Vec<u64> {
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-const WMEM: &str = "net.ipv4.tcp_wmem";
-const MEM: &str = "net.ipv4.tcp_mem";
-const WMEM_MAX: &str = "net.core.wmem_max";
-const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
+pub(crate) const WMEM: &str = "net.ipv4.tcp_wmem";
+pub(crate) const MEM: &str = "net.ipv4.tcp_mem";
+pub(crate) const WMEM_MAX: &str = "net.core.wmem_max";
+pub(crate) const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
 const JOURNAL: &str = "/run/weir-accel.json";
 const ROOMY: u64 = 16 << 20;
 
@@ -340,11 +351,15 @@ mod tests {
     #[test]
     fn the_journal_lists_the_set_values() {
         let entry = |was: &str, set: &str| Entry { was: was.to_owned(), set: set.to_owned() };
-        let settings =
-            [(WMEM.to_owned(), entry("1 2 3", "4 5 6")), (TIMESTAMPS.to_owned(), entry("1", "0"))];
+        let settings = [
+            (WMEM.to_owned(), entry("1 2 3", "4 5 6")),
+            (TIMESTAMPS.to_owned(), entry("1", "0")),
+            ("net.ipv4.tcp_early_retrans".to_owned(), entry("3", "0")),
+        ];
         let journal = Journal { namespace: 1, settings: settings.into() };
         let system = journal.system();
         assert_eq!(system.wmem, Some([4, 5, 6]));
         assert_eq!((system.timestamps, system.mem), (Some(false), None));
+        assert_eq!(system.switches, BTreeMap::from([("tlp", 0)]));
     }
 }

@@ -28,6 +28,41 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]], width: usize, spare: &
     text
 }
 
+/// Formats columns to the left. The last one continues in further lines where `width` is exceeded,
+/// between words that end with a comma.
+pub(crate) fn left_table<const N: usize>(rows: &[[String; N]], width: usize) -> String {
+    let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<_> = (0..N - 1).map(|column| widest(column).unwrap_or(0)).collect();
+    let before = widths.iter().sum::<usize>() + GAP.len() * (N - 1);
+    let room = width.saturating_sub(before).max(20);
+    let mut text = String::new();
+    for row in rows {
+        let mut lines = vec![String::new()];
+        for part in row[N - 1].split_inclusive(", ") {
+            match lines.last_mut() {
+                Some(line)
+                    if line.is_empty()
+                        || line.chars().count() + part.trim_end().chars().count() <= room =>
+                {
+                    line.push_str(part);
+                }
+                _ => lines.push(part.to_owned()),
+            }
+        }
+        for (number, last) in lines.iter().enumerate() {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                let cell = if number == 0 { cell.as_str() } else { "" };
+                line += &format!("{cell:<width$}{GAP}");
+            }
+            line += last;
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
 const GAP: &str = "  ";
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ const ITERATOR: &str = "struct bpf_iter__tcp { void *meta; } iterator;";
 const CGROUP: &str = "struct cgroup { int level; void *ancestors[]; } *group;";
 const OLDER_CGROUP: &str = "struct cgroup { int level; unsigned long ancestor_ids[]; } *group;";
 const RTO_FIXED: &str = "struct inet_connection_sock { unsigned icsk_rto; } sock;";
+const RACK_OPTIONAL: &str = "struct tcp_sock { void *lost_skb_hint; } *tcp;";
 const TCX: &str = "struct tcx_link { int location; } *tcx;";
 const RTO_MAX: &str = "struct inet_connection_sock { unsigned icsk_rto, icsk_rto_max; } sock;";
 
@@ -37,7 +38,7 @@ fn each_kernel_version_is_detected() {
     for (version, types, expected) in [
         (
             "6.1",
-            [OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, CGROUP, RTO_FIXED, ""],
+            [OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, CGROUP, RTO_FIXED, RACK_OPTIONAL],
             (false, false, true, false),
         ),
         (
@@ -63,8 +64,14 @@ fn each_kernel_version_is_detected() {
     ] {
         let (four_arguments, links, open_connections, rto_max) = expected;
         let interface_links = types.contains(&TCX);
-        let expected =
-            Interface { four_arguments, links, open_connections, rto_max, interface_links };
+        let expected = Interface {
+            four_arguments,
+            links,
+            open_connections,
+            rto_max,
+            interface_links,
+            rack_is_optional: types.contains(&RACK_OPTIONAL),
+        };
         assert_eq!(described(version, &types).unwrap(), expected, "{version}");
     }
 }

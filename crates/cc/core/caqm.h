@@ -21,7 +21,7 @@
  *            answer without growth, loss, timeout
  *     START ---------------------------------------> AVOID
  *       ^                                              |
- *       +--- 10 round trips without refusal, or idle --+
+ *       +-- theta round trips without refusal, or idle -+
  *
  *   mode   costs                                fails when
  *   START  one round trip of doubling beyond    no port on the path answers: the first loss ends
@@ -30,7 +30,8 @@
  *                                               segment: later segments carry the rest
  *
  * A loss changes nothing if a port refused lately, because its answers shrink the window already.
- * Otherwise the queue that dropped does not speak CAQM: the window is halved.
+ * Otherwise the queue that dropped does not speak CAQM: the window is halved. With
+ * `loss_as_reference` every loss halves it.
  *
  * Words:
  *
@@ -66,6 +67,11 @@ struct caqm_params {
 	 * hundreds on a path of a few hundred segments. A new flow that is refused at once reaches
 	 * w segments in about 16 root(w) / alpha_root round trips, hence no smaller value. */
 	u32 alpha_root;
+	/* Round trips without a refusal, after which the window may double again; 0: never. */
+	u32 theta;
+	/* 1: as the reference, whose windows a loss halves whatever the ports answered, and a
+	 * timeout leaves at the least one. 0: as above. */
+	u32 loss_as_reference;
 };
 
 struct caqm_sender {
@@ -101,13 +107,13 @@ struct caqm_receiver {
 /* Bits of the fraction in which `share` counts hint units: rounding then loses less than a
  * millionth of a unit with each segment. */
 #define CAQM_SHARE 20
+/* More than one hint holds. */
+#define CAQM_MOST_PART (((u64)CAQM_HINT + 1) << CAQM_SHARE)
 /* Segments. The window counts as this many larger under its root. A hint holds less than two units.
  * Without the offset all the smallest windows would ask for the same, and ports that take the
  * larger share from flows that ask for less could not tell them apart. Test:
  * many_windows_of_few_segments_are_shared of crates/sim. */
 #define CAQM_FEW 4ULL
-/* Round trips without a refusal, after which there is room: the window may double again. */
-#define CAQM_THETA 10U
 /* Round trips. A queue that overflows behind a CAQM port was announced by a refusal within so many.
  * Test: a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded of crates/sim. */
 #define CAQM_ANNOUNCES 4U
@@ -120,8 +126,11 @@ struct caqm_receiver {
 #define CAQM_MOST_SEGMENTS 1024U
 /* Bytes of a hint's unit: 255 of these are 255 KiB. */
 #define CAQM_MOST_HINT_UNIT 1024U
-/* Eighths of a unit: 64 are eight units a round trip. */
-#define CAQM_MOST_ALPHA 64U
+/* Eighths of a unit: the reference's limit. A hint holds less than two units at any alpha. */
+#define CAQM_MOST_ALPHA 32767U
+/* Eighths of a unit for each root: 64 are eight units a round trip. */
+#define CAQM_MOST_ROOT 64U
+#define CAQM_MOST_THETA 1000U
 
 CC_INLINE u32 caqm_bound(u32 value, u32 least, u32 most)
 {
@@ -139,7 +148,8 @@ CC_INLINE void caqm_init(struct caqm_sender *s, const struct caqm_params *params
 	s->params.ack_hint_unit = caqm_bound(params->ack_hint_unit, 1, CAQM_MOST_HINT_UNIT);
 	s->params.rtt_standard_us = caqm_bound(params->rtt_standard_us, 1, 1000000);
 	s->params.min_cwnd = caqm_bound(params->min_cwnd, 1, 1024);
-	s->params.alpha_root = caqm_bound(params->alpha_root, 0, CAQM_MOST_ALPHA);
+	s->params.alpha_root = caqm_bound(params->alpha_root, 0, CAQM_MOST_ROOT);
+	s->params.theta = caqm_bound(params->theta, 0, CAQM_MOST_THETA);
 	s->params.max_cwnd = caqm_bound(params->max_cwnd, s->params.min_cwnd, CAQM_MOST_CWND);
 	s->cwnd = caqm_bound(cwnd, s->params.min_cwnd, s->params.max_cwnd);
 	s->rtt_us = rtt_us;
@@ -194,7 +204,8 @@ CC_INLINE void caqm_measured(struct caqm_sender *s, u32 rtt_us, u64 now_us)
 		s->asked = 0;
 		s->begun = s->cwnd;
 	}
-	if (!s->start && cc_less(now_us, s->refused_us) >= CAQM_THETA * round)
+	if (!s->start && s->params.theta &&
+	    cc_less(now_us, s->refused_us) >= s->params.theta * round)
 		s->start = 1;
 }
 
@@ -222,12 +233,13 @@ CC_INLINE u64 caqm_part(const struct caqm_sender *s)
 	u64 rtt = caqm_rtt(s), flat, root;
 
 	flat = ((u64)p->alpha * p->mtu_unit) << (CAQM_SHARE - 3);
-	flat = cc_div(flat, (u64)p->data_hint_unit * s->cwnd);
+	/* Below 2^34, so that the product with an RTT fits; a hint holds less anyway. */
+	flat = cc_min(cc_div(flat, (u64)p->data_hint_unit * s->cwnd), (u64)CAQM_MOST_PART << 4);
 	flat = cc_div(flat * rtt, p->rtt_standard_us);
 	/* In 1/2^16. */
 	root = caqm_root(cc_div(rtt << 32, (u64)p->rtt_standard_us * s->cwnd + CAQM_FEW * rtt));
 	root = ((u64)p->alpha_root * p->mtu_unit * root) << (CAQM_SHARE - 3 - 16);
-	return cc_max(flat, cc_div(root, p->data_hint_unit));
+	return cc_min(cc_max(flat, cc_div(root, p->data_hint_unit)), CAQM_MOST_PART);
 }
 
 /* The hint that each of `segments` segments sent together carries. */
@@ -256,7 +268,12 @@ CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
  * all: the path is badly broken. */
 CC_INLINE void caqm_on_timeout(struct caqm_sender *s, u64 now_us)
 {
-	caqm_halve(s, now_us);
+	if (!s->params.loss_as_reference) {
+		caqm_halve(s, now_us);
+		return;
+	}
+	s->before = s->cwnd;
+	s->cwnd = s->params.min_cwnd;
 }
 
 /*
@@ -270,6 +287,11 @@ CC_INLINE u32 caqm_on_loss(struct caqm_sender *s, u64 now_us)
 {
 	u64 round = caqm_round(s);
 
+	if (s->params.loss_as_reference) {
+		s->before = s->cwnd;
+		s->cwnd = caqm_bound(s->cwnd / 2, 2, s->params.max_cwnd);
+		return 0;
+	}
 	s->before = 0;
 	if (s->heard && cc_less(now_us, s->refused_us) < CAQM_ANNOUNCES * round)
 		return 0;
@@ -285,11 +307,13 @@ CC_INLINE void caqm_on_undo(struct caqm_sender *s)
 }
 
 /* After an idle period the state of the queue is unknown: keep at most this window and start
- * again. */
+ * again. Without theta nothing leads back to START. */
 CC_INLINE void caqm_on_idle(struct caqm_sender *s, u32 window)
 {
 	window = caqm_bound(window, s->params.min_cwnd, s->params.max_cwnd);
 	s->cwnd = (u32)cc_min(s->cwnd, window);
+	if (!s->params.theta)
+		return;
 	s->start = 1;
 	s->gained = 0;
 	s->taken = 0;

@@ -131,7 +131,8 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 		t->past_instant = 1;
 		return;
 	}
-	if (t->mode != TCPA_STEADY || t->restarting || t->looking || t->slumped)
+	if (t->mode != TCPA_STEADY || t->restarting || t->looking || t->slumped ||
+	    t->params.no_pauses)
 		return;
 	/* No queue stands, as a pause would find, and the window is about to grow. */
 	if (t->fallen && t->rtt <= t->min_rtt + tcpa_pause_slack(t))

@@ -13,6 +13,8 @@
 struct tcpa_params {
 	u32 init_cwnd; /* segments, paced over the first round trip */
 	u32 loss_init_cwnd; /* segments after a retransmission timeout */
+	u32 no_pauses; /* never send less to look at the path: a longer path is then not learnt */
+	u32 unused;
 };
 
 enum tcpa_mode {

@@ -59,6 +59,8 @@ pub(crate) struct CoreOut {
 pub(crate) struct TcpaParams {
     pub(crate) init_cwnd: u32,
     pub(crate) loss_init_cwnd: u32,
+    pub(crate) no_pauses: u32,
+    pub(crate) unused: u32,
 }
 
 /// `struct tcpa`; only the core knows its fields.

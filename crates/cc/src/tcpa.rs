@@ -16,12 +16,15 @@ pub struct TcpaSettings {
     pub init_cwnd: u32,
     /// The window after a retransmission timeout.
     pub loss_init_cwnd: u32,
+    /// Send less at times, to see the path without this host's flows. Without pauses a flow learns
+    /// no longer path and notices no rival.
+    pub pauses: bool,
 }
 
 impl Default for TcpaSettings {
     /// On a path of 2 Mbit/s the first window is queued for 300 ms at most.
     fn default() -> Self {
-        Self { init_cwnd: 48, loss_init_cwnd: 10 }
+        Self { init_cwnd: 48, loss_init_cwnd: 10, pauses: true }
     }
 }
 
@@ -31,8 +34,9 @@ impl Tcpa {
     }
 
     pub fn with(path: &Path, settings: TcpaSettings) -> Self {
-        let TcpaSettings { init_cwnd, loss_init_cwnd } = settings;
-        let params = TcpaParams { init_cwnd, loss_init_cwnd };
+        let TcpaSettings { init_cwnd, loss_init_cwnd, pauses } = settings;
+        let params =
+            TcpaParams { init_cwnd, loss_init_cwnd, no_pauses: (!pauses).into(), unused: 0 };
         let (core, out) = TcpaCore::start(&params, &CorePath::from(path));
         Self { core, out }
     }

@@ -181,7 +181,7 @@ proptest! {
             seed: 1,
             memory,
         };
-        let tcpa = Tcpa::with(&path, TcpaSettings { init_cwnd, loss_init_cwnd });
+        let tcpa = Tcpa::with(&path, TcpaSettings { init_cwnd, loss_init_cwnd, pauses: true });
         let (first, afresh) = (tcpa.cwnd().count(), u64::from(init_cwnd) * MSS);
         match memory {
             None => prop_assert_eq!(first, afresh),

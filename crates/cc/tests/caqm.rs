@@ -97,6 +97,42 @@ fn a_refusal_first_consumes_unused_gain() {
 }
 
 #[test]
+fn as_in_the_reference_every_loss_halves_the_window_and_ends_no_start() {
+    let settings = CaqmSettings { loss_as_reference: 1, theta: 0, ..CaqmSettings::default() };
+    let mut sender = CaqmSender::new(&settings, 40, Some(Span::from_micros(200)), at(0));
+    // No port has answered so far: the reference asks on.
+    assert!(!sender.on_loss(at(1)));
+    assert_eq!((sender.window(), sender.in_start()), (20, true));
+    sender.on_undo();
+    assert_eq!(sender.window(), 40);
+    // A refusal has announced this loss: halved nevertheless.
+    sender.answer(Info::answer(-1), true, at(2));
+    assert!(!sender.on_loss(at(3)));
+    assert_eq!((sender.window(), sender.in_start()), (20, false));
+    sender.on_timeout(at(4));
+    assert_eq!(sender.window(), 1);
+    sender.on_loss(at(5));
+    assert_eq!(sender.window(), 2);
+    // Without theta nothing leads back to start.
+    sender.measured(Some(Span::from_micros(200)), at(10_000_000));
+    sender.on_idle(10);
+    assert!(!sender.in_start());
+}
+
+#[test]
+fn any_alpha_of_the_reference_is_a_full_hint_at_most() {
+    let settings = CaqmSettings { alpha: 32_767, alpha_root: 0, ..CaqmSettings::default() };
+    for window in [1, 10, 1000, 100_000] {
+        let mut sender = CaqmSender::new(&settings, window, Some(Span::from_micros(800)), at(0));
+        sender.answer(Info::answer(0), true, at(0));
+        let expected = 32_767.0 / 8.0 * 128.0 * 4.0 / f64::from(window);
+        let hints = (0..1000).map(|_| hint(sender.request(1)) as f64);
+        let found = hints.sum::<f64>() / 1000.0;
+        assert!((found - expected.min(255.0)).abs() < 1.0, "{window}: {found} {expected}");
+    }
+}
+
+#[test]
 fn an_answer_beyond_the_requests_is_ignored() {
     let mut sender = sender(10);
     let asked = hint(sender.request(4)) * 4 * 8;

@@ -27,7 +27,7 @@ impl CaqmStatus {
                      {negotiate}; `weir accel disable caqm` removes it\n"
                 );
             }
-            Presence::Whole => "caqm is on\n".to_owned(),
+            Presence::Whole => self.answer(),
         };
         for (number, rule) in (1..).zip(&self.plan.rules) {
             let without = if rule.tunables.is_some() { "" } else { "  without caqm" };
@@ -56,6 +56,21 @@ impl CaqmStatus {
             text.push_str(&self.flows_text(width));
         }
         text
+    }
+
+    /// The first line: who uses it.
+    fn answer(&self) -> String {
+        if self.hidden.is_some() {
+            return "caqm is on\n".to_owned();
+        }
+        let asking = self.flows.iter().filter(|flow| flow.view.sending).count();
+        match self.flows.len() {
+            0 => "caqm is on: no open connection uses it\n".to_owned(),
+            1 => format!("caqm is on: 1 end uses it, {asking} with requests\n"),
+            ends => {
+                format!("caqm is on: {ends} ends of connections use it, {asking} with requests\n")
+            }
+        }
     }
 
     fn flows_text(&self, width: usize) -> String {
@@ -106,6 +121,9 @@ fn sum_text(sum: &CpuTotals) -> String {
         sum.negotiated,
         sum.declined,
     );
+    if sum.by_bits > 0 {
+        let _ = writeln!(text, "  {} of them were negotiated by reserved bits", sum.by_bits);
+    }
     if sum.gave_up > 0 {
         let _ = writeln!(
             text,

@@ -73,6 +73,12 @@ pub(crate) fn check_interfaces(interfaces: &[InterfaceName]) -> Result<(), Accel
 
 /// Sets parameters from `NAME=VALUE`, for connections that begin from now on.
 pub fn set(values: &[String]) -> Result<(), AccelError> {
+    // A wrong name or value is one on any machine, and is reported before the machine's problems.
+    for text in values {
+        let mut network = Network::default();
+        network.set(text)?;
+        network.check()?;
+    }
     if Pins::open_of(&pins::CAQM)?.presence() != Presence::Whole {
         return Err(AccelError::NotRegistered { name: NAME });
     }

@@ -63,6 +63,24 @@ impl InterfaceName {
         }
     }
 
+    /// The Ethernet interfaces of this namespace with these numbers, as the reference's
+    /// `filter_nics` has them.
+    pub(crate) fn of_bitmap(bitmap: u64) -> Result<Vec<Self>, AccelError> {
+        let all = kernel_calls::ethernet_interfaces().map_err(failed)?;
+        let numbers = (0..u64::BITS).filter(|number| bitmap >> number & 1 == 1);
+        let named = numbers.map(|number| {
+            let found = all.iter().find(|(index, _)| *index == number);
+            let interface = found.map(|(_, name)| name.clone());
+            interface.map(|interface| Self { namespace: None, interface }).ok_or_else(|| {
+                AccelError::NoSuchInterface {
+                    name: format!("{number} of filter_nics"),
+                    known: listed(all.iter().map(|(index, name)| format!("{index} ({name})"))),
+                }
+            })
+        });
+        named.collect()
+    }
+
     pub(crate) fn find(&self) -> Result<FoundInterface, AccelError> {
         self.inside(|| {
             let interfaces = kernel_calls::ethernet_interfaces().map_err(failed)?;
@@ -189,6 +207,19 @@ mod tests {
         }
         assert!("left:".parse::<InterfaceName>().is_err());
         assert!(":eth0".parse::<InterfaceName>().is_err());
+    }
+
+    #[test]
+    fn a_bitmap_without_an_ethernet_interface_is_refused() {
+        assert_eq!(InterfaceName::of_bitmap(0).unwrap(), []);
+        let all = kernel_calls::ethernet_interfaces().unwrap();
+        let number = (0..64).find(|number| all.iter().all(|(index, _)| index != number)).unwrap();
+        let error = InterfaceName::of_bitmap(1 << number).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{number} of filter_nics`")), "{error}");
+        for (index, name) in all.into_iter().filter(|(index, _)| *index < 64) {
+            let found = InterfaceName::of_bitmap(1 << index).unwrap();
+            assert_eq!(found, [name.parse().unwrap()]);
+        }
     }
 
     #[test]

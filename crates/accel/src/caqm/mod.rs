@@ -5,6 +5,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`network`] | the parameters that all hosts and ports of a network share |
+//! | [`reference`] | the names of these parameters in the reference kernel |
 //! | [`interface`] | the interfaces at which tags are added and removed |
 //! | [`programs`] | the algorithm, the negotiation and the tags, in the kernel |
 //! | [`installation`] | on, off, changed while it runs |
@@ -16,11 +17,12 @@ pub mod interface;
 mod kernel_calls;
 pub mod network;
 pub mod programs;
+pub mod reference;
 pub mod status;
 pub mod view;
 
 pub use interface::InterfaceName;
-pub use network::Network;
+pub use network::{LossLaw, Negotiation, Network};
 pub use status::CaqmStatus;
 
 /// The name by which sockets choose it.

@@ -1,5 +1,6 @@
 //! The parameters that all hosts and ports of a network share.
 
+use super::reference;
 use crate::AccelError;
 use units::{Span, Switch};
 
@@ -25,6 +26,10 @@ pub struct Network {
     /// Requested per round trip for the root of a window of segments, in eighths of
     /// [`Self::mtu_unit`], if that is more than [`Self::alpha`]. The reference does not have it.
     pub alpha_root: u32,
+    /// Round trips without a refusal, after which a window may double again; 0: never, as in the
+    /// reference.
+    pub theta: u32,
+    pub loss: LossLaw,
     /// Tags of other types are left alone.
     pub cc_type: u32,
     /// The protocol identifier of a tag.
@@ -33,6 +38,60 @@ pub struct Network {
     /// port on its path does, and uses Reno if none answers. Ports of other implementations do not
     /// answer.
     pub trusts_path: bool,
+    pub negotiation: Negotiation,
+}
+
+/// The effect of a loss on the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LossLaw {
+    /// Nothing, if a port refused a request within the last round trips; otherwise it is halved,
+    /// and without any refusal so far the connection uses Reno.
+    Announced,
+    /// It is halved, whatever the ports answered, as in the reference. A timeout leaves `min_cwnd`.
+    Reference,
+}
+
+/// How the ends of a connection learn that both speak CAQM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Negotiation {
+    /// By an experimental option of TCP, which asks the ports on the way, too.
+    Option,
+    /// By two of TCP's reserved bits, as the reference kernel does. Ports are not asked.
+    Bits,
+    /// An end offers in both ways, and answers an option by an option.
+    Both,
+}
+
+impl LossLaw {
+    const ALL: [Self; 2] = [Self::Announced, Self::Reference];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Announced => "announced",
+            Self::Reference => "reference",
+        }
+    }
+}
+
+impl Negotiation {
+    const ALL: [Self; 3] = [Self::Option, Self::Bits, Self::Both];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Option => "option",
+            Self::Bits => "bits",
+            Self::Both => "both",
+        }
+    }
+
+    /// NEGOTIATE_OPTION and NEGOTIATE_BITS of bpf/caqm_flow.h.
+    fn number(self) -> u32 {
+        match self {
+            Self::Option => 1,
+            Self::Bits => 2,
+            Self::Both => 3,
+        }
+    }
 }
 
 impl Default for Network {
@@ -48,9 +107,12 @@ impl Default for Network {
             ack_hint_unit: 64,
             rtt_standard: Span::from_micros(200),
             alpha_root: 28,
+            theta: 10,
+            loss: LossLaw::Announced,
             cc_type: 0,
             tpid: 0x88a8,
             trusts_path: false,
+            negotiation: Negotiation::Option,
         }
     }
 }
@@ -60,8 +122,11 @@ impl Network {
     pub fn check(&self) -> Result<(), AccelError> {
         let refuse = |name, advice| Err(AccelError::Tunable { name, advice });
         let within = |value: u32, least: u32, most: u32| (least..=most).contains(&value);
-        if !within(self.alpha, 1, 64) {
-            return refuse("alpha", "1 to 64 eighths of mtu_unit in a round trip; 8 is usual");
+        if !within(self.alpha, 1, 32_767) {
+            return refuse("alpha", "1 to 32767 eighths of mtu_unit in a round trip; 8 is usual");
+        }
+        if self.theta > 1000 {
+            return refuse("theta", "0 to 1000 round trips; 10 is usual, and 0 is never");
         }
         if !within(self.alpha_root, 0, 64) {
             return refuse(
@@ -78,8 +143,8 @@ impl Network {
         if !within(self.max_cwnd, self.min_cwnd, 1 << 20) {
             return refuse("max_cwnd", "min_cwnd to 1048576 segments");
         }
-        if !within(self.mtu_unit, 64, 65_536) {
-            return refuse("mtu_unit", "64 to 65536 bytes; 1024 is usual");
+        if !within(self.mtu_unit, 64, 9000) {
+            return refuse("mtu_unit", "64 to 9000 bytes; 1024 is usual");
         }
         if !within(self.data_hint_unit, 1, 1024) {
             return refuse("data_hint_unit", "1 to 1024 bytes; 8 is usual");
@@ -106,14 +171,15 @@ impl Network {
     /// Whether `NAME=VALUE` names one of these parameters.
     pub fn knows(text: &str) -> bool {
         let name = text.split_once('=').map_or(text, |(name, _)| name);
-        NAMES.contains(&name)
+        NAMES.contains(&name.trim()) || reference::knows(name)
     }
 
     /// Sets a parameter from `NAME=VALUE`.
     pub fn set(&mut self, text: &str) -> Result<(), AccelError> {
         let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
+        let own = reference::in_own_words(text)?;
         let (name, value) =
-            text.split_once('=').ok_or_else(|| wrong("write it as NAME=VALUE".to_owned()))?;
+            own.split_once('=').ok_or_else(|| wrong("write it as NAME=VALUE".to_owned()))?;
         let number =
             || value.parse::<u32>().map_err(|_| wrong(format!("`{value}` is not a whole number")));
         match name {
@@ -129,6 +195,18 @@ impl Network {
                 self.rtt_standard =
                     value.parse().map_err(|error: units::UnitError| wrong(error.to_string()))?;
             }
+            "theta" => self.theta = number()?,
+            "loss" => {
+                let known = LossLaw::ALL.into_iter().find(|law| law.name() == value);
+                self.loss =
+                    known.ok_or_else(|| wrong("it is announced or reference".to_owned()))?;
+            }
+            "negotiation" => {
+                let known = Negotiation::ALL.into_iter().find(|way| way.name() == value);
+                self.negotiation =
+                    known.ok_or_else(|| wrong("it is option, bits or both".to_owned()))?;
+            }
+            "debug_info" => {}
             "cc_type" => self.cc_type = number()?,
             "tpid" => {
                 let digits = value.strip_prefix("0x").or_else(|| value.strip_prefix("0X"));
@@ -162,9 +240,12 @@ impl Network {
             self.data_hint_unit.to_string(),
             self.ack_hint_unit.to_string(),
             self.rtt_standard.to_string(),
+            self.theta.to_string(),
+            self.loss.name().to_owned(),
             self.cc_type.to_string(),
             format!("{:#06x}", self.tpid),
             u8::from(self.trusts_path).to_string(),
+            self.negotiation.name().to_owned(),
         ];
         let mut values = values.into_iter();
         NAMES.map(|name| (name, values.next().unwrap_or_default()))
@@ -182,9 +263,12 @@ impl Network {
             self.ack_hint_unit,
             (self.rtt_standard.nanos() / 1000) as u32,
             self.alpha_root,
+            self.theta,
+            u32::from(self.loss == LossLaw::Reference),
             self.tpid.into(),
             self.cc_type,
             self.trusts_path.into(),
+            self.negotiation.number(),
         ];
         let mut bytes = [0; NETWORK_BYTES];
         for (slot, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -210,14 +294,20 @@ impl Network {
             ack_hint_unit: word(6),
             rtt_standard: Span::from_micros(word(7).into()),
             alpha_root: word(8),
-            tpid: word(9) as u16,
-            cc_type: word(10),
-            trusts_path: word(11) != 0,
+            theta: word(9),
+            loss: if word(10) == 0 { LossLaw::Announced } else { LossLaw::Reference },
+            tpid: word(11) as u16,
+            cc_type: word(12),
+            trusts_path: word(13) != 0,
+            negotiation: Negotiation::ALL
+                .into_iter()
+                .find(|way| way.number() == word(14))
+                .unwrap_or(Negotiation::Option),
         }
     }
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 15] = [
     "alpha",
     "alpha_root",
     "beta",
@@ -227,11 +317,14 @@ const NAMES: [&str; 12] = [
     "data_hint_unit",
     "ack_hint_unit",
     "rtt_standard",
+    "theta",
+    "loss",
     "cc_type",
     "tpid",
     "trusts_path",
+    "negotiation",
 ];
-const NAME_AT: usize = 48;
+const NAME_AT: usize = 60;
 const NAME_ROOM: usize = 16;
 pub(crate) const NETWORK_BYTES: usize = NAME_AT + NAME_ROOM;
 
@@ -252,9 +345,12 @@ mod tests {
             "data_hint_unit=16",
             "ack_hint_unit=128",
             "rtt_standard=8ms",
+            "theta=0",
+            "loss=reference",
             "cc_type=1",
             "tpid=0x8100",
             "trusts_path=1",
+            "negotiation=both",
         ] {
             assert!(Network::knows(text));
             network.set(text).unwrap();
@@ -271,12 +367,14 @@ mod tests {
     fn an_impossible_value_is_reported() {
         for text in [
             "alpha=0",
-            "alpha=65",
+            "alpha=32768",
+            "theta=1001",
             "alpha_root=65",
             "beta=0",
             "min_cwnd=0",
             "max_cwnd=0",
             "mtu_unit=63",
+            "mtu_unit=9001",
             "data_hint_unit=0",
             "ack_hint_unit=1025",
             "rtt_standard=2s",
@@ -287,6 +385,9 @@ mod tests {
             network.set(text).unwrap();
             let error = network.check().unwrap_err().to_string();
             assert!(error.contains(text.split_once('=').unwrap().0), "{error}");
+        }
+        for text in ["loss=tcp", "negotiation=bit", "theta=-1"] {
+            assert!(Network::default().set(text).is_err(), "{text}");
         }
         let error = Network::default().set("tpid=88a8").unwrap_err().to_string();
         assert!(error.contains("0x88a8"), "{error}");

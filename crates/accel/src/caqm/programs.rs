@@ -172,8 +172,15 @@ fn ops_for(interface: Interface) -> &'static str {
 
 /// The forms of bpf/caqm.bpf.c.
 const OPS: [&str; 2] = ["ops", "ops_before_6_10"];
-pub(crate) const SHARED: &[&str] =
-    &[pins::RECORDS, pins::NETWORK, pins::INTERFACES, pins::PENDING, pins::TOTALS];
+pub(crate) const SHARED: &[&str] = &[
+    pins::RECORDS,
+    pins::NETWORK,
+    pins::INTERFACES,
+    pins::PENDING,
+    pins::TOTALS,
+    pins::ASKED,
+    pins::OFFERED,
+];
 const ALGORITHM: &str = "the congestion control caqm";
 pub(crate) const NEGOTIATION: &str = "the program that negotiates CAQM";
 pub(crate) const TAGS: &str = "the programs that put tags on and take them off";

@@ -73,6 +73,8 @@ pub struct CpuTotals {
     pub alone: u64,
     /// Tags on segments whose sequence or acknowledgement number cannot be the peer's: ignored.
     pub implausible: u64,
+    /// The part of `negotiated` that was agreed by reserved bits.
+    pub by_bits: u64,
 }
 
 impl CaqmStatus {
@@ -156,6 +158,7 @@ impl Totals {
             gave_up: sum(|t| t.gave_up),
             alone: sum(|t| t.alone),
             implausible: sum(|t| t.implausible),
+            by_bits: sum(|t| t.by_bits),
         }
     }
 }
@@ -181,11 +184,12 @@ impl CpuTotals {
             gave_up: word(10),
             alone: word(11),
             implausible: word(12),
+            by_bits: word(13),
         }
     }
 
     /// The counters by name.
-    pub fn entries(&self) -> [(&'static str, u64); 13] {
+    pub fn entries(&self) -> [(&'static str, u64); 14] {
         [
             ("sent_packets", self.sent_packets),
             ("sent_segments", self.sent_segments),
@@ -200,6 +204,7 @@ impl CpuTotals {
             ("gave_up", self.gave_up),
             ("alone", self.alone),
             ("implausible", self.implausible),
+            ("by_bits", self.by_bits),
         ]
     }
 }

@@ -26,6 +26,12 @@ pub struct CaqmSettings {
     /// [`Self::mtu_unit`], if that is more than [`Self::alpha`]. 0 uses alpha alone, as the
     /// reference does.
     pub alpha_root: u32,
+    /// Round trips without a refusal, after which the window may double again. 0 is never, as in
+    /// the reference.
+    pub theta: u32,
+    /// 1: every loss halves the window, as in the reference. 0: only a loss that no refusal
+    /// announced.
+    pub loss_as_reference: u32,
 }
 
 /// A setting that the core would move into its bounds.
@@ -40,10 +46,11 @@ impl CaqmSettings {
     /// Returns an error if the core would change any value.
     pub fn validate(&self) -> Result<(), OutOfBounds> {
         let Self { alpha, beta, min_cwnd, max_cwnd, mtu_unit, .. } = *self;
-        let Self { data_hint_unit, ack_hint_unit, rtt_standard_us, alpha_root, .. } = *self;
+        let Self { data_hint_unit, ack_hint_unit, rtt_standard_us, alpha_root, theta, .. } = *self;
         let all = [
-            ("alpha", alpha, 1..=64),
+            ("alpha", alpha, 1..=MOST_ALPHA),
             ("alpha_root", alpha_root, 0..=64),
+            ("theta", theta, 0..=MOST_THETA),
             ("beta", beta, 1..=MOST_UNIT),
             ("min_cwnd", min_cwnd, 1..=1024),
             ("max_cwnd", max_cwnd, min_cwnd.clamp(1, 1024)..=MOST_WINDOW),
@@ -72,6 +79,8 @@ impl Default for CaqmSettings {
             ack_hint_unit: 64,
             rtt_standard_us: 200,
             alpha_root: 28,
+            theta: 10,
+            loss_as_reference: 0,
         }
     }
 }
@@ -89,6 +98,8 @@ impl std::error::Error for OutOfBounds {}
 /// As in `core/caqm.h`.
 const MOST_UNIT: u32 = 65_536;
 const MOST_WINDOW: u32 = 1 << 20;
+const MOST_ALPHA: u32 = 32_767;
+const MOST_THETA: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -98,8 +109,9 @@ mod tests {
     fn an_out_of_bounds_setting_is_reported() {
         let usual = CaqmSettings::default();
         assert_eq!(usual.validate(), Ok(()));
-        let wrong = CaqmSettings { alpha: 65, ..usual }.validate().unwrap_err();
-        assert_eq!(wrong.to_string(), "CAQM's alpha is 65: choose a value from 1 to 64");
+        let wrong = CaqmSettings { alpha: 32_768, ..usual }.validate().unwrap_err();
+        assert_eq!(wrong.to_string(), "CAQM's alpha is 32768: choose a value from 1 to 32767");
+        assert!(CaqmSettings { theta: 1001, ..usual }.validate().is_err());
         assert!(CaqmSettings { min_cwnd: 10, max_cwnd: 9, ..usual }.validate().is_err());
         assert!(CaqmSettings { rtt_standard_us: 0, ..usual }.validate().is_err());
     }

@@ -89,6 +89,14 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
             let span: Span = value.parse().map_err(|error| format!("{key}: {error}"))?;
             settings.rtt_standard_us = u32::try_from(span.nanos() / 1000).unwrap_or(u32::MAX);
         }
+        "theta" => settings.theta = number()?,
+        "loss" => {
+            settings.loss_as_reference = match value {
+                "announced" => 0,
+                "reference" => 1,
+                _ => return Err(format!("`loss={value}`: it is announced or reference")),
+            }
+        }
         "cc_type" => hosts.kind = u8::try_from(number()?).unwrap_or(u8::MAX),
         "tpid" => {
             let digits = value.strip_prefix("0x").and_then(|d| u16::from_str_radix(d, 16).ok());
@@ -123,7 +131,7 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
 }
 
 const ENDS: [&str; 4] = ["both", "client", "server", "none"];
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 15] = [
     "alpha",
     "alpha_root",
     "beta",
@@ -133,6 +141,8 @@ const SETTINGS: [&str; 13] = [
     "data_hint_unit",
     "ack_hint_unit",
     "rtt_standard",
+    "theta",
+    "loss",
     "cc_type",
     "tpid",
     "ends",
@@ -146,7 +156,7 @@ mod tests {
     #[test]
     fn settings_have_the_reference_kernels_names() {
         let all = "alpha=16,alpha_root=4,beta=1024B,min_cwnd=2,max_cwnd=500,mtu_unit=2048B,data_hint_unit=16B,ack_hint_unit=32B,\
-                   rtt_standard=4ms,cc_type=0,tpid=0x88b5,ends=client,path=trust";
+                   rtt_standard=4ms,theta=0,loss=reference,cc_type=0,tpid=0x88b5,ends=client,path=trust";
         let hosts = caqm(all).unwrap();
         let settings = CaqmSettings {
             alpha: 16,
@@ -158,6 +168,8 @@ mod tests {
             data_hint_unit: 16,
             ack_hint_unit: 32,
             rtt_standard_us: 4000,
+            theta: 0,
+            loss_as_reference: 1,
         };
         let expected = CaqmHosts {
             sender: true,
@@ -173,7 +185,7 @@ mod tests {
     #[test]
     fn settings_out_of_range_are_refused() {
         for (wrong, says) in [
-            ("alpha=65", "alpha is 65: choose a value from 1 to 64"),
+            ("alpha=32768", "alpha is 32768: choose a value from 1 to 32767"),
             ("alhpa=8", "did you mean `alpha`?"),
             ("beta=1MB", "choose a value from 1 to 65536"),
             ("rtt_standard=2s", "choose a value from 1 to 1000000"),

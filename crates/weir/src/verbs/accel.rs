@@ -5,9 +5,10 @@ mod unit;
 use crate::exit::Ending;
 use crate::output::{note, print};
 use crate::{config_file, port, terminal, watch};
-use accel::caqm::{CaqmStatus, Network};
+use accel::caqm::{CaqmStatus, Network, reference};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change, Removed, Scope};
+use accel::names::{self, ListedTunable};
 use accel::open::{Reach, SwitchedConnections};
 use accel::pins::{Pins, Presence};
 use accel::system::System;
@@ -41,9 +42,12 @@ pub(crate) enum Verb {
     /// algorithm themselves, or of caqm
     #[command(after_help = SET_EXAMPLES)]
     Set {
-        /// For example init_cwnd=90
-        #[arg(required = true, value_name = "NAME=VALUE")]
+        /// For example init_cwnd=90, or net.ipv4.tcp_init_cwnd=90
+        #[arg(required_unless_present = "list", value_name = "NAME=VALUE")]
         values: Vec<String>,
+        /// Show all tunables with their values and what becomes of each, and change nothing
+        #[arg(long, conflicts_with_all = ["values", "rule"])]
+        list: bool,
         /// Only this rule, by its number in `weir accel status`, or `own`: only programs that
         /// choose the algorithm themselves [default: all of them]
         #[arg(long, value_name = "N", value_parser = scope)]
@@ -227,7 +231,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             }
             after.print()?;
         }
-        Verb::Set { values, rule, after } => {
+        Verb::Set { list: true, after, .. } => list_tunables(after)?,
+        Verb::Set { values, rule, after, .. } => {
             let (network, others): (Vec<_>, Vec<_>) =
                 values.into_iter().partition(|text| Network::knows(text));
             if !others.is_empty() {
@@ -281,11 +286,13 @@ fn status(json: bool, compact: bool) -> anyhow::Result<String> {
         return watch::document(&document, compact);
     }
     let width = terminal::columns().unwrap_or(usize::MAX);
-    let mut text = tcpa.to_text(width);
-    if !caqm.is_off() {
-        text += &format!("\n{}", caqm.to_text(width));
-    }
-    Ok(text)
+    let (tcpa_text, caqm_text) = (tcpa.to_text(width), caqm.to_text(width));
+    Ok(match (tcpa.presence, caqm.is_off()) {
+        (_, true) => tcpa_text,
+        // The first line answers for what is on.
+        (Presence::Nothing, false) => format!("{caqm_text}\n{tcpa_text}"),
+        (_, false) => format!("{tcpa_text}\n{caqm_text}"),
+    })
 }
 
 fn scope(text: &str) -> Result<Scope, String> {
@@ -354,6 +361,19 @@ fn tell_foreign(removed: &Removed) {
             path.display()
         ));
     }
+}
+
+/// The tunables of tcpa, and those of caqm while it is on.
+fn list_tunables(after: StatusAfterwards) -> anyhow::Result<()> {
+    let (tunables, caqm) = (names::list()?, CaqmStatus::read()?);
+    if after.json {
+        return print_json(&serde_json::json!({
+            "tcpa": tunables.iter().map(ListedTunable::to_json).collect::<Vec<_>>(),
+            "caqm": reference::list_to_json(&caqm),
+        }));
+    }
+    let width = terminal::columns().unwrap_or(usize::MAX);
+    print(format_args!("{}\n{}", names::to_text(&tunables, width), reference::list_to_text(&caqm)))
 }
 
 fn print_json(document: &serde_json::Value) -> anyhow::Result<()> {
@@ -428,6 +448,7 @@ impl Values {
             memory_age: span(&self.memory_age)?.unwrap_or(usual.memory_age),
             rto_min: span(&self.rto_min)?,
             rto_max: span(&self.rto_max)?,
+            ..usual
         };
         tunables.check()?;
         Ok(tunables)
@@ -477,7 +498,9 @@ const SET_EXAMPLES: &str = "\
 Examples:
   weir accel set init_cwnd=90
   weir accel set init_cwnd=90 --rule 2
+  weir accel set --list
   weir accel set loss_init_cwnd=4
+  weir accel set net.ipv4.tcp_rto_min=50 tlp=off
   weir accel set wmem=\"4096 16384 33554432\" timestamps=1
   weir accel set rtt_standard=1ms alpha=4";
 const UPDATE_EXAMPLES: &str = "\

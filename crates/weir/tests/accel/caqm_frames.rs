@@ -38,9 +38,14 @@ fn framed(to: [u8; 6], tags: &[(u16, u16)], body: &[u8]) -> Vec<u8> {
 
 /// A SYN to a listening port, with these raw options. Only the header length covers them.
 fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
+    syn_with(port, flags, 0, options)
+}
+
+/// The same with reserved bits.
+fn syn_with(port: u16, flags: u8, reserved: u8, options: &[u8]) -> Vec<u8> {
     let mut bytes = tcp_over_ipv4((40_000, port), [10, 0, 0, 1], [10, 0, 0, 2], 0);
     let header_len = 20 + options.len().next_multiple_of(4).min(40);
-    bytes[34] = (header_len as u8 / 4) << 4;
+    bytes[34] = (header_len as u8 / 4) << 4 | reserved;
     bytes[35] = flags;
     bytes.extend(options);
     bytes.resize(22 + header_len, 0);
@@ -72,6 +77,15 @@ fn offers(to: [u8; 6], port: u16) -> Vec<Vec<u8>> {
         for flags in [0x02, 0x12, 0x03, 0x06, 0x10] {
             frames.push(framed(to, &[], &syn(port, flags, &offer)));
             frames.push(framed(to, &[(TPID, 0x0300)], &syn(port, flags, &offer)));
+        }
+    }
+    for reserved in 0..16 {
+        for flags in [0x02, 0x12, 0x03, 0x06, 0x42, 0x82, 0xc2, 0xd2] {
+            let body = syn_with(port, flags, reserved, &[]);
+            frames.push(framed(to, &[], &body));
+            frames.push(framed(to, &[(VLAN, 5)], &body));
+            frames.push(framed(to, &[(TPID, 0x0300)], &body));
+            frames.extend((34..body.len()).map(|length| framed(to, &[], &body[..length])));
         }
     }
     for length in 0..=u8::MAX {
@@ -137,6 +151,7 @@ fn hosts_take_any_frame_and_keep_their_windows() {
     let _pair = Pair::lay(&machine);
     let before = complaints();
     let mut words = vec!["enable", "caqm", "--all", "--trusts-path", "--max-cwnd", "40"];
+    words.extend(["--negotiation", "both"]);
     words.extend(["--interface", "near:eth0", "--interface", "far:eth0"]);
     accel(&machine, &words);
     let going = RunningTransfer::start(&machine, 5860, "100M");

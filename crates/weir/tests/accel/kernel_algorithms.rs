@@ -30,13 +30,13 @@ fn a_rule_gives_an_algorithm_of_the_kernel() {
     // The larger send buffers are for tcpa.
     assert_eq!(machine.run("sysctl", &["net.ipv4.tcp_wmem"]).stdout, wmem);
     let shown = machine.weir(&["accel", "status"]).stdout;
-    assert!(shown.starts_with(&format!("{name} is on\n")), "{shown}");
+    assert!(shown.starts_with(&format!("{name} is on: ")), "{shown}");
     assert!(shown.contains("port 5971"), "{shown}");
     assert_eq!(machine.status()["rules"][0]["algorithm"], name);
 
     accel(&machine, &["enable", "tcpa", "--port", "5973"]);
     let shown = machine.weir(&["accel", "status"]).stdout;
-    assert!(shown.starts_with(&format!("tcpa and {name} are on\n")), "{shown}");
+    assert!(shown.starts_with(&format!("tcpa and {name} are on: ")), "{shown}");
     assert_eq!(machine.transfer(5973, &[]).1, "tcpa");
     accel(&machine, &["set", "init_cwnd=90"]);
     let rules = machine.status()["rules"].clone();

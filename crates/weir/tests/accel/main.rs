@@ -8,6 +8,7 @@ mod caqm;
 mod caqm_forged;
 mod caqm_frames;
 mod caqm_life;
+mod caqm_wire;
 mod hidden;
 mod kernel_algorithms;
 mod killed;

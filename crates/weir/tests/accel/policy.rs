@@ -231,3 +231,89 @@ fn tunables_change_while_it_runs() {
     assert_eq!(status["rules"][0]["tunables"]["memory_age"], "0s");
     assert_eq!(machine.transfer(5411, &[]).0, "tcpa");
 }
+
+/// The report's list, line by line as `sysctl` prints it. This network namespace has neither
+/// `wmem_max` nor `mem` of its own.
+#[test]
+fn every_tunable_of_the_report_is_applied_mapped_or_refused_with_the_reason() {
+    let Some(machine) = TestMachine::new() else { return };
+    accel(&machine, &["enable", "tcpa", "--all"]);
+    for (line, says) in [
+        ("net.ipv4.tcp_fack = 0", "without effect"),
+        ("net.ipv4.tcp_init_cwnd = 10", "init_cwnd 10: rule 1"),
+        ("net.ipv4.tcp_loss_init_cwnd = 1", "loss_init_cwnd 1: rule 1"),
+        ("net.ipv4.tcp_metrics_minrtt = 0", "metrics_minrtt 0: rule 1"),
+        ("net.ipv4.tcp_rto_min = 200", "rto_min 200ms: rule 1"),
+        ("net.ipv4.tcp_timestamps = 1", "timestamps 1: of the system"),
+        ("net.ipv4.tcp_wmem = 4096       16384   4194304", "of the system"),
+    ] {
+        let output = accel(&machine, &["set", line]);
+        assert!(output.contains(says), "{line}: {output}");
+        let name = line.split(' ').next().unwrap();
+        assert!(output.starts_with(name) || output.contains(name), "{line}: {output}");
+    }
+    for (line, code, reason) in [
+        ("net.core.wmem_max = 3276800", 1, "the initial namespace has it"),
+        ("net.ipv4.tcp_mem = 379479 505972 758958", 1, "net.ipv4.tcp_mem"),
+        ("net.ipv4.tcp_rto_min = 500", 2, "ip route change"),
+        ("net.ipv4.tcp_rto_max = 500", 2, "1s to 120s"),
+        ("net.ipv4.tcp_init_cwnd = 0", 2, "init_cwnd"),
+        ("net.ipv4.tcp_wmem = 3 2 1", 2, "wmem"),
+        ("net.ipv4.tcp_init_cwmd = 10", 2, "no tunable is called"),
+    ] {
+        let output = machine.weir(&["accel", "set", line]);
+        assert_eq!(output.code, Some(code), "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(reason), "{line}: {}", output.stderr);
+    }
+    let rule = &machine.status()["rules"][0]["tunables"];
+    assert_eq!((&rule["init_cwnd"], &rule["rto_min"]), (&10.into(), &"200ms".into()), "{rule}");
+    let list = machine.weir(&["accel", "set", "--list", "--json"]);
+    let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+    let state = |key: &str| {
+        let all = list["tcpa"].as_array().unwrap().iter();
+        let found = all.filter(|one| one["key"] == key).collect::<Vec<_>>();
+        assert_eq!(found.len(), 1, "{key}");
+        found[0]["state"].as_str().unwrap().to_owned()
+    };
+    let states = ["init_cwnd", "fack", "wmem_max", "wmem", "memory_age", "tlp"].map(state);
+    let expected = ["in force", "no effect", "refused", "in force", "in force", "default"];
+    assert_eq!(states, expected);
+    assert_eq!(list["caqm"].as_array().unwrap().len(), 18);
+    let text = machine.weir(&["accel", "set", "--list"]).stdout;
+    assert!(text.contains("net.ipv4.tcp_rto_min") && text.contains("caqm_rtt_standard"), "{text}");
+    assert_eq!(machine.weir(&["accel", "set"]).code, Some(2));
+}
+
+#[test]
+fn the_kernels_switches_hold_while_the_policy_does() {
+    let Some(machine) = TestMachine::new() else { return };
+    let switches = ["tcp_early_retrans", "tcp_reordering", "tcp_thin_linear_timeouts", "tcp_dsack"];
+    let values = || switches.map(|name| sysctl(&machine, &format!("net/ipv4/{name}")));
+    let before = values();
+    let file = machine.write(
+        "policy.toml",
+        "[[rule]]\nmin_window = 4\nprobe = false\nfile_threshold = \"1MB\"\n\
+         [system]\ntlp = false\nreordering = 10\nrto_factor = 1\ndsack = \"off\"\n",
+    );
+    accel(&machine, &["policy", &file]);
+    assert_eq!(values(), ["0", "10", "1", "0"]);
+    let status = machine.status();
+    let tunables = &status["rules"][0]["tunables"];
+    assert_eq!((&tunables["min_window"], &tunables["probe"]), (&4.into(), &false.into()));
+    assert_eq!(tunables["file_threshold_bytes"], 1_000_000);
+    assert_eq!(status["system"]["switches"]["rto_factor"], "1");
+    assert_eq!(status["modules"][3]["switches"]["tlp"], "off");
+    let (sender, _) = machine.transfer(5407, &[]);
+    assert_eq!(sender, "tcpa");
+    assert_eq!(machine.status()["modules"][3]["counters"]["pauses"], 0);
+    accel(&machine, &["set", "tlp=on", "net.ipv4.tcp_dsack=1"]);
+    assert_eq!(values(), ["3", "10", "1", "1"]);
+    // Another policy puts back the switches that it leaves out.
+    let file = machine.write("policy.toml", "[[rule]]\n[system]\nreordering = 5\n");
+    accel(&machine, &["policy", &file]);
+    assert_eq!(values(), [&before[0][..], "5", &before[2], &before[3]]);
+    accel(&machine, &["disable"]);
+    assert_eq!(values(), before);
+    let output = machine.weir(&["accel", "set", "tlp=maybe"]);
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+}

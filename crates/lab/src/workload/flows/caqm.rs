@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::executor::machine::{MachineStep, Testbed};
 use crate::run::Measurement;
 use accel::caqm::programs::Unpinned;
-use accel::caqm::{InterfaceName, NAME, Network};
+use accel::caqm::{InterfaceName, LossLaw, NAME, Network};
 use host::Namespace;
 use sim::CaqmHosts;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -81,8 +81,14 @@ fn network_of(hosts: &CaqmHosts) -> Network {
         data_hint_unit: settings.data_hint_unit,
         ack_hint_unit: settings.ack_hint_unit,
         rtt_standard: Span::from_micros(settings.rtt_standard_us.into()),
+        theta: settings.theta,
+        loss: match settings.loss_as_reference {
+            0 => LossLaw::Announced,
+            _ => LossLaw::Reference,
+        },
         cc_type: hosts.kind.into(),
         tpid: hosts.tpid,
         trusts_path: hosts.trusts_path,
+        ..Network::default()
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct EnableCaqm {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Network parameters, the same for all hosts and ports")]
 struct Values {
-    /// Window increase requested in a round trip, in eighths of --mtu-unit, 1 to 64 [default: 8]
+    /// Window increase requested in a round trip, in eighths of --mtu-unit, 1 to 32767 [default: 8]
     #[arg(long, value_name = "N")]
     alpha: Option<String>,
     /// Increase by the square root of the window in segments, if that is more than --alpha, 0 to
@@ -38,7 +38,7 @@ struct Values {
     /// The largest window in segments [default: 1048576]
     #[arg(long, value_name = "N")]
     max_cwnd: Option<String>,
-    /// Bytes granted or refused that move the window by one segment, 64 to 65536 [default: 1024]
+    /// Bytes granted or refused that move the window by one segment, 64 to 9000 [default: 1024]
     #[arg(long, value_name = "BYTES")]
     mtu_unit: Option<String>,
     /// Bytes per unit of a hint on data, 1 to 1024 [default: 8]
@@ -50,6 +50,19 @@ struct Values {
     /// The round trip of the network at rest, 1us to 1s [default: 200us]
     #[arg(long, value_name = "TIME")]
     rtt_standard: Option<String>,
+    /// Round trips without a refusal, after which the window may double again, 0 to 1000; 0 is
+    /// never, as in the reference [default: 10]
+    #[arg(long, value_name = "N")]
+    theta: Option<String>,
+    /// The effect of a loss: announced leaves the window as it is if a port refused a request just
+    /// before; reference always halves it [default: announced]
+    #[arg(long, value_name = "LAW")]
+    loss: Option<String>,
+    /// How both ends learn that they use CAQM: by a TCP option, which asks the ports; by bits of
+    /// TCP's header, as openEuler's kernel does (implies --trusts-path for these connections); or
+    /// by both [default: option]
+    #[arg(long, value_name = "option|bits|both")]
+    negotiation: Option<String>,
     /// Type of the tags; others are ignored, 0 to 7 [default: 0]
     #[arg(long, value_name = "N")]
     cc_type: Option<String>,
@@ -96,6 +109,9 @@ impl Values {
             ("data_hint_unit", &self.data_hint_unit),
             ("ack_hint_unit", &self.ack_hint_unit),
             ("rtt_standard", &self.rtt_standard),
+            ("theta", &self.theta),
+            ("loss", &self.loss),
+            ("negotiation", &self.negotiation),
             ("cc_type", &self.cc_type),
             ("tpid", &self.tpid),
         ];
@@ -116,6 +132,8 @@ Examples:
   weir accel enable caqm --all --interface eth0 --rtt-standard 1ms
   weir accel enable caqm --to 10.0.0.0/8 --interface eth0 --interface eth1
   weir accel enable caqm --all --interface left:eth0 --interface right:eth0
+  # as openEuler's kernel:
+  weir accel enable caqm --all --negotiation bits --loss reference --alpha-root 0 --theta 0
   weir accel set alpha=4
   weir accel status
   weir accel disable caqm";
