@@ -221,7 +221,7 @@ static __always_inline void be_plain(struct bpf_sock_ops *ops)
 /* `ahead`: a port on the path of this end's data speaks CAQM; `goes_ahead`: one on the path of the
  * peer's data does. */
 static __always_inline struct caqm_record *agree(struct bpf_sock_ops *ops, struct bpf_sock *sk,
-						  bool called, bool ahead, bool goes_ahead)
+						 bool called, bool ahead, bool goes_ahead)
 {
 	const struct caqm_settings *settings = network_settings();
 	struct caqm_totals *count = totals_here();
@@ -348,6 +348,7 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	u32 flags = ops->bpf_sock_ops_cb_flags;
 	struct bpf_sock *sk = ops->sk;
 	struct sock *full = kernel->sk;
+	const struct caqm_settings *settings;
 	struct caqm_first first = {};
 	bool by_bits;
 	u32 info = 0;
@@ -361,7 +362,9 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 		bpf_sock_ops_cb_flags_set(ops, flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 	if (!sk)
 		return;
-	by_bits = called ? has_consented(ops) : has_consent(sk);
+	settings = network_settings();
+	by_bits = settings && settings->negotiation & NEGOTIATE_BITS &&
+		  (called ? has_consented(ops) : has_consent(sk));
 	/* Connections through other interfaces are left alone. */
 	if (!is_place(ops, kernel->skb->skb_iif) || !is_wanted(ops, cgroup_of(full)))
 		return;

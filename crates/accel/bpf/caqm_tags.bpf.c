@@ -145,16 +145,22 @@ static __noinline int agree_by_bit(struct __sk_buff *skb)
 
 /* A SYN of a socket that offers. Not with a SYN that asks for ECN: with the bit it would ask for
  * accurate ECN (RFC 9768). */
-static __always_inline void offer_by_bit(struct __sk_buff *skb, struct bpf_sock *sk,
-					 const struct tagged *frame)
+static __always_inline void offer_by_bit(struct __sk_buff *skb, struct bpf_sock *sk)
 {
-	struct caqm_offer *offer = bpf_sk_storage_get(&offered, sk, NULL, 0);
+	const struct caqm_settings *settings = network_settings();
+	struct tagged frame = {};
+	struct caqm_offer *offer;
 
-	if (!offer || (frame->flags & (TCP_ACK | TCP_ECE | TCP_CWR)) ||
-	    (frame->length_and_reserved & TCP_RESERVED) || offer->sent >= OFFERS)
+	if (!settings || !(settings->negotiation & NEGOTIATE_BITS))
+		return;
+	offer = bpf_sk_storage_get(&offered, sk, NULL, 0);
+	if (!offer || offer->sent >= OFFERS || !read_tagged(skb, settings->tpid, &frame))
+		return;
+	if ((frame.flags & (TCP_SYN | TCP_ACK | TCP_ECE | TCP_CWR)) != TCP_SYN ||
+	    frame.length_and_reserved & TCP_RESERVED)
 		return;
 	offer->sent++;
-	write_reserved(skb, frame, BIT_OF_CLIENT);
+	write_reserved(skb, &frame, BIT_OF_CLIENT);
 }
 
 SEC("tcx/egress")
@@ -188,18 +194,16 @@ int tag(struct __sk_buff *skb)
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return TCX_NEXT;
-	settings = network_settings();
-	count = totals_here();
-	if (!settings || !count)
-		return TCX_NEXT;
 	if (sk->state == TCP_SYN_SENT) {
-		if (settings->negotiation & NEGOTIATE_BITS &&
-		    read_tagged(skb, settings->tpid, &frame) && frame.flags & TCP_SYN)
-			offer_by_bit(skb, sk, &frame);
+		offer_by_bit(skb, sk);
 		return TCX_NEXT;
 	}
 	record = bpf_sk_storage_get(&records, sk, NULL, 0);
 	if (!record || !record->running)
+		return TCX_NEXT;
+	settings = network_settings();
+	count = totals_here();
+	if (!settings || !count)
 		return TCX_NEXT;
 	/* `found`: an interface above this one has already tagged the packet. */
 	if (!read_tagged(skb, record->tpid, &frame) || frame.found)
@@ -458,8 +462,7 @@ int untag(struct __sk_buff *skb)
 	struct caqm_totals *count;
 
 	settings = network_settings();
-	count = totals_here();
-	if (!settings || !count)
+	if (!settings)
 		return TCX_NEXT;
 	/* Linux has moved the outermost tag into the packet's metadata by now. */
 	if (!skb->vlan_present) {
@@ -467,6 +470,9 @@ int untag(struct __sk_buff *skb)
 			hear_bits(skb);
 		return TCX_NEXT;
 	}
+	count = totals_here();
+	if (!count)
+		return TCX_NEXT;
 	if (!read_tagged(skb, settings->tpid, &frame))
 		return TCX_NEXT;
 	if (frame.flags & TCP_SYN && settings->negotiation & NEGOTIATE_BITS) {

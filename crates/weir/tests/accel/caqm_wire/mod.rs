@@ -234,6 +234,29 @@ fn a_second_implementation_as_server_agrees_tag_by_tag() {
     assert_eq!(bench.totals()["by_bits"], 1);
 }
 
+/// The peer knows no option: the bits decide, in both roles.
+#[test]
+fn an_end_that_offers_in_both_ways_agrees_by_bits() {
+    let Some(machine) = TestMachine::new() else { return };
+    let ways = ENABLE.map(|word| if word == "bits" { "both" } else { word });
+    let mut bench = Bench::new(&machine, &ways);
+    let mut program = bench.serve(5868);
+    assert_eq!(bench.knock(0, 1).reserved, 2);
+    bench.host.send(ACK, 0, 0, Some(Receiver::default().ack()));
+    weir_asks(&mut bench, &mut program);
+    drop(program);
+    bench.host.ports = (5869, 0);
+    let mut program = Program(bench.program("client", 5869));
+    let syn = bench.host.segment();
+    assert_eq!(syn.reserved, 1, "{syn:?}");
+    bench.host.ports = (5869, syn.ports.0);
+    bench.host.expected = syn.sequence.wrapping_add(1);
+    bench.host.send(SYN | ACK, 2, 0, None);
+    assert_eq!(bench.host.segment().tag, Some(Receiver::default().ack()));
+    weir_asks(&mut bench, &mut program);
+    assert_eq!(bench.totals()["by_bits"], 2);
+}
+
 /// A client without CAQM, one that asks for accurate ECN, one with bits of its own, and one whose
 /// tags or bits a network removes.
 #[test]
