@@ -52,7 +52,8 @@ impl PolicyFile {
         let file: File = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let problem = bare_word(text, at).unwrap_or_else(|| nearest(error.message()));
-            wrong(at, problem.replace("expected u32", "expected a number"))
+            let problem = problem.replace("expected u32", "expected a number");
+            wrong(at, problem.replace("expected u64", "expected a number"))
         })?;
         let defaults = file.defaults.over(Tunables::default());
         let mut tcpa = Policy {
