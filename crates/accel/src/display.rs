@@ -19,17 +19,7 @@ use units::{Bytes, Rate, Share, Span};
 impl Status {
     /// In lines of at most `width` characters, as far as the least columns allow.
     pub fn to_text(&self, width: usize) -> String {
-        let mut text = match self.presence {
-            Presence::Nothing => "tcpa is off\n".to_owned(),
-            Presence::Part => {
-                let given = if self.gives { "given it" } else { "not given it" };
-                format!(
-                    "tcpa is half installed: a command that was killed left part of it, and new connections \
-                     are {given}; `weir accel disable` removes it\n"
-                )
-            }
-            Presence::Whole => self.answer(),
-        };
+        let mut text = self.answer() + "\n";
         let whose: Vec<_> = self.policy.rules.iter().map(Rule::whose).collect();
         let lengths = whose.iter().map(|whose| whose.chars().count());
         let widest = lengths.chain([ITSELF.len()]).max().unwrap_or_default();
@@ -58,8 +48,22 @@ impl Status {
         text
     }
 
-    /// The first line: who uses it.
+    /// The first line: the state, and how many connections use the algorithm.
     fn answer(&self) -> String {
+        match self.presence {
+            Presence::Nothing => "tcpa is off".to_owned(),
+            Presence::Part => {
+                let given = if self.gives { "given it" } else { "not given it" };
+                format!(
+                    "tcpa is half installed: a command that was killed left part of it, and new connections \
+                     are {given}; `weir accel disable` removes it"
+                )
+            }
+            Presence::Whole => self.users(),
+        }
+    }
+
+    fn users(&self) -> String {
         let names = self.on();
         let (names, are) = (names.join(" and "), if names.len() > 1 { "are" } else { "is" });
         let (open, work) = (self.flows.len(), self.work());
@@ -69,7 +73,7 @@ impl Status {
             ended => format!(", {ended} have ended"),
         };
         if self.hidden.is_some() {
-            return format!("{names} {are} on{ended}\n");
+            return format!("{names} {are} on{ended}");
         }
         let rates = self.flows.iter().filter_map(|flow| Some(flow.rate?.bits_per_second()));
         let together = match rates.sum::<u64>() {
@@ -78,9 +82,9 @@ impl Status {
         };
         let what = if names.contains(" and ") { "them" } else { "it" };
         match open {
-            0 => format!("{names} {are} on: no open connection uses {what}{ended}\n"),
-            1 => format!("{names} {are} on: 1 connection uses {what}{together}{ended}\n"),
-            _ => format!("{names} {are} on: {open} connections use {what}{together}{ended}\n"),
+            0 => format!("{names} {are} on: no open connection uses {what}{ended}"),
+            1 => format!("{names} {are} on: 1 connection uses {what}{together}{ended}"),
+            _ => format!("{names} {are} on: {open} connections use {what}{together}{ended}"),
         }
     }
 
@@ -124,6 +128,7 @@ impl Status {
 
     pub fn to_json(&self) -> Value {
         json!({
+            "answer": self.answer(),
             "state": match self.presence {
                 Presence::Nothing => "off",
                 Presence::Part => "part",

@@ -18,17 +18,10 @@ impl CaqmStatus {
 
     /// In lines of at most `width` characters, as far as the least columns allow.
     pub fn to_text(&self, width: usize) -> String {
-        let mut text = match self.presence {
-            Presence::Nothing => return "caqm is off\n".to_owned(),
-            Presence::Part => {
-                let negotiate = if self.gives { "negotiate" } else { "do not negotiate" };
-                return format!(
-                    "caqm is half installed: a command that was killed left part of it, and new connections \
-                     {negotiate}; `weir accel disable caqm` removes it\n"
-                );
-            }
-            Presence::Whole => self.answer(),
-        };
+        let mut text = self.answer() + "\n";
+        if self.presence != Presence::Whole {
+            return text;
+        }
         for (number, rule) in (1..).zip(&self.plan.rules) {
             let without = if rule.tunables.is_some() { "" } else { "  without caqm" };
             let _ = writeln!(text, "  {number:>2}  {}{without}", rule.whose());
@@ -58,17 +51,26 @@ impl CaqmStatus {
         text
     }
 
-    /// The first line: who uses it.
+    /// The first line: the state, and how many ends use CAQM.
     fn answer(&self) -> String {
-        if self.hidden.is_some() {
-            return "caqm is on\n".to_owned();
+        match self.presence {
+            Presence::Nothing => return "caqm is off".to_owned(),
+            Presence::Part => {
+                let negotiate = if self.gives { "negotiate" } else { "do not negotiate" };
+                return format!(
+                    "caqm is half installed: a command that was killed left part of it, and new connections \
+                     {negotiate}; `weir accel disable caqm` removes it"
+                );
+            }
+            Presence::Whole if self.hidden.is_some() => return "caqm is on".to_owned(),
+            Presence::Whole => {}
         }
         let asking = self.flows.iter().filter(|flow| flow.view.sending).count();
         match self.flows.len() {
-            0 => "caqm is on: no open connection uses it\n".to_owned(),
-            1 => format!("caqm is on: 1 end uses it, {asking} with requests\n"),
+            0 => "caqm is on: no open connection uses it".to_owned(),
+            1 => format!("caqm is on: 1 end uses it, {asking} with requests"),
             ends => {
-                format!("caqm is on: {ends} ends of connections use it, {asking} with requests\n")
+                format!("caqm is on: {ends} ends of connections use it, {asking} with requests")
             }
         }
     }
@@ -88,6 +90,7 @@ impl CaqmStatus {
             .map(|(name, v)| (name.to_owned(), v.into()))
             .collect();
         json!({
+            "answer": self.answer(),
             "state": match self.presence {
                 Presence::Nothing => "off",
                 Presence::Part => "part",

@@ -57,6 +57,11 @@ fn status_lists_the_nine_modules_with_counters_that_count() {
     let text = machine.weir(&["accel", "status"]).stdout;
     assert!(text.starts_with("tcpa is on: 4 connections use it at "), "{text}");
     let status = machine.status();
+    assert!(
+        status["answer"].as_str().unwrap().starts_with("tcpa is on: 4 connections"),
+        "{status}"
+    );
+    assert_eq!(status["caqm"]["answer"], "caqm is off");
     let modules = status["modules"].as_array().unwrap();
     let names: Vec<_> = modules.iter().map(|module| module["name"].as_str().unwrap()).collect();
     assert_eq!(
