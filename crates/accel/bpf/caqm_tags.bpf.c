@@ -19,6 +19,8 @@
 /* Packets to tag before the peer has answered with a tag: a path
  * that drops tagged packets drops no more than these. */
 #define UNHEARD 64U
+/* Of these, pure ACKs: a handshake whose last packets a path drops completes without tags. */
+#define UNHEARD_ANSWERS 2U
 /* Repeated SYNs go without the bit, in case a network drops SYNs with it. */
 #define OFFERS 2U
 
@@ -227,6 +229,8 @@ int tag(struct __sk_buff *skb)
 		if ((frame.flags & TCP_FIN) ||
 		    (!record->to_answer && record->heard && !record->receiver.fewer &&
 		     record->receiver.more < record->sender.params.ack_hint_unit))
+			return TCX_NEXT;
+		if (!record->heard && record->sent_answers >= UNHEARD_ANSWERS)
 			return TCX_NEXT;
 		info = answer(record, settings->kind);
 		count->sent_answers++;

@@ -307,6 +307,53 @@ fn a_client_believes_exactly_the_servers_bit() {
     assert_eq!((&totals["negotiated"], &totals["declined"]), (&0.into(), &5.into()), "{totals}");
 }
 
+/// The bit says more than the path holds. The handshake's last packet and the data come without a
+/// tag after a few attempts, and the connection goes on.
+#[test]
+fn a_path_that_drops_tagged_packets_is_passed_without_tags() {
+    let Some(machine) = TestMachine::new() else { return };
+    let mut bench = Bench::new(&machine, &ENABLE);
+    bench.host.ports = (5866, 0);
+    let mut program = Program(bench.program("client", 5866));
+    let syn = bench.host.segment();
+    bench.host.ports = (5866, syn.ports.0);
+    bench.host.expected = syn.sequence.wrapping_add(1);
+    let mut tagged = Vec::new();
+    for _ in 0..4 {
+        bench.host.send(SYN | ACK, 2, 0, None);
+        bench.host.next = bench.host.next.wrapping_sub(1);
+        tagged.push(bench.host.segment().tag.is_some());
+        // The kernel answers repeated SYN-ACKs twice a second (tcp_invalid_ratelimit).
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    bench.host.next = bench.host.next.wrapping_add(1);
+    assert_eq!(tagged, [true, true, false, false]);
+    program.write(500);
+    let mut lost = 0;
+    let seen = loop {
+        let seen = bench.host.segment();
+        match seen.tag {
+            Some(_) => lost += 1,
+            None if seen.payload > 0 => break seen,
+            None => {}
+        }
+    };
+    assert!((1..64).contains(&lost), "{lost}");
+    bench.host.expected = seen.sequence.wrapping_add(seen.payload);
+    bench.host.send(ACK, 0, 0, None);
+    program.write(500);
+    assert_eq!(bench.data().tag, None);
+    // The answers to data are plain, too.
+    bench.host.send(ACK, 0, 500, None);
+    let seen = loop {
+        let seen = bench.host.segment();
+        if seen.payload == 0 && seen.acknowledgement == bench.host.next {
+            break seen;
+        }
+    };
+    assert_eq!(seen.tag, None);
+}
+
 /// The third SYN goes without the bit; meanwhile nobody answers.
 #[test]
 fn an_unanswered_offer_is_left_out() {
