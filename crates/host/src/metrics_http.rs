@@ -19,6 +19,11 @@ impl HttpResponse {
         Self { status: OK, kind: PROMETHEUS, body: text }
     }
 
+    /// A JSON document.
+    pub fn json(status: &'static str, document: String) -> Self {
+        Self { status, kind: JSON, body: document }
+    }
+
     pub fn ok() -> Self {
         Self::plain(OK, "ok")
     }
@@ -68,6 +73,7 @@ pub fn http_response(
 }
 
 const OK: &str = "200 OK";
+const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 

@@ -48,6 +48,9 @@ pub struct Rights {
     /// Whether to look up names that no rule lists, if a prefix rule covers the port. The resolved
     /// addresses are then checked.
     pub resolve_names: bool,
+    /// Whether this end dials every target except clouds' metadata services. Only
+    /// [`crate::quic_tun`] sets it, behind a flag that names it.
+    pub everything: bool,
     /// Addresses on which this end may listen for the identity.
     pub listen: Vec<Rule>,
 }
@@ -143,7 +146,7 @@ impl Access {
             Target::Udp(host) => (host, Destination::Udp),
             Target::Unix(path) => {
                 let listed = rights.dial.iter().any(|rule| rule.covers_path(path));
-                return listed
+                return (listed || rights.everything)
                     .then(|| Admitted(Destination::Unix(path.clone())))
                     .ok_or_else(not_listed);
             }
@@ -158,7 +161,13 @@ impl Access {
             let judged = OnceCell::new();
             let special = || *judged.get_or_init(|| special::of_target(address));
             let verdict = rights.dial.iter().map(|rule| rule.covers(target, address, &special));
-            match verdict.max().unwrap_or_default() {
+            let verdict = verdict.max().unwrap_or_default();
+            let verdict = match verdict {
+                Reach::Covered => verdict,
+                _ if rights.everything => everything(address),
+                _ => verdict,
+            };
+            match verdict {
                 Reach::Covered => admitted.push(SocketAddr::new(address, host.port())),
                 Reach::NotExplicitly(special) => {
                     refusal = Some(Refusal::Special {
@@ -193,6 +202,7 @@ impl Access {
         let may_cover = rights.dial.iter().map(|rule| rule.may_cover(target)).max();
         match may_cover.unwrap_or_default() {
             MayCover::Yes => {}
+            _ if rights.everything => {}
             MayCover::ByAddress if rights.resolve_names => {}
             MayCover::ByAddress => {
                 let (peer, target) = (peer.clone(), target.clone());
@@ -315,6 +325,15 @@ impl Refusal {
     ];
 }
 
+/// A metadata service gives secrets to whoever can connect, so not even an open server dials it. A
+/// translated address could stand for one.
+fn everything(address: IpAddr) -> Reach {
+    match special::special(address) {
+        Some(special @ (Special::Metadata | Special::Translated)) => Reach::NotExplicitly(special),
+        _ => Reach::Covered,
+    }
+}
+
 /// Returns no address for a path.
 async fn resolved(target: &Target, resolver: &dyn Resolve) -> Result<Vec<IpAddr>, Refusal> {
     let (Target::Tcp(host) | Target::Udp(host)) = target else { return Ok(Vec::new()) };
@@ -363,6 +382,28 @@ mod tests {
         ] {
             assert!(Refusal::REASONS.contains(&refusal.reason()), "{refusal}");
         }
+    }
+
+    #[test]
+    fn even_an_open_server_refuses_metadata_services() {
+        let peer: PeerName = "a".parse().unwrap();
+        let open = Rights { everything: true, ..Rights::default() };
+        let access = Access::new([(peer.clone(), open)]);
+        for (target, address, good) in [
+            ("tcp:127.0.0.1:5201", "127.0.0.1", true),
+            ("tcp:db.internal:5432", "10.0.0.1", true),
+            ("tcp:rebound.example:80", "169.254.169.254", false),
+            ("tcp:rebound.example:80", "::ffff:169.254.169.254", false),
+            ("tcp:rebound.example:80", "64:ff9b::a9fe:a9fe", false),
+            ("udp:10.0.0.1:53", "10.0.0.1", true),
+            ("tcp:10.0.0.1:0", "10.0.0.1", false),
+        ] {
+            let target = target.parse().unwrap();
+            let verdict = access.admit_resolved(&peer, &target, &[address.parse().unwrap()]);
+            assert_eq!(verdict.is_ok(), good, "{target} {address} {verdict:?}");
+        }
+        access.admit_resolved(&peer, &"unix:/run/a".parse().unwrap(), &[]).unwrap();
+        access.admit_listen(&peer, &"tcp:127.0.0.1:80".parse().unwrap()).unwrap_err();
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::access::{Admitted, Resolve, SystemResolver};
 use crate::client::ServerAt;
-use crate::config::{ClientConfig, Forward, ServerConfig, Settings};
+use crate::config::{ClientConfig, ServerConfig, Settings};
 use crate::counters::Counters;
 use crate::datagrams;
 use crate::frame::{self, Answer, FLOWS, Opening, Status};
@@ -96,7 +96,10 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
 pub fn client(config: &ClientConfig, targets: bool) -> Result<Vec<Finding>, RunError> {
     let mut findings = of_machine(&config.identity);
     findings.extend(of_sockets(&config.settings));
-    findings.extend(config.forwards.iter().map(of_listener));
+    let forwards = config.forwards.iter().map(|forward| forward.listen_on.clone());
+    let proxies = config.proxies.iter().map(|proxy| Target::Tcp(proxy.listen_on.into()));
+    let tokens = config.tokens.iter().map(|forward| forward.listen_on.clone());
+    findings.extend(forwards.chain(proxies).chain(tokens).map(|listen| of_listener(&listen)));
     let parts = config.parts(&config.credentials(), Arc::new(SystemResolver))?;
     let targets = config.forwards.iter().map(|forward| &forward.target).filter(|_| targets);
     let targets: Vec<&Target> = targets.collect();
@@ -269,8 +272,7 @@ fn of_sockets(settings: &Settings) -> Vec<Finding> {
 }
 
 /// Binds a listener of the client briefly.
-fn of_listener(forward: &Forward) -> Finding {
-    let listen = &forward.listen_on;
+fn of_listener(listen: &Target) -> Finding {
     let bound = match listen {
         Target::Tcp(at) => TcpListener::bind((at.host(), at.port())).map(drop),
         Target::Udp(at) => UdpSocket::bind((at.host(), at.port())).map(drop),

@@ -1,10 +1,12 @@
 //! The client: listens for applications locally and carries their data to a server.
 
+mod associate;
 mod backoff;
 mod failures;
 mod link;
 mod listener;
 mod listeners;
+mod proxies;
 mod reverse;
 
 pub use reverse::Reverse;
@@ -16,7 +18,10 @@ use crate::health::Health;
 use crate::identity::ServerTrust;
 use crate::journal::{Journal, Kind, Line};
 use crate::memory::Budget;
-use crate::target::{HostPort, Target};
+use crate::proxy::Users;
+use crate::quic_tun::Tunnels;
+use crate::quic_tun::source::TokenSource;
+use crate::target::{HostPort, Target, TargetError};
 use crate::transport::quic::{QuicClient, QuicError};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use failures::Failures;
@@ -27,6 +32,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -49,6 +55,8 @@ pub struct ClientParts {
     pub connections: usize,
     /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
+    /// Lists the open tunnels, if somebody asks for them.
+    pub tunnels: Option<Arc<Tunnels>>,
 }
 
 #[derive(Debug)]
@@ -58,11 +66,38 @@ pub struct ServerAt {
     pub tls: rustls::ClientConfig,
 }
 
-/// Applications that connect to `listen` reach `target` as seen from the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Applications that connect to `listen` reach a target as seen from the server.
+#[derive(Debug, Clone)]
 pub struct Listener {
     pub listen: ListenAt,
-    pub target: Target,
+    pub route: Route,
+}
+
+/// The source of the target of a listener's connections.
+#[derive(Debug, Clone)]
+pub enum Route {
+    Target(Target),
+    /// Each application names its target in SOCKS5 (RFC 1928), and logs in if there are users.
+    Socks5(Option<Arc<Users>>),
+    /// Each application names its target in HTTP's CONNECT, and logs in if there are users.
+    HttpConnect(Option<Arc<Users>>),
+    /// The server derives the target from a token.
+    Token(Arc<TokenSource>),
+}
+
+impl FromStr for Route {
+    type Err = TargetError;
+
+    /// Parses a target.
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        text.parse().map(Self::Target)
+    }
+}
+
+impl From<Target> for Route {
+    fn from(target: Target) -> Self {
+        Self::Target(target)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +152,8 @@ pub enum ClientError {
     MixedReverse(Target, Target),
     #[error("a listener and its target must both carry datagrams, or neither: {0} and {1}")]
     Mixed(ListenAt, Target),
+    #[error("{0} cannot be listened on by a proxy: choose a TCP address")]
+    MixedProxy(ListenAt),
 }
 
 fn advice(error: &io::Error) -> &'static str {
@@ -152,6 +189,7 @@ struct Shared {
     places: Arc<Semaphore>,
     journal: Journal,
     reverses: Reverses,
+    tunnels: Option<Arc<Tunnels>>,
     counters: Arc<Counters>,
     budget: Budget,
     links: Links,
@@ -197,6 +235,7 @@ impl Client {
             journal: Journal::default(),
             limits: parts.limits,
             reverses: Reverses::default(),
+            tunnels: parts.tunnels,
             counters: Arc::default(),
             links: Links::new(parts.connections.clamp(1, MOST_CONNECTIONS), &shards),
             draining: CancellationToken::new(),

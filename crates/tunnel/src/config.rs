@@ -4,6 +4,7 @@
 mod check;
 mod located;
 mod parts;
+mod proxies;
 mod reload;
 mod source;
 mod tables;
@@ -12,19 +13,27 @@ mod tables;
 mod tests;
 
 pub use crate::confinement::ConfinedPaths;
+pub(crate) use check::everywhere;
 pub use host::MetricsAddress;
 pub use located::{Located, OneOrMore};
+pub use proxies::{ListenOn, Proxy, ProxyKind};
 pub use source::ConfigError;
-pub use tables::{ClientTable, FarServerTable, File, ForwardTable, PeerTable, ServerTable};
+pub use tables::{
+    ClientTable, FarServerTable, File, ForwardTable, PeerTable, ReverseTable, ServerTable,
+};
 
 use crate::access::Access;
 use crate::congestion::Congestion;
 use crate::identity::{Identity, ServerTrust, TrustedPeer};
+use crate::quic_tun::TunnelsAt;
+use crate::quic_tun::source::TokenSource;
+use crate::quic_tun::token::Cleartext;
 use crate::target::{HostPort, Target};
 use std::fmt::{Display, Formatter};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use units::{Bytes, Span};
 
 /// A complete server configuration.
@@ -39,6 +48,10 @@ pub struct ServerConfig {
     /// The directories of the server's files and sockets.
     pub confined_paths: ConfinedPaths,
     pub settings: Settings,
+    /// How tokens of quic-tun's clients are understood.
+    pub tokens: Option<Cleartext>,
+    /// The address of quic-tun's API.
+    pub tunnels_at: Option<TunnelsAt>,
 }
 
 /// A complete client configuration.
@@ -49,6 +62,10 @@ pub struct ClientConfig {
     pub servers: Vec<FarServer>,
     /// Forwards that listen here and dial at the server.
     pub forwards: Vec<Forward>,
+    /// Listeners whose applications name their own targets.
+    pub proxies: Vec<Proxy>,
+    /// Listeners whose targets the server derives from a token.
+    pub tokens: Vec<TokenForward>,
     /// Listened on there, dialled here.
     pub reverses: Vec<Forward>,
     /// Parallel connections to the server, over which tunnels are spread.
@@ -56,6 +73,8 @@ pub struct ClientConfig {
     /// The directories of the client's files and sockets.
     pub confined_paths: ConfinedPaths,
     pub settings: Settings,
+    /// The address of quic-tun's API.
+    pub tunnels_at: Option<TunnelsAt>,
 }
 
 /// A server as configured at its client.
@@ -69,6 +88,13 @@ pub struct FarServer {
 pub struct Forward {
     pub listen_on: Target,
     pub target: Target,
+}
+
+/// A listener of quic-tun's client: a path or a TCP address.
+#[derive(Debug, Clone)]
+pub struct TokenForward {
+    pub listen_on: Target,
+    pub source: Arc<TokenSource>,
 }
 
 /// Settings common to both ends.

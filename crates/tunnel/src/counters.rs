@@ -82,6 +82,8 @@ counters! {
     tunnels_not_read
     /// This many requests were malformed.
     not_understood
+    /// This many applications gave a proxy no valid login.
+    logins_refused
     /// This many connections to targets have failed.
     dials_failed
     /// This many bytes came out of the tunnel to local sockets.

@@ -9,7 +9,7 @@ mod flows;
 mod listener;
 
 pub(crate) use flows::{Flow, Flows};
-pub(crate) use listener::UdpListener;
+pub(crate) use listener::{LocalFlows, ReturnPath, UdpListener};
 
 use crate::frame::{self, Opening, Properties, Request};
 use crate::inbound::Inbound;
@@ -106,4 +106,4 @@ async fn receive(socket: &UdpSocket, buffer: &mut BytesMut) -> io::Result<Bytes>
 }
 
 /// A UDP payload over IPv4 has at most 65,507 bytes.
-const LARGEST: usize = 65_536;
+pub(crate) const LARGEST: usize = 65_536;

@@ -11,6 +11,7 @@
 //! answer. Properties are `key u8 | length u8 | value`. An unknown key is skipped, so later
 //! versions can add keys. Numbers are big-endian.
 
+use crate::quic_tun::token;
 use crate::target::{Target, TargetError};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use units::foreign;
@@ -31,6 +32,8 @@ pub enum Request {
     Listen(Target),
     /// A connection arrived at the listener with this number.
     Arrived(u32),
+    /// Connect to the target that the receiver derives from this text (`quic_tun::token`).
+    Token(String),
 }
 
 impl std::fmt::Display for Request {
@@ -39,6 +42,7 @@ impl std::fmt::Display for Request {
             Self::Forward(target) => write!(f, "{target}"),
             Self::Listen(target) => write!(f, "listen on {target}"),
             Self::Arrived(number) => write!(f, "connection of listener {number}"),
+            Self::Token(_) => f.write_str("token"),
         }
     }
 }
@@ -89,7 +93,7 @@ pub enum FrameError {
 pub const OPENING_HEAD: usize = 6;
 pub const ANSWER_HEAD: usize = 4;
 /// The longest opening, including its head.
-pub const OPENING_LIMIT: usize = OPENING_HEAD + ADDRESS_LIMIT + PROPERTIES_LIMIT;
+pub const OPENING_LIMIT: usize = OPENING_HEAD + token::LONGEST + PROPERTIES_LIMIT;
 
 impl Opening {
     pub fn forward(target: Target) -> Self {
@@ -101,6 +105,7 @@ impl Opening {
             Request::Forward(target) => (FORWARD, target.to_string()),
             Request::Listen(target) => (LISTEN, target.to_string()),
             Request::Arrived(listener) => (ARRIVED, listener.to_string()),
+            Request::Token(token) => (TOKEN, token.clone()),
         };
         let mut properties = BytesMut::new();
         for (key, value) in [(FLOW, self.properties.flow), (LISTENER, self.properties.listener)] {
@@ -124,7 +129,8 @@ impl Opening {
         let Some((mut head, rest)) = bytes.split_at_checked(OPENING_HEAD) else { return Ok(None) };
         head.advance(1);
         let kind = head.get_u8();
-        let address = bounded("an address", head.get_u16(), ADDRESS_LIMIT)?;
+        let limit = if kind == TOKEN { token::LONGEST } else { ADDRESS_LIMIT };
+        let address = bounded("an address", head.get_u16(), limit)?;
         let properties = bounded("properties", head.get_u16(), PROPERTIES_LIMIT)?;
         let Some(body) = rest.get(..address + properties) else { return Ok(None) };
         let (address_text, properties_bytes) = body.split_at(address);
@@ -136,6 +142,8 @@ impl Opening {
             ARRIVED => Request::Arrived(
                 text.parse().map_err(|_| FrameError::Malformed("the listener is not a number"))?,
             ),
+            TOKEN if token::is_fit(text) => Request::Token(text.to_owned()),
+            TOKEN => return Err(FrameError::Malformed("the token is empty or unprintable")),
             _ => return Err(FrameError::Malformed("unknown kind of request")),
         };
         let opening = Self { request, properties: Properties::decode(properties_bytes)? };
@@ -265,6 +273,7 @@ const VERSION: u8 = 1;
 const FORWARD: u8 = 1;
 const LISTEN: u8 = 2;
 const ARRIVED: u8 = 3;
+const TOKEN: u8 = 4;
 const FLOW: u8 = 1;
 const LISTENER: u8 = 2;
 /// A name of 255 bytes with its kind and port. A UNIX path is shorter.
@@ -285,8 +294,9 @@ mod tests {
                 .prop_map(|(host, port)| format!("udp:[{host}]:{port}")),
             "unix:/[a-z/]{0,106}".prop_map(|path| path),
         ];
-        let request = (target, any::<u32>(), 0..3).prop_map(|(target, number, kind)| match kind {
+        let request = (target, any::<u32>(), 0..4).prop_map(|(target, number, kind)| match kind {
             0 => Request::Forward(target.parse().unwrap()),
+            3 => Request::Token(target),
             1 => Request::Listen(target.parse().unwrap()),
             _ => Request::Arrived(number),
         });

@@ -5,6 +5,8 @@
 //! | [`config`] | a tunnel's configuration, from its file and flags |
 //! | [`identity`] | keys, pins, certificates: the identity of the other end |
 //! | [`access`] | which identity may reach which target, checked on the resolved address |
+//! | [`proxy`] | SOCKS5 and HTTP's CONNECT, by which applications name their targets |
+//! | [`quic_tun`] | flags, files, tokens and status of quic-tun |
 //! | [`frame`] | the frames at the beginning of a stream |
 //! | [`transport`] | connections, streams, datagrams: endpoints of `quic` on sockets |
 //! | `windows` | how much each connection may hold |
@@ -30,6 +32,8 @@ mod inbound;
 mod journal;
 mod local;
 mod memory;
+pub mod proxy;
+pub mod quic_tun;
 mod relay;
 mod revocation;
 pub mod run;

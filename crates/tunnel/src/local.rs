@@ -73,6 +73,44 @@ impl Local {
         }
     }
 
+    /// The address and port of the other end; `None` for a UNIX socket.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream, _) => stream.peer_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// This end's address and port; `None` for a UNIX socket.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream, _) => stream.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Writes all bytes. The caller sets a timeout.
+    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.writable().await?;
+            match self.try_write(&[IoSlice::new(bytes)]) {
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases the stream from this thread's reactor.
+    pub(crate) fn detach(self) -> io::Result<DetachedLocal> {
+        match self {
+            Self::Tcp(stream, _) => DetachedLocal::of_tcp(stream),
+            // The last byte of a request stays in the socket (`UnixLocal`).
+            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream, _) => stream.readable().await,
@@ -148,6 +186,14 @@ impl DetachedLocal {
         match self {
             Self::Tcp(stream) => Local::of_tcp(TcpStream::from_std(stream)?),
             Self::Unix(stream) => Ok(Local::of_unix(UnixStream::from_std(stream)?)),
+        }
+    }
+
+    /// The address and port of the other end; `None` for a UNIX socket.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Unix(_) => None,
         }
     }
 

@@ -4,6 +4,7 @@ use crate::counters::Counters;
 use crate::frame::Status;
 use crate::inbound::{Inbound, OpeningError};
 use crate::local::Local;
+use crate::quic_tun::Record;
 use crate::transport::{Connection, Sending, StreamError};
 use crate::windows::Windows;
 use bytes::BytesMut;
@@ -56,6 +57,37 @@ impl RelayError {
     }
 }
 
+/// The places where a relay counts its bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Tally<'a> {
+    pub(crate) counters: &'a Counters,
+    /// The tunnel's own record, if this end keeps one.
+    pub(crate) record: Option<&'a Record>,
+}
+
+impl<'a> From<&'a Counters> for Tally<'a> {
+    fn from(counters: &'a Counters) -> Self {
+        Self { counters, record: None }
+    }
+}
+
+impl Tally<'_> {
+    pub(crate) fn sent(&self, bytes: &[u8]) {
+        self.counters.bytes_out.add(bytes.len() as u64);
+        if let Some(record) = self.record {
+            record.sent(bytes);
+        }
+    }
+
+    /// The first `count` bytes of `slices` have reached the local stream.
+    pub(crate) fn received(&self, slices: &[IoSlice<'_>], count: usize) {
+        self.counters.bytes_in.add(count as u64);
+        if let Some(record) = self.record {
+            record.received(slices, count);
+        }
+    }
+}
+
 /// Passes on the end of each direction separately: one side may end while the other continues. A
 /// reset or a loss on either side resets both. If an `answer` is due, the relay waits for it up to
 /// this long before it passes on the bytes behind it. Outgoing bytes do not wait.
@@ -64,11 +96,11 @@ pub(crate) async fn relay<C: Connection>(
     sending: C::Sending,
     inbound: Inbound<C>,
     windows: &Windows<C>,
-    counters: &Counters,
+    tally: Tally<'_>,
     answer: Option<Duration>,
 ) -> Result<(), RelayError> {
     let never = std::future::pending();
-    relay_while(local, sending, inbound, windows, counters, answer, never).await
+    relay_while(local, sending, inbound, windows, tally, answer, never).await
 }
 
 /// Like [`relay`], but ends once the rules no longer allow the tunnel.
@@ -77,17 +109,17 @@ pub(crate) async fn relay_while<C: Connection>(
     mut sending: C::Sending,
     mut inbound: Inbound<C>,
     windows: &Windows<C>,
-    counters: &Counters,
+    tally: Tally<'_>,
     answer: Option<Duration>,
     revoked: impl Future<Output = ()>,
 ) -> Result<(), RelayError> {
     let result = {
-        let out = outward(&local, &mut sending, windows, counters);
+        let out = outward(&local, &mut sending, windows, tally);
         let inward = async {
             if let Some(patience) = answer {
                 answered(&mut inbound, patience).await?;
             }
-            inward(&local, &mut inbound, windows, counters).await
+            inward(&local, &mut inbound, windows, tally).await
         };
         tokio::select! {
             both = async { tokio::try_join!(out, inward) } => both,
@@ -106,7 +138,8 @@ pub(crate) async fn relay_while<C: Connection>(
     }
 }
 
-async fn answered<C: Connection>(
+/// Waits for the answer to an opening.
+pub(crate) async fn answered<C: Connection>(
     inbound: &mut Inbound<C>,
     patience: Duration,
 ) -> Result<(), RelayError> {
@@ -122,7 +155,7 @@ async fn outward<C: Connection>(
     local: &Local,
     sending: &mut C::Sending,
     windows: &Windows<C>,
-    counters: &Counters,
+    tally: Tally<'_>,
 ) -> Result<(), RelayError> {
     let mut buffer = BytesMut::new();
     loop {
@@ -135,14 +168,14 @@ async fn outward<C: Connection>(
         match local.try_read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => {
-                counters.bytes_out.add(count as u64);
                 let bytes = buffer.split().freeze();
+                tally.sent(&bytes);
                 let _waiting = windows.wait(count);
                 tokio::select! {
                     biased;
                     written = sending.write(bytes) => written?,
                     () = blocked(windows) => {
-                        counters.tunnels_not_read.increment();
+                        tally.counters.tunnels_not_read.increment();
                         return Err(short_of_memory("the peer does not read").into());
                     }
                 }
@@ -161,7 +194,7 @@ async fn inward<C: Connection>(
     local: &Local,
     inbound: &mut Inbound<C>,
     windows: &Windows<C>,
-    counters: &Counters,
+    tally: Tally<'_>,
 ) -> Result<(), RelayError> {
     loop {
         inbound.fill().await?;
@@ -173,18 +206,19 @@ async fn inward<C: Connection>(
             let written = {
                 let mut slices = [IoSlice::new(&[]); SLICES];
                 let count = inbound.slices(&mut slices);
-                local.try_write(&slices[..count])
+                let written = local.try_write(&slices[..count]);
+                if let Ok(written) = &written {
+                    tally.received(&slices[..count], *written);
+                }
+                written
             };
             match written {
-                Ok(count) => {
-                    counters.bytes_in.add(count as u64);
-                    inbound.consume(count);
-                }
+                Ok(count) => inbound.consume(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if windows.is_short() {
                         inbound.compact();
                     }
-                    writable(local, inbound, windows, counters).await?;
+                    writable(local, inbound, windows, tally.counters).await?;
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -3,10 +3,14 @@
 
 use crate::access::SystemResolver;
 use crate::client::{Client, ClientError};
-use crate::config::{ClientConfig, ConfigError, ConfinedPaths, Forward, ServerConfig, Settings};
+use crate::config::{
+    ClientConfig, ConfigError, ConfinedPaths, Forward, MetricsAddress, ServerConfig, Settings,
+    TokenForward,
+};
 use crate::confinement::Confined;
 use crate::health::{Health, Supervisor};
 use crate::identity::{ClientCredentials, Identity, IdentityError};
+use crate::quic_tun::{self, Tunnels, TunnelsAt};
 use crate::server::{Guard, Server, ServerError};
 use crate::status::{
     self, Answer, Directory, Facts, MetricsListener, Status, StatusError, StatusListener,
@@ -36,7 +40,9 @@ pub enum RunError {
     #[error(transparent)]
     Status(#[from] StatusError),
     #[error("metrics cannot be served on {0}: {1}; choose another --metrics-on")]
-    Metrics(crate::config::MetricsAddress, #[source] io::Error),
+    Metrics(MetricsAddress, #[source] io::Error),
+    #[error("GET /tunnels cannot be served on {0}: {1}; choose another --httpd-listen-on")]
+    Api(MetricsAddress, #[source] io::Error),
     #[error(
         "a task that this end depends on has failed: restart it, and report the panic in its log"
     )]
@@ -55,7 +61,8 @@ impl RunError {
             Self::Server(ServerError::Quic(QuicError::Bind(_, error)))
             | Self::Client(ClientError::Quic(QuicError::Bind(_, error)))
             | Self::Client(ClientError::Listen(_, error))
-            | Self::Metrics(_, error) => error.kind() == io::ErrorKind::AddrNotAvailable,
+            | Self::Metrics(_, error)
+            | Self::Api(_, error) => error.kind() == io::ErrorKind::AddrNotAvailable,
             _ => false,
         }
     }
@@ -73,13 +80,16 @@ pub fn server(
     runtime()?.block_on(async {
         let mut signals = Signals::install()?;
         let endpoints = StatusEndpoints::open("server", &config.settings).await?;
+        let api = open_api(config.tunnels_at.as_ref()).await?;
         confine(&config.confined_paths, &config.settings);
         let credentials = config.credentials();
         let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
+        let tunnels = parts.tunnels.clone();
         let server = Arc::new(Server::start(parts)?);
         let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
         let (weak, shown, access) =
             (Arc::downgrade(&server), Arc::clone(&facts), config.access.clone());
+        let _api = serve_api(api, tunnels);
         let _endpoints =
             endpoints.serve(weak, move |server| Status::of_server(server, &access, &lock(&shown)));
         warn_of_expiry(&config.identity);
@@ -129,16 +139,25 @@ pub fn client(
     runtime()?.block_on(async {
         let mut signals = Signals::install()?;
         let endpoints = StatusEndpoints::open("client", &config.settings).await?;
+        let api = open_api(config.tunnels_at.as_ref()).await?;
         confine(&config.confined_paths, &config.settings);
         let credentials = config.credentials();
         let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
+        let tunnels = parts.tunnels.clone();
         let client = Arc::new(Client::start(parts).await?);
         let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
         let (weak, shown) = (Arc::downgrade(&client), Arc::clone(&facts));
+        let _api = serve_api(api, tunnels);
         let _endpoints = endpoints.serve(weak, move |client| Status::of_client(client, &lock(&shown)));
         warn_of_expiry(&config.identity);
         for Forward { listen_on, target } in &config.forwards {
             say(format!("listening on {listen_on}, which leads to {target} as the server sees it"));
+        }
+        for proxy in &config.proxies {
+            say(format!("listening on {proxy}; applications name their targets, as the server sees them"));
+        }
+        for TokenForward { listen_on, .. } in &config.tokens {
+            say(format!("listening on {listen_on}; a token tells the server the target"));
         }
         for Forward { listen_on, target } in &config.reverses {
             say(format!(
@@ -321,6 +340,28 @@ async fn end<T, F: Future<Output = ()>>(
 
 async fn ended_again(signals: &mut Signals) {
     while !matches!(signals.next().await, SignalEvent::End) {}
+}
+
+/// Binds the address of quic-tun's API.
+async fn open_api(at: Option<&TunnelsAt>) -> Result<Option<MetricsListener>, RunError> {
+    let Some(TunnelsAt { address, is_required }) = at else { return Ok(None) };
+    match MetricsListener::bind(address).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if *is_required => Err(RunError::Api(address.clone(), error)),
+        Err(error) => {
+            tracing::warn!(%address, %error, "no GET /tunnels: choose another --httpd-listen-on");
+            Ok(None)
+        }
+    }
+}
+
+/// Serves the API until the returned value is dropped.
+fn serve_api(listener: Option<MetricsListener>, tunnels: Option<Arc<Tunnels>>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    if let (Some(listener), Some(tunnels)) = (listener, tunnels) {
+        tasks.spawn(quic_tun::serve(listener, tunnels));
+    }
+    tasks
 }
 
 /// The sockets through which others query this end's status.

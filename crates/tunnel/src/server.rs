@@ -19,6 +19,8 @@ use crate::health::Health;
 use crate::identity::{PeerName, TrustedPeer};
 use crate::journal::{Journal, Kind, Line};
 use crate::memory::Budget;
+use crate::quic_tun::Tunnels;
+use crate::quic_tun::token::Cleartext;
 use crate::session::Session;
 use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
 use crate::transport::{
@@ -48,6 +50,10 @@ pub struct ServerParts {
     pub limits: Limits,
     /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
+    /// How tokens are understood; without it they are refused.
+    pub tokens: Option<Cleartext>,
+    /// Lists the open tunnels, if somebody asks for them.
+    pub tunnels: Option<Arc<Tunnels>>,
 }
 
 /// The trusted peers and their rights.
@@ -106,6 +112,8 @@ struct Shared {
     counters: Arc<Counters>,
     budget: Budget,
     listeners: Listeners,
+    tokens: Option<Cleartext>,
+    tunnels: Option<Arc<Tunnels>>,
     journal: Journal,
     places: Arc<Places>,
     ports: Arc<Ports>,
@@ -137,6 +145,8 @@ impl Server {
             limits,
             counters: Arc::default(),
             listeners: Listeners::default(),
+            tokens: parts.tokens,
+            tunnels: parts.tunnels,
             journal: Journal::default(),
             usage: Mutex::default(),
             sessions: Mutex::default(),

@@ -9,6 +9,7 @@ mod text;
 pub use directory::{
     Answer, Directory, StatusError, StatusListener, StatusSource, ask, at, listen,
 };
+pub(crate) use http::serve_http;
 pub use http::{MetricsListener, serve_metrics};
 
 use crate::access::Access;

@@ -60,6 +60,12 @@ impl HostPort {
     }
 }
 
+impl From<std::net::SocketAddr> for HostPort {
+    fn from(address: std::net::SocketAddr) -> Self {
+        Self { host: address.ip().to_string(), port: address.port() }
+    }
+}
+
 impl FromStr for Target {
     type Err = TargetError;
 

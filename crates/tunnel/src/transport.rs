@@ -99,6 +99,9 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 }
 
 pub trait Sending: Debug + Send + 'static {
+    /// The number of the stream in its connection.
+    fn number(&self) -> u64;
+
     /// Waits while too many bytes are unacknowledged.
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), StreamError>> + Send;
 

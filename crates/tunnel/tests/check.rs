@@ -27,10 +27,13 @@ async fn the_round_trip_is_measured_after_the_handshake() {
             trust: ServerTrust::Pins(vec![keys.server.pin()]),
         }],
         forwards: Vec::new(),
+        proxies: Vec::new(),
+        tokens: Vec::new(),
         reverses: Vec::new(),
         connections: 1,
         confined_paths: ConfinedPaths::default(),
         settings: Settings::default(),
+        tunnels_at: None,
     };
     let checked = tokio::task::spawn_blocking(move || tunnel::check::client(&config, false));
     let findings = checked.await.unwrap().unwrap();

@@ -1,11 +1,14 @@
 //! The log: one line per event. Any text in it may come from a peer, a file or the far end of a
 //! measurement.
 
+use crate::exit::Unusable;
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 use std::fmt;
-use std::io::IsTerminal;
-use std::sync::OnceLock;
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::MakeExt;
@@ -34,12 +37,21 @@ pub(crate) enum Logger {
     Daemon,
 }
 
-/// Logs to stderr. `WEIR_LOG` names the level, and `WEIR_LOG_FORMAT` the form unless a flag does.
-pub(crate) fn start(logger: Logger, format: Option<LogFormat>) {
-    let usual = match logger {
+/// Another level and other places than usual.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogTo {
+    pub(crate) level: Option<&'static str>,
+    /// Files, `stdout` or `stderr`; without any of them the log goes to stderr.
+    pub(crate) paths: Vec<String>,
+}
+
+/// Logs to stderr unless `to` names other places. `WEIR_LOG` names the level, and
+/// `WEIR_LOG_FORMAT` the form unless a flag does.
+pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> anyhow::Result<()> {
+    let usual = to.level.unwrap_or(match logger {
         Logger::Command => "warn",
         Logger::Daemon => "warn,tunnel=info",
-    };
+    });
     let filter = EnvFilter::try_from_env(LEVEL).unwrap_or_else(|_| usual.into());
     let (filter, level) = reload::Layer::new(filter);
     let set = move |wanted: &str| {
@@ -52,14 +64,63 @@ pub(crate) fn start(logger: Logger, format: Option<LogFormat>) {
     let lines = match format {
         LogFormat::Json => Lines::Json,
         // journald adds the time, and takes the level from a prefix (sd-daemon(3)).
-        LogFormat::Text if is_journal() => Lines::Journal,
-        LogFormat::Text if logger == Logger::Daemon && !std::io::stderr().is_terminal() => {
+        LogFormat::Text if is_journal() && to.paths.is_empty() => Lines::Journal,
+        LogFormat::Text
+            if logger == Logger::Daemon
+                && (!to.paths.is_empty() || !std::io::stderr().is_terminal()) =>
+        {
             Lines::Timed
         }
         LogFormat::Text => Lines::Plain,
     };
     // No other code sets a subscriber.
-    let _ = tracing::subscriber::set_global_default(subscriber(std::io::stderr, filter, lines));
+    if to.paths.is_empty() {
+        let to_stderr = subscriber(std::io::stderr, filter, lines);
+        let _ = tracing::subscriber::set_global_default(to_stderr);
+    } else {
+        let places = Places::open(&to.paths)?;
+        let to_places = subscriber(move || places.clone(), filter, lines);
+        let _ = tracing::subscriber::set_global_default(to_places);
+    }
+    Ok(())
+}
+
+/// Several places for each line.
+#[derive(Clone)]
+struct Places(Arc<Vec<Mutex<Box<dyn Write + Send>>>>);
+
+impl Places {
+    fn open(paths: &[String]) -> anyhow::Result<Self> {
+        let open = |path: &String| -> anyhow::Result<Mutex<Box<dyn Write + Send>>> {
+            Ok(Mutex::new(match path.as_str() {
+                "stdout" => Box::new(std::io::stdout()),
+                "stderr" => Box::new(std::io::stderr()),
+                path => {
+                    let file = OpenOptions::new().append(true).create(true).open(path);
+                    let failed = |error| {
+                        Unusable::path("write", Path::new(path), &error, "--log-output-paths")
+                    };
+                    Box::new(file.map_err(failed)?)
+                }
+            }))
+        };
+        paths.iter().map(open).collect::<anyhow::Result<_>>().map(|places| Self(Arc::new(places)))
+    }
+}
+
+/// A place that fails, for example a full disk, does not keep the line from the others.
+impl Write for Places {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        for place in &*self.0 {
+            let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = place.write_all(line).and_then(|()| place.flush());
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether standard error leads to systemd's journal (systemd.exec(5), `$JOURNAL_STREAM`).
@@ -207,8 +268,6 @@ const FORMAT: &str = "WEIR_LOG_FORMAT";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-    use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
     struct Recorded(Arc<Mutex<Vec<u8>>>);

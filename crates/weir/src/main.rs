@@ -17,7 +17,7 @@ mod watch;
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use log::Logger;
+use log::{LogTo, Logger};
 use std::process::ExitCode;
 
 /// Measure, explain and accelerate transport on a Linux network.
@@ -73,7 +73,8 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let words = verbs::perf::as_iperf3(std::env::args_os().collect());
+    let words = verbs::tunnel::as_quic_tun(std::env::args_os().collect());
+    let words = verbs::perf::as_iperf3(words);
     let arguments = match parse(words) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -81,11 +82,13 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
-    let (logger, format) = match &arguments.verb {
+    let (logger, format, to) = match &arguments.verb {
         Verb::Tunnel(verb) => verb.logger(),
-        _ => (Logger::Command, None),
+        _ => (Logger::Command, None, LogTo::default()),
     };
-    log::start(logger, format);
+    if let Err(error) = log::start(logger, format, &to) {
+        return exit::code(Err(error));
+    }
     let outcome = match arguments.verb {
         Verb::Accel(verb) => verbs::accel::run(verb),
         Verb::Completions { shell } => completions::print(shell, &command()),

@@ -147,7 +147,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 fn two(own: &[Rule], others: &[Rule]) -> Access {
     let rights = |rules: &[Rule]| {
         let (dial, listen) = (rules.to_vec(), rules.to_vec());
-        Rights { dial, listen, resolve_names: true }
+        Rights { dial, listen, resolve_names: true, everything: false }
     };
     Access::new([(peer("a"), rights(own)), (peer("b"), rights(others))])
 }

@@ -1,21 +1,24 @@
 //! Listening sockets for local applications.
 
-use super::listeners::SharedTarget;
-use super::{ClientError, HERE, ListenAt, Shared};
+use super::listeners::SharedRoute;
+use super::proxies::{self, Dialect, NEGOTIATIONS};
+use super::{ClientError, HERE, ListenAt, Route, Shared};
 use crate::datagrams::{self, UdpListener};
-use crate::frame::Opening;
+use crate::frame::{Opening, Properties, Request};
+use crate::inbound::Inbound;
 use crate::journal::{Kind, Line};
 use crate::local::{DetachedLocal, Local, UnixPathListener};
-use crate::relay::{RelayError, relay};
+use crate::relay::{RelayError, Tally, answered, relay};
 use crate::session::Session;
-use crate::target::Target;
 use crate::transport::quic::QuicConnection;
-use crate::transport::{Connection, Shards};
+use crate::transport::{Connection, Sending, Shards};
+use bytes::Bytes;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// An open listener. Dropping it closes the listener.
@@ -23,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct OpenListener {
     /// The bound address, with the actual port in place of port 0.
     pub(super) bound: ListenAt,
-    pub(super) current_target: SharedTarget,
+    pub(super) route: SharedRoute,
     cancel: CancellationToken,
 }
 
@@ -33,7 +36,7 @@ pub(super) async fn open(
     shards: &Arc<Shards>,
     index: usize,
     listen: ListenAt,
-    target: Target,
+    route: Route,
 ) -> Result<OpenListener, ClientError> {
     let shard = shards.handle(index);
     // A socket belongs to the thread that creates it.
@@ -43,14 +46,14 @@ pub(super) async fn open(
     let (bound, socket) = bound.map_err(|error| ClientError::Listen(listen, error))?;
     let opened = OpenListener {
         bound,
-        current_target: Arc::new(RwLock::new(target)),
+        route: Arc::new(RwLock::new(route)),
         cancel: CancellationToken::new(),
     };
-    let (shared, current_target, cancel) =
-        (Arc::clone(shared), Arc::clone(&opened.current_target), opened.cancel.clone());
+    let (shared, route, cancel) =
+        (Arc::clone(shared), Arc::clone(&opened.route), opened.cancel.clone());
     shard.spawn(async move {
         tokio::select! {
-            () = socket.run(&shared, &current_target) => {}
+            () = socket.run(&shared, &route) => {}
             () = shared.draining.cancelled() => {}
             () = cancel.cancelled() => {}
         }
@@ -67,7 +70,7 @@ impl Drop for OpenListener {
 enum ListenerSocket {
     Tcp(TcpListener),
     Unix(UnixPathListener),
-    Udp(Arc<UdpListener<QuicConnection>>),
+    Udp(UdpListener<QuicConnection>),
 }
 
 impl ListenerSocket {
@@ -92,18 +95,24 @@ impl ListenerSocket {
         }
     }
 
-    async fn run(&self, shared: &Arc<Shared>, current_target: &SharedTarget) {
-        let target = || current_target.read().unwrap_or_else(PoisonError::into_inner).clone();
+    async fn run(&self, shared: &Arc<Shared>, route: &SharedRoute) {
+        let route = || route.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Self::Udp(socket) = self {
             let pick = || shared.links.pick();
-            return socket.run(pick, |flow| datagrams::opening(target(), flow)).await;
+            // Datagrams never take another route (`listeners::check`).
+            let opening = |flow| match route() {
+                Route::Target(target) => datagrams::opening(target, flow),
+                _ => unreachable!("a listener for datagrams has a target"),
+            };
+            return socket.run(pick, opening).await;
         }
+        let negotiations = Arc::new(Semaphore::new(NEGOTIATIONS));
         loop {
             match self.next().await {
                 Ok(connection) => match shared.place() {
                     Some(place) => {
-                        let shared = Arc::clone(shared);
-                        tokio::spawn(handle_connection(shared, connection, target(), place));
+                        let (shared, limit) = (Arc::clone(shared), Arc::clone(&negotiations));
+                        tokio::spawn(handle_connection(shared, connection, route(), place, limit));
                     }
                     None => connection.abort(),
                 },
@@ -127,22 +136,71 @@ impl ListenerSocket {
     }
 }
 
+/// Finds out what a new connection is for, and opens its tunnel.
 async fn handle_connection(
     shared: Arc<Shared>,
     connection: DetachedLocal,
-    target: Target,
+    route: Route,
+    place: OwnedSemaphorePermit,
+    negotiations: Arc<Semaphore>,
+) {
+    let request = match route {
+        Route::Target(target) => Request::Forward(target),
+        Route::Token(source) => {
+            let lookups = shared.lookups.of(&u32::MAX, Instant::now() + shared.limits.answer);
+            match source.token(connection.remote(), &lookups).await {
+                Ok(token) => Request::Token(token),
+                Err(error) => {
+                    shared.counters.tunnels_refused.increment();
+                    if let Some(Line { omitted }) = shared.line(HERE, Kind::Denial) {
+                        tracing::warn!(error = %error.shown(), omitted, "no token");
+                    }
+                    return connection.abort();
+                }
+            }
+        }
+        Route::Socks5(users) => {
+            let socks = Dialect::Socks5;
+            return proxies::handle(shared, connection, socks, users, place, negotiations).await;
+        }
+        Route::HttpConnect(users) => {
+            let http = Dialect::Http;
+            return proxies::handle(shared, connection, http, users, place, negotiations).await;
+        }
+    };
+    hand_over(shared, connection, request, None, place).await;
+}
+
+/// The conversation with an application that named its own target.
+#[derive(Debug)]
+pub(super) struct Front {
+    pub(super) dialect: Dialect,
+    /// The bytes that the application sent behind its request.
+    pub(super) early: Bytes,
+}
+
+/// Moves the application's connection to the thread of a connection to a server.
+pub(super) async fn hand_over(
+    shared: Arc<Shared>,
+    connection: DetachedLocal,
+    request: Request,
+    front: Option<Box<Front>>,
     place: OwnedSemaphorePermit,
 ) {
     let Some((shard, session)) = shared.links.pick_within(shared.limits.patience).await else {
         if let Some(Line { omitted }) = shared.line(HERE, Kind::NoServer) {
-            tracing::warn!(%target, omitted, "no connection to any server");
+            tracing::warn!(target = %request, omitted, "no connection to any server");
         }
         shared.counters.tunnels_refused.increment();
-        return connection.abort();
+        return match (front, connection.bind()) {
+            (Some(front), Ok(local)) => front.dialect.no_server(local).await,
+            (None, Ok(local)) => local.abort(),
+            (_, Err(_)) => {}
+        };
     };
     shard.spawn(async move {
         match connection.bind() {
-            Ok(local) => carry(&shared, &session, local, target).await,
+            Ok(local) => carry(&shared, &session, local, request, front).await,
             Err(error) => tracing::debug!(%error, "lost a local connection"),
         }
         drop(place);
@@ -153,12 +211,13 @@ async fn carry(
     shared: &Arc<Shared>,
     session: &Arc<Session<QuicConnection>>,
     local: Local,
-    target: Target,
+    request: Request,
+    front: Option<Box<Front>>,
 ) {
     let _tunnel = session.tunnel();
-    let shown = target.to_string();
-    let opening = Opening::forward(target);
-    let (sending, inbound) = match session.open(&opening).await {
+    let shown = request.to_string();
+    let opening = Opening { request, properties: Properties::default() };
+    let (mut sending, mut inbound) = match session.open(&opening).await {
         Ok(streams) => streams,
         Err(error) => {
             tracing::debug!(%error, "no stream");
@@ -166,11 +225,59 @@ async fn carry(
             return local.abort();
         }
     };
-    let answer = Some(shared.limits.answer);
+    drop(opening);
     let counters = &shared.counters;
-    let relayed = relay(local, sending, inbound, &session.windows, counters, answer).await;
-    let Err(error) = relayed else { return };
-    error.count(counters);
+    let record = shared.tunnels.as_ref().map(|tunnels| {
+        let application = local.remote().map_or_else(|| "@".to_owned(), |at| at.to_string());
+        tunnels.open(sending.number(), application, session.connection.remote())
+    });
+    let tally = Tally { counters, record: record.as_deref() };
+    let mut answer = Some(shared.limits.answer);
+    if let Some(front) = front {
+        let opened = front.open(&local, &mut sending, &mut inbound, tally, shared.limits.answer);
+        // Other tunnels need no memory for this step.
+        if let Err(error) = Box::pin(opened).await {
+            sending.reset(0);
+            inbound.stop(0);
+            ended_early(shared, session, &shown, &error);
+            return front.dialect.failed(local, &error).await;
+        }
+        answer = None;
+    }
+    let relayed = relay(local, sending, inbound, &session.windows, tally, answer).await;
+    if let Err(error) = relayed {
+        ended_early(shared, session, &shown, &error);
+    }
+}
+
+impl Front {
+    /// Sends the first bytes, waits for the answer to the opening, and tells the application.
+    async fn open<C: Connection>(
+        &self,
+        local: &Local,
+        sending: &mut C::Sending,
+        inbound: &mut Inbound<C>,
+        tally: Tally<'_>,
+        patience: Duration,
+    ) -> Result<(), RelayError> {
+        if !self.early.is_empty() {
+            tally.sent(&self.early);
+            sending.write(self.early.clone()).await?;
+        }
+        answered(inbound, patience).await?;
+        let told = tokio::time::timeout(REPLY, local.write_all(&self.dialect.established())).await;
+        Ok(told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?)
+    }
+}
+
+/// Counts and logs a tunnel that ended before its application and its target were finished.
+fn ended_early(
+    shared: &Shared,
+    session: &Session<QuicConnection>,
+    shown: &str,
+    error: &RelayError,
+) {
+    error.count(&shared.counters);
     match error {
         RelayError::Refused(status, why) => {
             let server = session.connection.remote().ip();
@@ -182,4 +289,6 @@ async fn carry(
     }
 }
 
+/// An application that has asked for a tunnel reads the reply.
+const REPLY: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

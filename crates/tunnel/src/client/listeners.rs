@@ -1,14 +1,14 @@
 //! A running client's listeners, and how a reload changes them.
 
 use super::listener::{self, OpenListener};
-use super::{ClientError, ListenAt, Listener, Reverse, Shared, reverse};
+use super::{ClientError, ListenAt, Listener, Reverse, Route, Shared, reverse};
 use crate::target::Target;
 use crate::transport::Shards;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio_util::sync::CancellationToken;
 
-/// The target of a listener's connections. A reload may change it for new connections.
-pub(super) type SharedTarget = Arc<RwLock<Target>>;
+/// The route of a listener's connections. A reload may change it for new connections.
+pub(super) type SharedRoute = Arc<RwLock<Route>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Listeners(Mutex<Vec<ActiveListener>>);
@@ -32,7 +32,7 @@ struct RequestedListener {
 
 impl Listeners {
     /// Replaces all listeners with `wanted`. If one cannot be opened, nothing changes. A listener
-    /// that stays keeps its connections; new connections go to its new target.
+    /// that stays keeps its connections; new connections take its new route.
     pub(super) async fn replace(
         &self,
         wanted: Vec<Listener>,
@@ -41,14 +41,12 @@ impl Listeners {
     ) -> Result<(), ClientError> {
         let mut made: Vec<ActiveListener> = Vec::new();
         let requested: Vec<(ListenAt, usize)> = numbered(&wanted);
-        for (index, (requested, Listener { listen, target })) in
+        for (index, (requested, Listener { listen, route })) in
             requested.iter().zip(&wanted).enumerate()
         {
-            if matches!(listen, ListenAt::Udp(_)) != target.is_datagrams() {
-                return Err(ClientError::Mixed(listen.clone(), target.clone()));
-            }
+            check(listen, route)?;
             if !self.lock().iter().any(|one| one.requested == *requested) {
-                let opened = listener::open(shared, shards, index, listen.clone(), target.clone());
+                let opened = listener::open(shared, shards, index, listen.clone(), route.clone());
                 made.push(ActiveListener { requested: requested.clone(), opened: opened.await? });
             }
         }
@@ -60,9 +58,8 @@ impl Listeners {
         all.append(&mut made);
         // Sort into the requested order, in which they are also reported.
         all.sort_by_key(place);
-        for (active, Listener { target, .. }) in all.iter().zip(&wanted) {
-            *active.opened.current_target.write().unwrap_or_else(PoisonError::into_inner) =
-                target.clone();
+        for (active, Listener { route, .. }) in all.iter().zip(&wanted) {
+            *active.opened.route.write().unwrap_or_else(PoisonError::into_inner) = route.clone();
         }
         Ok(())
     }
@@ -113,6 +110,21 @@ impl Reverses {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let requested = all.get(usize::try_from(number).ok()?)?.as_ref()?;
         Some(requested.reverse.target.clone())
+    }
+}
+
+/// Only datagrams go to a target of datagrams, and a proxy listens on TCP.
+fn check(listen: &ListenAt, route: &Route) -> Result<(), ClientError> {
+    let carries_datagrams = matches!(listen, ListenAt::Udp(_));
+    match route {
+        Route::Target(target) if carries_datagrams != target.is_datagrams() => {
+            Err(ClientError::Mixed(listen.clone(), target.clone()))
+        }
+        Route::Socks5(_) | Route::HttpConnect(_) if !matches!(listen, ListenAt::Tcp(_)) => {
+            Err(ClientError::MixedProxy(listen.clone()))
+        }
+        Route::Token(_) if carries_datagrams => Err(ClientError::MixedProxy(listen.clone())),
+        _ => Ok(()),
     }
 }
 

@@ -100,7 +100,8 @@ async fn handle_stream<C: Connection>(
     match granted {
         Some(Granted::Stream(local, _place)) => {
             let windows = &session.windows;
-            let relayed = relay(local, sending, inbound, windows, &shared.counters, None).await;
+            let relayed =
+                relay(local, sending, inbound, windows, (&*shared.counters).into(), None).await;
             if let Err(error) = relayed {
                 error.count(&shared.counters);
                 tracing::debug!(%error, "a tunnel ended early");

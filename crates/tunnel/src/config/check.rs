@@ -2,11 +2,12 @@
 
 use super::source::{ConfigError, Origin};
 use super::tables::{
-    ClientTable, Common, FarServerTable, File, ForwardTable, PeerTable, ServerTable,
+    ClientTable, Common, FarServerTable, File, ForwardTable, PeerTable, ReverseTable, ServerTable,
 };
 use super::{
-    ClientConfig, ConfinedPaths, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer, Forward, Located,
-    MOST_CONNECTIONS, MOST_ENDPOINTS, MetricsAddress, OneOrMore, ServerConfig, Settings,
+    ClientConfig, ConfinedPaths, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer, Forward, ListenOn,
+    Located, MOST_CONNECTIONS, MOST_ENDPOINTS, MetricsAddress, OneOrMore, Proxy, ProxyKind,
+    ServerConfig, Settings, proxies,
 };
 use crate::access::{Access, Rights, Rule};
 use crate::identity::{Authorities, Identity, IdentityError, Pin, Proof, ServerTrust, TrustedPeer};
@@ -56,16 +57,26 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         let own = Rights {
             dial: peer.allow.clone(),
             resolve_names: peer.resolve_names,
+            everything: false,
             listen: peer.reverse.clone(),
         };
         rights.push((peer.name.clone(), own));
     }
     let access = Access::new(rights);
-    Ok(ServerConfig { listen_on, identity, peers, access, confined_paths, settings })
+    Ok(ServerConfig {
+        listen_on,
+        identity,
+        peers,
+        access,
+        confined_paths,
+        settings,
+        tokens: None,
+        tunnels_at: None,
+    })
 }
 
 /// Listens on IPv6 and IPv4 through one socket, or on IPv4 alone if the kernel has no IPv6.
-fn everywhere() -> SocketAddr {
+pub(crate) fn everywhere() -> SocketAddr {
     let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
     match std::net::UdpSocket::bind(all) {
         Ok(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT)),
@@ -90,29 +101,44 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
     }
     let mut confined_paths = confined_paths(file, "client", &common, &settings);
     for forward in &table.forward {
-        if let Target::Unix(socket) = &forward.value.listen_on {
+        if let ListenOn::Target(Target::Unix(socket)) = &forward.value.listen_on {
             confined_paths.binds(socket);
         }
+        forward.value.users_file.iter().for_each(|value| confined_paths.reads(&path(file, value)));
     }
     usable(&confined_paths)?;
     let authorities = authorities(file, &common)?;
     let servers = table.server.iter().map(|value| far_server(file, value, authorities.as_ref()));
     let servers = servers.collect::<Result<_, _>>()?;
     let (mut near, mut far) = (HashSet::new(), HashSet::new());
-    let forwards = table.forward.iter().map(|value| forward(file, value, &mut near));
-    let forwards = forwards.collect::<Result<_, _>>()?;
-    let reverses = table.reverse.iter().map(|value| forward(file, value, &mut far));
-    let reverses = reverses.collect::<Result<_, _>>()?;
+    let (mut forwards, mut proxies) = (Vec::new(), Vec::new());
+    for Located { value: table, origin } in &table.forward {
+        match &table.listen_on {
+            ListenOn::Proxy(kind, at) => {
+                proxies.push(proxy(file, *origin, table, (*kind, *at), &mut near)?);
+            }
+            ListenOn::Target(listen_on) => {
+                forwards.push(of_forward(file, *origin, table, listen_on, &mut near)?);
+            }
+        }
+    }
+    let reverse = |Located { value: ReverseTable { listen_on, target }, origin }: &Located<_>| {
+        forward(file, *origin, listen_on, target, &mut far)
+    };
+    let reverses = table.reverse.iter().map(reverse).collect::<Result<_, _>>()?;
     let connections = within(file, &table.connections, 1..=MOST_CONNECTIONS)?.unwrap_or(2);
     let identity = identity(file, "client", &common)?;
     Ok(ClientConfig {
         identity,
         servers,
         forwards,
+        proxies,
+        tokens: Vec::new(),
         reverses,
         connections,
         confined_paths,
         settings,
+        tunnels_at: None,
     })
 }
 
@@ -280,13 +306,69 @@ fn far_server(
     Ok(FarServer { endpoint, trust })
 }
 
-fn forward(
+fn of_forward(
     file: &File,
-    Located { value: forward, origin }: &Located<ForwardTable>,
+    origin: Origin,
+    table: &ForwardTable,
+    listen_on: &Target,
     taken: &mut HashSet<Target>,
 ) -> Result<Forward, ConfigError> {
-    let ForwardTable { listen_on, target } = forward;
-    let wrong = |message: String| Err(file.source.error(*origin, message));
+    let Some(target) = &table.target else {
+        let message = format!(
+            "{listen_on} needs a `target`; only socks5: and http: listeners let applications name it"
+        );
+        return Err(file.source.error(origin, message));
+    };
+    if let Some(users) = &table.users_file {
+        let message = "`users-file` belongs to a socks5: or http: listener: remove the key";
+        return Err(file.source.error(users.origin, message));
+    }
+    forward(file, origin, listen_on, target, taken)
+}
+
+fn proxy(
+    file: &File,
+    origin: Origin,
+    table: &ForwardTable,
+    (kind, listen_on): (ProxyKind, SocketAddr),
+    taken: &mut HashSet<Target>,
+) -> Result<Proxy, ConfigError> {
+    let wrong = |message: String| Err(file.source.error(origin, message));
+    let shown = ListenOn::Proxy(kind, listen_on);
+    if let Some(target) = &table.target {
+        return wrong(format!(
+            "applications of {shown} name their targets themselves: remove the target {target}"
+        ));
+    }
+    if listen_on.port() != 0 {
+        let again = format!("{shown} is listened on twice: change one");
+        once(file, origin, taken, &Target::Tcp(listen_on.into()), &again)?;
+    }
+    let users = match &table.users_file {
+        Some(value) => {
+            let users = proxies::users(&path(file, value));
+            Some(Arc::new(users.map_err(|error| file.source.error(value.origin, error))?))
+        }
+        None if listen_on.ip().to_canonical().is_loopback() => None,
+        None => {
+            return wrong(format!(
+                "{shown} would serve anyone who reaches that address: listen on 127.0.0.1:{}, or give \
+                 a `users-file` (--users-file) with the names and passwords of those who may",
+                listen_on.port()
+            ));
+        }
+    };
+    Ok(Proxy { kind, listen_on, users })
+}
+
+fn forward(
+    file: &File,
+    origin: Origin,
+    listen_on: &Target,
+    target: &Target,
+    taken: &mut HashSet<Target>,
+) -> Result<Forward, ConfigError> {
+    let wrong = |message: String| Err(file.source.error(origin, message));
     if let Target::Tcp(host) | Target::Udp(host) = listen_on
         && host.host().parse::<IpAddr>().is_err()
     {
@@ -300,7 +382,7 @@ fn forward(
     }
     if port(listen_on) != Some(0) {
         let again = format!("{listen_on} is listened on twice: change one");
-        once(file, *origin, taken, listen_on, &again)?;
+        once(file, origin, taken, listen_on, &again)?;
     }
     Ok(Forward { listen_on: listen_on.clone(), target: target.clone() })
 }

@@ -1,3 +1,4 @@
+use super::ListenOn;
 use super::source::Origin;
 use crate::access::Rule;
 use crate::identity::{PeerName, Pin};
@@ -72,7 +73,7 @@ macro_rules! as_text {
         }
     )*};
 }
-as_text!(HostPort, PeerName, Pin, Rule, Target);
+as_text!(HostPort, ListenOn, PeerName, Pin, Rule, Target);
 
 struct Text<T>(PhantomData<T>);
 

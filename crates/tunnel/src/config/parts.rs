@@ -1,9 +1,10 @@
 //! Converts a configuration into the parts of a server or a client.
 
-use super::{ClientConfig, Forward, ServerConfig, Settings};
+use super::{ClientConfig, Forward, Proxy, ServerConfig, Settings};
 use crate::access::Resolve;
-use crate::client::{ClientLimits, ClientParts, ListenAt, Listener, Reverse, ServerAt};
+use crate::client::{ClientLimits, ClientParts, ListenAt, Listener, Reverse, Route, ServerAt};
 use crate::identity::{ClientCredentials, Credentials, IdentityError, ServerCredentials};
+use crate::quic_tun::Tunnels;
 use crate::server::{Guard, Limits, ServerParts};
 use crate::target::{HostPort, Target};
 use crate::transport::Tuning;
@@ -34,8 +35,17 @@ impl ServerConfig {
                 secret: Some(self.identity.secret().clone()),
                 ..self.settings.tuning()
             },
-            limits: Limits { dial: self.settings.dial_timeout.as_duration(), ..Limits::default() },
+            limits: Limits {
+                dial: self.settings.dial_timeout.as_duration(),
+                connections_each: match self.peers.iter().any(|peer| peer.proof.is_shared()) {
+                    true => CONNECTIONS_SHARED,
+                    false => Limits::default().connections_each,
+                },
+                ..Limits::default()
+            },
             shards: Some(self.settings.endpoints),
+            tokens: self.tokens,
+            tunnels: self.tunnels_at.is_some().then(|| Tunnels::new(true)),
         })
     }
 }
@@ -48,7 +58,12 @@ impl ClientConfig {
     }
 
     pub fn listeners(&self) -> Vec<Listener> {
-        self.forwards.iter().map(listener).collect()
+        let proxies = self.proxies.iter().map(Proxy::listener);
+        let tokens = self.tokens.iter().map(|forward| Listener {
+            listen: listen_at(&forward.listen_on),
+            route: Route::Token(Arc::clone(&forward.source)),
+        });
+        self.forwards.iter().map(listener).chain(proxies).chain(tokens).collect()
     }
 
     pub fn reverse(&self) -> Vec<Reverse> {
@@ -81,6 +96,7 @@ impl ClientConfig {
             },
             connections: self.connections,
             shards: Some(self.settings.endpoints),
+            tunnels: self.tunnels_at.is_some().then(|| Tunnels::new(false)),
         })
     }
 }
@@ -101,12 +117,15 @@ fn reverse(forward: &Forward) -> Reverse {
 }
 
 fn listener(forward: &Forward) -> Listener {
-    let listen = match &forward.listen_on {
+    Listener { listen: listen_at(&forward.listen_on), route: forward.target.clone().into() }
+}
+
+fn listen_at(target: &Target) -> ListenAt {
+    match target {
         Target::Tcp(host) => ListenAt::Tcp(address(host)),
         Target::Udp(host) => ListenAt::Udp(address(host)),
         Target::Unix(path) => ListenAt::Unix(path.clone()),
-    };
-    Listener { listen, target: forward.target.clone() }
+    }
 }
 
 /// Host names were rejected when the file was checked.
@@ -115,4 +134,6 @@ fn address(host: &HostPort) -> SocketAddr {
     SocketAddr::new(address, host.port())
 }
 
+/// The connections of an identity that many clients share.
+const CONNECTIONS_SHARED: usize = 4096;
 const ROUND_TRIPS: Duration = Duration::from_secs(5);

@@ -10,6 +10,12 @@ impl ServerConfig {
         if self.listen_on != running.listen_on {
             keys.insert(0, "listen-on");
         }
+        if self.tokens != running.tokens {
+            keys.push("token-parser-key");
+        }
+        if self.tunnels_at != running.tunnels_at {
+            keys.push("httpd-listen-on");
+        }
         keys
     }
 }
@@ -30,6 +36,9 @@ impl ClientConfig {
         }
         if self.connections != running.connections {
             keys.push("connections");
+        }
+        if self.tunnels_at != running.tunnels_at {
+            keys.push("httpd-listen-on");
         }
         keys
     }

@@ -3,7 +3,7 @@
 use super::check::own_file;
 use super::located::{Located, OneOrMore};
 use super::source::{ConfigError, Source};
-use super::{MetricsAddress, check};
+use super::{ListenOn, MetricsAddress, check};
 use crate::access::Rule;
 use crate::congestion::Congestion;
 use crate::identity::{PeerName, Pin};
@@ -76,7 +76,7 @@ pub struct ClientTable {
     #[serde(default)]
     pub forward: Vec<Located<ForwardTable>>,
     #[serde(default)]
-    pub reverse: Vec<Located<ForwardTable>>,
+    pub reverse: Vec<Located<ReverseTable>>,
     pub connections: Option<Located<usize>>,
     pub congestion: Option<Located<Congestion>>,
     pub memory: Option<Located<Bytes>>,
@@ -100,6 +100,16 @@ pub struct FarServerTable {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ForwardTable {
+    pub listen_on: ListenOn,
+    /// Absent if applications name their own targets.
+    pub target: Option<Target>,
+    /// The names and passwords with which applications log in to a proxy.
+    pub users_file: Option<Located<PathBuf>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ReverseTable {
     pub listen_on: Target,
     pub target: Target,
 }

@@ -5,25 +5,55 @@ use crate::session::Session;
 use crate::transport::Connection;
 use bytes::BytesMut;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::future::Future;
+use std::hash::Hash;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::UdpSocket;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 /// A socket to which applications send datagrams. Each source address is a flow.
 #[derive(Debug)]
-pub(crate) struct UdpListener<C: Connection> {
+pub(crate) struct UdpListener<C: Connection>(Arc<LocalFlows<SocketAddr, C>>);
+
+/// The flows that begin at a socket of this end, by the return paths of their answers.
+#[derive(Debug)]
+pub(crate) struct LocalFlows<P, C: Connection> {
     socket: UdpSocket,
-    sources: Mutex<HashMap<SocketAddr, Arc<SourceFlow<C>>>>,
+    flows: Mutex<HashMap<P, Arc<LocalFlow<C>>>>,
     idle: Duration,
     most: usize,
     journal: Journal,
+    ended: CancellationToken,
+}
+
+/// How the answers of a flow reach its application.
+pub(crate) trait ReturnPath: Clone + Eq + Hash + Send + Sync + 'static {
+    fn application(&self) -> IpAddr;
+
+    fn send(
+        &self,
+        socket: &UdpSocket,
+        payload: &[u8],
+    ) -> impl Future<Output = io::Result<usize>> + Send;
+}
+
+impl ReturnPath for SocketAddr {
+    fn application(&self) -> IpAddr {
+        self.ip()
+    }
+
+    async fn send(&self, socket: &UdpSocket, payload: &[u8]) -> io::Result<usize> {
+        socket.send_to(payload, *self).await
+    }
 }
 
 #[derive(Debug)]
-struct SourceFlow<C: Connection> {
+struct LocalFlow<C: Connection> {
     session: Arc<Session<C>>,
     flow: u32,
     /// Whether the application has sent anything since the last check.
@@ -31,42 +61,66 @@ struct SourceFlow<C: Connection> {
 }
 
 impl<C: Connection> UdpListener<C> {
-    pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Arc<Self> {
-        let (sources, journal) = (Mutex::default(), Journal::default());
-        Arc::new(Self { socket, sources, idle, most, journal })
+    pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Self {
+        Self(LocalFlows::new(socket, idle, most))
     }
 
     /// Runs for ever. `pick` chooses the connection of a new flow and the thread that serves it.
     /// `opening` builds the opening.
     pub(crate) async fn run(
-        self: &Arc<Self>,
+        &self,
         pick: impl Fn() -> Option<(Handle, Arc<Session<C>>)>,
         opening: impl Fn(u32) -> Opening,
     ) {
         let mut buffer = BytesMut::with_capacity(super::LARGEST);
         loop {
             buffer.clear();
-            let Ok((_, source)) = self.socket.recv_buf_from(&mut buffer).await else {
+            let Ok((_, source)) = self.0.socket.recv_buf_from(&mut buffer).await else {
                 // An ICMP error for an earlier datagram; the socket still works.
                 continue;
             };
-            let known = self.lock().get(&source).cloned();
-            let known = known.filter(|source_flow| !source_flow.session.connection.is_closed());
-            let Some(source_flow) = known.or_else(|| self.open_flow(source, &pick, &opening))
-            else {
-                continue;
-            };
-            source_flow.is_active.store(true, Ordering::Relaxed);
-            send(&source_flow.session, source_flow.flow, &buffer);
+            self.0.forward(source, &buffer, &pick, &opening);
         }
     }
+}
 
-    fn open_flow(
+impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
+    /// At most `most` flows, each of which ends after `idle` without a datagram.
+    pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Arc<Self> {
+        let (flows, journal) = (Mutex::default(), Journal::default());
+        Arc::new(Self { socket, flows, idle, most, journal, ended: CancellationToken::new() })
+    }
+
+    pub(crate) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// Ends all flows.
+    pub(crate) fn end(&self) {
+        self.ended.cancel();
+    }
+
+    /// Sends a datagram into the flow of this return path, which is opened if it does not exist.
+    pub(crate) fn forward(
         self: &Arc<Self>,
-        source: SocketAddr,
+        path: P,
+        payload: &[u8],
         pick: &impl Fn() -> Option<(Handle, Arc<Session<C>>)>,
         opening: &impl Fn(u32) -> Opening,
-    ) -> Option<Arc<SourceFlow<C>>> {
+    ) {
+        let known = self.lock().get(&path).cloned();
+        let known = known.filter(|flow| !flow.session.connection.is_closed());
+        let Some(flow) = known.or_else(|| self.open(path, pick, opening)) else { return };
+        flow.is_active.store(true, Ordering::Relaxed);
+        send(&flow.session, flow.flow, payload);
+    }
+
+    fn open(
+        self: &Arc<Self>,
+        path: P,
+        pick: &impl Fn() -> Option<(Handle, Arc<Session<C>>)>,
+        opening: &impl Fn(u32) -> Opening,
+    ) -> Option<Arc<LocalFlow<C>>> {
         let (shard, session) = pick()?;
         let number = session.flows.number();
         let full = self.lock().len() >= self.most;
@@ -76,30 +130,32 @@ impl<C: Connection> UdpListener<C> {
             return None;
         };
         let is_active = AtomicBool::new(true);
-        let source_flow =
-            Arc::new(SourceFlow { session: Arc::clone(&session), flow: number, is_active });
-        self.lock().insert(source, Arc::clone(&source_flow));
-        let (listener, opening) = (Arc::clone(self), opening(number));
-        let ending = Arc::clone(&source_flow);
+        let local = Arc::new(LocalFlow { session: Arc::clone(&session), flow: number, is_active });
+        self.lock().insert(path.clone(), Arc::clone(&local));
+        let (flows, opening) = (Arc::clone(self), opening(number));
+        let ending = Arc::clone(&local);
         shard.spawn(async move {
-            listener.forward_answers(source, &ending, flow, &opening).await;
-            let mut sources = listener.lock();
-            if sources.get(&source).is_some_and(|now| Arc::ptr_eq(now, &ending)) {
-                sources.remove(&source);
+            tokio::select! {
+                () = flows.forward_answers(&path, &ending, flow, &opening) => {}
+                () = flows.ended.cancelled() => {}
+            }
+            let mut all = flows.lock();
+            if all.get(&path).is_some_and(|now| Arc::ptr_eq(now, &ending)) {
+                all.remove(&path);
             }
         });
-        Some(source_flow)
+        Some(local)
     }
 
     /// Returns the answers to the application, until the flow ends.
     async fn forward_answers(
         &self,
-        source: SocketAddr,
-        source_flow: &SourceFlow<C>,
+        path: &P,
+        local: &LocalFlow<C>,
         mut flow: Flow<C>,
         opening: &Opening,
     ) {
-        let session = &source_flow.session;
+        let session = &local.session;
         let _tunnel = session.tunnel();
         let Ok((_sending, mut inbound)) = session.open(opening).await else { return };
         let ended = async {
@@ -111,7 +167,7 @@ impl<C: Connection> UdpListener<C> {
                 }
                 Ok(answer) => {
                     session.counters.tunnels_refused.increment();
-                    let line = self.journal.line(Instant::now(), source.ip(), Kind::Denial);
+                    let line = self.journal.line(Instant::now(), path.application(), Kind::Denial);
                     if let Some(Line { omitted }) = line {
                         let (status, why) = (answer.status, answer.message);
                         tracing::warn!(?status, %why, omitted, "the other end refused");
@@ -125,14 +181,14 @@ impl<C: Connection> UdpListener<C> {
             tokio::select! {
                 payload = flow.next() => {
                     let Some(payload) = payload else { return };
-                    source_flow.is_active.store(true, Ordering::Relaxed);
-                    if self.socket.send_to(&payload, source).await.is_ok() {
+                    local.is_active.store(true, Ordering::Relaxed);
+                    if path.send(&self.socket, &payload).await.is_ok() {
                         session.counters.datagrams_in.increment();
                     }
                 }
                 () = &mut ended => return,
                 () = tokio::time::sleep(self.idle) => {
-                    if !source_flow.is_active.swap(false, Ordering::Relaxed) {
+                    if !local.is_active.swap(false, Ordering::Relaxed) {
                         return;
                     }
                 }
@@ -140,7 +196,7 @@ impl<C: Connection> UdpListener<C> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<SourceFlow<C>>>> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<P, Arc<LocalFlow<C>>>> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

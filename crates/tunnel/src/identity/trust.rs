@@ -24,6 +24,10 @@ pub enum Proof {
     Pins(Vec<Pin>),
     /// The peer has a certificate of these authorities for exactly this DNS name.
     Certified { authorities: Arc<Authorities>, name: String },
+    /// The peer has any certificate of these authorities.
+    CertifiedWhoever { authorities: Arc<Authorities> },
+    /// The peer may be anyone. Only [`crate::quic_tun`] offers it, behind a flag that names it.
+    Anyone,
 }
 
 /// How a client recognises its server.
@@ -35,6 +39,8 @@ pub enum ServerTrust {
         authorities: Arc<Authorities>,
         name: String,
     },
+    /// The server may be anyone, as for [`Proof::Anyone`].
+    Anyone,
 }
 
 impl PeerName {
@@ -43,11 +49,18 @@ impl PeerName {
     }
 }
 
+impl Proof {
+    /// Whether many peers share this proof, and so this identity.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::CertifiedWhoever { .. } | Self::Anyone)
+    }
+}
+
 impl ServerTrust {
     /// The server name to request in the handshake.
     pub fn server_name(&self) -> &str {
         match self {
-            Self::Pins(_) => "weir-tunnel",
+            Self::Pins(_) | Self::Anyone => "weir-tunnel",
             Self::Certified { name, .. } => name,
         }
     }
@@ -59,6 +72,9 @@ impl ServerTrust {
         now: UnixTime,
     ) -> Result<Option<Duration>, IdentityError> {
         let (first, chain) = shown.split_first().ok_or(IdentityError::Nothing)?;
+        if let Self::Anyone = self {
+            return Ok(None);
+        }
         if let Self::Pins(pins) = self {
             let pin = Certificate::parse(first)?.pin;
             return if pins.contains(&pin) {
@@ -77,9 +93,13 @@ impl ServerTrust {
         chain: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), IdentityError> {
+        if let Self::Anyone = self {
+            return Ok(());
+        }
         let certificate = Certificate::parse(shown)?;
         certificate.check_time(now)?;
         match self {
+            Self::Anyone => Ok(()),
             Self::Pins(pins) if pins.contains(&certificate.pin) => Ok(()),
             Self::Pins(_) => Err(IdentityError::UnknownKey(certificate.pin)),
             Self::Certified { authorities, name } => {
@@ -136,7 +156,12 @@ pub fn peer_name(
     // Peers usually share their authorities, so each authority is consulted once.
     let mut asked: Option<(&Arc<Authorities>, bool)> = None;
     for peer in trusted {
-        let Proof::Certified { authorities, name } = &peer.proof else { continue };
+        let (authorities, name) = match &peer.proof {
+            Proof::Certified { authorities, name } => (authorities, Some(name)),
+            Proof::CertifiedWhoever { authorities } => (authorities, None),
+            Proof::Anyone => return Ok(peer.name.clone()),
+            Proof::Pins(_) => continue,
+        };
         let vouched = match asked {
             Some((before, vouched)) if Arc::ptr_eq(before, authorities) => vouched,
             _ => {
@@ -150,7 +175,9 @@ pub fn peer_name(
         if !vouched {
             continue;
         }
-        if certificate.names.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+        let is_named =
+            |name: &String| certificate.names.iter().any(|own| own.eq_ignore_ascii_case(name));
+        if name.is_none_or(is_named) {
             return Ok(peer.name.clone());
         }
         doubt = IdentityError::UnknownName(certificate.names.join(", "));

@@ -41,7 +41,7 @@ pub(super) struct BoundListener<C: Connection> {
 enum Socket<C: Connection> {
     Tcp(TcpListener),
     Unix(UnixPathListener),
-    Udp(Arc<UdpListener<C>>),
+    Udp(UdpListener<C>),
 }
 
 impl<C: Connection> BoundListener<C> {
@@ -245,7 +245,8 @@ impl<C: Connection> ListenerConnection<C> {
         let may = |access: &Access| access.admit_listen(&self.peer, &self.listener).is_ok();
         let revoked = shared.revoked(&self.peer, may);
         let relayed =
-            relay_while(local, sending, inbound, windows, counters, answer, revoked).await;
+            relay_while(local, sending, inbound, windows, (&**counters).into(), answer, revoked)
+                .await;
         let Err(error) = relayed else { return };
         error.count(counters);
         if let RelayError::Refused(status, why) = error {

@@ -14,7 +14,7 @@ use crate::identity::PeerName;
 use crate::inbound::{Inbound, OpeningError};
 use crate::journal::{Kind, Line};
 use crate::local::{Local, LocalPort};
-use crate::relay::relay_while;
+use crate::relay::{Tally, relay_while};
 use crate::revocation;
 use crate::session::Session;
 use crate::target::Target;
@@ -89,6 +89,14 @@ impl<C: Connection> PeerStream<C> {
             Ok(Err(_)) => return,
             Err(_) => return inbound.stop(0),
         };
+        let opening = match self.without_token(opening) {
+            Ok(opening) => opening,
+            Err(answer) => {
+                self.shared.counters.tunnels_refused.increment();
+                self.log_refusal("token", &answer);
+                return refuse(&mut sending, &mut inbound, &answer).await;
+            }
+        };
         let target = opening.request.to_string();
         match self.grant(opening).await {
             Ok((granted, place)) => {
@@ -128,6 +136,17 @@ impl<C: Connection> PeerStream<C> {
         self.session.connection.remote().ip().to_canonical()
     }
 
+    /// Replaces a token by the target that this server derives from it.
+    fn without_token(&self, opening: Opening) -> Result<Opening, Answer> {
+        let Request::Token(token) = &opening.request else { return Ok(opening) };
+        let refusal = |message: String| Answer { status: Status::NotUnderstood, message };
+        let parser = self.shared.tokens.ok_or_else(|| {
+            refusal("this server takes no tokens: run `weir tunnel compat quic-tun server`".into())
+        })?;
+        let target = parser.target(token).map_err(|error| refusal(error.to_string()))?;
+        Ok(Opening { request: Request::Forward(target), ..opening })
+    }
+
     /// Grants the request if this peer is entitled to it and it succeeds.
     async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Place), Answer> {
         match opening.request {
@@ -145,7 +164,7 @@ impl<C: Connection> PeerStream<C> {
                     BoundListener::new(&self.shared, &self.peer, &target, &admitted).await?;
                 Ok((Granted::Listener(bound, number, permit), place))
             }
-            Request::Arrived(_) => Err(Answer {
+            Request::Arrived(_) | Request::Token(_) => Err(Answer {
                 status: Status::NotUnderstood,
                 message: "a client does not listen for its server".to_owned(),
             }),
@@ -227,8 +246,14 @@ impl<C: Connection> PeerStream<C> {
                 let windows = &self.session.windows;
                 let remote = local.remote_ip();
                 let revoked = self.revoked(|access| self.may_reach(access, &target, remote));
+                let record = self.shared.tunnels.as_ref().map(|tunnels| {
+                    let reached = local.remote().map(|at| at.to_string());
+                    let reached = reached.unwrap_or_else(|| target.to_string());
+                    tunnels.open(sending.number(), reached, self.session.connection.remote())
+                });
+                let tally = Tally { counters, record: record.as_deref() };
                 let relayed =
-                    relay_while(local, sending, inbound, windows, counters, None, revoked).await;
+                    relay_while(local, sending, inbound, windows, tally, None, revoked).await;
                 if let Err(error) = relayed {
                     error.count(counters);
                     let target = foreign(target);

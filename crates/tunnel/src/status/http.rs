@@ -31,22 +31,30 @@ impl MetricsListener {
     }
 }
 
-/// Runs for ever.
+/// Serves metrics and health for ever.
 pub async fn serve_metrics(listener: MetricsListener, tell: StatusSource) {
+    serve_http(listener, Arc::new(move |request| response(request, &tell))).await;
+}
+
+/// Returns the response to a request.
+pub(crate) type Respond = Arc<dyn Fn(&[u8]) -> HttpResponse + Send + Sync>;
+
+/// Runs for ever.
+pub(crate) async fn serve_http(listener: MetricsListener, respond: Respond) {
     let places = Arc::new(Semaphore::new(MOST_AT_ONCE));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let tell = Arc::clone(&tell);
+        let respond = Arc::clone(&respond);
         let accepted = match &listener.0 {
             Bound::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                 tokio::spawn(async move {
-                    answer(stream, &tell).await;
+                    answer(stream, &respond).await;
                     drop(place);
                 })
             }),
             Bound::Unix(listener) => listener.accept().await.map(|stream| {
                 tokio::spawn(async move {
-                    answer(stream, &tell).await;
+                    answer(stream, &respond).await;
                     drop(place);
                 })
             }),
@@ -57,7 +65,7 @@ pub async fn serve_metrics(listener: MetricsListener, tell: StatusSource) {
     }
 }
 
-async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, tell: &StatusSource) {
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, respond: &Respond) {
     let exchange = async {
         let mut request = Vec::with_capacity(1024);
         while !is_whole_http_request(&request) {
@@ -65,7 +73,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, tell: &StatusSo
                 return Ok(());
             }
         }
-        stream.write_all(response(&request, tell).to_string().as_bytes()).await?;
+        stream.write_all(respond(&request).to_string().as_bytes()).await?;
         stream.shutdown().await
     };
     let _: Result<io::Result<()>, _> = tokio::time::timeout(PATIENCE, exchange).await;

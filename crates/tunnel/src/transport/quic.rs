@@ -381,6 +381,10 @@ impl Connection for QuicConnection {
 }
 
 impl Sending for SendingHalf {
+    fn number(&self) -> u64 {
+        quinn_proto::VarInt::from(self.stream).into_inner()
+    }
+
     async fn write(&mut self, mut bytes: Bytes) -> Result<(), StreamError> {
         let stream = self.stream;
         let written = self.handle.wait(Until::Writable(stream), |connection| {

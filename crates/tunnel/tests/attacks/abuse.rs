@@ -46,7 +46,7 @@ async fn never_read(count: usize, budget: Bytes) {
     let server = Server::start(parts).unwrap();
     let udp = Listener {
         listen: ListenAt::Udp("127.0.0.1:0".parse().unwrap()),
-        target: format!("udp:{datagram_address}").parse().unwrap(),
+        route: format!("udp:{datagram_address}").parse().unwrap(),
     };
     let listeners = vec![to_tcp(hog_address), to_tcp(echo_address), udp];
     let mut parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);

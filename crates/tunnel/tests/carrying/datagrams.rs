@@ -15,7 +15,7 @@ async fn datagrams_keep_their_boundaries_and_answers_reach_their_senders() {
     let server = Server::start(keys.server_parts(keys.guard(&["udp:127.0.0.1:*"], &[]))).unwrap();
     let listener = Listener {
         listen: ListenAt::Udp("127.0.0.1:0".parse().unwrap()),
-        target: format!("udp:{address}").parse().unwrap(),
+        route: format!("udp:{address}").parse().unwrap(),
     };
     let parts = keys.client_parts(&[server.local_addr().unwrap()], vec![listener]);
     let client = Client::start(parts).await.unwrap();

@@ -229,7 +229,7 @@ async fn unix_sockets_and_listeners_at_the_server_carry_data() {
     let server = Server::start(keys.server_parts(guard)).unwrap();
     let forward = Listener {
         listen: ListenAt::Unix(own.clone()),
-        target: format!("tcp:{address}").parse().unwrap(),
+        route: format!("tcp:{address}").parse().unwrap(),
     };
     let mut parts = keys.client_parts(&[server.local_addr().unwrap()], vec![forward]);
     parts.reverse = vec![
@@ -269,10 +269,8 @@ async fn a_socket_that_another_process_replaced_stays() {
     let own = home.path().join("own");
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:1"], &[]))).unwrap();
-    let forward = Listener {
-        listen: ListenAt::Unix(own.clone()),
-        target: "tcp:127.0.0.1:1".parse().unwrap(),
-    };
+    let forward =
+        Listener { listen: ListenAt::Unix(own.clone()), route: "tcp:127.0.0.1:1".parse().unwrap() };
     let parts = keys.client_parts(&[server.local_addr().unwrap()], vec![forward]);
     let client = Client::start(parts).await.unwrap();
     std::fs::rename(&own, home.path().join("kept")).unwrap();

@@ -104,7 +104,7 @@ async fn a_target_with_a_full_backlog_delays_no_other_tunnel() {
     let server = Server::start(parts).unwrap();
     let to = |path: &Path| Listener {
         listen: ListenAt::Tcp("127.0.0.1:0".parse().unwrap()),
-        target: format!("unix:{}", path.display()).parse().unwrap(),
+        route: format!("unix:{}", path.display()).parse().unwrap(),
     };
     let listeners = vec![to(&busy_path), to(&echo_path)];
     let parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);

@@ -42,6 +42,8 @@ impl Keys {
             tuning: tuning(),
             limits: Limits::default(),
             shards: Some(2),
+            tokens: None,
+            tunnels: None,
         }
     }
 
@@ -61,6 +63,7 @@ impl Keys {
             limits: ClientLimits { patience: Duration::from_secs(5), ..ClientLimits::default() },
             connections: 2,
             shards: Some(2),
+            tunnels: None,
         }
     }
 }
@@ -138,7 +141,7 @@ pub async fn echo(listener: TcpListener) {
 pub fn to_tcp(target: SocketAddr) -> Listener {
     Listener {
         listen: ListenAt::Tcp("127.0.0.1:0".parse().unwrap()),
-        target: format!("tcp:{target}").parse().unwrap(),
+        route: format!("tcp:{target}").parse().unwrap(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod check;
 mod client;
+mod compat;
 mod keys;
 mod reload;
 mod server;
@@ -10,8 +11,9 @@ mod status;
 mod unit;
 
 use crate::exit::Ending;
-use crate::log::{LogFormat, Logger};
+use crate::log::{LogFormat, LogTo, Logger};
 use clap::Subcommand;
+pub(crate) use compat::as_quic_tun;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -33,6 +35,9 @@ pub(crate) enum Verb {
     /// Report problems that would keep a tunnel from working or slow it down
     #[command(after_help = check::EXAMPLES)]
     Check(Box<check::Check>),
+    /// Run an end with the flags and files of another project's programs
+    #[command(subcommand, arg_required_else_help = true)]
+    Compat(compat::Compat),
     /// Print a systemd unit that runs an end
     #[command(after_help = unit::EXAMPLES)]
     Unit(unit::Unit),
@@ -40,11 +45,15 @@ pub(crate) enum Verb {
 
 impl Verb {
     /// How it logs: an end logs who connects.
-    pub(crate) fn logger(&self) -> (Logger, Option<LogFormat>) {
+    pub(crate) fn logger(&self) -> (Logger, Option<LogFormat>, LogTo) {
         match self {
-            Self::Server(server) => (Logger::Daemon, server.log_format()),
-            Self::Client(client) => (Logger::Daemon, client.log_format()),
-            _ => (Logger::Command, None),
+            Self::Server(server) => (Logger::Daemon, server.log_format(), LogTo::default()),
+            Self::Client(client) => (Logger::Daemon, client.log_format(), LogTo::default()),
+            Self::Compat(compat) => {
+                let (format, to) = compat.log();
+                (Logger::Daemon, format, to)
+            }
+            _ => (Logger::Command, None, LogTo::default()),
         }
     }
 }
@@ -57,6 +66,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Reload(arguments) => reload::run(&arguments),
         Verb::Check(arguments) => check::run(*arguments),
+        Verb::Compat(compat) => compat::run(compat),
         Verb::Unit(arguments) => unit::run(&arguments),
     }
 }

@@ -11,6 +11,8 @@ mod ends;
 mod key_change;
 mod killed;
 mod kinds;
+mod proxies;
+mod quic_tun;
 mod reload;
 mod sockets;
 mod unit;

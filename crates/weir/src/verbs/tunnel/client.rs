@@ -3,10 +3,11 @@ use crate::exit::Ending;
 use crate::log::LogFormat;
 use crate::output::note;
 use clap::Args;
+use std::path::PathBuf;
 use tunnel::HostPort;
 use tunnel::config::{
-    ClientConfig, ClientTable, ConfigError, FarServerTable, Forward, ForwardTable, Located,
-    OneOrMore,
+    ClientConfig, ClientTable, ConfigError, FarServerTable, Forward, ForwardTable, ListenOn,
+    Located, OneOrMore, ReverseTable,
 };
 use tunnel::identity::Pin;
 
@@ -21,9 +22,13 @@ pub(crate) struct Client {
     #[arg(long, value_name = "PIN", requires = "server")]
     pin: Vec<Pin>,
     /// Listen here, reach the target from the server: tcp:ADDRESS:PORT, udp:ADDRESS:PORT or
-    /// unix:/PATH on either side; may be repeated
-    #[arg(long, value_name = "LISTEN=TARGET")]
-    forward: Vec<Forward>,
+    /// unix:/PATH on either side; may be repeated. Alone, socks5:ADDRESS:PORT or http:ADDRESS:PORT
+    /// is a proxy whose applications name their targets
+    #[arg(long, value_name = "LISTEN[=TARGET]")]
+    forward: Vec<ForwardTable>,
+    /// Names and passwords for the proxies of --forward, one NAME:PASSWORD a line
+    #[arg(long, value_name = "FILE", requires = "forward")]
+    users_file: Option<PathBuf>,
     /// Listen at the server, reach the target from here; may be repeated
     #[arg(long, value_name = "LISTEN=TARGET")]
     reverse: Vec<Forward>,
@@ -54,14 +59,20 @@ impl Client {
                 FarServerTable { endpoint, pin: from_flag("--pin", pin), certificate_name: None };
             Located::by_flag("--server", table)
         };
-        let forward = |flag: &'static str, all: Vec<Forward>| {
-            let table = |Forward { listen_on, target }| ForwardTable { listen_on, target };
-            all.into_iter().map(|one| Located::by_flag(flag, table(one))).collect()
+        let users_file = from_flag("--users-file", self.users_file);
+        let forward = |mut table: ForwardTable| {
+            if matches!(table.listen_on, ListenOn::Proxy(..)) {
+                table.users_file.clone_from(&users_file);
+            }
+            Located::by_flag("--forward", table)
+        };
+        let reverse = |Forward { listen_on, target }| {
+            Located::by_flag("--reverse", ReverseTable { listen_on, target })
         };
         let table = ClientTable {
             server: self.server.into_iter().map(server).collect(),
-            forward: forward("--forward", self.forward),
-            reverse: forward("--reverse", self.reverse),
+            forward: self.forward.into_iter().map(forward).collect(),
+            reverse: self.reverse.into_iter().map(reverse).collect(),
             connections: from_flag("--connections", self.connections),
             ..ClientTable::default()
         };
@@ -76,6 +87,8 @@ Examples:
   weir tunnel client --server tokyo.example:7500 --pin sha256/… \\
       --forward udp:127.0.0.1:5353=udp:10.0.0.1:53 \\
       --forward unix:/run/db.sock=tcp:db.internal:5432
+  weir tunnel client --server tokyo.example:7500 --pin sha256/… \\
+      --forward socks5:127.0.0.1:1080 --forward http:127.0.0.1:3128
   weir tunnel client --config /etc/weir/tunnel.toml
 
 A file:

@@ -1,0 +1,154 @@
+//! UDP ASSOCIATE of SOCKS5: an application sends datagrams for any targets to a socket of its own.
+
+use super::Shared;
+use crate::datagrams::{self, LARGEST, LocalFlows, ReturnPath};
+use crate::local::Local;
+use crate::proxy::socks5::{self, Outcome};
+use crate::target::{HostPort, Target};
+use crate::transport::quic::QuicConnection;
+use bytes::BytesMut;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use tokio::net::UdpSocket;
+
+/// Serves the association until the application ends its TCP connection (RFC 1928, section 7).
+/// `announced` is the port from which the application sends, or 0.
+pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> io::Result<()> {
+    let unknown = || io::Error::from(io::ErrorKind::NotConnected);
+    let application = local.remote().ok_or_else(unknown)?.ip().to_canonical();
+    let here = local.address().ok_or_else(unknown)?.ip().to_canonical();
+    let socket = UdpSocket::bind((here, 0)).await?;
+    let bound = socket.local_addr()?;
+    local.write_all(&socks5::reply(Outcome::Succeeded, bound)).await?;
+    let flows = LocalFlows::new(socket, shared.limits.datagrams_idle, FLOWS);
+    let sources = Sources { application, announced, first: OnceLock::new() };
+    tokio::select! {
+        () = receive(shared, &flows, &sources) => {}
+        () = ended(&local) => {}
+        () = shared.ended.cancelled() => {}
+    }
+    flows.end();
+    Ok(())
+}
+
+/// The addresses from which the application may send: the host of its TCP connection, and one port.
+struct Sources {
+    application: IpAddr,
+    announced: u16,
+    first: OnceLock<SocketAddr>,
+}
+
+impl Sources {
+    fn admit(&self, source: SocketAddr) -> bool {
+        let is_right = source.ip().to_canonical() == self.application
+            && (self.announced == 0 || self.announced == source.port());
+        is_right && *self.first.get_or_init(|| source) == source
+    }
+}
+
+/// An application, and the target whose datagrams return to it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Associated {
+    application: SocketAddr,
+    target: HostPort,
+}
+
+impl ReturnPath for Associated {
+    fn application(&self) -> IpAddr {
+        self.application.ip()
+    }
+
+    async fn send(&self, socket: &UdpSocket, payload: &[u8]) -> io::Result<usize> {
+        let mut out = BytesMut::with_capacity(HEAD + payload.len());
+        socks5::put_datagram_head(&mut out, &self.target);
+        out.extend_from_slice(payload);
+        socket.send_to(&out, self.application).await
+    }
+}
+
+/// Passes the application's datagrams on. Runs for ever.
+async fn receive(
+    shared: &Shared,
+    flows: &Arc<LocalFlows<Associated, QuicConnection>>,
+    sources: &Sources,
+) {
+    loop {
+        if flows.socket().readable().await.is_err() {
+            return std::future::pending().await;
+        }
+        // An idle application needs no buffer.
+        let mut buffer = BytesMut::with_capacity(LARGEST);
+        for _ in 0..AT_ONCE {
+            buffer.clear();
+            match flows.socket().try_recv_buf_from(&mut buffer) {
+                Ok((_, source)) => forward(shared, flows, sources, source, &buffer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {}
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn forward(
+    shared: &Shared,
+    flows: &Arc<LocalFlows<Associated, QuicConnection>>,
+    sources: &Sources,
+    application: SocketAddr,
+    datagram: &[u8],
+) {
+    let parsed = socks5::datagram(datagram).filter(|_| sources.admit(application));
+    let Some((target, payload)) = parsed else {
+        shared.counters.datagrams_dropped.increment();
+        return;
+    };
+    let opening = |flow| datagrams::opening(Target::Udp(target.clone()), flow);
+    let path = Associated { application, target: target.clone() };
+    flows.forward(path, payload, &|| shared.links.pick(), &opening);
+}
+
+/// Waits until the application ends the connection. Its bytes have no meaning.
+async fn ended(local: &Local) {
+    let mut buffer = BytesMut::new();
+    loop {
+        if local.readable().await.is_err() {
+            return;
+        }
+        buffer.clear();
+        buffer.reserve(64);
+        match local.try_read(&mut buffer) {
+            Ok(0) => return,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+            _ => {}
+        }
+    }
+}
+
+/// Targets of one application at a time.
+const FLOWS: usize = 256;
+/// Datagrams between two turns of other tasks.
+const AT_ONCE: usize = 64;
+/// The longest head of a datagram.
+const HEAD: usize = 4 + 1 + 255 + 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_application_itself_may_send_and_from_one_port() {
+        let sources = |announced| Sources {
+            application: [127, 0, 0, 1].into(),
+            announced,
+            first: OnceLock::new(),
+        };
+        let at = |text: &str| text.parse().unwrap();
+        let any = sources(0);
+        assert!(!any.admit(at("127.0.0.2:5")));
+        assert!(any.admit(at("[::ffff:127.0.0.1]:5")));
+        assert!(any.admit(at("[::ffff:127.0.0.1]:5")) && !any.admit(at("127.0.0.1:6")));
+        let one = sources(7);
+        assert!(!one.admit(at("127.0.0.1:5")) && one.admit(at("127.0.0.1:7")));
+    }
+}

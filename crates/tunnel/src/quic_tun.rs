@@ -1,0 +1,23 @@
+//! The habits of quic-tun (github.com/kungze/quic-tun), whose users can keep their command lines,
+//! files and scripts. Both ends are Weir's and speak Weir's protocol.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`settings`] | flags, environment and files with quic-tun's keys |
+//! | `configuration` | a server's or a client's configuration made from them |
+//! | [`token`], [`http`] | tokens: texts that tell a server the target of a connection. Pure |
+//! | [`source`] | the client's side: asks a file or an HTTP server for the token of a connection |
+//! | [`classify`] | recognises SPICE and VNC by the first bytes. Pure |
+//! | `tunnels` | the open tunnels, for `GET /tunnels` |
+
+pub mod classify;
+mod configuration;
+pub mod http;
+pub mod settings;
+pub mod source;
+pub mod token;
+mod tunnels;
+
+pub use configuration::{client_config, server_config};
+pub(crate) use tunnels::serve;
+pub use tunnels::{Record, Tunnels, TunnelsAt};

@@ -1,0 +1,506 @@
+//! Makes a configuration from the settings of quic-tun. Without [`INSECURE`], a default of quic-tun
+//! that lets anyone in, or anywhere, is an error that says what to write.
+
+use super::TunnelsAt;
+use super::settings::{Given, INSECURE, Role, Settings};
+use super::source::{SourceKind, TokenSource};
+use super::token::Cleartext;
+use crate::access::{Access, Rights, Rule};
+use crate::config::{
+    ClientConfig, ConfigError, ConfinedPaths, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer,
+    MetricsAddress, ServerConfig, Settings as TunnelSettings, TokenForward, everywhere,
+};
+use crate::identity::{
+    Authorities, Identity, IdentityError, PeerName, Pin, Proof, ServerTrust, TrustedPeer,
+};
+use crate::target::{HostPort, Target};
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+/// The configuration of `quictun-server`.
+pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
+    let insecure = settings.is_set(INSECURE)?;
+    let listen_on = match settings.given("listen-on") {
+        Some(given) => udp_address(given)?,
+        None => (Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into(),
+    };
+    plugin(settings, "token-parser-plugin", &["cleartext"])?;
+    let tokens = match settings.given("token-parser-key") {
+        Some(given) => given.text().parse().map_err(|message: String| given.error(message))?,
+        None => Cleartext::Plain,
+    };
+    let mut confined_paths = confined_paths(settings);
+    let peers = peers(settings, insecure, &mut confined_paths)?;
+    let dial = rules(settings)?;
+    let mut missing = Vec::new();
+    if peers.is_empty() {
+        missing.push(WHO);
+    }
+    if dial.is_empty() && !insecure {
+        missing.push(WHERE);
+    }
+    if !missing.is_empty() {
+        return Err(ConfigError::Incomplete(format!(
+            "quic-tun lets anyone in, and to every address that this host reaches; Weir does not \
+             unless asked:\n{}\n  or keep quic-tun's defaults:\n    --{INSECURE}",
+            missing.join("\n")
+        )));
+    }
+    let everything = dial.is_empty();
+    if peers.iter().any(|peer| matches!(peer.proof, Proof::Anyone)) {
+        tracing::warn!(%listen_on, "no verification: anyone who reaches this address may use the tunnel");
+    }
+    if everything {
+        tracing::warn!(
+            "open targets: clients reach every address that this host reaches, its own included; \
+             --allow restricts them"
+        );
+    }
+    let identity = identity(settings, insecure, &mut confined_paths)?;
+    let rights = Rights { dial, everything, ..Rights::default() };
+    let access = Access::new(peers.iter().map(|peer| (peer.name.clone(), rights.clone())));
+    Ok(ServerConfig {
+        listen_on,
+        identity,
+        peers,
+        access,
+        tunnels_at: tunnels_at(settings, insecure, &mut confined_paths)?,
+        confined_paths,
+        settings: TunnelSettings::default(),
+        tokens: Some(tokens),
+    })
+}
+
+/// The configuration of `quictun-client`.
+pub fn client_config(settings: &Settings) -> Result<ClientConfig, ConfigError> {
+    let insecure = settings.is_set(INSECURE)?;
+    let mut confined_paths = confined_paths(settings);
+    let listen_on = match settings.given("listen-on") {
+        Some(given) => listener(given)?,
+        None => Target::Tcp(HostPort::from(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))),
+    };
+    if let Target::Unix(path) = &listen_on {
+        confined_paths.binds(path);
+    }
+    let endpoint = required(settings, "server-endpoint", "the server: example.org:7500")?;
+    let endpoint: HostPort = parsed(endpoint)?;
+    let kind = plugin(settings, "token-source-plugin", &["fixed", "file", "http"])?;
+    let given = required(settings, "token-source", "the target: tcp:10.0.0.5:22")?;
+    let kind = match kind {
+        "file" => {
+            confined_paths.reads(&given.path());
+            SourceKind::File(given.path())
+        }
+        "http" => SourceKind::Http(parsed(given)?),
+        _ => SourceKind::Fixed(given.text().to_owned()),
+    };
+    let source = TokenSource::new(kind).map_err(|error| given.error(error.to_string()))?;
+    let trust = trust(settings, insecure, &endpoint, &mut confined_paths)?;
+    Ok(ClientConfig {
+        identity: identity(settings, insecure, &mut confined_paths)?,
+        servers: vec![FarServer { endpoint, trust }],
+        forwards: Vec::new(),
+        proxies: Vec::new(),
+        tokens: vec![TokenForward { listen_on, source: Arc::new(source) }],
+        reverses: Vec::new(),
+        connections: CONNECTIONS,
+        tunnels_at: tunnels_at(settings, insecure, &mut confined_paths)?,
+        confined_paths,
+        settings: TunnelSettings::default(),
+    })
+}
+
+/// The clients that a server lets in.
+fn peers(
+    settings: &Settings,
+    insecure: bool,
+    confined_paths: &mut ConfinedPaths,
+) -> Result<Vec<TrustedPeer>, ConfigError> {
+    let verify = settings.is_set("verify-remote-endpoint")?;
+    let mut peers: Vec<TrustedPeer> = Vec::new();
+    let mut taken = HashSet::new();
+    for text in settings.texts("peer") {
+        let wrong = |message: String| error_of(settings, "peer", message);
+        let (name, pin) = text
+            .split_once('=')
+            .ok_or_else(|| wrong(format!("`{text}` is no NAME=PIN, as in laptop=sha256/…")))?;
+        let name: PeerName =
+            name.parse().map_err(|error: IdentityError| wrong(error.to_string()))?;
+        let pin: Pin = pin.parse().map_err(|error: IdentityError| wrong(error.to_string()))?;
+        if !taken.insert(name.clone()) {
+            return Err(wrong(format!("two peers have the name {name}: rename one")));
+        }
+        peers.push(TrustedPeer { name, proof: Proof::Pins(vec![pin]) });
+    }
+    match settings.given("ca-file") {
+        // quic-tun ignores the file unless it verifies; here it verifies unless told otherwise.
+        Some(given) if verify || !insecure => {
+            let authorities = authorities(given, confined_paths)?;
+            peers.push(TrustedPeer {
+                name: named("certified")?,
+                proof: Proof::CertifiedWhoever { authorities },
+            });
+        }
+        None if verify => {
+            return Err(error_of(
+                settings,
+                "verify-remote-endpoint",
+                "name the authority that signs the clients' certificates: --ca-file FILE (the \
+                 system's authorities certify strangers, too)"
+                    .to_owned(),
+            ));
+        }
+        _ => {}
+    }
+    if peers.is_empty() && insecure {
+        peers.push(TrustedPeer { name: named("anyone")?, proof: Proof::Anyone });
+    }
+    Ok(peers)
+}
+
+fn named(name: &str) -> Result<PeerName, ConfigError> {
+    name.parse().map_err(|error: IdentityError| ConfigError::Incomplete(error.to_string()))
+}
+
+fn rules(settings: &Settings) -> Result<Vec<Rule>, ConfigError> {
+    let rule = |text: &str| {
+        text.parse::<Rule>().map_err(|error| error_of(settings, "allow", error.to_string()))
+    };
+    settings.texts("allow").map(rule).collect()
+}
+
+/// How a client recognises its server.
+fn trust(
+    settings: &Settings,
+    insecure: bool,
+    endpoint: &HostPort,
+    confined_paths: &mut ConfinedPaths,
+) -> Result<ServerTrust, ConfigError> {
+    let verify = settings.is_set("verify-remote-endpoint")?;
+    let pin = |text: &str| {
+        text.parse::<Pin>().map_err(|error| error_of(settings, "pin", error.to_string()))
+    };
+    let pins: Vec<Pin> = settings.texts("pin").map(pin).collect::<Result<_, _>>()?;
+    if !pins.is_empty() {
+        return Ok(ServerTrust::Pins(pins));
+    }
+    let certified =
+        |authorities| ServerTrust::Certified { authorities, name: endpoint.host().to_owned() };
+    match settings.given("ca-file") {
+        Some(given) if verify || !insecure => Ok(certified(authorities(given, confined_paths)?)),
+        None if verify => {
+            let system = Path::new(SYSTEM_AUTHORITIES);
+            confined_paths.reads(system);
+            let read = Authorities::load(system, &[]);
+            read.map(certified).map_err(|error| {
+                let message = format!("the system's authorities: {error}; name some by --ca-file");
+                error_of(settings, "verify-remote-endpoint", message)
+            })
+        }
+        _ if insecure => {
+            tracing::warn!(server = %endpoint, "no verification: any server at this address is trusted");
+            Ok(ServerTrust::Anyone)
+        }
+        _ => Err(ConfigError::Incomplete(format!(
+            "quic-tun trusts any server that answers; Weir does not unless asked. Name the server's \
+             identity:\n{SERVER}\n  or keep quic-tun's default:\n    --{INSECURE}"
+        ))),
+    }
+}
+
+fn authorities(
+    given: &Given,
+    confined_paths: &mut ConfinedPaths,
+) -> Result<Arc<Authorities>, ConfigError> {
+    confined_paths.reads(&given.path());
+    Authorities::load(&given.path(), &[]).map_err(|error| given.error(error.to_string()))
+}
+
+/// The key that the settings name, that of `weir tunnel keys`, or one for this process alone.
+fn identity(
+    settings: &Settings,
+    insecure: bool,
+    confined_paths: &mut ConfinedPaths,
+) -> Result<Identity, ConfigError> {
+    let role = settings.role.name();
+    let (certificate, key) = match (settings.given("cert-file"), settings.given("key-file")) {
+        (Some(certificate), Some(key)) => (certificate.path(), key.path()),
+        (Some(given), None) => return Err(given.error("the certificate's key: --key-file FILE")),
+        (None, Some(given)) => return Err(given.error("the key's certificate: --cert-file FILE")),
+        (None, None) => {
+            let file = |ending| Path::new(DEFAULT_DIRECTORY).join(format!("{role}.{ending}"));
+            let (certificate, key): (PathBuf, PathBuf) = (file("crt"), file("key"));
+            if !certificate.exists() {
+                return passing(settings.role, insecure);
+            }
+            (certificate, key)
+        }
+    };
+    confined_paths.reads(&certificate);
+    confined_paths.reads(&key);
+    Identity::load(&certificate, &key).map_err(|error| match settings.given("cert-file") {
+        Some(given) => given.error(error.to_string()),
+        None => ConfigError::Incomplete(error.to_string()),
+    })
+}
+
+/// A key that ends with this process. Nobody can pin it in advance.
+fn passing(role: Role, insecure: bool) -> Result<Identity, ConfigError> {
+    static MADE: OnceLock<Identity> = OnceLock::new();
+    let name = role.name();
+    if role == Role::Server && !insecure {
+        return Err(ConfigError::Incomplete(format!(
+            "this server has no key: `weir tunnel keys {name}` makes one in {DEFAULT_DIRECTORY} and \
+             prints its pin for the clients, or name one by --cert-file and --key-file"
+        )));
+    }
+    if let Some(made) = MADE.get() {
+        return Ok(made.clone());
+    }
+    let made = Identity::generate(name, DAYS);
+    let (identity, _) = made.map_err(|error| ConfigError::Incomplete(error.to_string()))?;
+    tracing::info!(
+        "no key in {DEFAULT_DIRECTORY}: this {name} uses a new one until it ends, which no other end \
+         can pin; `weir tunnel keys {name}` makes a lasting one"
+    );
+    Ok(MADE.get_or_init(|| identity).clone())
+}
+
+/// The API's address: by default on this machine only, where quic-tun listens for everyone.
+fn tunnels_at(
+    settings: &Settings,
+    insecure: bool,
+    confined_paths: &mut ConfinedPaths,
+) -> Result<Option<TunnelsAt>, ConfigError> {
+    const KEY: &str = "httpd-listen-on";
+    let Some(given) = settings.given(KEY) else {
+        let address = MetricsAddress::Tcp((Ipv4Addr::LOCALHOST, API_PORT).into());
+        return Ok(Some(TunnelsAt { address, is_required: false }));
+    };
+    if given.text().starts_with("unix:") {
+        let address: MetricsAddress =
+            given.text().parse().map_err(|message: String| given.error(message))?;
+        if let MetricsAddress::Unix(path) = &address {
+            confined_paths.binds(path);
+        }
+        return Ok(Some(TunnelsAt { address, is_required: true }));
+    }
+    let address = address(given.text())
+        .ok_or_else(|| given.error("write ADDRESS:PORT or unix:/PATH, as in 127.0.0.1:8086"))?;
+    if !address.ip().to_canonical().is_loopback() && !insecure {
+        return Err(given.error(format!(
+            "{address} can be reached from other hosts, and GET /tunnels needs no login: write \
+             127.0.0.1:{} or unix:/PATH, or add --{INSECURE}",
+            address.port()
+        )));
+    }
+    Ok(Some(TunnelsAt { address: MetricsAddress::Tcp(address), is_required: true }))
+}
+
+/// The chosen plugin, or the first one by default.
+fn plugin(
+    settings: &Settings,
+    key: &str,
+    known: &[&'static str],
+) -> Result<&'static str, ConfigError> {
+    let Some(given) = settings.given(key) else { return Ok(known[0]) };
+    let found = known.iter().find(|plugin| given.text().eq_ignore_ascii_case(plugin));
+    found.copied().ok_or_else(|| {
+        given.error(format!("there is no plugin `{}`: choose {}", given.text(), known.join(", ")))
+    })
+}
+
+fn required<'a>(
+    settings: &'a Settings,
+    key: &str,
+    example: &str,
+) -> Result<&'a Given, ConfigError> {
+    settings
+        .given(key)
+        .ok_or_else(|| ConfigError::Incomplete(format!("--{key} is missing: write {example}")))
+}
+
+fn parsed<T: FromStr<Err: std::fmt::Display>>(given: &Given) -> Result<T, ConfigError> {
+    given.text().parse().map_err(|error: T::Err| given.error(error.to_string()))
+}
+
+/// The server's UDP address. Go takes a port alone for every address.
+fn udp_address(given: &Given) -> Result<SocketAddr, ConfigError> {
+    let wrong = || given.error("write ADDRESS:PORT, as in 0.0.0.0:7500: an address, not a name");
+    let address = address(given.text()).ok_or_else(wrong)?;
+    Ok(if given.text().starts_with(':') {
+        SocketAddr::new(everywhere().ip(), address.port())
+    } else {
+        address
+    })
+}
+
+/// A client's listener, `tcp:ADDRESS:PORT` or `unix:/PATH`.
+fn listener(given: &Given) -> Result<Target, ConfigError> {
+    let wrong = || {
+        given.error("write tcp:ADDRESS:PORT or unix:/PATH, as in tcp:127.0.0.1:6500: no other name")
+    };
+    let (network, rest) = given.text().split_once(':').ok_or_else(wrong)?;
+    match network.to_ascii_lowercase().as_str() {
+        "tcp" | "tcp4" | "tcp6" => {
+            let address = address(rest).ok_or_else(wrong)?;
+            Ok(Target::Tcp(address.into()))
+        }
+        "unix" => format!("unix:{rest}").parse().map_err(|_| wrong()),
+        _ => Err(wrong()),
+    }
+}
+
+/// An address and a port; a port alone means every address, as in Go.
+fn address(text: &str) -> Option<SocketAddr> {
+    if let Some(port) = text.strip_prefix(':') {
+        return Some((Ipv4Addr::UNSPECIFIED, port.parse().ok()?).into());
+    }
+    if let Some(port) = text.strip_prefix("localhost:") {
+        return Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port.parse().ok()?));
+    }
+    text.parse().ok()
+}
+
+fn confined_paths(settings: &Settings) -> ConfinedPaths {
+    let mut confined_paths = ConfinedPaths::default();
+    settings.file.iter().for_each(|file| confined_paths.reads(file));
+    confined_paths
+}
+
+fn error_of(settings: &Settings, key: &str, message: String) -> ConfigError {
+    match settings.given(key) {
+        Some(given) => given.error(message),
+        None => ConfigError::Incomplete(message),
+    }
+}
+
+const WHO: &str = "  name the clients:
+    --peer NAME=PIN, as `weir tunnel keys client` prints it on each client, or
+    --ca-file FILE --verify-remote-endpoint, if an authority certifies them";
+const WHERE: &str = "  name the targets:
+    --allow tcp:HOST:PORT, which may be repeated";
+const SERVER: &str = "    --pin PIN, as `weir tunnel keys server` prints it on the server, or
+    --verify-remote-endpoint --ca-file FILE, if an authority certifies it";
+const PORT: u16 = 6500;
+const API_PORT: u16 = 8086;
+const CONNECTIONS: usize = 2;
+const DAYS: u32 = 365;
+/// Debian, Ubuntu and others.
+const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(role: Role, flags: &[(&str, &str)]) -> Settings {
+        let flags: Vec<(&str, Vec<String>)> =
+            flags.iter().map(|(key, text)| (*key, vec![(*text).to_owned()])).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("empty.yaml");
+        std::fs::write(&file, "").unwrap();
+        Settings::collect(role, &flags, |_| None, Some(&file)).unwrap()
+    }
+
+    fn server(flags: &[(&str, &str)]) -> Result<ServerConfig, String> {
+        server_config(&settings(Role::Server, flags)).map_err(|error| error.to_string())
+    }
+
+    fn client(flags: &[(&str, &str)]) -> Result<ClientConfig, String> {
+        client_config(&settings(Role::Client, flags)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_unsafe_default_needs_the_flag_that_names_it() {
+        let refused = server(&[]).unwrap_err();
+        assert!(refused.contains("--peer NAME=PIN") && refused.contains("--allow"), "{refused}");
+        assert!(refused.ends_with(&format!("--{INSECURE}")), "{refused}");
+        let pin = format!("a=sha256/{}", "A".repeat(43));
+        let half = server(&[("peer", &pin)]).unwrap_err();
+        assert!(!half.contains("--peer NAME") && half.contains("--allow"), "{half}");
+        let half = server(&[("allow", "tcp:10.0.0.1:22")]).unwrap_err();
+        assert!(half.contains("--peer NAME") && !half.contains("--allow"), "{half}");
+        let open = server(&[(INSECURE, "true")]).unwrap();
+        assert_eq!(open.listen_on, "0.0.0.0:7500".parse().unwrap());
+        assert!(matches!(open.peers[0].proof, Proof::Anyone));
+        assert!(open.access.rights(&open.peers[0].name).unwrap().everything);
+        assert_eq!(open.tokens, Some(Cleartext::Plain));
+        // A configured rule or peer counts although the flag is there.
+        let half = server(&[(INSECURE, "true"), ("allow", "tcp:10.0.0.1:22"), ("peer", &pin)]);
+        let half = half.unwrap();
+        assert!(!half.access.rights(&half.peers[0].name).unwrap().everything);
+        assert!(matches!(half.peers[..], [TrustedPeer { proof: Proof::Pins(_), .. }]));
+        let to =
+            [("server-endpoint", "192.168.26.129:7500"), ("token-source", "tcp:127.0.0.1:5201")];
+        let refused = client(&to).unwrap_err();
+        assert!(refused.contains("--pin PIN") && refused.contains(INSECURE), "{refused}");
+        let trusting = client(&[&to[..], &[(INSECURE, "true")]].concat()).unwrap();
+        assert!(matches!(trusting.servers[0].trust, ServerTrust::Anyone));
+        assert_eq!(trusting.tokens[0].listen_on.to_string(), "tcp:127.0.0.1:6500");
+        let pin = format!("sha256/{}", "A".repeat(43));
+        let pinned = client(&[&to[..], &[("pin", &pin)]].concat()).unwrap();
+        assert!(matches!(pinned.servers[0].trust, ServerTrust::Pins(_)));
+    }
+
+    #[test]
+    fn the_api_leaves_this_machine_only_if_asked() {
+        let at = |flags: &[(&str, &str)]| {
+            server(&[&[(INSECURE, "true")], flags].concat()).unwrap().tunnels_at.unwrap()
+        };
+        let usual = at(&[]);
+        assert_eq!(
+            (usual.address.to_string().as_str(), usual.is_required),
+            ("127.0.0.1:8086", false)
+        );
+        assert_eq!(at(&[("httpd-listen-on", ":18086")]).address.to_string(), "0.0.0.0:18086");
+        let pin = format!("a=sha256/{}", "A".repeat(43));
+        let safe = [("peer", pin.as_str()), ("allow", "tcp:10.0.0.1:22")];
+        let refused = server(&[&safe[..], &[("httpd-listen-on", "0.0.0.0:8086")]].concat());
+        // This machine may have a key of a server; without one that is the first mistake.
+        let refused = refused.unwrap_err();
+        assert!(
+            refused.contains("write 127.0.0.1:8086") || refused.contains("has no key"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_wrong_value_is_explained() {
+        for (key, value, reported) in [
+            ("listen-on", "host:7500", "an address, not a name"),
+            ("token-parser-plugin", "Aes", "choose cleartext"),
+            ("token-parser-key", "aes", "base64"),
+            ("allow", "10.0.0.1:22", "tcp:HOST:PORTS"),
+            ("peer", "a", "NAME=PIN"),
+            ("cert-file", "a.crt", "--key-file"),
+            ("ca-file", "/nowhere/ca.pem", "cannot read /nowhere/ca.pem"),
+            ("verify-remote-endpoint", "true", "--ca-file"),
+            ("httpd-listen-on", "host", "ADDRESS:PORT"),
+        ] {
+            let flags = [("verify-remote-endpoint", "true"), (INSECURE, "true"), (key, value)];
+            let flags = if key == "ca-file" { &flags[..] } else { &flags[1..] };
+            let error = server(flags).unwrap_err();
+            assert!(error.contains(reported), "{key}: {error}");
+        }
+        let to = [("server-endpoint", "a:7500"), ("token-source", "tcp:b:1"), (INSECURE, "1")];
+        for (key, value, reported) in [
+            ("listen-on", "127.0.0.1:6500", "tcp:ADDRESS:PORT"),
+            ("listen-on", "udp:127.0.0.1:6500", "tcp:ADDRESS:PORT"),
+            ("server-endpoint", "a", "HOST:PORT"),
+            ("token-source-plugin", "Vault", "choose fixed, file, http"),
+            ("token-source", "a\nb", "printable"),
+            ("pin", "x", "is not a pin"),
+        ] {
+            let error = client(&[&to[..], &[(key, value)]].concat()).unwrap_err();
+            assert!(error.contains(reported), "{key}: {error}");
+        }
+        let error = client(&[("server-endpoint", "a:7500")]).unwrap_err();
+        assert!(error.contains("--token-source is missing"), "{error}");
+        let http = [("token-source-plugin", "Http"), ("token-source", "https://a/")];
+        let error = client(&[&to[..1], &to[2..], &http].concat()).unwrap_err();
+        assert!(error.contains("https is not supported"), "{error}");
+    }
+}

@@ -1,0 +1,206 @@
+//! The commands of quic-tun's reference report, and what its users' scripts read.
+
+use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
+use crate::support::{Running, Sandbox, await_some, is_installed};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+/// Links with the names of quic-tun's programs, beside the keys.
+fn links(sandbox: &Sandbox) {
+    for name in ["quictun-server", "quictun-client"] {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), sandbox.path(name)).unwrap();
+    }
+    let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(sandbox.inside(up).unwrap().success());
+}
+
+fn started(sandbox: &Sandbox, program: &str, flags: &[&str], message: &str) -> Running {
+    let mut command = Command::new(sandbox.path(program));
+    // The files of this machine's user are not the test's.
+    command.args(flags).env("HOME", sandbox.home());
+    let mut running = sandbox.start_command(command);
+    await_some("a tunnel's end", || {
+        let output = running.output_so_far();
+        assert!(!running.has_ended(), "{output:?}");
+        output.1.contains(message).then_some(())
+    });
+    running
+}
+
+fn api(sandbox: &Sandbox, port: u16) -> serde_json::Value {
+    let answer = sandbox.inside(|| get(port, "/tunnels"));
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+/// Whether nothing comes back.
+fn is_refused(sandbox: &Sandbox, sent: &[u8]) -> bool {
+    sandbox.inside(|| through(6500, sent)).map_or(true, |got| got.is_empty())
+}
+
+#[test]
+fn the_commands_of_the_report_carry_iperf3() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    if !is_installed("iperf3") {
+        return testing::skip(testing::Need::Program("iperf3"));
+    }
+    links(&sandbox);
+    let mut iperf = Command::new("iperf3");
+    iperf.arg("-s");
+    let mut iperf = sandbox.start_command(iperf);
+    // As typed in the report; the unsafe default stands in the file, which both programs find.
+    sandbox.write("quictun-server.yaml", "insecure-no-verification-open-targets: true\n");
+    sandbox.write("quictun-client.yaml", "insecure-no-verification-open-targets: true\n");
+    let mut server = started(&sandbox, "quictun-server", &[], "listening on 0.0.0.0:7500");
+    let words = ["--server-endpoint", "127.0.0.1:7500", "--token-source", "tcp:127.0.0.1:5201"];
+    let words = [&words[..], &["--httpd-listen-on", "127.0.0.1:18086"]].concat();
+    let _client = started(&sandbox, "quictun-client", &words, "connected to");
+    let said = server.output_so_far().0;
+    assert!(said.contains("no verification") && said.contains("open targets"), "{said}");
+    let measured = await_some("iperf3's server", || {
+        let measured = sandbox.inside(|| {
+            Command::new("iperf3").args(["-c", "127.0.0.1", "-p", "6500", "-t", "2", "-J"]).output()
+        });
+        let measured = measured.unwrap();
+        measured.status.success().then_some(measured)
+    });
+    let json: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
+    assert!(json["end"]["sum_received"]["bytes"].as_u64().unwrap() > 0, "{json}");
+    await_some("the end of the tunnels", || {
+        (api(&sandbox, 8086) == serde_json::json!([])).then_some(())
+    });
+    iperf.signal("TERM");
+    await_some("the end of iperf3", || iperf.has_ended().then_some(()));
+}
+
+#[test]
+fn the_api_lists_open_tunnels_with_their_protocol_at_both_ends() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    links(&sandbox);
+    let target = sandbox.inside(|| TcpListener::bind("127.0.0.1:0")).unwrap();
+    let port = target.local_addr().unwrap().port();
+    let insecure = "--insecure-no-verification-open-targets";
+    let server = started(&sandbox, "quictun-server", &[insecure], "listening on");
+    let source = format!("tcp:127.0.0.1:{port}");
+    let words = ["--server-endpoint", "127.0.0.1:7500", "--token-source", &source, insecure];
+    let words = [&words[..], &["--httpd-listen-on=127.0.0.1:18086"]].concat();
+    let _client = started(&sandbox, "quictun-client", &words, "connected to");
+    let mut stream = sandbox.inside(|| TcpStream::connect("127.0.0.1:6500")).unwrap();
+    stream.write_all(b"REDQ\x02\0\0\0\x02\0\0\0\x12\0\0\0\xd0\x30\x6d\x75\x09\0").unwrap();
+    let (mut reached, _) = target.accept().unwrap();
+    let mut got = [0; 22];
+    reached.read_exact(&mut got).unwrap();
+    for (port, end) in [(8086, "server"), (18086, "client")] {
+        let all = api(&sandbox, port);
+        let one = &all[0];
+        assert_eq!(all.as_array().unwrap().len(), 1, "{all}");
+        assert_eq!(one["endpoint"], end);
+        assert_eq!((&one["clientTotalBytes"], &one["serverTotalBytes"]), (&22.into(), &0.into()));
+        assert_eq!(one["protocol"], "spice");
+        assert_eq!(one["protocolProperties"]["channelType"], "usbredir");
+        assert_eq!(one["protocolProperties"]["sessionId"], "d0306d75");
+        match end {
+            "server" => assert_eq!(one["serverAppAddr"], source[4..]),
+            _ => {
+                assert_eq!(one["clientAppAddr"], stream.local_addr().unwrap().to_string().as_str())
+            }
+        }
+    }
+    drop(server);
+}
+
+#[test]
+fn safe_ends_by_pins_refuse_what_no_rule_lists() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    links(&sandbox);
+    let ends = Ends::new(&sandbox);
+    let (listed, unlisted) = (sandbox.inside(echo), sandbox.inside(echo));
+    let rule = format!("tcp:127.0.0.1:{listed}");
+    let mut words = vec!["--peer", &ends.peer, "--allow", &rule, "--token-parser-key", "base64"];
+    let own = ends.own("server");
+    words.extend(own.iter().map(String::as_str));
+    let mut server = started(&sandbox, "quictun-server", &words, "listening on");
+    // A token for each client's address, in base64, as the server's key says.
+    let token = |port: u16| {
+        let encode = format!("printf tcp:127.0.0.1:{port} | base64 -w 0");
+        let output = Command::new("sh").args(["-c", &encode]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    sandbox.write("tokens", format!("127.0.0.1 {}\n", token(listed)));
+    let mut words = vec!["--server-endpoint", "127.0.0.1:7500", "--pin", &ends.pin];
+    words.extend(["--token-source-plugin", "File", "--token-source", "tokens"]);
+    let own = ends.own("client");
+    words.extend(own.iter().map(String::as_str));
+    let _client = started(&sandbox, "quictun-client", &words, "connected to");
+    assert_eq!(sandbox.inside(|| through(6500, b"listed")).unwrap(), b"listed");
+    // The file is read again for each connection.
+    sandbox.write("tokens", format!("127.0.0.1 {}\n", token(unlisted)));
+    assert!(is_refused(&sandbox, b"unlisted"));
+    sandbox.write("tokens", "127.0.0.1 tcp:plain:1\n");
+    assert!(is_refused(&sandbox, b"plain"));
+    sandbox.write("tokens", "127.0.0.9 tcp:other:1\n");
+    assert!(is_refused(&sandbox, b"nobody"));
+    await_some("the refusals", || {
+        let said = server.output_so_far().0;
+        let denied = said.contains(&format!("no rule of laptop allows tcp:127.0.0.1:{unlisted}"));
+        (denied && said.contains("is not base64")).then_some(())
+    });
+}
+
+#[test]
+fn an_http_source_is_asked_with_the_applications_address() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    links(&sandbox);
+    let target = sandbox.inside(echo);
+    let tokens = sandbox.inside(|| TcpListener::bind("127.0.0.1:0")).unwrap();
+    let source = format!("http://{}/get", tokens.local_addr().unwrap());
+    let insecure = "--insecure-no-verification-open-targets";
+    let _server = started(&sandbox, "quictun-server", &[insecure], "listening on");
+    let words = ["--server-endpoint", "127.0.0.1:7500", insecure, "--token-source-plugin", "Http"];
+    let words = [&words[..], &["--token-source", &source]].concat();
+    let _client = started(&sandbox, "quictun-client", &words, "connected to");
+    let answer = std::thread::spawn(move || {
+        let mut requests = Vec::new();
+        let answers = [
+            format!("HTTP/1.1 200 OK\r\n\r\n{{\"token\": \"tcp:127.0.0.1:{target}\"}}"),
+            "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n".to_owned(),
+        ];
+        for answer in answers {
+            let (mut stream, _) = tokens.accept().unwrap();
+            let mut request = [0; 2_000];
+            let count = stream.read(&mut request).unwrap();
+            requests.push(String::from_utf8_lossy(&request[..count]).into_owned());
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+        requests
+    });
+    let mut stream = sandbox.inside(|| TcpStream::connect("127.0.0.1:6500")).unwrap();
+    let own = stream.local_addr().unwrap().port();
+    stream.set_read_timeout(Some(NEVER_LONGER)).unwrap();
+    stream.write_all(b"through").unwrap();
+    let mut got = [0; 7];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"through");
+    assert!(is_refused(&sandbox, b"redirected"));
+    let requests = answer.join().unwrap();
+    let wanted = format!("GET /get?addr=127.0.0.1%3A{own} HTTP/1.0\r\n");
+    assert!(requests[0].starts_with(&wanted), "{requests:?}");
+}
+
+#[test]
+fn without_the_flag_the_unsafe_defaults_are_refused_with_advice() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    for (words, reported) in [
+        (vec!["server"], "--peer NAME=PIN"),
+        (vec!["client", "--server-endpoint", "a:7500", "--token-source", "tcp:b:1"], "--pin PIN"),
+        (vec!["client", "--server-endpoint", "a:7500"], "--token-source is missing"),
+        (vec!["server", "--config", "typo.yaml"], "typo.yaml:1: unknown key `listen_on`"),
+        (vec!["server", "--log-output-paths", "/nowhere/a.log"], "--log-output-paths"),
+    ] {
+        sandbox.write("typo.yaml", "listen_on: 0.0.0.0:1\n");
+        let words: Vec<&str> = ["tunnel", "compat", "quic-tun"].into_iter().chain(words).collect();
+        let output = sandbox.weir(&words);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stderr.contains(reported), "{output:?}");
+    }
+}
