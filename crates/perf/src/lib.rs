@@ -11,6 +11,8 @@
 //! | [`observe`] | measurements beside the streams: TCP_INFO, CPU, latency under load |
 //! | [`rounds`] | request/response tests after netperf, with confidence intervals |
 //! | [`download`] | files over http, timed |
+//! | [`web`] | requests over http and https: rates, latencies, errors by kind |
+//! | [`local`] | round trips and bandwidth between two processes of this machine |
 //! | [`plain`] | a minimal transfer, as a baseline |
 //! | [`event`] | events of both roles; [`output`] writes them |
 //!
@@ -23,6 +25,7 @@ pub mod control;
 pub mod download;
 mod error;
 pub mod event;
+pub mod local;
 pub mod observe;
 pub mod options;
 pub mod output;
@@ -32,5 +35,6 @@ pub mod server;
 mod session;
 pub mod stream;
 pub mod udp;
+pub mod web;
 
 pub use error::PerfError;

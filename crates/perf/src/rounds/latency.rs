@@ -32,13 +32,13 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    pub(super) fn add(&mut self, latency: Duration) {
+    pub(crate) fn add(&mut self, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(nanos);
         self.max = self.max.max(nanos);
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         // Both have the same bounds, so every value fits.
         let _ = self.histogram.add(&other.histogram);
         self.max = self.max.max(other.max);

@@ -3,12 +3,14 @@
 mod accounts;
 mod client;
 mod download;
+mod local;
 mod plain;
 mod report;
 mod rounds;
 mod server;
 mod stamped;
 mod values;
+mod web;
 
 use crate::exit::Ending;
 use clap::Subcommand;
@@ -25,6 +27,13 @@ pub(crate) enum Verb {
     #[command(flatten)]
     Rounds(rounds::Verb),
     Download(download::Arguments),
+    Web(web::Web),
+    WebServer(web::Server),
+    Latency(local::Latency),
+    Bandwidth(local::Bandwidth),
+    /// The second process of `latency` and `bandwidth`
+    #[command(hide = true)]
+    LocalEnd(local::FarEnd),
     /// Only write to a plain server for a time: a baseline
     PlainClient(plain::Client),
     /// Only read the data of plain clients: a baseline
@@ -69,6 +78,11 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Server(arguments) => server::run(&arguments),
         Verb::Rounds(verb) => rounds::run(&verb),
         Verb::Download(arguments) => download::run(&arguments),
+        Verb::Web(arguments) => web::measure(&arguments),
+        Verb::WebServer(arguments) => web::serve(&arguments),
+        Verb::Latency(arguments) => local::latency(&arguments),
+        Verb::Bandwidth(arguments) => local::bandwidth(&arguments),
+        Verb::LocalEnd(arguments) => local::far_end(&arguments),
         Verb::PlainClient(arguments) => plain::measure(&arguments),
         Verb::PlainServer(arguments) => plain::read(&arguments),
     }

@@ -1,0 +1,42 @@
+//! Requests to a web server as fast as it answers, or at a given rate: HTTP/1.1 (RFC 9112) over TCP
+//! or TLS, over connections that stay open or end with each response.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `address`, `options` | the URL, and what to measure |
+//! | `response` | the parser of responses, without I/O |
+//! | `connection` | one connection: opening, TLS, a request, its response |
+//! | `engine` | the event loop of a thread |
+//! | `schedule` | the times of requests in an open loop |
+//! | `tally`, `outcome` | counts, latencies and errors by kind |
+//! | `document`, `text` | the figures for machines and for people |
+//! | [`serve`] | a small server, for machines without another |
+//!
+//! **Closed loop**: each connection sends a request once the one before is answered, and latency
+//! counts from the moment of sending. **Open loop** (`rate`): requests have fixed times. Latency
+//! counts from that time, also if the request had to wait for a connection, so a server that pauses
+//! is not flattered (coordinated omission).
+
+mod address;
+mod connection;
+mod document;
+mod engine;
+mod fault;
+mod options;
+mod outcome;
+mod response;
+mod run;
+mod schedule;
+pub mod serve;
+mod tally;
+mod text;
+mod tls;
+
+pub use address::Address;
+pub use document::document;
+pub use fault::Fault;
+pub use options::{Trust, WebOptions};
+pub use outcome::WebOutcome;
+pub use response::{Progress, Response};
+pub use run::run;
+pub use text::text;

@@ -1,0 +1,58 @@
+use super::{Fault, WebOptions, WebOutcome};
+use crate::rounds::LatencySummary;
+use serde_json::{Map, Value, json};
+
+/// The measurement for machines.
+pub fn document(options: &WebOptions, outcome: &WebOutcome) -> Value {
+    let count = |fault: Fault| outcome.faults.get(&fault).copied().unwrap_or(0);
+    let errors: Map<String, Value> =
+        Fault::ALL.iter().map(|fault| (fault.word().to_owned(), count(*fault).into())).collect();
+    let words: Map<String, Value> = outcome
+        .words
+        .iter()
+        .map(|(fault, words)| (fault.word().to_owned(), units::foreign(words).to_string().into()))
+        .collect();
+    let statuses: Map<String, Value> =
+        outcome.statuses.iter().map(|(status, n)| (status.to_string(), (*n).into())).collect();
+    json!({
+        "weir": env!("CARGO_PKG_VERSION"),
+        "url": options.address.to_string(),
+        "connections": options.connections,
+        "threads": options.threads,
+        "keep_alive": options.keep_alive,
+        "loop": if options.rate.is_some() { "open" } else { "closed" },
+        "rate": options.rate,
+        "tls": outcome.protocol,
+        "seconds": outcome.elapsed.secs_f64(),
+        "responses": outcome.responses,
+        "requests_s": outcome.requests_s(),
+        "body_bytes": outcome.body,
+        "goodput_mbit_s": outcome.mbit_s(),
+        "latency_us": latency(outcome.latency.as_ref()),
+        "latency_corrected": options.rate.is_some(),
+        "service_us": latency(outcome.service.as_ref()),
+        "connect_us": latency(outcome.connect.as_ref()),
+        "errors": outcome.errors(),
+        "errors_by_kind": errors,
+        "statuses": statuses,
+        "first_errors": words,
+        "unfinished": outcome.unfinished,
+        "unsent": outcome.unsent,
+        "cpu_us_per_request": outcome.cpu_us(),
+    })
+}
+
+fn latency(summary: Option<&LatencySummary>) -> Value {
+    let Some(summary) = summary else { return Value::Null };
+    json!({
+        "samples": summary.samples,
+        "min": summary.min.micros_f64(),
+        "mean": summary.mean.micros_f64(),
+        "deviation": summary.deviation.micros_f64(),
+        "p50": summary.p50.micros_f64(),
+        "p90": summary.p90.micros_f64(),
+        "p99": summary.p99.micros_f64(),
+        "p99.9": summary.p999.micros_f64(),
+        "max": summary.max.micros_f64(),
+    })
+}

@@ -1,0 +1,84 @@
+use super::Address;
+use crate::PerfError;
+use std::path::PathBuf;
+use std::time::Duration;
+use units::Span;
+
+/// What to measure, and how.
+#[derive(Debug, Clone)]
+pub struct WebOptions {
+    pub address: Address,
+    /// Connections at once, over all threads.
+    pub connections: u32,
+    pub threads: u32,
+    /// Whether a connection carries many requests, or ends with its first response.
+    pub keep_alive: bool,
+    /// Requests a second, over all connections: an open loop. `None` is a closed loop.
+    pub rate: Option<f64>,
+    pub time: Span,
+    /// Time at the start that no figure counts.
+    pub omit: Span,
+    /// Limit of a request, its connection included.
+    pub timeout: Duration,
+    pub trust: Trust,
+    /// The CPU that the threads are pinned to.
+    pub affinity: Option<usize>,
+}
+
+/// The certificates that an https server may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// Those that this machine trusts.
+    System,
+    /// Those that the certificates in this PEM file have issued.
+    File(PathBuf),
+    /// Any certificate.
+    Anything,
+}
+
+impl WebOptions {
+    pub fn new(address: Address) -> Self {
+        Self {
+            address,
+            connections: 10,
+            threads: 1,
+            keep_alive: true,
+            rate: None,
+            time: Span::from_secs(10),
+            omit: Span::ZERO,
+            timeout: Duration::from_secs(2),
+            trust: Trust::System,
+            affinity: None,
+        }
+    }
+
+    /// Refuses what cannot be measured.
+    pub fn check(&self) -> Result<(), PerfError> {
+        let refuse = |text: String| Err(PerfError::Usage(text));
+        if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
+            return refuse(format!("--connections is from 1 to {MOST_CONNECTIONS}"));
+        }
+        if !(1..=MOST_THREADS).contains(&self.threads) {
+            return refuse(format!("--threads is from 1 to {MOST_THREADS}"));
+        }
+        if self.threads > self.connections {
+            let connections = self.connections;
+            return refuse(format!(
+                "--threads {} for {connections} connections: a thread needs a connection of its own",
+                self.threads
+            ));
+        }
+        if self.rate.is_some_and(|rate| !(SLOWEST..=FASTEST).contains(&rate)) {
+            return refuse(format!("--rate is from {SLOWEST} to {FASTEST} requests/s"));
+        }
+        if self.time == Span::ZERO || self.timeout.is_zero() {
+            return refuse("--time and --timeout are above 0".to_owned());
+        }
+        Ok(())
+    }
+}
+
+const MOST_CONNECTIONS: u32 = 10_000;
+const MOST_THREADS: u32 = 128;
+const SLOWEST: f64 = 0.1;
+const FASTEST: f64 = 1e7;

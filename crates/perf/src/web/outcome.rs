@@ -1,0 +1,83 @@
+use super::tally::Tally;
+use super::{Fault, WebOptions};
+use crate::rounds::LatencySummary;
+use std::collections::BTreeMap;
+use units::Span;
+
+/// The figures of a measurement.
+#[derive(Debug, Clone)]
+pub struct WebOutcome {
+    pub elapsed: Span,
+    /// Good responses: complete, with a status below 400.
+    pub responses: u64,
+    /// Bytes of their bodies.
+    pub body: u64,
+    /// Corrected for coordinated omission in an open loop. `None` without responses.
+    pub latency: Option<LatencySummary>,
+    /// From the moment of sending.
+    pub service: Option<LatencySummary>,
+    /// Until a new connection can carry a request.
+    pub connect: Option<LatencySummary>,
+    pub faults: BTreeMap<Fault, u64>,
+    pub statuses: BTreeMap<u16, u64>,
+    /// More about the first fault of each kind.
+    pub words: BTreeMap<Fault, String>,
+    /// Requests under way at the end; no error.
+    pub unfinished: u64,
+    /// Requests of an open loop that had no free connection until the end.
+    pub unsent: u64,
+    /// TLS version and cipher suite.
+    pub protocol: Option<String>,
+    /// CPU time of this process.
+    pub cpu: Span,
+}
+
+impl WebOutcome {
+    pub(super) fn new(tally: Tally, elapsed: Span, cpu: Span) -> Self {
+        Self {
+            elapsed,
+            responses: tally.responses,
+            body: tally.body,
+            latency: tally.latency.summary(),
+            service: tally.service.summary(),
+            connect: tally.connect.summary(),
+            faults: tally.faults,
+            statuses: tally.statuses,
+            words: tally.words,
+            unfinished: tally.unfinished,
+            unsent: tally.unsent,
+            protocol: tally.protocol,
+            cpu,
+        }
+    }
+
+    /// Good responses a second.
+    pub fn requests_s(&self) -> f64 {
+        self.responses as f64 / self.elapsed.secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// Goodput of the bodies in Mbit/s.
+    pub fn mbit_s(&self) -> f64 {
+        self.body as f64 * 8.0 / 1e6 / self.elapsed.secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// Requests without a good response.
+    pub fn errors(&self) -> u64 {
+        self.faults.values().sum()
+    }
+
+    /// CPU time of this process for a good response, in microseconds.
+    pub fn cpu_us(&self) -> Option<f64> {
+        (self.responses > 0).then(|| self.cpu.micros_f64() / self.responses as f64)
+    }
+
+    /// Whether responses came, and nothing else, as fast as they were asked for.
+    pub fn is_fine(&self, options: &WebOptions) -> bool {
+        self.responses > 0 && self.errors() == 0 && !self.lags(options)
+    }
+
+    /// Whether an open loop left more requests unsent than its connections can carry.
+    pub fn lags(&self, options: &WebOptions) -> bool {
+        options.rate.is_some() && self.unsent > u64::from(options.connections)
+    }
+}

@@ -1,0 +1,74 @@
+//! The times of the requests of one thread in an open loop, without a clock.
+
+use std::time::{Duration, Instant};
+
+/// Requests at equal distances.
+#[derive(Debug, Clone)]
+pub(super) struct Schedule {
+    begin: Instant,
+    /// Requests a second.
+    rate: f64,
+    next: u64,
+}
+
+impl Schedule {
+    /// `number` of `threads` threads that share `rate`: their requests alternate.
+    pub(super) fn new(begin: Instant, rate: f64, number: u32, threads: u32) -> Self {
+        let own = rate / f64::from(threads);
+        let begin = begin + Duration::from_secs_f64(f64::from(number) / rate);
+        Self { begin, rate: own, next: 0 }
+    }
+
+    /// The time of the next request.
+    pub(super) fn next(&self) -> Instant {
+        self.begin + Duration::from_secs_f64(self.next as f64 / self.rate)
+    }
+
+    /// The time of the next request, if it has come. The request is then sent.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Instant> {
+        let due = self.next();
+        (due <= now).then(|| {
+            self.next += 1;
+            due
+        })
+    }
+
+    /// The number of requests whose time has come by `now` and that were not taken.
+    pub(super) fn waiting(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.begin).as_secs_f64();
+        let due = (elapsed * self.rate).floor() as u64 + u64::from(now >= self.begin);
+        due.saturating_sub(self.next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_request_keeps_its_time() {
+        let begin = Instant::now();
+        let after = |millis| begin + Duration::from_millis(millis);
+        let mut schedule = Schedule::new(begin, 100.0, 0, 1);
+        assert_eq!(schedule.take(begin), Some(begin));
+        assert_eq!(schedule.take(after(9)), None);
+        // The server paused for 35 ms.
+        assert_eq!(schedule.waiting(after(35)), 3);
+        assert_eq!(schedule.take(after(35)), Some(after(10)));
+        assert_eq!(schedule.take(after(35)), Some(after(20)));
+        assert_eq!(schedule.waiting(after(35)), 1);
+    }
+
+    #[test]
+    fn threads_share_a_rate() {
+        let begin = Instant::now();
+        let mut times = Vec::new();
+        for number in 0..4 {
+            let mut schedule = Schedule::new(begin, 1000.0, number, 4);
+            times.extend(std::iter::from_fn(|| schedule.take(begin + Duration::from_millis(19))));
+        }
+        times.sort();
+        let expected: Vec<Instant> = (0..20).map(|n| begin + Duration::from_millis(n)).collect();
+        assert_eq!(times, expected);
+    }
+}

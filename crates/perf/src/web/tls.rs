@@ -1,0 +1,121 @@
+//! The client's side of TLS.
+
+use super::{Trust, WebOptions};
+use crate::PerfError;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Every connection has a full handshake: resumed sessions would hide the server's cost.
+pub(super) fn config(options: &WebOptions) -> Result<Arc<ClientConfig>, PerfError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let wrong = |error: String| PerfError::Usage(format!("TLS: {error}"));
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+    let builder =
+        builder.with_safe_default_protocol_versions().map_err(|error| wrong(error.to_string()))?;
+    let verifier: Arc<dyn ServerCertVerifier> = match &options.trust {
+        Trust::Anything => Arc::new(AnyCertificate(provider)),
+        Trust::File(path) => trusting(roots_of(path)?, provider)?,
+        Trust::System => trusting(system_roots()?, provider)?,
+    };
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = builder.with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn trusting(
+    roots: RootCertStore,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, PerfError> {
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| PerfError::Usage(format!("TLS: {error}")))
+}
+
+fn roots_of(path: &Path) -> Result<RootCertStore, PerfError> {
+    let name = path.display();
+    let wrong = |reason: String| PerfError::Usage(format!("--ca {name}: {reason}"));
+    let pem = host::read_regular_bytes(path).map_err(|error| wrong(error.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    for one in CertificateDer::pem_slice_iter(&pem) {
+        let one = one.map_err(|error| wrong(format!("not a certificate in PEM: {error:?}")))?;
+        roots.add(one).map_err(|error| wrong(error.to_string()))?;
+    }
+    match roots.is_empty() {
+        true => Err(wrong("it holds no certificate in PEM".to_owned())),
+        false => Ok(roots),
+    }
+}
+
+fn system_roots() -> Result<RootCertStore, PerfError> {
+    for bundle in BUNDLES {
+        let Ok(pem) = std::fs::read(bundle) else { continue };
+        let mut roots = RootCertStore::empty();
+        // A bundle may hold certificates that this library does not support.
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).flatten());
+        if !roots.is_empty() {
+            return Ok(roots);
+        }
+    }
+    Err(PerfError::Usage(
+        "this machine has no certificates of authorities: install ca-certificates, name a file with --ca, or use \
+         --insecure"
+            .to_owned(),
+    ))
+}
+
+/// Accepts any certificate, but checks that the server holds its key.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The usual places: Debian and Ubuntu, Fedora, SUSE, Alpine.
+const BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
