@@ -236,7 +236,7 @@ impl<P: Packet> Link<P> {
         let held_back = drawn(config.reorder.share, &mut self.reorder);
         let delay = config.jitter.vary(config.delay, &mut self.jitter);
         let Queued { mut packet, size, arrived } = item;
-        if self.loss.takes_next() {
+        if self.loss.takes_next(at) {
             self.in_flight.remove(size);
             self.stats.dropped.loss.add(size);
             return;

@@ -2,12 +2,12 @@ use crate::random::Stream;
 use crate::text::{Term, as_text, hint, name_and_terms, terms};
 use crate::{LinkError, TraceError};
 use std::sync::Arc;
-use units::Share;
+use units::{Share, Span, Time};
 
 /// Decides which packets the medium loses after serialisation.
 ///
-/// Written `1%` (each packet alone), `gilbert:p=1%,r=30%,h=0%,k=100%` (see [`GilbertElliott`]),
-/// `trace:00100` (repeated without end), or `none`.
+/// Written `1%` (each packet alone), `gilbert:p=1%,r=30%,h=0%,k=100%,every=1ms` (see
+/// [`GilbertElliott`]), `trace:00100` (repeated without end), or `none`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Loss {
     Bernoulli(Share),
@@ -15,11 +15,13 @@ pub enum Loss {
     Trace(Arc<LossTrace>),
 }
 
-/// A good and a bad state, changed between packets (Gilbert 1960, Elliott 1963; in the notation of
-/// Hasslinger and Hohlfeld 2008 and of netem's `gemodel`).
+/// A good and a bad state (Gilbert 1960, Elliott 1963; in the notation of Hasslinger and Hohlfeld
+/// 2008 and of netem's `gemodel`).
 ///
-/// The current state decides whether a packet is lost, then the state may change. The kernel uses
-/// the same order (`loss_gilb_ell` in net/sched/sch_netem.c).
+/// Without `every` the state may change after each packet, as in the kernel (`loss_gilb_ell` in
+/// net/sched/sch_netem.c). A sender whose only packet in flight is a retransmission then stays in
+/// the bad state: each retransmission is one step of the chain, and timeouts grow between the
+/// steps. With `every` the state changes at multiples of that time, whether packets pass or not.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GilbertElliott {
     /// The probability of changing from good to bad.
@@ -31,6 +33,8 @@ pub struct GilbertElliott {
     pub h: Share,
     /// The probability that a packet survives in the good state. It defaults to 100 %.
     pub k: Share,
+    /// The time between two changes of the state. `None`: the state changes with each packet.
+    pub every: Option<Span>,
 }
 
 /// A recorded or artificial sequence of losses, repeated without end.
@@ -41,7 +45,12 @@ impl Loss {
     pub const NONE: Self = Self::Bernoulli(Share::ZERO);
 
     pub fn validate(&self) -> Result<(), LinkError> {
-        Ok(())
+        match self {
+            Self::GilbertElliott(GilbertElliott { every: Some(Span::ZERO), .. }) => {
+                Err(LinkError::invalid("gilbert", "needs an `every` above 0: write `every=1ms`"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The long-term share of packets lost.
@@ -58,9 +67,26 @@ impl Loss {
 }
 
 impl GilbertElliott {
-    fn mean(&self) -> Share {
+    /// The long-term share of the bad state.
+    fn bad(&self) -> f64 {
         let (p, r) = (self.p.fraction(), self.r.fraction());
-        let bad = if p + r == 0.0 { 0.0 } else { p / (p + r) };
+        if p + r == 0.0 { 0.0 } else { p / (p + r) }
+    }
+
+    /// The chance of the bad state `steps` changes after a known state.
+    fn bad_after(&self, bad: bool, steps: u64) -> Share {
+        let (p, r) = (self.p.fraction(), self.r.fraction());
+        let known = if bad { 1.0 } else { 0.0 };
+        if p + r == 0.0 {
+            return Share::new(known).unwrap_or_default();
+        }
+        let steps = i32::try_from(steps).unwrap_or(i32::MAX);
+        let chance = self.bad() + (known - self.bad()) * (1.0 - p - r).powi(steps);
+        Share::new(chance.clamp(0.0, 1.0)).unwrap_or_default()
+    }
+
+    fn mean(&self) -> Share {
+        let bad = self.bad();
         let lost = bad * (1.0 - self.h.fraction()) + (1.0 - bad) * (1.0 - self.k.fraction());
         Share::new(lost.clamp(0.0, 1.0)).unwrap_or_default()
     }
@@ -111,7 +137,7 @@ impl std::str::FromStr for Loss {
                 what: "loss",
                 found: text.to_owned(),
                 hint: hint(other, &["none", "gilbert", "trace"]),
-                known: "`1%`, `gilbert:p=1%,r=30%,h=0%,k=100%`, `trace:00100` or `none`",
+                known: "`1%`, `gilbert:p=1%,r=30%,every=1ms`, `trace:00100` or `none`",
             }),
         }
     }
@@ -125,8 +151,9 @@ impl std::fmt::Display for Loss {
                 "0%" => f.pad("none"),
                 text => f.pad(text),
             },
-            Self::GilbertElliott(GilbertElliott { p, r, h, k }) => {
-                f.pad(&format!("gilbert:p={p},r={r},h={h},k={k}"))
+            Self::GilbertElliott(GilbertElliott { p, r, h, k, every }) => {
+                let every = every.map_or_else(String::new, |every| format!(",every={every}"));
+                f.pad(&format!("gilbert:p={p},r={r},h={h},k={k}{every}"))
             }
             Self::Trace(trace) => {
                 let digits = trace.0.iter().map(|lost| if *lost { '1' } else { '0' });
@@ -144,12 +171,15 @@ pub(crate) struct LossProcess {
     model: Loss,
     random: Stream,
     bad: bool,
+    /// The interval of `every` in which `bad` is the state.
+    interval: u64,
     next: usize,
 }
 
 impl LossProcess {
     pub(crate) fn new(model: &Loss, seed: u64) -> Self {
-        Self { model: model.clone(), random: Stream::new(seed, "loss"), bad: false, next: 0 }
+        let random = Stream::new(seed, "loss");
+        Self { model: model.clone(), random, bad: false, interval: 0, next: 0 }
     }
 
     /// Continues with the same random stream, and with the same state if the new model has that
@@ -158,16 +188,32 @@ impl LossProcess {
         if self.model != *model {
             self.next = 0;
             self.bad &= matches!(model, Loss::GilbertElliott(_));
+            if self.every() != every_of(model) {
+                self.interval = 0;
+            }
             self.model = model.clone();
         }
     }
 
-    /// Whether the next packet is lost.
+    fn every(&self) -> Option<Span> {
+        every_of(&self.model)
+    }
+
+    /// Whether the packet that departs at `now` is lost. `now` never decreases.
     #[inline]
-    pub(crate) fn takes_next(&mut self) -> bool {
+    pub(crate) fn takes_next(&mut self, now: Time) -> bool {
         match &self.model {
             Loss::Bernoulli(share) if share.is_zero() => false,
             Loss::Bernoulli(share) => self.random.happens(*share),
+            Loss::GilbertElliott(model @ GilbertElliott { every: Some(every), .. }) => {
+                let interval = now.nanos() / every.nanos().max(1);
+                let steps = interval.saturating_sub(self.interval);
+                self.interval = interval;
+                if steps > 0 {
+                    self.bad = self.random.happens(model.bad_after(self.bad, steps));
+                }
+                !self.random.happens(if self.bad { model.h } else { model.k })
+            }
             Loss::GilbertElliott(model) => {
                 let (kept, change) = if self.bad { (model.h, model.r) } else { (model.k, model.p) };
                 let lost = !self.random.happens(kept);
@@ -183,21 +229,31 @@ impl LossProcess {
     }
 }
 
+fn every_of(model: &Loss) -> Option<Span> {
+    match model {
+        Loss::GilbertElliott(model) => model.every,
+        Loss::Bernoulli(_) | Loss::Trace(_) => None,
+    }
+}
+
 fn gilbert(text: &str) -> Result<GilbertElliott, LinkError> {
     let (mut p, mut r, mut h, mut k) = (None, None, Share::ZERO, Share::ONE);
+    let mut every = None;
     for term in terms(text) {
         match term {
             Term::Pair("p", value) => p = Some(value.parse::<Share>()?),
             Term::Pair("r", value) => r = Some(value.parse()?),
             Term::Pair("h", value) => h = value.parse()?,
             Term::Pair("k", value) => k = value.parse()?,
-            other => return Err(other.unknown("gilbert", &["p=", "r=", "h=", "k="])),
+            Term::Pair("every", value) => every = Some(value.parse::<Span>()?),
+            other => return Err(other.unknown("gilbert", &["p=", "r=", "h=", "k=", "every="])),
         }
     }
     let p = p.ok_or_else(|| {
         LinkError::invalid(
             "gilbert",
-            "has no `p`, the chance to go from good to bad: write for example `gilbert:p=1%,r=30%`",
+            "has no `p`, the chance to go from good to bad: write for example \
+             `gilbert:p=1%,r=30%,every=1ms`",
         )
     })?;
     let r = match r {
@@ -205,7 +261,7 @@ fn gilbert(text: &str) -> Result<GilbertElliott, LinkError> {
         // Convert through text, so that the printed value parses to the same number.
         None => Share::new(1.0 - p.fraction()).unwrap_or_default().to_string().parse()?,
     };
-    Ok(GilbertElliott { p, r, h, k })
+    Ok(GilbertElliott { p, r, h, k, every })
 }
 
 #[cfg(test)]
@@ -223,7 +279,13 @@ mod tests {
 
     fn losses(text: &str, packets: usize) -> Vec<bool> {
         let mut process = LossProcess::new(&text.parse().unwrap(), 11);
-        (0..packets).map(|_| process.takes_next()).collect()
+        (0..packets).map(|_| process.takes_next(Time::ZERO)).collect()
+    }
+
+    /// The fates of packets that depart every `gap`.
+    fn losses_every(text: &str, gap: Span, packets: u64) -> Vec<bool> {
+        let mut process = LossProcess::new(&text.parse().unwrap(), 11);
+        (0..packets).map(|packet| process.takes_next(Time::ZERO + gap * packet)).collect()
     }
 
     fn share(of: impl Iterator<Item = bool>) -> (f64, f64) {
@@ -276,6 +338,39 @@ mod tests {
     }
 
     #[test]
+    fn a_state_by_time_changes_while_no_packet_passes() {
+        let text = "gilbert:p=1%,r=10%,every=1ms";
+        let mean = 1.0 / 11.0;
+        // Packets of one interval share its state.
+        let close = losses_every(text, Span::from_micros(100), 1_000_000);
+        assert!(close.chunks(10).all(|interval| interval.iter().all(|lost| *lost == interval[0])));
+        let (lost, count) = share(close.chunks(10).map(|interval| interval[0]));
+        assert!(within(lost, mean, count * 0.11 / 1.89), "{lost}");
+        let after = |gap: Span| {
+            let lost = losses_every(text, gap, 1_000_000);
+            let pairs: Vec<bool> =
+                lost.windows(2).filter(|pair| pair[0]).map(|pair| pair[1]).collect();
+            share(pairs.into_iter())
+        };
+        // A millisecond later the state is bad with 90 %, half a second later by chance alone.
+        let (again, count) = after(Span::from_millis(1));
+        assert!(within(again, 0.9, count), "{again}");
+        let (again, count) = after(Span::from_millis(500));
+        assert!(within(again, mean, count), "{again}");
+    }
+
+    #[test]
+    fn a_state_by_time_is_written_as_it_is_read() {
+        let loss: Loss = "gilbert:p=1%,r=10%,every=1ms".parse().unwrap();
+        assert_eq!(loss.to_string(), "gilbert:p=1%,r=10%,h=0%,k=100%,every=1ms");
+        assert_eq!(loss.to_string().parse::<Loss>().unwrap(), loss);
+        assert!((loss.mean().fraction() - 1.0 / 11.0).abs() < 1e-12);
+        let never = "gilbert:p=1%,every=0ms".parse::<Loss>().unwrap();
+        assert!(never.validate().unwrap_err().to_string().contains("`every` above 0"));
+        assert!("gilbert:p=1%,every=x".parse::<Loss>().is_err());
+    }
+
+    #[test]
     fn a_trace_repeats() {
         let lost = losses("trace:001", 6);
         assert_eq!(lost, [false, false, true, false, false, true]);
@@ -288,7 +383,7 @@ mod tests {
         let message = |text: &str| text.parse::<Loss>().unwrap_err().to_string();
         assert!(message("140%").contains("from 0% to 100%"), "{}", message("140%"));
         assert!(message("gilbrt:p=1%").contains("did you mean `gilbert`?"));
-        assert!(message("gilbert:q=1%").contains("p=, r=, h=, k="));
+        assert!(message("gilbert:q=1%").contains("p=, r=, h=, k=, every="));
         assert!(message("gilbert:r=1%").contains("has no `p`"));
         assert!(message("trace:0012").contains("line 1 of the loss trace has `2`"));
         assert!(message("trace:").contains("empty"));

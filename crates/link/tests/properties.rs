@@ -181,6 +181,7 @@ fn config() -> impl Strategy<Value = LinkConfig> {
         Just("10%"),
         Just("100%"),
         Just("gilbert:p=5%,r=30%,h=10%,k=99%"),
+        Just("gilbert:p=5%,r=30%,h=10%,k=99%,every=1ms"),
         Just("trace:0010"),
     ];
     let jitter = prop_oneof![

@@ -42,10 +42,11 @@ fn flag(name: &'static str) -> impl Strategy<Value = &'static str> {
 
 proptest! {
     #[test]
-    fn losses(a in share(), b in share(), c in share(), d in share(), trace in "[01]{1,50}") {
+    fn losses(a in share(), b in share(), c in share(), d in share(), every in 1u64..3_600_000_000_000, trace in "[01]{1,50}") {
         same::<Loss>(&a)?;
         same::<Loss>(&format!("gilbert:p={a}"))?;
         same::<Loss>(&format!("gilbert:p={a},r={b},h={c},k={d}"))?;
+        same::<Loss>(&format!("gilbert:p={a},r={b},h={c},k={d},every={every}ns"))?;
         same::<Loss>(&format!("trace:{trace}"))?;
     }
 

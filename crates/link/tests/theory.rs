@@ -78,6 +78,7 @@ fn a_seed_loses_the_same_packets_in_every_version() {
     };
     assert_eq!(lost("1%"), BERNOULLI);
     assert_eq!(lost("gilbert:p=1%,r=30%"), GILBERT);
+    assert_eq!(lost("gilbert:p=0.1%,r=3%,every=1ms"), GILBERT_BY_TIME);
 }
 
 struct Impaired {
@@ -117,4 +118,5 @@ fn impaired(config: &LinkConfig) -> Impaired {
 }
 
 const BERNOULLI: [u64; 8] = [47, 187, 294, 319, 414, 518, 836, 862];
+const GILBERT_BY_TIME: [u64; 8] = [24, 25, 26, 94, 160, 551, 552, 553];
 const GILBERT: [u64; 8] = [24, 94, 95, 96, 160, 161, 162, 163];

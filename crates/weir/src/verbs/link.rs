@@ -120,7 +120,7 @@ struct Both {
     /// Variation of the delay: 1ms, or 1ms,normal; with ,reorder packets may overtake one another
     #[arg(long)]
     jitter: Option<String>,
-    /// Share of packets lost: 1%, gilbert:p=1%,r=30%,h=0%,k=100%, or trace:00100
+    /// Share of packets lost: 1%, gilbert:p=1%,r=30%,h=0%,k=100%,every=1ms, or trace:00100
     #[arg(long)]
     loss: Option<String>,
     /// Share of packets delayed further, and by how much: 1%,5ms
