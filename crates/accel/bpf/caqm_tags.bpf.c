@@ -19,7 +19,7 @@
 /* Packets to tag before the peer has answered with a tag: a path
  * that drops tagged packets drops no more than these. */
 #define UNHEARD 64U
-/* Of these, pure ACKs: a handshake whose last packets a path drops completes without tags. */
+/* Pure ACKs among them: where a path drops these, the handshake completes without tags. */
 #define UNHEARD_ANSWERS 2U
 /* Repeated SYNs go without the bit, in case a network drops SYNs with it. */
 #define OFFERS 2U
