@@ -1,7 +1,7 @@
 //! One connection of the event loop, without a clock of its own.
 
-use super::Fault;
 use super::response::{Progress, Response};
+use super::{Fault, tls};
 use rustls::ClientConnection;
 use rustls_pki_types::ServerName;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -43,6 +43,8 @@ pub(super) enum Stage {
 pub(super) enum Step {
     /// Nothing that the event loop has to know.
     Wait,
+    /// More has arrived, and other connections come first.
+    More,
     /// A request can be sent now.
     Opened,
     /// The response is complete; `closes`: the connection takes no further request.
@@ -184,7 +186,7 @@ impl Connection {
     }
 
     fn receive_plain(&mut self, ended: bool, buffer: &mut [u8]) -> Step {
-        loop {
+        for _ in 0..MOST_READS {
             let count = match self.socket.read(buffer) {
                 Ok(0) => return self.closed(),
                 Ok(count) => count,
@@ -201,10 +203,11 @@ impl Connection {
                 return Step::Wait;
             }
         }
+        Step::More
     }
 
     fn receive_tls(&mut self, buffer: &mut [u8]) -> Step {
-        loop {
+        for _ in 0..MOST_READS {
             let Some(tls) = &mut self.tls else { return Step::Wait };
             let is_end = match tls.read_tls(&mut self.socket) {
                 Ok(count) => count == 0,
@@ -217,7 +220,7 @@ impl Connection {
                 Err(error) => {
                     // The server's log then names the reason.
                     let _ = tls.write_tls(&mut self.socket);
-                    return Step::Failed(Fault::Tls, Some(error.to_string()));
+                    return Step::Failed(Fault::Tls, Some(tls::words(&error)));
                 }
             };
             let mut left = state.plaintext_bytes_to_read();
@@ -252,6 +255,7 @@ impl Connection {
                 }
             }
         }
+        Step::More
     }
 
     /// Takes bytes of the response.
@@ -323,3 +327,5 @@ fn fault_of(error: &io::Error, opening: bool) -> Fault {
 
 /// EINPROGRESS of asm-generic/errno.h.
 const IN_PROGRESS: i32 = libc::EINPROGRESS;
+/// A server that never stops sending must not hold the event loop.
+const MOST_READS: u32 = 64;

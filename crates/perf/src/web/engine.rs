@@ -85,13 +85,18 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Opens the connections that stay open, until all are open or the time limit is over.
+    /// Opens the connections that stay open, until all are open or have failed.
     pub(super) fn open(&mut self) -> Result<(), PerfError> {
         let until = Instant::now() + self.options.timeout;
         for slot in 0..self.slots.len() {
             self.renew(slot, Instant::now());
         }
-        while self.free.len() < self.slots.len() && Instant::now() < until {
+        // A connection that failed is tried again in the measurement, which counts its errors.
+        let is_tried = |own: &Self| {
+            let failed: u64 = own.tally.faults.values().sum();
+            own.free.len() as u64 + failed >= own.slots.len() as u64
+        };
+        while !is_tried(self) && Instant::now() < until {
             if self.stop.is_called() {
                 return Err(PerfError::Interrupted);
             }
@@ -200,6 +205,7 @@ impl<'a> Engine<'a> {
         let own = &mut self.slots[slot];
         match step {
             Step::Wait => {}
+            Step::More => self.report_again(slot),
             Step::Opened => {
                 self.tally.connected(now.saturating_duration_since(own.began));
                 if self.tally.protocol.is_none() {
@@ -229,12 +235,15 @@ impl<'a> Engine<'a> {
                         own.failures = 0;
                     }
                 }
-                if !closes && self.options.keep_alive {
-                    self.offer(slot, now);
-                } else {
-                    own.began = now;
-                    // The server's end may have arrived with the response.
-                    self.event(slot, true, false, now);
+                match (closes, self.options.keep_alive) {
+                    (false, true) => self.offer(slot, now),
+                    // The server did not say that it would close.
+                    (false, false) => self.renew(slot, now),
+                    (true, _) => {
+                        own.began = now;
+                        // The server's end may have arrived with the response.
+                        self.event(slot, true, false, now);
+                    }
                 }
             }
             Step::Closed => self.renew(slot, now),
@@ -282,10 +291,8 @@ impl<'a> Engine<'a> {
         own.began = now;
         match opened {
             Ok(connection) => {
-                let data = EventData::new_u64(u64::from(own.generation) << 32 | slot as u64);
-                // Edges: one call registers a connection for its whole life.
-                let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-                if let Err(error) = epoll::add(&self.epoll, connection.socket(), data, flags) {
+                let data = own.event_data(slot);
+                if let Err(error) = epoll::add(&self.epoll, connection.socket(), data, flags()) {
                     self.broken = Some(PerfError::system("watching a socket", error.into()));
                 }
                 own.connection = Some(connection);
@@ -294,6 +301,16 @@ impl<'a> Engine<'a> {
                 self.broken = Some(PerfError::system("opening a connection", error));
             }
             Err((fault, error)) => self.failed(slot, fault, now, || Some(error.to_string())),
+        }
+    }
+
+    /// Lets the kernel report the connection once more, although nothing new may arrive.
+    fn report_again(&mut self, slot: usize) {
+        let own = &self.slots[slot];
+        let Some(connection) = &own.connection else { return };
+        let data = own.event_data(slot);
+        if let Err(error) = epoll::modify(&self.epoll, connection.socket(), data, flags()) {
+            self.broken = Some(PerfError::system("watching a socket", error.into()));
         }
     }
 
@@ -369,9 +386,6 @@ impl<'a> Engine<'a> {
             let age = now.saturating_duration_since(own.began);
             match connection.stage() {
                 Stage::Closing if age >= LONGEST_CLOSE => self.renew(slot, now),
-                Stage::Ready if !self.options.keep_alive && age >= LONGEST_CLOSE => {
-                    self.renew(slot, now);
-                }
                 Stage::Ready | Stage::Closing => {}
                 Stage::Connecting if age >= self.options.timeout => {
                     self.failed(slot, Fault::Unconnected, now, || None);
@@ -386,10 +400,20 @@ impl<'a> Engine<'a> {
 }
 
 impl Slot {
+    /// Names the slot and its connection in events.
+    fn event_data(&self, slot: usize) -> EventData {
+        EventData::new_u64((u64::from(self.generation) << 32) | slot as u64)
+    }
+
     fn close(&mut self) {
         self.connection = None;
         self.generation = self.generation.wrapping_add(1);
     }
+}
+
+/// Edges: one call registers a connection for its whole life.
+fn flags() -> EventFlags {
+    EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
 }
 
 /// This process or this machine has no room for more sockets.

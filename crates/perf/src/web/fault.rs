@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// What happened, and what to do.
+    /// The meaning, and advice.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Refused => "nobody listens there: start the server, or correct the port",

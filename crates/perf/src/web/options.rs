@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use units::Span;
 
-/// What to measure, and how.
+/// The settings of a measurement.
 #[derive(Debug, Clone)]
 pub struct WebOptions {
     pub address: Address,

@@ -18,11 +18,14 @@ use units::Span;
 /// Measures until the time is over or `stop` is called. The outcome then has the figures so far.
 pub fn run(options: &WebOptions, stop: &Stop) -> Result<WebOutcome, PerfError> {
     options.check()?;
-    let address = find(options)?;
     let tls = match options.address.is_tls {
         true => Some((tls::config(options)?, options.address.server_name()?)),
         false => None,
     };
+    let (address, first) = find(options)?;
+    if let Some((config, name)) = &tls {
+        tls::warm_up(first, config, name, options.timeout);
+    }
     let request = options.address.request(!options.keep_alive);
     let target = Target { address, request, tls };
     allow_sockets(options.connections);
@@ -72,11 +75,11 @@ pub fn run(options: &WebOptions, stop: &Stop) -> Result<WebOutcome, PerfError> {
 }
 
 /// The first of the server's addresses that takes a connection.
-fn find(options: &WebOptions) -> Result<SocketAddr, PerfError> {
+fn find(options: &WebOptions) -> Result<(SocketAddr, TcpStream), PerfError> {
     let mut failure = None;
     for address in options.address.resolve()? {
         match TcpStream::connect_timeout(&address, options.timeout) {
-            Ok(_) => return Ok(address),
+            Ok(socket) => return Ok((address, socket)),
             Err(error) => {
                 failure.get_or_insert((address, error));
             }

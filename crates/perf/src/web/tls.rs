@@ -3,13 +3,19 @@
 use super::{Trust, WebOptions};
 use crate::PerfError;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    AlertDescription, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Every connection has a full handshake: resumed sessions would hide the server's cost.
 pub(super) fn config(options: &WebOptions) -> Result<Arc<ClientConfig>, PerfError> {
@@ -20,7 +26,10 @@ pub(super) fn config(options: &WebOptions) -> Result<Arc<ClientConfig>, PerfErro
         builder.with_safe_default_protocol_versions().map_err(|error| wrong(error.to_string()))?;
     let verifier: Arc<dyn ServerCertVerifier> = match &options.trust {
         Trust::Anything => Arc::new(AnyCertificate(provider)),
-        Trust::File(path) => trusting(roots_of(path)?, provider)?,
+        Trust::File(path) => {
+            let (roots, named) = roots_of(path)?;
+            Arc::new(Named { named, others: trusting(roots, provider)? })
+        }
         Trust::System => trusting(system_roots()?, provider)?,
     };
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
@@ -28,6 +37,47 @@ pub(super) fn config(options: &WebOptions) -> Result<Arc<ClientConfig>, PerfErro
     config.resumption = Resumption::disabled();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// The library's words, and what to do where they alone do not help.
+pub(super) fn words(error: &Error) -> String {
+    match error {
+        Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            "the server does not offer TLS 1.3, which this client needs".to_owned()
+        }
+        Error::InvalidCertificate(reason) => format!(
+            "the certificate is not trusted ({reason:?}): name it or its authority with --ca, or use --insecure"
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// Makes one handshake, because the libraries of both ends prepare themselves in their first. The
+/// measurement tells of its errors.
+pub(super) fn warm_up(
+    mut socket: TcpStream,
+    config: &Arc<ClientConfig>,
+    name: &ServerName<'static>,
+    patience: Duration,
+) {
+    let until = Instant::now() + patience;
+    let Ok(mut tls) = ClientConnection::new(Arc::clone(config), name.clone()) else { return };
+    let limited = socket
+        .set_read_timeout(Some(patience))
+        .and_then(|()| socket.set_write_timeout(Some(patience)));
+    if limited.is_err() {
+        return;
+    }
+    while tls.is_handshaking() && Instant::now() < until {
+        let done = match tls.wants_write() {
+            true => tls.write_tls(&mut socket),
+            false => tls.read_tls(&mut socket),
+        };
+        let is_over = !matches!(done, Ok(count) if count > 0);
+        if is_over || tls.process_new_packets().is_err() {
+            return;
+        }
+    }
 }
 
 fn trusting(
@@ -39,18 +89,19 @@ fn trusting(
         .map_err(|error| PerfError::Usage(format!("TLS: {error}")))
 }
 
-fn roots_of(path: &Path) -> Result<RootCertStore, PerfError> {
+fn roots_of(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), PerfError> {
     let name = path.display();
     let wrong = |reason: String| PerfError::Usage(format!("--ca {name}: {reason}"));
     let pem = host::read_regular_bytes(path).map_err(|error| wrong(error.to_string()))?;
-    let mut roots = RootCertStore::empty();
+    let (mut roots, mut named) = (RootCertStore::empty(), Vec::new());
     for one in CertificateDer::pem_slice_iter(&pem) {
         let one = one.map_err(|error| wrong(format!("not a certificate in PEM: {error:?}")))?;
+        named.push(one.clone());
         roots.add(one).map_err(|error| wrong(error.to_string()))?;
     }
     match roots.is_empty() {
         true => Err(wrong("it holds no certificate in PEM".to_owned())),
-        false => Ok(roots),
+        false => Ok((roots, named)),
     }
 }
 
@@ -69,6 +120,53 @@ fn system_roots() -> Result<RootCertStore, PerfError> {
          --insecure"
             .to_owned(),
     ))
+}
+
+/// Accepts the certificates of a file, also one that names itself an authority, as those that
+/// `openssl req -x509` makes, and the certificates that they have issued.
+#[derive(Debug)]
+struct Named {
+    named: Vec<CertificateDer<'static>>,
+    others: Arc<WebPkiServerVerifier>,
+}
+
+impl ServerCertVerifier for Named {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if self.named.iter().any(|named| named == certificate) {
+            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        self.others.verify_server_cert(certificate, between, name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.others.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.others.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.others.supported_verify_schemes()
+    }
 }
 
 /// Accepts any certificate, but checks that the server holds its key.

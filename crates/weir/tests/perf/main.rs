@@ -13,3 +13,4 @@ mod interop;
 mod link;
 mod report;
 mod server;
+mod web;

@@ -25,8 +25,8 @@ pub(crate) struct Latency {
 
 /// Measure how fast a process of this machine reads what a second one writes
 ///
-/// Over a UNIX socket, a pipe or TCP on the loopback, as in lmbench's bw_unix, bw_pipe and bw_tcp. MB
-/// are 10^6 bytes.
+/// Over a UNIX socket, a pipe or TCP on the loopback, as in lmbench's bw_unix, bw_pipe and bw_tcp.
+/// MB are 10^6 bytes.
 #[derive(Debug, Args)]
 #[command(after_help = BANDWIDTH_EXAMPLES)]
 pub(crate) struct Bandwidth {

@@ -179,7 +179,7 @@ Examples:
   weir perf web http://192.0.2.1/ --rate 5000 --connections 50 --json
 
 Errors are counted by kind: refused, reset, stalled, a status of 400 or above, cut, a wrong length.
-Any of them makes the exit status 1. `weir perf web-server` is a peer for a first try.";
+Any of them makes the exit status 1. https is TLS 1.3. `weir perf web-server` is a peer for a first try.";
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
