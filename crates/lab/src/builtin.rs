@@ -35,6 +35,7 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "flow-rules", text: include_str!("../../../labs/flow-rules.toml") },
     Builtin { name: "conntrack", text: include_str!("../../../labs/conntrack.toml") },
     Builtin { name: "accel-cost", text: include_str!("../../../labs/accel-cost.toml") },
+    Builtin { name: "before-after", text: include_str!("../../../labs/before-after.toml") },
     Builtin { name: "caqm", text: include_str!("../../../labs/caqm.toml") },
     Builtin { name: "cc-kernel", text: include_str!("../../../labs/cc-kernel.toml") },
 ];
@@ -68,7 +69,8 @@ mod tests {
         }
     }
 
-    /// The verdicts of `weir doctor` and of the simulator's checks are answers by themselves.
+    /// The verdicts of `weir doctor`, of the simulator's checks and of states are answers by
+    /// themselves.
     #[test]
     fn every_built_in_lab_that_measures_has_an_answer() {
         let is_without = |builtin: &&Builtin| {
@@ -76,7 +78,7 @@ mod tests {
         };
         let without: Vec<&str> =
             BUILTIN.iter().filter(is_without).map(|builtin| builtin.name).collect();
-        assert_eq!(without, ["validate", "faults", "live-flows"]);
+        assert_eq!(without, ["validate", "faults", "live-flows", "before-after"]);
     }
 
     /// Fewer repeats have no interval, or decide no primary comparison.

@@ -44,6 +44,9 @@ pub enum LabError {
     Usage(String),
     #[error("nothing was decided: {reason}")]
     NotMeasured { reason: String },
+    /// A step's state is still in force, so no further step may be measured.
+    #[error("{reason}{}", kept(.directory.as_deref()))]
+    NotUndone { reason: String, directory: Option<PathBuf> },
     #[error("interrupted{}", kept(.directory.as_deref()))]
     Interrupted {
         /// The directory that keeps the finished turns.
@@ -84,6 +87,9 @@ pub enum Failure {
     /// then, whatever the transfer's figure is.
     #[error("{program} ended before the lab had read its connection twice: measure for longer")]
     ReadTooLate { program: String },
+    /// The state of a step could not be removed.
+    #[error("{0}")]
+    NotUndone(String),
     #[error("interrupted")]
     Interrupted,
 }

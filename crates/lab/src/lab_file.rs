@@ -29,6 +29,7 @@ impl LabFile {
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let read = || {
             let mut document = Document::parse(file, text)?;
+            document.add_states()?;
             document.populate()?;
             let kind = workload::bind(&mut document)?;
             workload::check(&document, kind)?;
@@ -178,7 +179,7 @@ fn mistakes(file: &str, text: &str) -> Vec<FileError> {
 
 /// The mistakes of a file whose grammar is sound.
 fn mistakes_of(mut document: Document) -> Vec<FileError> {
-    if let Err(error) = document.populate() {
+    if let Err(error) = document.add_states().and_then(|()| document.populate()) {
         return vec![error];
     }
     document.source.collect();

@@ -6,6 +6,10 @@ use std::fmt::Write as _;
 
 /// Heads and rows of the table. `None` if no ratio has a goal.
 pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    // The table of states has the reference's differences beside the measured ones.
+    if results.states.is_some() {
+        return None;
+    }
     let held: Vec<(&Comparison, &Goal)> =
         results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?))).collect();
     let (ideals, metrics) = (ideals(results), metrics_of(results));

@@ -36,8 +36,12 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
     let body = html! {
         (masthead(results))
         main {
-            (first_chart::section(results))
-            (first_table::section(results))
+            @if results.states.is_some() {
+                (tables::before_and_after(results))
+            } @else {
+                (first_chart::section(results))
+                (first_table::section(results))
+            }
             (cautions(results))
             (facts(results))
             (in_more_words(results))

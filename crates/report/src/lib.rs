@@ -33,6 +33,7 @@ mod queue_and_fairness;
 pub mod record;
 mod run;
 mod spread;
+mod states;
 mod summary;
 pub mod terminal;
 

@@ -7,7 +7,7 @@ use crate::prose::{self, Part};
 use crate::summary::{Field, Summary, SummaryRow};
 use crate::{
     Column, Entry, Pivot, answer, axis, columns, comparison, confusion, doubtful, goals, method,
-    missing, number, overall, pivot, spread,
+    missing, number, overall, pivot, spread, states,
 };
 use results::{Cell, LONGEST_TEXT, Results, metrics};
 use units::{foreign, visible};
@@ -51,7 +51,9 @@ fn in_more_words(out: &mut String, results: &Results) {
 
 /// The tables that compare the systems.
 pub(crate) fn figures(out: &mut String, results: &Results) {
-    if results.confusion.is_some() {
+    if results.states.is_some() {
+        before_and_after(out, results);
+    } else if results.confusion.is_some() {
         verdicts(out, results);
     } else {
         summary(out, results);
@@ -201,6 +203,17 @@ fn verdicts(out: &mut String, results: &Results) {
     line(out, &format!("## {}\n", confusion::TITLE));
     let (heads, rows) = confusion::matrix(told);
     table(out, &heads, &rows);
+}
+
+fn before_and_after(out: &mut String, results: &Results) {
+    let Some(states) = states::table(results) else { return };
+    line(out, &format!("## {}\n", states::TITLE));
+    let heads: Vec<String> = states.heads.into_iter().map(|head| head.text).collect();
+    let rows = states.rows.into_iter();
+    let rows: Vec<Vec<String>> =
+        rows.map(|row| row.into_iter().map(|entry| entry.text).collect()).collect();
+    table(out, &heads, &rows);
+    line(out, &format!("{}\n", escape(&states::note(results))));
 }
 
 fn held(out: &mut String, results: &Results) {

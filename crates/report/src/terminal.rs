@@ -9,9 +9,10 @@ use crate::overall::{Figure, OverallTable};
 use crate::summary::{self, Field, Summary};
 use crate::{
     Column, Pivot, answer, axis, comparison, confusion, doubtful, goals, headline, method, missing,
-    number, overall, pivot, spread,
+    number, overall, pivot, spread, states,
 };
 use results::{Cell, Comparison, Metric, Reference, Results, metrics};
+use stats::Verdict;
 
 /// The output after a run: the answer, a table with the verdicts, then all other parts. The
 /// caller passes the terminal's width and whether it shows colours.
@@ -32,7 +33,10 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
     });
     let results = shown.as_ref().unwrap_or(results);
     // Thousands of lines are unreadable. The report contains them.
-    if results.confusion.is_some() {
+    if results.states.is_some() {
+        parts.push(before_and_after(results, width, colour));
+        parts.push(failed(results, width, colour));
+    } else if results.confusion.is_some() {
         parts.push(verdicts(results, width, colour));
         parts.push(failed(results, width, colour));
     } else if results.overall.is_empty() || results.cells.len() <= MOST_LINES {
@@ -63,6 +67,29 @@ fn verdicts(results: &Results, width: usize, colour: bool) -> String {
     }
     let title = paint(confusion::TITLE, Style::Bold, colour);
     format!("{title}\n{}", table.render(width, colour))
+}
+
+/// The table of a lab with two states.
+fn before_and_after(results: &Results, width: usize, colour: bool) -> String {
+    let Some(states) = states::table(results) else { return String::new() };
+    let mut table = Table::default();
+    for (place, head) in states.heads.iter().enumerate() {
+        if place < states.names {
+            table.left(&head.text, head.drop)
+        } else {
+            table.right(&head.text, head.drop)
+        }
+    }
+    for row in &states.rows {
+        let style = |entry: &states::Entry| match entry.verdict {
+            Some(Verdict::Worse) => Style::Bad,
+            Some(Verdict::Better) => Style::Bold,
+            _ => Style::Plain,
+        };
+        table.row(row.iter().map(|entry| Text::new(&entry.text, style(entry))).collect());
+    }
+    let title = paint(states::TITLE, Style::Bold, colour);
+    format!("{title}\n{}{}\n", table.render(width, colour), wrapped(&states::note(results), width))
 }
 
 /// The table that compares ratios with the reference and the ideals.

@@ -13,7 +13,7 @@ pub use error::ResultsError;
 pub use results::{
     Axes, Bound, Cell, Comparison, Confusion, ConfusionRow, Correlation, CpuLimit, Form, Goal,
     Group, Heat, LONGEST_TEXT, Mean, Metric, Missing, MoreBlocks, NOT_RUN, Overall, Proportion,
-    Ratio, Reason, Reference, Results, Spread, View,
+    Ratio, Reason, Reference, Results, Spread, States, View,
 };
 pub use samples::{Sample, Samples};
 pub use series::{Line, Series, Shape};

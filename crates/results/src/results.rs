@@ -58,6 +58,9 @@ pub struct Results {
     pub cells: Vec<Cell>,
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
+    /// The two states, if the lab switches between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states: Option<States>,
     /// Ratios over many paths, if the lab asks for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spreads: Vec<Spread>,
@@ -80,6 +83,24 @@ pub struct Results {
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// The two states of a lab, whose systems are `before` and `after`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct States {
+    /// In words.
+    pub before: String,
+    pub after: String,
+    /// The axis that names the end with the state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// The geometric mean of all ratios, each turned so that more is better: the median of the
+    /// blocks' means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean: Option<Ratio>,
+    /// The number of comparisons in the mean.
+    #[serde(default)]
+    pub rows: u64,
 }
 
 /// How much a repeat of a metric resembles the repeat before it. Intervals hold for independent

@@ -7,6 +7,7 @@ mod correlations;
 mod goals;
 mod link_limit;
 mod members;
+mod states;
 
 use super::check::Bound;
 use super::{overall, spread};
@@ -66,6 +67,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.notes.extend(repeats(outcomes));
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons::comparisons(lab, plan, outcomes);
+    results.states = states::states(lab, plan, outcomes, &results.comparisons);
     results.spreads = spread::spreads(lab, plan, outcomes);
     let bounds = lab.bounds.iter().filter_map(|text| Bound::read(text.get_ref()).ok());
     results.bounds = bounds.filter_map(|bound| bound.over(&results)).collect();
@@ -73,6 +75,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.headline = lab.answer_of(&results);
     results.answer = confusion::answer(&results, outcomes).into_iter().collect();
     results.answer.extend(lab.kind().answer(&results));
+    results.answer.extend(states::answer(&results));
     results.correlations = correlations::correlations(lab, plan, outcomes);
     results.warnings.extend(correlations::warnings(&results.correlations));
     // Many cases of a lab that judges verdicts let no data pass.

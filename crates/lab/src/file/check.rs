@@ -230,7 +230,13 @@ impl Document {
 
     /// Checks the settings of a system that do not depend on the workload.
     pub(crate) fn check_congestion(&self, system: &SystemSpec) -> Result<(), FileError> {
-        let Some(congestion) = &system.congestion else { return Ok(()) };
+        system.congestion.as_ref().map_or(Ok(()), |name| self.check_algorithm_name(name))
+    }
+
+    pub(super) fn check_algorithm_name(
+        &self,
+        congestion: &Spanned<String>,
+    ) -> Result<(), FileError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         let name = congestion.get_ref();
         // TCP_CA_NAME_MAX of include/net/tcp.h, including the terminating zero.
@@ -245,6 +251,7 @@ impl Document {
     pub(crate) fn check_kind(&self, system: &SystemSpec) -> Result<(), FileError> {
         let (name, place) = (system.name(), system.name.span());
         match system.kind {
+            SystemKind::Tcp if system.is_state => self.check_no_commands(system),
             SystemKind::Tcp if system.congestion.is_none() => self.refuse(
                 place,
                 format!(
@@ -504,6 +511,7 @@ impl Document {
             || in_words
             || in_topology
             || self.settings_mention(text)
+            || self.state.as_ref().is_some_and(|state| state.get_ref().mentions(text))
             || self.disturbance.as_ref().is_some_and(|one| one.get_ref().mentions(text))
             || self.tcp.as_ref().is_some_and(|tcp| tcp.get_ref().mentions(text))
             || self.systems().any(|system| {

@@ -34,6 +34,7 @@ impl LabFile {
         };
         let places = axes::places(self, spec);
         let mut commands = self.commands_of_workload(&places);
+        commands.extend(self.commands_of_states(&places));
         for system in self.systems().filter(|system| chosen(system.name())) {
             let files: Vec<String> =
                 system.files.keys().map(|name| name.get_ref().clone()).collect();
@@ -66,6 +67,24 @@ impl Document {
     /// Whether the program contains an identical built-in file.
     pub fn is_builtin(&self) -> bool {
         BUILTIN.iter().any(|builtin| *self.text() == *builtin.text) || library::has(&self.text())
+    }
+
+    /// The commands that make and remove the states.
+    fn commands_of_states(&self, places: &[Axes]) -> Vec<CommandLine> {
+        let Some(state) = &self.state else { return Vec::new() };
+        let of_side = state.get_ref().sides().into_iter().flat_map(|(name, side)| {
+            let own = [("command", &side.command), ("undo", &side.undo)];
+            own.into_iter().flat_map(move |(end, line)| {
+                let lines = line.as_ref().map(|line| in_cells(line.get_ref(), places));
+                lines.unwrap_or_default().into_iter().map(move |line| CommandLine {
+                    system: name.to_owned(),
+                    end: end.to_owned(),
+                    line,
+                    files: Vec::new(),
+                })
+            })
+        });
+        of_side.collect()
     }
 
     /// The texts of `[workload]` that a shell runs, and the variables that it gets.

@@ -20,6 +20,7 @@ mod population;
 mod primary;
 mod schema;
 mod settings;
+mod state;
 mod system;
 mod tcp;
 mod topology;
@@ -45,6 +46,8 @@ pub use schema::{
     CellFilter, CompareSpec, Document, FormSpec, HeatSpec, Pinning, ReferenceSpec, SpreadSpec,
     SystemKind, SystemSpec, TraceSpec, Traffic, ViewSpec,
 };
+pub(crate) use state::{AFTER, BEFORE, ChangedEnd};
+pub use state::{SideSpec, StateSpec};
 pub use system::SystemSettings;
 pub use tcp::TcpSpec;
 pub use topology::{Rtts, Shape, TopologySettings, TopologySpec};

@@ -2,6 +2,7 @@ use super::disturbance::DisturbanceSpec;
 use super::locate::{FileError, Source};
 use super::population::{Generated, PopulationSpec};
 use super::primary::PrimarySpec;
+use super::state::StateSpec;
 use super::tcp::TcpSpec;
 use super::topology::TopologySpec;
 use super::workload_table::WorkloadTable;
@@ -52,6 +53,9 @@ pub struct Document {
     /// Lateness and stolen CPU time on purpose.
     pub disturbance: Option<Spanned<DisturbanceSpec>>,
     pub workload: Spanned<WorkloadTable>,
+    /// Two states of an end, instead of systems.
+    pub state: Option<Spanned<StateSpec>>,
+    #[serde(default)]
     pub system: Vec<Spanned<SystemSpec>>,
     /// Kernel settings of every host. They are read back after they are set.
     #[serde(default)]
@@ -256,6 +260,9 @@ pub struct SystemSpec {
     pub optional: bool,
     #[serde(default)]
     pub note: String,
+    /// A state of `[state]`: its connections have the host's own algorithm.
+    #[serde(skip)]
+    pub(crate) is_state: bool,
 }
 
 /// Duration and number of repeats: the full form, `quick` for people in a hurry, `smoke` for tests.
@@ -476,6 +483,30 @@ impl FormSpec {
 }
 
 impl SystemSpec {
+    /// A system with nothing but a name and a kind.
+    pub(crate) fn new(name: Spanned<String>, kind: SystemKind) -> Self {
+        Self {
+            name,
+            kind,
+            congestion: None,
+            traffic: None,
+            server: None,
+            client: None,
+            version: None,
+            files: IndexMap::new(),
+            connect: None,
+            warm: None,
+            warmed_at: None,
+            first_window: None,
+            queue: None,
+            caqm: None,
+            sysctl: IndexMap::new(),
+            optional: false,
+            note: String::new(),
+            is_state: false,
+        }
+    }
+
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }

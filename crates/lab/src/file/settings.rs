@@ -28,17 +28,24 @@ impl Document {
             self.axes.iter().map(|(axis, values)| (axis.clone(), first(values))).collect();
         let of_systems = self.systems().flat_map(|system| &system.sysctl);
         for (name, value) in self.sysctl.iter().chain(of_systems) {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            let text = name.get_ref();
-            let own = text.strip_prefix("net.").is_some_and(|rest| rest.chars().all(plain));
-            if !own || text.contains("..") {
-                let message =
-                    format!("`{text}` is not a setting of one host: those begin with `net.`");
-                return self.refuse(name.span(), message);
-            }
+            self.check_setting_name(name)?;
             self.filled(&axes, value)?;
         }
         Ok(())
+    }
+
+    pub(super) fn check_setting_name(&self, name: &Spanned<String>) -> Result<(), FileError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let text = name.get_ref();
+        let own = text.strip_prefix("net.").is_some_and(|rest| rest.chars().all(plain));
+        match !own || text.contains("..") {
+            true => {
+                let message =
+                    format!("`{text}` is not a setting of one host: those begin with `net.`");
+                self.refuse(name.span(), message)
+            }
+            false => Ok(()),
+        }
     }
 
     /// Whether a kernel setting contains `text`.
@@ -48,6 +55,7 @@ impl Document {
     }
 
     pub(crate) fn has_settings(&self) -> bool {
-        !self.sysctl.is_empty() || self.systems().any(|system| !system.sysctl.is_empty())
+        !self.sysctl.is_empty()
+            || self.systems().any(|system| !system.sysctl.is_empty() || system.is_state)
     }
 }

@@ -50,6 +50,9 @@ impl Plan {
             }
         }
         let steps = match lab.kind().keeps_cells() {
+            false if lab.state.is_some() && systems.len() == 2 => {
+                abba(cells.len() / 2, repeats, lab.seed)
+            }
             false => blocks(cells.len(), repeats, lab.seed),
             true => place_by_place(cells.len(), systems.len(), repeats, lab.seed),
         };
@@ -120,6 +123,28 @@ fn blocks(cells: usize, repeats: u32, seed: u64) -> Vec<Step> {
     steps.collect()
 }
 
+/// Pairs of blocks. In a pair of blocks each place is measured four times in a row, in the order
+/// ABBA or BAAB by chance, so that a steady drift of the machine affects both states alike. A last
+/// block alone has AB or BA.
+fn abba(places: usize, repeats: u32, seed: u64) -> Vec<Step> {
+    let pairs = repeats.div_ceil(2);
+    let orders = order::blocks(places, pairs as usize, seed);
+    let mut first_states =
+        order::blocks(2, orders.len() * places, seed.wrapping_add(1)).into_iter();
+    let mut steps = Vec::new();
+    for (pair, places) in (0..).zip(orders) {
+        for place in places {
+            let first = first_states.next().and_then(|order| order.first().copied()).unwrap_or(0);
+            let (one, other) = (2 * place + first, 2 * place + 1 - first);
+            let (early, late) = (2 * pair, 2 * pair + 1);
+            let four = [(one, early), (other, early), (other, late), (one, late)];
+            let steps_here = four.into_iter().filter(|(_, block)| *block < repeats);
+            steps.extend(steps_here.map(|(cell, block)| Step { cell, block }));
+        }
+    }
+    steps
+}
+
 /// All repeats of a cell, then those of the next. The systems of a place follow one another in an
 /// order of its own.
 fn place_by_place(cells: usize, systems: usize, repeats: u32, seed: u64) -> Vec<Step> {
@@ -133,7 +158,7 @@ fn place_by_place(cells: usize, systems: usize, repeats: u32, seed: u64) -> Vec<
 }
 
 /// A text that identifies a step.
-pub(super) fn name_of(system: &str, axes: &Axes, block: u32) -> String {
+pub(crate) fn name_of(system: &str, axes: &Axes, block: u32) -> String {
     let axes: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
     format!("{system};{block};{}", axes.join(";"))
 }
@@ -160,5 +185,34 @@ pub(crate) fn form_of(lab: &LabFile, form: Form) -> &FormSpec {
         Some(spec) => spec,
         // `check` refuses a file without a full form.
         None => unreachable!("a checked lab file has a full form"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_alternate_in_mirror_order_and_every_block_holds_every_cell() {
+        for repeats in [1, 2, 5, 6] {
+            let steps = abba(7, repeats, 3);
+            assert_eq!(steps.len(), 14 * repeats as usize);
+            for block in 0..repeats {
+                let mut cells: Vec<usize> =
+                    steps.iter().filter(|step| step.block == block).map(|step| step.cell).collect();
+                cells.sort_unstable();
+                assert_eq!(cells, (0..14).collect::<Vec<_>>());
+            }
+        }
+        let steps = abba(7, 6, 3);
+        let mut firsts = BTreeSet::new();
+        for four in steps.chunks(4) {
+            let cells: Vec<usize> = four.iter().map(|step| step.cell).collect();
+            assert_eq!((cells[0], cells[1]), (cells[3], cells[2]));
+            assert_eq!(cells[0] / 2, cells[1] / 2);
+            assert!(four[0].block == four[1].block && four[2].block == four[3].block);
+            firsts.insert(cells[0] % 2);
+        }
+        assert_eq!(firsts.len(), 2, "both orders occur");
     }
 }

@@ -78,6 +78,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     document.go_on(document.check_mentions())?;
     document.go_on(check_bounds(document))?;
     document.go_on(document.check_settings())?;
+    document.go_on(document.check_state())?;
     // A cell is made of all of these, and a mistake in one would be reported again.
     let before = document.source.count();
     document.check_count()?;

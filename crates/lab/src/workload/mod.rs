@@ -3,6 +3,7 @@
 //! Each workload is a folder here: its keys in a lab file, their parsing and checks, and how it
 //! runs on a machine and in the simulator. [`WORKLOADS`] has one line for each.
 
+mod benchmark;
 mod bulk;
 mod check;
 mod conntrack;
@@ -19,6 +20,7 @@ mod switches;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod web;
 
 pub(crate) use bulk::measure as measure_bulk;
 pub(crate) use check::{add_short_forms, bind, check};
@@ -49,6 +51,10 @@ pub(crate) const WORKLOADS: &[&dyn Workload] = &[
     &diagnose::Diagnose,
     &flow_rules::FlowRules,
     &conntrack::Tracking,
+    &benchmark::Benchmark,
+    &benchmark::Latency,
+    &benchmark::Bandwidth,
+    &web::Web,
     #[cfg(test)]
     &dummy::Dummy,
 ];

@@ -7,9 +7,10 @@ use crate::interval::{self, Around};
 use crate::summary::{Places, Summary};
 use crate::{
     Column, Entry, Panel, Pivot, Row, axis, columns, confusion, goals, method, missing, number,
-    pivot, spread,
+    pivot, spread, states,
 };
 use results::{Axes, Results};
+use stats::Verdict;
 
 /// The tables of the main metric by system, if the first table has other columns.
 pub(super) fn headline(results: &Results) -> Markup {
@@ -61,6 +62,39 @@ pub(super) fn verdicts(results: &Results) -> Markup {
                 }
             }
         }
+        }
+    }
+}
+
+/// The table of a lab with two states.
+pub(super) fn before_and_after(results: &Results) -> Markup {
+    let Some(table) = states::table(results) else { return html! {} };
+    html! {
+        section id="results" {
+        h2 { (states::TITLE) }
+        div class=(if table.rows.len() > TALL { "scroll tall" } else { "scroll" }) tabindex="0" role="group" aria-label=(states::TITLE) {
+            table class="summary" {
+                thead { tr {
+                    @for (place, head) in table.heads.iter().enumerate() {
+                        th scope="col" class=[(place < table.names).then_some("text")] { (head.text) }
+                    }
+                } }
+                tbody {
+                    @for row in &table.rows {
+                        tr {
+                            @for (place, entry) in row.iter().enumerate() {
+                                @if place == 0 { th scope="row" { (entry.text) } }
+                                @else if entry.verdict == Some(Verdict::Worse) {
+                                    td { span class="failed" { (entry.text) } }
+                                }
+                                @else { td class=[(place < table.names).then_some("text")] { (entry.text) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        p class="note" { (states::note(results)) }
         }
     }
 }

@@ -19,6 +19,7 @@ mod record;
 mod results;
 mod resume;
 mod settings;
+mod states;
 mod switches;
 mod traffic;
 mod trust;

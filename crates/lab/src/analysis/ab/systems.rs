@@ -57,6 +57,11 @@ pub(super) struct Prepared<'a> {
 impl<'a> Prepared<'a> {
     pub(super) fn new(contest: &'a Systems) -> Result<Self, LabError> {
         let lab = &contest.lab;
+        if lab.state.is_some() {
+            let text =
+                "this lab switches a `[state]`, which weir lab ab does not: use weir lab run";
+            return Err(LabError::Usage(text.to_owned()));
+        }
         let (base, change) = (tcp_system(lab, &contest.base)?, tcp_system(lab, &contest.change)?);
         if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&contest.slice) {
             let text = format!("--slice is from {SHORTEST_SLICE} to {LONGEST_SLICE}");

@@ -93,7 +93,7 @@ impl Bench for Machine<'_> {
     }
 
     fn check(&self, systems: &[SystemSpec]) -> Result<(), LabError> {
-        let problems: Vec<String> = systems
+        let mut problems: Vec<String> = systems
             .iter()
             .filter_map(|system| {
                 let own = self.lab.kind().programs(system);
@@ -101,6 +101,7 @@ impl Bench for Machine<'_> {
                 Some(format!("{}: {problem}", system.name()))
             })
             .collect();
+        problems.extend(preflight::problems_of_states(self.lab, self.privilege));
         match problems.is_empty() {
             true => Ok(()),
             false => Err(LabError::CannotMeasure { problems }),
@@ -126,7 +127,7 @@ impl Bench for Machine<'_> {
 
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
         let Job { lab, plan, step, cell, system, programs, cancel } = *job;
-        let verdict = measured(&MachineStep {
+        let verdict = match measured(&MachineStep {
             lab,
             system,
             axes: &cell.axes,
@@ -140,7 +141,10 @@ impl Bench for Machine<'_> {
             programs,
             kept: &self.kept,
             cancel,
-        });
+        }) {
+            Ok(verdict) => verdict,
+            Err(reason) => return Err(LabError::NotUndone { reason, directory: None }),
+        };
         let (simulator, mut measured) = match (&self.simulator, verdict) {
             (Some(simulator), Some(Verdict::Measured(measured))) => (simulator, measured),
             (_, verdict) => return Ok(verdict),
@@ -169,8 +173,8 @@ impl Bench for Machine<'_> {
 
 /// Measures one step. If the step is invalid, it is measured again. Only clocks of the machine
 /// decide that, never a figure, and not whether the step failed. `None` if the step was
-/// interrupted.
-fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
+/// interrupted, and the reason if its state is still in force.
+fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
     let retries = match step.form {
         _ if step.lab.disturbance.is_some() => 0,
         Form::Full => RETRIES,
@@ -181,8 +185,11 @@ fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
     for attempts in 0.. {
         let before = Watch::read(&Roles::default()).ok();
         let mut outcome = step.measure();
+        if let Err(Failure::NotUndone(reason)) = outcome {
+            return Err(reason);
+        }
         if outcome.is_err() && step.cancel.is_cancelled() {
-            return None;
+            return Ok(None);
         }
         let now = Watch::read(&Roles::default()).ok();
         let users = before.zip(now).map(|(before, now)| {
@@ -197,14 +204,14 @@ fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
             measurement.invalid.extend(starved.as_ref().map(validity::starved));
         }
         match Attempt::of(outcome, starved) {
-            Attempt::Stands(verdict) => return Some(with_flaws(verdict, retried)),
+            Attempt::Stands(verdict) => return Ok(Some(with_flaws(verdict, retried))),
             Attempt::Spoiled(_, verdict) if attempts == retries => {
-                return Some(with_flaws(verdict, retried));
+                return Ok(Some(with_flaws(verdict, retried)));
             }
             Attempt::Spoiled(flaws, _) => retried.extend(flaws),
         }
     }
-    None
+    Ok(None)
 }
 
 /// One measurement of a step, judged by the clocks of the machine.

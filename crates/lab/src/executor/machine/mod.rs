@@ -11,6 +11,7 @@ mod listener;
 mod pair;
 mod preflight;
 mod program;
+mod state;
 mod step;
 mod stream;
 mod testbed;

@@ -1,11 +1,15 @@
 //! Finds out before the first step whether this machine has everything that a system needs.
 
+use super::state::find_ethtool;
 use super::{is_installed, missing_programs};
-use crate::file::{SystemKind, SystemSpec};
+use crate::LabFile;
+use crate::file::{SystemKind, SystemSpec, words};
 use accel::algorithm::NAME;
+use host::Privilege;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use toml::Spanned;
 
 /// The reason why no step of this system could be measured.
 ///
@@ -14,6 +18,34 @@ pub(crate) fn problem_of(system: &SystemSpec, own: &[&str]) -> Option<String> {
     missing_program(system, own)
         .or_else(|| missing_algorithm(system))
         .or_else(|| missing_setting(system))
+}
+
+/// The programs and rights that the states of a `[state]` need and that are missing here.
+pub(super) fn problems_of_states(lab: &LabFile, privilege: Privilege) -> Vec<String> {
+    let Some(state) = &lab.state else { return Vec::new() };
+    let mut problems = Vec::new();
+    for (name, side) in state.get_ref().sides() {
+        if !side.offload.is_empty() && find_ethtool().is_none() {
+            problems.push(format!("{name}: `ethtool` is not installed"));
+        }
+        for line in [&side.command, &side.undo].into_iter().flatten() {
+            let program = words(line.get_ref()).into_iter().next().unwrap_or_default();
+            if !program.starts_with('{') && !is_installed(&program) {
+                problems.push(format!("{name}: `{program}` is not installed"));
+            }
+        }
+        let ours = |text: &Spanned<String>| text.get_ref() == NAME;
+        let loaded = side.load.first().or(side.congestion.as_ref().filter(|text| ours(text)));
+        if let Some(algorithm) = loaded.filter(|_| privilege != Privilege::Root) {
+            let algorithm = algorithm.get_ref();
+            problems.push(format!(
+                "{name}: only root loads `{algorithm}` into the kernel: run the lab as root, or name another \
+                 state in a copy of the file"
+            ));
+        }
+    }
+    problems.dedup();
+    problems
 }
 
 /// The reason why only root can measure this system.

@@ -2,8 +2,9 @@
 
 use super::algorithm::OurAlgorithm;
 use super::links;
+use super::state::Applied;
 use super::{CpuPlan, Kept, Pair, Testbed};
-use crate::file::{Ends, FileError, SystemSpec};
+use crate::file::{ChangedEnd, Ends, FileError, SystemSpec};
 use crate::run::Measurement;
 use crate::{Cancel, Failure, LabFile};
 use emu::EmulatorStatistics;
@@ -44,6 +45,15 @@ impl MachineStep<'_> {
         Ok(result)
     }
 
+    /// The host that has the state of `[state]`: the server's if that end alone has it.
+    pub(crate) fn changed_host(&self) -> Result<&str, Failure> {
+        let wrong = |error: FileError| Failure::Workload(error.to_string());
+        Ok(match self.lab.changed_end(self.axes).map_err(wrong)? {
+            ChangedEnd::Server => &self.ends.to,
+            ChangedEnd::Client | ChangedEnd::Both => &self.ends.from,
+        })
+    }
+
     fn measure_here(&self) -> Result<Measurement, Failure> {
         let wrong = |error: FileError| Failure::Workload(error.to_string());
         let cell = self.lab.kind().at(self.lab, self.axes).map_err(wrong)?;
@@ -52,7 +62,10 @@ impl MachineStep<'_> {
         let settings = self.lab.settings_at(self.axes, Some(self.system)).map_err(wrong)?;
         let (ends, seed, cpus) = (self.ends, self.seed, self.cpus);
         let testbed = Testbed::build(self.lab, ends, links, &settings, disturbance, seed, cpus)?;
+        let state = Applied::apply(self, &testbed)?;
         let measured = cell.measure(self, &testbed);
+        // Before all else: no further step may run in this state.
+        state.map_or(Ok(()), Applied::undo)?;
         let died = testbed.is_broken();
         let (started, bound) = (testbed.started(), testbed.lateness_bound());
         let seen = testbed.finish();

@@ -149,6 +149,14 @@ impl Testbed {
         namespace(&self.hosts, host)
     }
 
+    /// The interfaces of `host` that lead to its neighbours, or its loopback if there are none.
+    pub(crate) fn interfaces(&self, host: &str) -> Vec<String> {
+        match self.hosts.get(host).map_or(0, |host| host.links.len()) {
+            0 => vec!["lo".to_owned()],
+            links => (0..links).map(|number| format!("eth{number}")).collect(),
+        }
+    }
+
     /// The address of `host` for its neighbour, or for itself.
     pub(crate) fn address(&self, host: &str, neighbour: &str) -> Result<IpAddr, HostError> {
         if host == neighbour {

@@ -8,6 +8,8 @@ mod nginx;
 mod settings;
 mod simulated;
 
+pub(super) use nginx::{NOT_INSTALLED as NGINX_MISSING, find as find_nginx};
+
 use super::{CellWorkload, HostSetup, SystemKey, Workload};
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Testbed};

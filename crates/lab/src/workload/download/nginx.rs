@@ -32,7 +32,7 @@ pub(super) struct Expected {
 }
 
 /// Finds nginx on this machine.
-pub(super) fn find() -> Option<PathBuf> {
+pub(in crate::workload) fn find() -> Option<PathBuf> {
     // On Debian an ordinary user's PATH has no sbin.
     let places = ["nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx"];
     places.into_iter().find(|place| is_installed(place)).map(PathBuf::from)
@@ -142,7 +142,7 @@ fn furnish(folder: &Path, size: Bytes, seed: u64) -> io::Result<Expected> {
 
 pub(super) const PORT: u16 = 80;
 pub(super) const FILE: &str = "file";
-pub(super) const NOT_INSTALLED: &str =
+pub(in crate::workload) const NOT_INSTALLED: &str =
     "nginx is not installed: scripts/setup installs it, or `apt install nginx`";
 const ENOUGH_TO_TELL: Bytes = Bytes::new(1 << 20);
 const CONFIGURATION_FILE: &str = "nginx.conf";

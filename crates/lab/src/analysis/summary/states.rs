@@ -1,0 +1,81 @@
+//! Two states of a `[state]`: what they are, and the mean of all comparisons.
+
+use super::{figures, ratio};
+use crate::LabFile;
+use crate::file::{AFTER, BEFORE};
+use crate::run::Outcome;
+use crate::run::plan::Plan;
+use results::{Comparison, Results, States, metrics};
+use stats::{Direction, Verdict};
+use std::collections::HashMap;
+
+pub(super) fn states(
+    lab: &LabFile,
+    plan: &Plan,
+    outcomes: &[Outcome],
+    comparisons: &[Comparison],
+) -> Option<States> {
+    let state = lab.state.as_ref()?.get_ref();
+    let [before, after] = state.sides().map(|(_, side)| side.described());
+    let end = state.end.as_ref().and_then(|end| {
+        let axis = end.get_ref().strip_prefix('{')?.strip_suffix('}')?;
+        lab.axes.contains_key(axis).then(|| axis.to_owned())
+    });
+    let means = means(plan, outcomes, comparisons);
+    let mean = stats::estimate(&means).ok().map(|estimate| ratio(&estimate));
+    Some(States { before, after, end, mean, rows: comparisons.len() as u64 })
+}
+
+/// The geometric mean of each block that has all comparisons.
+fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f64> {
+    let mut measured: HashMap<String, &Outcome> = HashMap::new();
+    for outcome in outcomes {
+        measured.insert(outcome.step_name(), outcome);
+    }
+    let value = |system: &str, one: &Comparison, block: u32| {
+        let name = crate::run::plan::name_of(system, &one.axes, block);
+        let found = figures(measured.get(&name)?)?;
+        let is_valid = found.invalid.is_empty();
+        found.metrics.get(&one.metric).filter(|_| is_valid).map(|metric| metric.value)
+    };
+    let of_block = |block: u32| -> Option<f64> {
+        let ratios: Option<Vec<f64>> = comparisons
+            .iter()
+            .map(|one| {
+                let ratio = value(AFTER, one, block)? / value(BEFORE, one, block)?;
+                let turned = match metrics::direction(&one.metric) {
+                    Some(Direction::LowerIsBetter) => 1.0 / ratio,
+                    _ => ratio,
+                };
+                (turned.is_finite() && turned > 0.0).then_some(turned)
+            })
+            .collect();
+        stats::geometric_mean(&ratios?).ok()
+    };
+    (0..plan.repeats).filter_map(of_block).collect()
+}
+
+/// The verdicts, counted.
+pub(super) fn answer(results: &Results) -> Option<String> {
+    let states = results.states.as_ref()?;
+    let of =
+        |verdict: Verdict| results.comparisons.iter().filter(|one| one.verdict == verdict).count();
+    let within = results.comparisons.iter().find_map(|one| one.threshold);
+    let within = within.map(|share| format!(" within {} %", (share * 1e8).round() / 1e6));
+    let mean = states.mean.as_ref().map(|mean| {
+        let percent = |ratio: f64| format!("{:+.2} %", (ratio - 1.0) * 100.0);
+        let interval =
+            mean.ci95.map(|[low, high]| format!(" [{}, {}]", percent(low), percent(high)));
+        format!("; geometric mean {}{}", percent(mean.median), interval.unwrap_or_default())
+    });
+    Some(format!(
+        "Of {} comparisons {} are the same{}, {} better, {} worse and {} undecided{}.",
+        results.comparisons.len(),
+        of(Verdict::Same),
+        within.unwrap_or_default(),
+        of(Verdict::Better),
+        of(Verdict::Worse),
+        of(Verdict::Undecided),
+        mean.unwrap_or_default(),
+    ))
+}

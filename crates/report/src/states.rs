@@ -1,0 +1,281 @@
+//! The table of a lab with two states, in the columns of the report that it repeats: for each end
+//! that had the change, the figures after and before, and the difference.
+
+use crate::{missing, number, pivot};
+use results::{Axes, Cell, Comparison, Metric, Results, States, metrics};
+use stats::{Direction, Verdict};
+
+pub(crate) const TITLE: &str = "Before and after";
+
+/// Heads, the number of leading columns of text, and rows.
+#[derive(Debug)]
+pub(crate) struct StatesTable {
+    pub(crate) names: usize,
+    pub(crate) heads: Vec<Head>,
+    pub(crate) rows: Vec<Vec<Entry>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) text: String,
+    /// Columns with a larger number leave a narrow terminal first.
+    pub(crate) drop: u8,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) text: String,
+    pub(crate) verdict: Option<Verdict>,
+}
+
+impl Entry {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), verdict: None }
+    }
+}
+
+/// `None` if the lab has no states.
+pub(crate) fn table(results: &Results) -> Option<StatesTable> {
+    let states = results.states.as_ref()?;
+    let end = states.end.as_deref();
+    let axes: Vec<String> =
+        crate::axis::names(results).into_iter().filter(|name| Some(name.as_str()) != end).collect();
+    let ends = match end {
+        Some(end) => crate::axis::values(results, end),
+        None => vec![String::new()],
+    };
+    let mut heads: Vec<Head> = axes
+        .iter()
+        .chain([&"unit".to_owned()])
+        .map(|text| Head { text: text.clone(), drop: 0 })
+        .collect();
+    let names = heads.len();
+    let has_reference = !results.reference.is_empty();
+    for value in &ends {
+        let of =
+            |text: &str, drop| Head { text: format!("{text} {value}").trim_end().to_owned(), drop };
+        heads.extend([of("after", 1), of("before", 1), of("diff. %", 0)]);
+        heads.extend([of("interval", 3), of("verdict", 5)]);
+        if has_reference {
+            heads.extend([of("ref. after", 4), of("ref. before", 4), of("ref. %", 2)]);
+        }
+    }
+    let mut places: Vec<Axes> = Vec::new();
+    for cell in &results.cells {
+        let place = without(&cell.axes, end);
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    let rows = places.iter().map(|place| {
+        let values = axes.iter().map(|axis| place.get(axis).cloned().unwrap_or_default());
+        let mut row: Vec<Entry> = values.map(Entry::new).collect();
+        let metric = metric_of(results, place, end);
+        row.push(Entry::new(metric.map(|name| metrics::meaning(name).unit).unwrap_or_default()));
+        for value in &ends {
+            let mut axes = place.clone();
+            if let Some(end) = end {
+                axes.insert(end.to_owned(), value.clone());
+            }
+            row.extend(of_end(results, &axes, metric, has_reference));
+        }
+        row
+    });
+    Some(StatesTable { names, rows: rows.collect(), heads })
+}
+
+/// Explains the table.
+pub(crate) fn note(results: &Results) -> String {
+    let Some(states) = &results.states else { return String::new() };
+    let mut text = format!("Before: {}. After: {}. ", states.before, states.after);
+    text += "A positive difference is better: more of a rate, less of a latency. ";
+    text += &mean(states);
+    text += "Figures are medians of the repeats, differences medians over the blocks. ▲ better, ▼ worse, = the same, ? undecided.";
+    let sources = crate::method::sources(results);
+    if !results.reference.is_empty() {
+        text += &format!(" “ref.” is {sources}.");
+    }
+    text
+}
+
+fn mean(states: &States) -> String {
+    let Some(mean) = &states.mean else { return String::new() };
+    let interval =
+        mean.ci95.map(|[low, high]| format!(" [{}, {}]", signed(low - 1.0), signed(high - 1.0)));
+    format!(
+        "The geometric mean of {} differences is {} %{}. ",
+        states.rows,
+        signed(mean.median - 1.0),
+        interval.unwrap_or_default()
+    )
+}
+
+fn of_end(results: &Results, axes: &Axes, metric: Option<&str>, references: bool) -> Vec<Entry> {
+    let cell = |system: &str| {
+        results.cells.iter().find(|cell| cell.system == system && cell.axes == *axes)
+    };
+    let cells = [cell("after"), cell("before")];
+    let value = |cell: &Option<&Cell>| match cell {
+        None => String::new(),
+        Some(cell) => {
+            match (missing::in_a_word(cell), metric.and_then(|name| cell.metrics.get(name))) {
+                (Some(word), _) => word.to_owned(),
+                (None, Some(found)) => number::format(Metric::value(found)),
+                (None, None) => "–".to_owned(),
+            }
+        }
+    };
+    let mut row: Vec<Entry> = cells.iter().map(|cell| Entry::new(value(cell))).collect();
+    let compared = results.comparisons.iter().find(|one| {
+        one.axes == *axes
+            && one.a == "after"
+            && one.b == "before"
+            && Some(one.metric.as_str()) == metric
+    });
+    row.extend(difference(compared));
+    if references {
+        let published = |cell: &Option<&Cell>| {
+            let found =
+                cell.zip(metric).and_then(|(cell, name)| pivot::published(results, cell, name));
+            found.map(|(_, value)| value)
+        };
+        let [after, before] = cells.each_ref().map(published);
+        let text = |value: Option<f64>| Entry::new(value.map(number::format).unwrap_or_default());
+        row.extend([text(after), text(before)]);
+        let ratio = after.zip(before).map(|(after, before)| after / before);
+        row.push(Entry::new(ratio.map(|ratio| signed(turned(ratio, metric))).unwrap_or_default()));
+    }
+    row
+}
+
+/// Difference, interval and verdict.
+fn difference(compared: Option<&Comparison>) -> [Entry; 3] {
+    let Some(one) = compared else { return [Entry::default(), Entry::default(), Entry::default()] };
+    let verdict = Some(one.verdict);
+    let of = |ratio: f64| turned(ratio, Some(&one.metric));
+    let interval = one.ratio.ci95.map(|[low, high]| {
+        let (low, high) = (of(low), of(high));
+        format!("[{}, {}]", signed(low.min(high)), signed(low.max(high)))
+    });
+    let words = match one.verdict {
+        Verdict::Same => "the same".to_owned(),
+        other => other.word().to_owned(),
+    };
+    [
+        Entry { text: format!("{} {}", one.verdict.mark(), signed(of(one.ratio.median))), verdict },
+        Entry::new(interval.unwrap_or_default()),
+        Entry { text: words, verdict },
+    ]
+}
+
+/// The difference as a share, turned so that more is better: the reference report's sign.
+fn turned(ratio: f64, metric: Option<&str>) -> f64 {
+    match metric.and_then(metrics::direction) {
+        Some(Direction::LowerIsBetter) => 1.0 - ratio,
+        _ => ratio - 1.0,
+    }
+}
+
+/// A share as `+1.25`, in percent.
+fn signed(share: f64) -> String {
+    format!("{:+.2}", share * 100.0)
+}
+
+/// The metric that the comparisons of this place have.
+fn metric_of<'a>(results: &'a Results, place: &Axes, end: Option<&str>) -> Option<&'a str> {
+    let mut here = results.comparisons.iter().filter(|one| without(&one.axes, end) == *place);
+    here.next().map(|one| one.metric.as_str())
+}
+
+fn without(axes: &Axes, end: Option<&str>) -> Axes {
+    let kept = axes.iter().filter(|(name, _)| Some(name.as_str()) != end);
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::{Form, Ratio, Reference};
+
+    fn results() -> Results {
+        let mut results = Results::new("x", Form::Quick);
+        let states = States {
+            before: "as it is".to_owned(),
+            after: "changed".to_owned(),
+            ..States::default()
+        };
+        results.states = Some(States { end: Some("role".to_owned()), ..states });
+        for (test, metric, role, before, after, verdict) in [
+            ("rr", "requests_s", "client", 100.0, 90.0, Verdict::Worse),
+            ("rr", "requests_s", "server", 100.0, 101.0, Verdict::Same),
+            ("lat", "latency_us.mean", "client", 10.0, 9.0, Verdict::Better),
+        ] {
+            let axes = Axes::from(
+                [("role", role), ("test", test)].map(|(a, b)| (a.to_owned(), b.to_owned())),
+            );
+            for (system, value) in [("before", before), ("after", after)] {
+                let mut cell = Cell::new(system, axes.clone());
+                cell.metrics.insert(metric.to_owned(), Metric::single(value, ""));
+                results.cells.push(cell);
+                let metrics = [(metric.to_owned(), value * 2.0)].into_iter().collect();
+                let reference = Reference {
+                    system: system.to_owned(),
+                    axes: axes.clone(),
+                    metrics,
+                    ..Reference::default()
+                };
+                results.reference.push(reference);
+            }
+            let ratio = Ratio { ci95: Some([0.8, 1.1]), ..Ratio::single(after / before) };
+            results.comparisons.push(Comparison {
+                metric: metric.to_owned(),
+                axes,
+                a: "after".to_owned(),
+                b: "before".to_owned(),
+                ratio,
+                verdict,
+                threshold: Some(0.03),
+                primary: false,
+                more_blocks: None,
+                goal: None,
+            });
+        }
+        results
+    }
+
+    #[test]
+    fn both_ends_stand_in_one_row_with_the_signs_of_the_reference() {
+        let table = table(&results()).unwrap();
+        let texts = |row: &[Entry]| row.iter().map(|entry| entry.text.clone()).collect::<Vec<_>>();
+        assert_eq!(table.heads[2].text, "after client");
+        assert_eq!(
+            texts(&table.rows[0]),
+            [
+                "rr",
+                "requests/s",
+                "90.0",
+                "100",
+                "▼ -10.00",
+                "[-20.00, +10.00]",
+                "worse",
+                "180",
+                "200",
+                "-10.00",
+                "101",
+                "100",
+                "= +1.00",
+                "[-20.00, +10.00]",
+                "the same",
+                "202",
+                "200",
+                "+1.00"
+            ]
+        );
+        let latency = texts(&table.rows[1]);
+        assert_eq!(
+            &latency[..7],
+            ["lat", "µs", "9.00", "10.0", "▲ +10.00", "[-10.00, +20.00]", "better"]
+        );
+        assert!(latency[10..].iter().all(String::is_empty), "{latency:?}");
+    }
+}
