@@ -11,7 +11,7 @@ use units::Span;
 
 use crate::GenError;
 
-pub(crate) use builtin::udp_frame;
+pub(crate) use builtin::{tcp_conversation, udp_frame};
 pub use file::CaptureWriter;
 
 /// Frames with the time since the first of them.

@@ -8,12 +8,14 @@
 //! | [`traffic`] | the packets of a profile and their times, as pure code |
 //! | [`neighbour`] | ARP and neighbour discovery, as pure code |
 //! | [`run`] | ports, sending and receiving threads |
+//! | [`malformed`] | malformed and unusual frames, as pure code |
 //! | [`ndr`] | the highest rate without loss |
 //! | [`report`] | a run in words and as JSON |
 
 pub mod capture;
 mod error;
 mod frequency;
+pub mod malformed;
 pub mod ndr;
 pub mod neighbour;
 pub mod profile;

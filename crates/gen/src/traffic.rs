@@ -13,7 +13,9 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 pub use addressing::Addressing;
+pub(crate) use addressing::mix;
 use addressing::{FlowRun, Tuple};
+pub(crate) use packet::as_ipv6;
 pub use plan::{LaneAddresses, Plan, PlanOptions};
 pub use stamp::Stamp;
 use starts::{Start, Starts};

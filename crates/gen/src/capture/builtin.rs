@@ -20,6 +20,11 @@ pub(crate) fn udp_frame(size: Bytes) -> Capture {
     Conversation::udp(UDP_PORT).sends(End::Client, "", payload).capture()
 }
 
+/// A connection over which the client sends this many bytes.
+pub(crate) fn tcp_conversation(bytes: usize) -> Capture {
+    Conversation::tcp(80).sends(End::Client, "", bytes).capture()
+}
+
 type Make = fn() -> Capture;
 
 const CAPTURES: &[(&str, Make)] = &[

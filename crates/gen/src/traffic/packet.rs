@@ -437,7 +437,7 @@ fn untagged(frame: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// An IPv4 packet with an IPv6 header instead; `None` if it cannot be one.
-fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
     let layout = Layout::parse(frame)?;
     if layout.network != Network::Ipv4
         || !matches!(layout.transport, Transport::Udp | Transport::Tcp { .. })
