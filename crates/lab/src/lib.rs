@@ -13,6 +13,7 @@ pub mod file;
 mod lab_file;
 mod population;
 mod run;
+pub mod suite;
 mod workload;
 
 pub use analysis::{ab, check, compare, shortfalls};

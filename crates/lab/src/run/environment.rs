@@ -145,7 +145,7 @@ pub(crate) fn as_run_toml(
     run.to_string()
 }
 
-fn machine() -> IndexMap<String, Value> {
+pub(crate) fn machine() -> IndexMap<String, Value> {
     let mut facts = IndexMap::new();
     match probe::machine::Machine::read() {
         Ok(machine) => {

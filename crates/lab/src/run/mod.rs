@@ -2,7 +2,7 @@
 
 mod build;
 mod command;
-mod date;
+pub(crate) mod date;
 mod directory;
 pub(crate) mod environment;
 pub mod go_build;

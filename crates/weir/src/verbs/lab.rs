@@ -71,6 +71,9 @@ pub(crate) enum Verb {
     /// Compare the time that two commands take
     #[command(after_help = super::ab::COMMANDS_EXAMPLES)]
     Commands(super::ab::Commands),
+    /// Run a conformance suite before and after a change, and compare it case by case
+    #[command(after_help = lab::suite::EXAMPLES)]
+    Suite(Box<super::suite::Suite>),
     /// Write a run's figures as CSV and its charts as SVG
     #[command(after_help = EXPORT_EXAMPLES)]
     Export {
@@ -194,6 +197,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Record(arguments) => record(&arguments),
         Verb::Ab(arguments) => super::ab::run(&arguments),
         Verb::Commands(arguments) => super::ab::run_commands(&arguments),
+        Verb::Suite(arguments) => super::suite::run(&arguments),
         Verb::Export { run, out, json } => export(&run, &out, json),
     }
 }
@@ -591,7 +595,7 @@ fn record(arguments: &Record) -> anyhow::Result<Ending> {
 }
 
 /// The command that repeats this run. A fresh seed appears as the number that was drawn.
-fn command_line(seed: Option<u64>) -> String {
+pub(super) fn command_line(seed: Option<u64>) -> String {
     command_of(std::env::args().skip(1).collect(), seed)
 }
 

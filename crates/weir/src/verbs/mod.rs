@@ -8,5 +8,6 @@ pub(crate) mod lab;
 pub(crate) mod link;
 pub(crate) mod perf;
 pub(crate) mod sim;
+pub(crate) mod suite;
 pub(crate) mod switch;
 pub(crate) mod tunnel;

@@ -1,0 +1,99 @@
+use serde::{Deserialize, Serialize};
+
+/// One case of a suite in one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    pub name: String,
+    pub outcome: Outcome,
+    /// The first line of the reason, if the suite gives one.
+    pub reason: Option<String>,
+    /// The case is a part of another case, as a subtest is.
+    pub is_part: bool,
+    /// The single checks within the case; of a part, they are counted in the whole.
+    pub checks: Checks,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Passed,
+    Failed,
+    /// The case could not be set up, or did not end.
+    Broken,
+    Skipped,
+}
+
+/// Numbers of single checks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checks {
+    pub passed: u64,
+    pub failed: u64,
+    pub broken: u64,
+    pub skipped: u64,
+    pub warnings: u64,
+}
+
+/// The output of a suite, parsed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parsed {
+    pub cases: Vec<Case>,
+    /// Signs that the suite did not run to its end, each a sentence for people.
+    pub flaws: Vec<String>,
+}
+
+impl Case {
+    pub(super) fn new(name: &str, outcome: Outcome) -> Self {
+        Self {
+            name: name.to_owned(),
+            outcome,
+            reason: None,
+            is_part: false,
+            checks: Checks::of(outcome),
+        }
+    }
+
+    pub(super) fn because(mut self, reason: &str) -> Self {
+        let line = reason.lines().map(str::trim).find(|line| !line.is_empty());
+        self.reason = line.map(|line| line.chars().take(LONGEST_REASON).collect());
+        self
+    }
+}
+
+impl Outcome {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Broken => "broken",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    /// Neither passed nor skipped.
+    pub fn is_bad(self) -> bool {
+        matches!(self, Self::Failed | Self::Broken)
+    }
+}
+
+impl Checks {
+    pub(super) fn of(outcome: Outcome) -> Self {
+        let mut one = Self::default();
+        *match outcome {
+            Outcome::Passed => &mut one.passed,
+            Outcome::Failed => &mut one.failed,
+            Outcome::Broken => &mut one.broken,
+            Outcome::Skipped => &mut one.skipped,
+        } = 1;
+        one
+    }
+
+    pub(super) fn add(&mut self, more: Self) {
+        self.passed = self.passed.saturating_add(more.passed);
+        self.failed = self.failed.saturating_add(more.failed);
+        self.broken = self.broken.saturating_add(more.broken);
+        self.skipped = self.skipped.saturating_add(more.skipped);
+        self.warnings = self.warnings.saturating_add(more.warnings);
+    }
+}
+
+const LONGEST_REASON: usize = 200;

@@ -1,0 +1,52 @@
+//! `weir lab suite`: runs a conformance suite before and after a change, and compares case by case.
+//!
+//! The suite runs in both states of the machine, in the order ABBA where it is repeated. Cases that
+//! failed or changed run again in both states. A case is broken by the change only if each run
+//! before passed and each run after failed. A case whose result differs within one state is flaky.
+
+mod answer;
+mod case;
+mod judge;
+mod page;
+mod parser;
+mod program;
+mod run;
+mod states;
+
+pub use answer::{Answer, CaseVerdict, Counts, RunRecord, Side};
+pub use case::{Case, Checks, Outcome, Parsed};
+pub use judge::{Judged, Seen};
+pub use page::{EXAMPLES, text};
+pub use parser::Parser;
+pub use run::{Progress, run};
+
+use std::path::PathBuf;
+use units::{Bytes, Span};
+
+/// The settings of a comparison.
+#[derive(Debug, Clone)]
+pub struct Suite {
+    /// The program and its arguments. A single word with spaces is a line for the shell.
+    pub command: Vec<String>,
+    pub parser: Parser,
+    /// Lines for the shell that bring the machine into the two states.
+    pub before: Option<String>,
+    pub after: String,
+    /// The line that takes `after` back.
+    pub undo: Option<String>,
+    /// The line that runs only some cases again; the whole suite runs again without it.
+    pub again: Option<String>,
+    /// Runs of the whole suite in each state.
+    pub repeats: u32,
+    /// Further runs in each state of cases that failed or changed.
+    pub retries: u32,
+    /// Time limit for one run of the suite.
+    pub limit: Span,
+    /// Time limit for a command that changes the state.
+    pub patience: Span,
+    pub most_output: Bytes,
+    /// A directory that is new or empty; below `runs` if there is none.
+    pub out: Option<PathBuf>,
+    /// The command line, for the record.
+    pub line: String,
+}

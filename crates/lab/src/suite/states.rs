@@ -1,0 +1,157 @@
+//! The two states of the machine, and the way back from the second one.
+
+use super::Suite;
+use super::program::{MARK, run_line};
+use crate::{Cancel, Failure};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use units::Span;
+
+/// A state of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Before,
+    After,
+}
+
+/// Switches between the states. The machine is in the first one again once this value is gone, even
+/// if the process was killed.
+#[derive(Debug)]
+pub(super) struct States<'a> {
+    suite: &'a Suite,
+    now: Option<State>,
+    guard: Guard,
+}
+
+impl<'a> States<'a> {
+    /// `mark`: the mark of the suite's processes, which the guard ends too.
+    pub(super) fn new(suite: &'a Suite, mark: &str) -> Result<Self, Failure> {
+        let way_back: Vec<&str> =
+            [&suite.undo, &suite.before].into_iter().flatten().map(String::as_str).collect();
+        let guard = Guard::start(mark, &way_back)
+            .map_err(|error| Failure::io("starting the guard of the machine's state", &error))?;
+        Ok(Self { suite, now: None, guard })
+    }
+
+    pub(super) fn switch_to(&mut self, state: State, cancel: &Cancel) -> Result<(), Failure> {
+        if self.now == Some(state) {
+            return Ok(());
+        }
+        let patience = self.suite.patience;
+        match state {
+            State::Before if self.now == Some(State::After) => self.go_back()?,
+            State::Before => {
+                self.now = Some(State::Before);
+                run_optional(self.suite.before.as_deref(), "--before", patience, Some(cancel))?;
+            }
+            State::After => {
+                self.guard.tell(ARM);
+                // A command that fails may have changed something.
+                self.now = Some(State::After);
+                run_line(&self.suite.after, "--after", patience, Some(cancel))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the second state back. Also a cancelled run does so.
+    fn go_back(&mut self) -> Result<(), Failure> {
+        let patience = self.suite.patience;
+        self.now = Some(State::Before);
+        let undone = run_optional(self.suite.undo.as_deref(), "--undo", patience, None);
+        let before = run_optional(self.suite.before.as_deref(), "--before", patience, None);
+        self.guard.tell(DISARM);
+        undone.and(before)
+    }
+
+    /// Brings the machine into the first state.
+    pub(super) fn restore(&mut self) -> Result<(), Failure> {
+        match self.now {
+            Some(State::After) => self.go_back(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for States<'_> {
+    fn drop(&mut self) {
+        if let Err(failure) = self.restore() {
+            tracing::warn!("the machine may be in its state after the change: {failure}");
+        }
+    }
+}
+
+fn run_optional(
+    line: Option<&str>,
+    what: &str,
+    patience: Span,
+    cancel: Option<&Cancel>,
+) -> Result<(), Failure> {
+    line.map_or(Ok(()), |line| run_line(line, what, patience, cancel))
+}
+
+/// A process that takes the change back if this one dies: its standard input ends then.
+#[derive(Debug)]
+struct Guard {
+    child: Child,
+    orders: Option<ChildStdin>,
+}
+
+impl Guard {
+    fn start(mark: &str, way_back: &[&str]) -> io::Result<Self> {
+        let mut child = Command::new("sh")
+            .args(["-c", GUARD, "weir-guard"])
+            .arg(format!("{MARK}={mark}"))
+            .args(way_back)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let orders = child.stdin.take();
+        Ok(Self { child, orders })
+    }
+
+    fn tell(&mut self, order: &str) {
+        if let Some(orders) = &mut self.orders {
+            let _ = writeln!(orders, "{order}");
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.tell(DONE);
+        drop(self.orders.take());
+        let _ = self.child.wait();
+    }
+}
+
+const ARM: &str = "arm";
+const DISARM: &str = "disarm";
+const DONE: &str = "done";
+/// Reads orders. If they end without `done`, ends the suite's processes and runs the way back.
+const GUARD: &str = r#"
+trap '' HUP INT TERM
+armed=
+while read -r order; do
+  case $order in
+    arm) armed=1 ;;
+    disarm) armed= ;;
+    done) exit 0 ;;
+  esac
+done
+mark=$1
+shift
+for round in 1 2 3; do
+  for environment in /proc/[0-9]*/environ; do
+    if tr '\0' '\n' <"$environment" 2>/dev/null | grep -qxF "$mark"; then
+      pid=${environment#/proc/}
+      kill -KILL "${pid%/environ}"
+    fi
+  done
+done
+trap - HUP INT TERM
+[ -z "$armed" ] || for line in "$@"; do sh -c "$line"; done
+"#;
