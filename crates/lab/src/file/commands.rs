@@ -5,6 +5,7 @@ use crate::LabFile;
 use crate::builtin::BUILTIN;
 use crate::run::plan;
 use crate::workload::diagnose::{COMMANDS, library, variable_of};
+use crate::workload::robustness::PROGRAM;
 use results::{Axes, Form};
 use std::fmt;
 
@@ -99,6 +100,10 @@ impl Document {
         let lines =
             COMMANDS.iter().filter_map(|key| Some(own(key.name.to_owned(), table.text(*key)?)));
         let mut commands: Vec<CommandLine> = lines.collect();
+        if let Some(line) = table.text(PROGRAM) {
+            let each = in_cells(line, places).into_iter();
+            return each.map(|line| own(PROGRAM.name.to_owned(), &line)).collect();
+        }
         if commands.is_empty() {
             return commands;
         }

@@ -16,6 +16,7 @@ mod flow_rules;
 mod flows;
 mod link_accuracy;
 mod messages;
+pub(crate) mod robustness;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -55,6 +56,7 @@ pub(crate) const WORKLOADS: &[&dyn Workload] = &[
     &benchmark::Latency,
     &benchmark::Bandwidth,
     &web::Web,
+    &robustness::Robustness,
     #[cfg(test)]
     &dummy::Dummy,
 ];

@@ -364,18 +364,23 @@ pub fn is_installed(program: &str) -> bool {
 /// The relay of examples/relay.rs; `cargo test` builds it beside the tests, `cargo test --test`
 /// does not.
 pub fn relay() -> String {
+    example("relay")
+}
+
+/// The program of `examples/NAME.rs`, built if it is not there.
+pub fn example(name: &str) -> String {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.parent().and_then(Path::parent).unwrap();
-    let relay = profile.join("examples/relay");
-    if !relay.exists() {
+    let program = profile.join("examples").join(name);
+    if !program.exists() {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--offline", "-p", "weir", "--example", "relay"]);
+        cargo.args(["build", "--quiet", "--offline", "-p", "weir", "--example", name]);
         if profile.ends_with("release") {
             cargo.arg("--release");
         }
-        assert!(cargo.status().unwrap().success(), "examples/relay.rs cannot be built");
+        assert!(cargo.status().unwrap().success(), "examples/{name}.rs cannot be built");
     }
-    relay.display().to_string()
+    program.display().to_string()
 }
 
 fn read(path: &str) -> Result<String, HostError> {

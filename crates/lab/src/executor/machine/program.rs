@@ -65,6 +65,13 @@ impl Started {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// The first line of its errors that contains `sign`.
+    pub(crate) fn complaint(&self, sign: &str) -> Option<String> {
+        let bytes = from(&self.err, 0).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        text.lines().find(|line| line.contains(sign)).map(|line| units::foreign(line).to_string())
+    }
+
     /// The failure of a program that ended too early, with its last output.
     pub(crate) fn early_end(&self, status: ExitStatus) -> Failure {
         let words = [&self.err, &self.out]

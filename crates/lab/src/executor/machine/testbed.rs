@@ -169,6 +169,15 @@ impl Testbed {
             .ok_or_else(|| HostError::NoSuchNamespace { name: host.to_owned() })
     }
 
+    /// The number of the host's link with this address of its own; its interface is `ethN`.
+    pub(crate) fn link_of(&self, host: &str, own: IpAddr) -> Result<usize, HostError> {
+        let found = self
+            .hosts
+            .get(host)
+            .and_then(|host| host.links.iter().position(|(_, address)| *address == own));
+        found.ok_or_else(|| HostError::NoSuchNamespace { name: host.to_owned() })
+    }
+
     /// Makes the first window of the connections from `host` to its neighbour this many segments.
     pub(crate) fn set_first_window(
         &self,

@@ -8,11 +8,31 @@ use crate::executor::machine::{
 };
 use crate::file::SystemKind;
 use std::net::SocketAddr;
+use units::Rate;
+
+/// The server's address and the pace of a transfer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Route {
+    pub(crate) to: SocketAddr,
+    /// As fast as possible if there is none.
+    pub(crate) rate: Option<Rate>,
+}
 
 pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
     let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
+    let to = SocketAddr::new(testbed.address(to, from)?, PORT);
+    measure_over(step, testbed, Route { to, rate: None })
+}
+
+/// The same over another route between the hosts.
+pub(crate) fn measure_over(
+    step: &MachineStep<'_>,
+    testbed: &Testbed,
+    route: Route,
+) -> Result<Measured, Failure> {
+    let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
     let (client_host, server_host) = (testbed.namespace(from)?, testbed.namespace(to)?);
-    let direct = SocketAddr::new(testbed.address(to, from)?, PORT);
+    let direct = route.to;
     let everywhere = match step.system.kind {
         // A tunnel's far end may also reach the server over loopback.
         SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), PORT),
@@ -31,6 +51,7 @@ pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measu
         omit: step.omit,
         streams: step.ends.streams,
         congestion,
+        rate: route.rate,
     };
     let program = Started::new(&client_host, programs.client(&order), &cpus.from, step)?;
     let emulator_tid = testbed.emulator_tid();

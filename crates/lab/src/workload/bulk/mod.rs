@@ -8,7 +8,7 @@ mod sample;
 mod tests;
 mod transfer;
 
-pub(crate) use machine::measure;
+pub(crate) use machine::{Route, measure, measure_over};
 
 use super::flows::{self, FlowsCell};
 use super::{CellWorkload, SystemKey, Workload};

@@ -4,7 +4,7 @@ use crate::file::Traffic;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::Path;
-use units::Span;
+use units::{Rate, Span};
 
 /// The programs of one step.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,7 @@ pub(super) struct Order<'a> {
     pub(super) omit: Span,
     pub(super) streams: u32,
     pub(super) congestion: Option<&'a str>,
+    pub(super) rate: Option<Rate>,
 }
 
 impl Programs<'_> {
@@ -93,6 +94,10 @@ impl Programs<'_> {
         if self.traffic != Traffic::Sockets {
             option("--interval", "1".to_owned());
             option("--connect-timeout", "10000".to_owned());
+        }
+        // `weir perf plain-client` always sends as fast as it can.
+        if let Some(rate) = order.rate.filter(|_| self.traffic != Traffic::Sockets) {
+            option("--bitrate", rate.bits_per_second().to_string());
         }
         if let Some(congestion) = order.congestion {
             option("--congestion", congestion.to_owned());
@@ -196,6 +201,7 @@ mod tests {
             omit: Span::from_millis(500),
             streams: 2,
             congestion: Some("cubic"),
+            rate: None,
         };
         let line = |traffic| programs(traffic).client(&order).join(" ");
         let end = "--interval 1 --connect-timeout 10000 --congestion cubic";

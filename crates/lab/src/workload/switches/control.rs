@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 
 /// The control socket of one process.
 #[derive(Debug, Clone)]
-pub(super) struct Control {
+pub(crate) struct Control {
     path: PathBuf,
 }
 
 impl Control {
-    pub(super) fn at(path: &Path) -> Self {
+    pub(crate) fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
     /// Whether the process answers by now.
-    pub(super) fn answers(&self) -> bool {
+    pub(crate) fn answers(&self) -> bool {
         self.call("version", &[]).is_ok()
     }
 
     /// The output of a command.
-    pub(super) fn call(&self, method: &str, arguments: &[&str]) -> Result<String, Failure> {
+    pub(crate) fn call(&self, method: &str, arguments: &[&str]) -> Result<String, Failure> {
         let broken = |error: io::Error| Failure::io(&format!("calling {method}"), &error);
         let mut stream =
             SocketFile::at(&self.path).and_then(|file| file.connect(PATIENCE)).map_err(broken)?;

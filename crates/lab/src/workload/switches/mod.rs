@@ -7,8 +7,9 @@ mod ovs_dpdk;
 mod running;
 mod weir_switch;
 
+pub(super) use control::Control;
 pub(super) use counts::Counts;
-pub(super) use running::{RunningSwitch, finish};
+pub(super) use running::{RunningSwitch, await_control, finish};
 
 use crate::file::{Document, FileError, nearest};
 use std::path::{Path, PathBuf};

@@ -132,7 +132,7 @@ pub(crate) fn finish(
 }
 
 /// Waits until the control socket answers.
-pub(super) fn await_control(
+pub(crate) fn await_control(
     control: &Control,
     program: &mut Started,
     step: &MachineStep<'_>,

@@ -1,0 +1,70 @@
+//! The kernel's log, from one moment on.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Reads records of `/dev/kmsg` (Documentation/ABI/testing/dev-kmsg) that are newer than itself.
+#[derive(Debug)]
+pub(super) struct KernelLog {
+    file: File,
+}
+
+impl KernelLog {
+    /// `None` if this process may not read the log.
+    pub(super) fn open() -> Option<Self> {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let mut file = File::options().read(true).custom_flags(flags).open("/dev/kmsg").ok()?;
+        file.seek(SeekFrom::End(0)).ok()?;
+        Some(Self { file })
+    }
+
+    /// The new records of a warning or worse, oldest first.
+    pub(super) fn complaints(&mut self) -> Vec<String> {
+        let mut buffer = [0; 8192];
+        let mut complaints = Vec::new();
+        while complaints.len() < MOST {
+            match self.file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => {
+                    complaints.extend(complaint(&String::from_utf8_lossy(&buffer[..count])));
+                }
+                // Records that were overwritten before they were read.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        complaints
+    }
+}
+
+/// The message of a record, `LEVEL,SEQUENCE,TIME,FLAGS;MESSAGE`, if it is a warning or worse.
+fn complaint(record: &str) -> Option<String> {
+    let (head, message) = record.split_once(';')?;
+    let level: u32 = head.split(',').next()?.parse().ok()?;
+    // The lower three bits are the priority, the others the facility. User space also writes here.
+    let (priority, facility) = (level & 7, level >> 3);
+    (facility == 0 && priority <= WARNING).then(|| {
+        let line = message.lines().next().unwrap_or_default();
+        units::foreign(line).to_string()
+    })
+}
+
+const WARNING: u32 = 4;
+const MOST: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_of_the_kernel_are_complaints() {
+        let warning =
+            "4,339,5140900,-;WARNING: CPU: 0 PID: 1 at net/core/dev.c:1\n SUBSYSTEM=net\n";
+        assert_eq!(complaint(warning).unwrap(), "WARNING: CPU: 0 PID: 1 at net/core/dev.c:1");
+        assert_eq!(complaint("6,340,5140900,-;eth0: link becomes ready"), None);
+        assert_eq!(complaint("12,341,5140900,-;systemd[1]: a warning of a program"), None);
+        assert_eq!(complaint("no record"), None);
+    }
+}
