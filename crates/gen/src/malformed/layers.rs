@@ -270,7 +270,6 @@ fn address(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
                 _ => {}
             }
             frame[MAC_HEADER + 8..MAC_HEADER + 24].copy_from_slice(&source);
-            seal(frame);
         }
         _ => {
             frame.extend(&random.one_of(&[&bases.tcp, &bases.udp, &bases.echo])[..]);
@@ -287,9 +286,12 @@ fn address(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
                 [240, 1, 2, 3],
             ]);
             frame[MAC_HEADER + 12..MAC_HEADER + 16].copy_from_slice(&source);
-            seal(frame);
         }
     }
+    // So that few frames are alike.
+    let end = frame.len() - 2;
+    put(frame, end, random.word());
+    seal(frame);
 }
 
 fn ether_type(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {

@@ -11,7 +11,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   weir lab suite --parser packetdrill \\
       --after 'weir accel enable tcpa --all' --undo 'weir accel disable' \\
-      --again './packetdrill/run_all.py -S -v -l {cases}' \\
+      --again './again {cases}' \\
       -- ./packetdrill/run_all.py -S -v -l tcp/
   weir lab suite --parser kirk --before 'sysctl -w net.ipv4.tcp_ecn=2' \\
       --after 'sysctl -w net.ipv4.tcp_ecn=1' \\
