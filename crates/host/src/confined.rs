@@ -5,8 +5,9 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,16 @@ pub struct Program {
     pub cpus: Vec<usize>,
 }
 
+/// How a program ended, and its use of the machine until then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    pub status: ExitStatus,
+    /// From the call that started the program to its end.
+    pub took: Duration,
+    /// CPU time of the program and of those descendants that ended before it.
+    pub cpu: Duration,
+}
+
 /// A running program inside a namespace, the first process of its own process namespace. All its
 /// descendants end with it, and it ends with this process.
 #[derive(Debug)]
@@ -30,34 +41,42 @@ pub struct Confined {
     /// A process ID may be reused for another process; this descriptor cannot.
     handle: OwnedFd,
     name: String,
-    ended: mpsc::Receiver<io::Result<ExitStatus>>,
-    status: Option<ExitStatus>,
+    ended: mpsc::Receiver<io::Result<Ended>>,
+    end: Option<Ended>,
     keeper: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Confined {
     pub fn start(namespace: &Namespace, program: Program) -> Result<Self, HostError> {
+        Self::start_in(Some(namespace.share()?), program)
+    }
+
+    /// The same in the network namespace of this process, which needs no right over the network.
+    pub fn start_here(program: Program) -> Result<Self, HostError> {
+        Self::start_in(None, program)
+    }
+
+    fn start_in(inside: Option<Namespace>, program: Program) -> Result<Self, HostError> {
         let name = program.argv.first().cloned().unwrap_or_default();
-        let inside = namespace.share()?;
         let (started, start) = mpsc::channel();
         let (ending, ended) = mpsc::channel();
         // The parent-death signal depends on the thread that forked, not on the process: this
         // thread lives exactly as long as the program.
         let keeper = std::thread::Builder::new()
             .name(format!("keeper of {}", name.replace('\0', "")))
-            .spawn(move || match fork_into(&inside, program) {
+            .spawn(move || match fork_into(inside.as_ref(), program) {
                 Err(error) => {
                     let _ = started.send(Err(error));
                 }
-                Ok(mut child) => {
+                Ok((child, begun)) => {
                     let _ = started.send(handle_of(&child));
-                    let _ = ending.send(child.wait());
+                    let _ = ending.send(end_of(&child, begun));
                 }
             })
             .map_err(|e| HostError::io("starting a thread", e))?;
         let gone = || HostError::io("starting a program", io::Error::other("its keeper died"));
         let (pid, handle) = start.recv().map_err(|_| gone())??;
-        Ok(Self { pid, handle, name, ended, status: None, keeper: Some(keeper) })
+        Ok(Self { pid, handle, name, ended, end: None, keeper: Some(keeper) })
     }
 
     pub fn pid(&self) -> u32 {
@@ -70,13 +89,18 @@ impl Confined {
 
     /// The exit status, if it ended within `patience`.
     pub fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
-        if self.status.is_some() {
-            return Ok(self.status);
+        Ok(self.end_within(patience)?.map(|end| end.status))
+    }
+
+    /// The exit status with the time that the program took, if it ended within `patience`.
+    pub fn end_within(&mut self, patience: Duration) -> Result<Option<Ended>, HostError> {
+        if self.end.is_some() {
+            return Ok(self.end);
         }
         match self.ended.recv_timeout(patience) {
-            Ok(Ok(status)) => {
-                self.status = Some(status);
-                Ok(self.status)
+            Ok(Ok(end)) => {
+                self.end = Some(end);
+                Ok(self.end)
             }
             Ok(Err(source)) => Err(HostError::io(format!("waiting for {}", self.name), source)),
             Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
@@ -108,7 +132,7 @@ impl Confined {
 
     /// Does nothing if the process has ended already.
     fn signal(&self, signal: Signal) {
-        if self.status.is_none() {
+        if self.end.is_none() {
             let _ = pidfd_send_signal(&self.handle, signal);
         }
     }
@@ -132,9 +156,38 @@ fn handle_of(child: &std::process::Child) -> Result<(u32, OwnedFd), HostError> {
         .map_err(|e| HostError::io("opening a process handle", e))
 }
 
-fn fork_into(namespace: &Namespace, program: Program) -> Result<std::process::Child, HostError> {
+/// Waits for the child and reads what the kernel counted for it. `std` reports no CPU time.
+fn end_of(child: &std::process::Child, begun: Instant) -> io::Result<Ended> {
+    let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
+    // SAFETY: both pointers are to values that outlive the call, and all-zero is a valid rusage.
+    let usage = unsafe {
+        loop {
+            if libc::wait4(child.id() as i32, &raw mut status, 0, usage.as_mut_ptr()) >= 0 {
+                break usage.assume_init();
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    };
+    let took = begun.elapsed();
+    let time = |time: libc::timeval| {
+        let whole = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
+        whole + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
+    };
+    let cpu = time(usage.ru_utime) + time(usage.ru_stime);
+    Ok(Ended { status: ExitStatus::from_raw(status), took, cpu })
+}
+
+fn fork_into(
+    namespace: Option<&Namespace>,
+    program: Program,
+) -> Result<(std::process::Child, Instant), HostError> {
     let name = program.argv.first().cloned().unwrap_or_default();
-    namespace.enter()?;
+    if let Some(namespace) = namespace {
+        namespace.enter()?;
+    }
     if !program.cpus.is_empty() {
         pin_to(&program.cpus)?;
     }
@@ -166,10 +219,12 @@ fn fork_into(namespace: &Namespace, program: Program) -> Result<std::process::Ch
             }
         });
     }
-    command.spawn().map_err(|source| match source.kind() {
+    let begun = Instant::now();
+    let spawned = command.spawn().map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => HostError::NoSuchProgram { program: name },
         _ => HostError::io(format!("starting {name}"), source),
-    })
+    });
+    Ok((spawned?, begun))
 }
 
 /// Whether the calling process still has this parent. In its own process namespace getppid(2) is

@@ -34,7 +34,7 @@ mod sysctl;
 mod wiring;
 
 pub use background::prepare_background;
-pub use confined::{Confined, Program};
+pub use confined::{Confined, Ended, Program};
 pub use cycles::cycles;
 pub use error::HostError;
 pub use freed_memory::FreedMemory;
@@ -47,7 +47,7 @@ pub use metrics_http::{HttpResponse, LONGEST_HTTP_REQUEST, http_response, is_who
 pub use namespace::Namespace;
 pub use output_file::{Earlier, open_output_file, open_regular_output};
 pub use private_directory::{PrivateDirectory, RemovedWhenEmpty};
-pub use privilege::{Privilege, acquire};
+pub use privilege::{Privilege, acquire, confine_as_user};
 pub use program::is_installed;
 pub use regular_file::{open_regular_file, read_regular_bytes, read_regular_file};
 pub use scheduling::{online_cpus, pin_to, precise_timers, real_time, usual_scheduling};

@@ -48,10 +48,26 @@ pub fn acquire() -> Result<Privilege, HostError> {
     Ok(Privilege::UserNamespace)
 }
 
+/// Lets a plain user confine programs: in a new user namespace, in which the user keeps the own ID
+/// and the network of the machine. Must run before the program starts its first thread.
+pub fn confine_as_user() -> Result<(), HostError> {
+    let (uid, gid) = (getuid(), getgid());
+    let denied =
+        |_: std::io::Error| HostError::NotPermitted { doing: "confining programs".to_owned() };
+    unshare_when_alone(CloneFlags::CLONE_NEWUSER).map_err(denied)?;
+    fs::write("/proc/self/setgroups", "deny").map_err(denied)?;
+    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).map_err(denied)?;
+    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).map_err(denied)
+}
+
 fn become_root_of_a_namespace() -> std::io::Result<()> {
+    unshare_when_alone(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
+}
+
+fn unshare_when_alone(flags: CloneFlags) -> std::io::Result<()> {
     let mut tries = 0;
     loop {
-        match unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET) {
+        match unshare(flags) {
             // A joined thread counts as a thread until the kernel has finished with it.
             Err(Errno::EINVAL) if tries < 1000 => {
                 tries += 1;

@@ -26,6 +26,12 @@ pub enum LabError {
          with --systems\n{}", .problems.join("\n")
     )]
     CannotMeasure { problems: Vec<String> },
+    /// The hosts of a lab, before the first measurement.
+    #[error("nothing was measured, because not every host is fit for the lab\n{}", .problems.join("\n"))]
+    HostsUnfit { problems: Vec<String> },
+    /// A host that cannot be reached any more.
+    #[error("{host}: {reason}{}", kept(.directory.as_deref()))]
+    HostLost { host: String, reason: String, directory: Option<PathBuf> },
     /// A directory that the user named, or the working directory, and that cannot be used.
     #[error("{}: {reason}", path.display())]
     RunDirectory { path: PathBuf, reason: String },
@@ -55,6 +61,16 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// Names the directory that keeps the finished turns.
+    pub(crate) fn within(self, run: &Path) -> Self {
+        match self {
+            Self::HostLost { host, reason, .. } => {
+                Self::HostLost { host, reason, directory: Some(run.to_owned()) }
+            }
+            other => other,
+        }
+    }
+
     /// Whether a different command line would have helped.
     pub fn is_misuse(&self) -> bool {
         matches!(
@@ -64,6 +80,7 @@ impl LabError {
                 | Self::NothingToRun { .. }
                 | Self::Usage(_)
                 | Self::CannotMeasure { .. }
+                | Self::HostsUnfit { .. }
                 | Self::RunDirectory { .. }
                 | Self::ResumesAnother { .. }
         )
@@ -90,6 +107,9 @@ pub enum Failure {
     /// The state of a step could not be removed.
     #[error("{0}")]
     NotUndone(String),
+    /// The connection to a host ended, or the host sent something that no agent sends.
+    #[error("{host}: {reason}")]
+    HostLost { host: String, reason: String },
     #[error("interrupted")]
     Interrupted,
 }

@@ -20,6 +20,7 @@ pub use analysis::{ab, check, compare, shortfalls};
 pub use cancel::Cancel;
 pub use error::{Failure, LabError};
 pub use executor::Executor;
+pub use executor::hosts;
 pub use file::FileError;
 pub(crate) use file::nearest;
 pub use lab_file::LabFile;

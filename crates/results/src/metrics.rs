@@ -19,6 +19,10 @@ pub fn meaning(name: &str) -> Meaning {
         let label = format!("Simulated: {}", label.to_lowercase());
         return Meaning { label, unit, direction: None };
     }
+    if OWN.contains(&family) && !part.is_empty() {
+        let direction = line(family).and_then(|line| line.3);
+        return Meaning { label: part.replace('_', " "), unit: "", direction };
+    }
     let (label, unit, direction) = match line(family) {
         Some(&(_, _, unit, direction, label)) => (label.to_owned(), unit, direction),
         None => (family.replace('_', " "), "", None),
@@ -147,7 +151,7 @@ const REGISTRY: &[Line] = &[
     ("core_percent", &["user", "system", "softirq", "idle"], "% of a core", NEITHER, "Core"),
     ("first_verdict_right", WHOLE, "", MORE, "First verdict right"),
     ("among_first_two", WHOLE, "", MORE, "Among first two"),
-    ("seconds", WHOLE, "s", LESS, "Time to the verdict"),
+    ("seconds", WHOLE, "s", LESS, "Time"),
     ("expected", &["", "low", "high"], "", NEITHER, "Expected"),
     ("measured", WHOLE, "", NEITHER, "Measured"),
     ("of_defaults", WHOLE, "", NEITHER, "Grid's own"),
@@ -162,6 +166,11 @@ const REGISTRY: &[Line] = &[
     ("actual_s", WHOLE, "s", LESS, "Actual time"),
     ("load_s", WHOLE, "s", LESS, "Rules loaded in"),
     ("cycles", &["", "receive", "parse", "cache", "classifier", "conntrack", "actions", "transmit"], "cycles/packet", LESS, "Cycles"),
+    ("cpu_seconds", &["client", "server"], "s", LESS, "CPU time"),
+    ("exit_status", NONE, "", NEITHER, "Exit status"),
+    // Figures that a lab file reads from the output of its own command. The file has their units.
+    ("own", NONE, "", MORE, "Own"),
+    ("own_cost", NONE, "", LESS, "Own"),
     // Counts, and the metrics of a single measurement.
     ("connections", NONE, "", NEITHER, "Connections"),
     ("messages", NONE, "", NEITHER, "Messages"),
@@ -180,6 +189,10 @@ const REGISTRY: &[Line] = &[
 /// Repeats of these are 0 or 1.
 const PROPORTIONS: &[&str] =
     &["first_verdict_right", "among_first_two", "loss_in_interval", "within"];
+
+/// The families of a lab file's own figures: `own.NAME`, of which more is better, and
+/// `own_cost.NAME`, of which less is better.
+pub const OWN: [&str; 2] = ["own", "own_cost"];
 
 /// The simulator's figure for a metric that a machine measured.
 const SIMULATED: &str = "simulated";
@@ -206,6 +219,8 @@ mod tests {
         let ksoftirqd = meaning("cpu_percent.ksoftirqd");
         assert_eq!((ksoftirqd.label.as_str(), ksoftirqd.unit), ("CPU ksoftirqd", "% of a core"));
         assert_eq!(meaning("new_thing").label, "new thing");
+        let own = meaning("own_cost.page_load");
+        assert_eq!((own.label.as_str(), own.direction), ("page load", LESS));
         assert_eq!(meaning("simulated.queue_bdp.p95").label, "Simulated: queue p95");
     }
 

@@ -33,6 +33,9 @@ enum Verb {
     /// Give selected TCP connections of this machine another congestion control
     #[command(subcommand, arg_required_else_help = true)]
     Accel(verbs::accel::Verb),
+    /// Work on a host for `weir lab run` on another machine
+    #[command(hide = true)]
+    Agent(verbs::agent::Agent),
     /// Print the completions of a shell
     #[command(after_help = completions::EXAMPLES)]
     Completions {
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
     }
     let outcome = match arguments.verb {
         Verb::Accel(verb) => verbs::accel::run(verb),
+        Verb::Agent(arguments) => verbs::agent::run(&arguments),
         Verb::Completions { shell } => completions::print(shell, &command()),
         Verb::Doctor(arguments) => verbs::doctor::run(&arguments),
         Verb::DoctorLoad(load) => verbs::doctor::load::run(load),

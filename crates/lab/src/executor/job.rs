@@ -30,6 +30,11 @@ pub(crate) trait Bench: Sync {
 
     fn notes(&self) -> Vec<String>;
 
+    /// A table for the user before the first step.
+    fn preface(&self) -> Option<String> {
+        None
+    }
+
     /// A remark for the user that does not belong in the report.
     fn degradation(&self) -> Option<String>;
 

@@ -1,5 +1,7 @@
-//! Where steps are measured: in namespaces on this machine, or in virtual time.
+//! Where steps are measured: in namespaces on this machine, between real machines, or in virtual
+//! time.
 
+pub mod hosts;
 mod job;
 pub(crate) mod machine;
 pub(crate) mod simulator;
@@ -8,6 +10,7 @@ pub(crate) use job::{Bench, Job};
 
 use crate::{LabError, LabFile};
 use host::Privilege;
+use hosts::RealHosts;
 use machine::Machine;
 use simulator::Simulator;
 use std::path::PathBuf;
@@ -19,6 +22,11 @@ pub enum Executor {
     Machine {
         privilege: Privilege,
         /// Path of `weir` itself, which generates the traffic.
+        weir: PathBuf,
+    },
+    /// The real machines that the lab file names, one step at a time.
+    Hosts {
+        /// Path of `weir` itself, which is copied to the machines.
         weir: PathBuf,
     },
     /// The simulator, with this many steps in parallel.
@@ -37,11 +45,12 @@ impl Executor {
             let own = || workload.only_simulated(lab);
             of_link.or_else(|| own().map(|(key, place)| (key.to_owned(), place)))
         };
-        if let (Self::Machine { .. }, Some((key, place))) = (self, only_simulated()) {
+        let by_clock = !matches!(self, Self::Simulator { .. });
+        if let (true, Some((key, place))) = (by_clock, only_simulated()) {
             let message = format!("`{key}` exists only in virtual time: weir sim run {name}");
             return Err(LabError::File(lab.source.error(place, message)));
         }
-        if let (Self::Machine { .. }, Some(system)) = (self, lab.first_tunnel()) {
+        if let (true, Some(system)) = (by_clock, lab.first_tunnel()) {
             let message = format!(
                 "`kind = \"tunnel\"` exists only in virtual time: weir sim run {name}; or make `{}` a system of \
                  `kind = \"external\"` that runs weir tunnel, as quic-tun has one",
@@ -53,6 +62,10 @@ impl Executor {
             Self::Machine { privilege, weir } => match workload.refused_by_machine() {
                 Some(reason) => refuse(format!("{reason}: weir sim run {name}")),
                 None => Ok(Box::new(Machine::new(lab, *privilege, weir)?)),
+            },
+            Self::Hosts { weir } => match workload.refused_by_machine() {
+                Some(reason) => refuse(format!("{reason}: weir sim run {name}")),
+                None => Ok(Box::new(RealHosts::new(lab, weir)?)),
             },
             Self::Simulator { threads } => match workload.refused_by_simulator() {
                 Some(reason) => refuse(format!("{reason}: weir lab run {name}")),

@@ -4,7 +4,7 @@ use super::axes;
 use super::locate::FileError;
 use super::schema::{Document, FormSpec, SystemSpec};
 use indexmap::IndexMap;
-use results::{Axes, Cell, Form, Results, metrics};
+use results::{Axes, Cell, Form, Results};
 
 /// A text whose fields stand in braces: `BBR carries {tcp-bbr} of 600 Mbit/s`. A field names a
 /// system or two, a metric and a cell: `{tcpa / tcp-bbr: goodput_mbit_s at loss=5%, rtt=20ms}`.
@@ -188,7 +188,7 @@ impl Document {
             Err(error) => return self.refuse(text.span(), error.to_string()),
         };
         let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
-        let known = metrics::names();
+        let known = self.metric_names();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         for figure in answer.figures() {
             for system in figure.systems() {

@@ -119,6 +119,13 @@ impl Document {
         self.refuse(value.span(), message)
     }
 
+    /// The metrics that the file may name: those of the registry and its own.
+    pub(crate) fn metric_names(&self) -> Vec<String> {
+        let own = self.workload.get_ref().metrics.iter();
+        let own = own.map(|(name, figure)| figure.get_ref().metric(name.get_ref()));
+        own.chain(metrics::names()).collect()
+    }
+
     pub(crate) fn known_host(&self, name: &str, place: Range<usize>) -> Result<(), FileError> {
         let hosts: Vec<&str> = self.hosts.iter().map(|host| host.get_ref().as_str()).collect();
         self.known_at("host", name, place, &hosts)
@@ -248,10 +255,17 @@ impl Document {
     }
 
     /// Checks that a system has what its kind needs, and nothing of another kind.
-    pub(crate) fn check_kind(&self, system: &SystemSpec) -> Result<(), FileError> {
+    ///
+    /// `by_command`: the workload is a command, which may be the system's own.
+    pub(crate) fn check_kind(
+        &self,
+        system: &SystemSpec,
+        by_command: bool,
+    ) -> Result<(), FileError> {
         let (name, place) = (system.name(), system.name.span());
         match system.kind {
             SystemKind::Tcp if system.is_state => self.check_no_commands(system),
+            SystemKind::Tcp if by_command => self.check_own_commands(system),
             SystemKind::Tcp if system.congestion.is_none() => self.refuse(
                 place,
                 format!(
@@ -329,6 +343,20 @@ impl Document {
         Ok(())
     }
 
+    fn check_own_commands(&self, system: &SystemSpec) -> Result<(), FileError> {
+        for command in [&system.client, &system.server].into_iter().flatten() {
+            self.check_command(command)?;
+        }
+        let others = [&system.connect, &system.version].into_iter().flatten();
+        match others.chain(system.files.keys()).next() {
+            None => Ok(()),
+            Some(other) => self.refuse(
+                other.span(),
+                "with a workload `command` a system has `client`, `server` and `changes` of its own",
+            ),
+        }
+    }
+
     fn check_no_commands(&self, system: &SystemSpec) -> Result<(), FileError> {
         if let Some(file) = system.files.keys().next() {
             let message = "only systems of `kind = \"external\"` have `files`";
@@ -404,7 +432,7 @@ impl Document {
     pub(crate) fn check_mentions(&self) -> Result<(), FileError> {
         let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
         let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
-        let metrics = metrics::names();
+        let metrics = self.metric_names();
         let metrics: Vec<&str> = metrics.iter().map(String::as_str).collect();
         for compare in &self.compare {
             self.known("system", &compare.baseline, &systems)?;
@@ -515,9 +543,11 @@ impl Document {
             || self.disturbance.as_ref().is_some_and(|one| one.get_ref().mentions(text))
             || self.tcp.as_ref().is_some_and(|tcp| tcp.get_ref().mentions(text))
             || self.systems().any(|system| {
+                let changes = system.changes.iter().flat_map(|change| change.lines());
                 [&system.client, &system.server, &system.connect]
                     .into_iter()
                     .flatten()
+                    .chain(changes)
                     .chain(system.files.values())
                     .chain(system.texts_of_virtual_time())
                     .any(|command| command.get_ref().contains(text))

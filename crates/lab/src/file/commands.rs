@@ -1,9 +1,10 @@
 //! The command lines that a run of a lab file starts.
 
-use super::{axes, fill, schema::Document};
+use super::{SystemKind, axes, fill, schema::Document};
 use crate::LabFile;
 use crate::builtin::BUILTIN;
 use crate::run::plan;
+use crate::workload::command::{LINES, READY_KEY};
 use crate::workload::diagnose::{COMMANDS, library, variable_of};
 use crate::workload::robustness::PROGRAM;
 use results::{Axes, Form};
@@ -34,7 +35,8 @@ impl LabFile {
             _ => systems.iter().any(|wanted| wanted == name),
         };
         let places = axes::places(self, spec);
-        let mut commands = self.commands_of_workload(&places);
+        let mut commands = self.hosts_and_settings();
+        commands.extend(self.commands_of_workload(&places));
         commands.extend(self.commands_of_states(&places));
         for system in self.systems().filter(|system| chosen(system.name())) {
             let files: Vec<String> =
@@ -49,9 +51,29 @@ impl LabFile {
                 });
                 commands.extend(each);
             };
+            let by_command = system.kind != SystemKind::External;
             for (end, line) in [("server", &system.server), ("client", &system.client)] {
                 let Some(line) = line else { continue };
-                add(end.to_owned(), in_cells(line.get_ref(), &places), &files);
+                let lines = match by_command {
+                    true => words_in_cells(line.get_ref(), &places),
+                    false => in_cells(line.get_ref(), &places),
+                };
+                add(end.to_owned(), lines, &files);
+            }
+            for change in &system.changes {
+                let on = change.on.as_ref().map_or("every host", |on| on.get_ref());
+                let [apply, undo] = change.lines();
+                add(format!("do on {on}"), words_in_cells(apply.get_ref(), &places), &[]);
+                add(format!("undo on {on}"), words_in_cells(undo.get_ref(), &places), &[]);
+            }
+            if self.has_real_hosts() {
+                for (name, value) in &system.sysctl {
+                    add(
+                        "setting of every host".to_owned(),
+                        vec![format!("{} = {}", name.get_ref(), value.get_ref())],
+                        &[],
+                    );
+                }
             }
             for (name, text) in &system.files {
                 add(format!("file {}", name.get_ref()), in_cells(text.get_ref(), &places), &[]);
@@ -65,6 +87,30 @@ impl LabFile {
 }
 
 impl Document {
+    /// The machines that a lab logs in to, and the settings that it changes there for all systems.
+    fn hosts_and_settings(&self) -> Vec<CommandLine> {
+        let places = self.places_of_hosts();
+        let line = |system: &str, end: &str, line: String| CommandLine {
+            system: system.to_owned(),
+            end: end.to_owned(),
+            line,
+            files: Vec::new(),
+        };
+        let settings = self.sysctl.iter().filter(|_| !places.is_empty());
+        let settings = settings.map(|(name, value)| {
+            let text = format!("{} = {}", name.get_ref(), value.get_ref());
+            line("every system", "setting of every host", text)
+        });
+        let hosts = places.iter().map(|(name, place)| {
+            line(
+                "host",
+                name,
+                format!("{place}: weir agent --stdio, and the commands of this host"),
+            )
+        });
+        hosts.chain(settings).collect()
+    }
+
     /// Whether the program contains an identical built-in file.
     pub fn is_builtin(&self) -> bool {
         BUILTIN.iter().any(|builtin| *self.text() == *builtin.text) || library::has(&self.text())
@@ -97,6 +143,16 @@ impl Document {
             line: line.to_owned(),
             files: Vec::new(),
         };
+        if table.kind.get_ref() == "command" {
+            let keys = LINES.iter().chain(&READY_KEY);
+            let lines = keys.filter_map(|key| Some((key.name, table.text(*key)?)));
+            return lines
+                .flat_map(|(name, text)| {
+                    let each = words_in_cells(text, places).into_iter();
+                    each.map(|line| own(name.to_owned(), &line)).collect::<Vec<_>>()
+                })
+                .collect();
+        }
         let lines =
             COMMANDS.iter().filter_map(|key| Some(own(key.name.to_owned(), table.text(*key)?)));
         let mut commands: Vec<CommandLine> = lines.collect();
@@ -125,6 +181,18 @@ fn in_cells(text: &str, places: &[Axes]) -> Vec<String> {
         let value =
             |name: &str| Some(axes.get(name).cloned().unwrap_or_else(|| format!("{{{name}}}")));
         let line = fill(text, &[], value).unwrap_or_else(|_| text.to_owned());
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+/// The same of a line whose placeholders are single words.
+fn words_in_cells(text: &str, places: &[Axes]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for axes in places {
+        let line = Document::shown_command(text, axes);
         if !lines.contains(&line) {
             lines.push(line);
         }

@@ -87,7 +87,7 @@ impl Document {
     }
 
     fn check_one(&self, one: &PrimarySpec) -> Result<(), FileError> {
-        let metrics = metrics::names();
+        let metrics = self.metric_names();
         let metrics: Vec<&str> = metrics.iter().map(String::as_str).collect();
         self.known("metric", &one.metric, &metrics)?;
         if metrics::direction(one.metric.get_ref()).is_none() {

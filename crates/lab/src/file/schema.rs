@@ -1,4 +1,6 @@
+use super::change::ChangeSpec;
 use super::disturbance::DisturbanceSpec;
+use super::host_table::HostSpec;
 use super::locate::{FileError, Source};
 use super::population::{Generated, PopulationSpec};
 use super::primary::PrimarySpec;
@@ -32,6 +34,9 @@ pub struct Document {
     pub answer: Option<Spanned<String>>,
     #[serde(default)]
     pub hosts: Vec<Spanned<String>>,
+    /// The hosts that are real machines.
+    #[serde(default)]
+    pub host: IndexMap<Spanned<String>, Spanned<HostSpec>>,
     /// Swept together: every combination of values is one cell for every system.
     #[serde(default)]
     pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>>,
@@ -255,6 +260,9 @@ pub struct SystemSpec {
     /// Kernel settings of every host while this system is measured, before those of the file.
     #[serde(default)]
     pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
+    /// Commands that change the hosts while this system is measured, and take the change back.
+    #[serde(default)]
+    pub changes: Vec<ChangeSpec>,
     /// If its programs are not installed, leave the system out and report that.
     #[serde(default)]
     pub optional: bool,

@@ -17,8 +17,33 @@ pub struct WorkloadTable {
     pub pin: Pinning,
     /// Start-up time that is excluded from every figure.
     pub omit: Option<Spanned<Span>>,
+    /// Figures that the workload `command` reads from its client's output, by name.
+    pub(crate) metrics: IndexMap<Spanned<String>, Spanned<FigureSpec>>,
     /// All other keys, in the file's order. The workload of this kind knows their meaning.
     pub(crate) settings: IndexMap<String, Setting>,
+}
+
+/// A figure in the output of a command, by a JSON pointer or a pattern.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FigureSpec {
+    /// The place of the figure in a JSON document (RFC 6901): `/end/sum_received/bits_per_second`.
+    pub json: Option<Spanned<String>>,
+    /// Text around the figure, which `(number)` stands for: `Requests/sec: (number)`.
+    pub pattern: Option<Spanned<String>>,
+    #[serde(default)]
+    pub unit: String,
+    /// More of it is better unless the file says otherwise.
+    #[serde(default)]
+    pub better: Better,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    #[default]
+    More,
+    Less,
 }
 
 /// A key's place in the file, and its value.
@@ -158,12 +183,14 @@ impl<'de> Visitor<'de> for TableVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WorkloadTable, A::Error> {
         let (mut kind, mut pin, mut omit) = (None, Pinning::default(), None);
+        let mut metrics = IndexMap::new();
         let mut settings = IndexMap::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
             match key.get_ref().as_str() {
                 "kind" => kind = Some(map.next_value()?),
                 "pin" => pin = map.next_value()?,
                 "omit" => omit = Some(map.next_value()?),
+                "metrics" => metrics = map.next_value()?,
                 _ => {
                     let setting = Setting { name: key.span(), value: map.next_value()? };
                     settings.insert(key.into_inner(), setting);
@@ -171,7 +198,7 @@ impl<'de> Visitor<'de> for TableVisitor {
             }
         }
         let kind = kind.ok_or_else(|| serde::de::Error::missing_field("kind"))?;
-        Ok(WorkloadTable { kind, pin, omit, settings })
+        Ok(WorkloadTable { kind, pin, omit, metrics, settings })
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) fn of_continued(
 ) -> String {
     let lab = &request.lab;
     let verb = match request.executor {
-        Executor::Machine { .. } => "weir lab run",
+        Executor::Machine { .. } | Executor::Hosts { .. } => "weir lab run",
         Executor::Simulator { .. } => "weir sim run",
     };
     let mut words = vec![verb.to_owned(), named(lab, began)];

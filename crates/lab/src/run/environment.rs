@@ -47,6 +47,14 @@ pub(crate) fn describe(
     facts
 }
 
+/// Describes the controller of a lab between real machines.
+pub(crate) fn describe_hosts(lab: &LabFile) -> IndexMap<String, Value> {
+    let mut facts = machine();
+    facts.insert("world".to_owned(), Value::from("real machines"));
+    facts.insert("seed".to_owned(), Value::from(lab.seed));
+    facts
+}
+
 /// Adds the identity of the program and of the lab file in front of the machine's facts.
 pub(crate) fn with_identity(
     lab: &LabFile,

@@ -39,6 +39,16 @@ impl Inputs {
         {
             add("kernel", kernel);
         }
+        // Between real machines the controller's kernel carries nothing.
+        let hosts = facts.get("hosts").and_then(Value::as_object);
+        for (name, host) in hosts.into_iter().flatten() {
+            if let Some(kernel) = text(host.get("kernel_release")) {
+                add(&format!("kernel of {name}"), kernel);
+            }
+            if let Some(place) = text(host.get("place")) {
+                add(&format!("place of {name}"), place);
+            }
+        }
         let known = facts.get("programs");
         for program in programs::names_of(lab, systems) {
             if let Some(sha256) = text(known.and_then(|all| all.get(&program)?.get("sha256"))) {

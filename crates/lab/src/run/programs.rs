@@ -25,6 +25,8 @@ pub(super) fn started_by(lab: &LabFile) -> Map<String, Value> {
             let version = [name, "--version"].map(str::to_owned);
             (name.to_owned(), Some(version.into()))
         }));
+        // Not every program takes --version.
+        names.extend(lab.kind().programs_of(lab, system).into_iter().map(|name| (name, None)));
         let version = system.version.as_ref().map(|command| words(command.get_ref()));
         for command in [&system.server, &system.client].into_iter().flatten() {
             let Some(program) = words(command.get_ref()).into_iter().next() else { continue };
@@ -89,7 +91,10 @@ pub(super) fn configurations(lab: &LabFile) -> Map<String, Value> {
 pub(super) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for system in systems {
-        names.extend(lab.kind().programs(system).iter().map(|name| (*name).to_owned()));
+        let own = crate::workload::programs(lab, system).into_iter();
+        let base =
+            |name: String| Path::new(&name).file_name().map(|n| n.to_string_lossy().into_owned());
+        names.extend(own.filter_map(base));
         for command in [&system.server, &system.client].into_iter().flatten() {
             let program = words(command.get_ref()).into_iter().next();
             let file = program.as_deref().and_then(|program| Path::new(program).file_name());

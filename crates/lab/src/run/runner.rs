@@ -79,6 +79,7 @@ pub fn run(
     let lab = &request.lab;
     let bench = request.executor.bench(lab)?;
     let (systems, notes) = runnable(&request, &*bench)?;
+    bench.preface().iter().flat_map(|table| table.lines()).for_each(|line| progress.note(line));
     notes.iter().for_each(|note| progress.note(note));
     bench.check(&systems)?;
     let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
@@ -152,6 +153,7 @@ pub fn run(
         Ok(true) => Ok(()),
         _ => directory.describe(&describe(&facts, &inputs, duration_s)),
     };
+    let measured = measured.map_err(|error| error.within(directory.path()));
     if !measured? {
         described?;
         let directory = Some(directory.path().to_owned());

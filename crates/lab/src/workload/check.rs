@@ -19,7 +19,7 @@ pub(crate) fn bind(document: &mut Document) -> Result<&'static dyn Workload, Fil
     let known: Vec<Key> = known_keys().collect();
     for (name, setting) in &table.settings {
         let Some(key) = known.iter().find(|key| key.name == name) else {
-            let names: Vec<&str> = ["kind", "pin", "omit"]
+            let names: Vec<&str> = ["kind", "pin", "omit", "metrics"]
                 .into_iter()
                 .chain(known.iter().map(|key| key.name))
                 .collect();
@@ -48,7 +48,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     let own_axis = workload.own_axis();
     let hosts = || match document.hosts.is_empty() && workload.has_hosts() {
         true => document.refuse(document.name.span(), "`hosts` is missing here"),
-        false => document.check_hosts(),
+        false => document.check_hosts().and_then(|()| document.check_host_tables()),
     };
     let own_values = || {
         let Some((axis, known)) = &own_axis else { return Ok(()) };
@@ -163,6 +163,12 @@ fn check_keys(document: &Document, workload: &dyn Workload) -> Result<(), FileEr
 }
 
 fn check_tables(document: &Document, workload: &dyn Workload) -> Result<(), FileError> {
+    document.go_on(document.check_figures())?;
+    if let Some((name, _)) = document.workload.get_ref().metrics.first()
+        && !workload.system_keys().contains(&SystemKey::Commands)
+    {
+        return document.refuse(name.span(), "`metrics` is for workloads of `kind = \"command\"`");
+    }
     if workload.has_network() {
         return Ok(());
     }
@@ -239,7 +245,8 @@ fn check_system(
         let message = "`traffic` is for `bulk` workloads: this one makes its own";
         return document.refuse(traffic.span(), message);
     }
-    document.check_kind(system)
+    document.go_on(document.check_changes(system))?;
+    document.check_kind(system, reads(SystemKey::Commands))
 }
 
 /// Checks how a system's connections begin.

@@ -6,6 +6,7 @@
 mod benchmark;
 mod bulk;
 mod check;
+pub(crate) mod command;
 mod conntrack;
 mod crowd;
 pub(crate) mod diagnose;
@@ -29,6 +30,7 @@ pub use diagnose::load;
 pub(crate) use flows::Way;
 
 use crate::Failure;
+use crate::executor::hosts::Turn;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::executor::simulator::{SimulatorStep, packet_time};
 use crate::file::{Document, Ends, FileError, FormSpec, Key, LinkSettings, Loopback};
@@ -57,6 +59,7 @@ pub(crate) const WORKLOADS: &[&dyn Workload] = &[
     &benchmark::Bandwidth,
     &web::Web,
     &robustness::Robustness,
+    &command::Commands,
     #[cfg(test)]
     &dummy::Dummy,
 ];
@@ -170,6 +173,11 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         &[]
     }
 
+    /// The programs that the system's commands in `[workload]` start.
+    fn programs_of(&self, _document: &Document, _system: &SystemSpec) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether the steps of a cell follow one another, so that a step can use what an earlier one
     /// of the same cell has prepared ([`Kept`](crate::executor::machine::Kept)).
     fn keeps_cells(&self) -> bool {
@@ -225,9 +233,25 @@ pub(crate) trait CellWorkload {
         Err(Failure::Workload("this workload does not run on a machine".to_owned()))
     }
 
+    /// Whether it runs between real machines.
+    fn runs_between_machines(&self) -> bool {
+        false
+    }
+
+    /// Measures between two real hosts. `None`: the workload does not support them.
+    fn measure_between(&self, _turn: &Turn<'_>) -> Option<Result<Measurement, Failure>> {
+        None
+    }
+
     fn simulate(&self, _step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {
         Err(Failure::Workload("this workload does not run in virtual time".to_owned()))
     }
+}
+
+/// All programs without which the system cannot run, beside those of its own commands.
+pub(crate) fn programs(lab: &crate::LabFile, system: &SystemSpec) -> Vec<String> {
+    let own = lab.kind().programs(system).iter().map(|name| (*name).to_owned());
+    own.chain(lab.kind().programs_of(lab, system)).collect()
 }
 
 /// A key of `[[system]]` that only some workloads read.
@@ -239,6 +263,8 @@ pub(crate) enum SystemKey {
     Traffic,
     Queue,
     Caqm,
+    /// `client` and `server` instead of the workload's.
+    Commands,
 }
 
 /// The hosts of a cell on a machine.

@@ -1,3 +1,4 @@
+mod hosts;
 mod open;
 mod validate;
 
@@ -62,6 +63,9 @@ pub(crate) enum Verb {
     /// Check a run against bounds; exit status 1 if one does not hold
     #[command(after_help = lab::check::EXAMPLES)]
     Check(Check),
+    /// Look at the real hosts of a lab before a run, or remove weir from them
+    #[command(subcommand, arg_required_else_help = true)]
+    Hosts(hosts::Hosts),
     /// Put a run on record: a page with its answer and origin, and an archive with all its data
     #[command(after_help = lab::record::EXAMPLES)]
     Record(Record),
@@ -121,6 +125,9 @@ pub(crate) struct Run {
     /// the machine was busy
     #[arg(long, requires = "resume")]
     again: bool,
+    /// Run in namespaces of this machine, although the file names real hosts
+    #[arg(long)]
+    namespaces: bool,
     /// Run the commands of a lab file without asking, and continue a run in another user's
     /// directory
     #[arg(long)]
@@ -194,6 +201,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Show { lab, json, .. } => show(&lab, json),
         Verb::Compare(arguments) => compare(&arguments),
         Verb::Check(arguments) => check(&arguments),
+        Verb::Hosts(verb) => hosts::run(verb),
         Verb::Record(arguments) => record(&arguments),
         Verb::Ab(arguments) => super::ab::run(&arguments),
         Verb::Commands(arguments) => super::ab::run_commands(&arguments),
@@ -205,14 +213,17 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
 fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
     arguments.measure(MEASURES, |lab, form| {
         arguments.agree_to_commands(lab, form)?;
+        let weir = || std::env::current_exe().context("finding this program itself");
+        if lab.has_real_hosts() && !arguments.namespaces {
+            return Ok(Executor::Hosts { weir: weir()? });
+        }
         // Must precede the first thread: becoming root of a user namespace needs a single-threaded
         // process.
         let privilege = host::acquire()?;
         if let Some(sentence) = privilege.degradation() {
             output::note(format_args!("note: {sentence}"));
         }
-        let weir = std::env::current_exe().context("finding this program itself")?;
-        Ok(Executor::Machine { privilege, weir })
+        Ok(Executor::Machine { privilege, weir: weir()? })
     })
 }
 
@@ -260,7 +271,9 @@ impl Run {
         let outcome = lab::run(request, &cancel, &mut bar);
         bar.finish();
         let Finished { results, directory, unfit } = outcome.inspect_err(|error| {
-            if let LabError::Interrupted { directory: Some(directory) } = error {
+            if let LabError::Interrupted { directory: Some(directory) }
+            | LabError::HostLost { directory: Some(directory), .. } = error
+            {
                 let command = continuation(verb, self, self.repeats, directory);
                 output::note(format_args!("to continue: {command}"));
             }
@@ -343,9 +356,13 @@ impl Run {
             commands.len(),
         );
         output::note(format_args!(
-            "{} runs these commands as {}, on this machine's files:",
+            "{} runs these commands as {}{}:",
             visible(file),
             if rustix::process::geteuid().is_root() { "root" } else { "you" },
+            match lab.has_real_hosts() && !self.namespaces {
+                true => ", and on other machines as the users that you log in as there",
+                false => ", on this machine's files",
+            },
         ));
         commands.iter().for_each(|command| output::note(format_args!("  {command}")));
         anyhow::ensure!(
@@ -388,6 +405,7 @@ fn continuation(verb: &str, arguments: &Run, repeats: Option<u32>, directory: &P
         ("--quick", arguments.quick),
         ("--smoke", arguments.smoke),
         ("--trust", arguments.trust),
+        ("--namespaces", arguments.namespaces),
         ("--json", arguments.json),
     ];
     words.extend(flags.iter().filter(|(_, given)| *given).map(|(flag, _)| (*flag).to_owned()));

@@ -7,10 +7,12 @@ mod support;
 mod terminal;
 
 mod cables;
+mod commands;
 mod endings;
 mod failures;
 mod files;
 mod first_screen;
+mod hosts;
 mod kernel;
 mod lateness;
 mod privileges;

@@ -10,6 +10,7 @@ use crate::file::{Pinning, SystemSpec};
 use crate::run::environment;
 use crate::run::plan::{Plan, Step, seed_of};
 use crate::run::{Flaw, Measurement, Verdict};
+use crate::workload::programs;
 use crate::{Failure, LabError, LabFile};
 use host::Privilege;
 use indexmap::IndexMap;
@@ -77,8 +78,7 @@ impl Bench for Machine<'_> {
             return Some(reason.to_owned());
         }
         let mut missing = missing_programs(system);
-        let own = self.lab.kind().programs(system).iter();
-        missing.extend(own.filter(|name| !is_installed(name)).map(|name| (*name).to_owned()));
+        missing.extend(programs(self.lab, system).into_iter().filter(|name| !is_installed(name)));
         // A lab that compares with iperf3 is useful without it too.
         let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
         missing.extend(peer.map(str::to_owned));
@@ -96,8 +96,7 @@ impl Bench for Machine<'_> {
         let mut problems: Vec<String> = systems
             .iter()
             .filter_map(|system| {
-                let own = self.lab.kind().programs(system);
-                let problem = preflight::problem_of(system, own)?;
+                let problem = preflight::problem_of(system, &programs(self.lab, system))?;
                 Some(format!("{}: {problem}", system.name()))
             })
             .collect();

@@ -4,6 +4,7 @@ mod algorithm;
 mod bench;
 mod caller;
 mod carried_by;
+mod changed;
 mod cpu_limit;
 mod kept;
 pub(crate) mod links;

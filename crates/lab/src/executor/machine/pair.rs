@@ -6,7 +6,7 @@ use super::Testbed;
 use super::carried_by;
 use super::tunnel_keys::{self, TunnelKeys};
 use crate::Failure;
-use crate::file::{SystemSpec, words};
+use crate::file::{SystemKind, SystemSpec, words};
 use host::Namespace;
 pub(crate) use host::is_installed;
 use std::net::SocketAddr;
@@ -29,8 +29,10 @@ pub(crate) struct Pair {
 
 /// The programs of a system that are not installed here.
 pub(crate) fn missing_programs(system: &SystemSpec) -> Vec<String> {
+    let own = system.kind == SystemKind::External;
     [&system.server, &system.client]
         .into_iter()
+        .filter(|_| own)
         .flatten()
         .filter_map(|command| words(command.get_ref()).into_iter().next())
         .filter(|program| program != WEIR && !is_installed(program))

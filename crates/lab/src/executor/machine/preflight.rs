@@ -14,7 +14,7 @@ use toml::Spanned;
 /// The reason why no step of this system could be measured.
 ///
 /// `own` are the programs that its workload starts.
-pub(crate) fn problem_of(system: &SystemSpec, own: &[&str]) -> Option<String> {
+pub(crate) fn problem_of(system: &SystemSpec, own: &[String]) -> Option<String> {
     missing_program(system, own)
         .or_else(|| missing_algorithm(system))
         .or_else(|| missing_setting(system))
@@ -77,9 +77,9 @@ fn setting(name: &str) -> PathBuf {
     Path::new("/proc/sys").join(name.replace('.', "/"))
 }
 
-fn missing_program(system: &SystemSpec, own: &[&str]) -> Option<String> {
+fn missing_program(system: &SystemSpec, own: &[String]) -> Option<String> {
     let mut missing = missing_programs(system);
-    missing.extend(own.iter().filter(|name| !is_installed(name)).map(|name| (*name).to_owned()));
+    missing.extend(own.iter().filter(|name| !is_installed(name)).cloned());
     let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
     missing.extend(peer.map(str::to_owned));
     // Both ends may be the same program.

@@ -1,6 +1,7 @@
 //! One run step on this machine: its parameters, and its measurement.
 
 use super::algorithm::OurAlgorithm;
+use super::changed::Changed;
 use super::links;
 use super::state::Applied;
 use super::{CpuPlan, Kept, Pair, Testbed};
@@ -63,9 +64,12 @@ impl MachineStep<'_> {
         let (ends, seed, cpus) = (self.ends, self.seed, self.cpus);
         let testbed = Testbed::build(self.lab, ends, links, &settings, disturbance, seed, cpus)?;
         let state = Applied::apply(self, &testbed)?;
+        let changed = Changed::apply(self, &testbed)?;
         let measured = cell.measure(self, &testbed);
-        // Before all else: no further step may run in this state.
+        // Before all else: no further step may run with these changes or in this state.
+        let undone = changed.undo();
         state.map_or(Ok(()), Applied::undo)?;
+        let measured = undone.and(measured);
         let died = testbed.is_broken();
         let (started, bound) = (testbed.started(), testbed.lateness_bound());
         let seen = testbed.finish();

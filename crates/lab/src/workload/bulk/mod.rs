@@ -3,6 +3,7 @@
 mod arrived;
 mod machine;
 mod programs;
+mod real;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ pub(crate) use machine::{Route, measure, measure_over};
 use super::flows::{self, FlowsCell};
 use super::{CellWorkload, SystemKey, Workload};
 use crate::Failure;
+use crate::executor::hosts::Turn;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::executor::simulator::SimulatorStep;
 use crate::file::{Document, FileError, Loopback, SystemKind, TO, VIA, axes};
@@ -75,6 +77,14 @@ struct Transfers(FlowsCell);
 impl CellWorkload for Transfers {
     fn measure(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
         measure(step, testbed)
+    }
+
+    fn runs_between_machines(&self) -> bool {
+        true
+    }
+
+    fn measure_between(&self, turn: &Turn<'_>) -> Option<Result<Measurement, Failure>> {
+        Some(real::measure(turn))
     }
 
     fn simulate(&self, step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {

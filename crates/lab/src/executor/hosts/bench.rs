@@ -1,0 +1,214 @@
+//! Steps between real machines, one step at a time.
+
+use super::inventory::Inventory;
+use super::seam::{Change, LabHost};
+use super::turn::Turn;
+use crate::executor::{Bench, Job};
+use crate::file::{FileError, SystemSpec};
+use crate::run::environment;
+use crate::run::plan::{Plan, Step};
+use crate::run::{Flaw, Measurement, Verdict};
+use crate::workload::command::CONGESTION;
+use crate::{Failure, LabError, LabFile};
+use host::Sysctl;
+use indexmap::IndexMap;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use units::Span;
+
+/// The hosts of one lab, connected.
+pub(crate) struct RealHosts<'a> {
+    lab: &'a LabFile,
+    inventory: Mutex<Inventory>,
+}
+
+impl<'a> RealHosts<'a> {
+    pub(crate) fn new(lab: &'a LabFile, weir: &Path) -> Result<Self, LabError> {
+        lab.check_real_links()?;
+        let refuse =
+            |message: String| LabError::File(lab.source.error(lab.workload.span(), message));
+        let axes = crate::file::axes::all_places(lab);
+        let cell = axes.first().map(|axes| lab.kind().at(lab, axes)).transpose()?;
+        if !cell.is_some_and(|cell| cell.runs_between_machines()) {
+            let kind = lab.kind().kind();
+            return Err(refuse(format!(
+                "`{kind}` does not run between real machines; `bulk` and `command` do: add --namespaces to run this lab \
+                 in namespaces of this machine"
+            )));
+        }
+        let external = lab.systems().find(|system| system.kind != crate::file::SystemKind::Tcp);
+        if let Some(system) = external {
+            let message = "between real machines a system is `kind = \"tcp\"`: run other programs by the workload `command`";
+            return Err(LabError::File(lab.source.error(system.name.span(), message)));
+        }
+        let own = [accel::algorithm::NAME, accel::caqm::NAME];
+        let loaded = lab.systems().filter_map(|system| system.congestion.as_ref());
+        if let Some(name) = loaded.into_iter().find(|name| own.contains(&name.get_ref().as_str())) {
+            let message = format!(
+                "`{0}` is loaded into this machine's kernel only: start weir accel on the hosts and name no algorithm here",
+                name.get_ref()
+            );
+            return Err(LabError::File(lab.source.error(name.span(), message)));
+        }
+        let inventory = Inventory::connect(lab, weir)?;
+        let problems = inventory.problems(lab);
+        if !problems.is_empty() {
+            let table = inventory.table();
+            return Err(LabError::HostsUnfit { problems: [vec![table], problems].concat() });
+        }
+        Ok(Self { lab, inventory: Mutex::new(inventory) })
+    }
+
+    fn inventory(&self) -> MutexGuard<'_, Inventory> {
+        self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn measured(&self, inventory: &Inventory, job: &Job<'_>) -> Result<Measurement, Failure> {
+        let Job { lab, plan, cell, system, cancel, .. } = *job;
+        let wrong = |error: FileError| Failure::Workload(error.to_string());
+        let ends = lab.kind().ends(lab, &cell.axes).map_err(wrong)?;
+        let of = |name: &str| {
+            inventory.hosts.get(name).ok_or_else(|| Failure::HostLost {
+                host: name.to_owned(),
+                reason: "the connection is lost".to_owned(),
+            })
+        };
+        let (near, far) = (of(&ends.from)?, of(&ends.to)?);
+        let turn = Turn {
+            lab,
+            system,
+            axes: &cell.axes,
+            near: &near.host,
+            far: &far.host,
+            addresses: [near.address, far.address],
+            streams: ends.streams,
+            duration: plan.duration,
+            omit: plan.omit,
+            near_cpus: &[],
+            far_cpus: &[],
+            cancel,
+        };
+        for one in inventory.hosts.values() {
+            one.host.lease(LONGEST_TURN)?;
+        }
+        let settings = lab.settings_at(&cell.axes, Some(system)).map_err(wrong)?;
+        let measured = self.prepare(inventory, &turn, &settings).and_then(|()| {
+            let cell = lab.kind().at(lab, &cell.axes).map_err(wrong)?;
+            let none = || Err(Failure::Workload("this workload needs namespaces".to_owned()));
+            cell.measure_between(&turn).unwrap_or_else(none)
+        });
+        // A host whose connection is lost takes its changes back by itself.
+        let undone: Vec<_> = inventory.hosts.values().map(|one| one.host.undo()).collect();
+        match measured {
+            Err(failure @ (Failure::HostLost { .. } | Failure::Interrupted)) => Err(failure),
+            measured => undone.into_iter().collect::<Result<(), _>>().and(measured),
+        }
+    }
+
+    /// Makes the system's settings and changes on every host.
+    fn prepare(
+        &self,
+        inventory: &Inventory,
+        turn: &Turn<'_>,
+        settings: &IndexMap<String, String>,
+    ) -> Result<(), Failure> {
+        let set = |host: &dyn LabHost, name: &str, value: &str| {
+            host.set(&Sysctl { name: name.to_owned(), value: value.to_owned() })
+        };
+        for (name, one) in &inventory.hosts {
+            for (setting, value) in settings {
+                set(&one.host, setting, value)?;
+            }
+            if let Some(congestion) = &turn.system.congestion
+                && self.lab.kind().kind() == "command"
+            {
+                set(&one.host, CONGESTION, congestion.get_ref())?;
+            }
+            for change in turn.system.changes.iter().filter(|change| change.is_of(name)) {
+                let [apply, undo] = change.lines();
+                let apply = turn.words(apply.get_ref(), &one.host)?;
+                let undo = turn.words(undo.get_ref(), &one.host)?;
+                one.host.change(&Change { apply, undo })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Bench for RealHosts<'_> {
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let places = self.lab.places_of_hosts();
+        let each: Vec<String> =
+            places.iter().map(|(name, place)| format!("{name} is {place}")).collect();
+        vec![format!("measured between real machines: {}", each.join(", "))]
+    }
+
+    fn preface(&self) -> Option<String> {
+        Some(self.inventory().table())
+    }
+
+    fn degradation(&self) -> Option<String> {
+        None
+    }
+
+    fn facts(&self) -> IndexMap<String, serde_json::Value> {
+        let mut facts = environment::describe_hosts(self.lab);
+        facts.insert("hosts".to_owned(), self.inventory().facts());
+        facts
+    }
+
+    fn missing(&self, _system: &SystemSpec, _asked: bool) -> Option<String> {
+        None
+    }
+
+    fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration {
+        let one = plan.omit + plan.duration + AROUND_A_TURN;
+        left.iter().fold(Span::ZERO, |sum, _| sum + one).as_duration()
+    }
+
+    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
+        let mut inventory = self.inventory();
+        let mut lost: Vec<Flaw> = Vec::new();
+        loop {
+            let measured = self.measured(&inventory, job);
+            if job.cancel.is_cancelled() && measured.is_err() {
+                return Ok(None);
+            }
+            match measured {
+                Ok(mut measurement) => {
+                    measurement.retried.splice(..0, lost);
+                    return Ok(Some(Verdict::Measured(Box::new(measurement))));
+                }
+                Err(Failure::HostLost { host, reason }) => {
+                    if lost.len() >= RECONNECTIONS {
+                        return Err(LabError::HostLost { host, reason, directory: None });
+                    }
+                    let detail = format!("{host}: {reason}");
+                    lost.push(Flaw {
+                        what: "the connection to a host was lost".to_owned(),
+                        detail,
+                    });
+                    let again = inventory.reconnect(self.lab, &host);
+                    again.map_err(|failure| LabError::HostLost {
+                        host,
+                        reason: format!("{reason}; connected again: {failure}"),
+                        directory: None,
+                    })?;
+                }
+                Err(failure) => return Ok(Some(Verdict::Failed(failure.to_string()))),
+            }
+        }
+    }
+}
+
+/// Connections that are made anew within one turn.
+const RECONNECTIONS: usize = 2;
+/// The longest timeout of a command, and the time to wait for its server.
+const LONGEST_TURN: Duration = Duration::from_secs(2 * 3600);
+/// Estimated time for settings and the start of programs.
+const AROUND_A_TURN: Span = Span::from_millis(500);

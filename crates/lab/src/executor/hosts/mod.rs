@@ -1,0 +1,27 @@
+//! Programs and settings on the hosts of a lab, whether a host is a namespace or a machine far away.
+//!
+//! [`LabHost`] is what a workload sees. A [`LocalHost`] is a namespace of this machine, or the
+//! machine that an agent runs on. A remote host passes each call through a channel to an agent.
+
+mod agent;
+mod bench;
+mod capture;
+mod channel;
+mod inventory;
+mod local;
+mod message;
+mod preflight;
+mod remote;
+mod seam;
+mod session;
+mod ssh;
+mod turn;
+
+pub use agent::serve;
+pub(crate) use bench::RealHosts;
+pub(crate) use local::LocalHost;
+pub use message::{read_answers, read_asks};
+pub use preflight::{Checked, check, clean};
+pub(crate) use seam::{Captured, Change, End, LabHost, Order, Stream, Task, last_words};
+pub use session::{guard, tidy};
+pub(crate) use turn::Turn;

@@ -1,0 +1,207 @@
+//! A host at the other end of a channel.
+
+use super::channel::Channel;
+use super::message::{Answer, Ask, Facts, Hello, PROTOCOL, Wanted};
+use super::seam::{Captured, Change, End, LabHost, Order, Stream, Task};
+use crate::{Cancel, Failure};
+use host::Sysctl;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+#[derive(Debug)]
+pub(super) struct RemoteHost {
+    name: String,
+    weir: String,
+    channel: Arc<Mutex<Channel>>,
+}
+
+impl RemoteHost {
+    /// Starts the agent by `command`. `sha256`: the checksum of this program.
+    pub(super) fn connect(name: &str, command: Command, sha256: &str) -> Result<Self, Failure> {
+        let channel = Channel::open(name, command)?;
+        let channel = Arc::new(Mutex::new(channel));
+        let mut host = Self { name: name.to_owned(), weir: String::new(), channel };
+        let hello = match host.ask(&Ask::Hello { protocol: PROTOCOL }, PATIENCE)? {
+            Answer::Hello(hello) => hello.checked().map_err(|reason| host.lost(&reason))?,
+            _ => return Err(host.strange()),
+        };
+        let Hello { protocol, version, sha256: theirs, weir } = hello;
+        if protocol != PROTOCOL || theirs != sha256 {
+            return Err(host.lost(&format!(
+                "another weir is there ({}): remove it with weir lab hosts clean",
+                units::foreign(version)
+            )));
+        }
+        host.weir = weir;
+        Ok(host)
+    }
+
+    pub(super) fn facts(&self, wanted: Wanted) -> Result<Facts, Failure> {
+        match self.ask(&Ask::Facts(wanted), PATIENCE)? {
+            Answer::Facts(facts) => Ok(facts.bounded()),
+            _ => Err(self.strange()),
+        }
+    }
+
+    /// How far the host's clock is ahead of this machine's, in seconds, and the bound of the error:
+    /// half of the shortest round trip.
+    pub(super) fn clock(&self) -> Result<(f64, f64), Failure> {
+        let now = || {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            since.unwrap_or_default().as_secs_f64()
+        };
+        let mut best: Option<(f64, f64)> = None;
+        for _ in 0..CLOCK_ROUNDS {
+            let before = now();
+            let Answer::Clock { nanos } = self.ask(&Ask::Clock, PATIENCE)? else {
+                return Err(self.strange());
+            };
+            let after = now();
+            let bound = ((after - before) / 2.0).max(0.0);
+            let offset = nanos as f64 * 1e-9 - (before + after) / 2.0;
+            if best.is_none_or(|(_, least)| bound < least) {
+                best = Some((offset, bound));
+            }
+        }
+        best.ok_or_else(|| self.strange())
+    }
+
+    /// Tells the agent that the next question comes within this time.
+    pub(super) fn lease(&self, time: Duration) -> Result<(), Failure> {
+        self.done(&Ask::Lease { seconds: time.as_secs() }, PATIENCE)
+    }
+
+    fn ask(&self, ask: &Ask, patience: Duration) -> Result<Answer, Failure> {
+        lock(&self.channel).ask(ask, patience, &Cancel::default())
+    }
+
+    fn done(&self, ask: &Ask, patience: Duration) -> Result<(), Failure> {
+        match self.ask(ask, patience)? {
+            Answer::Done => Ok(()),
+            _ => Err(self.strange()),
+        }
+    }
+
+    fn lost(&self, reason: &str) -> Failure {
+        Failure::HostLost { host: self.name.clone(), reason: reason.to_owned() }
+    }
+
+    fn strange(&self) -> Failure {
+        self.lost("it answered another question than the one asked")
+    }
+}
+
+impl LabHost for RemoteHost {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn weir(&self) -> &str {
+        &self.weir
+    }
+
+    fn start(&self, order: &Order) -> Result<Box<dyn Task>, Failure> {
+        match self.ask(&Ask::Start(order.clone()), PATIENCE)? {
+            Answer::Started { task } => {
+                let (name, channel) = (self.name.clone(), Arc::clone(&self.channel));
+                Ok(Box::new(RemoteTask { name, channel, task, end: None }))
+            }
+            _ => Err(self.strange()),
+        }
+    }
+
+    fn listens(&self, port: u16) -> Result<bool, Failure> {
+        match self.ask(&Ask::Listens { port }, PATIENCE)? {
+            Answer::Listens { yes } => Ok(yes),
+            _ => Err(self.strange()),
+        }
+    }
+
+    fn set(&self, setting: &Sysctl) -> Result<(), Failure> {
+        let (name, value) = (setting.name.clone(), setting.value.clone());
+        self.done(&Ask::Set { name, value }, PATIENCE)
+    }
+
+    fn change(&self, change: &Change) -> Result<(), Failure> {
+        self.done(&Ask::Change(change.clone()), CHANGE_PATIENCE)
+    }
+
+    fn undo(&self) -> Result<(), Failure> {
+        self.done(&Ask::Undo, UNDO_PATIENCE)
+    }
+}
+
+#[derive(Debug)]
+struct RemoteTask {
+    name: String,
+    channel: Arc<Mutex<Channel>>,
+    task: u32,
+    end: Option<End>,
+}
+
+impl RemoteTask {
+    fn strange(&self) -> Failure {
+        let reason = "it answered another question than the one asked".to_owned();
+        Failure::HostLost { host: self.name.clone(), reason }
+    }
+}
+
+impl Task for RemoteTask {
+    fn wait(&mut self, patience: Duration, cancel: &Cancel) -> Result<Option<End>, Failure> {
+        if self.end.is_some() {
+            return Ok(self.end);
+        }
+        let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let ask = Ask::Wait { task: self.task, millis };
+        match lock(&self.channel).ask(&ask, patience + PATIENCE, cancel)? {
+            Answer::Ended { end } => self.end = end,
+            _ => return Err(self.strange()),
+        }
+        Ok(self.end)
+    }
+
+    fn cpu(&mut self) -> Result<Option<Duration>, Failure> {
+        let ask = Ask::Cpu { task: self.task };
+        match lock(&self.channel).ask(&ask, PATIENCE, &Cancel::default())? {
+            Answer::Cpu { nanos } => Ok(nanos.map(Duration::from_nanos)),
+            _ => Err(self.strange()),
+        }
+    }
+
+    fn output(&mut self, stream: Stream) -> Result<Captured, Failure> {
+        let mut all = Captured::default();
+        loop {
+            let ask = Ask::Output { task: self.task, stream, from: all.text.len() as u64 };
+            let answer = lock(&self.channel).ask(&ask, PATIENCE, &Cancel::default())?;
+            let Answer::Output { text, total } = answer else { return Err(self.strange()) };
+            all.total = total;
+            if text.is_empty() {
+                return Ok(all);
+            }
+            all.text.push_str(&text);
+            // Each byte that is no text became three.
+            if all.text.len() > 3 * super::capture::KEPT + 4 {
+                return Err(self.strange());
+            }
+        }
+    }
+}
+
+impl Drop for RemoteTask {
+    fn drop(&mut self) {
+        let ask = Ask::Stop { task: self.task };
+        let _ = lock(&self.channel).ask(&ask, PATIENCE, &Cancel::default());
+    }
+}
+
+fn lock(channel: &Mutex<Channel>) -> MutexGuard<'_, Channel> {
+    channel.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A host that is busy, or far away, answers later than it is asked.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// An agent gives a change half a minute.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(40);
+const UNDO_PATIENCE: Duration = Duration::from_secs(300);
+const CLOCK_ROUNDS: usize = 8;

@@ -1,0 +1,250 @@
+//! OpenSSH's own program, with the user's configuration, keys and known hosts.
+//!
+//! `BatchMode` keeps ssh from asking anything. One connection carries all sessions of a host
+//! (`ControlMaster`).
+
+use super::capture::Capture;
+use crate::Failure;
+use crate::file::HostSpec;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How one host is reached.
+#[derive(Debug, Clone)]
+pub(super) struct Ssh {
+    name: String,
+    destination: String,
+    config: Option<String>,
+    /// The socket of the connection that all sessions share.
+    control: PathBuf,
+}
+
+impl Ssh {
+    /// `folder`: for the socket. `None` for a host without ssh.
+    pub(super) fn of(name: &str, spec: &HostSpec, number: usize, folder: &Path) -> Option<Self> {
+        let destination = spec.ssh.as_ref()?.get_ref().clone();
+        let config = spec.config.as_ref().map(|config| config.get_ref().clone());
+        let control = folder.join(number.to_string());
+        Some(Self { name: name.to_owned(), destination, config, control })
+    }
+
+    /// The agent's program on the host, copied there unless it is there already.
+    pub(super) fn install(&self, weir: &Path, sha256: &str) -> Result<(), Failure> {
+        let found = self.run(&script(sha256, PROBE), None, PROBE_WITHIN)?;
+        let mut lines = found.lines().rev().map(str::trim);
+        let state = lines.next().unwrap_or_default();
+        let machine = lines.next().unwrap_or_default();
+        let own = format!("Linux {}", std::env::consts::ARCH);
+        if machine != own {
+            return Err(self.failure(&format!(
+                "it is `{}`, and this weir is built for `{own}`: run the lab from a machine of the host's kind",
+                units::foreign(machine)
+            )));
+        }
+        if state == "present" {
+            return Ok(());
+        }
+        let wrong = |error: std::io::Error| Failure::io("reading this program itself", &error);
+        let file = File::open(weir).map_err(wrong)?;
+        let size = file.metadata().map_err(wrong)?.len();
+        let copy = script(sha256, &COPY.replace("SIZE", &size.to_string()));
+        let copied = self.run(&copy, Some(file), COPY_WITHIN)?;
+        match copied.trim_end().ends_with("copied") {
+            true => Ok(()),
+            false => Err(self.failure("weir could not be copied there: is its disk full?")),
+        }
+    }
+
+    /// Starts the agent, and leads its streams here.
+    pub(super) fn agent(&self, sha256: &str) -> Command {
+        self.command(&script(sha256, RUN))
+    }
+
+    /// Removes every agent's program from the host.
+    pub(super) fn clean(&self) -> Result<String, Failure> {
+        self.run(&script("", CLEAN), None, PROBE_WITHIN)
+    }
+
+    /// The address that the configuration of ssh names for this host.
+    pub(super) fn host_name(&self) -> Option<String> {
+        let mut command = Command::new(SSH);
+        command.arg("-G").args(self.config.iter().flat_map(|config| ["-F", config.as_str()]));
+        let output = command.arg("--").arg(&self.destination).stdin(Stdio::null()).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().find_map(|line| line.strip_prefix("hostname ").map(str::to_owned))
+    }
+
+    /// Ends the shared connection.
+    pub(super) fn close(&self) {
+        let mut command = self.base();
+        command.args(["-O", "exit", "--"]).arg(&self.destination);
+        let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+
+    fn base(&self) -> Command {
+        let mut command = Command::new(SSH);
+        command.args(["-T", "-x", "-a"]);
+        for option in OPTIONS {
+            command.args(["-o", option]);
+        }
+        command.arg("-o").arg(format!("ControlPath={}", self.control.display()));
+        command.args(self.config.iter().flat_map(|config| ["-F", config.as_str()]));
+        command
+    }
+
+    fn command(&self, script: &str) -> Command {
+        let mut command = self.base();
+        // Any login shell takes a word in single quotes.
+        command.arg("--").arg(&self.destination).arg(format!("exec sh -c '{script}'"));
+        command
+    }
+
+    /// Runs a short command on the host and returns its output.
+    fn run(
+        &self,
+        script: &str,
+        stdin: Option<File>,
+        patience: Duration,
+    ) -> Result<String, Failure> {
+        let wrong = |error: std::io::Error| Failure::io("starting ssh", &error);
+        let (out, stdout) = Capture::new().map_err(wrong)?;
+        let (err, stderr) = Capture::new().map_err(wrong)?;
+        let mut command = self.command(script);
+        command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr);
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let spawned = command.spawn();
+        drop(command);
+        let mut child = spawned.map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                self.failure("`ssh` is not installed here: install it (openssh-client)")
+            }
+            _ => wrong(error),
+        })?;
+        let deadline = Instant::now() + patience;
+        let status = loop {
+            match child.try_wait().map_err(wrong)? {
+                Some(status) => break status,
+                None if Instant::now() > deadline => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    let text = format!("it did not answer within {} s", patience.as_secs());
+                    return Err(self.failure(&text));
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let settled = Instant::now() + SETTLED_WITHIN;
+        while !out.has_ended() && Instant::now() < settled {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if status.success() {
+            return Ok(out.so_far().text);
+        }
+        let words = err.so_far();
+        Err(self.failure(&advice(&words.text).unwrap_or_else(|| match words.last_lines(3) {
+            lines if lines.is_empty() => format!("ssh ended with {status}"),
+            lines => lines,
+        })))
+    }
+
+    fn failure(&self, reason: &str) -> Failure {
+        Failure::HostLost { host: self.name.clone(), reason: reason.to_owned() }
+    }
+}
+
+/// The cause in the last words of ssh, with the way to mend it.
+pub(super) fn advice(words: &str) -> Option<String> {
+    let last = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let last = units::foreign(last).to_string();
+    let advice = if words.contains("IDENTIFICATION HAS CHANGED") {
+        "its host key has changed: somebody may be in between; if the host was set up anew, remove the old key with \
+         ssh-keygen -R and connect once by hand"
+    } else if words.contains("Host key verification failed") {
+        "its host key is not known: connect once by hand with ssh, and compare the key"
+    } else if words.contains("Permission denied") && words.contains("(") {
+        "ssh was refused, and nobody is asked for a password (BatchMode): give the host your key with ssh-copy-id, or \
+         add the key to ssh-agent"
+    } else if words.contains("error while loading shared libraries") {
+        "weir needs a library that the host lacks: install the library there, or run the lab with the static build of weir"
+    } else if UNREACHABLE.iter().any(|sign| words.contains(sign)) {
+        "it cannot be reached: check the host's name, its address and that sshd runs there"
+    } else {
+        return None;
+    };
+    Some(format!("{advice} ({last})"))
+}
+
+/// A script for `sh -c` in single quotes, on one line: csh has no other quotes that it leaves
+/// alone. `$d` is the folder of this build.
+fn script(sha256: &str, body: &str) -> String {
+    let cache = "${XDG_CACHE_HOME:-$HOME/.cache}/weir/agents";
+    let script = format!("umask 077; all=\"{cache}\"; d=\"$all/{sha256}\"; {body}");
+    debug_assert!(!script.contains(['\'', '\n', '!']), "{script}");
+    script
+}
+
+const SSH: &str = "ssh";
+const OPTIONS: [&str; 6] = [
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ControlMaster=auto",
+    // The shared connection ends soon after a controller that was killed.
+    "ControlPersist=10",
+    "ClearAllForwardings=yes",
+    "LogLevel=ERROR",
+];
+const PROBE: &str =
+    "echo; uname -sm; if [ -x \"$d/weir\" ]; then echo present; else echo absent; fi";
+const COPY: &str = "mkdir -p \"$d\" && p=\"$d/part-$$\" && cat > \"$p\" && [ $(wc -c < \"$p\") -eq SIZE ] && \
+                    chmod 700 \"$p\" && mv -f \"$p\" \"$d/weir\" && echo copied || { rm -f \"$p\"; exit 1; }";
+const RUN: &str = "exec \"$d/weir\" agent --stdio --folder \"$d\"";
+const CLEAN: &str = "for w in \"$all\"/*/weir; do [ -x \"$w\" ] && \"$w\" agent --tidy --folder \"${w%/weir}\"; done; \
+                     if ls -d \"$all\"/*/session-* >/dev/null 2>&1; then echo busy; \
+                     elif [ -d \"$all\" ]; then rm -rf \"$all\" && rmdir \"${all%/agents}\" 2>/dev/null; echo removed; \
+                     else echo nothing; fi";
+const UNREACHABLE: [&str; 6] = [
+    "Connection refused",
+    "Connection timed out",
+    "timed out",
+    "No route to host",
+    "Could not resolve",
+    "Network is unreachable",
+];
+const PROBE_WITHIN: Duration = Duration::from_secs(30);
+const COPY_WITHIN: Duration = Duration::from_secs(900);
+const SETTLED_WITHIN: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_ssh_are_followed_by_advice() {
+        let of = |words: &str| advice(words).unwrap_or_default();
+        assert!(of("root@h: Permission denied (publickey,password).").contains("ssh-copy-id"));
+        assert!(of("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nx\nHost key verification failed.")
+            .contains("ssh-keygen -R"));
+        assert!(
+            of("No ED25519 host key is known for h.\nHost key verification failed.")
+                .contains("not known")
+        );
+        assert!(
+            of("ssh: connect to host h port 22: Connection refused").contains("sshd runs there")
+        );
+        assert_eq!(advice("something \x1b[2J else"), None);
+        assert!(of("ssh: Could not resolve hostname \x1b[2J").contains(r"\x1b[2J"));
+    }
+
+    #[test]
+    fn scripts_survive_any_login_shell() {
+        let copy = COPY.replace("SIZE", "1");
+        for body in [PROBE, &copy, RUN, CLEAN] {
+            let script = script("abc", body);
+            assert!(!script.contains(['\'', '\n', '!']), "{script}");
+            let check = Command::new("sh").args(["-n", "-c", &script]).status().unwrap();
+            assert!(check.success(), "{script}");
+        }
+    }
+}

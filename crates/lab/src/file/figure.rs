@@ -1,0 +1,188 @@
+//! Figures in the output of a command: how a lab file names them, and how they are read.
+
+use super::workload_table::{Better, FigureSpec};
+use super::{FileError, schema::Document};
+use results::metrics::OWN;
+use serde_json::Value;
+
+impl FigureSpec {
+    /// The name of the metric in results.
+    pub(crate) fn metric(&self, name: &str) -> String {
+        let [more, less] = OWN;
+        let family = if self.better == Better::More { more } else { less };
+        format!("{family}.{name}")
+    }
+
+    /// The figure in this output. `document`: the output as JSON, or the reason why it is none.
+    pub(crate) fn read(&self, text: &str, document: &Result<Value, String>) -> Result<f64, String> {
+        match (&self.json, &self.pattern) {
+            (Some(pointer), _) => at(document.as_ref().map_err(Clone::clone)?, pointer.get_ref()),
+            (_, Some(pattern)) => last_match(pattern.get_ref(), text),
+            (None, None) => Err("the file names neither `json` nor `pattern`".to_owned()),
+        }
+    }
+}
+
+impl Document {
+    /// Checks the names and the places of the file's own figures.
+    pub(crate) fn check_figures(&self) -> Result<(), FileError> {
+        for (name, figure) in &self.workload.get_ref().metrics {
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let text = name.get_ref();
+            if text.is_empty() || text.len() > LONGEST_NAME || !text.chars().all(plain) {
+                let message = format!(
+                    "a figure's name is made of at most {LONGEST_NAME} letters, digits and `_`"
+                );
+                self.refuse(name.span(), message)?;
+            }
+            let spec = figure.get_ref();
+            let wrong = match (&spec.json, &spec.pattern) {
+                (Some(_), Some(_)) => Some("`json` and `pattern` both name the place: keep one"),
+                (None, None) => Some(
+                    "name the figure's place: `json = \"/end/rate\"` or `pattern = \"rate: (number)\"`",
+                ),
+                (Some(json), None) if !json.get_ref().starts_with('/') => {
+                    Some("a JSON pointer begins with `/`: `/end/sum_received/bits_per_second`")
+                }
+                (None, Some(pattern)) if pattern.get_ref().matches(NUMBER).count() != 1 => {
+                    Some("a pattern has `(number)` once, in the place of the figure")
+                }
+                _ => None,
+            };
+            if let Some(message) = wrong {
+                self.refuse(figure.span(), message)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn at(document: &Value, pointer: &str) -> Result<f64, String> {
+    let found =
+        document.pointer(pointer).ok_or_else(|| format!("its JSON has nothing at `{pointer}`"))?;
+    let number = match found {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    let number = number.filter(|number| number.is_finite());
+    number.ok_or_else(|| format!("its JSON has no number at `{pointer}`"))
+}
+
+/// The number in the last line that has the pattern: progress is printed before a result.
+fn last_match(pattern: &str, text: &str) -> Result<f64, String> {
+    let found = text.lines().rev().find_map(|line| number_in(pattern, line));
+    found.ok_or_else(|| format!("no line of its output has `{pattern}`"))
+}
+
+/// The number of the first place in `line` that has the pattern. A blank of the pattern stands for
+/// any number of blanks.
+fn number_in(pattern: &str, line: &str) -> Option<f64> {
+    let (before, after) = pattern.split_once(NUMBER)?;
+    let starts = line.char_indices().map(|(start, _)| start);
+    starts.into_iter().find_map(|start| {
+        let rest = &line[start..];
+        let rest = &rest[length_of(before, rest)?..];
+        let length = number_at(rest);
+        let number: f64 = rest[..length].parse().ok()?;
+        // A number that goes on is another number.
+        let is_cut = before.is_empty()
+            && line[..start].ends_with(|c: char| c.is_ascii_digit() || ".-".contains(c));
+        length_of(after, &rest[length..]).filter(|_| !is_cut && number.is_finite())?;
+        Some(number)
+    })
+}
+
+/// The length of `pattern` at the start of `text`.
+fn length_of(pattern: &str, text: &str) -> Option<usize> {
+    let mut rest = text;
+    let mut words = pattern.split(char::is_whitespace);
+    rest = rest.strip_prefix(words.next()?)?;
+    for word in words {
+        let trimmed = rest.trim_start();
+        if trimmed.len() == rest.len() && !ends_blank(text, rest) {
+            return None;
+        }
+        rest = trimmed.strip_prefix(word)?;
+    }
+    Some(text.len() - rest.len())
+}
+
+/// Whether blanks of `text` were consumed just before `rest`, or `rest` begins at its start.
+fn ends_blank(text: &str, rest: &str) -> bool {
+    let consumed = &text[..text.len() - rest.len()];
+    consumed.is_empty() || consumed.ends_with(char::is_whitespace)
+}
+
+/// The length of the number at the start of `text`: `-1.5e3`, `12`, `.5`.
+fn number_at(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let sign = usize::from(matches!(bytes.first(), Some(b'+' | b'-')));
+    let whole = digits(sign);
+    let mut end = sign + whole;
+    let mut fraction = 0;
+    if bytes.get(end) == Some(&b'.') {
+        fraction = digits(end + 1);
+        end += if fraction > 0 { 1 + fraction } else { 0 };
+    }
+    if whole + fraction == 0 {
+        return 0;
+    }
+    if matches!(bytes.get(end), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+        let count = digits((end + 1 + sign).min(bytes.len()));
+        end += if count > 0 { 1 + sign + count } else { 0 };
+    }
+    end
+}
+
+const NUMBER: &str = "(number)";
+const LONGEST_NAME: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(json: Option<&str>, pattern: Option<&str>) -> FigureSpec {
+        let written = |text: &str| toml::Spanned::new(0..0, text.to_owned());
+        FigureSpec {
+            json: json.map(written),
+            pattern: pattern.map(written),
+            unit: String::new(),
+            better: Better::More,
+        }
+    }
+
+    #[test]
+    fn a_pattern_finds_the_number_of_the_last_line_that_has_it() {
+        let read = |pattern: &str, text: &str| {
+            figure(None, Some(pattern)).read(text, &Err(String::new())).ok()
+        };
+        let wrk = "Requests/sec:   10.00\nRequests/sec:  12345.67\nTransfer/sec:  1.2MB\n";
+        assert_eq!(read("Requests/sec: (number)", wrk), Some(12345.67));
+        assert_eq!(read("Transfer/sec: (number)MB", wrk), Some(1.2));
+        assert_eq!(read("Transfer/sec: (number) KB", wrk), None);
+        assert_eq!(read("(number)", "0.25\n"), Some(0.25));
+        assert_eq!(read("(number) ms", "took 1e-3 ms"), Some(0.001));
+        assert_eq!(read("rtt = (number)/", "rtt = -.5/2"), Some(-0.5));
+        assert_eq!(read("a (number)", "é a  7"), Some(7.0));
+        assert_eq!(read("a (number)", "ab 7"), None);
+        for nothing in ["", "(number", "e5", ".", "-", "1e999"] {
+            assert_eq!(read("(number)", nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn a_json_pointer_finds_numbers_and_texts_of_numbers() {
+        let read = |pointer: &str, text: &str| {
+            let document = serde_json::from_str(text).map_err(|error| error.to_string());
+            figure(Some(pointer), None).read(text, &document)
+        };
+        assert_eq!(read("/end/rate", r#"{"end": {"rate": 2.5}}"#), Ok(2.5));
+        assert_eq!(read("/0/a~1b", r#"[{"a/b": " 7 "}]"#), Ok(7.0));
+        assert!(read("/end", r#"{"end": {}}"#).unwrap_err().contains("no number"));
+        assert!(read("/none", "{}").unwrap_err().contains("nothing at `/none`"));
+        assert!(read("/a", "no JSON").is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! `[host.NAME]`: a host of the lab that is a real machine.
+
+use super::locate::FileError;
+use super::schema::Document;
+use serde::Deserialize;
+use std::net::IpAddr;
+use toml::Spanned;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// The destination of ssh: `root@10.0.0.5`, or a name of the user's ssh configuration.
+    pub ssh: Option<Spanned<String>>,
+    /// This machine itself, without ssh.
+    pub here: Option<Spanned<bool>>,
+    /// The file that ssh reads instead of the user's configuration (its option `-F`).
+    pub config: Option<Spanned<String>>,
+    /// The host's address on the measured path. By default the address of the ssh connection.
+    pub address: Option<Spanned<String>>,
+}
+
+impl HostSpec {
+    pub(crate) fn is_here(&self) -> bool {
+        self.here.as_ref().is_some_and(|here| *here.get_ref())
+    }
+
+    pub(crate) fn is_real(&self) -> bool {
+        self.ssh.is_some() || self.is_here()
+    }
+
+    /// `ssh root@10.0.0.5`, or `this machine`.
+    pub(crate) fn place(&self) -> String {
+        match &self.ssh {
+            Some(ssh) => format!("ssh {}", ssh.get_ref()),
+            None => "this machine".to_owned(),
+        }
+    }
+}
+
+impl Document {
+    /// Whether the lab's hosts are real machines.
+    pub fn has_real_hosts(&self) -> bool {
+        self.host.values().any(|host| host.get_ref().is_real())
+    }
+
+    /// The settings of a host that is a real machine.
+    pub(crate) fn real_host(&self, name: &str) -> Option<&HostSpec> {
+        self.host.get(name).map(Spanned::get_ref).filter(|host| host.is_real())
+    }
+
+    /// The real hosts, as people write them: `client: ssh root@10.0.0.5`.
+    pub fn places_of_hosts(&self) -> Vec<(String, String)> {
+        let real = self.host.iter().filter(|(_, host)| host.get_ref().is_real());
+        real.map(|(name, host)| (name.get_ref().clone(), host.get_ref().place())).collect()
+    }
+
+    pub(crate) fn check_host_tables(&self) -> Result<(), FileError> {
+        for (name, table) in &self.host {
+            self.known_host(name.get_ref(), name.span())?;
+            let host = table.get_ref();
+            let refuse = |place: std::ops::Range<usize>, message: &str| self.refuse(place, message);
+            if let Some(ssh) = &host.ssh {
+                let text = ssh.get_ref();
+                let plain = |c: char| !c.is_whitespace() && !c.is_control();
+                if text.is_empty() || text.starts_with('-') || !text.chars().all(plain) {
+                    refuse(
+                        ssh.span(),
+                        "`ssh` is a destination: root@10.0.0.5, or a name of ssh's configuration",
+                    )?;
+                }
+                if host.is_here() {
+                    refuse(ssh.span(), "`ssh` and `here` both say where the host is: keep one")?;
+                }
+            }
+            if let Some(config) = host.config.as_ref().filter(|_| host.ssh.is_none()) {
+                refuse(config.span(), "`config` is for hosts with `ssh`")?;
+            }
+            if let Some(address) = &host.address {
+                if !host.is_real() {
+                    refuse(address.span(), "`address` is for real hosts: add `ssh`")?;
+                }
+                if address.get_ref().parse::<IpAddr>().is_err() {
+                    refuse(address.span(), "`address` is an IP address: 10.0.0.5")?;
+                }
+            }
+            if host.is_here() && host.address.is_none() {
+                refuse(
+                    table.span(),
+                    "a host that is this machine needs its `address` on the measured path",
+                )?;
+            }
+        }
+        if !self.has_real_hosts() {
+            return Ok(());
+        }
+        if let Some(other) = self.hosts.iter().find(|host| self.real_host(host.get_ref()).is_none())
+        {
+            let message = format!(
+                "host `{0}` is a namespace, and others are real machines, which no link reaches from here: add \
+                 `[host.{0}]` with `ssh`, or `here = true` for this machine",
+                other.get_ref()
+            );
+            self.refuse(other.span(), message)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses links that real machines cannot have.
+    pub(crate) fn check_real_links(&self) -> Result<(), FileError> {
+        for link in self.link.iter().map(Spanned::get_ref) {
+            let Some((key, setting)) = link.emulated().next() else { continue };
+            let message = format!(
+                "`{key}` emulates a link, and the path between real machines is as it is: remove the key and write \
+                 `direct = true`, or add --namespaces to run the lab in namespaces of this machine"
+            );
+            return Err(self.source.error(setting.span(), message));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+use crate::exit::Ending;
+use crate::output;
+use anyhow::Context;
+use clap::Subcommand;
+use lab::builtin;
+use units::visible;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Hosts {
+    /// Connect to every real host of a lab, and print what was found there as one table
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check {
+        /// The path of a lab file
+        file: String,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove weir from every real host of a lab
+    #[command(after_help = CLEAN_EXAMPLES)]
+    Clean {
+        /// The path of a lab file
+        file: String,
+    },
+}
+
+pub(crate) fn run(verb: Hosts) -> anyhow::Result<Ending> {
+    match verb {
+        Hosts::Check { file, json } => check(&file, json),
+        Hosts::Clean { file } => {
+            for line in lab::hosts::clean(&builtin::open(&file)?)? {
+                output::print(visible(&line) + "\n")?;
+            }
+            Ok(Ending::Fine)
+        }
+    }
+}
+
+fn check(file: &str, json: bool) -> anyhow::Result<Ending> {
+    let lab = builtin::open(file)?;
+    let weir = std::env::current_exe().context("finding this program itself")?;
+    let checked = lab::hosts::check(&lab, &weir)?;
+    if json {
+        output::print(format_args!("{:#}\n", checked.json))?;
+    } else {
+        output::print(visible(&checked.table) + "\n")?;
+        checked.problems.iter().for_each(|problem| output::note(visible(problem)));
+    }
+    Ok(if checked.problems.is_empty() { Ending::Fine } else { Ending::Failed })
+}
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  weir lab hosts check ./my-path.toml
+  weir lab hosts check ./my-path.toml --json | jq .problems
+
+The first look at a host copies weir into a private directory there (~/.cache/weir/agents). A host
+that needs a password, or whose host key is unknown, is named, and nothing is asked.";
+const CLEAN_EXAMPLES: &str = "\
+Examples:
+  weir lab hosts clean ./my-path.toml";

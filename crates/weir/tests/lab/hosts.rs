@@ -1,0 +1,490 @@
+//! Labs between two machines by ssh: sshd in two namespaces with keys of its own.
+
+use crate::support::{CommandOutput, Sandbox, await_some};
+use host::{Address, Namespace};
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Two hosts that the sandbox reaches by ssh, and a path between them.
+struct Hosts {
+    sandbox: Sandbox,
+    hosts: Vec<Machine>,
+}
+
+struct Machine {
+    name: &'static str,
+    number: u8,
+    inside: Namespace,
+    sshd: Option<Child>,
+}
+
+impl Hosts {
+    /// `None`, with a note, if this machine has no sshd or the tests do not run as root.
+    fn new() -> Option<Self> {
+        let sandbox = Sandbox::new()?;
+        if !rustix::process::geteuid().is_root() {
+            testing::skip(testing::Need::Root);
+            return None;
+        }
+        for program in ["/usr/sbin/sshd", "ssh", "ssh-keygen"] {
+            if !testing::is_installed(program) {
+                testing::skip(testing::Need::Program(program));
+                return None;
+            }
+        }
+        let _ = fs::create_dir("/run/sshd");
+        for key in ["host", "other", "user"] {
+            keygen(&sandbox.path(key));
+        }
+        fs::copy(sandbox.path("user.pub"), sandbox.path("authorized")).unwrap();
+        let mut hosts = Vec::new();
+        for (number, name) in [(1, "client"), (2, "server")] {
+            let inside = Namespace::create(name).unwrap();
+            let outer = sandbox.inside(Namespace::current).unwrap();
+            let control = format!("control{number}");
+            host::connect((&outer, &control), (&inside, "control"), 1500).unwrap();
+            add(&outer, &control, [10, 9, number, 1]);
+            add(&inside, "control", [10, 9, number, 2]);
+            hosts.push(Machine { name, number, inside, sshd: None });
+        }
+        host::connect((&hosts[0].inside, "path"), (&hosts[1].inside, "path"), 1500).unwrap();
+        for (number, machine) in hosts.iter().enumerate() {
+            add(&machine.inside, "path", [10, 9, 3, number as u8 + 1]);
+        }
+        let mut all = Self { sandbox, hosts };
+        all.write_client_configuration("host", "user");
+        (0..2).for_each(|number| all.start(number));
+        // Most tests do not copy the program.
+        all.place(|weir, at| std::os::unix::fs::symlink(weir, at).unwrap());
+        Some(all)
+    }
+
+    fn write_client_configuration(&self, host_key: &str, user_key: &str) {
+        let key = fs::read_to_string(self.sandbox.path(&format!("{host_key}.pub"))).unwrap();
+        let (mut known, mut config) = (String::new(), String::new());
+        for machine in &self.hosts {
+            let number = machine.number;
+            known += &format!("10.9.{number}.2 {key}");
+            config += &format!(
+                "Host {}\n HostName 10.9.{number}.2\n User root\n IdentityFile {}\n IdentitiesOnly yes\n \
+                 UserKnownHostsFile {}\n StrictHostKeyChecking yes\n",
+                machine.name,
+                self.sandbox.path(user_key).display(),
+                self.sandbox.path("known").display(),
+            );
+        }
+        self.sandbox.write("known", known);
+        self.sandbox.write("config", config);
+    }
+
+    fn start(&mut self, number: usize) {
+        let machine = &self.hosts[number];
+        let at = |name: &str| self.sandbox.path(name).display().to_string();
+        let text = format!(
+            "HostKey {}\nAuthorizedKeysFile {}\nListenAddress 10.9.{}.2\nPidFile none\nUsePAM no\nStrictModes no\n\
+             PermitRootLogin yes\nPasswordAuthentication yes\nSetEnv XDG_CACHE_HOME={}\nPrintMotd no\n",
+            at("host"),
+            at("authorized"),
+            machine.number,
+            self.cache().display(),
+        );
+        let config = self.sandbox.path(&format!("sshd-{}", machine.name));
+        fs::write(&config, text).unwrap();
+        let log = fs::File::create(self.sandbox.path(&format!("log-{}", machine.name))).unwrap();
+        let mut sshd = Command::new("/usr/sbin/sshd");
+        sshd.args(["-D", "-e", "-f"]).arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
+        sshd.stderr(log);
+        let sshd = machine.inside.run(|| Ok(sshd.spawn())).unwrap().unwrap();
+        let filter = probe::tcp::Filter::listening().local_port(22);
+        await_some("sshd", || {
+            let found = machine.inside.run(|| Ok(probe::tcp::sockets(&filter))).unwrap().unwrap();
+            (!found.is_empty()).then_some(())
+        });
+        self.hosts[number].sshd = Some(sshd);
+    }
+
+    /// Ends sshd and all its sessions.
+    fn stop(&mut self, number: usize) {
+        let mut sshd = self.hosts[number].sshd.take().unwrap();
+        kill_tree(sshd.id());
+        sshd.wait().unwrap();
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.sandbox.path("cache")
+    }
+
+    fn agents(&self) -> PathBuf {
+        self.cache().join("weir/agents")
+    }
+
+    /// Puts something in the place of the agent's program.
+    fn place(&self, put: impl Fn(&Path, &Path)) -> PathBuf {
+        let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+        let sum = Command::new("sha256sum").arg(weir).output().unwrap().stdout;
+        let sum = String::from_utf8(sum).unwrap();
+        let folder = self.agents().join(sum.split(' ').next().unwrap());
+        fs::create_dir_all(&folder).unwrap();
+        let at = folder.join("weir");
+        let _ = fs::remove_file(&at);
+        put(weir, &at);
+        at
+    }
+
+    fn run(&self, more: &[&str]) -> CommandOutput {
+        self.sandbox.weir(&[&["lab", "run", "lab.toml", "--trust"], more].concat())
+    }
+
+    fn setting(&self, number: usize) -> String {
+        self.hosts[number].inside.run(|| Ok(host::read_sysctl(SACK))).unwrap().unwrap()
+    }
+
+    /// The agents and the programs of labs that run on the hosts, by their command lines.
+    fn programs(&self) -> Vec<(u32, String)> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            let folder = self.agents().display().to_string();
+            let of_lab = (line.contains(" agent --") && line.contains(&folder))
+                || line.starts_with("sleep 4242");
+            if of_lab && !line.starts_with("ssh") && !line.starts_with("sh ") {
+                found.push((pid, line));
+            }
+        }
+        found
+    }
+
+    /// Waits until no program, session, setting or connection of a lab is left.
+    fn assert_nothing_is_left(&self) {
+        let sessions = || {
+            let builds = fs::read_dir(self.agents()).into_iter().flatten().flatten();
+            let entries = builds.flat_map(|build| fs::read_dir(build.path()).into_iter().flatten());
+            let names =
+                entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+            names.filter(|name| name != "weir").collect::<Vec<_>>()
+        };
+        let settings = || (0..2).map(|number| self.setting(number)).filter(|value| value != "1");
+        let mut left = String::new();
+        for _ in 0..3_000 {
+            left = format!(
+                "{:?} {:?} {:?} {:?}",
+                self.programs(),
+                sessions(),
+                settings().collect::<Vec<_>>(),
+                self.sandbox.marked()
+            );
+            if left == "[] [] [] []" {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("left on the hosts: {left}");
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for (pid, _) in self.programs() {
+            kill(pid);
+        }
+        for machine in &mut self.hosts {
+            if let Some(mut sshd) = machine.sshd.take() {
+                kill_tree(sshd.id());
+                let _ = sshd.wait();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lab_between_two_machines_has_the_plan_that_it_has_in_namespaces() {
+    let Some(hosts) = Hosts::new() else { return };
+    hosts.sandbox.write("lab.toml", lab(QUICK, 2));
+    let output = hosts.run(&["--out", "real"]);
+    let results = hosts.sandbox.results("real");
+    output.assert_measured(&results);
+    // Each system has its own setting while it is measured, and it is taken back afterwards.
+    for (system, sack) in [("with", 1.0), ("without", 0.0)] {
+        let cells = results["cells"].as_array().unwrap();
+        let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
+        assert_eq!(cell["metrics"]["own.sack"]["median"], sack, "{cell}");
+        assert!(cell["metrics"]["cpu_seconds.server"]["median"].is_number(), "{cell}");
+    }
+    let environment = &results["environment"];
+    assert_eq!(environment["world"], "real machines");
+    assert_eq!(environment["hosts"]["server"]["place"], "ssh server");
+    assert_eq!(environment["hosts"]["server"]["address"], "10.9.3.2");
+    assert!(output.stderr.contains("kernel ") && output.stderr.contains("clock "), "{output:?}");
+    hosts.assert_nothing_is_left();
+    let output = hosts.run(&["--out", "namespaces", "--namespaces"]);
+    output.assert_measured(&hosts.sandbox.results("namespaces"));
+    let steps = |run: &str| -> Vec<String> {
+        let step = |line: &String| {
+            let one: serde_json::Value = serde_json::from_str(line).unwrap();
+            format!("{} {} {}", one["system"], one["axes"], one["block"])
+        };
+        hosts.sandbox.journal(run).iter().map(step).collect()
+    };
+    assert_eq!(steps("real").len(), 4);
+    assert_eq!(steps("real"), steps("namespaces"));
+    let lab_of = |run: &str| hosts.sandbox.results(run)["environment"]["lab_sha256"].clone();
+    assert_eq!(lab_of("real"), lab_of("namespaces"));
+}
+
+#[test]
+fn weir_is_copied_once_and_removed_by_clean() {
+    let Some(hosts) = Hosts::new() else { return };
+    fs::remove_dir_all(hosts.cache()).unwrap();
+    hosts.sandbox.write("lab.toml", lab(QUICK, 1));
+    let check = || hosts.sandbox.weir(&["lab", "hosts", "check", "lab.toml"]);
+    let output = check();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for row in ["place", "kernel", "algorithms", "clock", "ssh server"] {
+        assert!(output.stdout.contains(row), "{output:?}");
+    }
+    let build = fs::read_dir(hosts.agents()).unwrap().next().unwrap().unwrap().path();
+    let copied = fs::metadata(build.join("weir")).unwrap().modified().unwrap();
+    assert_eq!(check().status.code(), Some(0));
+    assert_eq!(fs::metadata(build.join("weir")).unwrap().modified().unwrap(), copied);
+    hosts.assert_nothing_is_left();
+    let output = hosts.sandbox.weir(&["lab", "hosts", "clean", "lab.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stdout.contains("client: removed"), "{output:?}");
+    assert!(!hosts.agents().exists());
+}
+
+#[test]
+fn a_bulk_transfer_runs_between_two_machines() {
+    let Some(hosts) = Hosts::new() else { return };
+    let text = lab("", 1).replace("kind = \"command\"", "kind = \"bulk\"");
+    hosts.sandbox.write(
+        "lab.toml",
+        text.replace("kind = \"tcp\"", "kind = \"tcp\"\ncongestion = \"cubic\""),
+    );
+    let output = hosts.run(&["--out", "run"]);
+    let results = hosts.sandbox.results("run");
+    output.assert_measured(&results);
+    for cell in results["cells"].as_array().unwrap() {
+        assert!(cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap() > 1.0, "{cell}");
+        assert!(cell["metrics"]["cpu_percent.server"]["median"].as_f64().unwrap() > 0.0, "{cell}");
+    }
+    assert_eq!(results["environment"]["congestion_control_read_back"]["with"], "cubic");
+    hosts.assert_nothing_is_left();
+}
+
+#[test]
+fn hosts_that_cannot_be_used_are_named_together_before_anything_is_measured() {
+    let Some(mut hosts) = Hosts::new() else { return };
+    hosts.sandbox.write("lab.toml", lab(QUICK, 1));
+    let refused = |hosts: &Hosts, reason: &str| {
+        let output = hosts.run(&["--out", "run"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        for name in ["client: ", "server: "] {
+            let line = output.stderr.lines().find(|line| line.starts_with(name));
+            assert!(line.is_some_and(|line| line.contains(reason)), "{reason}: {output:?}");
+        }
+        assert!(!hosts.sandbox.path("run").exists());
+        hosts.assert_nothing_is_left();
+    };
+    // A password would be asked for.
+    hosts.write_client_configuration("host", "other");
+    refused(&hosts, "nobody is asked for a password");
+    hosts.write_client_configuration("other", "user");
+    refused(&hosts, "its host key has changed");
+    hosts.write_client_configuration("host", "user");
+    hosts.sandbox.write("known", "");
+    refused(&hosts, "its host key is not known");
+    hosts.write_client_configuration("host", "user");
+    let script = |text: &'static str| {
+        move |_: &Path, at: &Path| {
+            use std::os::unix::fs::PermissionsExt;
+            fs::write(at, text).unwrap();
+            fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    };
+    hosts.place(script(OTHER_VERSION));
+    refused(&hosts, "another weir is there (9.9.9)");
+    hosts.place(script("#!/bin/sh\nprintf 'Welcome\\033[2J\\n'\n"));
+    refused(&hosts, r"no agent, but `Welcome\x1b[2J`");
+    (0..2).for_each(|number| hosts.stop(number));
+    refused(&hosts, "it cannot be reached");
+}
+
+#[test]
+fn a_connection_that_is_cut_costs_one_turn() {
+    let Some(hosts) = Hosts::new() else { return };
+    hosts.sandbox.write("lab.toml", lab(&slow(&hosts), 1));
+    for agent_is_killed in [false, true] {
+        let _ = fs::remove_file(hosts.sandbox.path("gate"));
+        let _ = fs::remove_dir_all(hosts.sandbox.path("run"));
+        let running = hosts.sandbox.start(&["lab", "run", "lab.toml", "--trust", "--out", "run"]);
+        await_some("a turn", || {
+            hosts.programs().iter().any(|(_, line)| line.starts_with("sleep")).then_some(())
+        });
+        hosts.sandbox.write("gate", "");
+        let agents: Vec<u32> = hosts
+            .programs()
+            .into_iter()
+            .filter(|(_, line)| line.contains("agent --stdio"))
+            .map(|(pid, _)| pid)
+            .collect();
+        assert_eq!(agents.len(), 2, "{:?}", hosts.programs());
+        for agent in agents {
+            kill(if agent_is_killed { agent } else { parent(agent) });
+        }
+        let output = running.end();
+        let results = hosts.sandbox.results("run");
+        output.assert_measured(&results);
+        let notes = results["notes"].to_string();
+        assert!(notes.contains("the connection to a host was lost"), "{notes}");
+        hosts.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn a_run_whose_host_is_gone_is_resumed_when_the_host_is_back() {
+    let Some(mut hosts) = Hosts::new() else { return };
+    hosts.sandbox.write("lab.toml", lab(&(slow(&hosts) + "\ntimeout = \"2s\""), 3));
+    hosts.sandbox.write("gate", "");
+    let running = hosts.sandbox.start(&["lab", "run", "lab.toml", "--trust", "--out", "run"]);
+    await_some("a turn", || (!hosts.sandbox.journal("run").is_empty()).then_some(()));
+    fs::remove_file(hosts.sandbox.path("gate")).unwrap();
+    await_some("a second turn", || {
+        hosts.programs().iter().any(|(_, line)| line.starts_with("sleep")).then_some(())
+    });
+    hosts.stop(1);
+    let output = running.end();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        output.stderr.contains("server: ") && output.stderr.contains("--resume run"),
+        "{output:?}"
+    );
+    hosts.sandbox.write("gate", "");
+    hosts.start(1);
+    hosts.assert_nothing_is_left();
+    let output = hosts.sandbox.weir(&["lab", "run", "--resume", "run", "--trust"]);
+    output.assert_measured(&hosts.sandbox.results("run"));
+    assert_eq!(hosts.sandbox.journal("run").len(), 6);
+    hosts.assert_nothing_is_left();
+}
+
+#[test]
+fn a_controller_that_is_killed_leaves_nothing_on_the_hosts() {
+    let Some(hosts) = Hosts::new() else { return };
+    hosts.sandbox.write("lab.toml", lab(&slow(&hosts), 1));
+    for signal in ["KILL", "INT"] {
+        let running = hosts.sandbox.start(&["lab", "run", "lab.toml", "--trust", "--out", signal]);
+        await_some("a turn", || {
+            let sleeps = hosts.programs().iter().any(|(_, line)| line.starts_with("sleep"));
+            sleeps.then_some(())
+        });
+        running.signal(signal);
+        let output = running.end();
+        assert!(!output.status.success(), "{output:?}");
+        hosts.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn this_machine_may_be_a_host_without_ssh() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let here = |text: String, name: &str, number: u8| {
+        let ssh = format!("ssh = \"{name}\"\nconfig = \"config\"\naddress = \"10.9.3.{number}\"");
+        text.replace(&ssh, "here = true\naddress = \"127.0.0.1\"")
+    };
+    let text = here(here(lab(QUICK, 1), "client", 1), "server", 2);
+    sandbox.write("lab.toml", text);
+    let output = sandbox.weir(&["lab", "run", "lab.toml", "--trust", "--out", "run"]);
+    let results = sandbox.results("run");
+    output.assert_measured(&results);
+    assert_eq!(results["environment"]["hosts"]["client"]["place"], "this machine");
+    let sack = sandbox.inside(|| host::read_sysctl(SACK));
+    assert_eq!(sack.as_deref(), Some("1"));
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn an_emulated_link_is_refused_between_machines() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let text = lab(QUICK, 1).replace("direct = true", "rate = \"10mbit\"");
+    sandbox.write("lab.toml", &text);
+    assert_eq!(sandbox.weir(&["lab", "validate", "lab.toml"]).status.code(), Some(0));
+    let output = sandbox.weir(&["lab", "run", "lab.toml", "--trust"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.contains("`rate` emulates a link"), "{output:?}");
+    assert!(output.stderr.contains("--namespaces"), "{output:?}");
+    let output = sandbox.weir(&["lab", "run", "lab.toml"]);
+    assert!(output.stderr.contains("host (client): ssh client"), "{output:?}");
+    assert!(output.stderr.contains("net.ipv4.tcp_sack = 0"), "{output:?}");
+    let half = text.replace("[host.server]\nssh = \"server\"", "[host.server]\n#");
+    sandbox.write("lab.toml", half.replace("config = \"config\"\naddress = \"10.9.3.2\"", ""));
+    let output = sandbox.weir(&["lab", "validate", "lab.toml"]);
+    assert!(output.stderr.contains("`server` is a namespace"), "{output:?}");
+}
+
+/// A client that sleeps until the file `gate` exists.
+fn slow(hosts: &Hosts) -> String {
+    let gate = hosts.sandbox.path("gate");
+    format!("client = \"sh -c 'test -e {} || sleep 4242'\"", gate.display())
+}
+
+fn keygen(path: &Path) {
+    let mut keygen = Command::new("ssh-keygen");
+    keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path);
+    assert!(keygen.status().unwrap().success());
+}
+
+fn add(namespace: &Namespace, interface: &str, ip: [u8; 4]) {
+    let address = Address { ip: Ipv4Addr::from(ip).into(), prefix: 24 };
+    host::add_address(namespace, interface, address).unwrap();
+}
+
+fn kill(pid: u32) {
+    let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+/// Kills the sessions of sshd first: their parent is the listener.
+fn kill_tree(pid: u32) {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    for child in children.unwrap_or_default().split_whitespace() {
+        kill_tree(child.parse().unwrap());
+    }
+    kill(pid);
+}
+
+/// The process of sshd that carries the session of an agent.
+fn parent(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let rest = stat.rsplit_once(')').unwrap().1;
+    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+const SACK: &str = "net.ipv4.tcp_sack";
+const QUICK: &str = "client = \"cat /proc/sys/net/ipv4/tcp_sack\"\nserver = \"sh -c 'echo up; exec sleep 4242'\"\n\
+                     ready = \"log up\"\nmetrics.sack = { pattern = \"(number)\" }";
+const OTHER_VERSION: &str = r#"#!/usr/bin/env python3
+import json, struct, sys
+answer = json.dumps({"hello": {"protocol": 1, "version": "9.9.9", "sha256": "0", "weir": "/weir"}}).encode()
+sys.stdout.buffer.write(b"weir-agent\n" + struct.pack(">I", len(answer)) + answer)
+sys.stdout.buffer.flush()
+sys.stdin.read()
+"#;
+
+fn lab(workload: &str, repeats: u32) -> String {
+    format!(
+        "name = \"real\"\nhosts = [\"client\", \"server\"]\n\
+         [host.client]\nssh = \"client\"\nconfig = \"config\"\naddress = \"10.9.3.1\"\n\
+         [host.server]\nssh = \"server\"\nconfig = \"config\"\naddress = \"10.9.3.2\"\n\
+         [[link]]\nbetween = [\"client\", \"server\"]\ndirect = true\n\
+         [workload]\nkind = \"command\"\nfrom = \"client\"\nto = \"server\"\n{workload}\n\
+         [[system]]\nname = \"with\"\nkind = \"tcp\"\n\
+         [[system]]\nname = \"without\"\nkind = \"tcp\"\nsysctl = {{ \"{SACK}\" = \"0\" }}\n\
+         [form.full]\nrepeats = {repeats}\nduration = \"1s\"\n"
+    )
+}
