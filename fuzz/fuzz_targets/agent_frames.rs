@@ -1,5 +1,5 @@
-//! Frames between the controller of a lab and the agent on a host, in both directions: lengths, JSON,
-//! and the texts of a hostile host.
+//! Frames between the controller of a lab and the agent on a host, in both directions: lengths,
+//! JSON, and the texts of a hostile host.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -87,7 +87,7 @@ fn number_in(pattern: &str, line: &str) -> Option<f64> {
         let number: f64 = rest[..length].parse().ok()?;
         // A number that goes on is another number.
         let is_cut = before.is_empty()
-            && line[..start].ends_with(|c: char| c.is_ascii_digit() || ".-".contains(c));
+            && line[..start].ends_with(|c: char| c.is_alphanumeric() || ".-+".contains(c));
         length_of(after, &rest[length..]).filter(|_| !is_cut && number.is_finite())?;
         Some(number)
     })

@@ -6,6 +6,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Two hosts that the sandbox reaches by ssh, and a path between them.
 struct Hosts {
@@ -143,17 +144,21 @@ impl Hosts {
 
     /// The agents and the programs of labs that run on the hosts, by their command lines.
     fn programs(&self) -> Vec<(u32, String)> {
+        let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+        let of_host = |machine: &Machine| machine.inside.run(|| Ok(space("thread-self"))).unwrap();
+        let spaces: Vec<Option<PathBuf>> = self.hosts.iter().map(of_host).collect();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
+            else {
                 continue;
             };
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            let folder = self.agents().display().to_string();
-            let of_lab = (line.contains(" agent --") && line.contains(&folder))
-                || line.starts_with("sleep 4242");
-            if of_lab && !line.starts_with("ssh") && !line.starts_with("sh ") {
+            let is_agent = line.contains("/weir agent --") && !line.starts_with("sh ");
+            if (is_agent || line.starts_with("sleep 4242"))
+                && spaces.contains(&space(&pid.to_string()))
+            {
                 found.push((pid, line));
             }
         }
@@ -171,7 +176,8 @@ impl Hosts {
         };
         let settings = || (0..2).map(|number| self.setting(number)).filter(|value| value != "1");
         let mut left = String::new();
-        for _ in 0..3_000 {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
             left = format!(
                 "{:?} {:?} {:?} {:?}",
                 self.programs(),
@@ -182,7 +188,7 @@ impl Hosts {
             if left == "[] [] [] []" {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         panic!("left on the hosts: {left}");
     }
@@ -449,8 +455,12 @@ fn kill(pid: u32) {
     let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// Kills the sessions of sshd first: their parent is the listener.
+/// Kills sshd with its sessions, and nothing that runs in them.
 fn kill_tree(pid: u32) {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    if !name.starts_with("sshd") {
+        return;
+    }
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     for child in children.unwrap_or_default().split_whitespace() {
         kill_tree(child.parse().unwrap());
@@ -465,6 +475,8 @@ fn parent(pid: u32) -> u32 {
     rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// A shared connection ends ten seconds after a controller that was killed.
+const PATIENCE: Duration = Duration::from_secs(60);
 const SACK: &str = "net.ipv4.tcp_sack";
 const QUICK: &str = "client = \"cat /proc/sys/net/ipv4/tcp_sack\"\nserver = \"sh -c 'echo up; exec sleep 4242'\"\n\
                      ready = \"log up\"\nmetrics.sack = { pattern = \"(number)\" }";

@@ -87,18 +87,18 @@ impl Channel {
         };
         // The pipe holds any question but a long command, which the agent reads at once.
         if stdin.write_all(&bytes).and_then(|()| stdin.flush()).is_err() {
-            return Err(self.ended());
+            // A program that is no agent ends early, and its words tell more than its end.
+            return Err(match self.answers.recv_timeout(END_WITHIN) {
+                Ok(Err(error)) => self.strange(&error),
+                _ => self.ended(),
+            });
         }
         let deadline = Instant::now() + patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.answers.recv_timeout(left.min(LOOK)) {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => {
-                    return Err(
-                        self.lost(&format!("it sent something else than an answer: {error}"))
-                    );
-                }
+                Ok(Err(error)) => return Err(self.strange(&error)),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
                 Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                     return Err(Failure::Interrupted);
@@ -131,6 +131,10 @@ impl Channel {
                 })
             }
         }
+    }
+
+    fn strange(&self, error: &io::Error) -> Failure {
+        self.lost(&format!("it sent something else than an answer: {error}"))
     }
 
     fn lost(&self, reason: &str) -> Failure {

@@ -28,7 +28,6 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
     let order = |argv: Vec<String>, cpus: &[usize]| Order { argv, cpus: cpus.to_vec() };
     let mut server = turn.far.start(&order(at_far.server(to), turn.far_cpus))?;
     await_listener(turn, server.as_mut())?;
-    let before = server.cpu()?;
     let mut client = turn.near.start(&order(at_near.client(&transfer), turn.near_cpus))?;
     let length = at_near.lasting(turn.omit) + at_near.lasting(turn.duration);
     let patience = length.as_duration() + AFTERMATH;
@@ -37,7 +36,11 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
             format!("{} did not end in time: {}", at_near.name(), last_words(client.as_mut()));
         return Err(Failure::Workload(text));
     };
-    let after = server.cpu()?;
+    // Most servers end with their client, and all of their CPU time is that of the transfer.
+    let server_cpu = match server.wait(SERVER_WITHIN, turn.cancel)? {
+        Some(end) => Some(Duration::from_nanos(end.cpu_ns)),
+        None => server.cpu()?,
+    };
     let text = client.output(Stream::Out)?.text;
     let output = at_near.output(&text).map_err(|message| match end.is_success() {
         true => Failure::Workload(message),
@@ -67,10 +70,8 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
     let took = Duration::from_nanos(end.took_ns).as_secs_f64();
     let percent = |cpu: f64| Some(cpu / took * 100.0).filter(|_| took > 0.0);
     let client_cpu = Duration::from_nanos(end.cpu_ns).as_secs_f64();
-    let server_cpu = before.zip(after);
-    let server_cpu = server_cpu.map(|(then, now)| now.saturating_sub(then).as_secs_f64());
     result.record("cpu_percent.client", percent(client_cpu));
-    result.record("cpu_percent.server", server_cpu.and_then(percent));
+    result.record("cpu_percent.server", server_cpu.and_then(|cpu| percent(cpu.as_secs_f64())));
     result.congestion_control = used.map(|name| units::foreign(name).to_string());
     Ok(result)
 }
@@ -90,6 +91,7 @@ fn await_listener(turn: &Turn<'_>, server: &mut dyn Task) -> Result<(), Failure>
     Ok(())
 }
 
+const SERVER_WITHIN: Duration = Duration::from_secs(1);
 const READY_WITHIN: Duration = Duration::from_secs(10);
 /// A lossy path may need several timeouts of TCP until both ends have each other's figures.
 const AFTERMATH: Duration = Duration::from_secs(30);
