@@ -512,6 +512,7 @@ impl SystemSpec {
             optional: false,
             note: String::new(),
             is_state: false,
+            changes: Vec::new(),
         }
     }
 

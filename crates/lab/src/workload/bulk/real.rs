@@ -20,6 +20,7 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
         omit: turn.omit,
         streams: turn.streams,
         congestion,
+        rate: None,
     };
     let of = |host: &dyn LabHost| host.weir().to_owned();
     let (near_weir, far_weir) = (of(turn.near), of(turn.far));
