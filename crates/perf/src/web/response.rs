@@ -162,10 +162,10 @@ impl Response {
     /// Takes bytes of the head. Most heads arrive whole and need no copy.
     fn head(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let begun = self.line.len();
-        if begun == 0 {
-            if let Some(end) = end_of_head(bytes, 0) {
-                return self.read_head(&bytes[..end]).map(|()| end);
-            }
+        if begun == 0
+            && let Some(end) = end_of_head(bytes, 0)
+        {
+            return self.read_head(&bytes[..end]).map(|()| end);
         }
         if begun + bytes.len() > LONGEST_HEAD {
             // The end may be within the limit.

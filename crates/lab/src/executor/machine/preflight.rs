@@ -34,6 +34,8 @@ pub(super) fn problems_of_states(lab: &LabFile, privilege: Privilege) -> Vec<Str
                 problems.push(format!("{name}: `{program}` is not installed"));
             }
         }
+        let algorithm = side.congestion.as_ref().and_then(|name| unknown_algorithm(name.get_ref()));
+        problems.extend(algorithm.map(|problem| format!("{name}: {problem}")));
         let ours = |text: &Spanned<String>| text.get_ref() == NAME;
         let loaded = side.load.first().or(side.congestion.as_ref().filter(|text| ours(text)));
         if let Some(algorithm) = loaded.filter(|_| privilege != Privilege::Root) {
@@ -96,9 +98,12 @@ fn missing_algorithm(system: &SystemSpec) -> Option<String> {
     if system.kind != SystemKind::Tcp {
         return None;
     }
-    let name = system.congestion.as_ref()?.get_ref();
+    unknown_algorithm(system.congestion.as_ref()?.get_ref())
+}
+
+fn unknown_algorithm(name: &str) -> Option<String> {
     // Weir loads its own for each step.
-    if [NAME, accel::caqm::NAME].contains(&name.as_str()) {
+    if [NAME, accel::caqm::NAME].contains(&name) {
         return None;
     }
     let tcp = SockProtocol::Tcp;

@@ -59,7 +59,7 @@ pub(super) fn measure(
         result.record("requests_s", rate);
         result.record("goodput_mbit_s", goodput);
         result.record("loss_percent", of(&["loss_percent"]));
-        for part in ["mean", "p50", "p99"] {
+        for part in ["p50", "p99"] {
             result.record(&format!("latency_us.{part}"), latency(part).filter(|_| rate.is_some()));
         }
         Ok(())

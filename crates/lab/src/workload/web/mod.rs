@@ -165,7 +165,7 @@ fn account(document: &Value, result: &mut Measurement) -> Result<(), Failure> {
         return Err(Failure::Workload(format!("no request had a good response: {kinds}")));
     }
     result.record("requests_s", number(document, &["requests_s"]));
-    for part in ["mean", "p50", "p90", "p99", "p99.9", "max"] {
+    for part in ["p50", "p90", "p99", "p99.9", "max"] {
         let name = if part == "p99.9" { "p999" } else { part };
         result.record(&format!("latency_us.{name}"), number(document, &["latency_us", part]));
     }
