@@ -6,6 +6,7 @@ mod failures;
 mod link;
 mod listener;
 mod listeners;
+mod negotiations;
 mod proxies;
 mod reverse;
 

@@ -82,7 +82,7 @@ counters! {
     tunnels_not_read
     /// This many requests were malformed.
     not_understood
-    /// This many applications gave a proxy no valid login.
+    /// This many logins of applications to a proxy were refused.
     logins_refused
     /// This many connections to targets have failed.
     dials_failed

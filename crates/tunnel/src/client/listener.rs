@@ -1,6 +1,7 @@
 //! Listening sockets for local applications.
 
 use super::listeners::SharedRoute;
+use super::negotiations::Negotiations;
 use super::proxies::{self, Dialect, NEGOTIATIONS};
 use super::{ClientError, HERE, ListenAt, Route, Shared};
 use crate::datagrams::{self, UdpListener};
@@ -17,7 +18,7 @@ use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -106,7 +107,7 @@ impl ListenerSocket {
             };
             return socket.run(pick, opening).await;
         }
-        let negotiations = Arc::new(Semaphore::new(NEGOTIATIONS));
+        let negotiations = Negotiations::new(NEGOTIATIONS);
         loop {
             match self.next().await {
                 Ok(connection) => match shared.place() {
@@ -142,7 +143,7 @@ async fn handle_connection(
     connection: DetachedLocal,
     route: Route,
     place: OwnedSemaphorePermit,
-    negotiations: Arc<Semaphore>,
+    negotiations: Arc<Negotiations>,
 ) {
     let request = match route {
         Route::Target(target) => Request::Forward(target),

@@ -1,6 +1,7 @@
 //! Connections of applications that name their targets: SOCKS5 and HTTP's CONNECT.
 
 use super::listener::{Front, hand_over};
+use super::negotiations::Negotiations;
 use super::{Shared, associate};
 use crate::frame::{Request, Status};
 use crate::journal::{Kind, Line};
@@ -15,7 +16,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 /// The protocol in which an application names its target.
@@ -33,16 +34,20 @@ pub(super) async fn handle(
     dialect: Dialect,
     users: Option<Arc<Users>>,
     place: OwnedSemaphorePermit,
-    negotiations: Arc<Semaphore>,
+    negotiations: Arc<Negotiations>,
 ) {
-    let Ok(negotiation) = negotiations.try_acquire_owned() else {
-        shared.counters.tunnels_over_limit.increment();
-        return connection.abort();
-    };
+    let negotiation = negotiations.begin();
     let application =
         connection.remote().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |remote| remote.ip());
     let Ok(local) = connection.bind() else { return };
-    let negotiated = timeout(NEGOTIATION, negotiate(&local, dialect, users.as_deref())).await;
+    let negotiated = timeout(NEGOTIATION, negotiate(&local, dialect, users.as_deref()));
+    let negotiated = tokio::select! {
+        negotiated = negotiated => negotiated,
+        () = negotiation.evicted() => {
+            shared.counters.tunnels_over_limit.increment();
+            return local.abort();
+        }
+    };
     let asked = match negotiated {
         Ok(Ok(asked)) => asked,
         Ok(Err(refusal)) => {

@@ -51,7 +51,7 @@ fn the_commands_of_the_report_carry_iperf3() {
     // As typed in the report; the unsafe default stands in the file, which both programs find.
     sandbox.write("quictun-server.yaml", "insecure-no-verification-open-targets: true\n");
     sandbox.write("quictun-client.yaml", "insecure-no-verification-open-targets: true\n");
-    let mut server = started(&sandbox, "quictun-server", &[], "listening on 0.0.0.0:7500");
+    let server = started(&sandbox, "quictun-server", &[], "listening on 0.0.0.0:7500");
     let words = ["--server-endpoint", "127.0.0.1:7500", "--token-source", "tcp:127.0.0.1:5201"];
     let words = [&words[..], &["--httpd-listen-on", "127.0.0.1:18086"]].concat();
     let _client = started(&sandbox, "quictun-client", &words, "connected to");
@@ -119,7 +119,7 @@ fn safe_ends_by_pins_refuse_what_no_rule_lists() {
     let mut words = vec!["--peer", &ends.peer, "--allow", &rule, "--token-parser-key", "base64"];
     let own = ends.own("server");
     words.extend(own.iter().map(String::as_str));
-    let mut server = started(&sandbox, "quictun-server", &words, "listening on");
+    let server = started(&sandbox, "quictun-server", &words, "listening on");
     // A token for each client's address, in base64, as the server's key says.
     let token = |port: u16| {
         let encode = format!("printf tcp:127.0.0.1:{port} | base64 -w 0");
