@@ -1,5 +1,6 @@
 //! The rules applied to a recording, and the causes that hold ranked.
 
+mod advice;
 mod verdict;
 
 use crate::recording::{Origin, Period, Recording, Unseen};
@@ -148,7 +149,10 @@ fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
     let busy: Vec<_> = view.flows.iter().filter(|flow| flow.is_busy()).collect();
     let shown: Vec<_> = busy.iter().take(MOST_FLOWS).copied().collect();
     let (answers, machine) = settled(&shown, &view);
-    let machine = sorted(machine.into_iter().map(|one| within_saved(recording, one)));
+    let mut machine = sorted(machine.into_iter().map(|one| within_saved(recording, one)));
+    for found in &mut machine.causes {
+        advice::name(&mut found.finding, None, &view);
+    }
     let flows = shown.iter().zip(answers);
     Some(PeriodReport {
         label: period.label.clone(),
@@ -166,7 +170,10 @@ fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
 }
 
 fn of_flow(flow: &Flow<'_>, answers: Vec<Answer>, view: &View<'_>) -> FlowReport {
-    let sorted = sorted(answers.into_iter().map(|one| within_saved(view.recording, one)));
+    let mut sorted = sorted(answers.into_iter().map(|one| within_saved(view.recording, one)));
+    for found in &mut sorted.causes {
+        advice::name(&mut found.finding, Some(flow), view);
+    }
     let (from, to) = flow.addresses();
     let named = |end: SocketAddr| match view.machine().names.get(&end.ip()) {
         Some(name) => name.clone(),
@@ -195,14 +202,15 @@ struct Sorted {
     not_seen: Vec<RuledOut>,
 }
 
-/// A saved result lacks most signals, whose absence rules nothing out.
+/// A saved result and a capture lack most signals, whose absence rules nothing out.
 fn within_saved(recording: &Recording, answer: Answer) -> Answer {
-    let is_known = recording.origin != Origin::Saved || answer.row.is_saved;
+    let lacks = match recording.origin {
+        Origin::Saved if !answer.row.is_saved => "signals that a saved result does not have",
+        Origin::Captured if !answer.row.is_captured => "signals that a capture does not have",
+        _ => return answer,
+    };
     match answer.outcome {
-        Outcome::RuledOut(_) if !is_known => {
-            let outcome = Outcome::not_seen("signals that a saved result does not have");
-            Answer { outcome, ..answer }
-        }
+        Outcome::RuledOut(_) => Answer { outcome: Outcome::not_seen(lacks), ..answer },
         _ => answer,
     }
 }

@@ -10,6 +10,7 @@
 //! corrected and counters that were reset left out.
 
 pub mod bound;
+pub mod capture;
 mod diagnosis;
 mod error;
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub use focus::Focus;
 pub use observer::{Observer, Plan};
 
 use crate::DoctorError;
-use crate::recording::{Machine, Recording};
+use crate::recording::{Machine, Recording, UdpSocket};
 use probe::tree::Tree;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,6 +21,11 @@ use units::Span;
 
 /// Observes this machine for the plan's time. `stop` ends it early; the samples until then count.
 pub fn machine(plan: &Plan, stop: &AtomicBool) -> Result<Recording, DoctorError> {
+    if let Focus::Process(pid) = plan.focus
+        && process_name(pid).is_none()
+    {
+        return Err(DoctorError::NoProcess(pid));
+    }
     let mut recording = Recording::new(Machine::default());
     recording.focus = (plan.focus != Focus::All).then(|| plan.focus.to_string());
     let mut observer = Observer::begin(Tree::here(), plan.clone());
@@ -35,10 +40,33 @@ pub fn machine(plan: &Plan, stop: &AtomicBool) -> Result<Recording, DoctorError>
         let mut samples = recording.periods.iter().flat_map(|period| &period.samples);
         samples.all(|sample| sample.connections.is_empty())
     };
-    match &recording.focus {
-        Some(focus) if is_empty(&recording) => Err(DoctorError::NoFlow(focus.clone())),
-        _ => Ok(recording),
+    match plan.focus {
+        Focus::All => Ok(recording),
+        _ if !is_empty(&recording) => Ok(recording),
+        Focus::Process(pid) => without_connection(pid, recording),
+        _ => Err(DoctorError::NoFlow(plan.focus.to_string())),
     }
+}
+
+/// A process without a connection may wait for a name server before the process connects.
+fn without_connection(pid: u32, recording: Recording) -> Result<Recording, DoctorError> {
+    let is_of_process = |udp: &UdpSocket| udp.holders.iter().any(|holder| holder.pid == pid);
+    let last = recording.periods.last().and_then(|period| period.samples.last());
+    let asks = last.is_some_and(|sample| {
+        sample.udp.iter().any(|udp| udp.asks_for_names() && is_of_process(udp))
+    });
+    if asks {
+        return Ok(recording);
+    }
+    match process_name(pid) {
+        Some(name) => Err(DoctorError::NoConnection { pid, name }),
+        None => Err(DoctorError::NoProcess(pid)),
+    }
+}
+
+fn process_name(pid: u32) -> Option<String> {
+    let line = Tree::here().line(&format!("/proc/{pid}/comm"))?;
+    Some(units::foreign(line).to_string())
 }
 
 /// The CPU time that the calling thread has used so far, for [`Plan::spent`].

@@ -1,10 +1,18 @@
 //! A diagnosis for a terminal and as JSON.
 
+mod brief;
+mod full;
+mod page;
 mod series;
-mod text;
 
 pub use series::series;
-pub use text::text;
+
+/// For a person, `wide` columns wide: the verdict, its evidence and advice in at most twelve lines,
+/// or everything that is known.
+pub fn text(diagnosis: &Diagnosis, wide: usize, all: bool) -> String {
+    let wide = wide.max(NARROWEST);
+    if all { full::full(diagnosis, wide) } else { brief::brief(diagnosis, wide) }
+}
 
 use crate::Diagnosis;
 
@@ -17,3 +25,5 @@ pub fn json_line(diagnosis: &Diagnosis) -> String {
 pub fn json(diagnosis: &Diagnosis) -> String {
     serde_json::to_string_pretty(diagnosis).unwrap_or_default() + "\n"
 }
+
+const NARROWEST: usize = 40;

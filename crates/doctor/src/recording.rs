@@ -58,6 +58,8 @@ pub enum Origin {
     Measured,
     /// Made of the figures that another verb saved, see [`crate::saved`].
     Saved,
+    /// Made of the packets of a capture, see [`crate::capture`].
+    Captured,
     /// Copied by hand from another program's output.
     Transcribed,
     /// Written for a test.

@@ -28,6 +28,7 @@ mod finding;
 mod forwarding;
 mod fragments;
 mod idle_restart;
+mod initial_window;
 mod input_filter;
 mod interface_errors;
 mod ipv6_broken;
@@ -75,6 +76,7 @@ mod time_exceeded;
 mod tunnel_program;
 mod udp_buffer;
 mod udp_port;
+mod way_back;
 mod window_scaling;
 
 #[cfg(test)]

@@ -6,15 +6,25 @@ mod figures;
 mod lab_run;
 mod perf_test;
 
+use crate::observe::Focus;
 use crate::recording::{CoreTimes, Recording, Sample, Unseen};
-use crate::{DoctorError, recording};
+use crate::{DoctorError, capture, recording};
 use serde_json::Value;
+use std::io::Read;
 use std::path::Path;
 use units::foreign_json;
 
 /// Reads a recording, or makes one of saved figures. Anybody may have written the file: it is
 /// bounded, and its texts are escaped.
-pub fn open(path: &Path) -> Result<Recording, DoctorError> {
+pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
+    if is_capture(path) {
+        return capture::open(path, focus);
+    }
+    if *focus != Focus::All {
+        return Err(DoctorError::Usage(
+            "a recording is not observed again: leave out --flow".to_owned(),
+        ));
+    }
     let text = recording::bounded(path)?;
     let journal = path.with_file_name(JOURNAL);
     let parsed = match path == journal {
@@ -28,6 +38,14 @@ pub fn open(path: &Path) -> Result<Recording, DoctorError> {
         path: path.to_owned(),
         reason: units::foreign(reason).to_string(),
     })
+}
+
+/// Whether the file begins, or is named, as captures are.
+fn is_capture(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = host::open_regular_file(path).and_then(|file| file.take(64).read_to_end(&mut start));
+    let has_name = path.extension().is_some_and(|name| CAPTURES.iter().any(|known| name == *known));
+    has_name || read.is_ok() && capture::is_capture(&start)
 }
 
 /// The same of the text of such a file, and of the journal beside the results of a lab. The results
@@ -60,6 +78,8 @@ fn unseen(what: &str, reason: &str) -> Unseen {
     Unseen { what: what.to_owned(), reason: reason.to_owned() }
 }
 
+/// Endings of the names of captures.
+pub const CAPTURES: [&str; 3] = ["pcap", "pcapng", "cap"];
 /// The journal of a run of a lab.
 pub const JOURNAL: &str = "journal.jsonl";
 /// A key that only the results of a lab have.

@@ -34,12 +34,16 @@ pub struct View<'a> {
     pub groups: Vec<GroupUse<'a>>,
     /// The busiest first.
     pub flows: Vec<Flow<'a>>,
+    /// Connections to the same hosts that nobody asked about.
+    pub beside: Vec<Flow<'a>>,
 }
 
 impl<'a> View<'a> {
     /// `None` if the period has less than two samples: nothing can be said about a rate.
     pub fn of(recording: &'a Recording, period: &'a Period) -> Option<Self> {
         let (first, last) = (period.samples.first()?, period.samples.last()?);
+        let is_beside = |flow: &Flow<'_>| flow.end().last().beside;
+        let (beside, flows) = flow::of(recording, period).into_iter().partition(is_beside);
         (last.at > first.at).then(|| Self {
             recording,
             period,
@@ -49,7 +53,8 @@ impl<'a> View<'a> {
             tasks: task::between(&period.samples, |sample| &sample.tasks),
             processes: task::between(&period.samples, |sample| &sample.processes),
             groups: task::groups_between(&period.samples),
-            flows: flow::of(recording, period),
+            flows,
+            beside,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Results that other verbs saved. The documents here are synthetic.
 #![allow(clippy::unwrap_used)]
 
+use doctor::observe::Focus;
 use doctor::{Diagnosis, Question, VerdictKind, diagnose, saved};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -46,7 +47,7 @@ fn merge(into: &mut Value, other: &Value) {
 fn judged(folder: &Path, file: &str, document: &Value) -> Diagnosis {
     let path = folder.join(file);
     std::fs::write(&path, document.to_string()).unwrap();
-    let recording = saved::open(&path).unwrap();
+    let recording = saved::open(&path, &Focus::All).unwrap();
     diagnose(&recording, Question::of(&recording))
 }
 
@@ -105,7 +106,7 @@ fn tests_without_a_tcp_result_are_refused_in_words() {
     let refused = |document: &Value| {
         let path = folder.path().join("results.json");
         std::fs::write(&path, document.to_string()).unwrap();
-        saved::open(&path).unwrap_err().to_string()
+        saved::open(&path, &Focus::All).unwrap_err().to_string()
     };
     let udp = json!({"start": {"test_start": {"protocol": "UDP"}}, "end": {}});
     assert!(refused(&udp).contains("UDP"));
@@ -217,10 +218,10 @@ fn a_full_link_a_full_thread_and_a_tunnel() {
     assert_eq!(causes, expected, "{:?}", diagnosis.periods);
     assert!(diagnosis.not_seen.iter().any(|one| one.what == "connections between tunnels"));
     let text = doctor::output::text(&diagnosis, 200, false);
-    assert!(text.contains("  - tunnel, rate 600mbit, 561 Mbit/s: the link is full"), "{text}");
+    assert!(text.contains("tunnel, rate 600mbit, 561 Mbit/s: the link is full"), "{text}");
 
     // A run that was stopped has only its journal.
-    let alone = saved::open(&folder.path().join(saved::JOURNAL)).unwrap();
+    let alone = saved::open(&folder.path().join(saved::JOURNAL), &Focus::All).unwrap();
     let stopped = diagnose(&alone, Question::of(&alone));
     assert_eq!(stopped.periods.len(), 4);
     assert!(first(&stopped).contains(&("tcp, rate 100mbit".to_owned(), Some("link"))));
@@ -231,7 +232,9 @@ fn a_run_without_turns_is_refused_in_words() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results.json");
     std::fs::write(&path, lab().0.to_string()).unwrap();
-    assert!(saved::open(&path).unwrap_err().to_string().contains("journal.jsonl"));
+    assert!(saved::open(&path, &Focus::All).unwrap_err().to_string().contains("journal.jsonl"));
     std::fs::write(folder.path().join("journal.jsonl"), "").unwrap();
-    assert!(saved::open(&path).unwrap_err().to_string().contains("valid turn with a rate"));
+    assert!(
+        saved::open(&path, &Focus::All).unwrap_err().to_string().contains("valid turn with a rate")
+    );
 }

@@ -30,6 +30,8 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "tcpa-paths", text: include_str!("../../../labs/tcpa-paths.toml") },
     Builtin { name: "tcpa-hard", text: include_str!("../../../labs/tcpa-hard.toml") },
     Builtin { name: "faults", text: include_str!("../../../labs/faults.toml") },
+    Builtin { name: "senders", text: include_str!("../../../labs/senders.toml") },
+    Builtin { name: "captures", text: include_str!("../../../labs/captures.toml") },
     Builtin { name: "live-flows", text: include_str!("../../../labs/live-flows.toml") },
     Builtin { name: "slow-nic", text: include_str!("../../../labs/slow-nic.toml") },
     Builtin { name: "flow-rules", text: include_str!("../../../labs/flow-rules.toml") },
@@ -79,7 +81,8 @@ mod tests {
         };
         let without: Vec<&str> =
             BUILTIN.iter().filter(is_without).map(|builtin| builtin.name).collect();
-        assert_eq!(without, ["validate", "faults", "live-flows", "before-after"]);
+        let all = ["validate", "faults", "senders", "captures", "live-flows", "before-after"];
+        assert_eq!(without, all);
     }
 
     /// Fewer repeats have no interval, or decide no primary comparison.

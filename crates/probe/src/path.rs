@@ -27,6 +27,8 @@ pub struct Route {
     pub window: Option<u32>,
     /// In segments. The kernel ignores one that is not locked (ip-route(8)).
     pub congestion_window: Option<u32>,
+    /// The segments with which a new connection begins.
+    pub initial_window: Option<u32>,
 }
 
 /// A neighbour that was asked for in vain.
@@ -110,6 +112,7 @@ impl Route {
         for metric in metrics {
             match metric {
                 RouteMetric::Mtu(mtu) => self.mtu = Some(*mtu),
+                RouteMetric::InitCwnd(window) => self.initial_window = Some(*window),
                 RouteMetric::Window(window) => self.window = Some(*window),
                 RouteMetric::Cwnd(window) if is_locked => self.congestion_window = Some(*window),
                 _ => {}

@@ -20,12 +20,17 @@ impl Ecn {
             Network::Ipv6 => (frame.get(offset + 1)? >> 4) & 3,
             Network::Other(_) => return None,
         };
-        Some(match bits {
+        Some(Self::of_traffic_class(bits))
+    }
+
+    /// The lowest two bits of the traffic class, or of IPv4's type of service.
+    pub fn of_traffic_class(class: u8) -> Self {
+        match class & 3 {
             0 => Self::NotCapable,
             1 => Self::Ect1,
             2 => Self::Ect0,
             _ => Self::CongestionExperienced,
-        })
+        }
     }
 
     /// True if a queue may mark the packet instead of dropping it.

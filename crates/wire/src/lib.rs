@@ -9,9 +9,12 @@
 //! | [`segment`] | cutting a super-packet into frames |
 //! | [`vlan`] | inserting and removing tags |
 //! | [`caqm`] | the tag of CAQM |
-//! | [`pcap`] | captures in libpcap's format |
+//! | [`pcap`] | captures in libpcap's format: writing, and Ethernet frames |
+//! | [`capture`] | captures in both formats, with every usual link type, in pieces |
+//! | [`tcp`] | the TCP header of a captured packet |
 //! | [`flow`], [`ecn`], [`corrupt`] | the operations of queues and impairments on a frame |
 
+pub mod capture;
 pub mod caqm;
 pub mod checksum;
 pub mod corrupt;
@@ -20,6 +23,7 @@ pub mod flow;
 pub mod headers;
 pub mod pcap;
 pub mod segment;
+pub mod tcp;
 pub mod virtio;
 pub mod vlan;
 

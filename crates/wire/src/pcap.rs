@@ -116,10 +116,16 @@ pub fn file_header(longest: u32) -> [u8; FILE_HEADER] {
 /// The header in front of a frame in such a capture. The time is in nanoseconds since 1970.
 #[must_use]
 pub fn record_header(time_ns: u64, length: u32) -> [u8; RECORD_HEADER] {
+    record_header_cut(time_ns, length, length)
+}
+
+/// The same for a frame of `length` bytes of which the capture keeps the first `kept`.
+#[must_use]
+pub fn record_header_cut(time_ns: u64, kept: u32, length: u32) -> [u8; RECORD_HEADER] {
     let mut header = [0; RECORD_HEADER];
     header[..4].copy_from_slice(&((time_ns / 1_000_000_000) as u32).to_le_bytes());
     header[4..8].copy_from_slice(&((time_ns % 1_000_000_000) as u32).to_le_bytes());
-    header[8..12].copy_from_slice(&length.to_le_bytes());
+    header[8..12].copy_from_slice(&kept.to_le_bytes());
     header[12..].copy_from_slice(&length.to_le_bytes());
     header
 }

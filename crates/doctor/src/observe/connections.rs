@@ -32,6 +32,7 @@ pub(super) fn connection(socket: TcpSocket) -> Option<Connection> {
         },
         probing: matches!(socket.timer, Some(Timer::Probe { .. })),
         drops: socket.memory.map_or(0, |memory| memory.drops),
+        beside: false,
         congestion: socket.congestion_control,
         tcp: socket.info.as_ref().map(tcp).unwrap_or_default(),
     })
@@ -94,6 +95,7 @@ fn tcp(info: &TcpInfo) -> Tcp {
         last_sent: info.last_data_sent,
         last_received: info.last_data_received,
         last_acknowledged: info.last_ack_received,
+        back_queue: None,
     }
 }
 

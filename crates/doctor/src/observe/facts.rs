@@ -110,6 +110,7 @@ fn live(
                 mtu: route.mtu,
                 window: route.window,
                 congestion_window: route.congestion_window,
+                initial_window: route.initial_window,
                 refused: route.blocked.then(|| BLOCKED.to_owned()),
             },
             Ok(None) => Path { refused: Some("there is no route".to_owned()), ..Path::default() },

@@ -89,6 +89,9 @@ impl Observer {
             let (focus, place) = (&self.plan.focus, self.samples.len());
             match lists {
                 true => {
+                    if place > 0 {
+                        self.watched.look_again(&self.tree, focus);
+                    }
                     self.sockets.list(focus, &self.watched, place, &mut sample, &mut self.unseen);
                 }
                 false => self.sockets.look(&mut sample, &mut self.unseen),

@@ -37,6 +37,13 @@ impl Watched {
         }
     }
 
+    /// Adds the sockets that the process in focus has opened since.
+    pub(super) fn look_again(&mut self, tree: &Tree, focus: &Focus) {
+        if let Focus::Process(pid) = focus {
+            self.sockets.extend(Holders::sockets_of(tree, *pid).unwrap_or_default());
+        }
+    }
+
     pub(super) fn has_socket(&self, inode: u32) -> bool {
         inode != 0 && self.sockets.contains(&inode)
     }

@@ -29,6 +29,8 @@ pub(super) struct Sockets {
     states: BTreeMap<String, u64>,
     busiest_remote: Option<RemotePorts>,
     listener_inodes: BTreeMap<SocketAddr, u32>,
+    /// Connections beside those in focus, to the same hosts.
+    beside: HashSet<u64>,
 }
 
 /// The bytes of a connection until now.
@@ -66,6 +68,7 @@ impl Sockets {
             states: BTreeMap::new(),
             busiest_remote: None,
             listener_inodes: BTreeMap::new(),
+            beside: HashSet::new(),
         }
     }
 
@@ -86,6 +89,7 @@ impl Sockets {
         let mut ports = Ports::default();
         let mut listeners = Vec::new();
         let is_of_process = matches!(focus, Focus::Process(_));
+        let has_focus = *focus != Focus::All;
         let read = self.diag.each(&Filter::all(), |socket| {
             let Some(state) = socket.state() else { return };
             if let Some(count) = states.get_mut(state as usize) {
@@ -97,7 +101,7 @@ impl Sockets {
             } else if has_data(state) {
                 match matches(focus, watched, &socket) {
                     true => messages.push(&socket),
-                    false if is_of_process => rest.push(&socket),
+                    false if has_focus => rest.push(&socket),
                     false => {}
                 }
             }
@@ -115,6 +119,9 @@ impl Sockets {
                     messages.push(&socket);
                 }
             }
+        }
+        if has_focus {
+            self.add_beside(&rest, &mut messages);
         }
         for socket in messages.sockets() {
             self.track(&socket);
@@ -177,6 +184,26 @@ impl Sockets {
         sample.busiest_remote = self.busiest_remote.clone();
     }
 
+    /// Adds the connections to the same hosts that moved most. A connection that loses more than
+    /// the others does not lose by the queue that all share.
+    fn add_beside(&mut self, rest: &Messages, messages: &mut Messages) {
+        let hosts: HashSet<_> = messages.sockets().map(|one| one.remote().ip()).collect();
+        let is_ended = |one: &RawSocket<'_>| {
+            messages
+                .sockets()
+                .any(|other| other.remote() == one.local() && other.local() == one.remote())
+        };
+        let mut beside: Vec<_> =
+            rest.sockets().filter(|one| hosts.contains(&one.remote().ip())).collect();
+        beside.sort_by_key(|one| Reverse(moved(one)));
+        beside.truncate(MOST_BESIDE);
+        beside.retain(|one| !is_ended(one));
+        for socket in &beside {
+            self.beside.insert(socket.cookie());
+            messages.push(socket);
+        }
+    }
+
     fn track(&mut self, socket: &RawSocket<'_>) {
         let is_first = self.listings == 1;
         let track = self.tracks.entry(socket.cookie()).or_insert_with(|| Track {
@@ -226,7 +253,8 @@ impl Sockets {
         let is_short = |track: &&Track| {
             track.opened == track.listing && track.opened > 1 && track.listing < self.listings
         };
-        let short = self.tracks.values().filter(is_short);
+        let asked = self.tracks.iter().filter(|(cookie, _)| !self.beside.contains(cookie));
+        let short = asked.map(|(_, track)| track).filter(is_short);
         short.fold(ShortLived::default(), |sum, track| ShortLived {
             connections: sum.connections + 1,
             bytes: sum.bytes + Bytes::new(track.last),
@@ -259,6 +287,9 @@ impl Sockets {
             for socket in messages.sockets().filter(|one| is_missing(one.cookie())) {
                 sample.connections.extend(TcpSocket::of(socket).and_then(connection));
             }
+        }
+        for connection in samples.iter_mut().flat_map(|sample| &mut sample.connections) {
+            connection.beside = self.beside.contains(&connection.cookie);
         }
     }
 }
@@ -340,6 +371,7 @@ fn matches(focus: &Focus, watched: &Watched, socket: &RawSocket<'_>) -> bool {
     }
 }
 
+const MOST_BESIDE: usize = 8;
 const MOST_LISTENERS: usize = 64;
 const MOST_TRACKS: usize = 400_000;
 /// More than the largest number of a state.

@@ -36,6 +36,9 @@ pub struct Connection {
     pub drops: u32,
     #[serde(default)]
     pub congestion: Option<String>,
+    /// Nobody asked about it: the connection ends at the same host as one in focus.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub beside: bool,
     #[serde(default)]
     pub tcp: Tcp,
 }
@@ -118,6 +121,9 @@ pub struct Tcp {
     /// The time since the last acknowledgement came, with data or without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_acknowledged: Option<Span>,
+    /// The time that acknowledgements wait in queues on their way back, which a capture tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub back_queue: Option<Span>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

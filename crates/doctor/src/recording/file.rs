@@ -91,6 +91,7 @@ impl Recording {
         match self.origin {
             Origin::Measured => None,
             Origin::Transcribed => Some("transcribed by hand from other programs' output"),
+            Origin::Captured => Some("made of the packets of a capture"),
             Origin::Saved => Some("made of the figures that another test saved"),
             Origin::Synthetic => Some("synthetic: written for a test, not measured"),
         }
@@ -129,6 +130,7 @@ mod tests {
                 retransmits: 0,
                 probing: false,
                 drops: 0,
+                beside: false,
                 congestion: None,
                 tcp: Tcp { rtt: Some(Span::from_nanos(123_456_789)), ..Tcp::default() },
             }],

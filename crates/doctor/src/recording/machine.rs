@@ -152,6 +152,9 @@ pub struct Path {
     pub window: Option<u32>,
     /// The largest congestion window, in segments.
     pub congestion_window: Option<u32>,
+    /// The segments with which a new connection begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_window: Option<u32>,
     /// The reason why there is no route.
     pub refused: Option<String>,
 }

@@ -67,7 +67,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding
         .advise(
             Advice::new(
-                "Look for the reason in the application: its own rate limit, its source, its locks",
+                "Look for the reason in the sending program: its own rate limit, its source, its locks",
             )
             .not("Larger buffers, another congestion control or a faster link change nothing"),
         )
@@ -105,7 +105,7 @@ fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
     .seen("receive queue", "empty")
     .advise(
         Advice::new(
-            "Look for the reason at the far end: its own rate limit, its source, its CPU time",
+            "Look for the reason in the sending program: its own rate limit, its source, its CPU time",
         )
         .run("weir doctor   (on the far end)")
         .not("Larger buffers, another congestion control or a faster link change nothing"),

@@ -34,7 +34,7 @@ fn judge(view: &View<'_>) -> Outcome {
         .seen("lanes and speed now", words(bus.width, bus.speed))
         .seen("lanes and speed that the card supports", words(bus.width_most, bus.speed_most))
         .seen_if("speed of its network link", speed.map(rate))
-        .seen_from("load of the bus", percent(load), percent(LOADED))
+        .seen_from("load, of the bus", percent(load), percent(LOADED))
         .advise(
             Advice::new("Put the card into a slot with as many lanes, wired to the CPU, and look for a riser or a setting of the firmware that limits it")
                 .run("lspci -vv   (LnkCap is what the card supports, LnkSta what it has)")

@@ -35,7 +35,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ghz(clock.now_hz),
         ghz(clock.most_hz)
     ))
-    .seen_from("frequency of the core", percent(share), format!("below {}", percent(SLOW)))
+    .seen_from("frequency of the core, of its maximum", percent(share), format!("below {}", percent(SLOW)))
     .seen("governor", governor)
     .seen_if("limit set by the administrator", limited.then(|| ghz(clock.limit_hz)))
     .advise(match limited {

@@ -24,7 +24,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let finding = Finding::new(format!(
         "the table of connection tracking holds {entries} entries of {most} at most"
     ))
-    .seen_from("use of the table", percent(load), percent(NEAR))
+    .seen_from("entries, of the table's maximum", percent(load), percent(NEAR))
     .seen("packets dropped because no entry was made", refused.to_string())
     .advise(
         Advice::new("Enlarge the table, or do not track connections that need no state")

@@ -62,13 +62,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     .explains(share_of(theirs, waited + task.cpu))
     .allows(bound::of_resource(flow.rate(), 1.0 - theirs))
-    .seen_from(format!("thread {} waits for other processes", task.tid), percent(theirs), percent(WAITS))
-    .seen("CPU time that it had", percent(task.cpu))
+    .seen_from(format!("thread {} waits for other processes, of the observation", task.tid), percent(theirs), percent(WAITS))
+    .seen("CPU time of the thread, of a core", percent(task.cpu))
     .seen("CPU time of other processes there", format!("{} of a core", percent(found.others)))
     .seen_if("the busiest of them", (!unnamed).then_some(named));
     let pressure = view.pressure("cpu").map(|(some, _)| percent(some));
     finding
-        .seen_if("time in which some task waited for a core (PSI)", pressure)
+        .seen_if("time in which some task waited for a core (PSI), of the observation", pressure)
         .advise(
             Advice::new("Give the process cores of its own, or the others less weight")
                 .run(format!("taskset -pc CORES {}", task.pid))

@@ -35,7 +35,7 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         return None;
     }
     let finding = Finding::new(format!(
-        "one CPU core is the limit: the only core is {} busy ({} system, {} softirq) at {}{}",
+        "one CPU core is the limit: the only core is busy {} of the time ({} system, {} softirq) at {}{}",
         percent(shares.busy()),
         percent(shares.system),
         percent(shares.softirq),
@@ -44,9 +44,9 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     ))
     .explains(shares.busy() - others)
     .allows(bound::of_resource(flow.rate(), shares.busy()))
-    .seen_from(format!("core {core} busy"), percent(shares.busy()), percent(FULL))
-    .seen("user, system, interrupt, softirq", four(shares))
-    .seen("other programs", percent(others))
+    .seen_from(format!("core {core} busy, of the observation"), percent(shares.busy()), percent(FULL))
+    .seen("user, system, interrupt, softirq, of the core", four(shares))
+    .seen("other programs, of the core", percent(others))
     .advise(
         Advice::new("Give the machine a faster core, or a second one")
             .not("RPS, RFS, XPS and more queues do not help: there is no other core to spread to"),
@@ -77,7 +77,7 @@ fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         return None;
     }
     let finding = Finding::new(format!(
-        "one CPU core is the limit: core {core}, the only one that {}, the {side}, may use, is {} busy ({} system, {} softirq) at {}{}",
+        "one CPU core is the limit: core {core}, the only one that {}, the {side}, may use, is busy {} of the time ({} system, {} softirq) at {}{}",
         task.name,
         percent(shares.busy()),
         percent(shares.system),
@@ -87,10 +87,10 @@ fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     ))
     .explains(shares.busy() - others)
     .allows(bound::of_resource(flow.rate(), shares.busy()))
-    .seen_from(format!("core {core} busy"), percent(shares.busy()), percent(FULL))
-    .seen("user, system, interrupt, softirq", four(shares))
-    .seen("other programs on it", percent(others))
-    .seen(thread_of(task), percent(task.cpu))
+    .seen_from(format!("core {core} busy, of the observation"), percent(shares.busy()), percent(FULL))
+    .seen("user, system, interrupt, softirq, of the core", four(shares))
+    .seen("other programs, of the core", percent(others))
+    .seen(thread_of(task), format!("{} of a core", percent(task.cpu)))
     .advise(
         Advice::new("Give it a second core, or a faster one")
             .run(format!("taskset -pc 0-{} {}", view.cores.len().saturating_sub(1), task.pid))
@@ -153,12 +153,16 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
             );
     }
     if let Some((core, shares)) = task.core.zip(shares) {
-        finding =
-            finding.seen(format!("core {core}: user, system, interrupt, softirq"), four(shares));
+        finding = finding.seen(
+            format!("core {core}: user, system, interrupt, softirq, of the core"),
+            four(shares),
+        );
     }
     if waits >= WAITS {
-        finding =
-            finding.seen("it waits for other work of the connection", percent(waits - theirs));
+        finding = finding.seen(
+            "the thread waits for other work of the connection, of the observation",
+            percent(waits - theirs),
+        );
     }
     finding = finding.advise(
         Advice::new("Use several connections from several threads")
@@ -211,7 +215,7 @@ fn all_cores(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         return None;
     }
     let finding = Finding::new(format!(
-        "the CPU is the limit: all {} cores are {} busy at {}{}",
+        "the CPU is the limit: all {} cores are busy {} of the time at {}{}",
         view.cores.len(),
         percent(busy),
         rate(flow.rate()),
@@ -219,7 +223,7 @@ fn all_cores(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     ))
     .explains(busy)
     .allows(bound::of_resource(flow.rate(), busy))
-    .seen_from("mean of all cores", percent(busy), percent(ALL_FULL))
+    .seen_from("busy time, of all cores", percent(busy), percent(ALL_FULL))
     .seen("threads of the connection's ends", format!("{threads:.2} cores"))
     .seen("interrupts and softirqs", format!("{interrupts:.2} cores"))
     .advise(
@@ -236,15 +240,19 @@ fn far_end(flow: &Flow<'_>) -> Option<Outcome> {
     // Its machine may be busy with other work.
     (busy.fraction() >= FULL && own >= MOST_OF_CORE * 0.8).then(|| {
         Finding::new(format!(
-            "one CPU core of the far end is the limit: it is {} busy at {}",
+            "one CPU core of the far end is the limit: the core is busy {} of the time at {}",
             percent(busy.fraction()),
             rate(flow.rate())
         ))
         .explains(busy.fraction())
         .allows(bound::of_resource(flow.rate(), busy.fraction()))
-        .seen_from("busiest core of the far end", percent(busy.fraction()), percent(FULL))
-        .seen("softirq on it", percent(softirq.fraction()))
-        .seen("CPU of its server process", percent(own))
+        .seen_from(
+            "busiest core of the far end, of the test",
+            percent(busy.fraction()),
+            percent(FULL),
+        )
+        .seen("softirq on that core, of the test", percent(softirq.fraction()))
+        .seen("CPU time of its server process, of a core", percent(own))
         .advise(
             Advice::new("Run `weir doctor` on the far end for its cores and interrupts")
                 .run("weir doctor"),
@@ -257,7 +265,7 @@ fn ruled_out(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     let busiest = ends.filter_map(|end| end.busiest(view)).map(|task| task.cpu).reduce(f64::max);
     let core = view.busiest_core().map(|(core, shares)| {
-        format!("core {core}, the busiest, is {} busy", percent(shares.busy()))
+        format!("core {core}, the busiest, is busy {} of the time", percent(shares.busy()))
     });
     match (busiest, core) {
         (Some(thread), core) => Outcome::ruled_out(format!(

@@ -53,11 +53,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // it waits for the disk has another.
     .explains(if task.waits_for_disk() { (blocked + 0.5).min(1.0) } else { blocked })
     .seen_from(
-        format!("thread {} waits for block I/O", task.tid),
+        format!("thread {} waits for block I/O, of the observation", task.tid),
         percent(blocked),
         percent(BLOCKED),
     )
-    .seen("time in which some task waited for I/O (PSI)", percent(pressure))
+    .seen("time in which some task waited for I/O (PSI), of the observation", percent(pressure))
     .advise(
         Advice::new("Look at the disk's own load and latency")
             .run("iostat -x 1")

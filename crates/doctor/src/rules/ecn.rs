@@ -28,7 +28,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         true => finding.explains(EXPLAINS),
         false => finding,
     }
-    .seen_from("marked segments", percent(share), percent(SHARE))
+    .seen_from("marked segments, of all that arrived", percent(share), percent(SHARE))
     .advise(
         Advice::new("Find the hop whose queue marks: it is fully used")
             .run("tc -s qdisc show   (on routers: ecn_mark)")

@@ -114,8 +114,7 @@ impl Finding {
     }
 
     pub fn seen(mut self, signal: impl Into<String>, value: impl Into<String>) -> Self {
-        let (signal, value) = (signal.into(), value.into());
-        self.evidence.push(Evidence { signal, value, threshold: None });
+        self.evidence.push(Evidence::new(signal.into(), value.into(), None));
         self
     }
 
@@ -126,8 +125,7 @@ impl Finding {
         value: impl Into<String>,
         threshold: impl Into<String>,
     ) -> Self {
-        let (signal, value) = (signal.into(), value.into());
-        self.evidence.push(Evidence { signal, value, threshold: Some(threshold.into()) });
+        self.evidence.push(Evidence::new(signal.into(), value.into(), Some(threshold.into())));
         self
     }
 
@@ -154,6 +152,27 @@ impl Finding {
 
     pub fn holds(self) -> Outcome {
         Outcome::Holds(Box::new(self))
+    }
+}
+
+impl Evidence {
+    /// A percentage tells its whole: "90 % of the samples". A rule names the whole at the end of
+    /// the signal (", of the observation"), or begins the signal with "samples".
+    fn new(signal: String, value: String, threshold: Option<String>) -> Self {
+        if !value.ends_with('%') {
+            return Self { signal, value, threshold };
+        }
+        if let Some((signal, whole)) = signal.rsplit_once(", of ") {
+            return Self {
+                signal: signal.to_owned(),
+                value: format!("{value} of {whole}"),
+                threshold,
+            };
+        }
+        match signal.starts_with("samples ") || signal.starts_with("in samples ") {
+            true => Self { signal, value: format!("{value} of the samples"), threshold },
+            false => Self { signal, value, threshold },
+        }
     }
 }
 

@@ -108,7 +108,7 @@ impl Counts {
         ))
         .seen_from(
             "packets that came and were not delivered",
-            format!("{} ({})", self.dropped, percent(self.share())),
+            format!("{} ({} of all that came)", self.dropped, percent(self.share())),
             FEW.to_string(),
         )
         .seen_if(

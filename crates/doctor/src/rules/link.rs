@@ -50,14 +50,14 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .explains(load.min(1.0))
     .allows(Some(bound::payload_of(speed)))
     .healthy()
-    .seen_from(format!("load of {name}"), percent(load), percent(FULL))
+    .seen_from(format!("load, of {name}"), percent(load), percent(FULL))
     .seen("payload that TCP can have of it", rate(bound::payload_of(speed)))
     .advise(
         Advice::new("Use a faster link, or send less")
             .not("No setting of this machine makes the link faster"),
     );
     if own < 0.5 {
-        finding = finding.seen("this connection's part of it", percent(own));
+        finding = finding.seen("this connection's part, of the load", percent(own));
     }
     finding.holds()
 }

@@ -90,7 +90,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
         format!("{per_second:.0} a second"),
         format!("{DISCARDED} a second"),
     )
-    .seen_from("of all that programs sent", percent(share), percent(DISCARDED_SHARE))
+    .seen_from("refused datagrams, of all that programs sent", percent(share), percent(DISCARDED_SHARE))
     .advise(
         Advice::new("Look for the rule on the way out of this machine, and at the error that the program gets")
             .run("nft list ruleset   (hooks output and postrouting)")

@@ -37,8 +37,8 @@ fn judge(view: &View<'_>) -> Outcome {
         "local ports are used up: {} of {size} are in use for {}, so that new connections fail with \"cannot assign requested address\"",
         worst.ports, worst.remote
     ))
-    .seen_from("ports in use for that destination", percent(share), percent(NEAR))
-    .seen("of these in TIME_WAIT", percent(waits))
+    .seen_from("ports in use for that destination, of the usual range", percent(share), percent(NEAR))
+    .seen("ports in TIME_WAIT, of those in use", percent(waits))
     .seen(RANGE, format!("{least} {most}"))
     .seen_if("ports of it that are reserved", (reserved > 0).then(|| reserved.to_string()))
     .advise(

@@ -3,7 +3,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
-use crate::signs::loss_model::{Recovery, allowed, recovery};
+use crate::signs::loss_model::{Recovery, UNKNOWN, allowed, recovery};
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate, span};
 use units::{Bytes, Rate, Span};
@@ -23,13 +23,15 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         }
         return Outcome::ruled_out(format!("{again} retransmissions of {sent} segments"));
     }
-    let congestion = sender.last().congestion.as_deref().unwrap_or("unknown");
+    let congestion = sender.last().congestion.as_deref().unwrap_or(UNKNOWN);
     let (allows, formula) = allowed(sender, congestion, loss);
     let goodput = flow.rate().bits_per_second() as f64;
     let ratio = allows.map(|allows| goodput / (allows.bits_per_second() as f64).max(1.0));
     // A loss that allows much more than was reached explains nothing, and neither does one that
     // leaves room in the window.
     let near = ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && is_window_full(sender);
+    // An algorithm that was not seen, and that is much faster, does not slow down for losses.
+    let near = near && (congestion != UNKNOWN || ratio.is_none_or(|ratio| ratio <= MUCH_FASTER));
     let waits = waits_for_timeouts(sender, loss);
     // On a path of less than a millisecond the kernel's timers cost more than the formulas say.
     let heavy = loss >= HEAVY && allows.is_some();
@@ -62,7 +64,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let queue = sender.tcp().min_rtt.zip(sender.rtt()).map(|(min, rtt)| (rtt - min, min));
     let finding = match waits >= TIMEOUTS {
         true => finding.seen_from(
-            "time spent waiting for these timeouts",
+            "time spent waiting for these timeouts, of the observation",
             percent(waits),
             percent(TIMEOUTS),
         ),
@@ -301,6 +303,8 @@ fn late(view: &View<'_>) -> u64 {
 }
 
 const LEAST: f64 = 1e-5;
+/// Observed rate, in rates of the formula.
+const MUCH_FASTER: f64 = 4.0;
 const FULL_CPU: f64 = 0.8;
 /// Measured: a formula is right within a factor of two.
 const TOLERANCE: f64 = 1.25;

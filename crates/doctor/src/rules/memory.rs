@@ -22,7 +22,10 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     match worst {
         Some((side, task, blocked)) if blocked >= BLOCKED => finding(some, full)
             .seen_from(
-                format!("thread {} of {}, the {side}, waits", task.tid, task.name),
+                format!(
+                    "thread {} of {}, the {side}, waits, of the observation",
+                    task.tid, task.name
+                ),
                 percent(blocked),
                 percent(BLOCKED),
             )
@@ -62,8 +65,8 @@ fn finding(some: f64, full: f64) -> Finding {
         "a lack of memory is the limit: programs wait {} of the observation until memory is freed, or read back from the disk",
         percent(some)
     ))
-    .seen_from("time in which some task waited for memory (PSI)", percent(some), percent(WAITS))
-    .seen("time in which all tasks waited", percent(full))
+    .seen_from("time in which some task waited for memory (PSI), of the observation", percent(some), percent(WAITS))
+    .seen("time in which all tasks waited, of the observation", percent(full))
     .advise(
         Advice::new("Find the program or the control group that takes the memory, and give it less or more")
             .run("cat /proc/pressure/memory; free -m; vmstat 1 5")

@@ -191,7 +191,7 @@ fn repeated(view: &View<'_>) -> Outcome {
     ))
     .explains(REPEATED)
     .seen_from("SYNs sent again", again.to_string(), FEWEST.to_string())
-    .seen_from("of the connections opened", percent(share.min(1.0)), percent(OFTEN))
+    .seen_from("SYNs sent again, of the connections opened", percent(share.min(1.0)), percent(OFTEN))
     .advise(
         Advice::new("Look whether the SYNs arrive at the other end, and whether its accept queue or a filter drops some of them")
             .run("tcpdump -ni any 'tcp[tcpflags] & tcp-syn != 0'   (on both ends)")

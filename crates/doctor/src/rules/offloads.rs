@@ -43,7 +43,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     .explains(share)
     .seen("TCP and generic segmentation offload", "off")
-    .seen_from("core of the sending thread, with its interrupts", percent(busy.min(1.0)), percent(FULL))
+    .seen_from("busy time with interrupts, of the core of the sending thread", percent(busy.min(1.0)), percent(FULL))
     .seen("bytes for each packet sent", frames.to_string())
     .advise(
         Advice::new("Switch them on")

@@ -65,7 +65,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         percent(0.5),
     )
     .seen_if("round trip above its minimum", queue.map(span))
-    .seen("lost segments of this connection", percent(loss))
+    .seen("lost segments, of this connection's", percent(loss))
     .advise(
         Advice::new("Find the program that sends the datagrams, and lower its rate, or give the connection a queue of its own")
             .run("ss -unp   (sockets and their programs)")

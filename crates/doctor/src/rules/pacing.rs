@@ -27,7 +27,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .allows(Some(most))
     .seen_from("rate, of the pace's limit", percent(share), percent(NEAR))
     .advise(
-        Advice::new("Remove the limit in the application (iperf3 --fq-rate, nginx limit_rate, curl --limit-rate)")
+        Advice::new("Remove the limit in the sending program (iperf3 --fq-rate, nginx limit_rate, curl --limit-rate)")
             .not("Buffers, congestion control and more CPU change nothing"),
     )
     .holds()

@@ -2,6 +2,7 @@
 //! stays the same.
 
 use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::loss_model::paces_itself;
 use crate::signs::send_buffer::held;
 use crate::view::{End, Flow, Occupancy, View};
 use crate::words::{percent, rate, span};
@@ -204,7 +205,7 @@ fn changes(sender: &End<'_>, least: Span, rates: &[u64]) -> Option<Outcome> {
 /// BBR sends at the rate that it measured on the path, so that only a short queue stands there. The
 /// window is twice as large as that needs, and never full.
 fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
-    let name = sender.last().congestion.clone().filter(|name| name.starts_with("bbr"))?;
+    let name = sender.last().congestion.clone().filter(|name| paces_itself(name))?;
     let mean = (mean.bits_per_second() as f64).max(1.0);
     let near = |rate: Rate| PACED.contains(&(rate.bits_per_second() as f64 / mean));
     let paces = sender.often(|c| c.tcp.pacing_rate.is_some_and(near));

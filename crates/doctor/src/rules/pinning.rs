@@ -43,8 +43,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     .explains(0.97)
     .allows(bound::of_resource(flow.rate(), shares.busy()))
-    .seen_from(format!("interrupts and softirqs on core {core}"), percent(shares.interrupts()), percent(INTERRUPTS))
-    .seen_from(format!("thread {} of {} there", task.tid, task.name), percent(task.cpu), percent(THREAD))
+    .seen_from(format!("interrupts and softirqs, of core {core}"), percent(shares.interrupts()), percent(INTERRUPTS))
+    .seen_from(format!("thread {} of {}, of the core", task.tid, task.name), percent(task.cpu), percent(THREAD))
     .advise(
         Advice::new("Run the process on another core than the interrupts")
             .run(format!("taskset -pc {} {}", cores(&others).replace(", ", ","), task.pid))

@@ -71,7 +71,7 @@ fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, 
         hook.kind
     ))
     .seen_from("packets dropped there", format!("{per_second:.0} a second"), format!("{DROPS} a second"))
-    .seen_from("of the interface's packets", percent(share), percent(SHARE))
+    .seen_from("drops, of the interface's packets", percent(share), percent(SHARE))
     .advise(
         Advice::new("Look for the rate of the filter and its burst, or replace it by a shaper, which queues what it delays")
             .run(format!("tc -s filter show dev {name} ingress"))

@@ -25,6 +25,8 @@ pub struct Row {
     pub moves_data: bool,
     /// A saved result of `weir perf` or of a lab has the signals of this cause.
     pub is_saved: bool,
+    /// A capture has the signals of this cause.
+    pub is_captured: bool,
     /// The application is the limit: a verdict if somebody asks about the connection.
     pub is_application: bool,
 }
@@ -48,6 +50,8 @@ pub const TABLE: &[Row] = &[
         .everywhere(&["no-answer", "input-filter"]),
     row(super::pacing::RULE, "A pace that a program or an administrator set is an exact limit."),
     row(super::route_limits::RULE, "A limit that a route sets is exact.").moves(),
+    row(super::initial_window::RULE, "A small initial window is the reason why short connections need many round trips.")
+        .everywhere(&["short-connections"]),
     row(super::link_down::RULE, "No packet passes an interface without a link."),
     row(super::tunnel_program::RULE, "No packet passes a tunnel without its program."),
     row(super::neighbour::RULE, "No packet leaves without the link-layer address of the next hop."),
@@ -57,8 +61,8 @@ pub const TABLE: &[Row] = &[
     row(super::ipv6_broken::RULE, "Connections of IPv4 to the same port work, so IPv6 explains the missing answer.")
         .everywhere(&["no-answer"]),
     row(super::no_answer::RULE, "A connection that waits explains the SYNs that the machine repeats.")
-        .everywhere(&["no-answer"]),
-    row(super::black_hole::RULE, "Small segments arrive, so the peer can be reached."),
+        .everywhere(&["no-answer"]).captured(),
+    row(super::black_hole::RULE, "Small segments arrive, so the peer can be reached.").captured(),
     row(super::stopped::RULE, "A stopped process neither sends nor reads."),
     row(super::steal::RULE, "Processes of this machine cannot use the CPU time that the hypervisor takes."),
     row(super::quota::RULE, "A process that a CPU quota stops looks like a process that waits for a core.")
@@ -79,12 +83,12 @@ pub const TABLE: &[Row] = &[
     row(super::corked::RULE, "Data that a cork holds back looks like an idle application, or like packets that this machine refuses.")
         .silences(&["request-response", "application", "local-drops"]).moves(),
     row(super::slow_answers::RULE, "An end that waits for an answer of the other program has nothing to send.")
-        .silences(&["request-response", "application"]).application(),
+        .silences(&["request-response", "application"]).captured().application(),
     row(super::request_response::RULE, "An application that waits for each answer has nothing to send for a round trip.")
         .silences(&["application"]).moves().saved().application(),
     row(super::application::RULE, "The application is the limit where no other cause explains the pauses.")
         .moves().saved().application(),
-    row(super::window_scaling::RULE, "Without window scaling, a larger buffer does not enlarge the window.").moves(),
+    row(super::window_scaling::RULE, "Without window scaling, a larger buffer does not enlarge the window.").moves().captured(),
     row(super::slow_reader::RULE, "A program that leaves data unread closes a window of any size.").saved(),
     row(super::receiver_window::RULE, "The receiver's window is an exact limit, which each segment tells the sender.").moves().saved(),
     row(super::send_buffer::RULE, "The send buffer is an exact limit, and the sender's kernel counts the limited time.").moves().saved(),
@@ -99,9 +103,11 @@ pub const TABLE: &[Row] = &[
     .silences_if(loses_more_than_others, &["path", "bufferbloat"])
     .saved(),
     row(super::reordering::RULE, "Reordered packets cause retransmissions, as losses do.").moves().saved(),
-    row(super::ecn::RULE, "Congestion marks say more about a queue than the queue's delay does.").moves(),
+    row(super::ecn::RULE, "Congestion marks say more about a queue than the queue's delay does.").moves().captured(),
     row(super::own_datagrams::RULE, "Datagrams of this machine fill the path, and cause the queue and its losses.")
         .silences(&["path", "bufferbloat", "loss"]).moves(),
+    row(super::way_back::RULE, "A queue on the way back looks like a queue before a bottleneck on the way forward.")
+        .silences(&["path", "bufferbloat", "loss", "congestion-window"]).moves().captured(),
     row(super::path::RULE, "A queue that never empties keeps its link busy, so losses at that queue cost no rate.")
         .silences_if(is_queue_never_empty, &["loss"]).moves().saved(),
     row(super::congestion_window::RULE, "The congestion window is the limit where no loss or queue explains its size.").moves().saved(),
@@ -120,8 +126,8 @@ pub const TABLE: &[Row] = &[
         .everywhere(&["no-answer"]),
     row(super::no_route::RULE, "Packets without a route never leave."),
     row(super::forwarding::RULE, "Packets that this machine does not forward limit none of its own connections."),
-    row(super::refused::RULE, "A peer that refuses a connection has answered."),
-    row(super::resets::RULE, "A reset ends a connection that worked."),
+    row(super::refused::RULE, "A peer that refuses a connection has answered.").captured(),
+    row(super::resets::RULE, "A reset ends a connection that worked.").captured(),
     row(super::time_exceeded::RULE, "A router's message tells why no answer comes.")
         .everywhere(&["no-answer"]),
     row(super::test_failed::RULE, "A test that failed says little about the path."),
@@ -191,7 +197,11 @@ impl Row {
     }
 
     const fn saved(self) -> Self {
-        Self { is_saved: true, ..self }
+        Self { is_saved: true, is_captured: true, ..self }
+    }
+
+    const fn captured(self) -> Self {
+        Self { is_captured: true, ..self }
     }
 
     const fn application(self) -> Self {
@@ -209,6 +219,7 @@ const fn row(rule: Rule, because: &'static str) -> Row {
         silences_from: HALF,
         moves_data: false,
         is_saved: false,
+        is_captured: false,
         is_application: false,
     }
 }

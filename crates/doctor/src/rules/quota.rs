@@ -44,8 +44,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     // It stops everything else that the process would do.
     .explains(share.max(0.6) + 0.4)
-    .seen_from("periods in which the quota ran out", percent(share), percent(OFTEN_THROTTLED))
-    .seen_if("time for which it was stopped, added over the cores", group.stopped_share().map(percent))
+    .seen_from("periods in which the quota ran out, of all periods", percent(share), percent(OFTEN_THROTTLED))
+    .seen_if("time for which the group was stopped, added over the cores, of the observation", group.stopped_share().map(percent))
     .seen("quota", cores)
     .seen("control group", group.path)
     .seen("rate now", rate(flow.rate()))

@@ -49,7 +49,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(receiver.often(|c| c.receive_queue == Bytes::ZERO)),
         );
     }
-    let most = view.sysctl_number("net.ipv4.tcp_rmem", 2);
+    let there = if flow.receiver.is_some() { "" } else { "   (on the receiver)" };
     let needed = sender
         .tcp()
         .delivery_rate
@@ -57,15 +57,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .map(|(rate, rtt)| rate.bytes_in(rtt).count().saturating_mul(2));
     let value = needed.unwrap_or(0).clamp(6 << 20, MOST_BUFFER).next_power_of_two();
     finding = finding.advise(
-        Advice::new(match (flow.receiver.is_some(), most) {
-            (true, Some(most)) => format!(
-                "Let the receiver's kernel use larger buffers (tcp_rmem is at most {} now), and remove SO_RCVBUF from the application",
-                bytes(Bytes::new(most))
-            ),
-            _ => "Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from the application there".to_owned(),
-        })
-        .run(format!("sysctl -w net.ipv4.tcp_rmem='4096 131072 {value}'"))
-        .run("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1")
+        Advice::new("Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from the receiving program")
+            .run(format!("sysctl -w net.ipv4.tcp_rmem='4096 131072 {value}'{there}"))
+            .run(format!("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1{there}"))
         .not("A program that sets SO_RCVBUF keeps its size (iperf3 -w is such a setting), whatever tcp_rmem is"),
     );
     finding.holds()
@@ -98,7 +92,11 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     here(window, rtt, receiver, view)
         .explains(share.min(0.95))
         .allows(Some(allows))
-        .seen_from("part of the window that arrives in a round trip", percent(share), percent(FULL))
+        .seen_from(
+            "data that arrives in a round trip, of the window",
+            percent(share),
+            percent(FULL),
+        )
         .seen("window / round trip", rate(allows))
         .holds()
 }
@@ -123,7 +121,7 @@ fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_
         .explains(held)
         .allows(bound::window(window, rtt))
         .seen_from(
-            "time that it held the far sender, as that one tells",
+            "time that the window held the far sender, of the sender's busy time",
             percent(held),
             percent(LIMITED),
         )
@@ -141,7 +139,7 @@ fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Findin
     .seen_if("receive buffer", receiver.last().receive_limit.map(bytes))
     .seen_if("tcp_rmem at most", most.map(bytes))
     .advise(
-        Advice::new("Let this machine's kernel use larger buffers, and remove SO_RCVBUF from the application")
+        Advice::new("Let this machine's kernel use larger buffers, and remove SO_RCVBUF from the receiving program")
             .run("sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'")
             .run("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1")
             .not("A program that sets SO_RCVBUF keeps its size, whatever tcp_rmem is"),

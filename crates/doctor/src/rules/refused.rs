@@ -1,7 +1,7 @@
 //! Connections of this machine are refused at once: by a reset, or by an ICMP message of a filter.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::recording::{Attempt, Refusal};
+use crate::recording::{Attempt, Origin, Refusal};
 use crate::view::{Flow, View};
 
 pub(super) const RULE: Rule = Rule::new("refused", "refused connections").machine(judge);
@@ -25,7 +25,9 @@ fn judge(view: &View<'_>) -> Outcome {
     let opening = view.flows.iter().any(Flow::is_opening);
     // Routers limit the rate of these messages, so that some SYNs get none.
     let by_icmp = rejected > 0 && (opening || rejected.saturating_mul(2) >= resets.max(1));
-    if resets < LEAST && !(by_icmp && opening) {
+    // All packets of a capture are of interest.
+    let least = if view.recording.origin == Origin::Captured { 1 } else { LEAST };
+    if resets < least && !(by_icmp && opening) {
         return Outcome::ruled_out(format!("{failed} attempts to connect failed"));
     }
     let opened = tried.unwrap_or(0);
@@ -38,7 +40,7 @@ fn judge(view: &View<'_>) -> Outcome {
             "connections are refused: {resets} attempts of this machine were answered with a reset, because nobody listens there or a filter resets them"
         ),
     })
-    .seen_from("attempts that failed at once", resets.to_string(), LEAST.to_string())
+    .seen_from("attempts that failed at once", resets.to_string(), least.to_string())
     .seen("attempts in all", opened.to_string())
     .seen("ICMP destination unreachable received", rejected.to_string())
     .advise(match by_icmp {

@@ -2,7 +2,7 @@
 //! and shrinks its window. Reordering that it waits out (RFC 8985) costs nothing.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::signs::loss_model::{Recovery, allowed, recovery};
+use crate::signs::loss_model::{Recovery, allowed, paces_itself, recovery};
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate};
 use units::Rate;
@@ -129,7 +129,7 @@ impl Vain {
 /// A window that is full, of an algorithm that shrinks it for losses.
 fn is_held_by_window(sender: &End<'_>) -> bool {
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
-    let shrinks = !sender.last().congestion.as_deref().is_some_and(|name| name.starts_with("bbr"));
+    let shrinks = !sender.last().congestion.as_deref().is_some_and(paces_itself);
     shrinks
         && held < 0.5
         && sender.busy().is_none_or(|busy| busy > 0.5)

@@ -38,7 +38,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
             )
             .seen("samples with nothing waiting to be sent", percent(idle))
             .advise(
-                Advice::new("Let the application send several requests before the first answer, or use more connections")
+                Advice::new("Let the sending program send several requests before the first answer, or use more connections")
                     .not("A faster link and larger buffers change nothing; a nearer server does"),
             )
     };

@@ -33,7 +33,7 @@ fn judge(view: &View<'_>) -> Outcome {
         format!("{per_second:.1} a second"),
         format!("{LEAST} a second"),
     )
-    .seen_from("of those that were opened meanwhile", percent(share), percent(SHARE))
+    .seen_from("resets, of the connections opened meanwhile", percent(share), percent(SHARE))
     .seen("reset by this machine itself", own.to_string())
     .advise(
         Advice::new("Find the sender of the resets: the far program crashes or aborts, or a filter rejects with a reset")

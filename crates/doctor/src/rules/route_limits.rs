@@ -77,7 +77,10 @@ fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
     .allows(allows)
     .seen("window offered", bytes(window))
     .seen_if("route's window / round trip", allows.map(rate))
-    .seen_if("time that it held the far sender, as that one tells", far_held(flow).map(percent))
+    .seen_if(
+        "time that the window held the far sender, of the sender's busy time",
+        far_held(flow).map(percent),
+    )
     .advise(
         Advice::new("Remove `window` from the route; new connections have the usual one")
             .run(format!("ip route get {}", flow.addresses().0.ip()))

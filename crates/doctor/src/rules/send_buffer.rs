@@ -66,7 +66,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .seen_if("half of the buffer / round trip", allows.map(rate))
     .seen_if("tcp_wmem at most", most.map(|most| bytes(Bytes::new(most))))
     .advise(
-        Advice::new("Let the kernel use larger send buffers, and remove SO_SNDBUF from the application")
+        Advice::new("Let the kernel use larger send buffers, and remove SO_SNDBUF from the sending program")
             .run(format!("sysctl -w net.ipv4.tcp_wmem='4096 65536 {value}'"))
             .not("A program that sets SO_SNDBUF keeps its size (iperf3 -w is such a setting), whatever tcp_wmem is"),
     );

@@ -3,6 +3,7 @@
 use super::precedence::{Row, Seen, TABLE};
 use super::{Finding, Outcome};
 use crate::view::{Flow, View};
+use crate::words;
 use units::Rate;
 
 /// The answer of a cause's rule.
@@ -50,7 +51,12 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     drop_estimates(answers);
     for answer in answers {
         if let Outcome::Holds(finding) = &mut answer.outcome {
+            let told = finding.allows.map(words::rate);
             finding.allows = finding.allows.and_then(|allows| bound(allows, rate));
+            // Evidence repeats a bound in words. A bound that does not stand is not repeated.
+            if finding.allows.map(words::rate) != told {
+                finding.evidence.retain(|one| Some(&one.value) != told.as_ref());
+            }
         }
     }
 }

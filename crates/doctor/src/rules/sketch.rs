@@ -8,6 +8,8 @@ use crate::recording::{
     Origin, Path, Period, Recording, Sample, Softnet, Stall, Task, Tcp,
 };
 use crate::view::View;
+use crate::{Diagnosis, Question, diagnose};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use units::{Bytes, Rate, Span};
 
 pub(crate) struct Sketch {
@@ -150,6 +152,7 @@ impl Sketch {
 
     /// The rule's answer about the connection, or the machine, after the table of precedence.
     pub(crate) fn judge(&self, rule: Rule) -> Outcome {
+        self.check_words();
         let view = View::of(&self.recording, &self.recording.periods[0]).unwrap();
         match (rule.flow, view.flows.first()) {
             (Some(_), Some(flow)) => chosen(settled(&[flow], &view).0.remove(0), rule),
@@ -158,9 +161,45 @@ impl Sketch {
     }
 
     pub(crate) fn on_machine(&self, rule: Rule) -> Outcome {
+        self.check_words();
         let view = View::of(&self.recording, &self.recording.periods[0]).unwrap();
         let flows: Vec<_> = view.flows.iter().collect();
         chosen(settled(&flows, &view).1, rule)
+    }
+
+    /// Every sketch of every rule is shown within a small terminal, also with the longest names of
+    /// programs and with addresses of IPv6. Every percentage tells its whole.
+    fn check_words(&self) {
+        let mut long = self.recording.clone();
+        let wide = |address: SocketAddr| -> SocketAddr {
+            let IpAddr::V4(ip) = address.ip() else { return address };
+            let [a, b, c, d] = ip.octets().map(u16::from);
+            let ip = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0x1000 + a, 0xffff, b, c, 0x1000 + d);
+            SocketAddr::new(ip.into(), address.port())
+        };
+        let paths = std::mem::take(&mut long.machine.paths).into_iter();
+        let paths = paths.map(|(ip, path)| (wide(SocketAddr::new(ip, 0)).ip(), path));
+        long.machine.paths = paths.collect();
+        for sample in long.periods.iter_mut().flat_map(|period| &mut period.samples) {
+            for connection in &mut sample.connections {
+                connection.local = wide(connection.local);
+                connection.remote = wide(connection.remote);
+                for holder in &mut connection.holders {
+                    holder.name = "kworker/u256:12".to_owned();
+                    holder.pid += 4_000_000;
+                }
+            }
+            for task in sample.tasks.iter_mut().chain(&mut sample.processes) {
+                task.name = "kworker/u256:12".to_owned();
+                task.pid += 4_000_000;
+                task.tid += 4_000_000;
+            }
+        }
+        for recording in [&self.recording, &long] {
+            for question in [Question::Machine, Question::Flow] {
+                check_diagnosis(&diagnose(recording, question));
+            }
+        }
     }
 
     /// How much of the missing speed the rule's cause explains.
@@ -190,6 +229,30 @@ impl Sketch {
     }
 }
 
+fn check_diagnosis(diagnosis: &Diagnosis) {
+    let page = crate::output::text(diagnosis, 80, false);
+    let rows: usize = page.lines().map(|line| line.chars().count().div_ceil(80).max(1)).sum();
+    assert!(rows <= 12, "{rows} rows: {page}");
+    let is_command = |line: &str| line.starts_with("  # ");
+    let fits = |line: &str| is_command(line) || line.chars().count() <= 80;
+    assert!(page.lines().all(fits), "{page}");
+    // The verdict is whole, but for names that are longer than a line.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&page).starts_with(&words(&diagnosis.verdict.sentence)), "{page}");
+    let flows = diagnosis.periods.iter().flat_map(|period| &period.flows);
+    let causes = flows.flat_map(|flow| &flow.causes);
+    let machine = diagnosis.periods.iter().flat_map(|period| &period.machine);
+    for finding in causes.chain(machine).map(|found| &found.finding) {
+        let evidence = finding.evidence.iter().map(|one| format!("{}: {}", one.signal, one.value));
+        for text in evidence.chain([finding.sentence.clone()]) {
+            assert!(
+                !text.contains('%') || text.contains("% of ") || text.contains(" of "),
+                "{text}"
+            );
+        }
+    }
+}
+
 fn chosen(answers: Vec<Answer>, rule: Rule) -> Outcome {
     let mut answers = answers.into_iter();
     answers
@@ -213,6 +276,7 @@ fn sample(at: u64) -> Sample {
         retransmits: 0,
         probing: false,
         drops: 0,
+        beside: false,
         congestion: Some("cubic".to_owned()),
         tcp: Tcp {
             rtt: Some(Span::from_millis(20)),

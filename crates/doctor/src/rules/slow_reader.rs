@@ -61,7 +61,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .seen_from("samples with a full receive queue", percent(full), percent(FULL))
             .seen("receive queue", bytes(queue))
             .seen_if("its limit", receiver.last().receive_limit.map(bytes))
-            .seen_if("CPU time of the reader", reader.map(|task| percent(task.cpu))),
+            .seen_if("CPU time of the reader, of a core", reader.map(|task| percent(task.cpu))),
         )
         .holds();
     }

@@ -38,7 +38,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         percent(WAITS),
     )
     .seen("retransmitted segments", again.to_string())
-    .seen_if("segments lost since the connection began", sender.loss_so_far().map(percent))
+    .seen_if("segments lost since the connection began, of all", sender.loss_so_far().map(percent))
     .advise(
         Advice::new("Remove the minimum from the route, or the setting; new connections have the usual 200 ms")
             .run(format!("ip route get {}   (rto_min)", flow.addresses().1.ip()))

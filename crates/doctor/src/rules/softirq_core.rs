@@ -62,8 +62,8 @@ fn finding(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Result<Finding, O
         percent(idlest)
     ))
     .explains(shares.busy().min(0.97))
-    .seen_from(format!("interrupts and softirqs on core {core}"), percent(shares.interrupts()), percent(MOSTLY))
-    .seen_from(format!("core {core} busy"), percent(shares.busy()), percent(FULL))
+    .seen_from(format!("interrupts and softirqs, of core {core}"), percent(shares.interrupts()), percent(MOSTLY))
+    .seen_from(format!("busy time, of core {core}"), percent(shares.busy()), percent(FULL))
     .seen("receive queues of the device", queues.to_string());
     if let Some(one) = &device {
         for interrupt in one.facts.interrupts.iter().take(4) {

@@ -42,8 +42,8 @@ fn judge(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Outcome {
         "the hypervisor is the limit: it gives {} of core {core} to other machines",
         percent(worst)
     ))
-    .seen_from(format!("time stolen from core {core}"), percent(worst), percent(STOLEN))
-    .seen("busy time of that core", percent(busy))
+    .seen_from(format!("stolen time, of core {core}"), percent(worst), percent(STOLEN))
+    .seen("busy time, of that core", percent(busy))
     .advise(
         Advice::new("Move to a less loaded host, or to reserved cores")
             .not("No setting inside this machine gets the time back"),

@@ -24,7 +24,7 @@ fn judge(view: &View<'_>) -> Outcome {
         ))
         .explains(0.6)
         .seen_from("datagrams without a program", format!("{:.0} a second", came as f64 / seconds), format!("{PER_SECOND} a second"))
-        .seen_from("of all that came", percent(share), percent(SHARE))
+        .seen_from("datagrams without a program, of all that came", percent(share), percent(SHARE))
         .advise(
             Advice::new("Look whether the program runs, and for the port and address that it has opened")
                 .run("ss -lun")

@@ -287,6 +287,7 @@ fn connection(turn: &Value, measured: &Value) -> Connection {
         retransmits: 0,
         probing: false,
         drops: 0,
+        beside: false,
         // Some turns do not tell it, and their system has its name.
         congestion: text(measured, &["congestion_control"])
             .or(text(turn, &["system"]).filter(|name| ALGORITHMS.contains(name)))

@@ -119,6 +119,7 @@ fn first(streams: &[Stream], program: &str) -> Sample {
         retransmits: 0,
         probing: false,
         drops: 0,
+        beside: false,
         congestion: None,
         tcp: Tcp {
             bytes_acked: Some(Bytes::ZERO),

@@ -21,12 +21,18 @@ pub(crate) fn recovery(sender: &End<'_>) -> Option<Recovery> {
     let full = sender.fills_window(0.8)?;
     let no_queue = (rtt - least).nanos() < least.nanos().max(4) / 4;
     let long = least >= Span::from_millis(2);
-    let slows = sender.last().congestion.as_deref().is_none_or(|name| !name.starts_with("bbr"));
+    let slows = sender.last().congestion.as_deref().is_none_or(|name| !paces_itself(name));
     (recovers && full >= 0.6 && no_queue && long && slows).then_some(Recovery {
         threshold,
         window,
         full,
     })
+}
+
+/// The sender takes its rate from its measurements of the path and slows down for no loss: BBR, and
+/// tcpa, which has a temporary name in a lab.
+pub(crate) fn paces_itself(congestion: &str) -> bool {
+    PACED.iter().any(|name| congestion.starts_with(name))
 }
 
 /// The rate that a share of lost segments allows, and the name of the formula.
@@ -41,13 +47,14 @@ pub(crate) fn allowed(
     let larger = |a: Option<Rate>, b: Option<Rate>| a.max(b);
     match congestion {
         // BBR ignores losses up to a fifth of the packets.
-        name if name.starts_with("bbr") || name == "tcpa" => match loss >= BBR_FEELS {
+        name if paces_itself(name) => match loss >= BBR_FEELS {
             true => (bound::pftk(mss, rtt, rto, loss), "PFTK"),
             false => (None, "Mathis"),
         },
         // Without selective acknowledgements most losses of a window end in a timeout.
         _ if without_sack => (bound::pftk(mss, rtt, rto, loss), "PFTK"),
-        "cubic" => {
+        // A capture does not tell the algorithm: CUBIC is the usual one.
+        "cubic" | UNKNOWN => {
             // The kernel's CUBIC shrinks the window to 0.7, and Reno to a half.
             let reno = bound::mathis(mss, rtt, loss)
                 .map(|rate| Rate::from_bits_per_second(rate.bits_per_second() / 2 * 3));
@@ -58,6 +65,9 @@ pub(crate) fn allowed(
     }
 }
 
+/// The name of an algorithm that was not seen.
+pub(crate) const UNKNOWN: &str = "unknown";
 /// Linux's `TCP_INFINITE_SSTHRESH`.
 const UNSET: u32 = 0x7fff_ffff;
+const PACED: [&str; 3] = ["bbr", "tcpa", "weir_"];
 const BBR_FEELS: f64 = 0.2;

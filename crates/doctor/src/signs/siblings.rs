@@ -7,7 +7,7 @@ use crate::view::{End, Flow, View};
 pub(crate) fn loses_more_than_others(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let Some(loss) = lossy(flow) else { return false };
     let (_, to) = flow.addresses();
-    view.flows.iter().any(|other| {
+    view.flows.iter().chain(&view.beside).any(|other| {
         let (_, other_to) = other.addresses();
         let is_other = other.addresses() != flow.addresses() && other_to.ip() == to.ip();
         let sends = other.sender.as_ref().is_some_and(End::has_data);

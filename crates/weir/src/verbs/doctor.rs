@@ -22,7 +22,7 @@ use units::Span;
 pub(crate) struct Doctor {
     /// A host to test with: one with `weir perf server` or iperf3 -s. Or a file that --record
     /// wrote, perhaps on another machine, or a directory that --report, `weir perf --report` or
-    /// `weir lab run` wrote, or a result of iperf3 -J
+    /// `weir lab run` wrote, a result of iperf3 -J, or a capture of packets (pcap, pcapng)
     #[arg(value_name = "HOST|RUN")]
     subject: Option<String>,
     /// The port of the host's server
@@ -42,6 +42,9 @@ pub(crate) struct Doctor {
     /// Observe for so many seconds [default: 3]
     #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..=600))]
     time: Option<u16>,
+    /// Judge the packets that pass an interface instead of the sockets of this machine
+    #[arg(long, value_name = "IFACE")]
+    capture: Option<String>,
     /// Keep observing, and print a line whenever the verdict changes
     #[arg(long)]
     watch: bool,
@@ -75,9 +78,12 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
         return arguments.keep_watching(&subject);
     }
     let mut recording = match &subject {
-        Subject::Recording(path) => doctor::saved::open(path)?,
+        Subject::Recording(path) => doctor::saved::open(path, &arguments.focus()?)?,
         Subject::Host(host) => arguments.test(host)?,
-        Subject::Machine => arguments.observe()?,
+        Subject::Machine => match &arguments.capture {
+            Some(interface) => arguments.capture(interface)?,
+            None => arguments.observe()?,
+        },
     };
     arguments.limit(&mut recording)?;
     if let (Some(path), false) = (&arguments.record, matches!(subject, Subject::Recording(_))) {
@@ -98,8 +104,14 @@ impl Doctor {
         let refuse = |what: &str| Err(DoctorError::Usage(what.to_owned()));
         let host = matches!(subject, Subject::Host(_));
         match &subject {
-            Subject::Recording(_) if self.flow.is_some() || self.time.is_some() || self.watch => {
-                refuse("a recording is not observed again: leave out --flow, --time and --watch")
+            Subject::Recording(_) if self.time.is_some() || self.watch => {
+                refuse("a recording is not observed again: leave out --time and --watch")
+            }
+            Subject::Recording(_) | Subject::Host(_) if self.capture.is_some() => refuse(
+                "--capture is for packets that pass this machine: leave out the host or file",
+            ),
+            _ if self.capture.is_some() && (self.watch || self.cpus.is_some()) => {
+                refuse("a capture knows no CPUs and is judged once: leave out --watch and --cpus")
             }
             Subject::Recording(_) if self.record.is_some() => {
                 refuse("a recording is not recorded again: leave out --record")
@@ -127,8 +139,18 @@ impl Doctor {
         Ok(observe::machine(&self.plan()?, &cancel.flag())?)
     }
 
+    fn focus(&self) -> Result<Focus, DoctorError> {
+        self.flow.as_deref().map_or(Ok(Focus::All), Focus::parse)
+    }
+
+    fn capture(&self, interface: &str) -> anyhow::Result<Recording> {
+        let cancel = cancel_on_signals()?;
+        let time = self.time.map_or(observe::TIME, |seconds| Span::from_secs(seconds.into()));
+        Ok(doctor::capture::live(interface, time, &self.focus()?, &cancel.flag())?)
+    }
+
     fn plan(&self) -> Result<Plan, DoctorError> {
-        let focus = self.flow.as_deref().map_or(Ok(Focus::All), Focus::parse)?;
+        let focus = self.focus()?;
         let time = self.time.map_or(observe::TIME, |seconds| Span::from_secs(seconds.into()));
         // The start of this program, and the search for a port, are part of the price.
         Ok(Plan { time, focus, spent: observe::own_cpu_time(), ..Plan::default() })
@@ -152,7 +174,7 @@ impl Doctor {
         while !cancel.is_cancelled() {
             let mut recording = match observe::machine(&plan, &cancel.flag()) {
                 // The connection of interest may come later.
-                Err(DoctorError::NoFlow(_)) => {
+                Err(DoctorError::NoFlow(_) | DoctorError::NoConnection { .. }) => {
                     plan.spent = Span::ZERO;
                     continue;
                 }
@@ -199,7 +221,7 @@ fn columns() -> usize {
         .ok()
         .map(|size| usize::from(size.ws_col))
         .filter(|columns| *columns > 0)
-        .map_or(100, |columns| columns.min(120))
+        .map_or(80, |columns| columns.min(120))
 }
 
 const DETAILS: &str = "\
@@ -219,7 +241,9 @@ Examples:
   weir doctor --flow port:5432 --record slow.json
   weir doctor slow.json
   weir doctor runs/quic-tun-quick-20260102-030405
-  weir doctor --watch";
+  weir doctor --watch
+  weir doctor trace.pcap --flow port:443
+  weir doctor --capture eth0 --time 10";
 
 /// The share of a core that all observations of `--watch` take together.
 const WATCHING_SHARE: f64 = 0.018;

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod captures;
 mod errors;
 mod far_end;
 mod faults;
@@ -11,3 +12,4 @@ mod overhead;
 mod peer;
 mod recording;
 mod saved;
+mod waiting;

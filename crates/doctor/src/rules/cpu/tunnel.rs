@@ -25,7 +25,7 @@ pub(super) fn program(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         ))
         .explains(found.cpu.min(1.0))
         .allows(bound::of_resource(flow.rate(), found.cpu))
-        .seen_from("CPU time of that program", percent(found.cpu), percent(FULL))
+        .seen_from("CPU time of that program, of a core", percent(found.cpu), percent(FULL))
         .advise(
             Advice::new("Use a tunnel that needs less CPU time for a packet, one with several threads, or a faster core")
                 .run(format!("top -H -p {}", found.pid))

@@ -54,7 +54,8 @@ pub(super) fn problems_of_states(lab: &LabFile, privilege: Privilege) -> Vec<Str
 pub(crate) fn missing_right(system: &SystemSpec) -> Option<String> {
     let name = system.congestion.as_ref()?.get_ref();
     let is_loaded = [NAME, accel::caqm::NAME].contains(&name.as_str());
-    (is_loaded && system.kind == SystemKind::Tcp && !rustix::process::geteuid().is_root())
+    let kinds = [SystemKind::Tcp, SystemKind::Doctor];
+    (is_loaded && kinds.contains(&system.kind) && !rustix::process::geteuid().is_root())
         .then(|| format!("only root loads `{name}` into the kernel"))
 }
 

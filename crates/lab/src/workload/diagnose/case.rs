@@ -11,6 +11,10 @@ use units::Share;
 pub(crate) struct Case {
     pub(super) expected: Expected,
     pub(super) written_expectation: String,
+    /// The verdicts that are right about a capture, if others are.
+    captured: Option<(Expected, String)>,
+    /// The verdicts that are right about a sender that slows down for no loss, if others are.
+    paced: Option<(Expected, String)>,
     /// Shell scripts, run in each host before the load.
     pub(super) setup: Sides<Option<String>>,
     /// Shell commands of the load. They run until the verdict is there.
@@ -49,6 +53,8 @@ pub(crate) enum Asked {
     Flow(String),
     /// A test with the other host.
     Test,
+    /// The packets that pass the host's interface from before the load on.
+    Capture,
 }
 
 /// One value for each host.
@@ -82,7 +88,14 @@ impl Case {
         }
         let alone = Axes::new();
         let links = fault.links_at(&alone)?;
-        Ok(Self { own_links: Some(links), ..Self::own(&fault, &alone)? })
+        let mut case = Self { own_links: Some(links), ..Self::own(&fault, &alone)? };
+        if let Some(side) = document.workload_key(axes, SIDE, side)? {
+            case.side = side;
+        }
+        if let Some(question) = document.workload_key(axes, ASK, asked)? {
+            case.question = question;
+        }
+        Ok(case.about_a_capture())
     }
 
     fn own(document: &Document, axes: &Axes) -> Result<Self, FileError> {
@@ -113,21 +126,19 @@ impl Case {
             });
             Ok(own.collect::<Vec<_>>())
         })?;
-        let side = document.workload_key(axes, SIDE, |text| match text {
-            "sender" => Ok(Side::Sender),
-            "receiver" => Ok(Side::Receiver),
-            other => Err(format!("`{other}` is no side: write sender or receiver")),
+        let side = document.workload_key(axes, SIDE, side)?;
+        let question = document.workload_key(axes, ASK, asked)?;
+        let captured = document.workload_key(axes, EXPECT_CAPTURE, |text| {
+            Ok((Expected::parse(text)?, text.to_owned()))
         })?;
-        let question = document.workload_key(axes, ASK, |text| {
-            Ok(match text {
-                "machine" => Asked::Machine,
-                "test" => Asked::Test,
-                flow => Asked::Flow(flow.to_owned()),
-            })
+        let paced = document.workload_key(axes, EXPECT_PACED, |text| {
+            Ok((Expected::parse(text)?, text.to_owned()))
         })?;
-        Ok(Self {
+        let case = Self {
             expected,
             written_expectation,
+            captured,
+            paced,
             setup: Sides { sender: script(SETUP_SENDER), receiver: script(SETUP_RECEIVER) },
             load: Sides {
                 sender: load(SENDER, USUAL_SENDER),
@@ -147,8 +158,46 @@ impl Case {
             core: document.workload_count(axes, CORE, 0..=MOST_CORE)?,
             cpus: document.workload_key(axes, CPUS, |text| cpus(text, axes))?.flatten(),
             own_links: None,
-        })
+        };
+        Ok(case.about_a_capture())
     }
+
+    /// The case with the right verdicts about a sender of this congestion control.
+    pub(super) fn of_sender(&self, congestion: Option<&str>) -> Self {
+        let mut case = self.clone();
+        let is_paced = congestion.is_some_and(|name| PACED.iter().any(|one| name.starts_with(one)));
+        if let Some((expected, written)) = case.paced.take().filter(|_| is_paced) {
+            (case.expected, case.written_expectation) = (expected, written);
+        }
+        case
+    }
+
+    /// A capture shows less than a machine, and the verdict may have another name.
+    fn about_a_capture(mut self) -> Self {
+        if self.question == Asked::Capture
+            && let Some((expected, written)) = self.captured.take()
+        {
+            (self.expected, self.written_expectation) = (expected, written);
+        }
+        self
+    }
+}
+
+fn side(text: &str) -> Result<Side, String> {
+    match text {
+        "sender" => Ok(Side::Sender),
+        "receiver" => Ok(Side::Receiver),
+        other => Err(format!("`{other}` is no side: write sender or receiver")),
+    }
+}
+
+fn asked(text: &str) -> Result<Asked, String> {
+    Ok(match text {
+        "machine" => Asked::Machine,
+        "test" => Asked::Test,
+        "capture" => Asked::Capture,
+        flow => Asked::Flow(flow.to_owned()),
+    })
 }
 
 /// The built-in fault that the cell at `axes` names.
@@ -182,6 +231,10 @@ fn cpus(text: &str, axes: &Axes) -> Result<Option<String>, String> {
 const FAULT: Key = Key::text("fault");
 /// The right verdicts.
 const EXPECT: Key = Key::text("expect");
+/// The right verdicts about a sender of [`PACED`].
+const EXPECT_PACED: Key = Key::text("expect-paced");
+/// The right verdicts about a capture.
+const EXPECT_CAPTURE: Key = Key::text("expect-capture");
 const SENDER: Key = Key::text("sender");
 const RECEIVER: Key = Key::text("receiver");
 const SETUP_SENDER: Key = Key::text("setup-sender");
@@ -200,12 +253,15 @@ const NEEDS: Key = Key::text("needs");
 const READY_WITHIN: Key = Key::count("ready-within");
 /// For a fault that shows late.
 const WATCH_AT_LEAST: Key = Key::count("watch-at-least");
-/// `machine`, `test` with the other host, or a flow as `weir doctor --flow` has it.
+/// `machine`, `test` with the other host, `capture` of packets, or a flow as `weir doctor --flow`
+/// has it.
 const ASK: Key = Key::text("ask");
 
 pub(super) const KEYS: &[Key] = &[
     FAULT,
     EXPECT,
+    EXPECT_CAPTURE,
+    EXPECT_PACED,
     SENDER,
     RECEIVER,
     SETUP_SENDER,
@@ -224,6 +280,8 @@ pub(super) const KEYS: &[Key] = &[
 /// The keys whose text a shell runs.
 pub(crate) const COMMANDS: [Key; 4] = [SETUP_SENDER, SETUP_RECEIVER, SENDER, RECEIVER];
 
+/// Congestion controls that slow down for no loss; tcpa has a temporary name in a lab.
+const PACED: [&str; 3] = ["bbr", "tcpa", "weir_"];
 const USUAL_SENDER: &str = "$WEIR doctor-load send $RECEIVER:$PORT";
 const USUAL_RECEIVER: &str = "$WEIR doctor-load receive $RECEIVER:$PORT";
 /// The host has no part in the load.

@@ -5,7 +5,9 @@ use super::figures::Counters;
 use super::scene::Scene;
 use super::verdict::Told;
 use crate::Failure;
-use crate::executor::machine::{MachineStep, Measured, PORT, Roles, Testbed, Watch, is_installed};
+use crate::executor::machine::{
+    MachineStep, Measured, PORT, Roles, Started, Testbed, Watch, is_installed,
+};
 use crate::run::{Flaw, Measurement};
 use std::time::{Duration, Instant};
 
@@ -14,11 +16,21 @@ pub(super) fn measure(
     step: &MachineStep<'_>,
     testbed: &Testbed,
 ) -> Result<Measured, Failure> {
+    let congestion = step.system.congestion.as_ref().map(|name| name.get_ref().as_str());
+    let case = &case.of_sender(congestion);
     if let Some(left_out) = left_out(case) {
         let taken = Watch::read(&Roles::default())?.taken();
         return Ok(Measured::between_ends(step, taken..taken, left_out));
     }
-    let mut scene = Scene::begin(case, step, testbed)?;
+    // A capture has the handshakes of the load.
+    let mut capture = None;
+    let mut scene = Scene::begin(case, step, testbed, |scene| {
+        if case.question == Asked::Capture {
+            capture = Some(start(case, step, scene)?);
+            pause(step, CAPTURE_BEGINS)?;
+        }
+        Ok(())
+    })?;
     pause(step, step.omit.as_duration())?;
     if let Some(failure) = scene.failure() {
         return Err(failure);
@@ -28,7 +40,11 @@ pub(super) fn measure(
     let before = Watch::read(&roles)?;
     let counted = Counters::read(&scene)?;
     let begun = Instant::now();
-    let document = ask(case, step, &scene)?;
+    let doctor = match capture {
+        Some(capture) => capture,
+        None => start(case, step, &scene)?,
+    };
+    let document = await_verdict(doctor, case, step)?;
     let seconds = begun.elapsed().as_secs_f64();
     let now = Counters::read(&scene)?;
     let after = Watch::read(&roles)?;
@@ -98,16 +114,28 @@ fn judge(case: &Case, told: &Told, stolen: f64, result: &mut Measurement) {
     }
 }
 
-/// Runs `weir doctor` and returns the document that it prints.
-fn ask(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<String, Failure> {
+/// The seconds that `weir doctor` observes.
+fn seconds(case: &Case, step: &MachineStep<'_>) -> u64 {
     let seconds = step.duration.secs_f64().round().max(1.0) as u64;
-    let seconds = seconds.max(case.watch_at_least.into());
+    let early = match case.question {
+        Asked::Capture => step.omit.secs_f64().ceil() as u64 + u64::from(case.ready_within / 4),
+        _ => 0,
+    };
+    seconds.max(case.watch_at_least.into()) + early
+}
+
+/// Starts `weir doctor`.
+fn start(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<Started, Failure> {
+    let seconds = seconds(case, step);
     let mut argv = vec![step.weir.display().to_string(), "doctor".to_owned(), "--json".to_owned()];
     let time = ["--time".to_owned(), seconds.to_string()];
     match &case.question {
         Asked::Machine => argv.extend(time),
         Asked::Flow(flow) => {
             argv.extend(time.into_iter().chain(["--flow".to_owned(), flow.clone()]))
+        }
+        Asked::Capture => {
+            argv.extend(time.into_iter().chain(["--capture", "eth0"].map(str::to_owned)));
         }
         // A test has its own length.
         Asked::Test => {
@@ -119,8 +147,16 @@ fn ask(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<String,
         }
     }
     argv.extend(case.cpus.iter().flat_map(|cpus| ["--cpus".to_owned(), cpus.clone()]));
-    let mut doctor = scene.program(case.side, &argv, &[])?;
-    let deadline = Instant::now() + Duration::from_secs(seconds) + PATIENCE;
+    scene.program(case.side, &argv, &[])
+}
+
+/// The document that `weir doctor` prints.
+fn await_verdict(
+    mut doctor: Started,
+    case: &Case,
+    step: &MachineStep<'_>,
+) -> Result<String, Failure> {
+    let deadline = Instant::now() + Duration::from_secs(seconds(case, step)) + PATIENCE;
     while Instant::now() < deadline {
         if step.cancel.is_cancelled() {
             return Err(Failure::Interrupted);
@@ -155,5 +191,7 @@ fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failure> {
 /// The cause of `weir doctor` for the hypervisor.
 const STOLEN: &str = "stolen-cpu";
 const MOST_STOLEN_PERCENT: f64 = 2.0;
+/// The time until a capture has its socket.
+const CAPTURE_BEGINS: Duration = Duration::from_millis(700);
 /// A machine without CPU time to spare needs long to judge.
 const PATIENCE: Duration = Duration::from_secs(20);

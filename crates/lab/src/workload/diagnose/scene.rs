@@ -21,10 +21,12 @@ pub(super) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
+    /// `before_load` is called when everything but the sender's load runs.
     pub(super) fn begin(
         case: &Case,
         step: &'a MachineStep<'a>,
         testbed: &Testbed,
+        before_load: impl FnOnce(&Self) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
         let mut scene = Self {
@@ -52,6 +54,7 @@ impl<'a> Scene<'a> {
         if case.load.receiver.is_some() {
             scene.await_receiver();
         }
+        before_load(&scene)?;
         let cpus: Vec<usize> = match case.hogs {
             0 => step.cpus.from.clone(),
             _ => crowded.into_iter().collect(),
@@ -129,12 +132,16 @@ impl<'a> Scene<'a> {
             format!("{name}={value}")
         });
         let axes: Vec<String> = axes.collect();
+        let named = self.step.system.congestion.as_ref().map(|name| name.get_ref().as_str());
+        let congestion = named.unwrap_or("cubic");
         [
             format!("WEIR={weir}"),
             format!("SENDER={sender}"),
             format!("RECEIVER={receiver}"),
             format!("PORT={PORT}"),
             "INTERFACE=eth0".to_owned(),
+            format!("CONGESTION={congestion}"),
+            format!("SENDS_WITH={}", named.unwrap_or("")),
             format!("READY={}", self.step.programs.join(READY).display()),
         ]
         .into_iter()

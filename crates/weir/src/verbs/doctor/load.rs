@@ -27,8 +27,9 @@ pub(crate) struct Send {
     /// Write no faster than this
     #[arg(long)]
     rate: Option<Rate>,
-    #[arg(short = 'C', long, default_value = "cubic")]
-    congestion: String,
+    /// [default: $CONGESTION, or cubic]
+    #[arg(short = 'C', long)]
+    congestion: Option<String>,
     /// SO_SNDBUF
     #[arg(long)]
     buffer: Option<Bytes>,
@@ -87,6 +88,10 @@ pub(crate) struct Receive {
     time: Span,
 }
 
+fn usual_congestion() -> String {
+    std::env::var("CONGESTION").unwrap_or_else(|_| "cubic".to_owned())
+}
+
 pub(crate) fn run(load: Load) -> anyhow::Result<Ending> {
     match load {
         Load::Send(it) => Sender {
@@ -94,7 +99,7 @@ pub(crate) fn run(load: Load) -> anyhow::Result<Ending> {
             chunk: it.chunk,
             pause: it.pause,
             rate: it.rate,
-            congestion: Some(it.congestion),
+            congestion: it.congestion.or_else(|| Some(usual_congestion())),
             buffer: it.buffer,
             parts: it.parts,
             asks: it.asks,

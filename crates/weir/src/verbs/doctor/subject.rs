@@ -1,3 +1,4 @@
+use doctor::saved::CAPTURES;
 use std::path::{Path, PathBuf};
 
 /// The thing that is judged.
@@ -23,7 +24,9 @@ impl Subject {
                 return Self::Recording(path.join(RECORDING));
             }
         }
-        let looks_like_a_file = text.contains('/') || text.ends_with(".json");
+        let is_capture =
+            path.extension().is_some_and(|name| CAPTURES.iter().any(|one| name == *one));
+        let looks_like_a_file = text.contains('/') || text.ends_with(".json") || is_capture;
         match looks_like_a_file || (path.exists() && !path.is_dir()) {
             true => Self::Recording(path.to_owned()),
             false => Self::Host(text.to_owned()),
@@ -46,7 +49,7 @@ mod tests {
         for host in ["server.example", "10.0.0.2", "fe80::1%eth0", "src"] {
             assert_eq!(Subject::of(Some(host)), Subject::Host(host.to_owned()));
         }
-        for file in ["missing.json", "/etc/hostname", "./slow"] {
+        for file in ["missing.json", "missing.pcapng", "/etc/hostname", "./slow"] {
             assert_eq!(Subject::of(Some(file)), Subject::Recording(file.into()));
         }
         assert_eq!(Subject::of(Some("/etc")), Subject::Recording("/etc/recording.json".into()));

@@ -1,16 +1,16 @@
+use super::page::Page;
 use crate::diagnosis::{
     Confidence, Diagnosis, FlowReport, Found, PeriodReport, RuledOut, VerdictKind,
 };
-use crate::recording::Origin;
 use crate::rules::Advice;
 use crate::words;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use units::foreign;
 
-/// For a person. `wide` is the number of columns; `all` shows every cause that was ruled out.
-pub fn text(diagnosis: &Diagnosis, wide: usize, all: bool) -> String {
-    let mut page = Page { text: String::new(), wide: wide.max(40) };
+/// Every cause with its evidence, every advice, and every cause that was ruled out or not seen.
+pub(super) fn full(diagnosis: &Diagnosis, wide: usize) -> String {
+    let mut page = Page::new(wide);
     page.wrapped("", &diagnosis.verdict.sentence);
     if diagnosis.verdict.kind == VerdictKind::Limited
         && diagnosis.verdict.confidence == Confidence::Low
@@ -20,58 +20,17 @@ pub fn text(diagnosis: &Diagnosis, wide: usize, all: bool) -> String {
     if let Some(note) = &diagnosis.note {
         page.wrapped("", &format!("Recording: {}", foreign(note)));
     }
-    let mut advised = BTreeSet::new();
-    let are_cells = diagnosis.origin == Origin::Saved && diagnosis.periods.len() > 1;
-    match are_cells && !all {
-        true => page.cells(diagnosis),
-        false => {
-            for period in &diagnosis.periods {
-                page.period(period, diagnosis.periods.len() > 1);
-            }
-        }
+    for period in &diagnosis.periods {
+        page.period(period, diagnosis.periods.len() > 1);
     }
-    page.advice(diagnosis, &mut advised);
-    page.ruled_out(diagnosis, all);
-    page.not_seen(diagnosis, all);
+    page.advice(diagnosis, &mut BTreeSet::new());
+    page.ruled_out(diagnosis);
+    page.not_seen(diagnosis);
     page.observation(diagnosis);
     page.text
 }
 
-struct Page {
-    text: String,
-    wide: usize,
-}
-
 impl Page {
-    fn line(&mut self, text: &str) {
-        let _ = writeln!(self.text, "{}", text.trim_end());
-    }
-
-    fn heading(&mut self, text: &str) {
-        let _ = writeln!(self.text, "\n{text}");
-    }
-
-    /// Words filled to the width; later lines are indented as far as the first one's text.
-    fn wrapped(&mut self, indent: &str, text: &str) {
-        let blank = " ".repeat(indent.chars().count());
-        let mut line = indent.to_owned();
-        let mut is_first = true;
-        for word in text.split(' ') {
-            let long = line.chars().count() + 1 + word.chars().count() > self.wide;
-            if long && !is_first {
-                self.line(&line);
-                line.clone_from(&blank);
-                is_first = true;
-            }
-            if !is_first {
-                line.push(' ');
-            }
-            line.push_str(word);
-            is_first = false;
-        }
-        self.line(&line);
-    }
-
     fn period(&mut self, period: &PeriodReport, several: bool) {
         if several {
             self.heading(&format!("{} ({})", foreign(&period.label), words::span(period.observed)));
@@ -87,21 +46,6 @@ impl Page {
             for found in &period.machine {
                 self.found(found, "  - ");
             }
-        }
-    }
-
-    /// A line for each cell of a lab.
-    fn cells(&mut self, diagnosis: &Diagnosis) {
-        self.heading("Cells (--verbose shows their evidence)");
-        for period in &diagnosis.periods {
-            let Some(flow) = period.flows.first() else { continue };
-            let cause = flow.causes.iter().find(|found| found.finding.explains.is_some());
-            let cause = match cause {
-                Some(found) => found.finding.sentence.clone(),
-                None => "no cause that was saved".to_owned(),
-            };
-            let rate = words::rate(flow.rate);
-            self.wrapped("  - ", &format!("{}, {rate}: {cause}", foreign(&period.label)));
         }
     }
 
@@ -182,7 +126,7 @@ impl Page {
         }
     }
 
-    fn ruled_out(&mut self, diagnosis: &Diagnosis, all: bool) {
+    fn ruled_out(&mut self, diagnosis: &Diagnosis) {
         let Some(period) = diagnosis.periods.first() else { return };
         let flow = period.flows.iter().take(1).flat_map(|flow| &flow.ruled_out);
         let ruled_out: Vec<_> = flow.chain(&period.ruled_out).collect();
@@ -190,11 +134,10 @@ impl Page {
             return;
         }
         self.heading("Ruled out");
-        let most = if all { usize::MAX } else { SHOWN };
-        self.list(&ruled_out, most);
+        self.list(&ruled_out);
     }
 
-    fn not_seen(&mut self, diagnosis: &Diagnosis, all: bool) {
+    fn not_seen(&mut self, diagnosis: &Diagnosis) {
         let flows = diagnosis.periods.iter().flat_map(|period| {
             let flow = period.flows.iter().take(1).flat_map(|flow| &flow.not_seen);
             flow.chain(&period.not_seen)
@@ -212,7 +155,7 @@ impl Page {
             let text = format!("{}: {}", foreign(&unseen.what), foreign(&unseen.reason));
             self.wrapped("  - ", &text);
         }
-        self.list(&flows, if all { usize::MAX } else { SHOWN / 2 });
+        self.list(&flows);
     }
 
     fn observation(&mut self, diagnosis: &Diagnosis) {
@@ -231,73 +174,92 @@ impl Page {
         }
     }
 
-    fn list(&mut self, causes: &[&RuledOut], most: usize) {
-        for one in causes.iter().take(most) {
+    fn list(&mut self, causes: &[&RuledOut]) {
+        for one in causes {
             match one.words == one.by {
                 true => self.wrapped("  - ", one.words),
                 false => self.wrapped("  - ", &format!("{}: {}", one.words, one.by)),
             }
         }
-        if causes.len() > most {
-            let rest = causes.len() - most;
-            self.line(&format!("  - and {rest} more (--verbose)"));
-        }
     }
 }
 
-const SHOWN: usize = 8;
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::output::text;
     use crate::rules::sketch::Sketch;
     use crate::{Question, diagnose};
     use units::{Bytes, Span};
 
-    fn page(wide: usize, all: bool) -> String {
-        let sketch = Sketch::new().tcp(|at, tcp| {
+    fn limited_by_window() -> Sketch {
+        Sketch::new().tcp(|at, tcp| {
             tcp.window_limited = Some(Span::from_millis(900 * at));
             tcp.peer_window = Some(Bytes::new(32_768));
             tcp.bytes_acked = Some(Bytes::new(at * 1_600_000));
-        });
-        text(&diagnose(sketch.recording(), Question::Flow), wide, all)
+        })
+    }
+
+    fn page(wide: usize, all: bool) -> String {
+        text(&diagnose(limited_by_window().recording(), Question::Flow), wide, all)
     }
 
     #[test]
-    fn the_verdict_its_evidence_the_advice_and_the_others() {
-        let page = page(100, false);
+    fn twelve_lines_have_the_verdict_the_evidence_and_the_advice() {
+        let expected = "\
+The receiver's window is the limit: it offers 32.8 kB for a round trip of 20 ms.
+10.0.0.1:5000 → 10.0.0.2:5201  writer[7]  12.8 Mbit/s, round trip 20 ms, cubic
+  time limited by the receiver's window: 90 % of the observation
+  window / round trip: 13.1 Mbit/s
+  window: 32.8 kB
+To do: Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from
+       the receiving program on 10.0.0.2
+  # sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'   (on 10.0.0.2)
+  # sysctl -w net.ipv4.tcp_moderate_rcvbuf=1   (on 10.0.0.2)
+  But: A program that sets SO_RCVBUF keeps its size (iperf3 -w is such a
+       setting), whatever tcp_rmem is
+--verbose shows all causes.
+";
+        assert_eq!(page(80, false), expected);
+    }
+
+    #[test]
+    fn everything_has_the_causes_that_are_ruled_out_too() {
+        let page = page(100, true);
         assert!(page.starts_with("The receiver's window is the limit: "), "{page}");
         for part in [
             "10.0.0.1:5000 → 10.0.0.2:5201  writer[7]  12.8 Mbit/s, round trip 20 ms, cubic",
-            "time limited by the receiver's window, of the observation: 90 %  (counts from 20 %)",
+            "time limited by the receiver's window: 90 % of the observation  (counts from 20 %)",
             "allows at most: 13.1 Mbit/s",
             "To do (nothing was changed)",
             "# sysctl -w net.ipv4.tcp_moderate_rcvbuf=1",
             "Ruled out",
-            "more (--verbose)",
+            "lost packets: 0 retransmissions",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
+        assert!(!page.contains("--verbose"), "{page}");
     }
 
     #[test]
-    fn the_price_of_the_observation() {
+    fn the_last_line_has_the_price_of_the_observation() {
         let mut recording = Sketch::idle().recording().clone();
-        let page = |recording: &crate::Recording| {
-            text(&diagnose(recording, Question::Machine), 100, false)
+        let page = |recording: &crate::Recording, all: bool| {
+            text(&diagnose(recording, Question::Machine), 100, all)
         };
-        assert!(page(&recording).contains("Observed for 3 s.\n"));
+        assert!(page(&recording, true).contains("Observed for 3 s.\n"));
         recording.periods[0].own_cpu = Some(Span::from_millis(24));
-        let page = page(&recording);
+        let all = page(&recording, true);
         let line = "\nObserved for 3 s, a sample each 1 s, with 0.80 % of a core.\n";
-        assert!(page.ends_with(line), "{page}");
+        assert!(all.ends_with(line), "{all}");
+        let brief = page(&recording, false);
+        let line = "\nObserved 3 s, each 1 s, with 0.80 % of a core; --verbose shows all causes.\n";
+        assert!(brief.ends_with(line), "{brief}");
     }
 
     #[test]
-    fn lines_fit_and_all_causes_are_shown_on_request() {
+    fn lines_fit() {
         let is_text = |line: &&str| !line.trim_start().starts_with('#');
         let page = page(60, true);
         assert!(page.lines().filter(is_text).all(|line| line.chars().count() <= 60), "{page}");
-        assert!(page.contains("lost packets: 0 retransmissions") && !page.contains("--verbose"));
     }
 }

@@ -1,0 +1,242 @@
+//! A capture of packets becomes the facts that an observation of the sender's machine would have:
+//! round trips, losses, windows and pauses, by what the packets tell. The rules judge these facts
+//! as they judge a machine's.
+//!
+//! The capture may have been taken at the sender, at the receiver or between: each round trip has a
+//! part on either side, told by acknowledgements and by the echoes of timestamps (RFC 7323).
+
+mod half;
+mod live;
+mod source;
+mod survey;
+mod track;
+
+pub use live::live;
+pub use source::is_capture;
+
+use crate::DoctorError;
+use crate::observe::Focus;
+use crate::recording::{Connection, Machine, Origin, Period, Recording, Sample, Unseen};
+use crate::words::{counted, span};
+use source::Packets;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use survey::{Seen, Survey};
+use track::{Ends, Track};
+use units::Span;
+
+/// Reads a capture in pcap's or pcapng's format, which anybody may have written. The first of two
+/// passes finds the connections that moved most.
+pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
+    let failed = |source| DoctorError::Capture { path: path.to_owned(), source };
+    let file = host::open_regular_file(path).map_err(failed)?;
+    let damaged = |error: source::SourceError| match error {
+        source::SourceError::Read(source) => failed(source),
+        source::SourceError::Format(error) => {
+            DoctorError::Malformed { path: path.to_owned(), reason: format!("the file {error}") }
+        }
+    };
+    let pass = || {
+        let mut source: &File = &file;
+        source.seek(SeekFrom::Start(0)).map_err(failed)?;
+        Ok(source)
+    };
+    judge(pass, damaged, focus)
+}
+
+/// The same of a capture in memory.
+pub fn parse(bytes: &[u8], focus: &Focus) -> Result<Recording, DoctorError> {
+    let damaged = |error: source::SourceError| DoctorError::Usage(format!("the capture {error}"));
+    judge(|| Ok(bytes), damaged, focus)
+}
+
+fn judge<R: Read>(
+    open: impl Fn() -> Result<R, DoctorError>,
+    damaged: impl Fn(source::SourceError) -> DoctorError,
+    focus: &Focus,
+) -> Result<Recording, DoctorError> {
+    if let Focus::Process(_) = focus {
+        return Err(DoctorError::Usage(
+            "a capture knows no processes: name port:NUMBER, an address, or ADDRESS:PORT"
+                .to_owned(),
+        ));
+    }
+    let mut survey = Survey::default();
+    let mut packets = Packets::new(open()?);
+    packets.each(|now, segment| survey.take(now, segment)).map_err(&damaged)?;
+    survey.packets = packets.count();
+    survey.times = packets.times();
+    let is_cut = packets.is_cut();
+    let chosen = survey.chosen(focus);
+    let Some((begin, end)) = survey.period(&chosen) else {
+        return Err(match focus {
+            Focus::All => DoctorError::NoSegments { packets: survey.packets },
+            _ => DoctorError::NoFlow(format!("{focus} in this capture")),
+        });
+    };
+    let mut tracks = Tracks::new(&survey, &chosen, begin, end);
+    let mut packets = Packets::new(open()?);
+    packets.each(|now, segment| tracks.take(now, segment)).map_err(&damaged)?;
+    Ok(recording(survey, tracks, is_cut, focus))
+}
+
+/// The chosen connections, and the samples of them so far.
+struct Tracks {
+    tracks: HashMap<Ends, Track>,
+    order: Vec<Ends>,
+    begin: u64,
+    /// Nanoseconds between two samples.
+    step: u64,
+    end: u64,
+    /// The facts of both directions of each connection, by the time of the sample.
+    samples: Vec<(u64, Vec<[Connection; 2]>)>,
+}
+
+impl Tracks {
+    fn new(survey: &Survey, chosen: &[Ends], begin: u64, end: u64) -> Self {
+        let track = |ends: &Ends| {
+            let seen = survey.connections.get(ends);
+            Track::new(seen.is_some_and(Seen::is_one_way))
+        };
+        let length = end - begin;
+        let count = (length / USUAL_STEP).clamp(FEWEST_SAMPLES, MOST_SAMPLES);
+        Self {
+            tracks: chosen.iter().map(|ends| (*ends, track(ends))).collect(),
+            order: chosen.to_vec(),
+            begin,
+            step: (length / count).max(1),
+            end: end.max(begin.saturating_add(1)),
+            samples: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, now: u64, segment: &wire::tcp::Segment) {
+        // The first sample follows the first packet.
+        self.sample_until(now.saturating_sub(1));
+        let ends = track::ends(segment);
+        if let Some(track) = self.tracks.get_mut(&ends) {
+            track.take(now, usize::from(segment.source != ends.0), segment);
+        }
+    }
+
+    fn sample_until(&mut self, now: u64) {
+        loop {
+            let count = self.samples.len() as u64;
+            let next = self.begin.saturating_add(count.saturating_mul(self.step)).min(self.end);
+            let is_done = self.samples.last().is_some_and(|(at, _)| *at >= self.end);
+            if next > now || is_done {
+                return;
+            }
+            let order = self.order.iter();
+            let seen = order.filter_map(|ends| {
+                let track = self.tracks.get_mut(ends)?;
+                track.has_begun().then(|| [0, 1].map(|end| track.connection(next, *ends, end)))
+            });
+            let connections = seen.collect();
+            self.samples.push((next, connections));
+        }
+    }
+
+    /// The samples, each with the direction of every connection that moved more in all.
+    fn finish(mut self) -> Vec<Sample> {
+        self.sample_until(u64::MAX);
+        let senders: BTreeMap<Ends, usize> =
+            self.tracks.iter().map(|(ends, track)| (*ends, track.sender())).collect();
+        let begin = self.begin;
+        let samples = self.samples.into_iter().map(|(at, connections)| Sample {
+            at: Span::from_nanos(at - begin),
+            connections: connections
+                .into_iter()
+                .map(|[low, high]| {
+                    let ends = (low.local, low.remote);
+                    if senders.get(&ends) == Some(&1) { high } else { low }
+                })
+                .collect(),
+            ..Sample::default()
+        });
+        samples.collect()
+    }
+}
+
+fn recording(survey: Survey, tracks: Tracks, is_cut: bool, focus: &Focus) -> Recording {
+    let one_way = tracks
+        .order
+        .iter()
+        .filter(|ends| survey.connections.get(ends).is_some_and(Seen::is_one_way));
+    let one_way = one_way.count();
+    let length = Span::from_nanos(tracks.end - tracks.begin);
+    let mut samples = tracks.finish();
+    let counters = |values: [u64; 5]| {
+        let names = COUNTERS.iter().map(|name| (*name).to_owned());
+        names.zip(values).collect::<BTreeMap<_, _>>()
+    };
+    if let Some(first) = samples.first_mut() {
+        first.counters = counters([0; 5]);
+    }
+    if let Some(last) = samples.last_mut() {
+        last.counters = counters([
+            survey.opened,
+            survey.refused + survey.repeated_syns,
+            survey.repeated_syns,
+            survey.reset,
+            0,
+        ]);
+    }
+    let mut recording = Recording::new(Machine::default());
+    recording.origin = Origin::Captured;
+    recording.focus = Some(match focus {
+        Focus::All => "a capture".to_owned(),
+        focus => format!("{focus} of a capture"),
+    });
+    let (first, last) = survey.times.unwrap_or_default();
+    recording.note = Some(format!(
+        "{} in {}, {}; the busiest is judged over {}",
+        counted(survey.packets, "packet", "packets"),
+        span(Span::from_nanos(last - first)),
+        counted(survey.connections.len() as u64, "connection", "connections"),
+        span(length)
+    ));
+    let mut unseen = BTreeSet::from([Unseen {
+        what: "both machines".to_owned(),
+        reason: "a capture has packets only: run `weir doctor` at an end for its CPU, programs, queues and settings"
+            .to_owned(),
+    }]);
+    let mut note = |what: &str, reason: String| {
+        unseen.insert(Unseen { what: what.to_owned(), reason });
+    };
+    if one_way > 0 {
+        note(
+            "the other direction",
+            format!(
+                "{} have packets of one direction only: capture where both pass",
+                counted(one_way as u64, "connection", "connections")
+            ),
+        );
+    }
+    if is_cut {
+        note("the end of the capture", "the file ends within a packet".to_owned());
+    }
+    if survey.uncounted > 0 {
+        note(
+            "further connections",
+            format!("{} segments belong to more connections than are counted", survey.uncounted),
+        );
+    }
+    recording.unseen = unseen.into_iter().collect();
+    recording.periods.push(Period { label: "capture".to_owned(), samples, ..Period::default() });
+    recording
+}
+
+/// The counters of a machine that a capture tells.
+const COUNTERS: [&str; 5] = [
+    "TcpActiveOpens",
+    "TcpAttemptFails",
+    "TcpExtTCPSynRetrans",
+    "TcpEstabResets",
+    "TcpPassiveOpens",
+];
+const USUAL_STEP: u64 = 250_000_000;
+const FEWEST_SAMPLES: u64 = 12;
+const MOST_SAMPLES: u64 = 240;

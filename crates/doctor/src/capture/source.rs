@@ -1,0 +1,104 @@
+//! The TCP segments of a capture, read in pieces.
+
+use std::io::{self, Read};
+use wire::capture::{CaptureError, CaptureReader, LONGEST_STEP, Step};
+use wire::tcp::Segment;
+
+/// Whether a file that begins so is a capture.
+pub fn is_capture(start: &[u8]) -> bool {
+    let mut reader = CaptureReader::new();
+    start.len() >= 4 && !matches!(reader.next(start), Err(CaptureError::NotCapture))
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SourceError {
+    #[error("{0}")]
+    Read(#[source] io::Error),
+    #[error("{0}")]
+    Format(#[source] CaptureError),
+}
+
+/// The packets of a capture in the order of the file.
+#[derive(Debug)]
+pub(super) struct Packets<R> {
+    source: R,
+    reader: CaptureReader,
+    times: Option<(u64, u64)>,
+    is_cut: bool,
+}
+
+impl<R: Read> Packets<R> {
+    pub(super) fn new(source: R) -> Self {
+        Self { source, reader: CaptureReader::new(), times: None, is_cut: false }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.reader.count()
+    }
+
+    /// Nanoseconds of the first and of the last packet.
+    pub(super) fn times(&self) -> Option<(u64, u64)> {
+        self.times
+    }
+
+    /// The file ends within a packet.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Calls with the time of each segment. Times never decrease: a packet that another interface
+    /// recorded late counts with the time of the packet before.
+    pub(super) fn each(&mut self, mut take: impl FnMut(u64, &Segment)) -> Result<(), SourceError> {
+        let mut buffer = vec![0; PIECE];
+        let (mut start, mut end) = (0, 0);
+        loop {
+            let step = self.reader.next(&buffer[start..end]).map_err(SourceError::Format)?;
+            match step {
+                Step::Skip { used } => start += used,
+                Step::Packet { used, packet } => {
+                    let latest = self.times.map(|(_, latest)| latest);
+                    let now = packet.time_ns.or(latest).unwrap_or(0).max(latest.unwrap_or(0));
+                    self.times = Some((self.times.map_or(now, |(first, _)| first), now));
+                    if let Some(at) = packet.link.ip_offset(packet.bytes)
+                        && let Some(segment) = Segment::of_ip(
+                            &packet.bytes[at..],
+                            (packet.original_length as usize).saturating_sub(at),
+                        )
+                    {
+                        take(now, &segment);
+                    }
+                    start += used;
+                    if self.reader.count() >= MOST_PACKETS {
+                        return Ok(());
+                    }
+                }
+                Step::More => {
+                    buffer.copy_within(start..end, 0);
+                    (end, start) = (end - start, 0);
+                    if end == buffer.len() {
+                        if buffer.len() >= LONGEST_STEP * 2 {
+                            self.is_cut = true;
+                            return Ok(());
+                        }
+                        buffer.resize(buffer.len() * 2, 0);
+                    }
+                    let read = loop {
+                        match self.source.read(&mut buffer[end..]) {
+                            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                            read => break read.map_err(SourceError::Read)?,
+                        }
+                    };
+                    if read == 0 {
+                        self.is_cut = end > 0;
+                        return Ok(());
+                    }
+                    end += read;
+                }
+            }
+        }
+    }
+}
+
+const PIECE: usize = 256 << 10;
+/// Later packets are left out.
+const MOST_PACKETS: u64 = 200_000_000;

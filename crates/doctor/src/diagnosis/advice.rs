@@ -1,0 +1,171 @@
+//! Advice in the words of one connection: rules write "the far end", `DEV` and `PID`, and a reader
+//! gets the address, the interface, the process and the present value of a setting.
+
+use crate::recording::Origin;
+use crate::rules::Finding;
+use crate::view::{End, Flow, View};
+use std::net::IpAddr;
+
+/// The sentences of the rules are about the machine that was observed. A capture shows the sender.
+pub(super) fn of_capture(finding: &mut Finding) {
+    let texts = finding.evidence.iter_mut().flat_map(|one| [&mut one.signal, &mut one.value]);
+    let actions = finding
+        .advice
+        .iter_mut()
+        .flat_map(|advice| advice.limits.iter_mut().chain([&mut advice.action]));
+    for text in texts.chain(actions).chain(&mut finding.against).chain([&mut finding.sentence]) {
+        for (here, there) in CAPTURED {
+            if text.contains(here) {
+                *text = text.replace(here, there);
+            }
+        }
+    }
+}
+
+/// Names the machine, the interface, the program and the settings in all advice of a finding.
+pub(super) fn name(finding: &mut Finding, flow: Option<&Flow<'_>>, view: &View<'_>) {
+    let is_captured = view.recording.origin == Origin::Captured;
+    if is_captured {
+        of_capture(finding);
+    }
+    for advice in &mut finding.advice {
+        if let Some(flow) = flow {
+            advice.action = programs(&advice.action, flow);
+        }
+        for command in &mut advice.commands {
+            if let Some(flow) = flow {
+                *command = places(command, flow);
+            }
+            if is_captured
+                && CHANGES.iter().any(|word| command.starts_with(word))
+                && !command.contains("(on ")
+                && let Some(flow) = flow
+            {
+                command.push_str(&format!("   (on {})", flow.addresses().0.ip()));
+            }
+            if let Some(values) = present(command, view) {
+                command.push_str(&format!("   (now {values})"));
+            }
+        }
+    }
+}
+
+fn programs(text: &str, flow: &Flow<'_>) -> String {
+    let (from, to) = flow.addresses();
+    let named = |end: &Option<End<'_>>, words: &str, ip: IpAddr| match end {
+        Some(end) if !end.last().holders.is_empty() => end.name(),
+        Some(_) => words.to_owned(),
+        None => format!("{words} on {ip}"),
+    };
+    text.replace(RECEIVING, &named(&flow.receiver, RECEIVING, to.ip()))
+        .replace(SENDING, &named(&flow.sender, SENDING, from.ip()))
+}
+
+fn places(command: &str, flow: &Flow<'_>) -> String {
+    let (from, to) = flow.addresses();
+    let far = flow.end().last().remote.ip();
+    let mut command = command.to_owned();
+    if !flow.is_inside() {
+        for words in FAR {
+            command = command.replace(&format!("(on {words}"), &format!("(on {far}"));
+        }
+    }
+    command = command.replace("(on the receiver", &format!("(on {}", to.ip()));
+    command = command.replace("(on the sender", &format!("(on {}", from.ip()));
+    if let Some(interface) = flow.interface() {
+        command = token(&command, "DEV", interface);
+    }
+    if let Some(pid) = flow.end().pids().find(|pid| *pid != 0) {
+        command = token(&command, "PID", &pid.to_string());
+    }
+    token(&command, "HOST", &far.to_string())
+}
+
+/// Replaces the word where no letter, digit, hyphen or underscore stands beside the word.
+fn token(text: &str, word: &str, by: &str) -> String {
+    let is_part = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(word) {
+        let (before, after) = (&rest[..at], &rest[at + word.len()..]);
+        let is_word = !before.ends_with(is_part) && !after.starts_with(is_part);
+        out.push_str(before);
+        out.push_str(if is_word { by } else { word });
+        rest = after;
+    }
+    out + rest
+}
+
+/// The present values of the settings that the command changes on this machine.
+fn present(command: &str, view: &View<'_>) -> Option<String> {
+    let settings = command.strip_prefix("sysctl -w ")?;
+    if settings.contains("(on ") {
+        return None;
+    }
+    let names = settings.split(' ').filter_map(|word| Some(word.split_once('=')?.0));
+    let values: Vec<&str> = names.filter_map(|name| view.sysctl(name)).collect();
+    (!values.is_empty()).then(|| values.join("; "))
+}
+
+const RECEIVING: &str = "the receiving program";
+const SENDING: &str = "the sending program";
+/// Words about the observed machine, and the same about a capture.
+const CAPTURED: [(&str, &str); 5] = [
+    ("a bottleneck beyond this machine", "a bottleneck on the path"),
+    ("attempts of this machine", "attempts"),
+    ("by this machine", "by the client"),
+    ("this machine has sent", "the client has sent"),
+    ("of this machine", "of the sender"),
+];
+/// Commands for one machine, which a capture does not know.
+const CHANGES: [&str; 5] = ["sysctl ", "tc ", "ip ", "ethtool ", "nft "];
+const FAR: [&str; 4] = ["the far end", "the other end", "the peer", "that end"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Question;
+    use crate::diagnosis::diagnose;
+    use crate::rules::sketch::Sketch;
+    use units::{Bytes, Span};
+
+    fn advice(sketch: Sketch) -> (String, Vec<String>) {
+        let sketch = sketch
+            .machine(|machine| {
+                let setting = ("net.ipv4.tcp_rmem".to_owned(), "4096 131072 212992".to_owned());
+                machine.sysctls.extend([setting]);
+            })
+            .tcp(|at, tcp| {
+                tcp.window_limited = Some(Span::from_millis(900 * at));
+                tcp.peer_window = Some(Bytes::new(32_768));
+                tcp.bytes_acked = Some(Bytes::new(at * 1_600_000));
+            });
+        let diagnosis = diagnose(sketch.recording(), Question::Flow);
+        assert_eq!(diagnosis.verdict.cause, Some("receiver-window"));
+        let advice = &diagnosis.periods[0].flows[0].causes[0].finding.advice[0];
+        (advice.action.clone(), advice.commands.clone())
+    }
+
+    #[test]
+    fn a_far_receiver_is_named_and_this_machines_value_is_not_its_own() {
+        let (action, commands) = advice(Sketch::new());
+        assert!(action.contains("the receiving program on 10.0.0.2"), "{action}");
+        assert!(commands[0].ends_with("   (on 10.0.0.2)"), "{commands:?}");
+    }
+
+    #[test]
+    fn a_receiver_here_is_named_with_the_present_value() {
+        let (action, commands) = advice(Sketch::new().with_receiver(|_, _| {}));
+        assert!(action.contains("reader (process 8)"), "{action}");
+        assert!(commands[0].ends_with("   (now 4096 131072 212992)"), "{commands:?}");
+    }
+
+    #[test]
+    fn only_whole_words_are_replaced() {
+        assert_eq!(
+            token("tc dev DEV; DEVICE HOST-X DEV", "DEV", "eth0"),
+            "tc dev eth0; DEVICE HOST-X eth0"
+        );
+        assert_eq!(token("HOST HOST-ON", "HOST", "h"), "h HOST-ON");
+    }
+}

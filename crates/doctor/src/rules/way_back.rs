@@ -1,0 +1,144 @@
+//! Acknowledgements wait on their way back, so that the sender waits for them although the path
+//! forward has room. Thin uplinks beside fast downlinks do so, and uploads beside downloads.
+
+use super::{Advice, Finding, Outcome, Rule};
+use crate::view::{End, Flow, View};
+use crate::words::{percent, rate, span};
+use units::{Rate, Span};
+
+pub(super) const RULE: Rule = Rule::new("way-back", "the way back of acknowledgements").flow(judge);
+
+fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
+    let Some(sender) = flow.sender.as_ref().filter(|_| !flow.is_inside()) else {
+        return Outcome::Irrelevant;
+    };
+    let (Some(rtt), Some(least)) = (sender.rtt(), sender.tcp().min_rtt) else {
+        return Outcome::not_seen("the round trips of the connection");
+    };
+    let queue = rtt - least;
+    let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
+    let stands = queue >= SHORTEST && queue.nanos() >= least.nanos() / 4;
+    if !stands || held >= HELD || !sender.has_data() || flow.is_stalled() {
+        return Outcome::ruled_out(format!("the round trip is {} above its minimum", span(queue)));
+    }
+    if let Some(back) = sender.median(|c| c.tcp.back_queue) {
+        let share = back.secs_f64() / queue.secs_f64();
+        if share < MOST_OF_QUEUE || back < SHORTEST {
+            return Outcome::ruled_out(format!(
+                "{} of the queue of {} is on the way back",
+                percent(share.min(1.0)),
+                span(queue)
+            ));
+        }
+        return finding(flow, queue)
+            .seen_from("waiting time on the way back", span(back), span(SHORTEST))
+            .seen_from("that time, of the queue", percent(share.min(1.0)), percent(MOST_OF_QUEUE))
+            .holds();
+    }
+    let Some(Spacing { each, per_second }) = Spacing::of(sender) else {
+        return Outcome::not_seen("the number of acknowledgements");
+    };
+    // A receiver that merges segments of a fast link acknowledges many at a time, too.
+    if each < SEGMENTS || flow.rate() > FASTEST {
+        return Outcome::ruled_out(format!("an acknowledgement comes for {each:.1} segments"));
+    }
+    finding(flow, queue)
+        .seen_from("segments of an acknowledgement", format!("{each:.1}"), format!("{SEGMENTS:.1}"))
+        .seen("acknowledgements that arrive", format!("{per_second:.0} a second"))
+        .seen(
+            "rate of the acknowledgements",
+            rate(Rate::from_bits_per_second((per_second * ACK_BITS) as u64)),
+        )
+        .against("segments that arrive in bursts, as on a radio link, are acknowledged so too: the far end can tell")
+        .holds()
+}
+
+fn finding(flow: &Flow<'_>, queue: Span) -> Finding {
+    Finding::new(format!(
+        "the way back is the limit: acknowledgements from {} wait {} in a queue, so that only {} pass forward",
+        flow.addresses().1,
+        span(queue),
+        rate(flow.rate())
+    ))
+    .explains(EXPLAINS)
+    .seen_from("round trip above its minimum", span(queue), span(SHORTEST))
+    .advise(
+        Advice::new("Look for uploads that fill the way back, and give acknowledgements a queue of their own there")
+            .run("tc -s qdisc show   (on the far end, and on routers)")
+            .run("tc qdisc replace dev UPLINK root cake bandwidth RATE ack-filter   (on the far end)")
+            .not("A faster way forward and larger buffers change nothing while acknowledgements wait"),
+    )
+}
+
+/// How many acknowledgements come.
+struct Spacing {
+    /// Segments that one acknowledges, on average.
+    each: f64,
+    per_second: f64,
+}
+
+impl Spacing {
+    fn of(sender: &End<'_>) -> Option<Self> {
+        let came = sender.count(|tcp| tcp.segments_in)?;
+        let data = sender.count(|tcp| tcp.data_segments_in)?;
+        let sent = sender.count(|tcp| tcp.data_segments_out)?;
+        let acks = came.saturating_sub(data);
+        (acks >= FEWEST && data * 4 < acks).then(|| Self {
+            each: sent as f64 / acks as f64,
+            per_second: acks as f64 / sender.elapsed().secs_f64().max(1e-9),
+        })
+    }
+}
+
+const SHORTEST: Span = Span::from_millis(1);
+const HELD: f64 = 0.5;
+/// The share of the queue on the way back.
+const MOST_OF_QUEUE: f64 = 0.6;
+/// Without a queue on the way back a receiver acknowledges each second segment (RFC 5681).
+const SEGMENTS: f64 = 2.4;
+/// Segments of a faster flow arrive so close to one another that receivers merge them (GRO).
+const FASTEST: Rate = Rate::from_mbit(50);
+const FEWEST: u64 = 20;
+/// An acknowledgement with timestamps on an Ethernet.
+const ACK_BITS: f64 = 66.0 * 8.0;
+/// More than the path forward, whose bottleneck the queue looks like.
+const EXPLAINS: f64 = 0.9;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sketch::Sketch;
+    use super::*;
+    use units::Bytes;
+
+    /// 20 Mbit/s, a queue of 60 ms, and acknowledgements for so many segments each.
+    fn queued(each: u32) -> Sketch {
+        Sketch::new().tcp(move |at, tcp| {
+            let sent = at as u32 * 1_726;
+            tcp.rtt = Some(Span::from_millis(80));
+            tcp.bytes_acked = Some(Bytes::new(at * 2_500_000));
+            tcp.delivery_rate = Some(Rate::from_mbit(20));
+            tcp.data_segments_out = Some(sent);
+            tcp.data_segments_in = Some(0);
+            tcp.segments_in = Some(sent / each);
+        })
+    }
+
+    #[test]
+    fn few_acknowledgements_behind_a_queue_blame_the_way_back() {
+        assert!(queued(12).holds(RULE) > 0.8);
+        queued(12).holds_not(super::super::path::RULE);
+        queued(2).holds_not(RULE);
+        assert!(queued(2).holds(super::super::path::RULE) > 0.5);
+        let short = queued(12).tcp(|_, tcp| tcp.rtt = tcp.min_rtt);
+        short.holds_not(RULE);
+    }
+
+    #[test]
+    fn a_capture_tells_the_direction_of_the_queue() {
+        let back = |millis: u64| {
+            queued(2).tcp(move |_, tcp| tcp.back_queue = Some(Span::from_millis(millis)))
+        };
+        assert!(back(50).holds(RULE) > 0.8);
+        back(5).holds_not(RULE);
+    }
+}

@@ -1,0 +1,343 @@
+//! Captures of packets become the facts that the rules judge. The captures here are synthetic: a
+//! sender whose windows, losses and pauses are known, seen at the sender or at the receiver.
+#![allow(clippy::unwrap_used)]
+
+use doctor::observe::Focus;
+use doctor::{Diagnosis, Question, Recording, capture, diagnose, output};
+use proptest::prelude::*;
+use wire::pcap::{file_header, record_header_cut};
+
+/// The place of a capture on a path of 20 ms: nanoseconds from the sender.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Sender,
+    Receiver,
+}
+
+/// Packets with the times at which they pass the capture.
+struct Trace {
+    packets: Vec<(u64, Vec<u8>, u32)>,
+    side: Side,
+    with_stamps: bool,
+}
+
+const ONE_WAY: u64 = 10_000_000;
+const MSS: u64 = 1448;
+const MS: u64 = 1_000_000;
+const CLIENT: ([u8; 4], u16) = ([10, 0, 0, 1], 40_000);
+const SERVER: ([u8; 4], u16) = ([10, 0, 0, 2], 5201);
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// A segment of the client or of the server.
+#[derive(Debug, Clone, Copy, Default)]
+struct Packet {
+    is_answer: bool,
+    sequence: u32,
+    acknowledgement: u32,
+    flags: u8,
+    window: u16,
+    payload: u32,
+    echo: u32,
+    sack: Option<(u32, u32)>,
+}
+
+impl Trace {
+    fn new(side: Side) -> Self {
+        Self { packets: Vec::new(), side, with_stamps: true }
+    }
+
+    /// A segment that its sender sends at this time.
+    fn send(&mut self, at: u64, packet: Packet) {
+        let (far, near) = match self.side {
+            Side::Sender => (ONE_WAY, 0),
+            Side::Receiver => (0, ONE_WAY),
+        };
+        let passes = at + if packet.is_answer { far } else { near };
+        let (bytes, length) = self.bytes(at, packet);
+        self.packets.push((passes, bytes, length));
+    }
+
+    fn bytes(&self, at: u64, packet: Packet) -> (Vec<u8>, u32) {
+        let mut options = Vec::new();
+        if packet.flags & SYN != 0 {
+            options.extend([2, 4, 5, 180, 4, 2, 3, 3, 7, 1]);
+        }
+        if self.with_stamps {
+            options.extend([8, 10]);
+            options.extend(((at / MS) as u32).to_be_bytes());
+            options.extend(packet.echo.to_be_bytes());
+        }
+        if let Some((left, right)) = packet.sack {
+            options.extend([5, 10]);
+            options.extend(left.to_be_bytes());
+            options.extend(right.to_be_bytes());
+        }
+        options.resize(options.len().next_multiple_of(4), 0);
+        let (from, to) = if packet.is_answer { (SERVER, CLIENT) } else { (CLIENT, SERVER) };
+        let length = 40 + options.len() as u32 + packet.payload;
+        let mut bytes = vec![0x45, 0];
+        bytes.extend((length as u16).to_be_bytes());
+        bytes.extend([0, 0, 0, 0, 64, 6, 0, 0]);
+        bytes.extend(from.0);
+        bytes.extend(to.0);
+        bytes.extend(from.1.to_be_bytes());
+        bytes.extend(to.1.to_be_bytes());
+        bytes.extend(packet.sequence.to_be_bytes());
+        bytes.extend(packet.acknowledgement.to_be_bytes());
+        bytes.extend([((20 + options.len()) / 4 * 16) as u8, packet.flags]);
+        bytes.extend(packet.window.to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(options);
+        (bytes, length)
+    }
+
+    fn handshake(&mut self) {
+        let syn = Packet { sequence: 999, flags: SYN, window: 64_000, ..Packet::default() };
+        self.send(0, syn);
+        let answer = Packet { is_answer: true, sequence: 4999, acknowledgement: 1000, ..syn };
+        self.send(ONE_WAY, Packet { flags: SYN | ACK, ..answer });
+        let ack = Packet { sequence: 1000, acknowledgement: 5000, flags: ACK, ..syn };
+        self.send(2 * ONE_WAY, ack);
+    }
+
+    /// Data of the client at this time; its position is in bytes.
+    fn data(&mut self, at: u64, position: u64, length: u64) {
+        let echo = (at.saturating_sub(ONE_WAY) / MS) as u32;
+        let sequence = 1000 + position as u32;
+        let packet = Packet {
+            sequence,
+            acknowledgement: 5000,
+            flags: ACK,
+            window: 64_000,
+            ..Packet::default()
+        };
+        self.send(at, Packet { payload: length as u32, echo, ..packet });
+    }
+
+    /// The server acknowledges up to this position, and offers this window.
+    fn ack(&mut self, at: u64, position: u64, window: u64, sack: Option<(u64, u64)>) {
+        let sack = sack.map(|(left, right)| (1000 + left as u32, 1000 + right as u32));
+        let packet = Packet { is_answer: true, sequence: 5000, flags: ACK, ..Packet::default() };
+        let acknowledgement = 1000 + position as u32;
+        self.send(at, Packet { acknowledgement, window: (window >> 7) as u16, sack, ..packet });
+    }
+
+    /// The file, with this link type and header in front of each packet.
+    fn file(&self, link: u32, head: &[u8]) -> Vec<u8> {
+        let mut packets = self.packets.clone();
+        packets.sort_by_key(|(at, ..)| *at);
+        let mut file = file_header(65_535).to_vec();
+        file[20..24].copy_from_slice(&link.to_le_bytes());
+        for (at, bytes, length) in packets {
+            let (kept, length) = ((head.len() + bytes.len()) as u32, head.len() as u32 + length);
+            file.extend(record_header_cut(1_700_000_000_000_000_000 + at, kept, length));
+            file.extend(head);
+            file.extend(bytes);
+        }
+        file
+    }
+
+    fn judged(&self) -> Diagnosis {
+        diagnosis(&read(&self.file(101, &[])))
+    }
+}
+
+fn read(file: &[u8]) -> Recording {
+    capture::parse(file, &Focus::All).unwrap()
+}
+
+fn diagnosis(recording: &Recording) -> Diagnosis {
+    let diagnosis = diagnose(recording, Question::of(recording));
+    let page = output::text(&diagnosis, 80, false);
+    assert!(page.lines().count() <= 12, "{page}");
+    diagnosis
+}
+
+/// One window each round trip: 64 kB in bursts of segments, for three seconds.
+fn window_limited(side: Side) -> Trace {
+    let mut trace = Trace::new(side);
+    trace.handshake();
+    let window = 45 * MSS;
+    for round in 0..140_u64 {
+        let begin = (round + 1) * 2 * ONE_WAY;
+        for segment in 0..45 {
+            let at = begin + segment * 100_000;
+            let position = round * window + segment * MSS;
+            trace.data(at, position, MSS);
+            trace.ack(at + ONE_WAY, position + MSS, window, None);
+        }
+    }
+    trace
+}
+
+#[test]
+fn a_full_window_is_named_from_either_side() {
+    for side in [Side::Sender, Side::Receiver] {
+        let diagnosis = window_limited(side).judged();
+        assert_eq!(diagnosis.verdict.cause, Some("receiver-window"), "{side:?}: {diagnosis:#?}");
+        let flow = &diagnosis.periods[0].flows[0];
+        let rtt = flow.rtt.unwrap().secs_f64();
+        assert!((0.019..0.023).contains(&rtt), "{side:?}: {rtt}");
+        assert!((23e6..28e6).contains(&(flow.rate.bits_per_second() as f64)), "{:?}", flow.rate);
+        let page = output::text(&diagnosis, 80, false);
+        assert!(
+            page.contains("(on 10.0.0.2)") && page.contains("10.0.0.1:40000 → 10.0.0.2:5201"),
+            "{page}"
+        );
+    }
+}
+
+#[test]
+fn every_link_type_gives_the_same_facts() {
+    let trace = window_limited(Side::Sender);
+    let raw = read(&trace.file(101, &[]));
+    let ethernet = [&[0; 12][..], &[8, 0]].concat();
+    let tagged = [&[0; 12][..], &[0x81, 0, 0, 9, 8, 0]].concat();
+    let cooked = [&[0; 14][..], &[8, 0]].concat();
+    let cooked2 = [&[8, 0][..], &[0; 18]].concat();
+    for (link, head) in
+        [(1, ethernet), (1, tagged), (113, cooked), (276, cooked2), (0, vec![2, 0, 0, 0])]
+    {
+        assert_eq!(read(&trace.file(link, &head)), raw, "{link}");
+    }
+}
+
+/// A window of 30 segments in each second round trip. The fifth segment is lost, and sent again a
+/// round trip later.
+fn lossy(side: Side) -> Trace {
+    let mut trace = Trace::new(side);
+    trace.handshake();
+    let mut position = 0;
+    for round in 0..70_u64 {
+        let begin = (2 * round + 1) * 2 * ONE_WAY;
+        let first = position;
+        for segment in 0..30 {
+            let at = begin + segment * 100_000;
+            let is_lost = segment == 5;
+            match (is_lost, side) {
+                // The receiver's side never sees the segment.
+                (true, Side::Receiver) => {}
+                _ => trace.data(at, position, MSS),
+            }
+            position += MSS;
+            match segment {
+                0..5 => trace.ack(at + ONE_WAY, position, 900_000, None),
+                5 => {}
+                _ => trace.ack(
+                    at + ONE_WAY,
+                    first + 5 * MSS,
+                    900_000,
+                    Some((first + 6 * MSS, position)),
+                ),
+            }
+        }
+        let again = begin + 2 * ONE_WAY + MS;
+        trace.data(again, first + 5 * MSS, MSS);
+        trace.ack(again + ONE_WAY, position, 900_000, None);
+    }
+    trace
+}
+
+#[test]
+fn a_lost_segment_is_counted_from_either_side() {
+    for side in [Side::Sender, Side::Receiver] {
+        let trace = lossy(side);
+        let recording = read(&trace.file(101, &[]));
+        let last = recording.periods[0].samples.last().unwrap();
+        let tcp = &last.connections[0].tcp;
+        assert_eq!(tcp.retransmitted, Some(70), "{side:?}");
+        assert_eq!((tcp.spurious, tcp.reordered), (Some(0), Some(0)), "{side:?}");
+        let diagnosis = diagnosis(&recording);
+        assert_eq!(diagnosis.verdict.cause, Some("loss"), "{side:?}: {diagnosis:#?}");
+    }
+}
+
+#[test]
+fn a_handshake_that_nobody_answers_and_one_that_is_refused() {
+    let syn = Packet { sequence: 999, flags: SYN, window: 64_000, ..Packet::default() };
+    let mut silent = Trace::new(Side::Sender);
+    for at in [0, 1000, 3000, 7000] {
+        silent.send(at * MS, syn);
+    }
+    assert_eq!(silent.judged().verdict.cause, Some("no-answer"));
+    let mut refused = Trace::new(Side::Sender);
+    refused.send(0, syn);
+    let reset =
+        Packet { is_answer: true, acknowledgement: 1000, flags: RST | ACK, ..Packet::default() };
+    refused.send(ONE_WAY, reset);
+    let diagnosis = refused.judged();
+    assert_eq!(diagnosis.verdict.cause, Some("refused"), "{diagnosis:#?}");
+}
+
+#[test]
+fn a_capture_of_one_direction_says_so() {
+    let mut trace = window_limited(Side::Sender);
+    // The addresses begin at the twelfth byte.
+    trace.packets.retain(|(_, bytes, _)| bytes[12..16] == CLIENT.0);
+    let recording = read(&trace.file(101, &[]));
+    assert!(recording.unseen.iter().any(|one| one.what == "the other direction"), "{recording:?}");
+    let verdict = diagnosis(&recording).verdict;
+    assert!(verdict.cause.is_none(), "{verdict:?}");
+    let mut answers = window_limited(Side::Sender);
+    answers.packets.retain(|(_, bytes, _)| bytes[12..16] == SERVER.0);
+    let recording = read(&answers.file(101, &[]));
+    assert!(recording.unseen.iter().any(|one| one.what == "the other direction"));
+    diagnosis(&recording);
+}
+
+#[test]
+fn a_capture_without_segments_or_without_the_asked_connection_is_an_error() {
+    let empty = file_header(65_535);
+    let error = capture::parse(&empty, &Focus::All).unwrap_err().to_string();
+    assert!(error.contains("none of the 0 packets"), "{error}");
+    let file = window_limited(Side::Sender).file(101, &[]);
+    let focus = |text: &str| Focus::parse(text).unwrap();
+    let error = capture::parse(&file, &focus("port:9")).unwrap_err().to_string();
+    assert!(error.contains("port 9 in this capture"), "{error}");
+    let error = capture::parse(&file, &focus("pid:9")).unwrap_err().to_string();
+    assert!(error.contains("knows no processes"), "{error}");
+    assert!(capture::parse(&file, &focus("port:5201")).is_ok());
+}
+
+#[test]
+fn a_hundred_thousand_connections_are_judged_by_the_busiest() {
+    let mut trace = window_limited(Side::Sender);
+    let (syn, length) = trace.bytes(0, Packet { flags: SYN, ..Packet::default() });
+    for number in 0..100_000_u32 {
+        let mut bytes = syn.clone();
+        bytes[12..16].copy_from_slice(&(0x0b00_0000 + number).to_be_bytes());
+        trace.packets.push((u64::from(number) * 20_000, bytes, length));
+    }
+    let recording = read(&trace.file(101, &[]));
+    let most = recording.periods[0].samples.iter().map(|sample| sample.connections.len()).max();
+    assert!(most.unwrap() <= 32, "{most:?}");
+    let diagnosis = diagnosis(&recording);
+    let causes = &diagnosis.verdict.causes;
+    assert!(causes.contains(&"receiver-window"), "{causes:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Any byte may be wrong, and the file may end anywhere.
+    #[test]
+    fn damaged_captures_are_judged_or_refused(
+        edits in prop::collection::vec((0usize..24_000, any::<u8>()), 0..40),
+        cut in 0usize..24_000,
+        receiver in any::<bool>(),
+    ) {
+        let side = if receiver { Side::Receiver } else { Side::Sender };
+        let mut file = lossy(side).file(101, &[]);
+        file.truncate(24_000);
+        for (at, value) in edits {
+            file[at] = value;
+        }
+        file.truncate(cut.max(23_000 * usize::from(cut % 2 == 0)));
+        if let Ok(recording) = capture::parse(&file, &Focus::All) {
+            prop_assert!(recording.periods[0].samples.len() <= 250);
+            diagnosis(&recording);
+        }
+    }
+}

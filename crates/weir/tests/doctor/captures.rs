@@ -1,0 +1,51 @@
+//! Captures that `weir doctor` takes, and files of others.
+
+use crate::peer::{PORT, Pair};
+use crate::support::Sandbox;
+use serde_json::Value;
+
+#[test]
+fn the_packets_of_an_interface_are_judged() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let _pair = Pair::start(&sandbox, "20000,20", "65536,0");
+    let flow = format!("port:{PORT}");
+    let ended = sandbox.weir(&["doctor", "--capture", "lo", "-t", "2", "--flow", &flow, "--json"]);
+    assert!(ended.status.success(), "{ended:?}");
+    let diagnosis: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(diagnosis["origin"], "captured");
+    let found = &diagnosis["periods"][0]["flows"][0];
+    let ends = found["to"].as_str().unwrap().to_owned() + found["from"].as_str().unwrap();
+    assert!(ends.contains(&format!("127.0.0.1:{PORT}")), "{diagnosis:#}");
+    // The reader takes everything at once, and loopback loses nothing.
+    let causes = diagnosis["verdict"]["causes"].to_string();
+    for wrong in ["loss", "receiver-window", "slow-reader", "path"] {
+        assert!(!causes.contains(wrong), "{wrong}: {diagnosis:#}");
+    }
+}
+
+#[test]
+fn an_interface_without_packets_and_one_that_does_not_exist() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ended = sandbox.weir(&["doctor", "--capture", "lo", "-t", "1"]);
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("no TCP segment passed lo"), "{}", ended.stderr);
+    let ended = sandbox.weir(&["doctor", "--capture", "nothere", "-t", "1"]);
+    assert!(!ended.status.success(), "{ended:?}");
+    assert!(ended.stderr.contains("nothere"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_file_that_is_no_capture_is_refused_in_words() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("empty.pcap", "");
+    sandbox.write("text.pcapng", "hello, this is no capture");
+    for (file, words) in [
+        ("missing.pcap", "a capture in pcap's or pcapng's format"),
+        ("empty.pcap", "none of the 0 packets"),
+        ("text.pcapng", "is no capture in pcap's or pcapng's format"),
+    ] {
+        let ended = sandbox.weir(&["doctor", file]);
+        assert!(!ended.status.success(), "{ended:?}");
+        assert!(ended.stderr.contains(words), "{file}: {}", ended.stderr);
+    }
+}

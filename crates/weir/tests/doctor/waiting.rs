@@ -1,0 +1,50 @@
+//! Processes that have no connection yet.
+
+use crate::support::{Sandbox, is_installed};
+use serde_json::Value;
+use std::net::UdpSocket;
+use std::process::Command;
+
+fn judged(sandbox: &Sandbox, pid: u32) -> Value {
+    let ended = sandbox.weir(&["doctor", "--json", "--flow", &format!("pid:{pid}")]);
+    assert!(ended.status.success(), "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn bash(sandbox: &Sandbox, script: &str) -> Option<crate::support::Running> {
+    if !is_installed("bash") {
+        testing::skip(testing::Need::Program("bash"));
+        return None;
+    }
+    let mut command = Command::new("bash");
+    command.args(["-c", script]);
+    Some(sandbox.start_command(command))
+}
+
+/// A name server that takes queries and gives no answer.
+#[test]
+fn a_process_that_waits_for_a_name_server_is_told_so() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let _server = sandbox.inside(|| UdpSocket::bind("127.0.0.1:53").unwrap());
+    let query = "exec 3<>/dev/udp/127.0.0.1/53; while :; do echo query >&3; sleep 0.7; done";
+    let Some(mut asks) = bash(&sandbox, query) else { return };
+    let diagnosis = judged(&sandbox, asks.pid());
+    let _ = (asks.child.kill(), asks.child.wait());
+    assert_eq!(diagnosis["verdict"]["cause"], "name-service", "{diagnosis:#}");
+    let sentence = diagnosis["verdict"]["sentence"].as_str().unwrap();
+    assert!(sentence.contains("127.0.0.1") && sentence.contains("bash"), "{sentence}");
+}
+
+#[test]
+fn a_process_without_a_connection_and_none_are_told_apart() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let Some(mut idle) = bash(&sandbox, "exec sleep 30") else { return };
+    let pid = idle.pid();
+    let ended = sandbox.weir(&["doctor", "-t", "1", "--flow", &format!("pid:{pid}")]);
+    let _ = (idle.child.kill(), idle.child.wait());
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("has no TCP connection, opens none"), "{}", ended.stderr);
+    let ended = sandbox.weir(&["doctor", "-t", "1", "--flow", "pid:4194304"]);
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("there is no process 4194304"), "{}", ended.stderr);
+}
