@@ -87,7 +87,10 @@ impl Survey {
         let mut all: Vec<_> = self.connections.iter().filter(|(ends, _)| is_asked(ends)).collect();
         all.sort_by_key(|(ends, seen)| (std::cmp::Reverse(seen.bytes), seen.first, **ends));
         let silent = |seen: &Seen| seen.syn.is_some() && !seen.is_answered && !seen.is_over;
-        let (mut chosen, rest) = (Vec::new(), all.split_off(all.len().min(MOST_BUSY)));
+        // Handshakes without an answer come before all others in a diagnosis: few are kept.
+        let moved = all.iter().filter(|(_, seen)| seen.bytes > 0).count();
+        let busy = if moved > 0 { moved } else { all.len() };
+        let (mut chosen, rest) = (Vec::new(), all.split_off(busy.min(MOST_BUSY)));
         chosen.extend(all.into_iter().map(|(ends, _)| *ends));
         let rest = rest.into_iter().filter(|(_, seen)| silent(seen)).take(MOST_SILENT);
         chosen.extend(rest.map(|(ends, _)| *ends));
@@ -108,4 +111,4 @@ impl Survey {
 
 const MOST_COUNTED: usize = 200_000;
 const MOST_BUSY: usize = 24;
-const MOST_SILENT: usize = 8;
+const MOST_SILENT: usize = 4;
