@@ -1,4 +1,5 @@
 //! `perf::web` against good servers and against servers that misbehave.
+#![allow(clippy::unwrap_used)]
 
 use perf::PerfError;
 use perf::event::Stop;
