@@ -13,20 +13,20 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(crate) struct Suite {
     /// A line for the shell that brings the machine into its first state
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "LINE")]
     before: Option<String>,
     /// A line for the shell that makes the change
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "LINE")]
     after: String,
     /// A line for the shell that takes the change back
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "LINE")]
     undo: Option<String>,
     /// The format of the suite's results
     #[arg(long, value_name = "FORMAT")]
     parser: Format,
     /// A line for the shell that runs only the cases {cases} or {pattern} again [default: the whole
     /// suite]
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "LINE")]
     again: Option<String>,
     /// Runs of the whole suite in each state
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]

@@ -45,10 +45,10 @@ fn complaint(record: &str) -> Option<String> {
     let level: u32 = head.split(',').next()?.parse().ok()?;
     // The lower three bits are the priority, the others the facility. User space also writes here.
     let (priority, facility) = (level & 7, level >> 3);
-    (facility == 0 && priority <= WARNING).then(|| {
-        let line = message.lines().next().unwrap_or_default();
-        units::foreign(line).to_string()
-    })
+    let line = message.lines().next().unwrap_or_default();
+    // A count of messages of any level, the first of which were logged (lib/ratelimit.c).
+    let is_count = line.ends_with("callbacks suppressed");
+    (facility == 0 && priority <= WARNING && !is_count).then(|| units::foreign(line).to_string())
 }
 
 const WARNING: u32 = 4;
@@ -65,6 +65,7 @@ mod tests {
         assert_eq!(complaint(warning).unwrap(), "WARNING: CPU: 0 PID: 1 at net/core/dev.c:1");
         assert_eq!(complaint("6,340,5140900,-;eth0: link becomes ready"), None);
         assert_eq!(complaint("12,341,5140900,-;systemd[1]: a warning of a program"), None);
+        assert_eq!(complaint("4,342,5140900,-;net_ratelimit: 2 callbacks suppressed\n"), None);
         assert_eq!(complaint("no record"), None);
     }
 }
