@@ -1,7 +1,7 @@
 //! A bridge between two interfaces, for the tests of the workload `robustness`.
 //!
 //! `bridge INTERFACE INTERFACE` forwards all frames; `bridge with-a-bug INTERFACE INTERFACE` reads
-//! the number of a VLAN without looking whether the frame has one.
+//! the time to live of IPv4 packets without looking whether the frame has one.
 
 use port::{Frame, PacketPort, Port};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             is_idle = false;
             if has_bug {
-                let _ = frames.iter().map(|frame| vlan_of(frame.bytes())).max();
+                let _ = frames.iter().map(|frame| time_to_live(frame.bytes())).max();
             }
             ports[1 - from].send(&frames)?;
         }
@@ -34,10 +34,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// The deliberate bug: a frame may end behind its TPID.
-fn vlan_of(frame: &[u8]) -> u16 {
+/// The deliberate bug: a frame may end within the IPv4 header.
+fn time_to_live(frame: &[u8]) -> u8 {
     match frame.get(12..14) {
-        Some([0x81, 0x00]) => u16::from_be_bytes([frame[14], frame[15]]) & 0x0fff,
+        Some([0x08, 0x00]) => frame[22],
         _ => 0,
     }
 }

@@ -65,11 +65,14 @@ impl Started {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The first line of its errors that contains `sign`.
+    /// The first line of its errors that contains `sign`, and the line behind it.
     pub(crate) fn complaint(&self, sign: &str) -> Option<String> {
         let bytes = from(&self.err, 0).ok()?;
         let text = String::from_utf8_lossy(&bytes);
-        text.lines().find(|line| line.contains(sign)).map(|line| units::foreign(line).to_string())
+        let mut lines = text.lines().skip_while(|line| !line.contains(sign));
+        let first = lines.next()?;
+        let all = format!("{first} {}", lines.next().unwrap_or_default());
+        Some(units::foreign(all.trim()).to_string())
     }
 
     /// The failure of a program that ended too early, with its last output.

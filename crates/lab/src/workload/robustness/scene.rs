@@ -64,14 +64,21 @@ impl Scene {
     /// The first sign of harm: a program that ended or panicked, or that does not answer.
     pub(super) fn harm(&mut self) -> Option<Failure> {
         let program = self.program.as_mut()?;
-        match program.wait(Duration::ZERO) {
-            Ok(None) => {}
-            Ok(Some(status)) => return Some(program.early_end(status)),
+        let ended = match program.wait(Duration::ZERO) {
+            Ok(ended) => ended,
             Err(error) => return Some(error.into()),
-        }
-        // A thread that panicked need not end its process.
-        if let Some(line) = program.complaint("panicked at") {
-            return Some(Failure::Workload(format!("{}: {line}", program.name())));
+        };
+        let panic = program.complaint("panicked at");
+        let name = program.name();
+        match (ended, panic) {
+            (None, None) => {}
+            // A thread that panicked need not end its process.
+            (None, Some(panic)) => return Some(Failure::Workload(format!("{name}: {panic}"))),
+            (Some(status), Some(panic)) => {
+                let text = format!("{name} ended early ({status}): {panic}");
+                return Some(Failure::Workload(text));
+            }
+            (Some(status), None) => return Some(program.early_end(status)),
         }
         let control = self.control.as_ref()?;
         (!control.answers()).then(|| Failure::Workload("the switch does not answer".to_owned()))

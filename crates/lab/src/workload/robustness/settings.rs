@@ -10,7 +10,7 @@ use units::Rate;
 pub(super) struct Case {
     pub(super) target: Target,
     pub(super) attacker: String,
-    /// Of the traffic beside the frames.
+    /// The rate of the traffic beside the frames.
     pub(super) rate: Rate,
     pub(super) frames_s: u32,
 }
