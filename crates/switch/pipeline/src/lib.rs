@@ -31,7 +31,8 @@
 //! | `group.rs`, `meter.rs`, `ports.rs` | their state |
 //! | `slots.rs` | the buckets of a group by the hash of a packet |
 //! | `references.rs` | how many rules name each group and meter |
-//! | `mac.rs` | the addresses that NORMAL learned |
+//! | `mac.rs`, `vlans.rs` | the addresses that NORMAL learned, the VLANs of ports |
+//! | `mirror.rs` | copies of the packets of ports |
 //! | `recirculation.rs` | the states in which packets wait for the datapath |
 //! | `translate.rs` | a packet's way through the tables |
 //! | `trace.rs` | that way as text |
@@ -45,6 +46,7 @@ mod group;
 mod learned_cookies;
 mod mac;
 mod meter;
+mod mirror;
 mod ports;
 mod recirculation;
 mod references;
@@ -56,6 +58,7 @@ mod tables;
 mod tests;
 mod trace;
 mod translate;
+mod vlans;
 
 pub use classifier::Classifier;
 pub use event::{RecordedEvent, RuleEvent};
@@ -63,9 +66,11 @@ pub use expiry::{Removal, RemovalReason};
 pub use group::Group;
 pub use mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 pub use meter::Meter;
+pub use mirror::{Mirror, MirrorOutput, MirroredPorts};
 pub use ports::{BridgePort, Ports, config};
 pub use recirculation::{Frozen, Recirculations, Rest};
 pub use rule::{Mask, Rule};
 pub use tables::Tables;
 pub use trace::{Print, Trace};
 pub use translate::{Failure, Observe, Translator};
+pub use vlans::{PortVlans, VlanMode};

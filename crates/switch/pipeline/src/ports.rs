@@ -4,6 +4,9 @@ use flow::port_number::PortNumber;
 use flow::request::{PortDescription, PortMod, Refusal};
 use flow::step::PortIndex;
 
+use super::mirror::{Mirror, MirrorOutput};
+use super::vlans::PortVlans;
+
 /// OpenFlow's bits of a port's configuration.
 pub mod config {
     pub const PORT_DOWN: u32 = 1;
@@ -26,6 +29,9 @@ pub struct BridgePort {
 #[derive(Debug, Default)]
 pub struct Ports {
     by_number: BTreeMap<PortNumber, BridgePort>,
+    /// Those of ports that have others than the usual ones.
+    vlans: BTreeMap<PortNumber, PortVlans>,
+    pub(crate) mirrors: Vec<Mirror>,
 }
 
 impl Ports {
@@ -35,7 +41,27 @@ impl Ports {
     }
 
     pub fn remove(&mut self, number: PortNumber) -> Option<BridgePort> {
+        self.vlans.remove(&number);
         self.by_number.remove(&number)
+    }
+
+    /// The VLANs of a port; `None` if the port takes and sends all frames as they are.
+    #[must_use]
+    pub fn vlans(&self, number: PortNumber) -> Option<&PortVlans> {
+        self.vlans.get(&number)
+    }
+
+    pub(crate) fn set_vlans(&mut self, number: PortNumber, vlans: PortVlans) {
+        match vlans.is_plain() {
+            true => self.vlans.remove(&number),
+            false => self.vlans.insert(number, vlans),
+        };
+    }
+
+    /// Whether a mirror alone sends to the port.
+    #[must_use]
+    pub fn is_mirror_output(&self, number: PortNumber) -> bool {
+        self.mirrors.iter().any(|mirror| mirror.output == MirrorOutput::Port(number))
     }
 
     #[must_use]

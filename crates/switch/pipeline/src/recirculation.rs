@@ -21,6 +21,8 @@ pub struct Frozen {
     pub is_tracked: bool,
     /// The packet has a `dp_hash` of the datapath. Otherwise one that it has from before is void.
     pub is_hashed: bool,
+    /// The mirrors that have a copy of the packet, a bit each.
+    pub mirrored: u32,
     /// Actions that follow, those of the innermost rule first.
     pub rest: Vec<Rest>,
 }
@@ -141,6 +143,7 @@ mod tests {
             action_set: Vec::new(),
             zone: None,
             is_tracked: false,
+            mirrored: 0,
             is_hashed: false,
             rest: Vec::new(),
         }

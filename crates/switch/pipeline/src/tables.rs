@@ -18,12 +18,14 @@ use super::group::{Group, Groups};
 use super::learned_cookies::LearnedCookies;
 use super::mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 use super::meter::Meter;
+use super::mirror::Mirror;
 use super::ports::{BridgePort, Ports};
 use super::recirculation::Recirculations;
 use super::references::{Named, References};
 use super::rule::Rule;
 use super::table::Table;
 use super::translate::Failure;
+use super::vlans::PortVlans;
 
 /// All of a bridge that a packet's way depends on.
 ///
@@ -203,6 +205,27 @@ impl Tables {
         let former = self.ports.insert(port);
         self.invalidate();
         former
+    }
+
+    /// Sets the VLANs of a port. Addresses that NORMAL learned in others are forgotten.
+    pub fn set_port_vlans(&mut self, number: PortNumber, vlans: PortVlans) {
+        let plain = PortVlans::default();
+        let former = self.ports.vlans(number).unwrap_or(&plain);
+        if *former == vlans || (former.is_plain() && vlans.is_plain()) {
+            return;
+        }
+        self.ports.set_vlans(number, vlans);
+        lock(&self.macs).forget(number);
+        self.invalidate();
+    }
+
+    /// Sets the mirrors of the bridge, at most [`Mirror::MOST`].
+    pub fn set_mirrors(&mut self, mut mirrors: Vec<Mirror>) {
+        mirrors.truncate(Mirror::MOST);
+        if self.ports.mirrors != mirrors {
+            self.ports.mirrors = mirrors;
+            self.invalidate();
+        }
     }
 
     pub fn remove_port(&mut self, number: PortNumber) -> Option<BridgePort> {

@@ -7,4 +7,5 @@ mod queues;
 mod random;
 mod rule_sets;
 mod trace;
+mod vlans;
 mod way;

@@ -9,6 +9,7 @@ mod groups;
 mod hash;
 mod learn;
 mod length;
+mod mirrors;
 mod normal;
 mod output;
 mod run;
@@ -208,6 +209,8 @@ struct Way<'a> {
     is_in_set: bool,
     is_in_bucket: bool,
     lengths: Lengths,
+    /// The mirrors that have a copy of the packet, a bit each.
+    mirrored: u32,
     observer: Option<&'a mut dyn Observe>,
 }
 
@@ -285,6 +288,7 @@ impl<'a> Way<'a> {
             is_in_set: false,
             is_in_bucket: false,
             lengths: Lengths::default(),
+            mirrored: 0,
             observer: None,
         }
     }
@@ -297,6 +301,7 @@ impl<'a> Way<'a> {
             if self.tables.port_set().port(port).is_some_and(|port| port.has(no_receive)) {
                 return;
             }
+            self.mirror(port, |mirror| &mirror.sources);
             self.search(0, false, true);
             return;
         }
@@ -322,6 +327,7 @@ impl<'a> Way<'a> {
         }
         self.flow.write_at(Key::PRIORITY, state.metadata.read_at(Key::PRIORITY));
         self.is_tracked = state.is_tracked;
+        self.mirrored = state.mirrored;
         if !self.is_tracked {
             self.clear_tracking(false);
         }
@@ -423,6 +429,7 @@ impl<'a> Way<'a> {
             action_set: self.action_set.clone(),
             zone,
             is_tracked: self.is_tracked,
+            mirrored: self.mirrored,
             is_hashed: self.hashing.is_some() || self.flow.read(Field::DpHash) != 0,
             rest,
         };

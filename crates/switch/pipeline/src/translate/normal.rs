@@ -13,14 +13,21 @@ impl Way<'_> {
         let source = address(self.read_field(Field::EthSrc));
         let destination = address(self.read_field(Field::EthDst));
         let in_port = self.in_port();
-        let vlan = if self.is_tagged() { self.read_field(Field::DlVlan) as u16 } else { 0 };
-        debug_assert!(vlan < PRESENT);
         // A packet from a controller may come from no port; nothing is learned from it.
         let has_port = !matches!(in_port, PortNumber::NONE | PortNumber::CONTROLLER);
         if has_port && self.tables.port_set().port(in_port).is_none() {
             self.note(">> received packet on unknown port");
             return;
         }
+        if self.tables.port_set().is_mirror_output(in_port) {
+            self.note(">> dropping packet received on port that is reserved for mirroring");
+            return;
+        }
+        let Some(vlan) = self.vlan_from(in_port) else {
+            self.note(">> dropping packet of a VLAN that the input port does not carry");
+            return;
+        };
+        debug_assert!(vlan < PRESENT);
         if is_reserved(destination) {
             self.note("-> packet has reserved destination MAC, dropping");
             return;
@@ -46,17 +53,25 @@ impl Way<'_> {
             }
             Some(port) => {
                 self.note("-> forwarding to learned port");
-                self.emit(port, None);
+                let vlans = self.tables.port_set().vlans(port);
+                if vlans.is_none_or(|vlans| vlans.carries(vlan)) {
+                    self.emit_in(vlan, &[port], None);
+                }
             }
             None if is_multicast => {
                 self.note("-> multicast, flooding");
-                self.flood(config::NO_FLOOD);
+                self.flood_in(vlan);
             }
             None => {
                 self.note("-> no learned MAC for destination, flooding");
-                self.flood(config::NO_FLOOD);
+                self.flood_in(vlan);
             }
         }
+    }
+
+    fn flood_in(&mut self, vlan: u16) {
+        let ports = self.ports_of(vlan, |port| !port.has(config::NO_FLOOD));
+        self.emit_in(vlan, &ports, None);
     }
 }
 

@@ -51,10 +51,13 @@ impl Way<'_> {
         if port.has(config::PORT_DOWN | config::NO_FORWARD) {
             return;
         }
-        let index = port.index;
+        let (index, number) = (port.index, port.description.number);
         self.commit();
         self.steps.extend(truncate.map(Step::Truncate));
         self.steps.push(Step::Output(index));
+        if !self.tables.port_set().mirrors.is_empty() {
+            self.mirror(number, |mirror| &mirror.destinations);
+        }
     }
 
     /// Outputs to all other ports that have none of these bits in their configuration.

@@ -1,0 +1,82 @@
+//! NORMAL in VLANs, and mirrors.
+
+use flow::port_number::PortNumber;
+use flow::step::Step;
+use flow::{Field, Match};
+
+use super::packets::{add, bridge, output, outputs, translate, udp};
+use crate::{Mirror, MirrorOutput, MirroredPorts, PortVlans, Tables, VlanMode};
+
+/// Ports 1 and 2 belong to VLAN 10, port 3 to VLAN 20, and port 4 is a trunk.
+fn lan() -> Tables {
+    let mut tables = bridge(4);
+    for (port, tag) in [(1, 10), (2, 10), (3, 20)] {
+        let vlans = PortVlans { mode: VlanMode::Access, tag, trunks: Vec::new() };
+        tables.set_port_vlans(PortNumber(port), vlans);
+    }
+    let normal = flow::action::Action::Output { port: PortNumber::NORMAL, max_len: 0 };
+    tables.flow_mod(add(0, 0, Match::any(), vec![normal]), 0).expect("added");
+    tables
+}
+
+#[test]
+fn an_access_port_floods_its_own_vlan_and_tags_for_the_trunk() {
+    let translation = translate(&lan(), &udp(1, 9, 9));
+    assert_eq!(outputs(&translation), [2, 4]);
+    let steps = &translation.steps;
+    assert!(matches!(steps[0], Step::Output(port) if port.0 == 2), "{steps:?}");
+    assert!(matches!(steps[1], Step::PushVlan { tci, .. } if tci & 0xfff == 10), "{steps:?}");
+}
+
+#[test]
+fn a_trunk_loses_its_tag_for_an_access_port() {
+    let mut packet = udp(4, 9, 9);
+    packet.write(Field::VlanTci, 0x1000 | 20);
+    let translation = translate(&lan(), &packet);
+    assert_eq!(outputs(&translation), [3]);
+    assert!(translation.steps.contains(&Step::PopVlan), "{:?}", translation.steps);
+    packet.write(Field::VlanTci, 0x1000 | 30);
+    assert!(outputs(&translate(&lan(), &packet)).is_empty());
+}
+
+#[test]
+fn an_access_port_takes_no_tag() {
+    let mut packet = udp(1, 9, 9);
+    packet.write(Field::VlanTci, 0x1000 | 10);
+    assert!(outputs(&translate(&lan(), &packet)).is_empty());
+}
+
+fn mirror(output: MirrorOutput) -> Mirror {
+    let one = |port| MirroredPorts::Some(vec![PortNumber(port)]);
+    Mirror { sources: one(1), destinations: one(1), vlans: vec![], output, snap_length: None }
+}
+
+#[test]
+fn a_mirror_gets_one_copy_and_takes_no_floods() {
+    let mut tables = lan();
+    tables.set_mirrors(vec![mirror(MirrorOutput::Port(PortNumber(4)))]);
+    // The copy has the tag of its VLAN, as the port is a trunk.
+    assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [4, 2]);
+    assert_eq!(outputs(&translate(&tables, &udp(2, 9, 9))), [1, 4]);
+    assert!(outputs(&translate(&tables, &udp(4, 9, 9))).is_empty());
+    assert!(outputs(&translate(&tables, &udp(3, 9, 9))).is_empty());
+}
+
+#[test]
+fn a_mirror_also_copies_outputs_of_rules_and_may_choose_vlans() {
+    let mut tables = bridge(3);
+    tables.flow_mod(add(0, 1, Match::any(), vec![output(1)]), 0).expect("added");
+    let mut mirror = mirror(MirrorOutput::Port(PortNumber(3)));
+    tables.set_mirrors(vec![mirror.clone()]);
+    assert_eq!(outputs(&translate(&tables, &udp(2, 9, 9))), [1, 3]);
+    mirror.vlans = vec![7];
+    tables.set_mirrors(vec![mirror]);
+    assert_eq!(outputs(&translate(&tables, &udp(2, 9, 9))), [1]);
+}
+
+#[test]
+fn a_mirror_into_a_vlan_sends_to_its_ports() {
+    let mut tables = lan();
+    tables.set_mirrors(vec![mirror(MirrorOutput::Vlan(20))]);
+    assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [3, 4, 2, 4]);
+}

@@ -1,0 +1,103 @@
+//! Copies for mirrors, and outputs with the tag of a VLAN.
+
+use flow::Field;
+use flow::port_number::PortNumber;
+
+use super::Way;
+use super::fields::PRESENT;
+use crate::mirror::{Mirror, MirrorOutput, MirroredPorts};
+use crate::ports::BridgePort;
+
+impl Way<'_> {
+    /// Sends copies to the mirrors that choose `port` and have no copy of the packet yet.
+    pub(super) fn mirror(&mut self, port: PortNumber, of: impl Fn(&Mirror) -> &MirroredPorts) {
+        let tables = self.tables;
+        let mirrors = &tables.port_set().mirrors;
+        for (number, mirror) in mirrors.iter().enumerate() {
+            if self.mirrored & 1 << number != 0 || !of(mirror).takes(port) {
+                continue;
+            }
+            let in_port = self.in_port();
+            let Some(vlan) = self.vlan_from(in_port) else { continue };
+            if !mirror.takes_vlan(vlan) || mirror.output == MirrorOutput::Port(in_port) {
+                continue;
+            }
+            self.mirrored |= 1 << number;
+            match mirror.output {
+                MirrorOutput::Port(output) => self.emit_in(vlan, &[output], mirror.snap_length),
+                MirrorOutput::Vlan(output) if output != vlan => {
+                    let ports = self.ports_of(output, |_| true);
+                    self.emit_in(output, &ports, mirror.snap_length);
+                }
+                MirrorOutput::Vlan(_) => {}
+            }
+        }
+    }
+
+    /// The VLAN of the packet as it is now, if it came from the port.
+    pub(super) fn vlan_from(&mut self, port: PortNumber) -> Option<u16> {
+        let tag = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
+        match self.tables.port_set().vlans(port) {
+            Some(vlans) => vlans.of_received(tag),
+            None => Some(tag.unwrap_or(0)),
+        }
+    }
+
+    /// The other ports that carry the VLAN, the local one first as in Open vSwitch.
+    pub(super) fn ports_of(
+        &mut self,
+        vlan: u16,
+        is_wanted: impl Fn(&BridgePort) -> bool,
+    ) -> Vec<PortNumber> {
+        let in_port = self.in_port();
+        let set = self.tables.port_set();
+        let mut ports: Vec<_> = set
+            .iter()
+            .filter(|port| is_wanted(port))
+            .map(|port| port.description.number)
+            .filter(|number| *number != in_port && !set.is_mirror_output(*number))
+            .filter(|number| set.vlans(*number).is_none_or(|vlans| vlans.carries(vlan)))
+            .collect();
+        ports.sort_by_key(|number| *number != PortNumber::LOCAL);
+        ports
+    }
+
+    /// Outputs to ports, each with the tag that its VLANs ask for. The packet is as before then.
+    pub(super) fn emit_in(&mut self, vlan: u16, ports: &[PortNumber], truncate: Option<u32>) {
+        let former = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
+        let mut whole = None;
+        let mut current = former;
+        for port in ports {
+            let wanted = match self.tables.port_set().vlans(*port) {
+                Some(vlans) => vlans.tag_of_sent(vlan),
+                // A tag of VLAN 0 has a priority alone, and stays.
+                None if vlan == 0 && former == Some(0) => former,
+                None => (vlan != 0).then_some(vlan),
+            };
+            if wanted != current {
+                if former.is_some() && wanted.is_none() && whole.is_none() {
+                    whole = Some(self.read_field(Field::VlanTci) as u16);
+                }
+                self.set_tag(wanted);
+                current = wanted;
+            }
+            self.emit(*port, truncate);
+        }
+        if current != former {
+            match whole {
+                Some(tci) => self.write_tci(tci, u16::MAX),
+                None => self.set_tag(former),
+            }
+        }
+    }
+
+    fn set_tag(&mut self, vlan: Option<u16>) {
+        match vlan {
+            Some(vlan) => self.write_tci(PRESENT | vlan, PRESENT | VLAN),
+            None => self.write_tci(0, PRESENT),
+        }
+    }
+}
+
+/// The bits of a tag that hold the VLAN.
+const VLAN: u16 = 0xfff;

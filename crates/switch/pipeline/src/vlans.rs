@@ -1,0 +1,114 @@
+//! The VLANs of a port, by which NORMAL and mirrors forward (802.1Q).
+
+/// The VLANs whose frames a port takes and sends.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortVlans {
+    pub mode: VlanMode,
+    /// The VLAN of frames without a tag; a trunk ignores the value.
+    pub tag: u16,
+    /// The VLANs of a trunk, in order; all if the list is empty.
+    pub trunks: Vec<u16>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum VlanMode {
+    /// Frames have tags. A frame without a tag belongs to VLAN 0.
+    #[default]
+    Trunk,
+    /// Frames have no tags and belong to one VLAN.
+    Access,
+    /// A trunk whose frames without a tag belong to `tag`; frames of `tag` leave with a tag.
+    NativeTagged,
+    /// A trunk whose frames without a tag belong to `tag`; frames of `tag` leave without a tag.
+    NativeUntagged,
+}
+
+impl PortVlans {
+    /// Whether the port takes and sends all frames as they are.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.mode == VlanMode::Trunk && self.trunks.is_empty()
+    }
+
+    /// The VLAN of a received frame; `None` if the port does not take the frame. Tag 0 has a
+    /// priority alone.
+    #[must_use]
+    pub fn of_received(&self, tag: Option<u16>) -> Option<u16> {
+        let tag = tag.unwrap_or(0);
+        let vlan = match (self.mode, tag) {
+            (VlanMode::Trunk, tag) => tag,
+            (VlanMode::Access, 0) => self.tag,
+            (VlanMode::Access, _) => return None,
+            (_, 0) => self.tag,
+            (_, tag) => tag,
+        };
+        self.carries(vlan).then_some(vlan)
+    }
+
+    /// Whether frames of the VLAN pass the port.
+    #[must_use]
+    pub fn carries(&self, vlan: u16) -> bool {
+        let is_trunk = || self.trunks.is_empty() || self.trunks.binary_search(&vlan).is_ok();
+        match self.mode {
+            VlanMode::Access => vlan == self.tag,
+            VlanMode::Trunk => is_trunk(),
+            VlanMode::NativeTagged | VlanMode::NativeUntagged => vlan == self.tag || is_trunk(),
+        }
+    }
+
+    /// The tag with which a frame of the VLAN leaves.
+    #[must_use]
+    pub fn tag_of_sent(&self, vlan: u16) -> Option<u16> {
+        let is_untagged = match self.mode {
+            VlanMode::Access => true,
+            VlanMode::NativeUntagged => vlan == self.tag,
+            VlanMode::Trunk | VlanMode::NativeTagged => false,
+        };
+        (!is_untagged && vlan != 0).then_some(vlan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(mode: VlanMode, trunks: &[u16]) -> PortVlans {
+        PortVlans { mode, tag: 10, trunks: trunks.to_vec() }
+    }
+
+    #[test]
+    fn frames_belong_to_the_vlan_of_their_tag_or_port() {
+        use VlanMode::{Access, NativeTagged, NativeUntagged, Trunk};
+        for (mode, trunks, tag, vlan) in [
+            (Access, &[][..], None, Some(10)),
+            (Access, &[], Some(0), Some(10)),
+            (Access, &[], Some(10), None),
+            (Trunk, &[], None, Some(0)),
+            (Trunk, &[], Some(7), Some(7)),
+            (Trunk, &[7, 9], Some(8), None),
+            (Trunk, &[7, 9], None, None),
+            (NativeTagged, &[7], None, Some(10)),
+            (NativeUntagged, &[7], Some(10), Some(10)),
+            (NativeUntagged, &[7], Some(7), Some(7)),
+            (NativeUntagged, &[7], Some(8), None),
+        ] {
+            assert_eq!(port(mode, trunks).of_received(tag), vlan, "{mode:?} {trunks:?} {tag:?}");
+        }
+    }
+
+    #[test]
+    fn frames_leave_with_the_tag_that_the_mode_asks_for() {
+        use VlanMode::{Access, NativeTagged, NativeUntagged, Trunk};
+        for (mode, vlan, tag) in [
+            (Access, 10, None),
+            (Trunk, 10, Some(10)),
+            (Trunk, 0, None),
+            (NativeTagged, 10, Some(10)),
+            (NativeUntagged, 10, None),
+            (NativeUntagged, 7, Some(7)),
+        ] {
+            assert_eq!(port(mode, &[]).tag_of_sent(vlan), tag, "{mode:?} {vlan}");
+        }
+        assert!(!port(Access, &[]).carries(7) && port(NativeTagged, &[7]).carries(10));
+    }
+}
