@@ -10,6 +10,7 @@
 //! | [`text`] | rules as ovs-ofctl writes them |
 //! | [`openflow`] | the protocol's messages, 1.0 to 1.5, and a connection's state |
 //! | [`pipeline`] | tables, groups, meters, MAC learning; a packet's way through them |
+//! | [`ovsdb`] | the database of Open vSwitch: sessions, rows, the switch that rows describe |
 //! | [`datapath`] | the cache of megaflows, connection tracking, changes of packets |
 //!
 //! The crates below are pure: no I/O, no clock, and randomness only from a seed.

@@ -7,11 +7,12 @@
 //! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
 //! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper` | ports |
-//! | `unixctl`, `unixctl_thread`, `commands` | the control protocol of ovs-appctl |
+//! | `unixctl`, `unixctl_thread`, `pid_file`, `commands` | the control protocol of ovs-appctl |
 //! | `client` | the other end of it, for `weir switch` |
 //! | `metrics`, `metrics_thread` | figures for Prometheus |
 //! | `coverage` | events and their rates, for `coverage/show` |
-//! | `config`, `table_settings`, `flow_file` | settings, rules in files |
+//! | `ovsdb` | a database of Open vSwitch that has the settings |
+//! | `config`, `table_settings`, `vlan_settings`, `flow_file`, `progress` | settings, rules in files, changes |
 //! | `clock`, `waker`, `stream`, `outgoing` | their parts |
 
 mod bridge;
@@ -33,10 +34,13 @@ mod interface_facts;
 mod metrics;
 mod metrics_thread;
 mod outgoing;
+mod ovsdb;
 pub mod pcap;
+mod pid_file;
 mod pmd;
 mod port_table;
 mod ports;
+mod progress;
 mod shaper;
 mod snapshots;
 mod start;
@@ -45,17 +49,19 @@ mod switch;
 mod table_settings;
 pub mod unixctl;
 mod unixctl_thread;
+mod vlan_settings;
 mod waker;
 mod worker;
 
 pub use bridge::BridgeState;
 pub use client::{CONTROL_SOCKET, ClientError, call};
 pub use config::{
-    BridgeConfig, Config, ConfigError, DEFAULT_RUNDIR, FailMode, PortConfig, RxqAffinity,
-    parse_cpu_mask,
+    BridgeConfig, Config, ConfigError, DEFAULT_RUNDIR, FailMode, OVS_RUNDIR, OvsdbAddress,
+    PortConfig, RxqAffinity, parse_cpu_mask,
 };
 pub use error::SwitchError;
 pub use ports::{OpenError, SwitchPort};
 pub use start::{Process, run};
 pub use switch::Switch;
 pub use table_settings::{Overflow, TableSettings};
+pub use vlan_settings::{MirrorSettings, VlanModeSetting};

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -33,9 +34,31 @@ pub struct BridgeState {
     pub(super) meters: Arc<Meters>,
     events: Mutex<VecDeque<BridgeEvent>>,
     lost_packet_ins: AtomicU64,
+    /// Controllers and addresses that the bridge's thread has not taken over yet.
+    remotes: Mutex<Option<Remotes>>,
+    controllers: Mutex<Vec<ControllerState>>,
     /// Wakes the thread of the OpenFlow connections.
     pub(super) waker: Waker,
     pub(super) clock: Arc<Clock>,
+}
+
+/// The peers that a bridge connects to and listens for.
+#[derive(Debug)]
+pub(super) struct Remotes {
+    /// All addresses to listen at, as the settings write them.
+    pub(super) listen: Vec<SocketAddr>,
+    /// Those of `listen` that are new.
+    pub(super) added: Vec<(SocketAddr, TcpListener)>,
+    pub(super) controllers: Vec<SocketAddr>,
+}
+
+/// The connection to a controller that the settings name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ControllerState {
+    pub(super) address: SocketAddr,
+    pub(super) is_connected: bool,
+    /// The reason for which the last connection ended or could not be made.
+    pub(super) last_error: Option<String>,
 }
 
 /// An event for OpenFlow connections.
@@ -70,6 +93,8 @@ impl BridgeState {
             meters: Arc::default(),
             events: Mutex::default(),
             lost_packet_ins: AtomicU64::new(0),
+            remotes: Mutex::default(),
+            controllers: Mutex::default(),
             waker: Waker::new()?,
             clock,
         })
@@ -182,6 +207,31 @@ impl BridgeState {
     #[must_use]
     pub fn lost_packet_ins(&self) -> u64 {
         self.lost_packet_ins.load(Ordering::Relaxed)
+    }
+
+    /// Hands other controllers and addresses to the bridge's thread.
+    pub(super) fn change_remotes(&self, mut remotes: Remotes) {
+        let mut waiting = self.remotes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(former) = waiting.take() {
+            let is_wanted = |(address, _): &(SocketAddr, _)| remotes.listen.contains(address);
+            let kept: Vec<_> = former.added.into_iter().filter(is_wanted).collect();
+            remotes.added.extend(kept);
+        }
+        *waiting = Some(remotes);
+        drop(waiting);
+        self.waker.wake();
+    }
+
+    pub(super) fn take_remotes(&self) -> Option<Remotes> {
+        self.remotes.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn controllers(&self) -> Vec<ControllerState> {
+        self.controllers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_controllers(&self, states: Vec<ControllerState>) {
+        *self.controllers.lock().unwrap_or_else(PoisonError::into_inner) = states;
     }
 
     fn push_ports(&self, statuses: Vec<PortStatus>, requester: Option<u64>) {

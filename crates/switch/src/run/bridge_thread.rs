@@ -10,7 +10,7 @@ use openflow::BundleMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::visible;
 
-use super::bridge::{BridgeEvent, BridgeState};
+use super::bridge::{BridgeEvent, BridgeState, ControllerState};
 use super::bridge_session::BridgeSession;
 use super::connection::{Closed, Connection, is_transient};
 use super::stream::{Origin, Stream};
@@ -23,7 +23,8 @@ pub(super) struct BridgeThread {
     unix: UnixListener,
     /// Removes the socket's file when the thread ends.
     _file: BoundFile,
-    tcp: Vec<TcpListener>,
+    /// Listeners with their addresses as the settings write them.
+    tcp: Vec<(SocketAddr, TcpListener)>,
     connections: Vec<Connection>,
     /// The number of the last connection.
     last_number: u64,
@@ -41,19 +42,20 @@ pub(super) struct BridgeThread {
 }
 
 /// A controller to which the switch connects.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Controller {
     address: SocketAddr,
     /// The next attempt, if there is no connection.
     next: Option<Instant>,
     pause: Duration,
+    last_error: Option<String>,
 }
 
 /// The places where a bridge's connections come from.
 pub(super) struct Doors {
     pub(super) unix: UnixListener,
     pub(super) file: BoundFile,
-    pub(super) tcp: Vec<TcpListener>,
+    pub(super) tcp: Vec<(SocketAddr, TcpListener)>,
     pub(super) controllers: Vec<SocketAddr>,
 }
 
@@ -65,7 +67,6 @@ impl BridgeThread {
         stop: Arc<AtomicBool>,
     ) -> Self {
         let now = Instant::now();
-        let controller = |address| Controller { address, next: Some(now), pause: FIRST_PAUSE };
         Self {
             session: BridgeSession::new(bridge.clone(), switch),
             bridge,
@@ -76,7 +77,7 @@ impl BridgeThread {
             last_number: 0,
             memory: Default::default(),
             first: 0,
-            controllers: doors.controllers.into_iter().map(controller).collect(),
+            controllers: doors.controllers.into_iter().map(Controller::new).collect(),
             scratch: vec![0; READ],
             expires: now,
             checks: now,
@@ -93,6 +94,7 @@ impl BridgeThread {
     }
 
     fn turn(&mut self) {
+        self.change_remotes();
         self.connect_to_controllers();
         Origin::ALL.into_iter().for_each(|origin| self.free_a_place(origin));
         let ready = self.wait();
@@ -109,13 +111,53 @@ impl BridgeThread {
         self.check();
     }
 
+    /// Takes over other controllers and addresses. Connections to controllers that stay, stay.
+    fn change_remotes(&mut self) {
+        let Some(remotes) = self.bridge.take_remotes() else { return };
+        self.tcp.retain(|(address, _)| remotes.listen.contains(address));
+        self.tcp.extend(remotes.added);
+        let former = std::mem::take(&mut self.controllers);
+        let address = |connection: &Connection| Some(former[connection.controller?].address);
+        let places: Vec<_> = self.connections.iter().map(address).collect();
+        let mut places = places.into_iter();
+        self.connections.retain_mut(|connection| {
+            let Some(Some(address)) = places.next() else { return true };
+            connection.controller =
+                remotes.controllers.iter().position(|wanted| *wanted == address);
+            connection.controller.is_some()
+        });
+        self.controllers = remotes
+            .controllers
+            .into_iter()
+            .map(|address| {
+                let known = former.iter().find(|controller| controller.address == address);
+                known.cloned().unwrap_or_else(|| Controller::new(address))
+            })
+            .collect();
+        self.first = 0;
+        self.tell_controllers();
+    }
+
+    /// Tells the bridge how its controllers are.
+    fn tell_controllers(&self) {
+        let state = |(index, controller): (usize, &Controller)| {
+            let mut own = self.connections.iter().filter(|c| c.controller == Some(index));
+            ControllerState {
+                address: controller.address,
+                is_connected: own.any(Connection::is_established),
+                last_error: controller.last_error.clone(),
+            }
+        };
+        self.bridge.set_controllers(self.controllers.iter().enumerate().map(state).collect());
+    }
+
     /// Waits for something to do; returns what each connection is ready for.
     fn wait(&self) -> Vec<PollFlags> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.bridge.waker.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.unix.as_fd(), PollFlags::IN),
         ];
-        let tcp = self.tcp.iter().map(AsFd::as_fd);
+        let tcp = self.tcp.iter().map(|(_, listener)| listener.as_fd());
         fds.extend(tcp.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let first = fds.len();
         let is_full = Origin::ALL.map(|origin| self.is_full(origin));
@@ -162,7 +204,7 @@ impl BridgeThread {
             }
         }
         for index in 0..self.tcp.len() {
-            while let Ok((stream, _)) = self.tcp[index].accept() {
+            while let Ok((stream, _)) = self.tcp[index].1.accept() {
                 let stream = Stream::tcp(stream);
                 if !self.admit(stream) {
                     break;
@@ -403,6 +445,9 @@ impl BridgeThread {
             }
         }
         self.close(closed);
+        if !self.controllers.is_empty() {
+            self.tell_controllers();
+        }
     }
 
     fn close(&mut self, mut closed: Vec<(usize, Closed)>) {
@@ -415,6 +460,7 @@ impl BridgeThread {
                     let controller = &mut self.controllers[number];
                     let address = controller.address;
                     tracing::warn!("bridge {name}: controller {address}: closed: {reason}");
+                    controller.last_error = Some(reason.to_string());
                     controller.next = Some(Instant::now() + controller.pause);
                     controller.pause = (controller.pause * 2).min(LONGEST_PAUSE);
                 }
@@ -460,11 +506,18 @@ impl BridgeThread {
                 Err(error) => {
                     let address = controller.address;
                     tracing::warn!("bridge {}: controller {address}: {error}", self.bridge.name);
+                    controller.last_error = Some(error.to_string());
                     controller.next = Some(Instant::now() + controller.pause);
                     controller.pause = (controller.pause * 2).min(LONGEST_PAUSE);
                 }
             }
         }
+    }
+}
+
+impl Controller {
+    fn new(address: SocketAddr) -> Self {
+        Self { address, next: Some(Instant::now()), pause: FIRST_PAUSE, last_error: None }
     }
 }
 

@@ -16,11 +16,14 @@ use thiserror::Error;
 
 use super::pcap::Capture;
 use super::table_settings::TableSettings;
+use super::vlan_settings::{MirrorSettings, VlanModeSetting};
 
 /// The folder of the control sockets if the user names none.
 pub const DEFAULT_RUNDIR: &str = "/run/weir-switch";
-const MOST_BRIDGES: usize = 64;
-const MOST_PORTS: usize = 1024;
+/// The folder in which Open vSwitch's tools look for sockets.
+pub const OVS_RUNDIR: &str = "/run/openvswitch";
+pub(super) const MOST_BRIDGES: usize = 64;
+pub(super) const MOST_PORTS: usize = 16_384;
 const LONGEST_NAME: usize = 64;
 const MOST_QUEUES: usize = 64;
 const AGING_TIMES: RangeInclusive<u64> = 1..=86_400;
@@ -50,6 +53,8 @@ pub struct Config {
     pub busy_poll: bool,
     /// The address that serves metrics to Prometheus: `127.0.0.1:9151` or `unix:/PATH`.
     pub metrics_on: Option<MetricsAddress>,
+    /// The socket of an ovsdb-server whose database has the bridges: `unix:/PATH`.
+    pub ovsdb: Option<OvsdbAddress>,
     pub bridge: IndexMap<String, BridgeConfig>,
 }
 
@@ -60,6 +65,8 @@ pub struct BridgeConfig {
     pub datapath_id: Option<String>,
     /// The address of the bridge's own port; made from the bridge's name otherwise.
     pub hardware_address: Option<HardwareAddress>,
+    /// The bridge's own port is a TAP device with the bridge's name.
+    pub own_interface: bool,
     /// TCP addresses on which controllers and ovs-ofctl may connect.
     #[serde(deserialize_with = "addresses")]
     pub listen: Vec<SocketAddr>,
@@ -75,6 +82,8 @@ pub struct BridgeConfig {
     pub flows: Option<PathBuf>,
     /// Tables by their numbers.
     pub table: IndexMap<String, TableSettings>,
+    /// Copies of packets.
+    pub mirror: IndexMap<String, MirrorSettings>,
     pub port: IndexMap<String, PortConfig>,
 }
 
@@ -82,13 +91,40 @@ impl BridgeConfig {
     /// Takes the former values of what a running bridge cannot change. Returns whether any differs.
     pub(super) fn keep_fixed(&mut self, former: Self) -> bool {
         let fixed = |config: &Self| {
-            let Self { datapath_id, hardware_address, listen, controller, .. } = config;
-            (datapath_id.clone(), *hardware_address, listen.clone(), controller.clone())
+            let Self { datapath_id, hardware_address, own_interface, .. } = config;
+            (datapath_id.clone(), *hardware_address, *own_interface)
         };
         let differs = fixed(self) != fixed(&former);
-        let Self { datapath_id, hardware_address, listen, controller, .. } = former;
-        *self = Self { datapath_id, hardware_address, listen, controller, ..self.clone() };
+        let Self { datapath_id, hardware_address, own_interface, .. } = former;
+        *self = Self { datapath_id, hardware_address, own_interface, ..self.clone() };
         differs
+    }
+}
+
+/// The socket of an ovsdb-server, as Open vSwitch writes it: `unix:/run/openvswitch/db.sock`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct OvsdbAddress(pub PathBuf);
+
+impl std::str::FromStr for OvsdbAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:").map(Path::new) {
+            Some(path) if path.is_absolute() => Ok(Self(path.to_owned())),
+            _ => Err(format!(
+                "ovsdb {text:?}: write the socket of ovsdb-server, for example \
+                 unix:/run/openvswitch/db.sock"
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for OvsdbAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 
@@ -156,6 +192,14 @@ pub struct PortConfig {
     pub queue: Option<QueueConfig>,
     /// Queues and the CPUs of the packet threads that poll them: `0:1,1:2`.
     pub rxq_affinity: Option<RxqAffinity>,
+    /// `trunk`, `access`, `native-tagged` or `native-untagged`, for NORMAL; `access` if there is a
+    /// tag, and otherwise `trunk`.
+    pub vlan_mode: Option<VlanModeSetting>,
+    /// The VLAN of frames without a tag.
+    pub tag: Option<u16>,
+    /// The VLANs of a trunk; all if none is named.
+    #[serde(default)]
+    pub trunks: Vec<u16>,
 }
 
 /// The address of a port: `02:00:00:00:00:01`.
@@ -194,6 +238,15 @@ pub enum Role {
 pub enum CopyMode {
     Zerocopy,
     Copy,
+}
+
+impl From<ovsdb::interface::CopyMode> for CopyMode {
+    fn from(mode: ovsdb::interface::CopyMode) -> Self {
+        match mode {
+            ovsdb::interface::CopyMode::Zerocopy => Self::Zerocopy,
+            ovsdb::interface::CopyMode::Copy => Self::Copy,
+        }
+    }
 }
 
 /// The CPUs that poll a port's queues, as Open vSwitch writes them: `0:3,1:7`.
@@ -310,7 +363,7 @@ impl Config {
     /// Checks all that can be checked without opening anything.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |problem: String| Err(ConfigError::Value(problem));
-        if self.bridge.is_empty() {
+        if self.bridge.is_empty() && self.ovsdb.is_none() {
             return wrong(
                 "there is no bridge: add one by --bridge br0, or by [bridge.br0] in the file"
                     .to_owned(),
@@ -346,6 +399,12 @@ impl Config {
                 settings
                     .check(table)
                     .map_err(|problem| ConfigError::Value(format!("bridge {name}: {problem}")))?;
+            }
+            for (mirror, settings) in &bridge.mirror {
+                let is_port = |port: &str| port == name || bridge.port.contains_key(port);
+                settings.check(is_port).map_err(|problem| {
+                    ConfigError::Value(format!("mirror {name}:{mirror}: {problem}"))
+                })?;
             }
             let mut numbers = HashMap::new();
             for (port, config) in &bridge.port {
@@ -407,6 +466,9 @@ impl PortConfig {
             rate: None,
             queue: None,
             rxq_affinity: None,
+            vlan_mode: None,
+            tag: None,
+            trunks: Vec::new(),
         }
     }
 
@@ -477,6 +539,7 @@ impl PortConfig {
 
     /// Checks all that can be checked without opening anything.
     pub fn check(&self) -> Result<(), String> {
+        self.check_vlans()?;
         match self.queues {
             Some(queues) if !(1..=MOST_QUEUES).contains(&queues) => {
                 return Err(format!("queues = {queues}: use 1 to {MOST_QUEUES}"));

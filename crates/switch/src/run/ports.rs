@@ -9,7 +9,7 @@ use flow::port_number::PortNumber;
 use flow::request::{PortDescription, PortStatistics};
 use flow::step::PortIndex;
 use link::{Capacity, LinkError};
-use port::{Frame, PortError};
+use port::{Frame, Interface, PortError};
 use probe::ethtool::Link;
 use thiserror::Error;
 use units::{Rate, Time};
@@ -51,6 +51,13 @@ pub struct SwitchPort {
     device: Device,
     shaper: Option<Mutex<Shaper>>,
     opened: Time,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InterfaceFacts {
+    pub(super) index: Option<u32>,
+    pub(super) mtu: u64,
+    pub(super) is_enabled: bool,
 }
 
 /// A port's counters since the start.
@@ -155,6 +162,36 @@ impl SwitchPort {
         {
             lock(shaper).clear();
         }
+    }
+
+    /// Whether the port's interface does not exist. An interface that is down exists.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self.settings.kind.as_str(), "packet" | "xdp")
+            && !self.device.is_there()
+            && self.interface().is_none()
+    }
+
+    fn interface(&self) -> Option<Interface> {
+        let has_one = matches!(self.settings.kind.as_str(), "packet" | "tap" | "xdp");
+        let name = self.settings.interface.as_deref().unwrap_or(&self.name);
+        has_one.then(|| Interface::find(name).ok()).flatten()
+    }
+
+    /// The facts about the port's interface for a database. Ports without an interface are enabled.
+    pub(super) fn facts(&self) -> InterfaceFacts {
+        match self.interface() {
+            Some(found) => InterfaceFacts {
+                index: Some(found.index),
+                mtu: found.mtu.count(),
+                is_enabled: found.up && !self.is_set_down(),
+            },
+            None => InterfaceFacts { index: None, mtu: USUAL_MTU, is_enabled: !self.is_set_down() },
+        }
+    }
+
+    /// The number as 16 bits, as Open vSwitch's tools write it.
+    pub(super) fn short_number(&self) -> u16 {
+        self.number.0 as u16
     }
 
     fn is_set_down(&self) -> bool {
@@ -380,6 +417,7 @@ fn kbit(speed: Option<Rate>) -> u32 {
     speed.map_or(0, |speed| u32::try_from(speed.bits_per_second() / 1000).unwrap_or(u32::MAX))
 }
 
+const USUAL_MTU: u64 = 1500;
 /// OpenFlow's OFPPC_PORT_DOWN.
 const PORT_DOWN: u32 = 1;
 /// OFPPS_LINK_DOWN and OFPPS_LIVE.

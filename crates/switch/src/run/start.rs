@@ -8,9 +8,11 @@ use host::{FreedMemory, HostError, PrivateDirectory};
 use port::LinkEvents;
 
 use super::client::CONTROL_SOCKET;
-use super::config::{Config, ConfigError, DEFAULT_RUNDIR};
+use super::config::{Config, ConfigError, DEFAULT_RUNDIR, OVS_RUNDIR, OvsdbAddress};
 use super::error::SwitchError;
 use super::metrics_thread::{MetricsListener, MetricsThread};
+use super::ovsdb::OvsdbThread;
+use super::pid_file::PidFile;
 use super::switch::Switch;
 use super::unixctl_thread::UnixctlThread;
 use super::waker::Waker;
@@ -33,18 +35,25 @@ pub fn run(
 ) -> Result<(), SwitchError> {
     let config = (process.settings)()?;
     config.check()?;
-    let rundir = config.rundir.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_RUNDIR));
+    if config.ovsdb.is_some() && !config.bridge.is_empty() {
+        return Err(ConfigError::Value(
+            "the database has the bridges: leave --bridge and [bridge] out, or --ovsdb".to_owned(),
+        )
+        .into());
+    }
+    let rundir = config.rundir.clone().unwrap_or_else(|| usual_rundir(&config));
     let folder = PrivateDirectory::make_named(&rundir).map_err(|error| refused(&rundir, error))?;
+    // Dropped last: another process that finds no lock may begin.
+    let _pid_file = PidFile::write(&folder)?;
     let switch = Arc::new(Switch::new(folder, stop.clone(), process));
-    let (listener, file) = switch.listen(CONTROL_SOCKET)?;
+    let listeners = vec![switch.listen(CONTROL_SOCKET)?, switch.listen(&PidFile::socket())?];
     let control = rundir.join(CONTROL_SOCKET);
     let metrics = config.metrics_on.as_ref().map(MetricsListener::bind).transpose()?;
     let outcome = switch.apply(&config, &mut note).and_then(|()| {
         let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
         let thread = UnixctlThread {
             switch: switch.clone(),
-            listener,
-            file,
+            listeners,
             waker: waker.clone(),
             stop: stop.clone(),
         };
@@ -53,6 +62,11 @@ pub fn run(
         let metrics = metrics.map(|listener| serve_metrics(&switch, listener, &stop, &mut note));
         let metrics = metrics.transpose()?;
         note(format!("control at {}", control.display()));
+        let follower = config.ovsdb.as_ref().map(|OvsdbAddress(socket)| {
+            note(format!("ovsdb: follows the database at unix:{}", socket.display()));
+            follow(&switch, socket, &config, &rundir, &stop)
+        });
+        let follower = follower.transpose()?;
         let mut rounds = 0_u32;
         let mut freed = FreedMemory::default();
         let links = LinkEvents::subscribe();
@@ -78,6 +92,10 @@ pub fn run(
                 freed.tend();
             }
         }
+        if let Some((waker, thread)) = follower {
+            waker.wake();
+            let _ = thread.join();
+        }
         waker.wake();
         let _ = thread.join();
         if let Some((waker, thread)) = metrics {
@@ -88,6 +106,34 @@ pub fn run(
     });
     switch.close();
     outcome
+}
+
+fn usual_rundir(config: &Config) -> PathBuf {
+    if config.ovsdb.is_none() {
+        return PathBuf::from(DEFAULT_RUNDIR);
+    }
+    std::env::var_os("OVS_RUNDIR").map_or_else(|| PathBuf::from(OVS_RUNDIR), PathBuf::from)
+}
+
+fn follow(
+    switch: &Arc<Switch>,
+    socket: &Path,
+    config: &Config,
+    rundir: &Path,
+    stop: &Arc<AtomicBool>,
+) -> Result<(Arc<Waker>, JoinHandle<()>), SwitchError> {
+    let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
+    let thread = OvsdbThread::new(
+        switch.clone(),
+        socket.to_owned(),
+        config.clone(),
+        rundir.to_owned(),
+        waker.clone(),
+        stop.clone(),
+    );
+    let builder = std::thread::Builder::new().name("ovsdb".to_owned());
+    let thread = builder.spawn(|| thread.run()).map_err(SwitchError::Thread)?;
+    Ok((waker, thread))
 }
 
 fn serve_metrics(

@@ -1,6 +1,6 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -16,12 +16,12 @@ use flow::request::{FlowCommand, FlowMod, PacketOut, Resumption};
 use flow::step::Translation;
 use host::PrivateDirectory;
 use indexmap::IndexMap;
-use pipeline::{MacTable, Removal};
+use pipeline::{MacTable, Mirror, MirrorOutput, MirroredPorts, Removal};
 use rustix::fs::Mode;
 use text::PortNames;
 use units::Time;
 
-use super::bridge::BridgeState;
+use super::bridge::{BridgeState, Remotes};
 use super::bridge_thread::{BridgeThread, Doors};
 use super::clock::Clock;
 use super::config::{BridgeConfig, Config, FailMode, PortConfig};
@@ -32,8 +32,10 @@ use super::flow_file;
 use super::pmd::{Pmd, Queue};
 use super::port_table::PortTable;
 use super::ports::SwitchPort;
+use super::progress::{Part, Progress};
 use super::start::Process;
 use super::table_settings::TableSettings;
+use super::vlan_settings::MirrorSettings;
 use super::worker::{Worker, WorkerStatistics};
 
 /// A running switch.
@@ -155,6 +157,15 @@ impl Switch {
         config: &Config,
         note: &mut dyn FnMut(String),
     ) -> Result<(), SwitchError> {
+        self.change(config, &mut Progress { note, failures: None, numbers: &HashMap::new() })
+    }
+
+    /// As [`Switch::apply`], and goes on behind parts that cannot be made.
+    pub(super) fn change(
+        self: &Arc<Self>,
+        config: &Config,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), SwitchError> {
         config.check()?;
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         self.busy_poll.store(config.busy_poll, Ordering::Relaxed);
@@ -162,28 +173,31 @@ impl Switch {
         for bridge in self.bridges() {
             if !config.bridge.contains_key(&bridge.name) {
                 self.remove_bridge(&bridge);
-                note(format!("bridge {}: removed", bridge.name));
+                progress.note(format!("bridge {}: removed", bridge.name));
             }
         }
         let mut applied = config.clone();
         for (name, settings) in &config.bridge {
             let Some(bridge) = self.bridge(name) else {
-                self.add_bridge(name, settings, note)?;
+                let added = self.add_bridge(name, settings, progress);
+                progress.check(Part::Bridge(name.clone()), added)?;
                 continue;
             };
             let former = self.settings().bridge.get(name).cloned();
             if let Some(former) = former
                 && let Some(applied) = applied.bridge.get_mut(name)
-                && applied.keep_fixed(former)
             {
-                note(format!(
-                    "bridge {name}: changes of datapath-id, hardware-address, listen and \
-                     controller take effect after a restart"
-                ));
+                self.change_remotes(&bridge, &former, settings, progress)?;
+                if applied.keep_fixed(former) {
+                    progress.note(format!(
+                        "bridge {name}: changes of datapath-id, hardware-address and \
+                         own-interface take effect after a restart"
+                    ));
+                }
             }
             limit_macs(&bridge, settings);
             set_up_tables(&bridge, settings);
-            self.apply_ports(&bridge, settings, note)?;
+            self.apply_ports(&bridge, settings, progress)?;
         }
         self.set_cpus(&cpus)?;
         *self.settings() = applied;
@@ -199,7 +213,7 @@ impl Switch {
         self: &Arc<Self>,
         bridge: &Arc<BridgeState>,
         settings: &BridgeConfig,
-        note: &mut dyn FnMut(String),
+        progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
         // A port that only gets other settings keeps its number.
         let mut former = HashMap::new();
@@ -207,24 +221,51 @@ impl Switch {
             if port.number == PortNumber::LOCAL {
                 continue;
             }
-            let is_same = settings.port.get(&port.name).is_some_and(|wanted| {
-                let placed = PortConfig { rxq_affinity: None, ..wanted.clone() };
-                placed == PortConfig { rxq_affinity: None, ..port.settings.clone() }
-            });
+            let wanted = settings.port.get(&port.name);
+            let is_same = wanted.is_some_and(|wanted| wanted.fixed() == port.settings.fixed());
             if !is_same {
                 self.remove_port(bridge, &port);
                 if port.settings.number.is_none() {
                     former.insert(port.name.clone(), port.number);
                 }
-                note(format!("bridge {}: port {} removed", bridge.name, port.name));
+                progress.note(format!("bridge {}: port {} removed", bridge.name, port.name));
             }
         }
+        let open: HashSet<_> = bridge.ports().iter().map(|port| port.name.clone()).collect();
         for (name, wanted) in numbered_first(settings) {
-            if bridge.port_named(name).is_none() {
-                self.free_number(bridge, wanted, note);
-                self.open_port(bridge, name, wanted, former.remove(name), note)?;
+            if !open.contains(name) || bridge.port_named(name).is_none() {
+                self.free_number(bridge, wanted, progress);
+                self.open_port(bridge, name, wanted, former.remove(name), progress)?;
             }
         }
+        set_vlans(bridge, settings);
+        Ok(())
+    }
+
+    /// Gives the bridge's thread other controllers and other addresses to listen at.
+    fn change_remotes(
+        &self,
+        bridge: &Arc<BridgeState>,
+        former: &BridgeConfig,
+        settings: &BridgeConfig,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), SwitchError> {
+        let (listen, controllers) = (&settings.listen, &settings.controller);
+        if *listen == former.listen && *controllers == former.controller {
+            return Ok(());
+        }
+        let mut added = Vec::new();
+        for address in listen.iter().filter(|address| !former.listen.contains(address)) {
+            match listen_at(*address) {
+                Ok(listener) => added.push((*address, listener)),
+                Err(error) => progress.check(Part::Remote(*address), Err(error))?,
+            }
+        }
+        bridge.change_remotes(Remotes {
+            listen: listen.clone(),
+            added,
+            controllers: controllers.clone(),
+        });
         Ok(())
     }
 
@@ -232,9 +273,9 @@ impl Switch {
         self: &Arc<Self>,
         name: &str,
         settings: &BridgeConfig,
-        note: &mut dyn FnMut(String),
+        progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
-        let doors = self.doors(name, settings)?;
+        let doors = self.doors(name, settings, progress)?;
         let bridges = self.bridges();
         let index = (0..).find(|index| bridges.iter().all(|bridge| bridge.index != *index));
         let id = settings.datapath_id.as_deref().and_then(|id| u64::from_str_radix(id, 16).ok());
@@ -246,16 +287,11 @@ impl Switch {
         let bridge = Arc::new(bridge.map_err(SwitchError::Thread)?);
         limit_macs(&bridge, settings);
         set_up_tables(&bridge, settings);
-        if let Some(index) = self.ports.free_index(PortNumber::LOCAL) {
-            let now = Time::from_nanos(self.clock.now_ns());
-            let address = settings.hardware_address;
-            let local = Arc::new(SwitchPort::local(name, bridge.index, index, address, now));
-            self.ports.insert(local.clone());
-            bridge.add_port(local);
-        }
+        self.add_local(&bridge, settings, progress)?;
         for (name, port) in numbered_first(settings) {
-            self.open_port(&bridge, name, port, None, note)?;
+            self.open_port(&bridge, name, port, None, progress)?;
         }
+        set_vlans(&bridge, settings);
         if settings.fail_mode == FailMode::Standalone {
             let mut normal = FlowMod::new(FlowCommand::Add);
             normal.priority = 0;
@@ -268,9 +304,9 @@ impl Switch {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let socket = self.folder.path().join(Self::socket_of(name));
-        note(format!("bridge {name}: OpenFlow at unix:{}", socket.display()));
-        for address in doors.tcp.iter().filter_map(|listener| listener.local_addr().ok()) {
-            note(format!("bridge {name}: OpenFlow at tcp:{address}"));
+        progress.note(format!("bridge {name}: OpenFlow at unix:{}", socket.display()));
+        for address in doors.tcp.iter().filter_map(|(_, listener)| listener.local_addr().ok()) {
+            progress.note(format!("bridge {name}: OpenFlow at tcp:{address}"));
         }
         let thread = BridgeThread::new(self.clone(), bridge.clone(), doors, stop.clone());
         let builder = std::thread::Builder::new().name(format!("bridge {name}"));
@@ -278,6 +314,33 @@ impl Switch {
         self.threads().insert(name.to_owned(), Thread { stop, handle });
         let mut bridges = self.bridges.write().unwrap_or_else(PoisonError::into_inner);
         bridges.insert(name.to_owned(), bridge);
+        Ok(())
+    }
+
+    /// Adds the bridge's own port: a TAP device of the bridge's name, or nothing behind it.
+    fn add_local(
+        &self,
+        bridge: &Arc<BridgeState>,
+        settings: &BridgeConfig,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), SwitchError> {
+        let Some(index) = self.ports.free_index(PortNumber::LOCAL) else { return Ok(()) };
+        let (name, address) = (&bridge.name, settings.hardware_address);
+        let now = Time::from_nanos(self.clock.now_ns());
+        let mut local = None;
+        if settings.own_interface {
+            let tap = PortConfig { hardware_address: address, ..PortConfig::of_kind("tap") };
+            let number = PortNumber::LOCAL;
+            match SwitchPort::open(name, bridge.index, number, index, &tap, now) {
+                Ok((port, _)) => local = Some(port),
+                Err(error) => progress.check(Part::Port(name.clone()), Err(error.into()))?,
+            }
+        }
+        let local =
+            local.unwrap_or_else(|| SwitchPort::local(name, bridge.index, index, address, now));
+        let local = Arc::new(local);
+        self.ports.insert(local.clone());
+        bridge.add_port(local);
         Ok(())
     }
 
@@ -306,24 +369,39 @@ impl Switch {
         &self,
         bridge: &Arc<BridgeState>,
         wanted: &PortConfig,
-        note: &mut dyn FnMut(String),
+        progress: &mut Progress<'_>,
     ) {
         let Some(taken) = wanted.number.and_then(|number| bridge.port(PortNumber(number))) else {
             return;
         };
         if taken.number != PortNumber::LOCAL && taken.settings.number.is_none() {
             self.remove_port(bridge, &taken);
-            note(format!("bridge {}: port {} gets another number", bridge.name, taken.name));
+            let (bridge, port) = (&bridge.name, &taken.name);
+            progress.note(format!("bridge {bridge}: port {port} gets another number"));
         }
     }
 
+    /// Opens a port, and tells `progress` if that fails.
     fn open_port(
         &self,
         bridge: &Arc<BridgeState>,
         name: &str,
         settings: &PortConfig,
         former: Option<PortNumber>,
-        note: &mut dyn FnMut(String),
+        progress: &mut Progress<'_>,
+    ) -> Result<(), SwitchError> {
+        let former = former.or_else(|| progress.numbers.get(name).copied());
+        let opened = self.try_open_port(bridge, name, settings, former, progress);
+        progress.check(Part::Port(name.to_owned()), opened)
+    }
+
+    fn try_open_port(
+        &self,
+        bridge: &Arc<BridgeState>,
+        name: &str,
+        settings: &PortConfig,
+        former: Option<PortNumber>,
+        progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
         let former = former.filter(|number| bridge.port(*number).is_none());
         let number = settings.number.map(PortNumber).or(former);
@@ -342,7 +420,7 @@ impl Switch {
         let now = Time::from_nanos(self.clock.now_ns());
         let (port, missing) = SwitchPort::open(name, bridge.index, number, index, settings, now)?;
         if let Some(error) = missing {
-            note(format!("{error}; the port is down until it is there"));
+            progress.note(format!("{error}; the port is down until it is there"));
         }
         let port = Arc::new(port);
         self.ports.insert(port.clone());
@@ -616,14 +694,19 @@ impl Switch {
         bridge.ports().iter().for_each(|port| port.flush());
     }
 
-    fn doors(&self, name: &str, settings: &BridgeConfig) -> Result<Doors, SwitchError> {
+    fn doors(
+        &self,
+        name: &str,
+        settings: &BridgeConfig,
+        progress: &mut Progress<'_>,
+    ) -> Result<Doors, SwitchError> {
         let (unix, file) = self.listen(&Self::socket_of(name))?;
         let mut tcp = Vec::new();
         for address in &settings.listen {
-            let refused = |error| SwitchError::Listen { place: format!("tcp:{address}"), error };
-            let listener = TcpListener::bind(address).map_err(refused)?;
-            listener.set_nonblocking(true).map_err(refused)?;
-            tcp.push(listener);
+            match listen_at(*address) {
+                Ok(listener) => tcp.push((*address, listener)),
+                Err(error) => progress.check(Part::Remote(*address), Err(error))?,
+            }
         }
         Ok(Doors { unix, file, tcp, controllers: settings.controller.clone() })
     }
@@ -678,10 +761,51 @@ fn numbered_first(settings: &BridgeConfig) -> impl Iterator<Item = (&String, &Po
     with.chain(settings.port.iter().filter(|(_, port)| port.number.is_none()))
 }
 
+fn listen_at(address: SocketAddr) -> Result<TcpListener, SwitchError> {
+    let refused = |error| SwitchError::Listen { place: format!("tcp:{address}"), error };
+    let listener = TcpListener::bind(address).map_err(refused)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    Ok(listener)
+}
+
 fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
     let aging = settings.mac_aging_time.unwrap_or(MacTable::AGING_SECONDS);
     let capacity = settings.mac_table_size.unwrap_or(MacTable::CAPACITY);
     bridge.tables_mut().limit_macs(aging, capacity);
+}
+
+/// Sets the VLANs of the ports, and the mirrors whose ports are there.
+fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
+    let ports: HashMap<_, _> =
+        bridge.ports().iter().map(|port| (port.name.clone(), port.number)).collect();
+    let numbers = |names: &[String]| -> Vec<PortNumber> {
+        names.iter().filter_map(|name| ports.get(name).copied()).collect()
+    };
+    let chosen = |mirror: &MirrorSettings, names: &[String]| match mirror.all {
+        true => MirroredPorts::All,
+        false => MirroredPorts::Some(numbers(names)),
+    };
+    let mirror = |mirror: &MirrorSettings| {
+        let output = match (&mirror.output, mirror.output_vlan) {
+            (Some(port), _) => MirrorOutput::Port(*ports.get(port)?),
+            (None, vlan) => MirrorOutput::Vlan(vlan?),
+        };
+        Some(Mirror {
+            sources: chosen(mirror, &mirror.source),
+            destinations: chosen(mirror, &mirror.destination),
+            vlans: mirror.vlans.clone(),
+            output,
+            snap_length: mirror.snap_length,
+        })
+    };
+    let mirrors = settings.mirror.values().filter_map(mirror).collect();
+    let mut tables = bridge.tables_mut();
+    for (name, port) in &settings.port {
+        if let Some(number) = ports.get(name) {
+            tables.set_port_vlans(*number, port.vlans());
+        }
+    }
+    tables.set_mirrors(mirrors);
 }
 
 fn set_up_tables(bridge: &BridgeState, settings: &BridgeConfig) {

@@ -1,25 +1,21 @@
 //! The control protocol of ovs-appctl: JSON-RPC 1.0 over a UNIX socket, one document after another.
 
+use ovsdb::documents::Documents;
 use serde_json::{Value, json};
 
 /// The longest request that a client may send: `weir switch add-flows` sends a file as one.
 const LONGEST_REQUEST: usize = 256 << 20;
 
 /// The requests that arrive on a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Requests {
-    received: Vec<u8>,
-    /// Where the search for the end of the first document continues.
-    scan: Scan,
+    documents: Documents,
 }
 
-/// The state of the search for a document's end.
-#[derive(Debug, Default)]
-struct Scan {
-    at: usize,
-    depth: usize,
-    in_text: bool,
-    escaped: bool,
+impl Default for Requests {
+    fn default() -> Self {
+        Self { documents: Documents::with_limit(LONGEST_REQUEST) }
+    }
 }
 
 /// A call of a command.
@@ -37,56 +33,19 @@ pub struct Malformed;
 
 impl Requests {
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
-        if self.received.len() + bytes.len() > LONGEST_REQUEST {
-            return Err(Malformed);
-        }
-        self.received.extend_from_slice(bytes);
-        Ok(())
+        self.documents.receive(bytes).map_err(|_| Malformed)
     }
 
     /// The bytes that wait for the rest of their request.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.received.len()
+        self.documents.waiting()
     }
 
     /// The next complete request.
     pub fn take(&mut self) -> Result<Option<Request>, Malformed> {
-        let Some(end) = self.end_of_document()? else { return Ok(None) };
-        let document: Value =
-            serde_json::from_slice(&self.received[..end]).map_err(|_| Malformed)?;
-        self.received.drain(..end);
-        self.scan = Scan::default();
-        request(&document).map(Some)
-    }
-
-    fn end_of_document(&mut self) -> Result<Option<usize>, Malformed> {
-        let scan = &mut self.scan;
-        while let Some(byte) = self.received.get(scan.at) {
-            scan.at += 1;
-            if scan.in_text {
-                match byte {
-                    _ if scan.escaped => scan.escaped = false,
-                    b'\\' => scan.escaped = true,
-                    b'"' => scan.in_text = false,
-                    _ => {}
-                }
-                continue;
-            }
-            match byte {
-                b'{' | b'[' => scan.depth += 1,
-                b'}' | b']' => {
-                    scan.depth = scan.depth.checked_sub(1).ok_or(Malformed)?;
-                    if scan.depth == 0 {
-                        return Ok(Some(scan.at));
-                    }
-                }
-                b'"' if scan.depth > 0 => scan.in_text = true,
-                byte if scan.depth == 0 && !byte.is_ascii_whitespace() => return Err(Malformed),
-                _ => {}
-            }
-        }
-        Ok(None)
+        let document = self.documents.take().map_err(|_| Malformed)?;
+        document.as_ref().map(request).transpose()
     }
 }
 

@@ -18,9 +18,8 @@ use super::waker::Waker;
 /// The thread that serves ovs-appctl and `weir switch`.
 pub(super) struct UnixctlThread {
     pub(super) switch: Arc<Switch>,
-    pub(super) listener: UnixListener,
-    /// Removes the socket's file when the thread ends.
-    pub(super) file: BoundFile,
+    /// Each with its file, which is removed when the thread ends.
+    pub(super) listeners: Vec<(UnixListener, BoundFile)>,
     pub(super) waker: Arc<Waker>,
     pub(super) stop: Arc<AtomicBool>,
 }
@@ -47,25 +46,27 @@ impl UnixctlThread {
                 index += 1;
                 self.serve(client, ready, held, &mut scratch).unwrap_or(false)
             });
-            while let Ok((stream, _)) = self.listener.accept() {
-                if clients.len() < MOST_CLIENTS && stream.set_nonblocking(true).is_ok() {
-                    clients.push(Client {
-                        stream,
-                        requests: Requests::default(),
-                        out: Outgoing::new(),
-                        has_ended: false,
-                    });
+            for (listener, _) in &self.listeners {
+                while let Ok((stream, _)) = listener.accept() {
+                    if clients.len() < MOST_CLIENTS && stream.set_nonblocking(true).is_ok() {
+                        clients.push(Client {
+                            stream,
+                            requests: Requests::default(),
+                            out: Outgoing::new(),
+                            has_ended: false,
+                        });
+                    }
                 }
             }
         }
-        drop(self.file);
+        drop(self.listeners);
     }
 
     fn wait(&self, clients: &[Client]) -> Vec<PollFlags> {
-        let mut fds = vec![
-            PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
-        ];
+        let mut fds = vec![PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
+        let listeners = self.listeners.iter().map(|(listener, _)| listener.as_fd());
+        fds.extend(listeners.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let first = fds.len();
         for client in clients {
             let mut flags = PollFlags::empty();
             if client.out.waiting() > 0 {
@@ -78,7 +79,7 @@ impl UnixctlThread {
         let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
         // An interrupted wait is a short one.
         let _ = poll(&mut fds, Some(&pause));
-        fds[2..].iter().map(PollFd::revents).collect()
+        fds[first..].iter().map(PollFd::revents).collect()
     }
 
     /// `false` if the client is done.

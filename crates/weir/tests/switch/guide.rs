@@ -50,6 +50,7 @@ fn examples() -> Vec<Example> {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/switch.md");
     let text = std::fs::read_to_string(guide).unwrap();
     let section = text.split_once("\n## 6. ").unwrap().1;
+    let section = section.split_once("\n## 7. ").unwrap().0;
     let mut found: Vec<Example> = Vec::new();
     for block in section.split("```console\n").skip(1) {
         let block = block.split_once("\n```").unwrap().0.replace("\\\n", "");

@@ -9,6 +9,7 @@ mod changes;
 mod commands;
 mod control;
 mod controllers;
+mod database;
 mod endings;
 mod folder;
 mod guide;

@@ -54,6 +54,7 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 fn reload(switch: &Arc<Switch>, _: &[String]) -> Outcome {
+    refuse_with_database(&switch.settings())?;
     let notes = switch.reload().map_err(|error| error.to_string())?;
     Ok(notes.into_iter().map(|note| format!("{note}\n")).collect())
 }
@@ -115,6 +116,7 @@ fn status(switch: &Arc<Switch>, _: &[String]) -> Outcome {
 /// Applies a change of the settings in force.
 fn change(switch: &Arc<Switch>, change: impl FnOnce(&mut Config) -> Result<(), String>) -> Outcome {
     let mut config = switch.settings().clone();
+    refuse_with_database(&config)?;
     change(&mut config)?;
     let mut text = String::new();
     let applied = switch.apply(&config, &mut |note| {
@@ -123,6 +125,13 @@ fn change(switch: &Arc<Switch>, change: impl FnOnce(&mut Config) -> Result<(), S
     });
     applied.map_err(|error| error.to_string())?;
     Ok(text)
+}
+
+fn refuse_with_database(config: &Config) -> Result<(), String> {
+    match config.ovsdb {
+        Some(_) => Err("the database has the settings: change them by ovs-vsctl".to_owned()),
+        None => Ok(()),
+    }
 }
 
 fn add_bridge(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {

@@ -4,7 +4,7 @@ use crate::signals::cancel_on_signals;
 use clap::Args;
 use host::MetricsAddress;
 use std::path::PathBuf;
-use switch::run::{BridgeConfig, Config, ConfigError, Process};
+use switch::run::{BridgeConfig, Config, ConfigError, OvsdbAddress, Process};
 use units::visible;
 
 #[derive(Debug, Clone, Args)]
@@ -33,6 +33,11 @@ pub(crate) struct Run {
     /// Serve metrics to Prometheus: 127.0.0.1:9151 or unix:/PATH; addresses of this host alone
     #[arg(long, value_name = "ADDRESS")]
     metrics_on: Option<MetricsAddress>,
+    /// Take the place of ovs-vswitchd: the database behind this socket of ovsdb-server has bridges,
+    /// ports and settings, and ovs-vsctl changes them. The folder of sockets is then $OVS_RUNDIR or
+    /// /run/openvswitch
+    #[arg(long, value_name = "unix:SOCKET", conflicts_with_all = ["bridge", "port", "pmd_cpus"])]
+    ovsdb: Option<OvsdbAddress>,
 }
 
 pub(crate) fn run(arguments: Run) -> anyhow::Result<Ending> {
@@ -68,6 +73,9 @@ impl Run {
             config.pmd_cpus = Some(units::parse_cpus(cpus).map_err(ConfigError::Value)?);
         }
         config.busy_poll |= self.busy_poll;
+        if let Some(address) = &self.ovsdb {
+            config.ovsdb = Some(address.clone());
+        }
         if let Some(address) = &self.metrics_on {
             config.metrics_on = Some(address.clone());
         }
@@ -82,6 +90,7 @@ Examples:
       --port br0:p0=pcap:in.pcap,loop --port br0:p1=null
   ovs-ofctl add-flow unix:/run/weir/sw/br0.mgmt in_port=1,actions=output:2
   ovs-appctl -t /run/weir/sw/weir-switch.ctl dpif-netdev/pmd-stats-show
+  weir switch run --ovsdb unix:/run/openvswitch/db.sock
 
 A file:
   pmd-cpus = [1]

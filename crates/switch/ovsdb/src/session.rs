@@ -1,0 +1,303 @@
+//! A connection to ovsdb-server (RFC 7047, section 4): the schema is checked, the lock is asked
+//! for, the tables are monitored, and changes are written, one transaction at a time.
+
+use serde_json::{Value as Json, json};
+
+use crate::database::Database;
+use crate::documents::{Documents, Malformed};
+use crate::schema::{DATABASE, LOCK, Schema, SchemaError};
+
+/// The client's side of a connection. The caller moves bytes and tells the time.
+#[derive(Debug)]
+pub struct Session {
+    documents: Documents,
+    output: Vec<u8>,
+    schema: Schema,
+    database: Database,
+    /// The requests that have no reply yet, in their order.
+    waiting: Vec<Waiting>,
+    next_id: u64,
+    is_locked: bool,
+    /// The first reply to the monitor has come.
+    is_settled: bool,
+    /// The last time that the server sent something.
+    heard_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    id: u64,
+    kind: Kind,
+    /// The reply must come by then.
+    until_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Schema,
+    Lock,
+    Monitor,
+    Transact,
+    Echo,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Rows have changed, or are there for the first time.
+    Changed,
+    /// The lock came or went.
+    Lock,
+    /// The schema is of a later generation than the switch knows.
+    NewerSchema,
+    /// The last transaction is in the database.
+    Committed,
+    /// The server refused the last transaction.
+    Refused(String),
+}
+
+/// A reason to close the connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    #[error("the server sent bytes that are no message of OVSDB")]
+    Malformed,
+    #[error("the server did not answer within {} s", .0 / 1000)]
+    Silent(u64),
+    #[error("the server refused {request}: {reason}")]
+    Refused { request: &'static str, reason: String },
+    #[error("the server ended the monitor: the database was converted or removed")]
+    Canceled,
+    #[error("the server does not read: more than {} MiB wait for it", MOST_OUTPUT >> 20)]
+    Stuck,
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+}
+
+impl From<Malformed> for Lost {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+impl Session {
+    /// Begins on a fresh connection.
+    #[must_use]
+    pub fn begin(now_ms: u64) -> Self {
+        let mut session = Self {
+            documents: Documents::with_limit(LONGEST_MESSAGE),
+            output: Vec::new(),
+            schema: Schema::default(),
+            database: Database::default(),
+            waiting: Vec::new(),
+            next_id: 0,
+            is_locked: false,
+            is_settled: false,
+            heard_ms: now_ms,
+        };
+        session.request(Kind::Schema, "get_schema", json!([DATABASE]), now_ms);
+        session
+    }
+
+    /// Takes bytes from the server.
+    pub fn receive(&mut self, bytes: &[u8], now_ms: u64) -> Result<Vec<Event>, Lost> {
+        self.heard_ms = now_ms;
+        self.documents.receive(bytes)?;
+        let mut events = Vec::new();
+        while let Some(document) = self.documents.take()? {
+            self.message(&document, now_ms, &mut events)?;
+        }
+        if self.output.len() > MOST_OUTPUT {
+            return Err(Lost::Stuck);
+        }
+        Ok(events)
+    }
+
+    /// Asks a server that is silent for an echo, and gives up one that does not answer.
+    pub fn tick(&mut self, now_ms: u64) -> Result<(), Lost> {
+        if let Some(late) = self.waiting.iter().find(|waiting| waiting.until_ms <= now_ms) {
+            return Err(Lost::Silent(patience(late.kind)));
+        }
+        let is_idle = now_ms.saturating_sub(self.heard_ms) >= IDLE_MS;
+        if is_idle && !self.waiting.iter().any(|waiting| waiting.kind == Kind::Echo) {
+            self.request(Kind::Echo, "echo", json!([]), now_ms);
+        }
+        Ok(())
+    }
+
+    /// The bytes for the server. The caller removes those that the server has taken.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    #[must_use]
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Whether the rows are known and this process alone follows them.
+    #[must_use]
+    pub fn may_act(&self) -> bool {
+        self.is_settled && self.is_locked
+    }
+
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
+    }
+
+    /// Whether a transaction waits for its reply.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.kind == Kind::Transact)
+    }
+
+    /// Sends operations as one transaction, which fails if this process has lost the lock.
+    pub fn transact(&mut self, operations: Vec<Json>, now_ms: u64) {
+        let mut parameters = vec![json!(DATABASE), json!({ "op": "assert", "lock": LOCK })];
+        parameters.extend(operations);
+        self.request(Kind::Transact, "transact", parameters.into(), now_ms);
+    }
+
+    fn request(&mut self, kind: Kind, method: &str, parameters: Json, now_ms: u64) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.waiting.push(Waiting { id, kind, until_ms: now_ms + patience(kind) });
+        self.send(&json!({ "id": id, "method": method, "params": parameters }));
+    }
+
+    fn send(&mut self, message: &Json) {
+        self.output.extend_from_slice(message.to_string().as_bytes());
+    }
+
+    fn message(
+        &mut self,
+        message: &Json,
+        now_ms: u64,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Lost> {
+        let id = message.get("id");
+        let Some(method) = message.get("method").filter(|method| !method.is_null()) else {
+            return self.reply(message, now_ms, events);
+        };
+        let parameters = message.get("params").unwrap_or(&Json::Null);
+        match method.as_str().ok_or(Lost::Malformed)? {
+            "echo" => self.send(&json!({
+                "id": id, "result": parameters, "error": null })),
+            "update" => {
+                let [_, updates] = parameters.as_array().map_or(&[][..], Vec::as_slice) else {
+                    return Err(Lost::Malformed);
+                };
+                self.database.apply(updates).map_err(|_| Lost::Malformed)?;
+                note(events, Event::Changed);
+            }
+            word @ ("locked" | "stolen") => self.set_lock(word == "locked", events),
+            "monitor_canceled" => return Err(Lost::Canceled),
+            // A request of a method that this client does not have.
+            _ if id.is_some_and(|id| !id.is_null()) => self.send(&json!({
+                "id": id, "result": null, "error": "unknown method" })),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, message: &Json, now_ms: u64, events: &mut Vec<Event>) -> Result<(), Lost> {
+        let id = message.get("id").and_then(Json::as_u64).ok_or(Lost::Malformed)?;
+        let place = self.waiting.iter().position(|waiting| waiting.id == id);
+        let kind = self.waiting.remove(place.ok_or(Lost::Malformed)?).kind;
+        let result = message.get("result").unwrap_or(&Json::Null);
+        if let Some(error) = message.get("error").filter(|error| !error.is_null()) {
+            let reason = reason(error);
+            let request = match kind {
+                Kind::Schema => "its schema (is Open_vSwitch its database?)",
+                Kind::Lock => "the lock",
+                Kind::Monitor => "the monitor",
+                Kind::Transact => {
+                    events.push(Event::Refused(reason));
+                    return Ok(());
+                }
+                Kind::Echo => return Ok(()),
+            };
+            return Err(Lost::Refused { request, reason });
+        }
+        match kind {
+            Kind::Echo => {}
+            Kind::Schema => {
+                self.schema = Schema::parse(result)?;
+                if self.schema.is_newer() {
+                    events.push(Event::NewerSchema);
+                }
+                self.request(Kind::Lock, "lock", json!([LOCK]), now_ms);
+                let requests = self.schema.monitor_requests();
+                self.request(Kind::Monitor, "monitor", json!([DATABASE, "weir", requests]), now_ms);
+            }
+            Kind::Lock => {
+                let locked = result.get("locked").and_then(Json::as_bool);
+                self.set_lock(locked.ok_or(Lost::Malformed)?, events);
+            }
+            Kind::Monitor => {
+                self.database.apply(result).map_err(|_| Lost::Malformed)?;
+                self.is_settled = true;
+                note(events, Event::Changed);
+            }
+            Kind::Transact => {
+                let results = result.as_array().ok_or(Lost::Malformed)?;
+                let error = results.iter().find_map(|result| result.get("error"));
+                events.push(match error.filter(|error| !error.is_null()) {
+                    Some(error) => {
+                        let details = results.iter().find_map(|result| result.get("details"));
+                        Event::Refused(reason(details.unwrap_or(error)))
+                    }
+                    None => Event::Committed,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn set_lock(&mut self, is_locked: bool, events: &mut Vec<Event>) {
+        self.is_locked = is_locked;
+        note(events, Event::Lock);
+    }
+}
+
+/// Adds an event that is told once, however often it happens in one read.
+fn note(events: &mut Vec<Event>, event: Event) {
+    if !events.contains(&event) {
+        events.push(event);
+    }
+}
+
+fn reason(error: &Json) -> String {
+    let text = ["details", "error"].iter().find_map(|key| error.get(key)?.as_str());
+    match text.or(error.as_str()) {
+        Some(text) => units::foreign(text).to_string(),
+        None => units::foreign(error).to_string(),
+    }
+}
+
+/// The longest time for a reply. The first rows of a large database take a while.
+fn patience(kind: Kind) -> u64 {
+    match kind {
+        Kind::Monitor | Kind::Transact => 60_000,
+        Kind::Schema | Kind::Lock | Kind::Echo => 10_000,
+    }
+}
+
+/// A message of ten thousand ports has some ten megabytes.
+const LONGEST_MESSAGE: usize = 128 << 20;
+const MOST_OUTPUT: usize = 128 << 20;
+/// As ovs-vswitchd, the switch asks a server that has been silent for so long.
+const IDLE_MS: u64 = 5_000;
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -1,0 +1,458 @@
+//! The switch that a database describes.
+
+use std::collections::HashMap;
+
+use units::foreign;
+
+use crate::database::{Database, Row};
+use crate::interface::{self, Found, Machine};
+use crate::value::Uuid;
+
+/// Bridges, ports and threads in the words of the database. Values that the switch has to check
+/// against this machine, such as CPUs, are texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// The row of `Open_vSwitch`.
+    pub root: Option<Uuid>,
+    pub next_cfg: i64,
+    pub pmd_cpu_mask: Option<String>,
+    pub bridges: Vec<Bridge>,
+    /// Settings in the database that the switch does not follow.
+    pub ignored: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bridge {
+    pub row: Uuid,
+    pub name: String,
+    /// The interface of the bridge itself.
+    pub local: Option<Uuid>,
+    pub datapath_id: Option<String>,
+    pub hardware_address: Option<String>,
+    pub is_secure: bool,
+    pub mac_aging_time: Option<u64>,
+    pub mac_table_size: Option<usize>,
+    pub controllers: Vec<Controller>,
+    pub tables: Vec<Table>,
+    pub ports: Vec<Port>,
+    pub mirrors: Vec<Mirror>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controller {
+    pub row: Uuid,
+    pub target: Target,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The switch connects to the address.
+    Connect(String),
+    /// The switch listens at the address.
+    Listen(String),
+    Refused(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    pub number: u8,
+    pub name: Option<String>,
+    pub flow_limit: Option<u64>,
+    pub evicts: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    pub name: String,
+    pub port_row: Uuid,
+    pub interface_row: Uuid,
+    /// The device, or the words for the interface's column `error`.
+    pub device: Result<Found, String>,
+    pub hardware_address: Option<String>,
+    /// The number that the interface asks for.
+    pub number: Option<u32>,
+    /// The number that the port had when the session began.
+    pub former_number: Option<u32>,
+    pub rxq_affinity: Option<String>,
+    pub egress: Option<Egress>,
+    pub vlans: Vlans,
+}
+
+/// The VLAN columns of a port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Vlans {
+    pub mode: Option<VlanMode>,
+    pub tag: Option<u16>,
+    pub trunks: Vec<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VlanMode {
+    Trunk,
+    Access,
+    NativeTagged,
+    NativeUntagged,
+}
+
+/// A mirror, whose ports have their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    pub name: String,
+    pub is_for_all: bool,
+    pub sources: Vec<String>,
+    pub destinations: Vec<String>,
+    pub vlans: Vec<u16>,
+    pub output_port: Option<String>,
+    pub output_vlan: Option<u16>,
+    pub snap_length: Option<u32>,
+}
+
+/// A rate by which frames leave, in bit/s, and the queueing discipline in front of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Egress {
+    pub bits_per_second: u64,
+    pub queue: Option<&'static str>,
+}
+
+impl Topology {
+    #[must_use]
+    pub fn of(database: &Database, machine: &dyn Machine) -> Self {
+        let Some((root, row)) = database.single("Open_vSwitch") else { return Self::default() };
+        let mut topology = Self {
+            root: Some(root),
+            next_cfg: row.integer("next_cfg").unwrap_or(0),
+            pmd_cpu_mask: row.entry("other_config", "pmd-cpu-mask").map(str::to_owned),
+            ..Self::default()
+        };
+        let mut bridges: Vec<_> = database.referred(row, "bridges", "Bridge").collect();
+        bridges.sort_by_key(|(_, row)| row.text("name"));
+        for (id, row) in bridges {
+            let bridge = bridge(database, id, row, machine, &mut topology.ignored);
+            topology.bridges.push(bridge);
+        }
+        topology
+    }
+}
+
+fn bridge(
+    database: &Database,
+    id: Uuid,
+    row: &Row,
+    machine: &dyn Machine,
+    ignored: &mut Vec<String>,
+) -> Bridge {
+    let name = row.text("name").unwrap_or_default().to_owned();
+    let other = |key: &str| row.entry("other_config", key);
+    let mut bridge = Bridge {
+        row: id,
+        local: None,
+        // Open vSwitch ignores anything but 16 digits.
+        datapath_id: other("datapath-id")
+            .map(|id| id.strip_prefix("0x").unwrap_or(id).to_ascii_lowercase())
+            .filter(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit())),
+        hardware_address: other("hwaddr").map(str::to_owned),
+        is_secure: row.text("fail_mode") == Some("secure"),
+        mac_aging_time: other("mac-aging-time").and_then(|text| text.parse().ok()),
+        mac_table_size: other("mac-table-size").and_then(|text| text.parse().ok()),
+        controllers: Vec::new(),
+        tables: tables(database, row),
+        ports: Vec::new(),
+        mirrors: mirrors(database, row),
+        name,
+    };
+    for (id, controller) in database.referred(row, "controller", "Controller") {
+        let target = target(controller.text("target").unwrap_or_default());
+        bridge.controllers.push(Controller { row: id, target });
+    }
+    bridge.controllers.sort_by_key(|controller| controller.row);
+    let mut ports: Vec<_> = database.referred(row, "ports", "Port").collect();
+    ports.sort_by_key(|(_, row)| row.text("name"));
+    for (id, row) in ports {
+        add_ports(database, &mut bridge, id, row, machine, ignored);
+    }
+    for (column, what) in UNKNOWN_OF_BRIDGES {
+        if row.flag(column) || row.rows(column).next().is_some() {
+            ignored.push(format!("bridge {}: {what}", foreign(&bridge.name)));
+        }
+    }
+    bridge
+}
+
+fn add_ports(
+    database: &Database,
+    bridge: &mut Bridge,
+    id: Uuid,
+    row: &Row,
+    machine: &dyn Machine,
+    ignored: &mut Vec<String>,
+) {
+    let interfaces: Vec<_> = database.referred(row, "interfaces", "Interface").collect();
+    let is_bond = interfaces.len() > 1;
+    for (interface_row, interface) in interfaces {
+        let name = interface.text("name").unwrap_or_default();
+        if name == bridge.name {
+            bridge.local = Some(interface_row);
+            continue;
+        }
+        let device = match is_bond {
+            true => Err("bonds are not supported: add one interface to the port".to_owned()),
+            false => interface::device(interface, machine),
+        };
+        let number = |column: &str| {
+            let number = interface.integer(column).and_then(|number| u32::try_from(number).ok());
+            number.filter(|number| (1..0xff00).contains(number))
+        };
+        bridge.ports.push(Port {
+            name: name.to_owned(),
+            port_row: id,
+            interface_row,
+            device,
+            hardware_address: interface.text("mac").map(str::to_owned),
+            number: number("ofport_request"),
+            former_number: number("ofport"),
+            rxq_affinity: interface.entry("other_config", "pmd-rxq-affinity").map(str::to_owned),
+            egress: database
+                .referred(row, "qos", "QoS")
+                .next()
+                .and_then(|(_, qos)| egress(qos, name, ignored)),
+            vlans: vlans(row, ignored),
+        });
+        let rate = ["ingress_policing_rate", "ingress_policing_kpkts_rate"];
+        if rate.iter().any(|column| interface.integer(column).is_some_and(|rate| rate > 0)) {
+            ignored.push(format!("interface {}: ingress policing", foreign(name)));
+        }
+        if interface.integer("mtu_request").is_some() {
+            ignored.push(format!("interface {}: mtu_request", foreign(name)));
+        }
+    }
+    for (column, what) in UNKNOWN_OF_PORTS {
+        if row.members(column).next().is_some() && !row.members(column).all(|m| *m == false.into())
+        {
+            ignored.push(format!("port {}: {what}", foreign(row.text("name").unwrap_or_default())));
+        }
+    }
+}
+
+fn vlans(row: &Row, ignored: &mut Vec<String>) -> Vlans {
+    let mode = match row.text("vlan_mode") {
+        None => None,
+        Some("trunk") => Some(VlanMode::Trunk),
+        Some("access") => Some(VlanMode::Access),
+        Some("native-tagged") => Some(VlanMode::NativeTagged),
+        Some("native-untagged") => Some(VlanMode::NativeUntagged),
+        Some(mode) => {
+            let port = foreign(row.text("name").unwrap_or_default());
+            ignored.push(format!("port {port}: vlan_mode {}", foreign(mode)));
+            None
+        }
+    };
+    Vlans { mode, tag: vlan(row, "tag"), trunks: vlan_set(row, "trunks") }
+}
+
+fn vlan(row: &Row, column: &str) -> Option<u16> {
+    row.integer(column).and_then(|vlan| u16::try_from(vlan).ok()).filter(|vlan| *vlan < 4096)
+}
+
+fn vlan_set(row: &Row, column: &str) -> Vec<u16> {
+    let vlans = row.integers(column).filter_map(|vlan| u16::try_from(vlan).ok());
+    vlans.filter(|vlan| *vlan < 4096).collect()
+}
+
+fn mirrors(database: &Database, bridge: &Row) -> Vec<Mirror> {
+    let mirror = |(_, row): (Uuid, &Row)| {
+        let ports = |column: &str| {
+            let rows = row.rows(column).filter_map(|id| database.row("Port", id)?.text("name"));
+            let mut names: Vec<_> = rows.map(str::to_owned).collect();
+            names.sort();
+            names
+        };
+        let snap_length = row.integer("snaplen").and_then(|length| u32::try_from(length).ok());
+        Mirror {
+            name: row.text("name").unwrap_or_default().to_owned(),
+            is_for_all: row.flag("select_all"),
+            sources: ports("select_src_port"),
+            destinations: ports("select_dst_port"),
+            vlans: vlan_set(row, "select_vlan"),
+            output_port: ports("output_port").into_iter().next(),
+            output_vlan: vlan(row, "output_vlan"),
+            snap_length,
+        }
+    };
+    let mut mirrors: Vec<_> = database.referred(bridge, "mirrors", "Mirror").map(mirror).collect();
+    mirrors.sort_by(|a, b| a.name.cmp(&b.name));
+    mirrors
+}
+
+/// The rate of a QoS, whose `max-rate` is in bit/s.
+fn egress(qos: &Row, port: &str, ignored: &mut Vec<String>) -> Option<Egress> {
+    let kind = qos.text("type").unwrap_or_default();
+    let queue = match kind {
+        "linux-htb" | "linux-hfsc" => None,
+        "linux-codel" => Some("codel"),
+        "linux-fq_codel" => Some("fq_codel"),
+        _ => {
+            ignored.push(format!("port {}: QoS of the type {}", foreign(port), foreign(kind)));
+            return None;
+        }
+    };
+    if qos.rows("queues").next().is_some() {
+        ignored.push(format!("port {}: queues of its QoS", foreign(port)));
+    }
+    let rate = qos.entry("other_config", "max-rate").and_then(|rate| rate.parse().ok());
+    let Some(bits_per_second) = rate.filter(|rate| *rate > 0) else {
+        ignored.push(format!("port {}: QoS without other_config:max-rate", foreign(port)));
+        return None;
+    };
+    Some(Egress { bits_per_second, queue })
+}
+
+fn tables(database: &Database, row: &Row) -> Vec<Table> {
+    let mut tables = HashMap::new();
+    for (number, id) in row.pairs("flow_tables") {
+        let (crate::value::Atom::Integer(number), crate::value::Atom::Row(id)) = (number, id)
+        else {
+            continue;
+        };
+        let (Ok(number), Some(table)) = (u8::try_from(*number), database.row("Flow_Table", *id))
+        else {
+            continue;
+        };
+        tables.insert(
+            number,
+            Table {
+                number,
+                name: table.text("name").map(str::to_owned),
+                flow_limit: table.integer("flow_limit").and_then(|limit| u64::try_from(limit).ok()),
+                evicts: table.text("overflow_policy") == Some("evict"),
+            },
+        );
+    }
+    let mut tables: Vec<_> = tables.into_values().collect();
+    tables.sort_by_key(|table| table.number);
+    tables
+}
+
+/// The address behind `tcp:ADDRESS[:PORT]` or `ptcp:[PORT][:ADDRESS]`.
+fn target(text: &str) -> Target {
+    let refused = |why: &str| Target::Refused(format!("{}: {why}", foreign(text)));
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    let (kind, place) = text.split_once(':').unwrap_or((text, ""));
+    match kind {
+        "tcp" => {
+            let (address, port) = match place.rsplit_once(':') {
+                Some((address, port)) if !place.ends_with(']') => (address, port),
+                _ => (place, PORT),
+            };
+            match address.is_empty() || !is_port(port) {
+                true => refused("write tcp:ADDRESS:PORT"),
+                false => Target::Connect(format!("{address}:{port}")),
+            }
+        }
+        "ptcp" => {
+            let (port, address) = place.split_once(':').unwrap_or((place, ""));
+            let port = if port.is_empty() { PORT } else { port };
+            let address = if address.is_empty() { "0.0.0.0" } else { address };
+            match is_port(port) {
+                true => Target::Listen(format!("{address}:{port}")),
+                false => refused("write ptcp:PORT:ADDRESS"),
+            }
+        }
+        "ssl" | "pssl" => refused("TLS is not supported: use tcp: or ptcp:"),
+        "unix" | "punix" => {
+            refused("use tcp: or ptcp:; the bridge's own socket is BRIDGE.mgmt in the rundir")
+        }
+        _ => refused("write tcp:ADDRESS:PORT or ptcp:PORT:ADDRESS"),
+    }
+}
+
+const PORT: &str = "6653";
+
+const UNKNOWN_OF_BRIDGES: [(&str, &str); 7] = [
+    ("stp_enable", "spanning tree (stp_enable)"),
+    ("rstp_enable", "spanning tree (rstp_enable)"),
+    ("mcast_snooping_enable", "multicast snooping"),
+    ("netflow", "flow export (netflow)"),
+    ("sflow", "flow export (sflow)"),
+    ("ipfix", "flow export (ipfix)"),
+    ("flood_vlans", "flood_vlans"),
+];
+const UNKNOWN_OF_PORTS: [(&str, &str); 3] =
+    [("cvlans", "its VLANs (cvlans)"), ("lacp", "LACP"), ("protected", "protected")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::tests::TestMachine;
+    use serde_json::{Value as Json, json};
+
+    fn id(number: u32) -> String {
+        format!("00000000-0000-0000-0000-{number:012}")
+    }
+
+    fn topology(updates: Json) -> Topology {
+        let mut database = Database::default();
+        database.apply(&updates).unwrap();
+        Topology::of(&database, &TestMachine)
+    }
+
+    #[test]
+    fn rows_become_bridges_with_ports() {
+        let reference = |number: u32| json!(["uuid", id(number)]);
+        let new = |row: Json| json!({ "new": row });
+        let found = topology(json!({
+            "Open_vSwitch": { id(1): new(json!({ "bridges": reference(2), "next_cfg": 7,
+                "other_config": ["map", [["pmd-cpu-mask", "6"]]] })) },
+            "Bridge": { id(2): new(json!({ "name": "br0", "fail_mode": "secure",
+                "ports": ["set", [reference(3), reference(4)]],
+                "controller": reference(7), "stp_enable": true, "mirrors": reference(9),
+                "other_config": ["map", [["datapath-id", "00000000000000A1"]]] })) },
+            "Port": { id(3): new(json!({ "name": "br0", "interfaces": reference(5) })),
+                id(4): new(json!({ "name": "p1", "interfaces": reference(6), "tag": 10,
+                    "protected": false, "qos": reference(8) })) },
+            "Interface": { id(5): new(json!({ "name": "br0", "type": "internal" })),
+                id(6): new(json!({ "name": "p1", "type": "", "ofport_request": 9, "ofport": -1,
+                    "other_config": ["map", [["pmd-rxq-affinity", "0:1"]]] })) },
+            "Controller": { id(7): new(json!({ "target": "tcp:10.0.0.9" })) },
+            "Mirror": { id(9): new(json!({ "name": "m0", "select_src_port": reference(4),
+                "output_vlan": 9 })) },
+            "QoS": { id(8): new(json!({ "type": "linux-htb",
+                "other_config": ["map", [["max-rate", "1000000"]]] })) },
+        }));
+        assert_eq!((found.next_cfg, found.pmd_cpu_mask.as_deref()), (7, Some("6")));
+        let [bridge] = &found.bridges[..] else { panic!("{found:?}") };
+        assert!(bridge.is_secure && bridge.local.is_some());
+        assert_eq!(bridge.datapath_id.as_deref(), Some("00000000000000a1"));
+        assert_eq!(bridge.controllers[0].target, Target::Connect("10.0.0.9:6653".to_owned()));
+        let [port] = &bridge.ports[..] else { panic!("{bridge:?}") };
+        assert_eq!((port.number, port.former_number), (Some(9), None));
+        assert_eq!(port.egress, Some(Egress { bits_per_second: 1_000_000, queue: None }));
+        assert_eq!(port.rxq_affinity.as_deref(), Some("0:1"));
+        assert_eq!(port.vlans.tag, Some(10));
+        assert_eq!(found.ignored, ["bridge br0: spanning tree (stp_enable)"]);
+        let [mirror] = &bridge.mirrors[..] else { panic!("{bridge:?}") };
+        assert_eq!((&mirror.sources[..], mirror.output_vlan), (&["p1".to_owned()][..], Some(9)));
+    }
+
+    #[test]
+    fn rows_that_are_missing_or_wrong_are_left_out() {
+        assert_eq!(topology(json!({})), Topology::default());
+        let found = topology(json!({ "Open_vSwitch": { id(1): { "new": {
+            "bridges": ["uuid", id(2)], "next_cfg": "x" } } } }));
+        assert!(found.root.is_some() && found.bridges.is_empty() && found.next_cfg == 0);
+    }
+
+    #[test]
+    fn targets_of_controllers() {
+        let connect = |text: &str| Target::Connect(text.to_owned());
+        let listen = |text: &str| Target::Listen(text.to_owned());
+        assert_eq!(target("tcp:10.0.0.9:6633"), connect("10.0.0.9:6633"));
+        assert_eq!(target("tcp:[::1]:6633"), connect("[::1]:6633"));
+        assert_eq!(target("tcp:[::1]"), connect("[::1]:6653"));
+        assert_eq!(target("ptcp:6654"), listen("0.0.0.0:6654"));
+        assert_eq!(target("ptcp:"), listen("0.0.0.0:6653"));
+        assert_eq!(target("ptcp:6654:127.0.0.1"), listen("127.0.0.1:6654"));
+        for text in ["tcp:", "tcp:a:x", "ptcp:x", "ssl:10.0.0.9:6653", "unix:/x", "", "\n"] {
+            assert!(matches!(target(text), Target::Refused(_)), "{text}");
+        }
+    }
+}

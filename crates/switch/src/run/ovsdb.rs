@@ -1,0 +1,11 @@
+//! The switch in ovs-vswitchd's place: a database of Open vSwitch has its settings.
+//!
+//! The crate `ovsdb` reads the rows. `settings` makes the switch's settings of them, `status`
+//! the columns that are written back, and `thread` moves the bytes.
+
+mod machine;
+mod settings;
+mod status;
+mod thread;
+
+pub(super) use self::thread::OvsdbThread;

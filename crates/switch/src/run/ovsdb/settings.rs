@@ -1,0 +1,331 @@
+//! The settings of a switch whose bridges a database describes.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+
+use flow::port_number::PortNumber;
+use indexmap::IndexMap;
+use ovsdb::interface::Device;
+use ovsdb::topology::{Bridge, Port, Target, Topology};
+use ovsdb::value::Uuid;
+use units::{Rate, foreign};
+
+use crate::run::config::{
+    BridgeConfig, Config, FailMode, MOST_BRIDGES, MOST_PORTS, PortConfig, Role, check_name,
+    parse_cpu_mask,
+};
+use crate::run::progress::Part;
+use crate::run::table_settings::{Overflow, TableSettings};
+use crate::run::vlan_settings::MirrorSettings;
+
+/// Settings, and what of the database they cannot hold.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) config: Config,
+    /// Parts that cannot be made, with the reason.
+    pub(super) failures: HashMap<Part, String>,
+    /// Rows of `Controller` that the switch does not follow.
+    pub(super) controllers: HashMap<Uuid, String>,
+    /// Numbers of ports when the session began.
+    pub(super) numbers: HashMap<String, PortNumber>,
+    /// Settings that the switch does not follow, for the log.
+    pub(super) ignored: Vec<String>,
+}
+
+impl Wanted {
+    /// The settings of `base`, with the bridges and CPUs of the database.
+    pub(super) fn of(topology: &Topology, base: &Config) -> Self {
+        let config = Config { bridge: IndexMap::new(), ..base.clone() };
+        let ignored = topology.ignored.clone();
+        let mut wanted = Self { config, ignored, ..Self::default() };
+        if let Some(mask) = &topology.pmd_cpu_mask {
+            wanted.set_cpus(mask);
+        }
+        for bridge in &topology.bridges {
+            wanted.add_bridge(bridge);
+        }
+        wanted
+    }
+
+    /// Open vSwitch leaves out CPUs that the machine does not have.
+    fn set_cpus(&mut self, mask: &str) {
+        let available = host::online_cpus();
+        let cpus = parse_cpu_mask(mask).map(|cpus| {
+            let (known, unknown): (Vec<_>, Vec<_>) =
+                cpus.into_iter().partition(|cpu| available.contains(cpu));
+            if !unknown.is_empty() {
+                self.ignored.push(format!(
+                    "pmd-cpu-mask {}: {} CPUs that this machine does not have",
+                    foreign(mask),
+                    unknown.len()
+                ));
+            }
+            known
+        });
+        match cpus {
+            Ok(cpus) if !cpus.is_empty() => self.config.pmd_cpus = Some(cpus),
+            Ok(_) => {}
+            Err(error) => self.ignored.push(foreign(error).to_string()),
+        }
+    }
+
+    fn add_bridge(&mut self, bridge: &Bridge) {
+        let refusal = match check_name("bridge", &bridge.name) {
+            Err(error) => Some(error.to_string()),
+            Ok(()) if self.config.bridge.len() >= MOST_BRIDGES => {
+                Some(format!("there are more than {MOST_BRIDGES} bridges: delete others"))
+            }
+            Ok(()) => None,
+        };
+        if let Some(refusal) = refusal {
+            self.failures.insert(Part::Bridge(bridge.name.clone()), refusal);
+            return;
+        }
+        let mut config = BridgeConfig {
+            datapath_id: bridge.datapath_id.clone(),
+            // The kernel's names of interfaces have 15 bytes at most.
+            own_interface: bridge.name.len() <= LONGEST_INTERFACE,
+            mac_aging_time: bridge.mac_aging_time.map(|time| time.clamp(1, 86_400)),
+            mac_table_size: bridge.mac_table_size.map(|size| size.clamp(1, 1_000_000)),
+            ..BridgeConfig::default()
+        };
+        if let Some(address) = &bridge.hardware_address {
+            match address.clone().try_into() {
+                Ok(address) => config.hardware_address = Some(address),
+                Err(error) => self.ignored.push(format!(
+                    "bridge {}: other_config:hwaddr: {}",
+                    bridge.name,
+                    foreign(error)
+                )),
+            }
+        }
+        self.add_controllers(bridge, &mut config);
+        let is_open = !bridge.is_secure && config.controller.is_empty();
+        config.fail_mode = if is_open { FailMode::Standalone } else { FailMode::Secure };
+        for table in &bridge.tables {
+            let number = table.number.to_string();
+            let settings = TableSettings {
+                name: table.name.clone(),
+                flow_limit: table.flow_limit.map(|limit| limit.try_into().unwrap_or(u32::MAX)),
+                overflow: if table.evicts { Overflow::Evict } else { Overflow::Refuse },
+            };
+            match settings.check(&number) {
+                Ok(()) => drop(config.table.insert(number, settings)),
+                Err(words) => self.ignored.push(format!(
+                    "bridge {}: flow_tables: {}",
+                    bridge.name,
+                    foreign(words)
+                )),
+            }
+        }
+        let mut numbers = HashSet::new();
+        for port in &bridge.ports {
+            match self.port(port, &mut numbers) {
+                Ok(_) if config.port.len() >= MOST_PORTS => {
+                    let words = format!("the bridge has more than {MOST_PORTS} ports");
+                    self.failures.insert(Part::Port(port.name.clone()), words);
+                }
+                Ok(settings) => drop(config.port.insert(port.name.clone(), settings)),
+                Err(words) => drop(self.failures.insert(Part::Port(port.name.clone()), words)),
+            }
+        }
+        self.add_mirrors(bridge, &mut config);
+        self.config.bridge.insert(bridge.name.clone(), config);
+    }
+
+    fn add_mirrors(&mut self, bridge: &Bridge, config: &mut BridgeConfig) {
+        for mirror in &bridge.mirrors {
+            let settings = MirrorSettings {
+                all: mirror.is_for_all,
+                source: mirror.sources.clone(),
+                destination: mirror.destinations.clone(),
+                vlans: mirror.vlans.clone(),
+                output: mirror.output_port.clone(),
+                output_vlan: mirror.output_vlan,
+                snap_length: mirror.snap_length,
+            };
+            let is_port = |port: &str| port == bridge.name || config.port.contains_key(port);
+            match settings.check(is_port) {
+                Ok(()) => drop(config.mirror.insert(mirror.name.clone(), settings)),
+                Err(words) => self.ignored.push(format!(
+                    "bridge {}: mirror {}: {}",
+                    bridge.name,
+                    foreign(&mirror.name),
+                    foreign(words)
+                )),
+            }
+        }
+    }
+
+    fn add_controllers(&mut self, bridge: &Bridge, config: &mut BridgeConfig) {
+        for controller in &bridge.controllers {
+            let (text, list) = match &controller.target {
+                Target::Connect(text) => (text, &mut config.controller),
+                Target::Listen(text) => (text, &mut config.listen),
+                Target::Refused(words) => {
+                    self.controllers.insert(controller.row, words.clone());
+                    continue;
+                }
+            };
+            match text.parse::<SocketAddr>() {
+                Ok(address) if list.contains(&address) => {}
+                Ok(address) => list.push(address),
+                Err(_) => {
+                    let words = format!("`{}` is no IP address and port", foreign(text));
+                    self.controllers.insert(controller.row, words);
+                }
+            }
+        }
+    }
+
+    fn port(&mut self, port: &Port, numbers: &mut HashSet<u32>) -> Result<PortConfig, String> {
+        check_name("port", &port.name).map_err(|error| error.to_string())?;
+        let found = port.device.as_ref().map_err(Clone::clone)?;
+        let mut config = config_of(&found.device);
+        let name = &port.name;
+        if let Some(address) = &port.hardware_address {
+            match address.clone().try_into() {
+                Ok(address) => config.hardware_address = Some(address),
+                Err(error) => self.ignored.push(format!("port {name}: mac: {}", foreign(error))),
+            }
+        }
+        if let Some(affinity) = &port.rxq_affinity {
+            match affinity.parse() {
+                Ok(affinity) => config.rxq_affinity = Some(affinity),
+                Err(error) => self.ignored.push(format!("port {name}: {}", foreign(error))),
+            }
+        }
+        if let Some(egress) = &port.egress {
+            config.rate =
+                Some(link::Capacity::Fixed(Rate::from_bits_per_second(egress.bits_per_second)));
+            config.queue = egress.queue.and_then(|queue| queue.parse().ok());
+        }
+        let vlans = &port.vlans;
+        config.vlan_mode = vlans.mode.map(Into::into);
+        (config.tag, config.trunks) = (vlans.tag, vlans.trunks.clone());
+        config.check()?;
+        if let Some(number) = port.number {
+            match numbers.insert(number) {
+                true => config.number = Some(number),
+                false => self.ignored.push(format!(
+                    "port {name}: ofport_request {number}: another port asks for the number"
+                )),
+            }
+        }
+        if let Some(number) = port.former_number {
+            self.numbers.insert(name.clone(), PortNumber(number));
+        }
+        Ok(config)
+    }
+}
+
+fn config_of(device: &Device) -> PortConfig {
+    let role = |is_server: bool| Some(if is_server { Role::Server } else { Role::Client });
+    let kind = PortConfig::of_kind;
+    match device.clone() {
+        Device::Packet { interface } => PortConfig { interface, ..kind("packet") },
+        Device::Tap { interface } => PortConfig { interface, ..kind("tap") },
+        Device::Xdp { interface, queue, copy } => PortConfig {
+            interface: Some(interface),
+            receive_queue: (queue > 0).then_some(queue),
+            copy_mode: copy.map(Into::into),
+            ..kind("xdp")
+        },
+        Device::VhostUser { path, is_server, queues } => PortConfig {
+            path: Some(path),
+            role: role(is_server),
+            queues: Some(queues),
+            ..kind("vhost-user")
+        },
+        Device::Pcap { file, write, repeats, queues } => {
+            PortConfig { file, write, repeats, queues: Some(queues), ..kind("pcap") }
+        }
+        Device::Null => kind("null"),
+        Device::Dummy { write } => PortConfig { write, ..kind("dummy") },
+        Device::Ring { path, is_server } => {
+            PortConfig { path: Some(path), role: role(is_server), ..kind("ring") }
+        }
+    }
+}
+
+/// IFNAMSIZ without the byte behind the name.
+const LONGEST_INTERFACE: usize = 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ovsdb::interface::Found;
+    use ovsdb::topology::{Controller, Vlans};
+
+    fn row(number: u32) -> Uuid {
+        Uuid::parse(&format!("00000000-0000-0000-0000-{number:012}")).unwrap()
+    }
+
+    fn port(name: &str, device: Result<Found, String>) -> Port {
+        Port {
+            name: name.to_owned(),
+            port_row: row(1),
+            interface_row: row(2),
+            device,
+            hardware_address: None,
+            number: Some(7),
+            former_number: Some(3),
+            rxq_affinity: Some("0:1".to_owned()),
+            egress: None,
+            vlans: Vlans::default(),
+        }
+    }
+
+    fn bridge(name: &str) -> Bridge {
+        Bridge {
+            row: row(3),
+            name: name.to_owned(),
+            local: None,
+            datapath_id: None,
+            hardware_address: Some("x".to_owned()),
+            is_secure: false,
+            mac_aging_time: Some(0),
+            mac_table_size: None,
+            controllers: Vec::new(),
+            tables: Vec::new(),
+            ports: Vec::new(),
+            mirrors: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn parts_that_the_switch_cannot_have_are_named_and_the_others_stay() {
+        let mut br0 = bridge("br0");
+        let vhost = Device::VhostUser { path: "/tmp/v".into(), is_server: true, queues: 99 };
+        br0.ports = vec![
+            port("p1", Ok(Device::Null.into())),
+            port("p2", Ok(Device::Null.into())),
+            port("p3", Err("no".to_owned())),
+            port("a b", Ok(Device::Null.into())),
+            port("v", Ok(vhost.into())),
+        ];
+        let target = Target::Connect("controller.example:6653".to_owned());
+        br0.controllers = vec![Controller { row: row(9), target }];
+        let topology = Topology {
+            bridges: vec![br0, bridge("x/y")],
+            pmd_cpu_mask: Some("zz".to_owned()),
+            ..Topology::default()
+        };
+        let wanted = Wanted::of(&topology, &Config::default());
+        let config = &wanted.config.bridge["br0"];
+        assert_eq!(config.port.keys().collect::<Vec<_>>(), ["p1", "p2"]);
+        assert_eq!((config.port["p1"].number, config.port["p2"].number), (Some(7), None));
+        assert_eq!((config.mac_aging_time, config.fail_mode), (Some(1), FailMode::Standalone));
+        assert_eq!(wanted.numbers["p1"], PortNumber(3));
+        let failed = |part: Part| wanted.failures[&part].clone();
+        assert_eq!(failed(Part::Port("p3".to_owned())), "no");
+        assert!(failed(Part::Port("a b".to_owned())).contains("port name"));
+        assert!(failed(Part::Port("v".to_owned())).contains("queues"));
+        assert!(failed(Part::Bridge("x/y".to_owned())).contains("bridge name"));
+        assert!(wanted.controllers[&row(9)].contains("no IP address"));
+        let ignored = wanted.ignored.join("\n");
+        for part in ["hwaddr", "pmd-cpu-mask", "ofport_request 7"] {
+            assert!(ignored.contains(part), "{part}: {ignored}");
+        }
+    }
+}
