@@ -271,17 +271,21 @@ fn ports_follow_the_database_and_their_columns_are_written_back() {
     let absent = database.vsctl(&["add-port", "br0", "eth-none"]);
     let words = "could not open network device eth-none (No such device)";
     assert!(absent.stderr.contains(words), "{absent:?}");
-    database.sandbox.inside(|| {
+    let link = |words: &str| {
         let mut command = Command::new("ip");
-        command.args(["link", "add", "eth-none", "up", "type", "dummy"]);
-        assert!(command.status().unwrap().success());
-    });
+        command.arg("link").args(words.split(' '));
+        let ended = database.sandbox.start_command(command).end();
+        assert!(ended.status.success(), "{ended:?}");
+    };
+    link("add eth-none up type veth peer name eth-peer");
+    link("set eth-peer up");
     await_some("the interface", || {
         let error = database.set("get interface eth-none error");
         let state = database.set("get interface eth-none link_state ofport");
         (error == "[]" && state.starts_with("up\n") && !state.ends_with("-1")).then_some(())
     });
     database.set("del-port p1 -- del-port v0 -- del-port eth-none");
+    link("del eth-none");
     let shown = database.ofctl(&["show", "br0"]);
     assert!(!shown.contains("(p1)") && shown.contains("(p2)"), "{shown}");
     let ours = database.sandbox.weir(&[
