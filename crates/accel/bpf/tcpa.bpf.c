@@ -13,6 +13,13 @@
 #define IDLE_US 200000U
 /* tcp_update_skb_after_send() of net/ipv4/tcp_output.c sends this many at once, at any pace. */
 #define UNPACED_SEGMENTS 10U
+/* Below this rate, in bytes per second, a second segment of a train would keep a link of that rate
+ * busy for 10 ms: 1.2 Mbit/s. */
+#define SINGLE_BELOW 150000U
+/* tcp_tso_autosize() of net/ipv4/tcp_output.c: a train holds the data of a millisecond (the usual
+ * sk_pacing_shift), at most 64 KiB. */
+#define TRAIN_SHIFT 10
+#define TRAIN_BYTES 65535U
 
 /* Copy the core's decision to the fields that the kernel's sender reads. */
 static __always_inline void apply(struct sock *sk, const struct flow *flow)
@@ -224,24 +231,52 @@ u32 BPF_PROG(tcpa_sndbuf_expand, struct sock *sk)
 	return 3;
 }
 
-#define OPS(control)                                                                               \
+static __always_inline u32 least_train(const struct sock *sk)
+{
+	return sk->sk_pacing_rate < SINGLE_BELOW ? 1 : 2;
+}
+
+/* The least segments that leave together. */
+SEC("struct_ops")
+u32 BPF_PROG(tcpa_min_tso_segs, struct sock *sk)
+{
+	return least_train(sk);
+}
+
+/* Linux 7.1 and later ask for the whole size of a train. */
+SEC("struct_ops")
+u32 BPF_PROG(tcpa_tso_segs, struct sock *sk, u32 mss)
+{
+	u64 bytes = cc_min(sk->sk_pacing_rate >> TRAIN_SHIFT, TRAIN_BYTES);
+
+	return cc_max(cc_div(bytes, mss), least_train(sk));
+}
+
+#define OPS(control, ...)                                                                          \
 	{                                                                                          \
 		.init = (void *)tcpa_start, .release = (void *)tcpa_release,                       \
 		.cong_control = (void *)control, .set_state = (void *)tcpa_set_state,              \
 		.cwnd_event = (void *)tcpa_cwnd_event, .ssthresh = (void *)tcpa_ssthresh,          \
 		.undo_cwnd = (void *)tcpa_undo_cwnd, .sndbuf_expand = (void *)tcpa_sndbuf_expand,  \
-		.flags = TCP_CONG_NON_RESTRICTED, .name = "tcpa",                                  \
+		.flags = TCP_CONG_NON_RESTRICTED, .name = "tcpa", __VA_ARGS__                      \
 	}
 
-/* One of them is loaded. The choice depends on the arguments of the kernel's cong_control, and on
- * whether an implementation is a link (6.4) or stays until it is removed from its map. */
+#define LEAST_TRAIN .min_tso_segs = (void *)tcpa_min_tso_segs
+#define WHOLE_TRAIN .tso_segs = (void *)tcpa_tso_segs
+
+/* One of them is loaded. The choice depends on the arguments of the kernel's cong_control, on
+ * whether an implementation is a link (6.4) or stays until it is removed from its map, and on which
+ * callback sizes a train (7.1). No kernel has the four arguments without links: that form is for
+ * tests, and leaves both callbacks out. */
 SEC("?.struct_ops.link")
-struct tcp_congestion_ops ops = OPS(tcpa_cong_control);
+struct tcp_congestion_ops ops = OPS(tcpa_cong_control, LEAST_TRAIN);
 SEC("?.struct_ops")
 struct tcp_congestion_ops ops_unlinked = OPS(tcpa_cong_control);
 SEC("?.struct_ops.link")
-struct tcp_congestion_ops ops_before_6_10 = OPS(tcpa_cong_control_before_6_10);
+struct tcp_congestion_ops ops_before_6_10 = OPS(tcpa_cong_control_before_6_10, LEAST_TRAIN);
 SEC("?.struct_ops")
-struct tcp_congestion_ops ops_before_6_4 = OPS(tcpa_cong_control_before_6_10);
+struct tcp_congestion_ops ops_before_6_4 = OPS(tcpa_cong_control_before_6_10, LEAST_TRAIN);
+SEC("?.struct_ops.link")
+struct tcp_congestion_ops ops_since_7_1 = OPS(tcpa_cong_control, WHOLE_TRAIN);
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -171,6 +171,7 @@ pub(crate) fn replace(
 
 fn ops_for(interface: Interface) -> &'static str {
     match (interface.four_arguments, interface.links) {
+        (true, true) if interface.whole_trains => OPS[4],
         (true, true) => OPS[0],
         (true, false) => OPS[1],
         (false, true) => OPS[2],
@@ -182,4 +183,29 @@ fn ops_for(interface: Interface) -> &'static str {
 pub const NAME: &str = "tcpa";
 const WHAT: &str = "the congestion control tcpa";
 /// The forms of bpf/tcpa.bpf.c.
-const OPS: [&str; 4] = ["ops", "ops_unlinked", "ops_before_6_10", "ops_before_6_4"];
+const OPS: [&str; 5] =
+    ["ops", "ops_unlinked", "ops_before_6_10", "ops_before_6_4", "ops_since_7_1"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_interface_gets_its_form() {
+        let form = |four_arguments, links, whole_trains| {
+            ops_for(Interface {
+                four_arguments,
+                links,
+                whole_trains,
+                open_connections: true,
+                rto_max: true,
+                interface_links: true,
+            })
+        };
+        assert_eq!(form(true, true, true), "ops_since_7_1");
+        assert_eq!(form(true, true, false), "ops");
+        assert_eq!(form(true, false, true), "ops_unlinked");
+        assert_eq!(form(false, true, false), "ops_before_6_10");
+        assert_eq!(form(false, false, false), "ops_before_6_4");
+    }
+}

@@ -11,6 +11,9 @@ use std::path::Path;
 pub struct Interface {
     /// `cong_control` also receives the acknowledgement number and the flags (Linux 6.10).
     pub four_arguments: bool,
+    /// The algorithm sizes whole trains of segments (`tso_segs(sk, mss)`, Linux 7.1), not just the
+    /// least (`min_tso_segs(sk)`).
+    pub whole_trains: bool,
     /// The algorithm is a link, which can be pinned and updated (Linux 6.4).
     pub links: bool,
     /// Programs can iterate over the open connections and change them (Linux 5.15).
@@ -48,11 +51,13 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
         log: String::new(),
         source,
     })?;
-    let arguments = btf
-        .type_by_name::<Struct<'_>>("tcp_congestion_ops")
-        .and_then(|ops| ops.iter().find(|member| is(member.name, "cong_control")).map(|m| m.ty))
-        .and_then(|control| arguments_of(&btf, control))
-        .ok_or_else(too_old)?;
+    let arguments = |callback: &str| {
+        let ops = btf.type_by_name::<Struct<'_>>("tcp_congestion_ops")?;
+        let member = ops.iter().find(|member| is(member.name, callback))?;
+        arguments_of(&btf, member.ty)
+    };
+    let of_control = arguments("cong_control").ok_or_else(too_old)?;
+    let whole_trains = arguments("tso_segs") == Some(2);
     // The wrapper of an implementation exists only if BPF may implement the algorithm.
     btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").ok_or_else(too_old)?;
     // These identify a connection's control groups (Linux 6.1).
@@ -75,7 +80,8 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
         .type_by_name::<Struct<'_>>("tcp_sock")
         .is_some_and(|sock| sock.iter().any(|member| is(member.name, "lost_skb_hint")));
     Ok(Interface {
-        four_arguments: arguments == 4,
+        four_arguments: of_control == 4,
+        whole_trains,
         links,
         open_connections,
         rto_max,

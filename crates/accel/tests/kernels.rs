@@ -8,10 +8,12 @@ use accel::kernel::{Interface, interface_of};
 use std::path::PathBuf;
 use std::process::Command;
 
-const OPS_TWO: &str =
-    "struct tcp_congestion_ops { void (*cong_control)(void *, const void *); } ops;";
-const OPS_FOUR: &str =
-    "struct tcp_congestion_ops { void (*cong_control)(void *, unsigned, int, const void *); } ops;";
+const OPS_TWO: &str = "struct tcp_congestion_ops { unsigned (*min_tso_segs)(void *); \
+    void (*cong_control)(void *, const void *); } ops;";
+const OPS_FOUR: &str = "struct tcp_congestion_ops { unsigned (*min_tso_segs)(void *); \
+    void (*cong_control)(void *, unsigned, int, const void *); } ops;";
+const OPS_WHOLE_TRAINS: &str = "struct tcp_congestion_ops { unsigned (*tso_segs)(void *, unsigned); \
+    void (*cong_control)(void *, unsigned, int, const void *); } ops;";
 const OURS_TO_IMPLEMENT: &str = "struct bpf_struct_ops_tcp_congestion_ops { int refcnt; } wrapped;";
 const UNLINKED: &str = "struct bpf_struct_ops { int (*reg)(void *); void (*unreg)(void *); } kind;";
 const LINKED: &str = "struct bpf_struct_ops { int (*reg)(void *, void *); int (*update)(void *, void *, void *); } kind;";
@@ -57,6 +59,11 @@ fn each_kernel_version_is_detected() {
             (true, true, true, true),
         ),
         (
+            "7.1",
+            [OPS_WHOLE_TRAINS, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_MAX, TCX],
+            (true, true, true, true),
+        ),
+        (
             "6.15-without-proc",
             [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, "", CGROUP, RTO_MAX, TCX],
             (true, true, false, true),
@@ -64,8 +71,10 @@ fn each_kernel_version_is_detected() {
     ] {
         let (four_arguments, links, open_connections, rto_max) = expected;
         let interface_links = types.contains(&TCX);
+        let whole_trains = types.contains(&OPS_WHOLE_TRAINS);
         let expected = Interface {
             four_arguments,
+            whole_trains,
             links,
             open_connections,
             rto_max,
