@@ -105,7 +105,11 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Enable {
-    /// For lossy and long paths: far above CUBIC and level with BBR there; works with any receiver
+    /// For lossy and long paths: far above CUBIC and level with BBR there, with a shorter queue;
+    /// works with any receiver
+    ///
+    /// BBR, a part of the kernel, is as fast on most paths and faster beside other flows: try
+    /// `weir accel enable bbr` first.
     #[command(after_help = ENABLE_EXAMPLES, override_usage = TCPA_USAGE)]
     Tcpa(EnableTcpa),
     /// For networks whose ports support CAQM: both ends request every increase of their window in a
