@@ -200,6 +200,7 @@ mod tests {
                 open_connections: true,
                 rto_max: true,
                 interface_links: true,
+                rack_is_optional: false,
             })
         };
         assert_eq!(form(true, true, true), "ops_since_7_1");

@@ -29,6 +29,7 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "tcpa", text: include_str!("../../../labs/tcpa.toml") },
     Builtin { name: "tcpa-paths", text: include_str!("../../../labs/tcpa-paths.toml") },
     Builtin { name: "tcpa-hard", text: include_str!("../../../labs/tcpa-hard.toml") },
+    Builtin { name: "hard-paths", text: include_str!("../../../labs/hard-paths.toml") },
     Builtin { name: "faults", text: include_str!("../../../labs/faults.toml") },
     Builtin { name: "senders", text: include_str!("../../../labs/senders.toml") },
     Builtin { name: "captures", text: include_str!("../../../labs/captures.toml") },

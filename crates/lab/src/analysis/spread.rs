@@ -1,7 +1,7 @@
 //! One ratio of two systems over many paths: the median, the worst decile and the worst path.
 
 use crate::LabFile;
-use crate::file::SpreadSpec;
+use crate::file::{SpreadSpec, baselines};
 use crate::run::plan::{Plan, PlannedCell};
 use crate::run::{Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
@@ -93,7 +93,7 @@ fn spread(spec: &SpreadSpec, system: &str, group: &Axes, places: &Places) -> Opt
     let less = metrics::direction(spec.metric.get_ref()) == Some(Direction::LowerIsBetter);
     let mut ratios: Vec<(f64, &Axes)> = places
         .iter()
-        .filter_map(|(place, values)| Some((ratio(values, system, baseline)?, place)))
+        .filter_map(|(place, values)| Some((ratio(values, system, baseline, less)?, place)))
         .collect();
     // A single path has no spread.
     if ratios.len() < 2 {
@@ -118,11 +118,22 @@ fn spread(spec: &SpreadSpec, system: &str, group: &Axes, places: &Places) -> Opt
     })
 }
 
-/// The median over the repeats that both systems have.
-fn ratio(values: &IndexMap<(String, u32), f64>, system: &str, baseline: &str) -> Option<f64> {
+/// The median over the repeats that all these systems have. The better of several systems in
+/// `baseline` counts.
+fn ratio(
+    values: &IndexMap<(String, u32), f64>,
+    system: &str,
+    baseline: &str,
+    less: bool,
+) -> Option<f64> {
     let own = values.iter().filter(|((name, _), _)| name == system);
+    let against = |block: u32| {
+        let each = baselines(baseline).map(|name| values.get(&(name.to_owned(), block)).copied());
+        let each = each.collect::<Option<Vec<f64>>>()?;
+        each.into_iter().reduce(if less { f64::min } else { f64::max })
+    };
     let ratios: Vec<f64> = own
-        .filter_map(|((_, block), value)| Some(value / values.get(&(baseline.to_owned(), *block))?))
+        .filter_map(|((_, block), value)| Some(value / against(*block)?))
         .filter(|ratio| !ratio.is_nan())
         .collect();
     stats::median(&ratios).ok()
@@ -174,6 +185,18 @@ mod tests {
         assert_eq!((found.places, found.median, found.worst, found.best), (3, 1.1, 0.9, 2.0));
         assert_eq!(found.worst_at["path"], "p1");
         assert!((found.worst_decile - 0.94).abs() < 1e-9, "{}", found.worst_decile);
+    }
+
+    #[test]
+    fn the_better_of_two_baselines_counts_at_each_place() {
+        let values = |cubic: f64, bbr: f64| {
+            let each = [("tcpa", 6.0), ("cubic", cubic), ("bbr", bbr)];
+            each.map(|(name, value)| ((name.to_owned(), 0), value)).into_iter().collect()
+        };
+        let found = |cubic, bbr, less| ratio(&values(cubic, bbr), "tcpa", "cubic|bbr", less);
+        assert_eq!(found(3.0, 2.0, false), Some(2.0));
+        assert_eq!(found(3.0, 12.0, false), Some(0.5));
+        assert_eq!(found(3.0, 12.0, true), Some(2.0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `answer`: the sentence that answers the lab's question, with figures of named cells.
 
 use super::axes;
+use super::check::baselines;
 use super::locate::FileError;
 use super::schema::{Document, FormSpec, SystemSpec};
 use indexmap::IndexMap;
@@ -8,6 +9,8 @@ use results::{Axes, Cell, Form, Results};
 
 /// A text whose fields stand in braces: `BBR carries {tcp-bbr} of 600 Mbit/s`. A field names a
 /// system or two, a metric and a cell: `{tcpa / tcp-bbr: goodput_mbit_s at loss=5%, rtt=20ms}`.
+/// `{tcpa below 0.9 of cubic|bbr at loss=5%}` names the cells in which tcpa has less than 0.9 of
+/// the better of the two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     parts: Vec<Part>,
@@ -26,6 +29,8 @@ struct Figure {
     baseline: Option<String>,
     /// The metric of the first `[[primary]]` by default, or else of the view.
     metric: Option<String>,
+    /// In thousandths: the figure names the cells in which the ratio is below this.
+    below: Option<u32>,
     /// The cell of the first `[[primary]]` by default.
     at: Option<IndexMap<String, String>>,
 }
@@ -38,6 +43,8 @@ pub(crate) enum AnswerError {
     NoSystem,
     #[error("`{0}` is no cell: write `at AXIS=VALUE, AXIS=VALUE`")]
     NoCell(String),
+    #[error("`{0}` is no bound: write `{{SYSTEM below 0.9 of SYSTEM|SYSTEM}}`")]
+    NoBound(String),
     #[error(
         "the answer has {0} figures: a reader keeps three, so name the three that answer the question"
     )]
@@ -97,9 +104,21 @@ impl Figure {
             Some((systems, metric)) => (systems, Some(metric.trim().to_owned())),
             None => (head, None),
         };
+        let (systems, below) = match systems.split_once(" below ") {
+            Some((system, rest)) => {
+                let no_bound = || AnswerError::NoBound(systems.trim().to_owned());
+                let (bound, baseline) = rest.split_once(" of ").ok_or_else(no_bound)?;
+                let bound: f64 = bound.trim().parse().map_err(|_| no_bound())?;
+                if !(0.001..=1000.0).contains(&bound) {
+                    return Err(no_bound());
+                }
+                (format!("{system} / {baseline}"), Some((bound * 1000.0).round() as u32))
+            }
+            None => (systems.to_owned(), None),
+        };
         let (system, baseline) = match systems.split_once(" / ") {
             Some((system, baseline)) => (system, Some(baseline.trim().to_owned())),
-            None => (systems, None),
+            None => (systems.as_str(), None),
         };
         let system = system.trim().to_owned();
         if system.is_empty() || baseline.as_ref().is_some_and(String::is_empty) {
@@ -112,11 +131,70 @@ impl Figure {
             };
             at.split(", ").map(pair).collect()
         });
-        Ok(Self { system, baseline, metric, at: at.transpose()? })
+        Ok(Self { system, baseline, metric, below, at: at.transpose()? })
     }
 
-    fn systems(&self) -> impl Iterator<Item = &String> {
-        std::iter::once(&self.system).chain(&self.baseline)
+    fn systems(&self) -> impl Iterator<Item = &str> {
+        let baseline = self.baseline.as_deref();
+        // Only a field with `below` compares with the better of several.
+        let several = baseline.filter(|_| self.below.is_some()).into_iter().flat_map(baselines);
+        let one = baseline.filter(|_| self.below.is_none());
+        std::iter::once(self.system.as_str()).chain(one).chain(several)
+    }
+
+    /// The number of cells below the bound, and the lowest ones with their ratios.
+    fn cells_below(&self, lab: &Document, results: &Results, bound: f64) -> Option<String> {
+        let metric = self.metric(lab)?;
+        let is_less = metrics::direction(metric) == Some(stats::Direction::LowerIsBetter);
+        let agrees = |cell: &&Cell| {
+            let mut named = self.at.iter().flatten();
+            named.all(|(axis, value)| cell.axes.get(axis) == Some(value))
+        };
+        let value = |system: &str, axes: &Axes| {
+            let mut cells = results.cells.iter().filter(|cell| cell.valid);
+            let cell = cells.find(|cell| cell.system == system && cell.axes == *axes)?;
+            Some(cell.metrics.get(metric)?.value())
+        };
+        let mut ratios: Vec<(f64, &Axes)> = Vec::new();
+        for cell in results.cells.iter().filter(|cell| cell.system == self.system).filter(agrees) {
+            let against = self.systems().skip(1).map(|system| value(system, &cell.axes));
+            let Some(against) = against.collect::<Option<Vec<f64>>>() else { continue };
+            let best = against.into_iter().reduce(if is_less { f64::min } else { f64::max })?;
+            // A cell that failed has nothing.
+            let own = value(&self.system, &cell.axes);
+            let ratio = match (own, is_less) {
+                (Some(own), false) => own / best,
+                (Some(own), true) => best / own,
+                (None, _) => 0.0,
+            };
+            if ratio.is_finite() {
+                ratios.push((ratio, &cell.axes));
+            }
+        }
+        let all = ratios.len();
+        if all == 0 {
+            return None;
+        }
+        ratios.retain(|(ratio, _)| *ratio < bound);
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let count = format!("{} of {all}", ratios.len());
+        let named: Vec<String> = ratios
+            .iter()
+            .take(MOST_NAMED)
+            .map(|(ratio, axes)| {
+                let unusual = axes.iter().filter(|(axis, value)| {
+                    axes::usual(lab, axis) != Some(value.as_str())
+                        && self.at.as_ref().is_none_or(|at| !at.contains_key(*axis))
+                });
+                let values: Vec<&str> = unusual.map(|(_, value)| value.as_str()).collect();
+                format!("{ratio:.2} at {}", values.join(", "))
+            })
+            .collect();
+        Some(match (ratios.len(), ratios.len() - named.len()) {
+            (0, _) => count,
+            (_, 0) => format!("{count} ({})", named.join("; ")),
+            (_, more) => format!("{count} ({}; and {more} more)", named.join("; ")),
+        })
     }
 
     fn metric<'a>(&'a self, lab: &'a Document) -> Option<&'a str> {
@@ -142,6 +220,9 @@ impl Figure {
 
     /// The figure of a run, or the word of a cell without a number.
     fn of_run(&self, lab: &Document, results: &Results) -> Option<String> {
+        if let Some(bound) = self.below {
+            return self.cells_below(lab, results, f64::from(bound) / 1000.0);
+        }
         let metric = self.metric(lab)?;
         // The sentence may name values that its fields omit: a cell of another form does not fit.
         let is_written_for = |axes: &&Axes| {
@@ -152,7 +233,7 @@ impl Figure {
         let axes = self.place(lab, measured).filter(is_written_for)?;
         let (mut medians, mut is_valid) = (Vec::new(), true);
         for system in self.systems() {
-            let is_here = |cell: &&Cell| cell.system == *system && cell.axes == *axes;
+            let is_here = |cell: &&Cell| cell.system == system && cell.axes == *axes;
             let cell = results.cells.iter().find(is_here)?;
             is_valid &= cell.valid;
             match cell.metrics.get(metric) {
@@ -244,6 +325,8 @@ impl Document {
 }
 
 const WRITTEN_FOR: [Form; 2] = [Form::Full, Form::Quick];
+/// Cells that a sentence names. The report's tables have all.
+const MOST_NAMED: usize = 6;
 const MOST_FIGURES: usize = 3;
 const MOST_WORDS: usize = 30;
 
@@ -325,6 +408,30 @@ at = {{ loss = "1%" }}
         assert_eq!(lab.answer_of(&results).unwrap(), "A (failed) B (failed) C 90.0");
         results.cells.truncate(1);
         assert_eq!(lab.answer_of(&results), None);
+    }
+
+    #[test]
+    fn a_field_with_a_bound_names_the_cells_below_the_better_system() {
+        let figure = Figure::parse("tcpa below 0.9 of cubic|bbr at loss=1%").unwrap();
+        assert_eq!(figure.systems().collect::<Vec<_>>(), ["tcpa", "cubic", "bbr"]);
+        assert!(matches!(Figure::parse("tcpa below x of bbr"), Err(AnswerError::NoBound(_))));
+        assert!(matches!(Figure::parse("tcpa below 0.9"), Err(AnswerError::NoBound(_))));
+        let text = with("Below: {reno below 0.9 of cubic}.");
+        let lab = LabFile::parse("lab.toml", &text).unwrap();
+        let mut results = Results::new("lab", Form::Full);
+        let figures = [("0%", 8.0, 10.0), ("1%", 10.0, 10.0)];
+        for (loss, reno, cubic) in figures {
+            for (system, goodput) in [("reno", reno), ("cubic", cubic)] {
+                let axes = [("loss".to_owned(), loss.to_owned())].into_iter().collect();
+                let mut cell = Cell::new(system, axes);
+                let metric = results::Metric::single(goodput, "Mbit/s");
+                cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
+                results.cells.push(cell);
+            }
+        }
+        assert_eq!(lab.answer_of(&results).unwrap(), "Below: 1 of 2 (0.80 at 0%).");
+        results.cells[0].metrics.clear();
+        assert_eq!(lab.answer_of(&results).unwrap(), "Below: 1 of 2 (0.00 at 0%).");
     }
 
     #[test]

@@ -76,9 +76,18 @@ fn named<'a>(filter: &'a CellFilter, axis: &str) -> Option<&'a Vec<Spanned<Strin
 /// The chosen places by the indices of their values, in the order of the axes.
 fn chosen(lab: &Document, form: &FormSpec) -> BTreeSet<Vec<usize>> {
     let all = lab.axes.values().map(|values| (0..values.get_ref().len()).collect());
-    match form.cells.as_slice() {
+    let places: BTreeSet<Vec<usize>> = match form.cells.as_slice() {
         [] => product(&all.collect::<Vec<_>>()),
         filters => filters.iter().flat_map(|filter| product(&choices(lab, filter))).collect(),
+    };
+    let worlds =
+        lab.draw.as_ref().and_then(|draw| lab.axes.get_index_of(draw.get_ref().axis.get_ref()));
+    match worlds.zip(form.draws.as_ref()) {
+        Some((axis, most)) => {
+            let most = *most.get_ref() as usize;
+            places.into_iter().filter(|place| place[axis] < most).collect()
+        }
+        None => places,
     }
 }
 

@@ -204,7 +204,8 @@ impl Document {
 
     /// Checks that words and usual values belong to axes.
     pub(crate) fn check_words(&self) -> Result<(), FileError> {
-        let values = || self.axes.values().flat_map(|values| values.get_ref());
+        let values =
+            || self.axes.values().flat_map(|values| values.get_ref()).chain(self.drawn_texts());
         for word in self.words.keys() {
             if !values().any(|value| value.get_ref() == word.get_ref()) {
                 let known = values().map(|value| value.get_ref().as_str());
@@ -224,7 +225,17 @@ impl Document {
     /// Refuses an axis that changes nothing: its table would repeat the same figures. The workload
     /// itself reads the axis `own`.
     pub(crate) fn check_use_of_axes(&self, own: Option<&str>) -> Result<(), FileError> {
-        for (axis, values) in &self.axes {
+        let worlds = self.draw.as_ref().map(|draw| draw.get_ref().axis.get_ref());
+        for name in self.drawn_names() {
+            if !self.mentions(&format!("{{{}}}", name.get_ref())) {
+                let message = format!(
+                    "nothing depends on `{0}` of `[draw]`: write `{{{0}}}` where its value belongs, or remove it",
+                    name.get_ref()
+                );
+                return self.refuse(name.span(), message);
+            }
+        }
+        for (axis, values) in self.axes.iter().filter(|(axis, _)| Some(*axis) != worlds) {
             if !self.mentions(&format!("{{{axis}}}")) && own != Some(axis.as_str()) {
                 let message = format!(
                     "nothing depends on axis `{axis}`: write `{{{axis}}}` where its value belongs, or remove it"
@@ -384,6 +395,15 @@ impl Document {
             if *form.duration.get_ref() > LONGEST_TURN {
                 self.refuse(form.duration.span(), "`duration` is at most a day: 86400s")?;
             }
+            if let Some(draws) = form.draws.as_ref().filter(|draws| *draws.get_ref() == 0) {
+                self.refuse(draws.span(), "`draws` is at least 1")?;
+            }
+            if let Some(draws) = form.draws.as_ref().filter(|_| self.draw.is_none()) {
+                self.refuse(
+                    draws.span(),
+                    "`draws` counts the worlds of `[draw]`, and there is none",
+                )?;
+            }
             self.check_omit(form.omit.as_ref())?;
             form.cells.iter().try_for_each(|filter| self.check_filter(filter))?;
             let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
@@ -452,8 +472,12 @@ impl Document {
         }
         for spread in self.spread.iter().map(Spanned::get_ref) {
             self.known("metric", &spread.metric, &metrics)?;
-            let named = spread.systems.iter().chain([&spread.baseline]);
-            named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
+            let mut named = spread.systems.iter();
+            named.try_for_each(|system| self.known("system", system, &systems))?;
+            let mut against = baselines(spread.baseline.get_ref());
+            against.try_for_each(|name| {
+                self.known_at("system", name, spread.baseline.span(), &systems)
+            })?;
             spread.over.iter().try_for_each(|axis| self.known("axis", axis, &axes))?;
             if metrics::direction(spread.metric.get_ref()).is_none() {
                 let message = format!(
@@ -581,6 +605,11 @@ impl Document {
     pub(crate) fn go_on(&self, checked: Result<(), FileError>) -> Result<(), FileError> {
         self.source.take(checked)
     }
+}
+
+/// The systems of `cubic|bbr`: the baseline is the better of them.
+pub(crate) fn baselines(text: &str) -> impl Iterator<Item = &str> + Clone {
+    text.split('|').map(str::trim)
 }
 
 /// Keys that no emulator supports.

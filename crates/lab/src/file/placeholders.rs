@@ -46,8 +46,9 @@ impl Document {
     }
 
     pub(crate) fn filled_text(&self, axes: &Axes, text: &str) -> Result<String, String> {
-        let known: Vec<&str> = axes.keys().map(String::as_str).collect();
-        let plain = |name: &str| axes.get(name).cloned();
+        let drawn = self.drawn_names().map(|name| name.get_ref().as_str());
+        let known: Vec<&str> = axes.keys().map(String::as_str).chain(drawn).collect();
+        let plain = |name: &str| axes.get(name).or_else(|| self.drawn_at(axes, name)).cloned();
         // A word's text may name axes but no other words, because the expansion might never end.
         let meant = |name: &str| {
             let value = plain(name)?;

@@ -31,8 +31,10 @@ struct Links {
 }
 
 impl Document {
-    /// Makes the populations' links for the document's seed, in place of those of another seed.
+    /// Makes the populations' links and the worlds of the document's seed, in place of those of
+    /// another seed.
     pub(crate) fn populate(&mut self) -> Result<(), FileError> {
+        self.draw_worlds()?;
         let Generated { links, hosts, notes } = self.generated;
         self.link.truncate(self.link.len() - links);
         self.hosts.truncate(self.hosts.len() - hosts);
@@ -84,9 +86,9 @@ impl Document {
         Ok(())
     }
 
-    /// Whether another seed makes other paths.
+    /// Whether another seed makes other paths or worlds.
     pub fn is_drawn(&self) -> bool {
-        self.population.iter().any(|spec| spec.get_ref().kind.is_random())
+        self.draw.is_some() || self.population.iter().any(|spec| spec.get_ref().kind.is_random())
     }
 }
 

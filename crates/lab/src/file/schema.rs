@@ -1,5 +1,6 @@
 use super::change::ChangeSpec;
 use super::disturbance::DisturbanceSpec;
+use super::draw::{DrawSpec, Worlds};
 use super::host_table::HostSpec;
 use super::locate::{FileError, Source};
 use super::population::{Generated, PopulationSpec};
@@ -51,6 +52,8 @@ pub struct Document {
     /// Links that a generator makes.
     #[serde(default)]
     pub population: Vec<Spanned<PopulationSpec>>,
+    /// An axis of worlds that the seed draws.
+    pub draw: Option<Spanned<DrawSpec>>,
     /// The network around the link.
     pub topology: Option<Spanned<TopologySpec>>,
     /// The hosts in virtual time.
@@ -96,6 +99,8 @@ pub struct Document {
     pub(crate) source: Source,
     #[serde(skip)]
     pub(crate) generated: Generated,
+    #[serde(skip)]
+    pub(crate) worlds: Worlds,
 }
 
 /// A link between two hosts. A setting applies to both directions. `forward` (from the first to the
@@ -287,6 +292,8 @@ pub struct FormSpec {
     /// Only these systems. Every system if the list is empty.
     #[serde(default)]
     pub systems: Vec<Spanned<String>>,
+    /// Only so many of the drawn worlds, the first ones.
+    pub draws: Option<Spanned<u32>>,
 }
 
 pub type CellFilter = IndexMap<Spanned<String>, Vec<Spanned<String>>>;
@@ -430,6 +437,7 @@ impl Document {
                 omit: full.omit.as_ref().map(|omit| short(omit, SHORT_OMISSION)),
                 cells,
                 systems: full.systems.clone(),
+                draws: self.draw.as_ref().map(|_| Spanned::new(place.clone(), SHORT_DRAWS)),
             };
             if fits(self, &form) {
                 self.form.insert(Spanned::new(place.clone(), name.to_owned()), form);
@@ -625,6 +633,8 @@ where
 
 const LONGEST: u64 = 1 << 20;
 /// The longest transfers of forms that a file leaves out.
+/// Worlds of a lab with `[draw]`.
+const SHORT_DRAWS: u32 = 24;
 const SHORT_QUICK: Span = Span::from_millis(3000);
 const SHORT_SMOKE: Span = Span::from_millis(1000);
 const SHORT_OMISSION: Span = Span::from_millis(1000);

@@ -239,7 +239,8 @@ impl Run {
         let location = location(self, &lab, form)?;
         let executor = executor(&lab, form)?;
         let cancel = cancel_on_signals()?;
-        // Each run of a lab with drawn paths draws its own. A run that is resumed keeps its paths.
+        // Each run of a lab whose paths are drawn draws its own. A run that is resumed keeps its
+        // paths.
         let draws = self.seed.is_none() && self.resume.is_none() && lab.is_drawn();
         let seed = if draws { Some(fresh_seed()) } else { self.seed };
         if let Some(seed) = seed.filter(|_| draws) {

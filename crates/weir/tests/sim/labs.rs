@@ -210,8 +210,16 @@ fn another_seed_gives_another_hash_and_the_same_seed_the_same() {
 #[test]
 fn the_built_in_labs_run_in_their_smoke_forms() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let labs =
-        ["cc-grid", "validate", "quic-tun", "tunnel-paths", "tcpa", "tcpa-paths", "tcpa-hard"];
+    let labs = [
+        "cc-grid",
+        "validate",
+        "quic-tun",
+        "tunnel-paths",
+        "tcpa",
+        "tcpa-paths",
+        "tcpa-hard",
+        "hard-paths",
+    ];
     for lab in labs {
         let out = format!("run-{lab}");
         let output = sandbox.weir(&["sim", "run", lab, "--smoke", "--out", &out]);

@@ -53,7 +53,7 @@ impl Workload for Flows {
     }
 
     fn keys(&self) -> &'static [Key] {
-        &[FLOWS, BESIDE, STAGGER, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY]
+        &[FLOWS, BESIDE, FIRST, STAGGER, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY]
     }
 
     fn system_keys(&self) -> &'static [SystemKey] {
@@ -88,7 +88,7 @@ impl Workload for Flows {
     /// Keys that have no meaning for the kernel's flows, or are not implemented for them.
     fn only_simulated(&self, document: &Document) -> Option<(&'static str, Range<usize>)> {
         let queue = document.systems().find_map(|system| system.queue.as_ref());
-        let own = [SIZE, ARRIVALS, DEMAND, CROSS, MEMORY];
+        let own = [FIRST, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY];
         let own = own.map(|key| (key.name, document.workload.get_ref().place(key)));
         let tables = [
             ("[topology]", document.topology.as_ref().map(Spanned::span)),
@@ -121,6 +121,8 @@ impl CellWorkload for FlowsCell {
 const FLOWS: Key = Key::count("flows");
 /// Competing flows: `none`, an algorithm, `own`, or several: `4xcubic`.
 const BESIDE: Key = Key::text("beside");
+/// The flows that start first: `beside` or `own`.
+const FIRST: Key = Key::text("first");
 /// The time between two flow starts.
 const STAGGER: Key = Key::text("stagger");
 /// Size of each flow, without end by default.

@@ -1,7 +1,7 @@
 //! The flows of one cell and their demand.
 
 use super::demand::{self, Arrivals, Cross, Demand};
-use super::{ARRIVALS, BESIDE, CROSS, DEMAND, FLOWS, MEMORY, SIZE, STAGGER};
+use super::{ARRIVALS, BESIDE, CROSS, DEMAND, FIRST, FLOWS, MEMORY, SIZE, STAGGER};
 use crate::file::{Document, FileError, FormSpec, nearest};
 use cc::Algorithm;
 use results::Axes;
@@ -14,7 +14,9 @@ pub(super) struct FlowsSettings {
     /// The number of flows of the system under test. With `arrivals` the number is random.
     pub(super) own: u32,
     pub(super) beside: Option<Beside>,
-    /// The time between two flow starts. The competing flows start first.
+    /// The flows of the system under test start before the competing ones.
+    pub(super) own_first: bool,
+    /// The time between two flow starts. By default the competing flows start first.
     pub(super) stagger: Span,
     /// The amount that each flow of the system under test carries. `None` for flows without end.
     pub(super) size: Option<Sizes>,
@@ -43,6 +45,7 @@ impl FlowsSettings {
         Self {
             own,
             beside: None,
+            own_first: false,
             stagger: Span::ZERO,
             size: None,
             arrivals: None,
@@ -57,6 +60,7 @@ impl FlowsSettings {
     pub(super) fn parse(document: &Document, axes: &Axes) -> Result<Self, FileError> {
         let own = document.workload_count(axes, FLOWS, 1..=MOST_FLOWS)?.unwrap_or(1);
         let beside = document.workload_key(axes, BESIDE, beside)?.flatten();
+        let own_first = document.workload_key(axes, FIRST, own_first)?.unwrap_or(false);
         let span = |text: &str| text.parse::<Span>().map_err(|error| format!("{error}"));
         let stagger = document.workload_key(axes, STAGGER, span)?.unwrap_or_default();
         if stagger > LONGEST_STAGGER {
@@ -68,8 +72,18 @@ impl FlowsSettings {
         let demand = document.workload_key(axes, DEMAND, Demand::parse)?.unwrap_or(Demand::Bulk);
         let cross = document.workload_key(axes, CROSS, Cross::parse)?.flatten();
         let memory = document.workload_key(axes, MEMORY, memory)?.flatten();
-        let settings =
-            Self { own, beside, stagger, size, arrivals, demand, cross, memory, together: false };
+        let settings = Self {
+            own,
+            beside,
+            own_first,
+            stagger,
+            size,
+            arrivals,
+            demand,
+            cross,
+            memory,
+            together: false,
+        };
         settings.check(document)?;
         Ok(settings)
     }
@@ -138,6 +152,18 @@ fn beside(text: &str) -> Result<Option<Beside>, String> {
         format!("{error}, none and own{}", nearest(name, known.chain(["none", "own"])))
     })?;
     Ok(Some(Beside { count, algorithm: Some(algorithm) }))
+}
+
+/// Parses `beside` or `own`.
+fn own_first(text: &str) -> Result<bool, String> {
+    match text {
+        "own" => Ok(true),
+        "beside" => Ok(false),
+        _ => Err(format!(
+            "`{text}` are no flows that start first: write `own` or `beside`{}",
+            nearest(text, ["own", "beside"])
+        )),
+    }
 }
 
 /// Parses `none`, `warm`, `wrong` or `3x` to a multiple of the rate found.

@@ -137,7 +137,8 @@ impl Scene {
         (mean > 0.0).then_some(mean)
     }
 
-    /// Start times of the flows that are not random arrivals, competing flows first. Each flow is
+    /// Start times of the flows that are not random arrivals, those of competing flows before those
+    /// of flows under test, whichever of them starts first. Each flow is
     /// delayed by a random part of a round trip: flows that begin at exactly the same time
     /// synchronise as they never do in practice. The connections of flows that begin together open
     /// at once, as those of a program do.
@@ -147,10 +148,16 @@ impl Scene {
         }
         let mut late = Stream::new(self.seed, "starts");
         let own = if self.flows.arrivals.is_some() { 0 } else { self.flows.own as usize };
-        (0..(self.beside_count() + own) as u64)
+        let beside = self.beside_count();
+        (0..beside + own)
             .map(|number| {
                 let late = self.round_trip().nanos() as f64 * late.unit();
-                Time::ZERO + self.flows.stagger * number + Span::from_nanos(late as u64)
+                let turn = match (self.flows.own_first, number.checked_sub(beside)) {
+                    (false, _) => number,
+                    (true, Some(own)) => own,
+                    (true, None) => own + number,
+                };
+                Time::ZERO + self.flows.stagger * turn as u64 + Span::from_nanos(late as u64)
             })
             .collect()
     }
