@@ -5,7 +5,7 @@ use super::check::baselines;
 use super::locate::FileError;
 use super::schema::{Document, FormSpec, SystemSpec};
 use indexmap::IndexMap;
-use results::{Axes, Cell, Form, Results};
+use results::{Axes, Cell, Form, Results, metrics};
 
 /// A text whose fields stand in braces: `BBR carries {tcp-bbr} of 600 Mbit/s`. A field names a
 /// system or two, a metric and a cell: `{tcpa / tcp-bbr: goodput_mbit_s at loss=5%, rtt=20ms}`.
