@@ -119,6 +119,9 @@ mod tests {
             "weir link run",
             "weir perf plain-client",
             "weir perf plain-server",
+            "weir perf web-server",
+            "weir tunnel compat quic-tun server",
+            "weir tunnel compat quic-tun client",
         ];
         let mut found = Vec::new();
         each(&mut |name, command| {

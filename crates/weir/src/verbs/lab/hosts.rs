@@ -21,15 +21,24 @@ pub(crate) enum Hosts {
     Clean {
         /// The path of a lab file
         file: String,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
     },
 }
 
 pub(crate) fn run(verb: Hosts) -> anyhow::Result<Ending> {
     match verb {
         Hosts::Check { file, json } => check(&file, json),
-        Hosts::Clean { file } => {
-            for line in lab::hosts::clean(&builtin::open(&file)?)? {
-                output::print(visible(&line) + "\n")?;
+        Hosts::Clean { file, json } => {
+            let lines = lab::hosts::clean(&builtin::open(&file)?)?;
+            if json {
+                let document = serde_json::json!({ "hosts": lines });
+                output::print(format_args!("{document:#}\n"))?;
+            } else {
+                for line in lines {
+                    output::print(visible(&line) + "\n")?;
+                }
             }
             Ok(Ending::Fine)
         }

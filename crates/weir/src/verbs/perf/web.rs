@@ -174,8 +174,8 @@ const LARGEST_BODY: Bytes = Bytes::new(64 << 20);
 
 const EXAMPLES: &str = "\
 Examples:
-  weir perf web http://192.0.2.1/                      # ten connections that stay open
-  weir perf web https://192.0.2.1/ --short --insecure  # a handshake for each request
+  weir perf web http://192.0.2.1/                    # ten open connections
+  weir perf web https://192.0.2.1/ --short --insecure  # a handshake a request
   weir perf web http://192.0.2.1/ --rate 5000 --connections 50 --json
 
 Errors are counted by kind: refused, reset, stalled, a status of 400 or above, cut, a wrong length.

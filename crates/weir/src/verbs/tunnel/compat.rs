@@ -106,15 +106,19 @@ struct Both {
     /// Files, stdout or stderr, separated by commas [default: stdout]
     #[arg(long, value_name = "PATHS", value_delimiter = ',', help_heading = "Monitoring")]
     log_output_paths: Vec<String>,
-    /// Accepted without effect, like the following flags
+    /// Accepted without effect
     #[arg(long, value_name = "PATHS", value_delimiter = ',', help_heading = "Monitoring")]
     log_error_output_paths: Vec<String>,
+    /// Accepted without effect
     #[arg(long, value_name = "NAME", help_heading = "Monitoring")]
     log_name: Option<String>,
+    /// Accepted without effect
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Monitoring")]
     log_development: Option<String>,
+    /// Accepted without effect
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Monitoring")]
     log_disable_caller: Option<String>,
+    /// Accepted without effect
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Monitoring")]
     log_disable_stacktrace: Option<String>,
 }
@@ -223,7 +227,8 @@ impl Role {
 const SERVER_EXAMPLES: &str = "\
 Examples:
   quictun-server --peer laptop=sha256/… --allow tcp:127.0.0.1:5201
-  quictun-server --ca-file ca.pem --verify-remote-endpoint --allow 'tcp:10.0.0.0/8:22'
+  quictun-server --ca-file ca.pem --verify-remote-endpoint \
+      --allow 'tcp:10.0.0.0/8:22'
   quictun-server --insecure-no-verification-open-targets
 quictun-server is a name for `weir tunnel compat quic-tun server`; make it by
   ln -s \"$(command -v weir)\" /usr/local/bin/quictun-server
