@@ -36,10 +36,8 @@ pub fn run(options: &WebOptions, stop: &Stop) -> Result<WebOutcome, PerfError> {
         options.connections / threads + u32::from(number < options.connections % threads)
     };
     let work = |number: u32| -> Result<(Tally, Span, Span), PerfError> {
-        if let Some(cpu) = options.affinity {
-            pin(cpu)?;
-        }
-        let engine = Engine::new(options, &target, stop, share(number));
+        let pinned = options.affinity.map_or(Ok(()), pin);
+        let engine = pinned.and_then(|()| Engine::new(options, &target, stop, share(number)));
         let opened = engine.and_then(|mut engine| engine.open().map(|()| engine));
         // Every thread comes here, also one that failed.
         barrier.wait();
