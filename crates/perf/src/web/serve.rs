@@ -60,8 +60,16 @@ impl WebServer {
             for number in 0..self.threads {
                 let serve = move || {
                     while !stop.load(Ordering::Relaxed) {
-                        // A peer that has gone, or a time without peers.
-                        let Ok((peer, _)) = listener.accept() else { continue };
+                        let peer = match listener.accept() {
+                            Ok((peer, _)) => peer,
+                            // A time without peers.
+                            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                            // A peer that has gone, or no descriptor is free until others end.
+                            Err(_) => {
+                                std::thread::sleep(LOOK);
+                                continue;
+                            }
+                        };
                         let _ = self.serve(peer, stop);
                     }
                 };
