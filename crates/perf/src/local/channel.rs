@@ -164,7 +164,14 @@ fn ends(over: Over) -> io::Result<((File, File), (Stdio, Stdio))> {
         Over::Tcp => {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
             let ours = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
-            let (theirs, _) = listener.accept()?;
+            let own = ours.local_addr()?;
+            // Another process of this machine may connect, too.
+            let theirs = loop {
+                let (theirs, peer) = listener.accept()?;
+                if peer == own {
+                    break theirs;
+                }
+            };
             ours.set_nodelay(true)?;
             theirs.set_nodelay(true)?;
             (files(both(ours.into())?), stdio(both(theirs.into())?))
