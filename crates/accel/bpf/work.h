@@ -18,17 +18,18 @@ static __always_inline void work_of_kernel(const struct tcp_sock *tp, struct wor
 	work->reordered = tp->reord_seen;
 }
 
-/* The work since the core took the connection. */
+/* The work since the core took the connection. All counters but the bytes are u32 in the kernel: a
+ * difference of u32 is right once such a counter has wrapped. */
 static __always_inline void work_so_far(const struct tcp_sock *tp, const struct flow *flow,
 					struct work *work)
 {
 	*work = flow->done;
 	work->bytes = cc_less(tp->bytes_sent, tp->bytes_retrans) - flow->began.bytes;
-	work->segments = tp->data_segs_out - flow->began.segments;
-	work->retransmitted = tp->total_retrans - flow->began.retransmitted;
-	work->lost = tp->lost - flow->began.lost;
-	work->duplicates = tp->dsack_dups - flow->began.duplicates;
-	work->reordered = tp->reord_seen - flow->began.reordered;
+	work->segments = tp->data_segs_out - (u32)flow->began.segments;
+	work->retransmitted = tp->total_retrans - (u32)flow->began.retransmitted;
+	work->lost = tp->lost - (u32)flow->began.lost;
+	work->duplicates = tp->dsack_dups - (u32)flow->began.duplicates;
+	work->reordered = tp->reord_seen - (u32)flow->began.reordered;
 }
 
 /* Adds a connection's work to the sum of this CPU. */
