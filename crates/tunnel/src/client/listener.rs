@@ -263,7 +263,8 @@ impl Front {
     ) -> Result<(), RelayError> {
         if !self.early.is_empty() {
             tally.sent(&self.early);
-            sending.write(self.early.clone()).await?;
+            let written = tokio::time::timeout(patience, sending.write(self.early.clone())).await;
+            written.map_err(|_| RelayError::Unanswered(patience))??;
         }
         answered(inbound, patience).await?;
         let told = tokio::time::timeout(REPLY, local.write_all(&self.dialect.established())).await;
