@@ -46,7 +46,13 @@ impl Session {
         end_abandoned(parent);
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
         let folder = folder.map_err(|error| wrong("making a folder", &error))?.keep();
-        let lock = File::create(folder.join(LOCK)).and_then(|lock| lock.lock().map(|()| lock));
+        // Another session ends this one if the file has its name before it is locked.
+        let unnamed = folder.join("lock.new");
+        let lock = File::create(&unnamed).and_then(|lock| {
+            lock.lock()?;
+            fs::rename(&unnamed, folder.join(LOCK))?;
+            Ok(lock)
+        });
         let lock = lock.map_err(|error| wrong("locking a folder", &error))?;
         let own = std::process::id().to_string();
         fs::write(folder.join(PROCESS), own).map_err(|error| wrong("writing a file", &error))?;
@@ -80,7 +86,8 @@ impl Session {
             .map_err(|reason| Failure::Workload(format!("`{}` {reason}", change.apply.join(" "))))
     }
 
-    /// Takes every change back, the last one first. The list keeps those that failed.
+    /// Takes every change back, the last one first. The error names the first that failed; none is
+    /// tried again.
     pub(super) fn undo(&mut self) -> Result<(), Failure> {
         let changes = std::mem::take(&mut self.changes);
         let failed = take_back(&changes);
