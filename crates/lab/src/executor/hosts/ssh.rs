@@ -80,7 +80,17 @@ impl Ssh {
     pub(super) fn close(&self) {
         let mut command = self.base();
         command.args(["-O", "exit", "--"]).arg(&self.destination);
-        let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(mut child) = command.spawn() else { return };
+        let deadline = Instant::now() + CLOSE_WITHIN;
+        while matches!(child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn base(&self) -> Command {
@@ -202,7 +212,7 @@ const COPY: &str = "mkdir -p \"$d\" && p=\"$d/part-$$\" && cat > \"$p\" && [ $(w
 const RUN: &str = "exec \"$d/weir\" agent --stdio --folder \"$d\"";
 const CLEAN: &str = "for w in \"$all\"/*/weir; do [ -x \"$w\" ] && \"$w\" agent --tidy --folder \"${w%/weir}\"; done; \
                      if ls -d \"$all\"/*/session-* >/dev/null 2>&1; then echo busy; \
-                     elif [ -d \"$all\" ]; then rm -rf \"$all\" && rmdir \"${all%/agents}\" 2>/dev/null; echo removed; \
+                     elif [ -d \"$all\" ]; then rm -rf \"$all\" || exit 1; rmdir \"${all%/agents}\" 2>/dev/null; echo removed; \
                      else echo nothing; fi";
 const UNREACHABLE: [&str; 6] = [
     "Connection refused",
@@ -215,6 +225,8 @@ const UNREACHABLE: [&str; 6] = [
 const PROBE_WITHIN: Duration = Duration::from_secs(30);
 const COPY_WITHIN: Duration = Duration::from_secs(900);
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);
+/// The process with the shared connection may hang.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
