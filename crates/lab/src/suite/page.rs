@@ -94,7 +94,7 @@ fn table(answer: &Answer) -> Vec<[String; 3]> {
     let mut rows = vec![["", "before", "after"].map(str::to_owned)];
     let mut put = |name: &str, of: fn(&Checks) -> u64, sides: [&Checks; 2], always: bool| {
         let [left, right] = sides.map(of);
-        if always || left + right > 0 {
+        if always || left > 0 || right > 0 {
             rows.push([name.to_owned(), left.to_string(), right.to_string()]);
         }
     };
