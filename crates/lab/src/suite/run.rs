@@ -15,6 +15,7 @@ use indexmap::IndexMap;
 use results::Form;
 use std::collections::HashSet;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -65,9 +66,15 @@ pub fn run(
         reason: error.to_string(),
     };
     let json = serde_json::to_string_pretty(&answer).map_err(|error| unwritten(error.into()))?;
-    fs::write(folder.join("suite.json"), json + "\n").map_err(unwritten)?;
-    fs::write(folder.join("report.md"), page::markdown(&answer)).map_err(unwritten)?;
+    write_new(&folder.join("suite.json"), &(json + "\n")).map_err(unwritten)?;
+    write_new(&folder.join("report.md"), &page::markdown(&answer)).map_err(unwritten)?;
     Ok((answer, folder))
+}
+
+/// Fails if the name exists: the folder was empty, and a symbolic link could lead anywhere.
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = fs::File::options().write(true).create_new(true).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 fn check(suite: &Suite) -> Result<(), LabError> {
