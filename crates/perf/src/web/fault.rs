@@ -63,7 +63,7 @@ impl Fault {
                 "no connection within --timeout: the host is down, a firewall drops packets, or the server's accept queue is full"
             }
             Self::NoPort => {
-                "all local ports are in use: use --keep-alive, fewer connections, or a wider net.ipv4.ip_local_port_range"
+                "all local ports are in use: leave out --short, use fewer connections, or widen net.ipv4.ip_local_port_range"
             }
             Self::Reset => "the connection was reset: read the server's log",
             Self::Stalled => {
