@@ -124,7 +124,10 @@ impl Status {
             return Vec::new();
         }
         let open = self.flows.iter().filter(|flow| flow.core.is_some());
-        let pacing = open.filter_map(|flow| Some(flow.pacing?.bits_per_second())).sum();
+        let rates = open.filter_map(|flow| Some(flow.pacing?.bits_per_second()));
+        // The kernel's largest rate is no limit: the core has not set one yet.
+        let limited = rates.filter(|bits| *bits < u64::MAX);
+        let pacing = limited.fold(0_u64, u64::saturating_add);
         modules::modules(&self.policy, &self.work(), Some(Rate::from_bits_per_second(pacing)))
     }
 }
